@@ -23,3 +23,39 @@ class SourceError(FiltercovError, ValueError):
 
 class CheckpointError(FiltercovError, ValueError):
     """A file of weights or statistics that is missing, damaged, foreign or unsafe to read."""
+
+
+class ConfigError(FiltercovError, ValueError):
+    """A training configuration or run specification that cannot be carried out."""
+
+
+class RunDirectoryError(FiltercovError):
+    """A run directory that cannot be used as it is."""
+
+
+class RunBusyError(RunDirectoryError):
+    """Another process is training in the run directory."""
+
+
+class RunMismatchError(RunDirectoryError):
+    """The run directory belongs to a run with another configuration."""
+
+
+class StorageError(RunDirectoryError):
+    """The run directory cannot be written: disk full, read-only, no permission."""
+
+
+class DivergedError(FiltercovError):
+    """Training produced a loss or a weight that is not finite."""
+
+
+class TrainingInterrupted(FiltercovError):  # noqa: N818 - it reports a request that was honoured, not a failure
+    """Training stopped on request, after a checkpoint was written."""
+
+
+class DataError(FiltercovError, ValueError):
+    """A dataset, data file or augmentation that cannot be used."""
+
+
+class BadImagesError(DataError):
+    """More images of a folder are damaged than may be skipped."""

@@ -1,0 +1,61 @@
+"""The paper's closed form: a learning-free covariance of depthwise filters with one parameter σ.
+
+With per-axis Gaussians g_i = exp(-(i-c)²/2σ) around the centre c, their product z over all pixels, D = diag(z), and the
+circulant C of Gaussians of the wrap-around distance between pixels, the flat covariance is
+
+    Σ′ = ½ (D C + C D − z zᵀ)
+
+which is the paper's ½[M⊙(C−S) + S⊙C]. Axes multiply, so 1-D, rectangular and 3-D kernels need no special case. The
+paper defines odd kernels only; for even ones c = (k-1)/2 lies between the two middle pixels and all symmetries hold.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from filtercov.covariance.forms import Array, KernelSize, kernel_shape, kron
+from filtercov.errors import CovarianceError
+
+
+def gaussian_covariance(kernel_size: KernelSize, sigma: float) -> Array:
+    """Return the closed-form covariance Σ′ of `kernel_size` filters: (n, n) float64, flat form.
+
+    σ is the variance parameter of the paper's Gaussians: small σ gives filters focused on their centre, large σ
+    diffuse ones. The matrix is symmetric but may have slightly negative eigenvalues; `symmetric_root` deals with them.
+
+    >>> gaussian_covariance(3, 0.5).shape
+    (9, 9)
+    >>> gaussian_covariance(1, 2.0)
+    array([[0.5]])
+    """
+    shape = kernel_shape(kernel_size)
+    check_sigma(sigma)
+    g, G = zip(*(axis_gaussians(k, k, sigma) for k in shape), strict=True)
+    z, C = kron(g), kron(G)
+    cov: Array = z[:, None] + z
+    cov *= C
+    cov -= z[:, None] * z
+    cov *= 0.5
+    return cov
+
+
+def axis_gaussians(k: int, window: int, sigma: ArrayLike) -> tuple[Array, Array]:
+    """Return g (…, window) and the circulant G (…, window, window) of one axis of length k, for any batch of σ.
+
+    The window is the middle of the axis; distances wrap around the whole of it.
+    """
+    with np.errstate(over="ignore"):  # a tiny σ sends the exponent to -inf, which is the right limit
+        two_sigma = 2.0 * np.asarray(sigma, dtype=np.float64)[..., None]
+        i = np.arange(window, dtype=np.float64)
+        apart = np.abs(i[:, None] - i)
+        around = np.minimum(apart, k - apart)
+        g = np.exp(-((i - (window - 1) / 2) ** 2) / two_sigma)
+        G = np.exp(-(around**2) / two_sigma[..., None])
+    return g, G
+
+
+def check_sigma(sigma: float) -> None:
+    """Raise unless σ is a positive, finite number."""
+    if not (isinstance(sigma, int | float | np.floating | np.integer) and np.isfinite(sigma) and sigma > 0):
+        raise CovarianceError(f"sigma: needed a positive, finite number, got {sigma!r}; the paper uses .08 to 6")

@@ -1,0 +1,35 @@
+"""From the filters of a trained layer to the Gaussian they look drawn from."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from filtercov.covariance.forms import Array
+from filtercov.errors import CovarianceError
+
+
+def empirical_covariance(filters: ArrayLike) -> tuple[Array, Array]:
+    """Return the mean (n,) and the covariance (n, n) of filters (H, *kernel_size), in float64.
+
+    The covariance is the unbiased estimate, with H-1 in the denominator. Fewer filters than pixels give a
+    rank-deficient covariance, which is a fine thing to sample from: the paper's best references are narrow. One filter
+    alone has no spread: its covariance is zero, and the mean is the filter.
+
+    >>> mean, cov = empirical_covariance([[[1.0, 0.0]], [[3.0, 0.0]]])
+    >>> mean, cov
+    (array([2., 0.]), array([[2., 0.], [0., 0.]]))
+    """
+    stack = np.asarray(filters, dtype=np.float64)
+    if not 2 <= stack.ndim <= 4 or 0 in stack.shape:
+        raise CovarianceError(
+            f"empirical_covariance: needed at least one filter as (H, *kernel_size), got shape {stack.shape}; "
+            "squeeze a depthwise weight (H, 1, kh, kw) with weight[:, 0] first"
+        )
+    if not np.isfinite(stack).all():
+        bad = int((~np.isfinite(stack)).sum())
+        raise CovarianceError(f"empirical_covariance: needed finite filters, got {bad} nan or inf among {stack.size}")
+    flat = stack.reshape(len(stack), -1)
+    mean = flat.mean(axis=0)
+    centred = flat - mean
+    return mean, centred.T @ centred / max(len(flat) - 1, 1)

@@ -1,0 +1,88 @@
+"""Carry a covariance over to filters of another size, as the paper does.
+
+In block form every block is a picture of the filter's extent: pad it with its mean, or clip it, around its centre to
+the new size; then interpolate linearly over the grid of blocks to get as many of them as the new filter has pixels. The
+result is symmetrised and projected to the nearest positive semi-definite matrix.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from filtercov.covariance.forms import Array, KernelSize, as_covariance, kernel_shape, show_size
+from filtercov.errors import CovarianceError
+
+
+def resize_covariance(cov: ArrayLike, from_size: KernelSize, to_size: KernelSize) -> Array:
+    """Return the covariance of `from_size` filters carried over to `to_size` filters: (n, n) -> (n', n').
+
+    >>> from filtercov.covariance.closed_form import gaussian_covariance
+    >>> resize_covariance(gaussian_covariance(7, 1.0), 7, 9).shape
+    (81, 81)
+    """
+    old, new = _matching_shapes(from_size, to_size)
+    matrix = as_covariance(cov, kernel_size=old)
+    if old == new:
+        return matrix.copy()
+    blocks = _resize_pictures(matrix.reshape(-1, *old), new).reshape(*old, -1)
+    grid = _interpolate_grid(blocks, new)
+    n = math.prod(new)
+    resized = grid.reshape(n, n)
+    return _nearest_positive((resized + resized.T) / 2)
+
+
+def resize_mean(mean: ArrayLike, from_size: KernelSize, to_size: KernelSize) -> Array:
+    """Return a mean filter (n,) padded with its mean or clipped around its centre: (n,) -> (n',).
+
+    >>> resize_mean(np.array([1.0, 2.0, 3.0]), (3,), (5,))
+    array([2., 1., 2., 3., 2.])
+    """
+    old, new = _matching_shapes(from_size, to_size)
+    picture = np.asarray(mean, dtype=np.float64).reshape(1, *old)
+    return _resize_pictures(picture, new).reshape(-1)
+
+
+def _matching_shapes(from_size: KernelSize, to_size: KernelSize) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    old, new = kernel_shape(from_size), kernel_shape(to_size)
+    if len(old) != len(new):
+        raise CovarianceError(
+            f"resize: needed two kernel sizes with as many axes, got {show_size(old)} and {show_size(new)}"
+        )
+    return old, new
+
+
+def _resize_pictures(pictures: Array, new: tuple[int, ...]) -> Array:
+    """Pad with the picture's own mean, or clip, every picture (p, *old) to (p, *new), keeping the centre."""
+    old = pictures.shape[1:]
+    means = pictures.reshape(len(pictures), -1).mean(axis=1)
+    resized = np.empty((len(pictures), *new))
+    resized[...] = means.reshape(-1, *(1 for _ in new))
+    inside, outside = [slice(None)], [slice(None)]
+    for k_old, k_new in zip(old, new, strict=True):
+        shared = min(k_old, k_new)
+        inside.append(slice((k_old - shared) // 2, (k_old - shared) // 2 + shared))
+        outside.append(slice((k_new - shared) // 2, (k_new - shared) // 2 + shared))
+    resized[tuple(outside)] = pictures[tuple(inside)]
+    return resized
+
+
+def _interpolate_grid(values: Array, new: tuple[int, ...]) -> Array:
+    """Interpolate linearly over the leading axes (*old, m) -> (*new, m), the ends of each axis onto the ends."""
+    for axis, k_new in enumerate(new):
+        k_old = values.shape[axis]
+        position = np.linspace(0, k_old - 1, k_new) if k_new > 1 else np.array([(k_old - 1) / 2])
+        below = np.minimum(np.floor(position).astype(int), max(k_old - 2, 0))
+        above = np.minimum(below + 1, k_old - 1)
+        weight = (position - below).reshape([-1 if a == axis else 1 for a in range(values.ndim)])
+        values = (1 - weight) * values.take(below, axis) + weight * values.take(above, axis)
+    return values
+
+
+def _nearest_positive(matrix: Array) -> Array:
+    eigenvalues, vectors = np.linalg.eigh(matrix)
+    scaled = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
+    projected: Array = scaled @ scaled.T
+    return projected

@@ -1,0 +1,147 @@
+"""Find the depthwise convolutions of any PyTorch model, in the order the data meets them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from filtercov.errors import ModelError
+from filtercov.schedule import relative_depth
+
+WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+
+
+@dataclass(frozen=True)
+class DepthwiseLayer:
+    """One depthwise convolution of a model: where it is, what it is, and how deep it lies."""
+
+    name: str
+    module: nn.Conv1d | nn.Conv2d | nn.Conv3d
+    kernel_size: tuple[int, ...]
+    index: int
+    depth: float
+
+    @property
+    def weight(self) -> Tensor:
+        """The filters (channels, 1, *kernel_size), computed anew if they are parametrised."""
+        return self.module.weight
+
+    @property
+    def pixels(self) -> int:
+        """The number n of weights in one filter."""
+        return math.prod(self.kernel_size)
+
+    def trainable(self) -> list[nn.Parameter]:
+        """Return the parameters behind the filters: the weight itself, or what its parametrisation is made of."""
+        if parametrize.is_parametrized(self.module, "weight"):
+            return list(self.module.parametrizations["weight"].parameters())  # type: ignore[index, union-attr]
+        if "weight" not in self.module._parameters:
+            raise ModelError(
+                f"{self.name}: needed a weight of its own or one from torch.nn.utils.parametrizations, got one that a "
+                "hook computes before each call (as torch.nn.utils.weight_norm and prune do); make it permanent, use "
+                "torch.nn.utils.parametrizations, or leave this layer out with filter_fn"
+            )
+        return [self.module._parameters["weight"]]  # type: ignore[list-item]
+
+
+LayerFilter = Callable[[DepthwiseLayer], bool]
+
+
+def depthwise_layers(model: nn.Module, example_input: Any = None) -> list[DepthwiseLayer]:
+    """Return the depthwise convolutions of `model` in forward order, with their relative depth d in [0, 1].
+
+    Forward order is registration order, which is right for nearly every network; pass an `example_input` (a tensor, or
+    a tuple of arguments) to trace the order in which the layers really run. Tracing runs the model once in evaluation
+    mode and leaves its modes, buffers and the random state as they were. Layers that the trace never meets come last.
+
+    >>> net = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 7, groups=8), nn.Conv2d(8, 8, 5, groups=8))
+    >>> [(layer.name, layer.kernel_size, layer.depth) for layer in depthwise_layers(net)]
+    [('1', (7, 7), 0.0), ('2', (5, 5), 1.0)]
+    """
+    root = unwrap(model)
+    found = [(clean_name(name), module) for name, module in root.named_modules() if is_depthwise(module)]
+    if not found:
+        kinds = sorted({type(m).__name__ for m in root.modules() if isinstance(m, nn.modules.conv._ConvNd)})
+        raise ModelError(
+            f"{type(root).__name__}: needed at least one depthwise convolution (Conv1d, Conv2d or Conv3d with groups "
+            f"equal to its input channels), found none among its {'/'.join(kinds) or 'modules'}"
+        )
+    if example_input is not None:
+        order = {module: position for position, module in enumerate(_traced(root, example_input))}
+        found.sort(key=lambda pair: order.get(pair[1], len(order)))
+    return [
+        DepthwiseLayer(name, module, tuple(module.kernel_size), i, relative_depth(i, len(found)))
+        for i, (name, module) in enumerate(found)
+    ]
+
+
+def is_depthwise(module: nn.Module) -> bool:
+    """Tell whether a module filters each input channel by itself.
+
+    A dense convolution of one-channel images also has one input channel per group; only a 1-to-1 one counts.
+    """
+    return (
+        isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d)
+        and module.groups == module.in_channels
+        and (module.in_channels > 1 or module.out_channels == 1)
+    )
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """Return the model inside DataParallel, DistributedDataParallel and torch.compile wrappers."""
+    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    while isinstance(model, parallel) or hasattr(model, "_orig_mod"):
+        model = model.module if isinstance(model, parallel) else model._orig_mod  # type: ignore[assignment]
+    return model
+
+
+def clean_name(name: str) -> str:
+    """Return a parameter or module name without what wrappers put into it.
+
+    >>> clean_name("module._orig_mod.stages.0._orig_mod.conv_dw")
+    'stages.0.conv_dw'
+    """
+    parts = name.split(".")
+    while len(parts) > 1 and parts[0] in ("module", *WRAPPERS):
+        parts.pop(0)
+    return ".".join(part for part in parts if part not in WRAPPERS)
+
+
+def _traced(root: nn.Module, example_input: Any) -> list[nn.Module]:
+    """Return the depthwise modules in the order of their first call."""
+    seen: dict[nn.Module, None] = {}
+    hooks = [
+        module.register_forward_pre_hook(lambda module, _: seen.setdefault(module))
+        for module in root.modules()
+        if is_depthwise(module)
+    ]
+    arguments = example_input if isinstance(example_input, tuple) else (example_input,)
+    try:
+        with _evaluation_mode(root), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            root(*arguments)
+    except Exception as error:
+        raise ModelError(
+            f"example_input: running the model on it failed ({error}); pass what its forward takes"
+        ) from error
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return list(seen)
+
+
+@contextmanager
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.eval()
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
