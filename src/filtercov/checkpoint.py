@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor
@@ -53,11 +54,9 @@ def read_depthwise_weights(path: Path) -> DepthwiseWeights:
             kept[name] = tensor
         else:
             notes.append(f"{name} is tied to {twin}; counted once")
-    first = next(iter(kept))
-    if len(kept) > 1 and len({tensor.shape[2:] for tensor in list(kept.values())[1:]} | {kept[first].shape[2:]}) > 1:
-        others = {tensor.shape[2:] for tensor in list(kept.values())[1:]}
-        if kept[first].shape[2:] not in others:
-            notes.append(f"{first} may be a dense convolution of one-channel images: shape alone cannot tell")
+    first, *others = kept
+    if others and kept[first].shape[2:] not in {kept[name].shape[2:] for name in others}:
+        notes.append(f"{first} may be a dense convolution of one-channel images: shape alone cannot tell")
     return DepthwiseWeights(kept, tuple(notes))
 
 
@@ -84,6 +83,24 @@ def read_state_dict(path: Path) -> tuple[dict[str, Tensor], list[str]]:
     others = [key for key in dicts if key != chosen]
     notes = [f"read {chosen!r}; the file also holds {', '.join(map(repr, others))}"] if others else []
     return dicts[chosen], notes
+
+
+def write_state_dict(state: Mapping[str, Tensor], path: Path) -> None:
+    """Write a state dict to .safetensors or .pth, under a temporary name first."""
+    if path.suffix not in (".safetensors", ".pth"):
+        raise CheckpointError(f"{path}: needed a name ending in .safetensors or .pth")
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        if path.suffix == ".safetensors":  # which refuses tensors that share memory, so each gets its own
+            safetensors.torch.save_file(
+                {name: tensor.clone().contiguous() for name, tensor in state.items()}, temporary
+            )
+        else:
+            torch.save(dict(state), temporary)
+        temporary.replace(path)
+    except (OSError, RuntimeError, safetensors.SafetensorError) as error:
+        temporary.unlink(missing_ok=True)
+        raise CheckpointError(f"{path}: cannot be written ({error}); nothing was changed") from None
 
 
 def _state_dicts(content: Any, key: str = "") -> Iterator[tuple[str, dict[str, Tensor]]]:

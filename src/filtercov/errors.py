@@ -59,3 +59,31 @@ class DataError(FiltercovError, ValueError):
 
 class BadImagesError(DataError):
     """More images of a folder are damaged than may be skipped."""
+
+
+class ConvolutionError(FiltercovError, RuntimeError):
+    """Tensors that do not make a depthwise convolution; a RuntimeError, as PyTorch's own convolution raises."""
+
+
+class NativeError(FiltercovError, RuntimeError):
+    """The native kernels refused a call or ran out of memory."""
+
+
+class ExperimentError(FiltercovError, ValueError):
+    """An experiment, scale or option that the catalogue does not know."""
+
+
+class SweepError(FiltercovError):
+    """A sweep of runs that cannot be shared, or that ended with runs failed."""
+
+
+class TargetError(FiltercovError, ValueError):
+    """Something to look at that cannot be found, recognised or compared."""
+
+
+class OutputError(FiltercovError):
+    """A page or figure that cannot be written where it was asked for."""
+
+
+class DamagedRunError(RunDirectoryError):
+    """A run says it is finished, but what it holds is incomplete, changed or another run's."""

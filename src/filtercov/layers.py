@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from filtercov.errors import ModelError
+from filtercov.nn import DepthwiseConv2d
 from filtercov.schedule import relative_depth
 
 WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
@@ -85,12 +86,13 @@ def depthwise_layers(model: nn.Module, example_input: Any = None) -> list[Depthw
 def is_depthwise(module: nn.Module) -> bool:
     """Tell whether a module filters each input channel by itself.
 
-    A dense convolution of one-channel images also has one input channel per group; only a 1-to-1 one counts.
+    With a single input channel that could as well be a dense convolution, of grey images or inside an attention
+    module; then only our own depthwise class counts, which networks of width 1 are built with.
     """
     return (
         isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d)
         and module.groups == module.in_channels
-        and (module.in_channels > 1 or module.out_channels == 1)
+        and (module.in_channels > 1 or isinstance(module, DepthwiseConv2d))
     )
 
 

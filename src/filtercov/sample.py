@@ -23,8 +23,8 @@ from filtercov.covariance.root import Negative, Root, covariance_root
 from filtercov.errors import CovarianceError, ModelError
 
 # Filters are drawn in blocks of about this many weights: enough to keep the multiplication efficient, little enough
-# that the float64 copies of a block are small beside the weights of a large layer.
-BLOCK_WEIGHTS = 1 << 17
+# that float64 copies of a block stay in cache and that torch copies it without waking its threads.
+BLOCK_WEIGHTS = 1 << 15
 
 
 def covariance_normal_(

@@ -69,25 +69,38 @@ def fit_schedule(statistics: FilterStatistics, *, min_kernel_size: int = 5) -> Q
     used = [(i, layer) for i, layer in enumerate(statistics.layers) if max(layer.kernel_size) >= min_kernel_size]
     if not used:
         raise SourceError(f"fit_schedule: needed a layer with a kernel of at least {min_kernel_size}, got none")
-    closed = {size: _normalised_closed_forms(size) for size in {layer.kernel_size for _, layer in used}}
-    unexplained = np.stack([_unexplained(layer.covariance, closed[layer.kernel_size]) for _, layer in used])
+    unexplained = _unexplained([(layer.kernel_size, layer.covariance) for _, layer in used])
     depths = np.array([relative_depth(i, count) for i, _ in used])
     best = _fit(depths, unexplained)
     return QuadraticSchedule(*(float(x) for x in best))
 
 
-def _normalised_closed_forms(kernel_size: tuple[int, ...]) -> Array:
-    """Return the closed forms of all `SIGMAS` as unit vectors (s, n²)."""
-    forms: Array = np.stack([gaussian_covariance(kernel_size, float(s)).ravel() for s in SIGMAS])
-    forms /= np.linalg.norm(forms, axis=1, keepdims=True)
-    return forms
+def _unexplained(layers: list[tuple[tuple[int, ...], Array]]) -> Array:
+    """Return the share of each layer's covariance that no multiple of the closed form explains, at each of `SIGMAS`."""
+    cosines = np.zeros((len(layers), len(SIGMAS)))
+    norms = np.array([np.linalg.norm(cov) for _, cov in layers])
+    for size in {size for size, _ in layers}:
+        rows = [row for row, (other, _) in enumerate(layers) if other == size and norms[row]]
+        for column, sigma in enumerate(SIGMAS):
+            closed = gaussian_covariance(size, float(sigma))
+            closed /= np.linalg.norm(closed)
+            cosines[rows, column] = [np.vdot(closed, layers[row][1]) / norms[row] for row in rows]
+    return 1 - np.maximum(cosines, 0.0) ** 2
 
 
-def _unexplained(cov: Array, closed: Array) -> Array:
-    norm = np.linalg.norm(cov)
-    cosines = closed @ cov.ravel() / norm if norm else np.zeros(len(closed))
-    result: Array = 1 - np.maximum(cosines, 0.0) ** 2
-    return result
+def _finer(logs: Array, rows: Array, steps: int = 20) -> tuple[Array, Array]:
+    """Return evenly spaced `logs`, and rows of values over them, `steps` times as fine: cubics through four points."""
+    t = np.arange(steps) / steps
+    weights = [
+        -t * (t - 1) * (t - 2) / 6,
+        (t + 1) * (t - 1) * (t - 2) / 2,
+        -(t + 1) * t * (t - 2) / 2,
+        (t + 1) * t * (t - 1) / 6,
+    ]
+    cells = rows.shape[1] - 3
+    fine = sum(w * rows[:, k : k + cells, None] for k, w in enumerate(weights))
+    positions = logs[1:-2, None] + t * (logs[1] - logs[0])
+    return positions.ravel(), np.asarray(fine).reshape(len(rows), -1)
 
 
 def _fit(depths: Array, unexplained: Array) -> Array:
@@ -96,7 +109,7 @@ def _fit(depths: Array, unexplained: Array) -> Array:
     The search moves σ at the start, the middle and the end of the network, by factors: that keeps σ positive there, and
     with it the parameters comparable in size.
     """
-    logs = np.log(SIGMAS)
+    logs, rows = _finer(np.log(SIGMAS), unexplained)
 
     def cost(ends: Array) -> float:
         sigma0, v, a = _through(np.exp(ends))
@@ -105,9 +118,9 @@ def _fit(depths: Array, unexplained: Array) -> Array:
         if lowest <= 0:
             return float("inf")
         at = np.log(sigmas)
-        return float(sum(np.interp(x, logs, row) for x, row in zip(at, unexplained, strict=True)))
+        return float(sum(np.interp(x, logs, row) for x, row in zip(at, rows, strict=True)))
 
-    each = SIGMAS[unexplained.argmin(axis=1)]
+    each = np.exp(logs[rows.argmin(axis=1)])
     degree = min(2, len(set(depths.tolist())) - 1)
     parabola = np.polynomial.Polynomial.fit(depths, np.log(each), degree) if degree else None
     start = np.log(each[0]) * np.ones(3) if parabola is None else parabola(np.array([0.0, 0.5, 1.0]))

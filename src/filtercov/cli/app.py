@@ -1,0 +1,29 @@
+"""The `filtercov` command: its subcommands, and how a user's mistake is told from a defect."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from filtercov.cli import core
+from filtercov.errors import FiltercovError
+
+app = typer.Typer(
+    name="filtercov",
+    help="Study, transfer and construct the covariance of convolutional filters, and initialise networks with it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (core.info, core.init, core.stats):
+    app.command()(command)
+
+
+def main() -> None:
+    """Run the command line; an error of filtercov's own is one sentence on standard error and exit code 1."""
+    try:
+        app()
+    except FiltercovError as error:
+        print(f"filtercov: {error}", file=sys.stderr)
+        raise SystemExit(1) from None

@@ -1,0 +1,86 @@
+"""`filtercov info`, `filtercov init` and `filtercov stats`."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from filtercov.checkpoint import write_state_dict
+from filtercov.init import Source, init_
+from filtercov.models.lookup import find
+from filtercov.nn import native_status
+from filtercov.schedule import PRESETS
+from filtercov.schedule_fit import fit_schedule, fit_sigma
+from filtercov.statistics import FilterStatistics
+
+
+def info() -> None:
+    """Print versions, the state of the native kernels and the number of threads."""
+    packages = ("filtercov", "torch", "numpy", "timm", "ray", "optuna")
+    versions = {name: _version(name) for name in packages}
+    rows = {
+        **{name: version for name, version in versions.items() if version},
+        "python": platform.python_version(),
+        "native kernels": str(native_status()),
+        "threads": str(torch.get_num_threads()),
+        "presets": ", ".join(PRESETS),
+    }
+    width = max(map(len, rows))
+    for name, value in rows.items():
+        typer.echo(f"{name.ljust(width)}  {value}")
+
+
+def init(
+    model: Annotated[str, typer.Argument(help="One of ours, such as convmixer_256_8_k9_p2, or a name timm knows.")],
+    out: Annotated[Path, typer.Option(help="Checkpoint to write, .safetensors or .pth.")],
+    preset: Annotated[str, typer.Option(help=f"One of {', '.join(PRESETS)}.")] = "imagenet-thawed",
+    statistics: Annotated[Path | None, typer.Option(help="Statistics file to draw from, in place of a preset.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the model's and the filters' random numbers.")] = 0,
+    num_classes: Annotated[int, typer.Option(help="Classes of the model's head.")] = 1000,
+    in_channels: Annotated[int, typer.Option("--in-channels", "--in-chans", help="Channels of the images.")] = 3,
+    min_kernel_size: Annotated[int, typer.Option(help="Leave smaller filters alone.")] = 5,
+    match_scale: Annotated[bool, typer.Option(help="Keep the variance each layer's weights had.")] = False,
+) -> None:
+    """Write an initial checkpoint that any trainer can start from, and print what was done to each layer."""
+    torch.manual_seed(seed)
+    built = find(model, num_classes=num_classes, in_channels=in_channels)
+    source: Source = FilterStatistics.load(statistics) if statistics else preset
+    scale = "match" if match_scale else None
+    report = init_(built, source, min_kernel_size=min_kernel_size, scale=scale)  # type: ignore[arg-type]
+    write_state_dict(built.state_dict(), out)
+    typer.echo(str(report))
+    typer.echo(f"wrote {out}")
+
+
+def stats(
+    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint, .safetensors or .pth; its code is not needed.")],
+    out: Annotated[Path, typer.Option(help="Statistics file to write.")],
+) -> None:
+    """Measure the filter covariances of a checkpoint's depthwise layers and write them to a file."""
+    measured = FilterStatistics.from_checkpoint(checkpoint)
+    measured.save(out)
+    width = max(len(layer.name) for layer in measured.layers)
+    typer.echo(f"{'layer'.ljust(width)}  kernel  filters  variance  nearest σ")
+    for layer in measured.layers:
+        size = "x".join(map(str, layer.kernel_size))
+        variance = float(layer.covariance.trace()) / len(layer.mean)
+        sigma = fit_sigma(layer.covariance, layer.kernel_size)
+        typer.echo(f"{layer.name.ljust(width)}  {size:>6}  {layer.count:>7}  {variance:>8.2e}  {sigma:>9.3g}")
+    for note in measured.notes:
+        typer.echo(f"note: {note}")
+    if any(max(layer.kernel_size) >= 5 for layer in measured.layers):
+        fitted = fit_schedule(measured)
+        typer.echo(f"nearest schedule: QuadraticSchedule({fitted.sigma0:.3g}, {fitted.v:.3g}, {fitted.a:.3g})")
+    typer.echo(f"wrote {out}: {len(measured.layers)} layers")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,41 @@
+"""Any model by name: one of ours, or, where timm is installed, one of timm's."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from filtercov import models
+from filtercov.errors import ModelError
+
+
+def find(name: str, *, num_classes: int = 1000, in_channels: int = 3) -> nn.Module:
+    """Build the model called `name`; `timm:NAME` asks for timm's even where the name could be ours.
+
+    >>> type(find("convmixer_16_2_k5_p2", num_classes=10)).__name__
+    'ConvMixer'
+    """
+    if not name.startswith("timm:"):
+        try:
+            return models.create(name, num_classes=num_classes, in_channels=in_channels)
+        except ModelError as not_ours:
+            if not _timm_has(name):
+                raise not_ours from None
+    try:
+        import timm
+    except (ImportError, RuntimeError) as error:
+        raise ModelError(f"{name}: timm's models need timm, which cannot be imported here ({error})") from None
+    try:
+        built = timm.create_model(name.removeprefix("timm:"), num_classes=num_classes, in_chans=in_channels)
+    except Exception as error:  # timm raises whatever the model's own code raises
+        raise ModelError(f"{name}: timm cannot build it ({error})") from None
+    if not isinstance(built, nn.Module):
+        raise ModelError(f"{name}: timm built a {type(built).__name__}, not a module")
+    return built
+
+
+def _timm_has(name: str) -> bool:
+    try:
+        import timm
+    except (ImportError, RuntimeError):
+        return False
+    return bool(timm.is_model(name))

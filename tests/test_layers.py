@@ -1,0 +1,106 @@
+import pytest
+import torch
+from torch import nn
+
+import filtercov as fc
+from filtercov.errors import ModelError
+from filtercov.layers import clean_name
+from filtercov.nn import DepthwiseConv2d
+
+
+def depthwise(channels=8, kernel_size=5, kind=nn.Conv2d, **kwargs):
+    return kind(channels, channels, kernel_size, groups=channels, **kwargs)
+
+
+class OutOfOrder(nn.Module):
+    """Registers its layers in the opposite order of their execution."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = depthwise(padding=2)
+        self.norm = nn.BatchNorm2d(8)
+        self.drop = nn.Dropout(0.5)
+        self.first = depthwise(padding=2)
+        self.unused = depthwise(padding=2)
+
+    def forward(self, x):
+        return self.last(self.drop(self.norm(self.first(x))))
+
+
+def test_only_convolutions_with_one_input_channel_per_group_are_depthwise():
+    net = nn.Sequential(
+        nn.Conv2d(1, 8, 5),  # dense, on one-channel images
+        nn.Conv2d(8, 8, 5, groups=4),
+        nn.ConvTranspose2d(8, 8, 5, groups=8),
+        depthwise(),
+        nn.Conv2d(8, 24, 5, groups=8),  # channel multiplier 3
+        nn.Conv2d(1, 1, 5),  # one channel: might as well be dense, as in channel attention
+        DepthwiseConv2d(1, 1, 5),  # a network of width 1
+        depthwise(kind=nn.Conv1d, kernel_size=11),
+        depthwise(kind=nn.Conv3d, kernel_size=(3, 5, 5)),
+    )
+    found = fc.depthwise_layers(net)
+    assert [layer.name for layer in found] == ["3", "4", "6", "7", "8"]
+    assert [layer.kernel_size for layer in found] == [(5, 5), (5, 5), (5, 5), (11,), (3, 5, 5)]
+    assert [layer.depth for layer in found] == [0.0, 0.25, 0.5, 0.75, 1.0]
+
+
+def test_an_example_input_traces_the_order_of_execution():
+    net = OutOfOrder()
+    assert [layer.name for layer in fc.depthwise_layers(net)] == ["last", "first", "unused"]
+    traced = fc.depthwise_layers(net, torch.zeros(2, 8, 6, 6))
+    assert [layer.name for layer in traced] == ["first", "last", "unused"]
+    assert [layer.depth for layer in traced] == [0.0, 0.5, 1.0]
+
+
+def test_tracing_leaves_modes_buffers_and_randomness_as_they_were():
+    net = OutOfOrder().train()
+    net.drop.eval()
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    fc.depthwise_layers(net, (torch.randn(2, 8, 6, 6, generator=torch.Generator().manual_seed(0)),))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert net.training
+    assert net.norm.training
+    assert not net.drop.training
+    assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
+    assert not any(module._forward_pre_hooks for module in net.modules())
+
+
+def test_an_example_input_that_does_not_fit_is_refused():
+    with pytest.raises(ModelError, match="example_input: running the model on it failed"):
+        fc.depthwise_layers(OutOfOrder(), torch.zeros(2, 3, 6, 6))
+
+
+def test_a_model_without_depthwise_layers_is_refused():
+    with pytest.raises(ModelError, match=r"Sequential: needed at least one depthwise convolution .* among its Conv2d"):
+        fc.depthwise_layers(nn.Sequential(nn.Conv2d(3, 8, 3)))
+
+
+def test_names_are_free_of_wrappers():
+    net = nn.Sequential(depthwise(), nn.Sequential(depthwise()))
+    net[1] = torch.compile(net[1])
+    for wrapped in (torch.compile(net), nn.DataParallel(net), nn.DataParallel(torch.compile(net))):
+        assert [layer.name for layer in fc.depthwise_layers(wrapped)] == ["0", "1.0"]
+
+
+def test_a_submodule_called_module_keeps_its_name():
+    assert clean_name("blocks.module.dw") == "blocks.module.dw"
+    assert clean_name("module.module.blocks.0") == "blocks.0"
+
+
+def test_freezing_touches_the_filters_and_nothing_else():
+    net = nn.Sequential(nn.Conv2d(3, 8, 1), depthwise(), nn.BatchNorm2d(8), depthwise(kernel_size=3))
+    assert fc.freeze_(net) is net
+    assert [name for name, p in net.named_parameters() if not p.requires_grad] == ["1.weight", "3.weight"]
+    fc.thaw_(net, filter_fn=lambda layer: layer.kernel_size == (3, 3))
+    assert [name for name, p in net.named_parameters() if not p.requires_grad] == ["1.weight"]
+    fc.thaw_(net)
+    assert all(p.requires_grad for p in net.parameters())
+
+
+def test_freezing_a_parametrised_filter_freezes_what_it_is_made_of():
+    net = nn.Sequential(nn.utils.parametrizations.weight_norm(depthwise()))
+    fc.freeze_(net)
+    assert [name for name, p in net.named_parameters() if p.requires_grad] == ["0.bias"]

@@ -1,0 +1,87 @@
+"""`init_` on other people's architectures: timm's, where it can be imported."""
+
+import warnings
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import filtercov as fc
+from tests.models.peers import import_peer
+from tests.reference import usable_covariance
+
+ARCHITECTURES = """
+convnext_atto convnext_atto_ols convnext_femto convnext_pico convnext_nano convnextv2_atto convnextv2_femto
+convnextv2_pico efficientnet_b0 efficientnet_b1_pruned efficientnet_es efficientnet_lite0 efficientnetv2_rw_t
+efficientnet_x_b3 tf_efficientnet_b0 tf_efficientnet_lite0 tf_efficientnet_cc_b0_4e tf_efficientnetv2_b0 tf_mixnet_s
+mixnet_s mixnet_m mobilenetv1_100 mobilenetv2_050 mobilenetv3_small_050 mobilenetv3_large_100 mobilenet_edgetpu_100
+mobilenetv4_conv_small mobilenetv4_hybrid_medium mnasnet_050 mnasnet_small semnasnet_050 spnasnet_100 fbnetc_100
+fbnetv3_b hardcorenas_a lcnet_035 tinynet_e ghostnet_050 ghostnetv2_100 ghostnetv3_050 repghostnet_050 mobileone_s0
+repvit_m0_9 fastvit_t8 fastvit_sa12 edgenext_xx_small edgenext_x_small hgnetv2_b0 hgnet_tiny inception_next_atto
+convformer_s18 coatnet_nano_rw_224 coatnext_nano_rw_224 maxvit_nano_rw_256 maxxvit_rmlp_nano_rw_256 davit_tiny
+mobilevit_xxs mobilevitv2_050 efficientvit_b0 efficientvit_m0 efficientformerv2_s0 pvt_v2_b0 twins_svt_small
+xcit_nano_12_p16_224 focalnet_tiny_srf tiny_vit_5m_224 rexnet_100 rexnetr_100 starnet_s1 shvit_s1 swiftformer_xs
+mambaout_femto rdnet_tiny ese_vovnet19b_dw coat_lite_tiny coat_tiny pit_ti_224 legacy_xception xception41p
+efficientvit_l1 convnext_zepto_rms test_convnext test_efficientnet test_mambaout edgenext_small_rw csatv2
+""".split()
+
+
+@cache
+def moments(kernel_size, sigma):
+    """The trace of the usable covariance, and the standard deviation of one filter's squared norm around it."""
+    cov = usable_covariance(fc.gaussian_covariance(kernel_size, sigma), "clip")
+    return np.trace(cov), np.sqrt(2) * np.linalg.norm(cov)
+
+
+def build(name):
+    timm = import_peer("timm")
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # timm's own deprecations
+        return timm.create_model(name, num_classes=10).eval()
+
+
+def output_shape(model):
+    """The shape of the output on small images, or on the model's own size where it takes no other."""
+    own = model.default_cfg["input_size"]
+    for size in ((3, 64, 64), own):
+        try:
+            with torch.no_grad():
+                return model(torch.zeros(1, *size)).shape
+        except (AssertionError, RuntimeError):
+            if size == own:
+                raise
+    raise AssertionError("unreachable")
+
+
+def test_there_are_enough_of_them():
+    assert len(set(ARCHITECTURES)) >= 60
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_depthwise_layer_is_found_reported_and_filled(name):
+    model = build(name)
+    expected = {
+        path: module.kernel_size
+        for path, module in model.named_modules()
+        if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) and module.groups == module.in_channels > 1
+    }
+    before = {path: model.get_submodule(path).weight.detach().clone() for path in expected}
+    shape = output_shape(model)
+
+    report = fc.init_(model, generator=torch.Generator().manual_seed(0))
+
+    assert {row.name: row.kernel_size for row in report} == expected
+    for row in report:
+        weight = model.get_submodule(row.name).weight.detach()
+        assert row.initialised == (max(row.kernel_size) >= 5)
+        if not row.initialised:
+            assert torch.equal(weight, before[row.name])
+            continue
+        filters = weight.double().reshape(len(weight), -1)
+        trace, deviation = moments(row.kernel_size, row.sigma)
+        assert torch.isfinite(filters).all()
+        assert abs(float(filters.square().sum(1).mean()) - trace) < 6 * deviation / np.sqrt(len(filters))
+    assert output_shape(model) == shape
