@@ -1,0 +1,125 @@
+"""How long `filtercov.init_` takes, beside `torch.nn.init.trunc_normal_` and the paper's way of sampling.
+
+    python benchmarks/init.py
+
+Contestants alternate in one process and the best of several rounds counts; filtercov keeps no factors between calls, so
+every round is a first call. Peak memory is that of a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import nn
+
+import filtercov as fc
+
+# Depthwise layers as (channels, kernel size), in forward order.
+NETWORKS: dict[str, list[tuple[int, int]]] = {
+    "ConvNeXt-Tiny": [(96, 7)] * 3 + [(192, 7)] * 3 + [(384, 7)] * 9 + [(768, 7)] * 3,
+    "ConvMixer-1536/20": [(1536, 9)] * 20,
+    "RepLKNet-31B": [(128, 31)] * 2 + [(256, 29)] * 2 + [(512, 27)] * 18 + [(1024, 13)] * 2,
+    "51x51": [(96, 51)] * 3 + [(192, 51)] * 3 + [(384, 51)] * 9 + [(768, 51)] * 3,
+}
+
+
+def network(name: str) -> nn.Sequential:
+    with torch.device("meta"):
+        layers = [nn.Conv2d(c, c, k, groups=c, bias=False) for c, k in NETWORKS[name]]
+    return nn.Sequential(*layers).to_empty(device="cpu")
+
+
+def best_of(contestants: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    times = {name: float("inf") for name in contestants}
+    for _ in range(rounds):
+        for name, run in contestants.items():
+            start = time.perf_counter()
+            run()
+            times[name] = min(times[name], time.perf_counter() - start)
+    return times
+
+
+def trunc_normal(net: nn.Sequential) -> None:
+    for layer in net:
+        nn.init.trunc_normal_(layer.weight, std=0.02)  # type: ignore[arg-type]
+
+
+def papers_way(weight: torch.Tensor, sigma: float) -> None:
+    """Fill a weight the way the paper describes: loop over blocks, then NumPy's multivariate normal."""
+    channels, _, k, _ = weight.shape
+    around = np.arange(k) - k // 2
+    z = np.exp(-(around[:, None] ** 2 + around**2) / (2 * sigma))
+    cov = np.empty((k * k, k * k))
+    for i in range(k):
+        for j in range(k):
+            shifted = np.empty((k, k))
+            for row in range(k):
+                for column in range(k):
+                    dy = min(abs(row - i), k - abs(row - i))
+                    dx = min(abs(column - j), k - abs(column - j))
+                    shifted[row, column] = np.exp(-(dy * dy + dx * dx) / (2 * sigma))
+            cov[k * i + j] = (0.5 * (z[i, j] * (shifted - z) + shifted * z)).ravel()
+    filters = np.random.default_rng(0).multivariate_normal(np.zeros(k * k), cov, size=channels, check_valid="ignore")
+    with torch.no_grad():
+        weight.copy_(torch.from_numpy(filters.reshape(weight.shape)))
+
+
+def peak_memory(name: str) -> tuple[float, float]:
+    """Return the weights' size and what initialising them added to the peak, in MiB, from a process of its own."""
+    run = subprocess.run([sys.executable, __file__, "--peak", name], capture_output=True, text=True, check=True)
+    weights, extra = map(float, run.stdout.split())
+    return weights, extra
+
+
+def print_peak(name: str) -> None:
+    fc.init_(network("ConvNeXt-Tiny"))  # what libraries allocate once is not the method's
+    net = network(name)
+    for parameter in net.parameters():
+        nn.init.zeros_(parameter)  # touches every page
+    weights = sum(p.numel() * p.element_size() for p in net.parameters()) / 2**20
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    fc.init_(net)
+    extra = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    print(weights, extra)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--peak", metavar="NETWORK", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.peak:
+        print_peak(arguments.peak)
+        return
+    print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, numpy {np.__version__}")
+    print(f"{'network':18} {'weights':>9} {'trunc_normal_':>13} {'init_':>9} {'ratio':>6} {'peak over weights':>18}")
+    for name in NETWORKS:
+        net = network(name)
+        times = best_of(
+            {"torch": lambda net=net: trunc_normal(net), "ours": lambda net=net: fc.init_(net)}, arguments.rounds
+        )
+        weights, extra = peak_memory(name)
+        ratio = times["ours"] / times["torch"]
+        print(
+            f"{name:18} {weights:6.1f}MiB {times['torch'] * 1e3:11.2f}ms {times['ours'] * 1e3:7.2f}ms {ratio:6.2f} "
+            f"{extra:8.1f}MiB {extra / weights:7.2f}x"
+        )
+    for k in (9, 15, 31):
+        layer = nn.Conv2d(256, 256, k, groups=256, bias=False)
+        ours = best_of({"ours": lambda layer=layer: fc.init_(layer)}, arguments.rounds)["ours"]
+        papers = best_of({"paper": lambda layer=layer: papers_way(layer.weight, 0.15)}, 1 if k > 15 else 3)["paper"]
+        print(
+            f"256 filters of {k}x{k}: the paper's way {papers:7.3f}s, init_ {ours * 1e3:7.2f}ms, {papers / ours:7.0f}x"
+        )
+
+
+if __name__ == "__main__":
+    main()
