@@ -104,3 +104,13 @@ def test_freezing_a_parametrised_filter_freezes_what_it_is_made_of():
     net = nn.Sequential(nn.utils.parametrizations.weight_norm(depthwise()))
     fc.freeze_(net)
     assert [name for name, p in net.named_parameters() if p.requires_grad] == ["0.bias"]
+
+
+def test_distributed_models_are_named_as_the_model_inside(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        wrapped = nn.parallel.DistributedDataParallel(nn.Sequential(depthwise(), depthwise()))
+        assert [layer.name for layer in fc.depthwise_layers(wrapped)] == ["0", "1"]
+        assert len(fc.init_(wrapped).initialised) == 2
+    finally:
+        torch.distributed.destroy_process_group()

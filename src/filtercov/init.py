@@ -80,7 +80,7 @@ def init_(
         for layer, prescription, root in _with_roots(chosen, prescriptions, negative):
             staged.append(_sample(layer, root, prescription, scale, generator))
             rows[layer] = _row(layer, prescription, root)
-    assign_filters_(chosen, staged)
+        assign_filters_(chosen, staged)
     return InitReport(tuple(rows.get(layer) or _skipped_row(layer, skipped[layer]) for layer in layers))
 
 

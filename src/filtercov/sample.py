@@ -23,7 +23,7 @@ from filtercov.covariance.root import Negative, Root, covariance_root
 from filtercov.errors import CovarianceError, ModelError
 
 # Filters are drawn in blocks of about this many weights: enough to keep the multiplication efficient, little enough
-# that float64 copies of a block stay in cache and that torch copies it without waking its threads.
+# that the float64 copies of a block stay in cache.
 BLOCK_WEIGHTS = 1 << 15
 
 
@@ -48,15 +48,13 @@ def covariance_normal_(
     """
     kernel_size = check_weight(weight, "covariance_normal_")
     check_generator(generator)
-    try:
-        with one_thread():
+    with one_thread(), torch.no_grad():
+        try:
+            centre = check_mean(mean, kernel_size)
             root = covariance_root(_as_numpy(cov), kernel_size, negative=negative)
-            filters = sample_filters(
-                root, weight.shape[0] * weight.shape[1], mean=check_mean(mean, kernel_size), generator=generator
-            )
-    except CovarianceError as error:
-        raise CovarianceError(f"covariance_normal_: {error}") from None
-    with torch.no_grad():
+        except CovarianceError as error:
+            raise CovarianceError(f"covariance_normal_: {error}") from None
+        filters = sample_filters(root, weight.shape[0] * weight.shape[1], mean=centre, generator=generator)
         return weight.copy_(filters.view(weight.shape))
 
 
@@ -92,9 +90,17 @@ def sample_filters(
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run linear algebra on one thread, so that its rounding does not depend on how many there are."""
-    with _controller().limit(limits=1, user_api="blas"):
-        yield
+    """Compute on one thread, so that rounding does not depend on how many there are.
+
+    Nor could more of them help: NumPy's and torch's would spend their time waiting for each other.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with _controller().limit(limits=1, user_api="blas"):
+            yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @functools.cache
