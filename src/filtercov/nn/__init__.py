@@ -1,7 +1,22 @@
-"""Depthwise convolution modules."""
+"""Fast depthwise convolution for training on the CPU, drop-in for PyTorch's.
 
-from torch import nn
+`DepthwiseConv2d` and `depthwise_conv2d` compute what `nn.Conv2d` and `F.conv2d` compute, `accelerate_` puts them into
+any model, and `native_status` says whether the native kernels are in use.
+"""
 
+from filtercov.nn.accelerate import Acceleration, accelerate_
+from filtercov.nn.depthwise import DepthwiseConv2d, depthwise_conv2d
+from filtercov.nn.gelu_batch_norm import gelu_batch_norm
+from filtercov.nn.library import NativeStatus, native_status
+from filtercov.nn.sequential import FusedSequential
 
-class DepthwiseConv2d(nn.Conv2d):
-    """A depthwise convolution."""
+__all__ = [
+    "Acceleration",
+    "DepthwiseConv2d",
+    "FusedSequential",
+    "NativeStatus",
+    "accelerate_",
+    "depthwise_conv2d",
+    "gelu_batch_norm",
+    "native_status",
+]

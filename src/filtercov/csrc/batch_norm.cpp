@@ -1,0 +1,143 @@
+// The bias gradient and the fused GELU + BatchNorm: cut the rows into ranges, run them, add up in a fixed order.
+#include <cmath>
+
+#include "parallel.h"
+
+namespace filtercov {
+namespace {
+
+// Rows per range: about 64 KiB of input for the cache's sake, and few enough that float32 sums over them stay exact to a
+// few units in the last place. Ranges are then added in double.
+int64_t rows_per_range(int64_t channels) {
+    const int64_t rows = 16 * 1024 / (channels < 1 ? 1 : channels);
+    return rows < 16 ? 16 : rows > 128 ? 128 : rows;
+}
+
+struct Ranges {
+    int64_t rows, size;
+
+    Ranges(int64_t rows, int64_t channels) : rows(rows), size(rows_per_range(channels)) {}
+    int64_t count() const { return ceil_div(rows, size); }
+    RowRange operator[](int64_t i) const { return {i * size, (i + 1) * size < rows ? (i + 1) * size : rows}; }
+};
+
+// total[c] = sum over ranges of part[range][c], in double: the parts are few, their rounding should not matter.
+double total(const float* parts, int64_t ranges, int64_t channels, int64_t channel) {
+    double sum = 0.0;
+    for (int64_t i = 0; i < ranges; ++i) sum += static_cast<double>(parts[i * channels + channel]);
+    return sum;
+}
+
+bool valid(int64_t rows, int64_t channels, int32_t threads) { return rows >= 0 && channels >= 0 && threads >= 1; }
+
+}  // namespace
+}  // namespace filtercov
+
+using namespace filtercov;
+
+int32_t filtercov_channel_sum(int64_t rows, int64_t channels, const float* matrix, float* sums, int32_t isa,
+                              int32_t threads) {
+    const Kernels* kernels = kernels_for(isa);
+    if (kernels == nullptr) return FILTERCOV_BAD_ISA;
+    if (!valid(rows, channels, threads)) return FILTERCOV_BAD_ARGUMENT;
+    const Ranges ranges(rows, channels);
+    const Buffer<float> parts = allocate<float>(ranges.count() * channels);
+    if (!parts) return FILTERCOV_NO_MEMORY;
+    const int32_t status = run_items(ranges.count(), 0, threads, [&](int64_t i, float*) {
+        kernels->sum_rows(matrix, channels, ranges[i], parts.get() + i * channels);
+    });
+    if (status != FILTERCOV_OK) return status;
+    for (int64_t c = 0; c < channels; ++c) sums[c] = static_cast<float>(total(parts.get(), ranges.count(), channels, c));
+    return FILTERCOV_OK;
+}
+
+int32_t filtercov_gelu_batch_norm_forward(int64_t rows, int64_t channels, const float* x, const float* weight,
+                                          const float* bias, double eps, float* y, float* mean, float* variance,
+                                          float* inverse_std, int32_t isa, int32_t threads) {
+    const Kernels* kernels = kernels_for(isa);
+    if (kernels == nullptr) return FILTERCOV_BAD_ISA;
+    if (!valid(rows, channels, threads) || rows < 1) return FILTERCOV_BAD_ARGUMENT;
+    const Ranges ranges(rows, channels);
+    const int64_t count = ranges.count();
+    const Buffer<float> parts = allocate<float>((2 * count + 1) * channels);
+    if (!parts) return FILTERCOV_NO_MEMORY;
+    float* means = parts.get();
+    float* squares = means + count * channels;
+    float* scale = squares + count * channels;
+
+    GeluBatchNorm job{};
+    job.channels = channels;
+    job.x = x;
+    job.scale = scale;
+    job.shift = bias;
+    job.mean = mean;
+    job.out = y;
+    int32_t status = run_items(count, 0, threads, [&](int64_t i, float*) {
+        kernels->gelu_moments(job, ranges[i], means + i * channels, squares + i * channels);
+    });
+    if (status != FILTERCOV_OK) return status;
+
+    for (int64_t c = 0; c < channels; ++c) {
+        double sum = 0.0, square = 0.0;
+        for (int64_t i = 0; i < count; ++i) {
+            sum += static_cast<double>(means[i * channels + c]) * static_cast<double>(ranges[i].last - ranges[i].first);
+        }
+        const double centre = sum / static_cast<double>(rows);
+        for (int64_t i = 0; i < count; ++i) {
+            const double apart = static_cast<double>(means[i * channels + c]) - centre;
+            square += static_cast<double>(squares[i * channels + c]) +
+                      apart * apart * static_cast<double>(ranges[i].last - ranges[i].first);
+        }
+        const double spread = square < 0.0 ? 0.0 : square / static_cast<double>(rows);
+        const double inverse = 1.0 / std::sqrt(spread + eps);
+        mean[c] = static_cast<float>(centre);
+        variance[c] = static_cast<float>(spread);
+        inverse_std[c] = static_cast<float>(inverse);
+        scale[c] = static_cast<float>(static_cast<double>(weight[c]) * inverse);
+    }
+    return run_items(count, 0, threads, [&](int64_t i, float*) { kernels->gelu_normalise(job, ranges[i]); });
+}
+
+int32_t filtercov_gelu_batch_norm_backward(int64_t rows, int64_t channels, const float* grad_y, const float* x,
+                                           const float* weight, const float* mean, const float* inverse_std,
+                                           float* grad_x, float* grad_weight, float* grad_bias, int32_t isa,
+                                           int32_t threads) {
+    const Kernels* kernels = kernels_for(isa);
+    if (kernels == nullptr) return FILTERCOV_BAD_ISA;
+    if (!valid(rows, channels, threads) || rows < 1) return FILTERCOV_BAD_ARGUMENT;
+    const Ranges ranges(rows, channels);
+    const int64_t count = ranges.count();
+    const Buffer<float> parts = allocate<float>((2 * count + 3) * channels);
+    if (!parts) return FILTERCOV_NO_MEMORY;
+    float* sums = parts.get();
+    float* weighted = sums + count * channels;
+    float* scale = weighted + count * channels;
+    float* shift = scale + channels;
+    float* tilt = shift + channels;
+
+    GeluBatchNorm job{};
+    job.channels = channels;
+    job.x = x;
+    job.grad_y = grad_y;
+    job.scale = scale;
+    job.shift = shift;
+    job.tilt = tilt;
+    job.mean = mean;
+    job.inverse_std = inverse_std;
+    job.out = grad_x;
+    const int32_t status = run_items(count, 0, threads, [&](int64_t i, float*) {
+        kernels->gelu_gradient_sums(job, ranges[i], sums + i * channels, weighted + i * channels);
+    });
+    if (status != FILTERCOV_OK) return status;
+
+    for (int64_t c = 0; c < channels; ++c) {
+        const double to_bias = total(sums, count, channels, c), to_weight = total(weighted, count, channels, c);
+        const double factor = static_cast<double>(weight[c]) * static_cast<double>(inverse_std[c]);
+        grad_bias[c] = static_cast<float>(to_bias);
+        grad_weight[c] = static_cast<float>(to_weight);
+        scale[c] = static_cast<float>(factor);
+        shift[c] = static_cast<float>(factor * to_bias / static_cast<double>(rows));
+        tilt[c] = static_cast<float>(factor * to_weight / static_cast<double>(rows));
+    }
+    return run_items(count, 0, threads, [&](int64_t i, float*) { kernels->gelu_gradient(job, ranges[i]); });
+}

@@ -1,0 +1,146 @@
+// Weight gradient: grad_w[tap] += sum over pixels of grad_y[p] * x[p + tap].
+//
+// `Taps` neighbouring taps stay in registers while the image passes over them. Pixels are taken `kPixels` at a time with
+// their grad_y in registers, so each x is loaded once and used by up to `Taps` taps. Sums start from zero in every tile
+// and are then added to the accumulator: rounding errors grow with the tile, not with the whole batch.
+
+struct Pixels {
+    const float* grad_y;
+    const float* x;
+    int64_t grad_row_floats, x_row_floats;
+    int64_t rows, groups;  // groups of `AtOnce` pixels per row
+};
+
+template <int Taps, int AtOnce>
+void correlate_taps(const Pixels& p, float* accumulator) {
+    Vec sums[Taps] = {};
+    for (int64_t row = 0; row < p.rows; ++row) {
+        const float* grad_y = p.grad_y + row * p.grad_row_floats;
+        const float* x = p.x + row * p.x_row_floats;
+        for (int64_t group = 0; group < p.groups; ++group, grad_y += AtOnce * kBlock, x += AtOnce * kBlock) {
+            Vec grad[AtOnce];
+            unroll<AtOnce>([&](auto a) { grad[a.value] = load(grad_y + a.value * kBlock); });
+            unroll<AtOnce + Taps - 1>([&](auto s) {
+                const Vec pixel = load(x + s.value * kBlock);
+                unroll<Taps>([&](auto t) {
+                    constexpr int from = decltype(s)::value - decltype(t)::value;
+                    if constexpr (from >= 0 && from < AtOnce) sums[t.value] += grad[from] * pixel;
+                });
+            });
+        }
+    }
+    unroll<Taps>([&](auto t) {
+        float* sum = accumulator + t.value * kBlock;
+        store(sum, load(sum) + sums[t.value]);
+    });
+}
+
+using TapsFunction = void (*)(const Pixels&, float*);
+
+// kTapsTable<AtOnce>[taps - 1]
+template <int AtOnce>
+constexpr TapsFunction kTapsTable[] = {
+    correlate_taps<1, AtOnce>, correlate_taps<2, AtOnce>, correlate_taps<3, AtOnce>, correlate_taps<4, AtOnce>,
+    correlate_taps<5, AtOnce>, correlate_taps<6, AtOnce>,
+#if FILTERCOV_REGISTERS >= 32
+    correlate_taps<7, AtOnce>, correlate_taps<8, AtOnce>, correlate_taps<9, AtOnce>,
+#endif
+};
+constexpr int64_t kMostTapsHeld = sizeof(kTapsTable<8>) / sizeof(TapsFunction);
+
+struct PixelChoice {
+    int64_t at_once;
+    const TapsFunction* by_taps;
+};
+constexpr PixelChoice kPixelChoices[] = {{8, kTapsTable<8>}, {7, kTapsTable<7>}};
+
+// The group of pixels that rounds the row up least.
+FILTERCOV_INLINE const PixelChoice& closest_group(int64_t columns) {
+    const PixelChoice* best = nullptr;
+    int64_t fewest = 0;
+    for (const PixelChoice& choice : kPixelChoices) {
+        const int64_t rounded = (columns + choice.at_once - 1) / choice.at_once * choice.at_once;
+        if (best == nullptr || rounded < fewest) best = &choice, fewest = rounded;
+    }
+    return *best;
+}
+
+constexpr int64_t kGroupSlack = 8;              // pixels a group may read past the last one's
+constexpr int64_t kCacheFloats = 24 * 1024 / 4;  // of a 32 KiB L1
+
+struct CorrelationRows {
+    int64_t grad, x;  // floats per row in scratch
+};
+
+FILTERCOV_INLINE CorrelationRows correlation_rows(const filtercov_geometry& g) {
+    const int64_t columns = tile_columns(g) + kGroupSlack;
+    return {columns * kBlock, (columns + g.kernel_width - 1) * kBlock};
+}
+
+int64_t correlation_scratch(const filtercov_geometry& g) {
+    const CorrelationRows row = correlation_rows(g);
+    const int64_t rows = tile_rows(g, row.grad + row.x);
+    return rows * row.grad + (rows + g.kernel_height - 1) * row.x;
+}
+
+// One tile, already in scratch: `rows` x `columns` of grad_y starting at (top, left).
+inline void correlate_tile(const filtercov_geometry& g, int64_t top, int64_t left, int64_t rows, int64_t columns,
+                           const float* grad_y, const float* x, float* accumulator) {
+    const CorrelationRows row = correlation_rows(g);
+    const PixelChoice& pixels = closest_group(columns);
+    const int64_t groups_of_taps = (g.kernel_width + kMostTapsHeld - 1) / kMostTapsHeld;
+    for (int64_t i = 0; i < g.kernel_height; ++i) {
+        // Rows of grad_y whose input row under tap row i lies in the image.
+        const int64_t first_row = clamp(g.pad_top - i - top, 0, rows);
+        const int64_t last_row = clamp(g.height + g.pad_top - i - top, first_row, rows);
+        if (first_row == last_row) continue;
+        for (int64_t group = 0; group < groups_of_taps; ++group) {
+            const int64_t first_tap = g.kernel_width * group / groups_of_taps;
+            const int64_t last_tap = g.kernel_width * (group + 1) / groups_of_taps;
+            // Columns of grad_y that see the image through any of these taps.
+            const int64_t first = clamp(g.pad_left - (last_tap - 1) - left, 0, columns);
+            const int64_t last = clamp(g.width + g.pad_left - first_tap - left, first, columns);
+            if (first == last) continue;
+            const Pixels p{grad_y + first_row * row.grad + first * kBlock,
+                           x + (first_row + i) * row.x + (first + first_tap) * kBlock,
+                           row.grad,
+                           row.x,
+                           last_row - first_row,
+                           (last - first + pixels.at_once - 1) / pixels.at_once};
+            const TapsFunction correlate = pixels.by_taps[last_tap - first_tap - 1];
+            for (int v = 0; v < kVectors; ++v) {
+                Pixels half = p;
+                half.grad_y += v * kLanes;
+                half.x += v * kLanes;
+                correlate(half, accumulator + (i * g.kernel_width + first_tap) * kBlock + v * kLanes);
+            }
+        }
+    }
+}
+
+void correlate(const Correlation& job, int64_t image, int64_t block, float* accumulator, float* scratch) {
+    const filtercov_geometry& g = job.geometry;
+    const CorrelationRows row = correlation_rows(g);
+    const int64_t most_rows = tile_rows(g, row.grad + row.x), most_columns = tile_columns(g);
+    const int64_t cached_rows = larger(1, kCacheFloats / (row.grad + row.x));
+    float* grad_tile = scratch;
+    float* x_tile = scratch + most_rows * row.grad;
+    const Image grad_y = image_block(job.grad_y, image, g.out_height, g.out_width, g.channels, block);
+    const Image x = image_block(job.x, image, g.height, g.width, g.channels, block);
+    for (int64_t top = 0; top < g.out_height; top += most_rows) {
+        const int64_t rows = smaller(most_rows, g.out_height - top);
+        for (int64_t left = 0; left < g.out_width; left += most_columns) {
+            const int64_t columns = smaller(most_columns, g.out_width - left);
+            copy_tile(grad_y, top, left, rows, row.grad / kBlock, grad_tile);
+            // Columns past this tile belong to the next one: they must not be counted here.
+            if (left + columns < g.out_width) {
+                for (int64_t y = 0; y < rows; ++y) zero_pixels(grad_tile + y * row.grad + columns * kBlock, kGroupSlack);
+            }
+            copy_tile(x, top - g.pad_top, left - g.pad_left, rows + g.kernel_height - 1, row.x / kBlock, x_tile);
+            for (int64_t y = 0; y < rows; y += cached_rows) {
+                correlate_tile(g, top + y, left, smaller(cached_rows, rows - y), columns, grad_tile + y * row.grad,
+                               x_tile + y * row.x, accumulator);
+            }
+        }
+    }
+}

@@ -1,0 +1,30 @@
+// Every kernel, compiled once per instruction set in a namespace of its own.
+#include "kernels.h"
+
+namespace filtercov {
+namespace FILTERCOV_NAMESPACE {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+#elif defined(__AVX2__)
+constexpr int kLanes = 8;
+#else
+constexpr int kLanes = 4;
+#endif
+
+#include "vector.inl"
+// After vector.inl, which they all use:
+#include "tile.inl"
+#include "convolve.inl"
+#include "correlate.inl"
+#include "gelu_batch_norm.inl"
+
+const Kernels kTable = {
+    convolution_scratch, correlation_scratch, convolve,       correlate,          sum_rows,
+    gelu_moments,        gelu_normalise,      gelu_gradient_sums, gelu_gradient,
+};
+
+}  // namespace
+}  // namespace FILTERCOV_NAMESPACE
+}  // namespace filtercov

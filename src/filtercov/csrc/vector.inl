@@ -1,0 +1,53 @@
+// Vectors of float as the compiler's own vector type, so that one source serves every instruction set.
+//
+// Included inside a namespace of the including file's own: nothing here may be shared between files compiled with
+// different flags, or the linker could hand an AVX-512 body to a machine without it. For the same reason these files
+// use no function of the standard library.
+
+#define FILTERCOV_INLINE inline __attribute__((always_inline))
+
+constexpr int kVectors = kBlock / kLanes;  // registers per channel block
+
+typedef float Vec __attribute__((vector_size(4 * kLanes)));
+typedef float LooseVec __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
+typedef int32_t IntVec __attribute__((vector_size(4 * kLanes)));
+
+FILTERCOV_INLINE Vec load(const float* p) { return *reinterpret_cast<const LooseVec*>(p); }
+FILTERCOV_INLINE void store(float* p, Vec v) { *reinterpret_cast<LooseVec*>(p) = v; }
+FILTERCOV_INLINE Vec broadcast(float value) { return Vec{} + value; }
+
+// The first `count` lanes, the others zero; `count` may lie outside [0, kLanes].
+FILTERCOV_INLINE Vec load_first(const float* p, int64_t count) {
+    if (count >= kLanes) return load(p);
+    Vec v = {};
+    for (int64_t lane = 0; lane < count; ++lane) v[lane] = p[lane];
+    return v;
+}
+
+FILTERCOV_INLINE void store_first(float* p, Vec v, int64_t count) {
+    if (count >= kLanes) return store(p, v);
+    for (int64_t lane = 0; lane < count; ++lane) p[lane] = v[lane];
+}
+
+FILTERCOV_INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+FILTERCOV_INLINE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+FILTERCOV_INLINE int64_t clamp(int64_t v, int64_t low, int64_t high) { return smaller(larger(v, low), high); }
+
+// Call f(Index<0>{}), f(Index<1>{}), ...: loops whose counter is a constant, so that arrays of Vec become registers.
+template <int I>
+struct Index {
+    static constexpr int value = I;
+};
+
+template <int I, int N, class F>
+FILTERCOV_INLINE void unroll_from(F&& f) {
+    if constexpr (I < N) {
+        f(Index<I>{});
+        unroll_from<I + 1, N>(f);
+    }
+}
+
+template <int N, class F>
+FILTERCOV_INLINE void unroll(F&& f) {
+    unroll_from<0, N>(f);
+}

@@ -1,0 +1,71 @@
+"""Put filtercov's layers into an existing model."""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import cast
+
+import torch
+from torch import nn
+
+from filtercov.nn import library
+from filtercov.nn.depthwise import DepthwiseConv2d
+from filtercov.nn.sequential import FusedSequential, norm_after_gelu
+
+
+@dataclass(frozen=True)
+class Acceleration:
+    """What `accelerate_` did: modules swapped, pairs fused, depthwise layers left alone and why, all by name."""
+
+    swapped: tuple[str, ...]
+    fused: tuple[str, ...]
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Return one line, and one more for each layer left alone."""
+        lines = [
+            f"{len(self.swapped)} depthwise convolutions swapped, {len(self.fused)} GELU + BatchNorm2d pairs fused"
+        ]
+        return "\n".join([*lines, *(f"left alone: {name}: {reason}" for name, reason in self.skipped.items())])
+
+
+def accelerate_(model: nn.Module) -> Acceleration:
+    """Make every depthwise `nn.Conv2d` of a model a `DepthwiseConv2d`, in place, and move the model to channels_last.
+
+    Modules stay the same objects: parameters, optimisers, hooks and state_dict keys are untouched. An `nn.Sequential`
+    that holds a GELU directly followed by a BatchNorm2d becomes a `FusedSequential` where there are native kernels.
+    Layers with a class of their own (subclasses, parametrised ones) are left alone and reported.
+
+    >>> net = nn.Sequential(nn.Conv2d(8, 8, 9, padding=4, groups=8), nn.GELU(), nn.BatchNorm2d(8))
+    >>> report = accelerate_(net)
+    >>> report.swapped, report.fused, type(net[0]).__name__
+    (('0',), ('1+2',), 'DepthwiseConv2d')
+    """
+    native = library.available()  # says why, once, if nothing will be faster
+    swapped, fused, skipped = [], [], {}
+    for name, module in model.named_modules():
+        if type(module) is nn.Conv2d and _is_depthwise(module):
+            module.__class__ = DepthwiseConv2d
+            swapped.append(name)
+        elif isinstance(module, nn.Conv2d) and type(module) is not DepthwiseConv2d and _is_depthwise(module):
+            skipped[name] = f"it is a {type(module).__name__}, which may compute something else"
+        elif native and type(module) in (nn.Sequential, FusedSequential):
+            pairs = _pairs(name, cast(nn.Sequential, module))
+            if pairs:
+                module.__class__ = FusedSequential
+                fused += pairs
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return Acceleration(tuple(swapped), tuple(fused), skipped)
+
+
+def _is_depthwise(convolution: nn.Conv2d) -> bool:
+    return convolution.groups == convolution.in_channels > 1
+
+
+def _pairs(name: str, layers: nn.Sequential) -> list[str]:
+    prefix = f"{name}." if name else ""
+    children = list(layers.named_children())
+    return [
+        f"{prefix}{first}+{second}"
+        for (first, layer), (second, following) in pairwise(children)
+        if norm_after_gelu(layer, following) is not None
+    ]

@@ -1,0 +1,104 @@
+"""GELU followed by training-mode BatchNorm as one operator.
+
+For this pair PyTorch passes over the activations many times, forward and backward, and keeps two copies of them; fused
+there are four passes, and only x is kept. The arithmetic is that of `F.gelu` (exact, with erf) and `F.batch_norm`.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import custom_op
+from torch.nn import functional
+
+from filtercov.nn import kernels, library
+
+
+def gelu_batch_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return BatchNorm(GELU(x)) of (N, C, H, W) in training mode, and the (C,) mean and biased variance it used.
+
+    >>> y, mean, variance = gelu_batch_norm(torch.randn(8, 4, 5, 5), torch.ones(4), torch.zeros(4), 1e-5)
+    >>> torch.allclose(y.mean((0, 2, 3)), torch.zeros(4), atol=1e-6)
+    True
+    """
+    y, mean, variance, _ = _gelu_batch_norm(x, weight, bias, eps)
+    return y, mean, variance
+
+
+@custom_op("filtercov::gelu_batch_norm", mutates_args=())
+def _gelu_batch_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    x = _dense(x)
+    if _native(x):
+        y, moments = kernels.gelu_batch_norm(x, weight.contiguous(), bias.contiguous(), eps)
+        return y, *moments
+    activated = functional.gelu(x)
+    variance, mean = torch.var_mean(activated, (0, 2, 3), correction=0)
+    inverse_std = (variance + eps).rsqrt()
+    y = (activated - _spread(mean)) * _spread(inverse_std * weight) + _spread(bias)
+    return _dense(y), mean, variance, inverse_std
+
+
+@custom_op("filtercov::gelu_batch_norm_backward", mutates_args=())
+def _backward(
+    grad_y: Tensor, x: Tensor, weight: Tensor, mean: Tensor, inverse_std: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    x, grad_y = _dense(x), _dense(grad_y)
+    if _native(x):
+        return kernels.gelu_batch_norm_backward(grad_y, x, weight.contiguous(), mean, inverse_std)
+    grad_x, grad_weight, grad_bias = _backward_reference(grad_y, x, weight, mean, inverse_std)
+    return _dense(grad_x), grad_weight, grad_bias
+
+
+def _backward_reference(
+    grad_y: Tensor, x: Tensor, weight: Tensor, mean: Tensor, inverse_std: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    normalised = (functional.gelu(x) - _spread(mean)) * _spread(inverse_std)
+    grad_bias = grad_y.sum((0, 2, 3))
+    grad_weight = (grad_y * normalised).sum((0, 2, 3))
+    count = x.numel() // x.shape[1]
+    centred = grad_y - _spread(grad_bias / count) - normalised * _spread(grad_weight / count)
+    grad_activated = centred * _spread(weight * inverse_std)
+    return torch.ops.aten.gelu_backward(grad_activated, x), grad_weight, grad_bias
+
+
+def _native(x: Tensor) -> bool:
+    return x.dtype == torch.float32 and x.device.type == "cpu" and library.available()
+
+
+def _dense(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+def _spread(per_channel: Tensor) -> Tensor:
+    return per_channel[:, None, None]
+
+
+@_gelu_batch_norm.register_fake
+def _(x: Tensor, weight: Tensor, _bias: Tensor, _eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    mean, variance, inverse_std = (torch.empty_like(weight) for _ in range(3))
+    return torch.empty_like(x, memory_format=torch.channels_last), mean, variance, inverse_std
+
+
+@_backward.register_fake
+def _(_grad_y: Tensor, x: Tensor, weight: Tensor, _mean: Tensor, _inverse_std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    grad_x = torch.empty_like(x, memory_format=torch.channels_last)
+    return grad_x, torch.empty_like(weight), torch.empty_like(weight)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, weight, _, ctx.eps = inputs
+    _, mean, variance, inverse_std = output
+    ctx.mark_non_differentiable(mean, variance, inverse_std)
+    ctx.save_for_backward(x, weight, mean, inverse_std)
+
+
+def _gradients(ctx: Any, grad_y: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
+    x, weight, mean, inverse_std = ctx.saved_tensors
+    if not torch.is_grad_enabled():
+        return *_backward(grad_y, x, weight, mean, inverse_std), None
+    # Someone will differentiate the gradient: spell it out, with the statistics as functions of x.
+    variance, mean = torch.var_mean(functional.gelu(x), (0, 2, 3), correction=0)
+    return *_backward_reference(grad_y, x, weight, mean, (variance + ctx.eps).rsqrt()), None
+
+
+_gelu_batch_norm.register_autograd(_gradients, setup_context=_save)

@@ -1,0 +1,63 @@
+"""Who computes what: the one place where filtercov's kernels are chosen over PyTorch's, or not.
+
+`fits` asks whether a convolution is of the kind the kernels know at all; everything else is handed to `F.conv2d`.
+`native_wins` asks, pass by pass, whether they are worth calling: figures behind the numbers are in docs/depthwise.md.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+
+from filtercov.nn import library
+
+Pass = Literal["forward", "input_grad", "weight_grad"]
+
+# Subclasses (DTensor, quantised tensors, ...) bring their own F.conv2d.
+PLAIN_TENSORS = (Tensor, nn.Parameter)
+
+# The least kernel area (height x width) from which a pass is faster than PyTorch's on channels_last tensors ...
+LEAST_AREA: dict[Pass, int] = {"forward": 100, "input_grad": 20, "weight_grad": 1}
+# ... and on NCHW tensors, where two or three of them are converted first.
+LEAST_AREA_NCHW: dict[Pass, int] = {"forward": 64, "input_grad": 400, "weight_grad": 1}
+# Below this many channels most lanes of a 16-channel block would be idle.
+LEAST_CHANNELS = 5
+
+
+def fits(x: Tensor, weight: Tensor, stride: tuple[int, int], dilation: tuple[int, int]) -> bool:
+    """Return whether filtercov's operator takes this: plain float32 or float64 on the CPU, stride and dilation 1."""
+    return (
+        type(x) in PLAIN_TENSORS
+        and type(weight) in PLAIN_TENSORS
+        and x.device.type == "cpu"
+        and x.dtype in (torch.float32, torch.float64)
+        and weight.shape[0] == x.shape[-3]
+        and stride == (1, 1)
+        and dilation == (1, 1)
+        and not torch.is_autocast_enabled("cpu")
+        and not torch._C._are_functorch_transforms_active()  # vmap, grad, jvp, ... know F.conv2d, not our operator
+        and forward_ad._current_level < 0  # as does forward-mode differentiation
+    )
+
+
+def native_wins(which: Pass, dtype: torch.dtype, channels: int, kernel_area: int, *, channels_last: bool) -> bool:
+    """Return whether a pass should run natively; float64 and idle lanes never do.
+
+    >>> native_wins("weight_grad", torch.float64, 256, 81, channels_last=True)
+    False
+    """
+    if dtype != torch.float32 or channels < LEAST_CHANNELS or not library.available():
+        return False
+    return kernel_area >= (LEAST_AREA if channels_last else LEAST_AREA_NCHW)[which]
+
+
+def is_channels_last(x: Tensor) -> bool:
+    """Return whether an (N, C, H, W) tensor is laid out as (N, H, W, C).
+
+    Where strides cannot tell (one channel, or one pixel) the answer is no: the two orders are then the same memory.
+
+    >>> is_channels_last(torch.zeros(1, 3, 2, 2).to(memory_format=torch.channels_last))
+    True
+    """
+    return x.shape[1] > 1 and x.stride(1) == 1 and not x.is_contiguous()

@@ -1,0 +1,164 @@
+"""The torch operators: gradients of every order, fake tensors, and the transformations users wrap models in."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+from filtercov.nn import DepthwiseConv2d, depthwise_conv2d, gelu_batch_norm, ops
+
+CHANNELS_LAST = torch.channels_last
+PADDING = (1, 2, 0, 3)
+
+
+def image(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(shape, dtype=dtype).to(memory_format=CHANNELS_LAST).requires_grad_()
+
+
+def vector(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(shape, dtype=dtype).requires_grad_()
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("padding", [0, 2, (1, 0), "same", "valid"])
+def test_gradients_agree_with_finite_differences_to_second_order(padding: int | str | tuple[int, int]) -> None:
+    x, weight, bias = (
+        image(2, 3, 5, 4, dtype=torch.float64),
+        vector(3, 1, 2, 3, dtype=torch.float64),
+        vector(3, dtype=torch.float64),
+    )
+
+    def convolve(*tensors: Tensor) -> Tensor:
+        return depthwise_conv2d(*tensors, padding=padding)
+
+    assert torch.autograd.gradcheck(convolve, (x, weight, bias))
+    assert torch.autograd.gradgradcheck(convolve, (x, weight, bias))
+
+
+def test_native_second_derivatives_agree_with_pytorchs() -> None:
+    def second(convolve: object, *inputs: Tensor) -> tuple[Tensor, ...]:
+        y = convolve(*inputs)  # type: ignore[operator]
+        first = torch.autograd.grad(y.square().sum(), inputs, create_graph=True)
+        return torch.autograd.grad(sum(g.square().sum() for g in first), inputs)
+
+    inputs = image(2, 20, 12, 12), vector(20, 1, 11, 11), vector(20)
+    ours = second(lambda *t: depthwise_conv2d(*t, padding=5), *inputs)
+    theirs = second(lambda *t: functional.conv2d(*t, padding=5, groups=20), *(t.double() for t in inputs))
+    for a, b in zip(ours, theirs, strict=True):
+        assert (a - b).norm() <= 1e-5 * b.norm()
+
+
+@pytest.mark.parametrize("layout", [CHANNELS_LAST, torch.contiguous_format])
+def test_operators_pass_torchs_own_checks(layout: torch.memory_format) -> None:
+    x = image(2, 16, 9, 9).detach().contiguous(memory_format=layout).requires_grad_()
+    weight, bias = vector(16, 1, 11, 11), vector(16)
+    y = ops.depthwise_conv2d(x, weight, bias, (5, 5, 4, 6)).detach().requires_grad_()
+    torch.library.opcheck(ops.depthwise_conv2d, (x, weight, bias, (5, 5, 4, 6)))
+    torch.library.opcheck(ops.input_grad, (y, weight, (5, 5, 4, 6), (9, 9), layout is CHANNELS_LAST))
+    torch.library.opcheck(ops.weight_grad, (y, x, (5, 5, 4, 6), (11, 11)))
+    torch.library.opcheck(ops.channel_sum, (y,))
+
+
+def test_compiled_modules_give_the_same_result_in_one_graph() -> None:
+    layer = DepthwiseConv2d(16, 16, 9, padding="same", groups=16)
+    x = image(2, 16, 9, 9)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    assert torch.equal(compiled(x), layer(x))
+    grads = [torch.autograd.grad(run(x).square().sum(), [x, *layer.parameters()]) for run in (compiled, layer)]
+    for a, b in zip(*grads, strict=True):
+        assert torch.allclose(a, b, rtol=1e-6)
+
+
+def test_autocast_gives_what_conv2d_gives() -> None:
+    layer, plain = DepthwiseConv2d(16, 16, 9, padding=4, groups=16), nn.Conv2d(16, 16, 9, padding=4, groups=16)
+    plain.load_state_dict(layer.state_dict())
+    x = image(2, 16, 9, 9)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours, theirs = layer(x), plain(x)
+    assert ours.dtype == torch.bfloat16
+    assert torch.equal(ours, theirs)
+    grads = [torch.autograd.grad(y.float().sum(), x)[0] for y in (ours, theirs)]
+    assert torch.equal(*grads)
+
+
+def test_function_transforms_fall_back() -> None:
+    weight, batches = vector(8, 1, 3, 3).detach(), torch.randn(5, 2, 8, 6, 6)
+
+    def loss(weight: Tensor, x: Tensor) -> Tensor:
+        return depthwise_conv2d(x, weight, padding=1).square().sum()
+
+    def plain(weight: Tensor, x: Tensor) -> Tensor:
+        return functional.conv2d(x, weight, padding=1, groups=8).square().sum()
+
+    for transform in (
+        lambda f: torch.func.vmap(f, (None, 0))(weight, batches),
+        lambda f: torch.func.grad(f)(weight, batches[0]),
+        lambda f: torch.func.vmap(torch.func.grad(f), (None, 0))(weight, batches),
+        lambda f: torch.func.jvp(lambda w: f(w, batches[0]), (weight,), (weight,))[1],
+    ):
+        assert torch.allclose(transform(loss), transform(plain), rtol=1e-5)
+
+
+def test_forward_mode_differentiation_falls_back() -> None:
+    weight, x = vector(8, 1, 11, 11).detach(), torch.randn(2, 8, 9, 9)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, x * 2)
+        tangent = torch.autograd.forward_ad.unpack_dual(depthwise_conv2d(dual, weight, padding=5)).tangent
+    assert tangent is not None
+    assert torch.allclose(tangent, 2 * depthwise_conv2d(x, weight, padding=5), atol=1e-4)
+
+
+def test_hooks_on_modules_and_tensors_are_called() -> None:
+    seen = []
+    layer = DepthwiseConv2d(8, 8, 9, padding=4, groups=8)
+    layer.register_forward_hook(lambda *_: seen.append("forward"))
+    layer.register_full_backward_hook(lambda *_: seen.append("backward"))
+    layer.weight.register_post_accumulate_grad_hook(lambda _: seen.append("weight"))
+    layer(image(2, 8, 9, 9)).sum().backward()
+    assert sorted(seen) == ["backward", "forward", "weight"]
+
+
+def test_distributed_data_parallel_trains_it_without_a_complaint(tmp_path: Path) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        layer = DepthwiseConv2d(8, 8, 9, padding=4, groups=8).to(memory_format=CHANNELS_LAST)
+        alone = DepthwiseConv2d(8, 8, 9, padding=4, groups=8)
+        alone.load_state_dict(layer.state_dict())
+        x = image(2, 8, 9, 9)
+        DistributedDataParallel(layer)(x).square().sum().backward()
+        alone(x).square().sum().backward()
+        assert torch.equal(layer.weight.grad, alone.weight.grad)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_gelu_batch_norm_operator_passes_torchs_own_checks() -> None:
+    x, weight, bias = image(3, 8, 4, 4), vector(8), vector(8)
+    operator = torch.ops.filtercov.gelu_batch_norm.default
+    # The gradient of y alone is defined; torch's check of the composed graph sums all outputs, which suits it too.
+    torch.library.opcheck(operator, (x, weight, bias, 1e-5))
+    y, mean, _ = gelu_batch_norm(x.detach(), weight.detach(), bias.detach(), 1e-5)
+    backward = torch.ops.filtercov.gelu_batch_norm_backward.default
+    arguments = y, x.detach(), weight.detach(), mean, torch.ones(8)
+    torch.library.opcheck(backward, arguments, test_utils=("test_schema", "test_faketensor"))
+
+
+def test_default_dtype_and_device_of_the_caller_do_not_leak_in() -> None:
+    layer = DepthwiseConv2d(16, 16, 11, padding=5, groups=16)
+    x = image(2, 16, 9, 9)
+    wanted = torch.autograd.grad(layer(x).square().sum(), [x, *layer.parameters()])
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):
+            got = torch.autograd.grad(layer(x).square().sum(), [x, *layer.parameters()])
+    finally:
+        torch.set_default_dtype(before)
+    assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
