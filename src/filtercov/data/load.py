@@ -1,0 +1,49 @@
+"""`load`: a dataset from its name."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from filtercov.data.arrays import Dataset, stratified_order
+from filtercov.data.cifar10 import load_cifar10
+from filtercov.data.embedded import load_embedded
+from filtercov.data.folder import load_folder
+from filtercov.errors import DataError
+
+
+def load(
+    spec: str,
+    *,
+    root: Path | None = None,
+    download: bool = False,
+    image_size: int | None = None,
+    limit: int | None = None,
+    bad_limit: int = 100,
+    workers: int | None = None,
+) -> Dataset:
+    """Return the dataset that `spec` names: `embedded`, `cifar10`, or `folder:PATH` of a directory or a zip.
+
+    `root` is where archives are looked for and, with `download`, put. `image_size` scales a folder's images. `limit`
+    keeps that many training images, the classes in proportion; a smaller limit's images are among a larger one's.
+    `bad_limit` damaged images of a folder are skipped, more are an error. `workers` decode large images.
+
+    >>> load("embedded", limit=100).train.labels.shape
+    (100,)
+    """
+    if spec == "embedded":
+        data = load_embedded()
+    elif spec == "cifar10":
+        data = load_cifar10(root, download=download)
+    elif spec.startswith("folder:") and len(spec) > len("folder:"):
+        path = Path(spec.removeprefix("folder:")).expanduser()
+        data = load_folder(path, image_size=image_size, bad_limit=bad_limit, workers=workers)
+    else:
+        raise DataError(f"unknown data {spec!r}; choose embedded, cifar10 or folder:PATH")
+    if image_size is not None and image_size != data.image_size:
+        raise DataError(f"{spec} has images of {data.image_size} pixels, not {image_size}; only folders are scaled")
+    return data if limit is None else _limited(data, limit)
+
+
+def _limited(data: Dataset, limit: int) -> Dataset:
+    if not 1 <= limit <= len(data.train):
+        raise DataError(f"limit must lie in 1..{len(data.train)}, the training images of {data.name}, got {limit}")
+    return replace(data, train=data.train.subset(stratified_order(data.train.labels)[:limit]))
