@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from filtercov.cli import core
+from filtercov.cli import core, data, demo, look, train
 from filtercov.errors import FiltercovError
 
 app = typer.Typer(
@@ -16,7 +16,18 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (core.info, core.init, core.stats):
+COMMANDS = (
+    core.init,
+    core.stats,
+    train.train,
+    look.inspect,
+    look.explore,
+    look.figures,
+    data.scan,
+    demo.demo,
+    core.info,
+)
+for command in COMMANDS:
     app.command()(command)
 
 

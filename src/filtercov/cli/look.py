@@ -1,0 +1,72 @@
+"""`filtercov inspect`, `filtercov explore` and `filtercov figures`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from filtercov.report.explore import explore_page
+from filtercov.report.figures import write_figures
+from filtercov.report.inspect import find_target, look
+from filtercov.report.page import write_output
+
+TARGET = "A checkpoint (.safetensors, .pth), a statistics file, a run's directory, one of our models, or timm:NAME."
+
+
+def inspect(
+    target: Annotated[str, typer.Argument(help=TARGET)],
+    against: Annotated[str | None, typer.Option(help="Another target to compare with, layer by layer.")] = None,
+    out: Annotated[Path | None, typer.Option(help="HTML page to write; inspect.html if nothing is asked for.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Directory to write a PNG sheet of each layer to.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every number as JSON.")] = False,
+    untrained: Annotated[bool, typer.Option(help="Take timm:NAME without its pretrained weights.")] = False,
+) -> None:
+    """Look at the filters of any model: covariances, spectra and filters of every depthwise layer, and σ by depth."""
+    report = look(target, against=against, untrained=untrained)
+    if out is None and png is None and not as_json:
+        out = Path("inspect.html")
+    if out is not None:
+        typer.echo(f"wrote {write_output(out, report.page())}", err=as_json)
+    if png is not None:
+        typer.echo(f"wrote {len(report.write_pngs(png))} pictures to {png}", err=as_json)
+    if as_json:
+        typer.echo(json.dumps(report.as_json(), indent=1, ensure_ascii=False, allow_nan=False))
+    for note in report.inspection.target.notes:
+        typer.echo(f"note: {note}", err=True)
+
+
+def explore(
+    out: Annotated[Path, typer.Option(help="HTML page to write.")] = Path("explore.html"),
+    open_it: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser, where there is one.")] = True,
+) -> None:
+    """Write a page on which to move kernel size, depth and σ and see what filters come of it."""
+    written = write_output(out, explore_page())
+    typer.echo(f"wrote {written}")
+    if open_it and _has_screen():
+        webbrowser.open(written.resolve().as_uri())
+
+
+def figures(
+    directory: Annotated[Path, typer.Argument(help="Where to write the figures, as SVG and PNG.")],
+    learned: Annotated[str | None, typer.Option(help=f"Set learned filters beside the constructed. {TARGET}")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the filters that are drawn.")] = 0,
+) -> None:
+    """Draw the paper's illustrations: the construction, the schedule, covariances by depth and example filters."""
+    target = None if learned is None else find_target(learned)
+    for path in write_figures(directory, target, seed=seed):
+        typer.echo(f"wrote {path}")
+    if target is None:
+        typer.echo("without learned filters; name a trained network with --learned to set them beside these", err=True)
+
+
+def _has_screen() -> bool:
+    """Tell whether a browser would show itself, rather than take over the terminal."""
+    if sys.platform in ("win32", "darwin"):
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -1,0 +1,115 @@
+"""`filtercov train`: one run, from flags that keep timm's names where timm has one."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from filtercov.errors import TrainingInterrupted
+from filtercov.experiments import initialisations
+from filtercov.experiments.execute import execute
+from filtercov.experiments.runspec import AUGMENTATIONS, RunSpec
+from filtercov.training import RECIPES, Silent, process_group, progress_on
+
+INTERRUPTED = 130  # the exit code shells give to what Ctrl-C ended
+
+
+def train(
+    model: Annotated[str, typer.Option(help="Network, as in convmixer_256_8_k9_p2 or convnext_atto_p1.")],
+    data: Annotated[str, typer.Option(help="embedded, cifar10 or folder:PATH (a directory or a zip).")] = "embedded",
+    run_dir: Annotated[Path | None, typer.Option(help="The run's directory; by default runs/ and its key.")] = None,
+    recipe: Annotated[str, typer.Option(help=f"Where settings not given come from: {', '.join(RECIPES)}.")] = "cifar",
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training images.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", "-b", help="Images per step, of all processes together.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Decides weights, order of images and augmentation.")] = 0,
+    init: Annotated[
+        str, typer.Option(help=f"Filters: {', '.join(initialisations.names())}; stats:FILE and filters:FILE read one.")
+    ] = "uniform",
+    schedule: Annotated[str | None, typer.Option(help="σ by depth for closed-form: a preset or 'σ0,v,a'.")] = None,
+    negative: Annotated[str, typer.Option(help="Negative eigenvalues: clip or abs.")] = "clip",
+    freeze_filters: Annotated[bool, typer.Option(help="Keep the depthwise filters as they are initialised.")] = False,
+    data_limit: Annotated[int | None, typer.Option(help="Training images to use.")] = None,
+    img_size: Annotated[int | None, typer.Option(help="Scale a folder's images to this size.")] = None,
+    augment: Annotated[str | None, typer.Option(help=f"One of {', '.join(AUGMENTATIONS)}.")] = None,
+    drop_path: Annotated[float | None, typer.Option(help="Stochastic depth's rate at the last block.")] = None,
+    opt: Annotated[str | None, typer.Option(help="adamw or sgd.")] = None,
+    opt_eps: Annotated[float | None, typer.Option(help="ε of AdamW.")] = None,
+    momentum: Annotated[float | None, typer.Option(help="Momentum of sgd.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Highest learning rate.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Weight decay, of all parameters.")] = None,
+    sched: Annotated[str | None, typer.Option(help="triangular, cosine or constant.")] = None,
+    warmup_epochs: Annotated[float | None, typer.Option(help="Linear rise of cosine and constant.")] = None,
+    smoothing: Annotated[float | None, typer.Option(help="Label smoothing.")] = None,
+    clip_grad: Annotated[float | None, typer.Option(help="Clip the gradient to this norm.")] = None,
+    amp: Annotated[bool, typer.Option("--amp", help="Mixed precision.")] = False,
+    amp_dtype: Annotated[str, typer.Option(help="bfloat16, or float16 on a GPU.")] = "bfloat16",
+    model_ema: Annotated[bool, typer.Option("--model-ema", help="Keep a moving average of the weights.")] = False,
+    model_ema_decay: Annotated[float, typer.Option(help="How slowly it moves.")] = 0.9998,
+    compile: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or another of PyTorch's.")] = "auto",
+    data_dir: Annotated[Path | None, typer.Option(help="Where cifar10's archive is, or is put.")] = None,
+    download: Annotated[bool, typer.Option("--download", help="Fetch cifar10 where it is missing.")] = False,
+    workers: Annotated[int | None, typer.Option("--workers", "-j", help="Processes that decode large images.")] = None,
+    log_interval: Annotated[int, typer.Option(help="Steps between lines of metrics.jsonl.")] = 50,
+    recovery_interval: Annotated[
+        int | None, typer.Option(help="Steps between checkpoints inside an epoch; there is one after each epoch.")
+    ] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard's files too.")] = False,
+) -> None:
+    """Train a network; run the same command again to continue where it stopped.
+
+    Under `torchrun --nproc-per-node N $(which filtercov) train …` N processes train together.
+    """
+    settings = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "opt": opt,
+        "opt_eps": opt_eps,
+        "momentum": momentum,
+        "lr": lr,
+        "weight_decay": weight_decay,
+        "sched": sched,
+        "warmup_epochs": warmup_epochs,
+        "smoothing": smoothing,
+        "clip_grad": clip_grad,
+        "amp": amp_dtype if amp else None,
+        "ema_decay": model_ema_decay if model_ema else None,
+        "compile": compile,
+        "seed": seed,
+    }
+    choices = {"augment": augment, "drop_path": drop_path}
+    spec = RunSpec.recipe(
+        recipe,
+        train={name: value for name, value in settings.items() if value is not None},
+        model=model,
+        data=data,
+        data_limit=data_limit,
+        image_size=img_size,
+        init=init,
+        schedule=schedule,
+        negative=negative,
+        freeze_filters=freeze_filters,
+        **{name: value for name, value in choices.items() if value is not None},
+    )
+    directory = run_dir or Path("runs") / spec.key
+    try:
+        with process_group(device) as (world, chosen):
+            result = execute(
+                spec,
+                directory,
+                data_root=data_dir,
+                download=download,
+                workers=workers,
+                device=chosen,
+                progress=progress_on() if world.main else Silent(),
+                log_interval=log_interval,
+                recovery_interval=recovery_interval,
+                tensorboard=tensorboard,
+            )
+    except TrainingInterrupted as stopped:
+        typer.echo(f"filtercov: {stopped}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    if world.main:
+        typer.echo(f"{result.test_accuracy:.2f} % test accuracy after {result.epochs} epochs; the run is {directory}")

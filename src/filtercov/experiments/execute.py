@@ -1,0 +1,128 @@
+"""`execute`: carry out one `RunSpec` in a directory, on this process's share of the machine."""
+
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import filtercov as fc
+from filtercov import models
+from filtercov.data import BatchLoader, Dataset, load
+from filtercov.errors import ConfigError
+from filtercov.experiments.initialisations import InitContext, find
+from filtercov.experiments.runspec import RunSpec
+from filtercov.nn import accelerate_
+from filtercov.training import FitResult, Progress, World, current_world, fit
+
+_FILTERS = 1  # the purpose of a random stream, so that filters do not repeat the draws of other weights
+
+
+def execute(
+    spec: RunSpec,
+    run_dir: Path | str,
+    *,
+    data: Dataset | None = None,
+    data_root: Path | None = None,
+    download: bool = False,
+    workers: int | None = None,
+    init_root: Path | str = ".",
+    device: torch.device | str = "cpu",
+    progress: Progress | None = None,
+    log_interval: int = 50,
+    recovery_interval: int | None = None,
+    tensorboard: bool = False,
+) -> FitResult:
+    """Train what `spec` says in `run_dir`, continuing if it was begun; return the result.
+
+    The statistics of the trained filters are written beside the checkpoint, for runs that start from them. `data` saves
+    loading what the specification names; `init_root` is where relative file names in its `init` start. Everything else
+    says how to run, not what, and does not change the result.
+    """
+    world = current_world()
+    data = data or load_data(spec, root=data_root, download=download, workers=workers)
+    model = build_model(spec, data, init_root=init_root)
+    model.to(device)
+    accelerate_(model)
+    train_batches, test_batches = build_batches(spec, data, world=world, device=device)
+    return fit(
+        model,
+        train_batches,
+        test_batches,
+        spec.train,
+        run_dir,
+        identity={key: value for key, value in spec.to_dict().items() if key != "train"},
+        on_finish=_finish,
+        progress=progress,
+        log_interval=log_interval,
+        recovery_interval=recovery_interval,
+        tensorboard=tensorboard,
+    )
+
+
+def load_data(
+    spec: RunSpec, *, root: Path | None = None, download: bool = False, workers: int | None = None
+) -> Dataset:
+    """Return the dataset a specification names, cut to its limit."""
+    return load(
+        spec.data, root=root, download=download, image_size=spec.image_size, limit=spec.data_limit, workers=workers
+    )
+
+
+def build_model(spec: RunSpec, data: Dataset, *, init_root: Path | str = ".") -> nn.Module:
+    """Return the network of a specification as it is before the first step.
+
+    Weights other than the filters depend on the seed alone, so that runs which differ in initialisation differ in
+    nothing else.
+    """
+    smallest = models.parse(spec.model).smallest_image
+    if data.image_size < smallest:
+        raise ConfigError(
+            f"{spec.model} needs images of at least {smallest} pixels, {data.name} has {data.image_size}; choose a "
+            "smaller patch size or larger images"
+        )
+    with torch.random.fork_rng([]):
+        torch.manual_seed(spec.train.seed)
+        model = models.create(
+            spec.model, num_classes=data.num_classes, in_channels=data.in_channels, drop_path_rate=spec.drop_path
+        )
+    (state,) = np.random.SeedSequence((spec.train.seed, _FILTERS)).generate_state(1, np.uint64)
+    context = InitContext(
+        generator=torch.Generator().manual_seed(int(state >> np.uint64(1))),
+        argument=spec.init.partition(":")[2],
+        schedule=spec.schedule,
+        negative=spec.negative,
+        root=Path(init_root),
+    )
+    find(spec.init)(model, context)
+    return fc.freeze_(model) if spec.freeze_filters else model
+
+
+def build_batches(
+    spec: RunSpec, data: Dataset, *, world: World, device: torch.device | str = "cpu"
+) -> tuple[BatchLoader, BatchLoader]:
+    """Return the training and test batches of a specification, this process's part of each."""
+    shared: dict[str, Any] = {
+        "batch_size": spec.train.batch_size,
+        "seed": spec.train.seed,
+        "mean": data.mean,
+        "std": data.std,
+        "rank": world.rank,
+        "world_size": world.size,
+        "device": device,
+    }
+    train = BatchLoader(data.train, augment=spec.augmentation(), shuffle=True, drop_last=True, **shared)
+    return train, BatchLoader(data.test, **shared)
+
+
+def _finish(model: nn.Module, run_dir: Path) -> Mapping[str, Any]:
+    """Write the reference statistics; return what a reader needs to get the result again."""
+    fc.FilterStatistics.from_model(model).save(run_dir / "statistics.safetensors")
+    return {
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        "threads": torch.get_num_threads(),
+        "parameters": models.parameters(model),
+    }

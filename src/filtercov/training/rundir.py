@@ -1,0 +1,132 @@
+"""A run is a directory: who may write to it, which configuration it belongs to, and whether it is finished.
+
+config.json              what was asked for; decides whether a command continues this run
+metrics.jsonl            one line per epoch and per logged step
+state.safetensors        all that is needed to continue; there until the run is finished
+checkpoint.safetensors   the weights of the last checkpoint, under the model's own names
+ema.safetensors          their moving average, where one is kept
+result.json              the final numbers; the run is done when this exists
+lock                     held, with its owner's name, while someone trains here
+"""
+
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from filtercov.errors import RunBusyError, RunDirectoryError, RunMismatchError
+from filtercov.training.atomic import remove_temporaries, storage_error, write_atomic
+
+# POSIX record locks do not exclude a second user in the same process, and closing any handle of the file drops them.
+_held: set[Path] = set()
+
+
+class RunDirectory:
+    """The files of one run, locked against other trainers while entered."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.state = self.path / "state.safetensors"
+        self.checkpoint = self.path / "checkpoint.safetensors"
+        self.ema = self.path / "ema.safetensors"
+        self.result = self.path / "result.json"
+        self.tensorboard = self.path / "tensorboard"
+        self._lock_path = self.path / "lock"
+        self._lock: IO[str] | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is finished."""
+        return self.result.exists()
+
+    def __enter__(self) -> Self:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            foreign = [] if self.config.exists() else sorted(self._foreign_files())
+            if foreign:
+                raise RunDirectoryError(
+                    f"{self.path} is neither a run nor empty (it holds {foreign[0]}); choose a new or empty directory"
+                )
+            self._acquire()
+            remove_temporaries(self.path)
+        except OSError as error:
+            raise storage_error(self.path, error) from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._lock:
+            self._lock.close()
+            self._lock = None
+            _held.discard(self.path.resolve())
+
+    def claim(self, config: Mapping[str, Any]) -> None:
+        """Make the directory belong to `config`, or raise if it belongs to another."""
+        if not self.config.exists():
+            write_atomic(self.config, json.dumps(config, indent=2, allow_nan=False).encode() + b"\n")
+        else:
+            self.check(config)
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        """Raise if the directory belongs to a configuration other than `config`."""
+        there = read_json(self.config)
+        here = json.loads(json.dumps(config))  # tuples are lists once stored
+        if there != here:
+            raise RunMismatchError(
+                f"{self.path} holds a run with another configuration ({'; '.join(_differences(there, here))}); use "
+                "another run directory, or delete that one to start again"
+            )
+
+    def _foreign_files(self) -> set[str]:
+        mine = {self._lock_path.name}
+        return {entry.name for entry in self.path.iterdir() if entry.name not in mine and entry.suffix != ".tmp"}
+
+    def _acquire(self) -> None:
+        if self.path.resolve() in _held:
+            raise RunBusyError(f"this process is already training in {self.path}; choose another run directory")
+        lock = self._lock_path.open("a+")
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.seek(0)
+            owner = lock.read().strip() or "unknown"
+            lock.close()
+            raise RunBusyError(
+                f"another process is training in {self.path} ({owner}); wait for it, stop it, or choose another run "
+                "directory"
+            ) from error
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+        lock.flush()
+        self._lock = lock
+        _held.add(self.path.resolve())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object a JSON file of a run holds."""
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise RunDirectoryError(f"cannot read {path}: {error}; delete that run to start it again") from error
+    if not isinstance(value, dict):
+        raise RunDirectoryError(f"{path} does not hold a JSON object; delete that run to start it again")
+    return value
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> list[str]:
+    found = []
+    for key in sorted({*there, *here}):
+        old, new = there.get(key), here.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += _differences(old, new, f"{prefix}{key}.")
+        elif old != new:
+            found.append(f"{prefix}{key} is {old!r} there and {new!r} here")
+    return found

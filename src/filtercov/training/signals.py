@@ -1,0 +1,47 @@
+"""Turning SIGTERM and Ctrl-C into a request that the training loop honours between two batches."""
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopRequest:
+    """While entered, the first SIGTERM or Ctrl-C sets `signal`; a second one is delivered as usual.
+
+    Outside the main thread Python allows no handlers, and the request can only be made by calling `request`.
+    """
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._previous: dict[int, Any] = {}
+
+    def request(self, number: int = signal.SIGTERM) -> None:
+        """Ask for a stop, as the signal `number` would."""
+        self.signal = number
+
+    @property
+    def requested(self) -> bool:
+        """Whether a stop was asked for."""
+        return self.signal is not None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._previous = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._restore()
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        self.request(number)
+        self._restore()  # so that whoever asks twice gets out at once
+
+    def _restore(self) -> None:
+        for number, previous in self._previous.items():
+            signal.signal(number, previous)
+        self._previous = {}

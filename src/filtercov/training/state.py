@@ -1,0 +1,130 @@
+"""Everything a run needs to continue as if it had never stopped."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from filtercov.errors import CheckpointError
+from filtercov.training.config import TrainConfig
+from filtercov.training.ema import Ema
+
+
+@dataclass
+class Totals:
+    """Sums over the images seen so far."""
+
+    loss: float = 0.0
+    correct: float = 0.0
+    images: float = 0.0
+
+    def add(self, loss: float, correct: float, images: float) -> None:
+        """Count another group of images."""
+        self.loss += loss
+        self.correct += correct
+        self.images += images
+
+    @property
+    def mean_loss(self) -> float:
+        """Mean loss per image."""
+        return self.loss / max(self.images, 1.0)
+
+    @property
+    def accuracy(self) -> float:
+        """Share of images classified correctly, in percent."""
+        return 100.0 * self.correct / max(self.images, 1.0)
+
+
+@dataclass
+class TrainingState:
+    """The model, what the optimiser and the average know, and the place in the sequence of batches.
+
+    No random state is kept: each step seeds the generator from (seed, step, rank), so a step depends on nothing else.
+    """
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
+    ema: Ema | None
+    epoch: int = 0
+    batch: int = 0  # batches of this epoch already trained on
+    totals: Totals = field(default_factory=Totals)  # of this epoch's training batches
+    seconds: float = 0.0  # spent on this run by every process that worked on it, one after another
+    last_epoch: dict[str, Any] = field(default_factory=dict)  # the record of the last finished epoch
+
+    @classmethod
+    def create(cls, model: nn.Module, config: TrainConfig) -> "TrainingState":
+        """Return the state before the first step."""
+        device = next(model.parameters()).device
+        return cls(
+            model=model,
+            optimizer=_build_optimizer(model, config),
+            scaler=torch.amp.GradScaler(device.type, enabled=config.amp == "float16"),
+            ema=Ema(model, decay=config.ema_decay) if config.ema_decay is not None else None,
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return every tensor to be saved, by name."""
+        tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        for index, parameter in enumerate(_trained(self.optimizer)):
+            for key, value in self.optimizer.state[parameter].items():
+                if isinstance(value, Tensor):
+                    tensors[f"optimizer.{index}.{key}"] = value
+        if self.ema:
+            tensors |= {f"ema.{name}": tensor for name, tensor in self.ema.model.state_dict().items()}
+        return tensors
+
+    def values(self) -> dict[str, Any]:
+        """Return the rest, ready for JSON."""
+        return {
+            "epoch": self.epoch,
+            "batch": self.batch,
+            "totals": asdict(self.totals),
+            "seconds": self.seconds,
+            "last_epoch": self.last_epoch,
+            "scaler": self.scaler.state_dict(),
+        }
+
+    @torch.no_grad()
+    def restore_(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        """Continue from what `tensors` and `values` returned; values go into the memory layouts that are here."""
+        load_exactly_(self.model, _under("model.", tensors))
+        if self.ema:
+            load_exactly_(self.ema.model, _under("ema.", tensors))
+        for index, parameter in enumerate(_trained(self.optimizer)):
+            for key, value in _under(f"optimizer.{index}.", tensors).items():
+                same = value.shape == parameter.shape and value.dim() > 0
+                self.optimizer.state[parameter][key] = torch.empty_like(parameter).copy_(value) if same else value
+        self.scaler.load_state_dict(values["scaler"])
+        self.epoch, self.batch, self.seconds = values["epoch"], values["batch"], values["seconds"]
+        self.totals, self.last_epoch = Totals(**values["totals"]), values["last_epoch"]
+
+    def finite(self) -> bool:
+        """Whether every number to be saved is finite."""
+        return all(bool(torch.isfinite(t).all()) for t in self.tensors().values() if t.is_floating_point())
+
+
+def load_exactly_(model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Copy weights into a model of the same names and shapes."""
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise CheckpointError(f"the checkpoint does not fit this model: {error}") from error
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _trained(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _build_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if config.opt == "sgd":
+        return torch.optim.SGD(
+            parameters, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, nesterov=False
+        )
+    return torch.optim.AdamW(parameters, lr=config.lr, weight_decay=config.weight_decay, eps=config.opt_eps)
