@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -201,8 +202,6 @@ def _strange_class(root: Path) -> Path:
 
 @pytest.mark.skipif(not CIFAR_ZIP.is_file(), reason="the CIFAR-10 zip is not beside the project")
 def test_real_cifar_images_from_the_zip_decode_as_pillow_decodes_them(tmp_path: Path) -> None:
-    import zipfile
-
     # A small part of it, as a zip of its own: decoding all 60,000 takes longer than a test should.
     part = tmp_path / "part.zip"
     with zipfile.ZipFile(CIFAR_ZIP) as whole, zipfile.ZipFile(part, "w") as archive:

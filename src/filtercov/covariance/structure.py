@@ -32,8 +32,8 @@ def centredness(cov: ArrayLike, kernel_size: KernelSize) -> float:
     It is 1 - r²/u², where r² is the mean squared distance from the centre, pixels weighted by their variance, and u²
     the same with all pixels weighted alike.
 
-    >>> centredness(np.diag([0.0, 1.0, 0.0]), (3,)), centredness(np.eye(3), (3,)), centredness(np.diag([1, 0, 1.0]), (3,))
-    (1.0, 0.0, -0.5)
+    >>> [centredness(np.diag(variances), (3,)) for variances in ([0, 1, 0], [1, 1, 1], [1, 0, 1])]
+    [1.0, 0.0, -0.5]
     """
     variance = pixel_variance(cov, kernel_size)
     axes = np.meshgrid(*(np.arange(k) - (k - 1) / 2 for k in variance.shape), indexing="ij")
@@ -124,5 +124,5 @@ def kronecker_residual(cov: ArrayLike, kernel_size: KernelSize) -> float:
 
 def spectrum(cov: ArrayLike) -> Array:
     """Return the eigenvalues, largest first: (n, n) -> (n,)."""
-    eigenvalues: Array = np.linalg.eigvalsh(as_covariance(cov))[::-1].copy()
-    return eigenvalues
+    descending: Array = np.sort(np.linalg.eigvalsh(as_covariance(cov)).astype(np.float64))[::-1]
+    return descending

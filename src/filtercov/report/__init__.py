@@ -1,1 +1,1 @@
-"""placeholder"""
+"""Tables, figures and self-contained pages."""

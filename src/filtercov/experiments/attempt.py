@@ -1,0 +1,120 @@
+"""Doing one run of a sweep: claim it, check what is there, train, and say how it ended."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from filtercov.data import Dataset, load
+from filtercov.errors import (
+    CheckpointError,
+    DamagedRunError,
+    FiltercovError,
+    RunBusyError,
+    RunDirectoryError,
+    StorageError,
+    TrainingInterrupted,
+)
+from filtercov.experiments.claims import claim
+from filtercov.experiments.execute import execute
+from filtercov.experiments.graph import Run
+from filtercov.experiments.runs import Runs
+from filtercov.training import Progress
+
+Status = Literal["done", "failed", "busy"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt ended: done now or before, failed for good, or busy in other hands."""
+
+    key: str
+    status: Status
+    detail: str = ""
+    seconds: float = 0.0  # spent training, by whoever did it
+
+
+@dataclass(frozen=True)
+class Machine:
+    """How to run, which does not change what comes out."""
+
+    data_root: Path | None = None
+    download: bool = False
+    device: str = "cpu"
+    recovery_interval: int | None = None  # steps between checkpoints inside an epoch
+
+
+def attempt(
+    run: Run,
+    runs: Runs,
+    *,
+    machine: Machine | None = None,
+    progress: Progress | None = None,
+    say: Callable[[str], None] = print,
+) -> Outcome:
+    """Do a run unless it is done or in other hands. A damaged one is reported, set aside and done again.
+
+    Errors of the run make it failed; a full disk and a request to stop concern the whole sweep and are raised.
+    """
+    result = None
+    with suppress(DamagedRunError):
+        if (result := runs.result(run)) is not None:
+            return Outcome(run.key, "done", seconds=result.seconds)
+    with claim(runs.lock(run)) as mine:
+        if not mine:
+            return Outcome(run.key, "busy")
+        try:
+            result = runs.result(run)
+        except DamagedRunError as error:
+            say(f"{error}; doing it again")
+            runs.set_aside(run, str(error))
+        if result is not None:
+            return Outcome(run.key, "done", seconds=result.seconds)  # by another, a moment ago
+        runs.note("began", run)
+        outcome = _train(run, runs, machine or Machine(), progress, say)
+        runs.note({"done": "finished", "failed": "failed", "busy": "found busy"}[outcome.status], run)
+        return outcome
+
+
+def _train(
+    run: Run,
+    runs: Runs,
+    machine: Machine,
+    progress: Progress | None,
+    say: Callable[[str], None],
+    *,
+    again: bool = False,
+) -> Outcome:
+    spec = run.spec
+    try:
+        result = execute(
+            spec,
+            runs.directory(run).path,
+            data=_dataset(spec.data, spec.data_limit, spec.image_size, machine),
+            device=machine.device,
+            init_root=runs.root,
+            progress=progress,
+            recovery_interval=machine.recovery_interval,
+        )
+    except (StorageError, TrainingInterrupted):
+        raise
+    except RunBusyError:
+        return Outcome(run.key, "busy")
+    except (RunDirectoryError, CheckpointError) as error:
+        # What an earlier attempt left cannot be continued, unless it is the reference that cannot be read.
+        if again or not runs.directory(run).path.exists():
+            return Outcome(run.key, "failed", str(error))
+        say(f"run {run.key} cannot be continued ({error}); doing it again from the start")
+        runs.set_aside(run, str(error))
+        return _train(run, runs, machine, progress, say, again=True)
+    except (FiltercovError, RuntimeError, MemoryError) as error:
+        return Outcome(run.key, "failed", f"{type(error).__name__}: {error}")
+    return Outcome(run.key, "done", seconds=result.seconds)
+
+
+@lru_cache(maxsize=2)
+def _dataset(name: str, limit: int | None, image_size: int | None, machine: Machine) -> Dataset:
+    """Load a dataset once for all runs of this process that use it."""
+    return load(name, root=machine.data_root, download=machine.download, image_size=image_size, limit=limit)

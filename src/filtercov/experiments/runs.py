@@ -1,0 +1,114 @@
+"""The directory of all runs: `KEY/` per run, found by the hash of its configuration and checked before it counts.
+
+locks/KEY        held by whoever does the run
+damaged/KEY-n    runs that were found incomplete or changed, set aside for a look
+sweeps/          what was asked for, so that a report can name what is missing
+journal.jsonl    who began, finished, failed or set aside which run, and when
+"""
+
+import json
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+
+from filtercov.errors import CheckpointError, DamagedRunError, FiltercovError, RunDirectoryError, StorageError
+from filtercov.experiments.graph import Run
+from filtercov.experiments.runspec import RunSpec
+from filtercov.statistics import FilterStatistics
+from filtercov.training import FitResult, load_checkpoint, read_metrics, read_result
+from filtercov.training.rundir import RunDirectory, read_json
+
+Record = dict[str, Any]
+
+
+class Runs:
+    """The runs under `root`."""
+
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root)
+        self.journal = self.root / "journal.jsonl"
+        self.sweeps = self.root / "sweeps"
+
+    def directory(self, run: Run) -> RunDirectory:
+        """Return the directory of a run."""
+        return RunDirectory(self.root / run.key)
+
+    def lock(self, run: Run) -> Path:
+        """Return the lock file of a run."""
+        return self.root / "locks" / run.key
+
+    def finished(self, run: Run) -> bool:
+        """Return whether the run says it is finished; `result` also checks that it is."""
+        return self.directory(run).done
+
+    def result(self, run: Run) -> FitResult | None:
+        """Return a finished run's result, None for an unfinished one; raise `DamagedRunError` if it does not add up."""
+        directory = self.directory(run)
+        if not directory.done:
+            return None
+        try:
+            result = read_result(directory.path)
+            assert result is not None  # it is done
+            config = {name: value for name, value in read_json(directory.config).items() if name != "format"}
+            if RunSpec.from_dict(config).key != run.key:
+                raise RunDirectoryError("its config.json is another run's")
+            _check_numbers(directory, result)
+            _check_weights(directory, result)
+            FilterStatistics.load(directory.path / "statistics.safetensors")
+        except (FiltercovError, ValueError) as error:  # ValueError: metrics that are not JSON
+            raise DamagedRunError(f"run {run.key} is damaged and will not be used: {error}") from error
+        return result
+
+    def set_aside(self, run: Run, reason: str) -> Path:
+        """Move what a run left out of the way, so that it can be done again; return where it went."""
+        damaged = self.root / "damaged"
+        damaged.mkdir(exist_ok=True)
+        taken = sum(1 for entry in damaged.iterdir() if entry.name.startswith(run.key))
+        target = damaged / f"{run.key}-{taken + 1}"
+        self.directory(run).path.rename(target)
+        self.note("set aside", run, reason=reason, to=target.name)
+        return target
+
+    def note(self, event: str, run: Run, **more: Any) -> None:
+        """Append a line to the journal."""
+        who = {"host": socket.gethostname(), "process": os.getpid()}
+        record = {"time": time.time(), "event": event, "run": run.key, **who, **more}
+        self.root.mkdir(parents=True, exist_ok=True)
+        try:
+            # One write in append mode: lines of processes that write at once do not mix.
+            handle = os.open(self.journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            try:
+                os.write(handle, json.dumps(record).encode() + b"\n")
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise StorageError(
+                f"cannot write {self.journal}: {error.strerror}; make room or choose another directory"
+            ) from error
+
+    def read_journal(self) -> list[Record]:
+        """Return the journal's lines; one that a full disk cut short is left out."""
+        lines = self.journal.read_text().splitlines() if self.journal.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+def _check_numbers(directory: RunDirectory, result: FitResult) -> None:
+    """Raise unless the result repeats what the last line of the metrics says, which was written before it."""
+    epochs = [record for record in read_metrics(directory.metrics) if record.get("event") == "epoch"]
+    measured = [record.get("test_accuracy") for record in epochs]
+    if len(epochs) != result.epochs or measured[-1] != result.test_accuracy:
+        raise RunDirectoryError(f"{directory.result} does not agree with {directory.metrics.name}")
+
+
+def _check_weights(directory: RunDirectory, result: FitResult) -> None:
+    load_checkpoint(directory.checkpoint)  # verifies the checksum in its metadata
+    with safe_open(directory.checkpoint, framework="pt") as file:
+        digest = file.metadata()["sha256"]
+    if digest != result.weights_sha256:
+        raise CheckpointError(
+            f"{directory.checkpoint} holds other weights than {directory.result.name} was written for"
+        )

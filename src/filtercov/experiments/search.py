@@ -1,0 +1,158 @@
+"""Searching for a schedule (σ0, v, a): the paper's grid, or Optuna's TPE over the same space for the same budget.
+
+Every trial is a run of the sweep's directory, so a schedule that was tried before, by a grid, a table or another
+machine, costs nothing. TPE's study lives in a journal file beside the runs; machines that see the file work on one
+study.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal
+
+from filtercov.errors import ConfigError, ExperimentError, SweepError
+from filtercov.experiments.attempt import Machine, attempt
+from filtercov.experiments.builder import Builder, Options
+from filtercov.experiments.catalogue.grids import GRIDS, Grid
+from filtercov.experiments.graph import Run
+from filtercov.experiments.runs import Runs
+from filtercov.experiments.scales import find_scale
+from filtercov.experiments.sweep import Engine, sweep
+
+Method = Literal["grid", "tpe"]
+Values = tuple[float, float, float]
+NAMES = ("sigma0", "v", "a")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A schedule and the accuracy it reached."""
+
+    schedule: str
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Space:
+    """What is searched: a grid of the paper's at a scale."""
+
+    name: str
+    grid: Grid
+    build: Builder
+
+    @property
+    def axes(self) -> tuple[list[float], list[float], list[float]]:
+        """The grid's values of σ0, v and a."""
+        points = self.build.scale.grid_points
+        return self.grid.axis(0, points), self.grid.axis(1, points), self.grid.axis(2, points)
+
+    @property
+    def budget(self) -> int:
+        """How many schedules the grid has."""
+        return len(list(product(*self.axes)))
+
+    def run(self, values: Values) -> Run:
+        """Return the run that tries a schedule."""
+        inits = [self.grid.init(self.grid.schedule(*values))]
+        cells = self.build.cells(
+            "search", self.grid.model, inits, epochs=self.grid.epochs, filters=(self.grid.filters,), seeds=1
+        )
+        return cells[0].runs[0]
+
+
+def space(name: str, *, scale: str, options: Options | None = None) -> Space:
+    """Return the space of one of the paper's grid searches."""
+    if name not in GRIDS:
+        raise ExperimentError(f"no grid search is called {name!r}; there are {', '.join(GRIDS)}")
+    return Space(name, GRIDS[name], Builder(find_scale(scale), options or Options(), GRIDS[name].family))
+
+
+def search_grid(
+    where: Space, root: Path, *, engine: Engine | None = None, machine: Machine | None = None
+) -> list[Trial]:
+    """Try every schedule of the grid; return them best first."""
+    runs = Runs(root)
+    wanted = {where.grid.schedule(*values): where.run(values) for values in product(*where.axes)}
+    outcomes = sweep(list(wanted.values()), root, engine=engine, machine=machine)
+    failed = [outcome for outcome in outcomes.values() if outcome.status == "failed"]
+    if failed:
+        raise SweepError(f"{len(failed)} of {len(outcomes)} runs failed, the first: {failed[0].detail}")
+    return _best_first([Trial(schedule, _accuracy(run, runs)) for schedule, run in wanted.items()])
+
+
+def search_tpe(
+    where: Space,
+    root: Path,
+    *,
+    trials: int | None = None,
+    seed: int = 0,
+    study: Path | None = None,
+    machine: Machine | None = None,
+    say: Callable[[str], None] = print,
+) -> list[Trial]:
+    """Try schedules that TPE proposes until the study has `trials` of them, by default as many as the grid.
+
+    Values are drawn on logarithmic scales over the grid's ranges. `study` is the journal, by default under `root`.
+    """
+    optuna = _optuna()
+    runs = Runs(root)
+    journal = study or root / "studies" / f"{where.name}--{where.build.scale.name}.journal"
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    backend = optuna.storages.journal.JournalFileBackend(str(journal))
+    budget = trials or where.budget
+    opened = optuna.create_study(
+        study_name=f"{where.name}--{where.build.scale.name}",
+        storage=optuna.storages.JournalStorage(backend),
+        sampler=optuna.samplers.TPESampler(seed=seed),
+        direction="maximize",
+        load_if_exists=True,
+    )
+    full = _span(where)
+
+    def objective(trial: Any) -> float:
+        values = [trial.suggest_float(name, *full[name], log=True) for name in NAMES]
+        run = where.run((values[0], values[1], values[2]))
+        trial.set_user_attr("schedule", run.spec.schedule)
+        outcome = attempt(run, runs, machine=machine, say=say)
+        if outcome.status != "done":
+            raise optuna.TrialPruned(outcome.detail or "another process is doing this run")
+        accuracy = _accuracy(run, runs)
+        say(f"trial {trial.number + 1}: schedule {run.spec.schedule}, {accuracy:.2f} %")
+        return accuracy
+
+    complete = (optuna.trial.TrialState.COMPLETE,)
+    if len(opened.get_trials(deepcopy=False, states=complete)) < budget:
+        limit = optuna.study.MaxTrialsCallback(budget, states=complete)
+        opened.optimize(objective, n_trials=2 * budget, callbacks=[limit])  # if all fail, an end all the same
+    done = opened.get_trials(deepcopy=False, states=complete)
+    return _best_first([Trial(trial.user_attrs["schedule"], trial.value) for trial in done])
+
+
+def _span(where: Space) -> dict[str, tuple[float, float]]:
+    """Return the range of each value: the grid's, at least a factor of four wide."""
+    spans = {}
+    for index, name in enumerate(NAMES):
+        axis = where.axes[index]
+        spans[name] = (axis[0], axis[-1]) if len(axis) > 1 else (axis[0] / 2, axis[0] * 2)
+    return spans
+
+
+def _accuracy(run: Run, runs: Runs) -> float:
+    result = runs.result(run)
+    if result is None:
+        raise SweepError(f"run {run.key} is not finished")
+    return result.test_accuracy
+
+
+def _best_first(trials: list[Trial]) -> list[Trial]:
+    return sorted(trials, key=lambda trial: -trial.accuracy)
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise ConfigError("TPE needs Optuna; pip install 'filtercov[search]', or search the grid") from error
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna

@@ -1,0 +1,136 @@
+// The library's mathematics for square k × k filters: the closed form, its spectrum, its symmetric root.
+"use strict";
+
+// Σ′ = ½ (D C + C D − z zᵀ) in flat form, row by row: the same expression as filtercov.gaussian_covariance.
+function covariance(k, sigma) {
+  const centre = (k - 1) / 2;
+  const g = Float64Array.from({ length: k }, (_, i) => Math.exp(-((i - centre) ** 2) / (2 * sigma)));
+  const around = Float64Array.from({ length: k }, (_, d) => Math.exp(-(Math.min(d, k - d) ** 2) / (2 * sigma)));
+  const n = k * k;
+  const result = new Float64Array(n * n);
+  for (let p = 0; p < n; p++) {
+    const i = Math.floor(p / k);
+    const j = p % k;
+    const zp = g[i] * g[j];
+    for (let l = 0, q = 0; l < k; l++) {
+      const rows = around[Math.abs(i - l)];
+      for (let m = 0; m < k; m++, q++) {
+        const zq = g[l] * g[m];
+        result[p * n + q] = 0.5 * ((zp + zq) * rows * around[Math.abs(j - m)] - zp * zq);
+      }
+    }
+  }
+  return result;
+}
+
+// The covariance is the same after a flip of either axis and after swapping them. So in a basis of functions that are
+// even or odd under each of these it falls apart into five small blocks, "sectors", one of which (even along one axis,
+// odd along the other) counts twice, the second time transposed. A basis function is a list of [pixel, weight].
+const sectorsOf = new Map();
+
+function sectors(k) {
+  if (!sectorsOf.has(k)) sectorsOf.set(k, makeSectors(k));
+  return sectorsOf.get(k);
+}
+
+function makeSectors(k) {
+  const even = [];
+  const odd = [];
+  for (let i = Math.floor(k / 2); i < k; i++) {
+    const mirrored = k - 1 - i;
+    if (i === mirrored) {
+      even.push([[i, 1]]);
+    } else {
+      even.push([[i, Math.SQRT1_2], [mirrored, Math.SQRT1_2]]);
+      odd.push([[i, Math.SQRT1_2], [mirrored, -Math.SQRT1_2]]);
+    }
+  }
+  const product = (rows, columns) => rows.flatMap(([i, u]) => columns.map(([j, v]) => [i * k + j, u * v]));
+  const transposed = (f) => f.map(([pixel, w]) => [(pixel % k) * k + Math.floor(pixel / k), w]);
+  const found = [];
+  for (const parts of [even, odd]) {
+    const symmetric = parts.map((u) => product(u, u));
+    const antisymmetric = [];
+    for (let a = 0; a < parts.length; a++) {
+      for (let b = a + 1; b < parts.length; b++) {
+        const f = product(parts[a], parts[b]).map(([pixel, w]) => [pixel, w * Math.SQRT1_2]);
+        symmetric.push([...f, ...transposed(f)]);
+        antisymmetric.push([...f, ...transposed(f).map(([pixel, w]) => [pixel, -w])]);
+      }
+    }
+    found.push({ bases: [symmetric] }, { bases: [antisymmetric] });
+  }
+  const mixed = even.flatMap((u) => odd.map((v) => product(u, v)));
+  found.push({ bases: [mixed, mixed.map(transposed)] });
+  return found.filter((sector) => sector.bases[0].length > 0);
+}
+
+// The eigenvalues and eigenvectors of a covariance by sector, and all eigenvalues from the largest down.
+function decompose(cov, k) {
+  const n = k * k;
+  const parts = sectors(k).map(({ bases }) => {
+    const basis = bases[0];
+    const m = basis.length;
+    const matrix = new Float64Array(m * m);
+    for (let a = 0; a < m; a++) {
+      // Σ carries a basis function to one of the same symmetry, which is known once it is known at one pixel.
+      const [pixel, weight] = basis[a][0];
+      for (let b = 0; b < m; b++) {
+        let sum = 0;
+        for (const [q, w] of basis[b]) sum += w * cov[pixel * n + q];
+        matrix[a * m + b] = sum / weight;
+      }
+    }
+    return { bases, size: m, ...eigen(matrix, m) };
+  });
+  const eigenvalues = Float64Array.from(parts.flatMap((part) => part.bases.flatMap(() => [...part.values])));
+  eigenvalues.sort().reverse();
+  return { k, parts, eigenvalues };
+}
+
+// Σ|λ| over negative eigenvalues as a share of Σ|λ| over all.
+function negativeMass(eigenvalues) {
+  let negative = 0;
+  let total = 0;
+  for (const value of eigenvalues) {
+    total += Math.abs(value);
+    if (value < 0) negative -= value;
+  }
+  return total > 0 ? negative / total : 0;
+}
+
+// z @ R for the symmetric root R, which is V √λ Vᵀ: one filter from one vector of normal numbers.
+function timesRoot(z, { k, parts }, negative) {
+  const result = new Float64Array(k * k);
+  for (const { bases, size, values, vectors } of parts) {
+    const roots = values.map((value) => Math.sqrt(negative === "abs" ? Math.abs(value) : Math.max(value, 0)));
+    for (const basis of bases) {
+      const inside = basis.map((f) => f.reduce((sum, [pixel, w]) => sum + w * z[pixel], 0));
+      const turned = new Float64Array(size);
+      for (let e = 0; e < size; e++) {
+        let along = 0;
+        for (let a = 0; a < size; a++) along += vectors[a * size + e] * inside[a];
+        along *= roots[e];
+        for (let a = 0; a < size; a++) turned[a] += vectors[a * size + e] * along;
+      }
+      basis.forEach((f, a) => f.forEach(([pixel, w]) => { result[pixel] += w * turned[a]; }));
+    }
+  }
+  return result;
+}
+
+// σ(d) = σ₀ + v d + ½ a d²
+function sigmaAt({ sigma0, v, a }, d) {
+  return sigma0 + v * d + 0.5 * a * d * d;
+}
+
+// The depth in [0, 1] where σ is least; the library needs it to be positive there.
+function lowestDepth(schedule) {
+  const turning = schedule.a === 0 ? 0 : Math.min(Math.max(-schedule.v / schedule.a, 0), 1);
+  return [0, turning, 1].reduce((best, d) => (sigmaAt(schedule, d) < sigmaAt(schedule, best) ? d : best));
+}
+
+// Relative depth of layer i of `count`, from 0 to 1; a single layer is at the start.
+function relativeDepth(i, count) {
+  return count > 1 ? i / (count - 1) : 0;
+}

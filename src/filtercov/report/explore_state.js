@@ -1,0 +1,58 @@
+// The state of the page: what the controls say, kept in the address bar so that it can be shared, and written as Python.
+"use strict";
+
+const settings = JSON.parse(document.getElementById("settings").textContent);
+const LEFT_ALONE = 5; // init_ leaves kernels smaller than this as they are, unless it is told not to
+const NUMBERS = ["k", "depth", "sigma0", "v", "a", "seed"];
+
+const preset = (name) => ({ ...settings.presets[name] });
+
+function defaultState() {
+  return { k: 9, depth: 8, ...preset("figure"), seed: 0, negative: "clip", layer: 4 };
+}
+
+// Read a state out of an address's fragment; whatever is missing or makes no sense keeps its default.
+function parseState(fragment) {
+  const state = defaultState();
+  const given = new URLSearchParams(fragment.replace(/^#/, ""));
+  for (const name of NUMBERS) {
+    const value = Number(given.get(name));
+    if (given.get(name) && Number.isFinite(value)) state[name] = withinControl(name, value);
+  }
+  if (given.get("negative") === "abs") state.negative = "abs";
+  const layer = Number.parseInt(given.get("layer"), 10);
+  state.layer = within(Number.isInteger(layer) ? layer - 1 : state.layer, 0, state.depth - 1);
+  return state;
+}
+
+function formatState(state) {
+  const given = new URLSearchParams();
+  for (const name of NUMBERS) given.set(name, state[name]);
+  given.set("negative", state.negative);
+  given.set("layer", state.layer + 1);
+  return `#${given}`;
+}
+
+// Hold a value to the range of its control, and whole numbers whole.
+function withinControl(name, value) {
+  const control = document.getElementById(name);
+  const held = within(value, Number(control.min), Number(control.max));
+  return control.step === "1" ? Math.round(held) : held;
+}
+
+function within(value, low, high) {
+  return Math.min(Math.max(value, low), high);
+}
+
+function presetOf(state) {
+  const same = ({ sigma0, v, a }) => sigma0 === state.sigma0 && v === state.v && a === state.a;
+  return Object.keys(settings.presets).find((name) => same(settings.presets[name]));
+}
+
+function pythonLine(state) {
+  const name = presetOf(state);
+  const source = name ? `"${name}"` : `filtercov.QuadraticSchedule(${state.sigma0}, ${state.v}, ${state.a})`;
+  const smaller = state.k < LEFT_ALONE ? `, min_kernel_size=${state.k}` : "";
+  const generator = `generator=torch.Generator().manual_seed(${state.seed})`;
+  return `filtercov.init_(model, ${source}${smaller}, negative="${state.negative}", ${generator})`;
+}

@@ -1,0 +1,93 @@
+"""What can be looked at: a checkpoint, a statistics file, a run, or a model in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import safetensors
+from torch import Tensor, nn
+
+from filtercov.checkpoint import read_depthwise_weights
+from filtercov.covariance.empirical import empirical_covariance
+from filtercov.covariance.forms import Array
+from filtercov.errors import CovarianceError, TargetError
+from filtercov.layers import depthwise_layers
+from filtercov.statistics import FilterStatistics, LayerStatistics
+
+Kind = Literal["checkpoint", "statistics file", "run", "model"]
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """The filter statistics of something, and its filters (count, *kernel_size) by layer where it has them."""
+
+    label: str
+    kind: Kind
+    statistics: FilterStatistics
+    filters: Mapping[str, Array]
+    notes: tuple[str, ...] = ()
+
+
+def read_target(path: Path) -> Target:
+    """Read a checkpoint (.safetensors, .pth), a file that `FilterStatistics.save` wrote, or the directory of a run."""
+    if path.is_dir():
+        return _read_run(path)
+    if _is_statistics(path):
+        statistics = FilterStatistics.load(path)
+        return Target(path.name, "statistics file", statistics, {}, statistics.notes)
+    weights = read_depthwise_weights(path)
+    return _measured(path.name, "checkpoint", weights.tensors.items(), notes=weights.notes)
+
+
+def model_target(model: nn.Module, label: str, *, example_input: Any = None, notes: tuple[str, ...] = ()) -> Target:
+    """Look at a model in memory; `example_input` traces the order in which its layers run.
+
+    >>> net = nn.Sequential(nn.Conv2d(8, 8, 7, groups=8))
+    >>> model_target(net, "mine").filters["0"].shape
+    (8, 7, 7)
+    """
+    layers = depthwise_layers(model, example_input)
+    return _measured(label, "model", ((layer.name, layer.weight) for layer in layers), notes=notes)
+
+
+def _read_run(path: Path) -> Target:
+    checkpoint, statistics = path / "checkpoint.safetensors", path / "statistics.safetensors"
+    notes = () if (path / "result.json").exists() else ("the run is not finished: this is its last checkpoint",)
+    label = path.resolve().name
+    if checkpoint.exists():
+        weights = read_depthwise_weights(checkpoint)
+        return _measured(label, "run", weights.tensors.items(), notes=(*notes, *weights.notes))
+    if statistics.exists():
+        loaded = FilterStatistics.load(statistics)
+        return Target(label, "run", loaded, {}, (*notes, *loaded.notes))
+    raise TargetError(
+        f"{path}: needed the directory of a run, with checkpoint.safetensors or statistics.safetensors in it, found "
+        "neither; name a file, a finished run or a model"
+    )
+
+
+def _is_statistics(path: Path) -> bool:
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            return "filtercov" in (file.metadata() or {})
+    except Exception:  # not a file, or not safetensors: reading it as a checkpoint says what is wrong
+        return False
+
+
+def _measured(label: str, kind: Kind, weights: Iterable[tuple[str, Tensor]], *, notes: tuple[str, ...] = ()) -> Target:
+    layers, filters = [], {}
+    for name, weight in weights:
+        if weight.device.type == "meta":
+            raise TargetError(f"{label}: {name} has no values, it is on the meta device; load its weights first")
+        stack = weight.detach().cpu().double().numpy()
+        stack = stack.reshape(-1, *stack.shape[2:])
+        try:
+            mean, covariance = empirical_covariance(stack)
+        except CovarianceError as error:
+            raise TargetError(f"{label}: {name} cannot be measured ({error})") from None
+        layers.append(LayerStatistics(name, stack.shape[1:], len(stack), mean, covariance))
+        filters[name] = stack
+    return Target(label, kind, FilterStatistics(tuple(layers), label), filters, notes)

@@ -1,0 +1,32 @@
+"""What test processes do: sweep the tiny table, hold a lock."""
+
+import io
+import time
+from pathlib import Path
+
+import torch
+
+from filtercov.experiments.attempt import Machine
+from filtercov.experiments.claims import claim
+from filtercov.experiments.local import run_in_processes
+from filtercov.experiments.runs import Runs
+from filtercov.experiments.sweep import sweep
+from tests.experiments.tiny import table
+
+
+def sweep_tiny(root: Path) -> None:
+    torch.set_num_threads(1)
+    outcomes = sweep(table().runs, root, stream=io.StringIO(), machine=Machine(recovery_interval=1))
+    assert {outcome.status for outcome in outcomes.values()} == {"done"}
+
+
+def sweep_tiny_with_workers(root: Path) -> None:
+    run_in_processes(table().runs, Runs(root), workers=2, emit=lambda _: None)
+
+
+def hold(path: Path, held) -> None:
+    """Take a lock, say so, and keep it until killed."""
+    with claim(path) as mine:
+        assert mine
+        held.set()
+        time.sleep(600)

@@ -1,0 +1,72 @@
+import dataclasses
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from filtercov.experiments.demo import demo_specs, run_demo
+from filtercov.report.demo_page import demo_page
+from filtercov.training import Silent, TrainConfig
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """The demonstration's four runs, of a network and data too small to show anything."""
+    small = [
+        dataclasses.replace(
+            spec, model="convmixer_8_3_k5_p4", data_limit=120, train=TrainConfig(epochs=2, batch_size=20)
+        )
+        for spec in demo_specs()
+    ]
+    labels = []
+
+    def display(label):
+        labels.append(label)
+        return Silent()
+
+    runs = run_demo(tmp_path_factory.mktemp("demo"), specs=small, progress=display)
+    assert labels == [run.label for run in runs]
+    return runs
+
+
+def test_the_four_runs_differ_in_initialisation_and_freezing_alone():
+    specs = demo_specs(seed=3)
+    assert {(spec.init, spec.freeze_filters) for spec in specs} == {
+        (init, frozen) for init in ("uniform", "closed-form") for frozen in (True, False)
+    }
+    same = [dataclasses.replace(spec, init="uniform", schedule=None, freeze_filters=False) for spec in specs]
+    assert len(set(same)) == 1
+    assert same[0].train.seed == 3
+
+
+def test_frozen_filters_are_shown_unchanged_and_thawed_ones_changed(runs):
+    for run in runs:
+        for layer in run.layers:
+            assert (layer.before == layer.after).all() == run.frozen
+            assert layer.before.shape == (8, 5, 5)
+
+
+def test_the_page_is_well_formed_complete_and_asks_the_network_for_nothing(runs):
+    class Checker(HTMLParser):
+        def __init__(self):
+            super().__init__()
+            self.open_tags = []
+
+        def handle_starttag(self, tag, _attributes):
+            if tag not in ("meta", "link", "img", "path", "circle", "br"):
+                self.open_tags.append(tag)
+
+        def handle_endtag(self, tag):
+            if tag not in ("path", "circle"):
+                assert self.open_tags.pop() == tag
+
+    page = demo_page(runs, seconds=12.0)
+    checker = Checker()
+    checker.feed(page)
+    assert checker.open_tags == []
+    assert not re.search(r"(src|href)=\"(?!data:)", page)
+    assert page.count("<svg") == 2
+    assert page.count("<img") == 2 * 3 * 2 + 3 * 3  # filters before and after, and covariances
+    for run in runs:
+        assert f"{run.result.test_accuracy:.1f} %" in page
+        assert page.count(run.label) >= 3  # legend and both charts

@@ -1,0 +1,70 @@
+"""The Ray engine on a real local Ray with two workers: one is killed, and no run is lost or done twice."""
+
+import io
+import os
+import signal
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from filtercov.experiments.graph import Run, transferred
+from filtercov.experiments.ray_engine import Cluster
+from filtercov.experiments.runs import Runs
+from filtercov.experiments.sweep import Engine, local_copy, sweep
+from tests.experiments.tiny import spec, table
+
+ray_warnings = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning:ray")
+ENGINE = Engine("ray", cluster=Cluster(local_cpus=2))
+
+
+def kill_a_worker(runs: Runs, victims: list[int]) -> None:
+    """Wait until a worker has begun a run and kill it."""
+    while not victims:
+        begun = [entry for entry in runs.read_journal() if entry["event"] == "began"]
+        if begun and not (runs.root / begun[0]["run"] / "result.json").exists():
+            victims.append(begun[0]["process"])
+            os.kill(victims[0], signal.SIGKILL)
+        time.sleep(0.005)
+
+
+@ray_warnings
+def test_a_killed_ray_worker_costs_no_run_and_repeats_none(tmp_path, undisturbed):
+    pytest.importorskip("ray")
+    runs = Runs(tmp_path / "runs")
+    long = Run(spec(seed=4, epochs=40))  # long enough to be found and killed
+    dependant = Run(spec(seed=4, init=transferred("statistics-of", long)), long)
+    victims: list[int] = []
+    killer = threading.Thread(target=kill_a_worker, args=(runs, victims), daemon=True)
+    killer.start()
+    wanted = [long, dependant, *table().runs]
+    outcomes = sweep(wanted, runs.root, engine=ENGINE, stream=io.StringIO())
+    killer.join(10)
+
+    assert victims
+    assert {outcome.status for outcome in outcomes.values()} == {"done"}
+    assert set(outcomes) == {run.key for run in wanted}
+    journal = runs.read_journal()
+    assert Counter(e["run"] for e in journal if e["event"] == "finished") == Counter(run.key for run in wanted)
+    begun = Counter(entry["run"] for entry in journal if entry["event"] == "began")
+    assert sum(begun.values()) == len(wanted) + 1  # the killed one, again
+    assert len({entry["process"] for entry in journal}) >= 2
+    theirs = Runs(undisturbed)
+    for run in table().runs:
+        assert runs.result(run).weights_sha256 == theirs.result(run).weights_sha256
+
+
+@ray_warnings
+def test_runs_at_an_fsspec_address_are_done_on_the_workers_and_copied_back(tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # where workers keep their copies
+    reference = Run(spec(seed=100))
+    wanted = [reference, Run(spec(init=transferred("filters-of", reference)), reference)]
+    address = f"file://{tmp_path}/bucket"
+    outcomes = sweep(wanted, address, engine=ENGINE, stream=io.StringIO())
+    assert {outcome.status for outcome in outcomes.values()} == {"done"}
+    there = Runs(tmp_path / "bucket")
+    assert all(there.result(run) for run in wanted)
+    here = Runs(local_copy(wanted, address))
+    assert [here.result(run) for run in wanted] == [there.result(run) for run in wanted]
