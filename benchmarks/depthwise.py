@@ -1,7 +1,8 @@
 """Depthwise convolution and training steps: filtercov beside PyTorch, as ratios measured in one process.
 
 Contestants take turns and the best time of each counts, so that a busy machine slows all of them alike. Above 1 means
-filtercov is faster. Results and the machine they come from: docs/depthwise.md.
+filtercov is faster. `--cpu-time` runs on one thread and counts the time it ran instead of the time that passed: for a
+machine that others are using too. Results and the machine they come from: docs/depthwise.md.
 
     python benchmarks/depthwise.py passes     each pass of the convolution, over the grid of shapes and kernels
     python benchmarks/depthwise.py steps      training steps of a ConvMixer-256/8, and where their time goes
@@ -26,6 +27,7 @@ from filtercov.nn import accelerate_, depthwise_conv2d, native_status, ops
 SHAPES = [(64, 256, 16), (64, 96, 32), (32, 384, 14), (64, 64, 8), (16, 128, 56)]
 KERNELS = [5, 7, 9, 15, 31]
 Contestants = dict[str, Callable[[], object]]
+clock = time.perf_counter
 
 
 def best_times(contestants: Contestants, *, seconds: float, rounds: int) -> dict[str, float]:
@@ -34,9 +36,9 @@ def best_times(contestants: Contestants, *, seconds: float, rounds: int) -> dict
     started = time.perf_counter()
     for turn in range(rounds + 1):
         for name, run in contestants.items():
-            before = time.perf_counter()
+            before = clock()
             run()
-            elapsed = time.perf_counter() - before
+            elapsed = clock() - before
             if turn > 0 or elapsed > 1.0:  # the first turn warms up, unless it is so long that this does not matter
                 best[name] = min(best.get(name, elapsed), elapsed)
         if turn > 0 and time.perf_counter() - started > seconds:
@@ -108,11 +110,14 @@ def compare_passes(seconds: float, rounds: int) -> None:
 
 
 class Residual(nn.Module):
+    """Add a branch to its input."""
+
     def __init__(self, branch: nn.Module) -> None:
         super().__init__()
         self.branch = branch
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return x + branch(x)."""
         return x + self.branch(x)
 
 
@@ -227,11 +232,16 @@ def main() -> None:
     parser.add_argument("what", choices=["passes", "steps", "memory", "peak"])
     parser.add_argument("--seconds", type=float, default=10.0, help="time limit of one comparison")
     parser.add_argument("--rounds", type=int, default=20, help="most turns of each contestant")
+    parser.add_argument("--cpu-time", action="store_true", help="one thread, counting only the time it ran")
     parser.add_argument("--contestant", default="ours", help="for peak")
     parser.add_argument("--kernel", type=int, default=9, help="for peak")
     parser.add_argument("--frozen", action="store_true", help="for peak")
     arguments = parser.parse_args()
     torch.manual_seed(0)
+    if arguments.cpu_time:
+        global clock
+        clock = time.thread_time
+        torch.set_num_threads(1)
     if arguments.what == "passes":
         with torch.no_grad():
             compare_passes(arguments.seconds, arguments.rounds)

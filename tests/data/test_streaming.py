@@ -1,5 +1,6 @@
 """Large images, streamed: cut as Pillow cuts, the same whoever decodes, without touching torch's random state."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from PIL import Image
 from filtercov.data import Augment, BatchLoader, Dataset, StreamedImages
 from filtercov.data.augment.crops import crop_boxes
 from filtercov.data.folder import load_folder
+from filtercov.data.tree import ZipTree
 from tests.data.folders import write_folder, zip_folder
 
 FULL = Augment(random_resized_crop=(0.08, 1.0), flip=0.5, randaugment=(1, 9), erasing=0.3, mixup=0.2, cutmix=1.0)
@@ -45,6 +47,14 @@ def test_workers_zips_and_resuming_change_nothing(root: Path, tmp_path: Path) ->
     archive = zip_folder(root, tmp_path / "pets.zip")
     assert_same_batches(list(make_loader(load_folder(archive, image_size=72, workers=2)).epoch(1)), batches)
     assert_same_batches(list(here.epoch(1, 2)), batches[2:])
+
+
+def test_each_process_opens_the_zip_for_itself(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = ZipTree(zip_folder(root, tmp_path / "pets.zip"))
+    parents = tree._zip
+    assert tree._zip is parents
+    monkeypatch.setattr(os, "getpid", lambda: -1)  # as in a forked worker, which would share the file's position
+    assert tree._zip is not parents
 
 
 def test_ranks_share_the_batches_of_one_process(root: Path) -> None:

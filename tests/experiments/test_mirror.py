@@ -49,7 +49,7 @@ def test_another_worker_finds_the_run_done(tmp_path, address):
 def test_a_checkpoint_is_copied_while_the_run_trains(tmp_path, address, monkeypatch):
     monkeypatch.setattr(mirroring, "COPY_INTERVAL", 0.01)
     monkeypatch.setattr(mirroring.tempfile, "gettempdir", lambda: str(tmp_path))
-    run = Run(spec(epochs=30))
+    run = Run(spec(epochs=10))
     there = tmp_path / "bucket" / run.key
     seen = []
 

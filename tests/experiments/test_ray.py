@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import signal
 import threading
 import time
@@ -10,13 +11,23 @@ from collections import Counter
 import pytest
 
 from filtercov.experiments.graph import Run, transferred
-from filtercov.experiments.ray_engine import Cluster
+from filtercov.experiments.ray_engine import Cluster, _connected
 from filtercov.experiments.runs import Runs
 from filtercov.experiments.sweep import Engine, local_copy, sweep
 from tests.experiments.tiny import spec, table
 
-ray_warnings = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning:ray")
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning:ray")
 ENGINE = Engine("ray", cluster=Cluster(local_cpus=2))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_ray():
+    """A Ray of two workers that both tests use."""
+    ray = pytest.importorskip("ray")
+    with _connected(ENGINE.cluster):
+        assert ray.cluster_resources()["CPU"] == 2
+        yield
+    assert not ray.is_initialized()
 
 
 def kill_a_worker(runs: Runs, victims: list[int]) -> None:
@@ -29,11 +40,9 @@ def kill_a_worker(runs: Runs, victims: list[int]) -> None:
         time.sleep(0.005)
 
 
-@ray_warnings
 def test_a_killed_ray_worker_costs_no_run_and_repeats_none(tmp_path, undisturbed):
-    pytest.importorskip("ray")
     runs = Runs(tmp_path / "runs")
-    long = Run(spec(seed=4, epochs=40))  # long enough to be found and killed
+    long = Run(spec(seed=4, epochs=25))  # long enough to be found and killed
     dependant = Run(spec(seed=4, init=transferred("statistics-of", long)), long)
     victims: list[int] = []
     killer = threading.Thread(target=kill_a_worker, args=(runs, victims), daemon=True)
@@ -55,10 +64,7 @@ def test_a_killed_ray_worker_costs_no_run_and_repeats_none(tmp_path, undisturbed
         assert runs.result(run).weights_sha256 == theirs.result(run).weights_sha256
 
 
-@ray_warnings
-def test_runs_at_an_fsspec_address_are_done_on_the_workers_and_copied_back(tmp_path, monkeypatch):
-    pytest.importorskip("ray")
-    monkeypatch.setenv("TMPDIR", str(tmp_path))  # where workers keep their copies
+def test_runs_at_an_fsspec_address_are_done_on_the_workers_and_copied_back(tmp_path):
     reference = Run(spec(seed=100))
     wanted = [reference, Run(spec(init=transferred("filters-of", reference)), reference)]
     address = f"file://{tmp_path}/bucket"
@@ -66,5 +72,6 @@ def test_runs_at_an_fsspec_address_are_done_on_the_workers_and_copied_back(tmp_p
     assert {outcome.status for outcome in outcomes.values()} == {"done"}
     there = Runs(tmp_path / "bucket")
     assert all(there.result(run) for run in wanted)
-    here = Runs(local_copy(wanted, address))
+    here = Runs(local_copy(wanted, address))  # a worker's copy, which is on this machine too
     assert [here.result(run) for run in wanted] == [there.result(run) for run in wanted]
+    shutil.rmtree(here.root)

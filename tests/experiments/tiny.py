@@ -7,8 +7,8 @@ MODEL, NARROW = "convmixer_4_2_k3_p14", "convmixer_2_2_k3_p14"
 
 
 def spec(*, model: str = MODEL, seed: int = 0, epochs: int = 3, lr: float = 0.01, **fields) -> RunSpec:
-    train = {"epochs": epochs, "batch_size": 32, "seed": seed, "lr": lr}
-    return RunSpec.recipe("cifar", model=model, data="embedded", data_limit=128, augment="light", train=train, **fields)
+    train = {"epochs": epochs, "batch_size": 128, "seed": seed, "lr": lr}
+    return RunSpec.recipe("cifar", model=model, data="embedded", data_limit=512, augment="light", train=train, **fields)
 
 
 def reference(model: str = MODEL) -> Run:

@@ -4,6 +4,8 @@ The toy model has no BatchNorm: its statistics are of each process's part of the
 curves of networks with BatchNorm agree only roughly.
 """
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,19 +22,36 @@ from tests.training.toys import ToyBatches, toy_model
 ROOT = Path(__file__).parents[2]
 
 
-def torchrun(*arguments):
-    """Run the child in two processes; return what rank 0 printed."""
+def start(*arguments):
+    """Start the child in two processes under torchrun, all in a process group of their own."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    child = subprocess.run(
+    return subprocess.Popen(
         [*command, "-m", "tests.training.distributed_child", *map(str, arguments)],
         cwd=ROOT,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=120,
-        env={"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        start_new_session=True,
+        env={"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([*sys.path, str(ROOT)])},
     )
-    assert child.returncode == 0, child.stderr[-3000:]
-    return child.stdout
+
+
+def torchrun(*arguments):
+    """Run the child to its end; return what it printed."""
+    child = start(*arguments)
+    output, errors = child.communicate(timeout=120)
+    assert child.returncode == 0, errors[-3000:]
+    return output
+
+
+def test_ctrl_c_in_a_terminal_writes_a_checkpoint_though_every_process_gets_it_twice(tmp_path):
+    child = start(tmp_path, "slow")
+    assert child.stdout.readline() == "training\n"
+    os.killpg(child.pid, signal.SIGINT)
+    output, _ = child.communicate(timeout=120)
+    assert "interrupted" in output
+    values = load_checkpoint(tmp_path / "state.safetensors")[1]
+    assert 1 <= values["epoch"] * len(ToyBatches()) + values["batch"] < 15
 
 
 def test_two_processes_follow_the_loss_curve_of_one_and_resume_exactly(tmp_path):

@@ -1,5 +1,9 @@
+import errno
+import os
+
 import pytest
 
+from filtercov.errors import StorageError
 from filtercov.training.metrics import MetricsLog, read_metrics
 from tests.training.toys import toy_fit
 
@@ -24,6 +28,27 @@ def test_a_line_cut_short_by_a_crash_is_left_out_and_then_overwritten(tmp_path):
     with MetricsLog(path, size=len('{"step": 1}\n')) as log:
         log.append({"step": 5})
     assert read_metrics(path) == [{"step": 1}, {"step": 5}]
+
+
+def test_a_disk_that_fills_up_within_a_line_leaves_whole_lines(tmp_path, monkeypatch):
+    path, pwrite, room = tmp_path / "metrics.jsonl", os.pwrite, [20]
+
+    def filling(file, data, offset):
+        if not room[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken = pwrite(file, data[: room[0]], offset)
+        room[0] -= taken
+        return taken
+
+    monkeypatch.setattr(os, "pwrite", filling)
+    with MetricsLog(path) as log:
+        log.append({"step": 1})
+        with pytest.raises(StorageError, match="free some space"):
+            log.append({"step": 2})
+        assert path.read_text() == '{"step": 1}\n'
+        room[0] = 100
+        log.append({"step": 2})
+    assert read_metrics(path) == [{"step": 1}, {"step": 2}]
 
 
 def test_no_file_is_no_records(tmp_path):

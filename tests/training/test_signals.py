@@ -42,6 +42,15 @@ def test_the_first_signal_is_a_request_and_the_second_is_delivered():
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_a_patient_request_outlasts_further_signals():
+    before = signal.getsignal(signal.SIGTERM)
+    with StopRequest(patient=True) as stop:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), number)
+        assert stop.requested
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_training_works_outside_the_main_thread(tmp_path):
     results = []
     thread = threading.Thread(target=lambda: results.append(toy_fit(tmp_path)))

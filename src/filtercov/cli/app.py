@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from filtercov.cli import core, data, demo, look, train
+from filtercov.cli import core, data, demo, look, reproduce, train
 from filtercov.errors import FiltercovError
 
 app = typer.Typer(
@@ -20,6 +20,10 @@ COMMANDS = (
     core.init,
     core.stats,
     train.train,
+    reproduce.reproduce,
+    reproduce.plan,
+    reproduce.search,
+    reproduce.report,
     look.inspect,
     look.explore,
     look.figures,

@@ -25,7 +25,10 @@ PAUSE = 1.0  # seconds between looks at a run that someone outside this sweep is
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where to run and what each run gets. Without an address a Ray is started here, and ended afterwards."""
+    """Where to run and what each run gets. Without an address a Ray is started here, and ended afterwards.
+
+    A Ray that this process is already connected to is used as it is.
+    """
 
     address: str | None = None
     cpus_per_run: float = 1.0
@@ -95,6 +98,9 @@ def _connected(cluster: Cluster) -> Iterator[Any]:
         import ray
     except ImportError as error:
         raise ConfigError("the Ray engine needs Ray; pip install 'filtercov[ray]', or use --engine local") from error
+    if ray.is_initialized():  # by whoever called us, and theirs to end
+        yield ray
+        return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a sweep has nothing to tell anyone
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # tasks without GPUs see none
     local: dict[str, Any] = (
@@ -102,7 +108,7 @@ def _connected(cluster: Cluster) -> Iterator[Any]:
     )
     try:
         ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR, **local)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise ConfigError(f"cannot reach Ray at {cluster.address or 'this machine'}: {error}") from error
     try:
         yield ray

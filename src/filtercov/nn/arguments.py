@@ -17,35 +17,36 @@ def check_tensors(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     for name, value in (("x", x), ("weight", weight), ("bias", bias)):
         if not isinstance(value, Tensor) and not (name == "bias" and value is None):
             raise TypeError(f"depthwise_conv2d: {name} must be a tensor, got {type(value).__name__}")
-    if x.dim() not in (3, 4):
-        raise ConvolutionError(f"depthwise_conv2d: x must be (N, C, H, W) or (C, H, W), got {tuple(x.shape)}")
-    channels = x.shape[-3]
-    if weight.dim() != 4 or weight.shape[1] != 1:
-        raise ConvolutionError(f"depthwise_conv2d: weight must be (C, 1, KH, KW), got {tuple(weight.shape)}")
-    if channels == 0 or weight.shape[0] == 0 or weight.shape[0] % channels != 0:
+    image, filters = x.shape, weight.shape
+    if len(image) not in (3, 4):
+        raise ConvolutionError(f"depthwise_conv2d: x must be (N, C, H, W) or (C, H, W), got {tuple(image)}")
+    if len(filters) != 4 or filters[1] != 1:
+        raise ConvolutionError(f"depthwise_conv2d: weight must be (C, 1, KH, KW), got {tuple(filters)}")
+    channels = image[-3]
+    if channels == 0 or filters[0] == 0 or filters[0] % channels != 0:
         raise ConvolutionError(
-            f"depthwise_conv2d: {channels} channels need a multiple of {channels} filters, got {weight.shape[0]}; "
-            f"x is {tuple(x.shape)}, weight {tuple(weight.shape)}"
+            f"depthwise_conv2d: {channels} channels need a multiple of {channels} filters, got {filters[0]}; x is "
+            f"{tuple(image)}, weight {tuple(filters)}"
         )
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise ConvolutionError(
-            f"depthwise_conv2d: {weight.shape[0]} filters need a bias of ({weight.shape[0]},), got {tuple(bias.shape)}"
-        )
-    _check_kinds(x, weight, bias)
+    _check_kind(x, "weight", weight)
+    if bias is not None:
+        _check_kind(x, "bias", bias)
+        if bias.shape != filters[:1]:
+            raise ConvolutionError(
+                f"depthwise_conv2d: {filters[0]} filters need a bias of ({filters[0]},), got {tuple(bias.shape)}"
+            )
 
 
-def _check_kinds(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-    others = [("weight", weight), *([("bias", bias)] if bias is not None else [])]
-    for name, other in others:
-        if other.device != x.device:
-            raise ConvolutionError(
-                f"depthwise_conv2d: x is on {x.device} but {name} on {other.device}; move one to the other's device"
-            )
-        # Under autocast F.conv2d brings them to one dtype itself.
-        if other.dtype != x.dtype and not is_autocast_enabled(x.device.type):
-            raise ConvolutionError(
-                f"depthwise_conv2d: x is {x.dtype} but {name} {other.dtype}; convert one to the other's dtype"
-            )
+def _check_kind(x: Tensor, name: str, other: Tensor) -> None:
+    if other.device != x.device:
+        raise ConvolutionError(
+            f"depthwise_conv2d: x is on {x.device} but {name} on {other.device}; move one to the other's device"
+        )
+    # Under autocast F.conv2d brings them to one dtype itself.
+    if other.dtype != x.dtype and not is_autocast_enabled(x.device.type):
+        raise ConvolutionError(
+            f"depthwise_conv2d: x is {x.dtype} but {name} {other.dtype}; convert one to the other's dtype"
+        )
 
 
 def pair(name: str, value: Size, *, least: int = 0) -> tuple[int, int]:
@@ -92,8 +93,9 @@ def check_fit(x: Tensor, weight: Tensor, margins: Sequence[int], dilation: tuple
     """Raise unless the image has pixels and the filter fits into it with its padding."""
     top, bottom, left, right = margins
     height, width = x.shape[-2:]
-    across = [step * (k - 1) + 1 for step, k in zip(dilation, weight.shape[2:], strict=True)]
-    if min(height, width, weight.shape[2], weight.shape[3]) == 0:
+    kernel_height, kernel_width = weight.shape[2:]
+    across = dilation[0] * (kernel_height - 1) + 1, dilation[1] * (kernel_width - 1) + 1
+    if height == 0 or width == 0 or kernel_height == 0 or kernel_width == 0:
         raise ConvolutionError(
             f"depthwise_conv2d: images and filters need at least one pixel, got x {tuple(x.shape)}, weight "
             f"{tuple(weight.shape)}"

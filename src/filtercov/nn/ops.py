@@ -13,7 +13,7 @@ from torch.library import custom_op
 
 from filtercov.nn import kernels, reference
 from filtercov.nn.library import Geometry
-from filtercov.nn.routing import Pass, is_channels_last, native_wins
+from filtercov.nn.routing import is_channels_last, native_sums, native_wins
 
 
 def _format(channels_last: bool) -> torch.memory_format:
@@ -36,14 +36,10 @@ def _geometry(
     return Geometry(batch, channels, size[0], size[1], kernel[0], kernel[1], padding[0], padding[2], *out_size)
 
 
-def _wins(which: Pass, image: Tensor, kernel: Sequence[int], *, channels_last: bool) -> bool:
-    return native_wins(which, image.dtype, image.shape[1], kernel[0] * kernel[1], channels_last=channels_last)
-
-
 def forward(x: Tensor, weight: Tensor, bias: Tensor | None, padding: Sequence[int]) -> Tensor:
     """Return the (N, C, OH, OW) convolution of (N, C, H, W) with (C, 1, KH, KW)."""
     channels_last, kernel = is_channels_last(x), weight.shape[2:]
-    if _wins("forward", x, kernel, channels_last=channels_last):
+    if native_wins("forward", x, kernel, channels_last=channels_last):
         geometry = _geometry(x.shape[0], x.shape[1], x.shape[2:], kernel, padding)
         y = kernels.forward(geometry, _dense(x), weight.contiguous(), None if bias is None else bias.contiguous())
     else:
@@ -60,7 +56,7 @@ def input_grad(
 ) -> Tensor:
     """Return the (N, C, H, W) gradient of the input, where (H, W) is `size`, in the layout asked for."""
     kernel = weight.shape[2:]
-    if _wins("input_grad", grad_y, kernel, channels_last=channels_last):
+    if native_wins("input_grad", grad_y, kernel, channels_last=channels_last):
         geometry = _geometry(grad_y.shape[0], grad_y.shape[1], size, kernel, padding)
         grad_x = kernels.input_grad(geometry, _dense(grad_y), weight.contiguous())
     else:
@@ -71,7 +67,7 @@ def input_grad(
 @custom_op("filtercov::depthwise_conv2d_weight_grad", mutates_args=())
 def weight_grad(grad_y: Tensor, x: Tensor, padding: Sequence[int], kernel: Sequence[int]) -> Tensor:
     """Return the (C, 1, KH, KW) gradient of the filters, where (KH, KW) is `kernel`."""
-    if _wins("weight_grad", x, kernel, channels_last=is_channels_last(x)):
+    if native_wins("weight_grad", x, kernel, channels_last=is_channels_last(x)):
         geometry = _geometry(x.shape[0], x.shape[1], x.shape[2:], kernel, padding)
         return kernels.weight_grad(geometry, _dense(grad_y), _dense(x))
     return reference.weight_grad(grad_y, x, padding, kernel).contiguous()
@@ -80,7 +76,7 @@ def weight_grad(grad_y: Tensor, x: Tensor, padding: Sequence[int], kernel: Seque
 @custom_op("filtercov::channel_sum", mutates_args=())
 def channel_sum(x: Tensor) -> Tensor:
     """Return the (C,) sums of (N, C, H, W) over images and pixels: the gradient of the bias."""
-    if is_channels_last(x) and _wins("weight_grad", x, (1, 1), channels_last=True):
+    if native_sums(x):
         return kernels.channel_sum(_dense(x))
     return reference.channel_sum(x)
 

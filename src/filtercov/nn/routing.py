@@ -4,6 +4,7 @@
 `native_wins` asks, pass by pass, whether they are worth calling: figures behind the numbers are in docs/depthwise.md.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -17,10 +18,13 @@ Pass = Literal["forward", "input_grad", "weight_grad"]
 # Subclasses (DTensor, quantised tensors, ...) bring their own F.conv2d.
 PLAIN_TENSORS = (Tensor, nn.Parameter)
 
-# The least kernel area (height x width) from which a pass is faster than PyTorch's on channels_last tensors ...
-LEAST_AREA: dict[Pass, int] = {"forward": 100, "input_grad": 20, "weight_grad": 1}
+# The least kernel area (height x width) from which a pass is faster than PyTorch's on channels_last tensors, ...
+LEAST_AREA: dict[Pass, int] = {"forward": 81, "input_grad": 25, "weight_grad": 10}
+# ... on those small enough for the cost of PyTorch's call to show, ...
+LEAST_AREA_SMALL: dict[Pass, int] = {"forward": 25, "input_grad": 25, "weight_grad": 10}
+SMALL_ELEMENTS = 2**18
 # ... and on NCHW tensors, where two or three of them are converted first.
-LEAST_AREA_NCHW: dict[Pass, int] = {"forward": 64, "input_grad": 400, "weight_grad": 1}
+LEAST_AREA_NCHW: dict[Pass, int] = {"forward": 169, "input_grad": 289, "weight_grad": 25}
 # Below this many channels most lanes of a 16-channel block would be idle.
 LEAST_CHANNELS = 5
 
@@ -41,15 +45,29 @@ def fits(x: Tensor, weight: Tensor, stride: tuple[int, int], dilation: tuple[int
     )
 
 
-def native_wins(which: Pass, dtype: torch.dtype, channels: int, kernel_area: int, *, channels_last: bool) -> bool:
-    """Return whether a pass should run natively; float64 and idle lanes never do.
+def native_wins(which: Pass, image: Tensor, kernel: Sequence[int], *, channels_last: bool) -> bool:
+    """Return whether a pass over an (N, C, H, W) image should run natively; float64 and idle lanes never do.
 
-    >>> native_wins("weight_grad", torch.float64, 256, 81, channels_last=True)
+    >>> native_wins("weight_grad", torch.zeros(8, 16, 4, 4, dtype=torch.float64), (9, 9), channels_last=True)
     False
     """
-    if dtype != torch.float32 or channels < LEAST_CHANNELS or not library.available():
+    if image.dtype != torch.float32 or image.shape[1] < LEAST_CHANNELS or not library.available():
         return False
-    return kernel_area >= (LEAST_AREA if channels_last else LEAST_AREA_NCHW)[which]
+    if not channels_last:
+        least = LEAST_AREA_NCHW
+    else:
+        least = LEAST_AREA_SMALL if image.numel() <= SMALL_ELEMENTS else LEAST_AREA
+    return kernel[0] * kernel[1] >= least[which]
+
+
+def native_sums(image: Tensor) -> bool:
+    """Return whether the sums over an (N, C, H, W) image's channels should run natively."""
+    return (
+        image.dtype == torch.float32
+        and image.shape[1] >= LEAST_CHANNELS
+        and is_channels_last(image)
+        and library.available()
+    )
 
 
 def is_channels_last(x: Tensor) -> bool:

@@ -38,6 +38,11 @@ class World:
             dist.all_reduce(tensor)
         return tensor
 
+    def wait(self) -> None:
+        """Return when every process has come here."""
+        if self.size > 1:
+            dist.barrier()
+
     def align_(self, model: nn.Module) -> None:
         """Give every process rank 0's buffers: BatchNorm's running statistics differ between them."""
         if self.size > 1:

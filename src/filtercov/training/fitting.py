@@ -71,7 +71,7 @@ def fit(
             run_dir=run,
             metrics=None,
             world=world,
-            stop=stack.enter_context(StopRequest()),
+            stop=stack.enter_context(StopRequest(patient=world.size > 1)),
             progress=progress or Silent(),
             log_interval=log_interval,
             recovery_interval=recovery_interval,

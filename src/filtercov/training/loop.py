@@ -194,6 +194,7 @@ class Loop:
 
     def _stop_here(self) -> None:
         self._checkpoint()
+        self.world.wait()  # a launcher ends all processes as soon as one is gone, the one that writes included
         raise TrainingInterrupted(
             f"stopped on request after step {self.step} of {self.steps}; a checkpoint is in {self.run_dir.path}, run "
             "the same command again to continue"

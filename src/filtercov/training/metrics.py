@@ -39,9 +39,9 @@ class MetricsLog:
         """Write one record, which has a "step"; its numbers are finite or None."""
         line = json.dumps(record, allow_nan=False).encode() + b"\n"
         try:
-            written = os.pwrite(self._file, line, self.size)
-            if written < len(line):  # the disk is full: the next write says so, or completes the line
-                os.pwrite(self._file, line[written:], self.size + written)
+            written = 0
+            while written < len(line):  # a disk that fills up takes part of a line before it says so
+                written += os.pwrite(self._file, line[written:], self.size + written)
         except OSError as error:
             os.ftruncate(self._file, self.size)
             raise storage_error(self.path, error) from error

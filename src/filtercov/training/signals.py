@@ -11,11 +11,13 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class StopRequest:
     """While entered, the first SIGTERM or Ctrl-C sets `signal`; a second one is delivered as usual.
 
-    Outside the main thread Python allows no handlers, and the request can only be made by calling `request`.
+    A `patient` one ignores the second too: processes under torchrun get Ctrl-C from the terminal and once more from
+    their launcher. Outside the main thread Python allows no handlers, and only `request` can ask.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, patient: bool = False) -> None:
         self.signal: int | None = None
+        self._patient = patient
         self._previous: dict[int, Any] = {}
 
     def request(self, number: int = signal.SIGTERM) -> None:
@@ -39,7 +41,8 @@ class StopRequest:
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self.request(number)
-        self._restore()  # so that whoever asks twice gets out at once
+        if not self._patient:
+            self._restore()  # so that whoever asks twice gets out at once
 
     def _restore(self) -> None:
         for number, previous in self._previous.items():
