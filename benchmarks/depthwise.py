@@ -92,13 +92,13 @@ def pass_contestants(batch: int, channels: int, size: int, kernel: int) -> dict[
     }
 
 
-def compare_passes(seconds: float, rounds: int) -> None:
+def compare_passes(kernels: list[int], seconds: float, rounds: int) -> None:
     roof = gemm_rate()
     print(f"{describe_machine()}; GEMM 2048³ {roof / 1e9:.0f} GFLOP/s\n")
     print("| shape | k | forward | input gradient | weight gradient | ms | GFLOP/s | of GEMM |")
     print("|---|---|---|---|---|---|---|---|", flush=True)
     for batch, channels, size in SHAPES:
-        for kernel in KERNELS:
+        for kernel in kernels:
             ratios = []
             for contestants in pass_contestants(batch, channels, size, kernel).values():
                 times = best_times(contestants, seconds=seconds, rounds=rounds)
@@ -232,6 +232,7 @@ def main() -> None:
     parser.add_argument("what", choices=["passes", "steps", "memory", "peak"])
     parser.add_argument("--seconds", type=float, default=10.0, help="time limit of one comparison")
     parser.add_argument("--rounds", type=int, default=20, help="most turns of each contestant")
+    parser.add_argument("--kernels", type=int, nargs="+", default=KERNELS, help="for passes")
     parser.add_argument("--cpu-time", action="store_true", help="one thread, counting only the time it ran")
     parser.add_argument("--contestant", default="ours", help="for peak")
     parser.add_argument("--kernel", type=int, default=9, help="for peak")
@@ -244,7 +245,7 @@ def main() -> None:
         torch.set_num_threads(1)
     if arguments.what == "passes":
         with torch.no_grad():
-            compare_passes(arguments.seconds, arguments.rounds)
+            compare_passes(arguments.kernels, arguments.seconds, arguments.rounds)
     elif arguments.what == "steps":
         compare_steps(arguments.seconds, arguments.rounds)
     elif arguments.what == "memory":

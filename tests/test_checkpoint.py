@@ -124,7 +124,7 @@ class Executes:
 def test_code_in_a_pickle_is_refused_and_not_run(tmp_path, wrap, save):
     marker, path = tmp_path / "executed", tmp_path / "evil.pth"
     save(wrap(Executes(marker)), path)
-    with pytest.raises(CheckpointError, match=r"evil\.pth: it holds Python objects.*could run code"):
+    with pytest.raises(CheckpointError, match=r"evil\.pth: it .*holds Python objects.*could run code"):
         fc.FilterStatistics.from_checkpoint(path)
     assert not marker.exists()
 
@@ -133,7 +133,7 @@ def test_code_in_a_pickle_is_refused_and_not_run(tmp_path, wrap, save):
     ("content", "suffix", "message"),
     [
         (b"", ".pth", "cannot be read as a checkpoint"),
-        (b"not a checkpoint at all", ".pth", "cannot be read|Python objects"),
+        (b"not a checkpoint at all", ".pth", "it is damaged, of another kind, or"),
         (b"PK\x03\x04 but no archive", ".pth", "cannot be read as a checkpoint"),
         (b"", ".safetensors", "cannot be read as a checkpoint"),
         (b"\xff" * 64, ".safetensors", "cannot be read as a checkpoint"),

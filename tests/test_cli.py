@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import filtercov as fc
 from filtercov import models
 from filtercov.cli.app import app
-from tests.models.peers import import_peer
+from tests.peers import import_peer
 
 
 def run(*arguments):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import filtercov as fc
-from tests.models.peers import import_peer
+from tests.peers import import_peer
 from tests.reference import usable_covariance
 
 ARCHITECTURES = """

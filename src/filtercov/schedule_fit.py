@@ -1,6 +1,6 @@
 """Read the variance schedule off a trained model: which σ, and which (σ₀, v, a), make the closed form most like it.
 
-Learned covariances come at any scale, so likeness is the cosine between two covariances as vectors: the share of the
+Learned covariances come at any scale, so likeness is the cosine between two covariances as vectors; the share of the
 learned one, in least squares, that a multiple of the closed form explains is its square.
 """
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from filtercov.covariance.closed_form import gaussian_covariance
-from filtercov.covariance.forms import Array, KernelSize, as_covariance
+from filtercov.covariance.forms import Array, KernelSize
+from filtercov.covariance.likeness import likeness
 from filtercov.errors import SourceError
 from filtercov.schedule import QuadraticSchedule, relative_depth
 
@@ -20,34 +20,17 @@ if TYPE_CHECKING:
     from filtercov.statistics import FilterStatistics
 
 # Every σ the paper used, with room on both sides; beyond 64 the closed form of a 31x31 filter hardly changes.
-SIGMAS: Array = np.geomspace(0.02, 64.0, 160)
-
-
-def likeness(cov: ArrayLike, kernel_size: KernelSize, sigma: float) -> float:
-    """Return the cosine between a covariance and the closed form at σ: 1 if they are multiples of each other."""
-    matrix = as_covariance(cov, kernel_size=kernel_size)
-    closed = gaussian_covariance(kernel_size, sigma)
-    norms = np.linalg.norm(matrix) * np.linalg.norm(closed)
-    return float(np.vdot(matrix, closed) / norms) if norms else 0.0
+SIGMAS: Array = np.geomspace(0.02, 64.0, 2000)
 
 
 def fit_sigma(cov: ArrayLike, kernel_size: KernelSize) -> float:
-    """Return the σ whose closed form is most like a covariance (n, n).
+    """Return the σ, to half a percent, whose closed form is most like a covariance (n, n).
 
-    >>> round(fit_sigma(3.0 * gaussian_covariance(7, 0.8), 7), 4)
+    >>> from filtercov.covariance.closed_form import gaussian_covariance
+    >>> round(fit_sigma(3.0 * gaussian_covariance(7, 0.8), 7), 2)
     0.8
     """
-    matrix = as_covariance(cov, kernel_size=kernel_size)
-    best = int(np.argmax([likeness(matrix, kernel_size, s) for s in SIGMAS]))
-    low, high = np.log(SIGMAS[max(best - 1, 0)]), np.log(SIGMAS[min(best + 1, len(SIGMAS) - 1)])
-    golden = (np.sqrt(5) - 1) / 2
-    while high - low > 1e-6:
-        left, right = high - golden * (high - low), low + golden * (high - low)
-        if likeness(matrix, kernel_size, float(np.exp(left))) < likeness(matrix, kernel_size, float(np.exp(right))):
-            low = left
-        else:
-            high = right
-    return float(np.exp((low + high) / 2))
+    return float(SIGMAS[np.argmax(likeness(cov, kernel_size, SIGMAS))])
 
 
 def fit_schedule(statistics: FilterStatistics, *, min_kernel_size: int = 5) -> QuadraticSchedule:
@@ -69,68 +52,39 @@ def fit_schedule(statistics: FilterStatistics, *, min_kernel_size: int = 5) -> Q
     used = [(i, layer) for i, layer in enumerate(statistics.layers) if max(layer.kernel_size) >= min_kernel_size]
     if not used:
         raise SourceError(f"fit_schedule: needed a layer with a kernel of at least {min_kernel_size}, got none")
-    unexplained = _unexplained([(layer.kernel_size, layer.covariance) for _, layer in used])
     depths = np.array([relative_depth(i, count) for i, _ in used])
-    best = _fit(depths, unexplained)
-    return QuadraticSchedule(*(float(x) for x in best))
-
-
-def _unexplained(layers: list[tuple[tuple[int, ...], Array]]) -> Array:
-    """Return the share of each layer's covariance that no multiple of the closed form explains, at each of `SIGMAS`."""
-    cosines = np.zeros((len(layers), len(SIGMAS)))
-    norms = np.array([np.linalg.norm(cov) for _, cov in layers])
-    for size in {size for size, _ in layers}:
-        rows = [row for row, (other, _) in enumerate(layers) if other == size and norms[row]]
-        for column, sigma in enumerate(SIGMAS):
-            closed = gaussian_covariance(size, float(sigma))
-            closed /= np.linalg.norm(closed)
-            cosines[rows, column] = [np.vdot(closed, layers[row][1]) / norms[row] for row in rows]
-    return 1 - np.maximum(cosines, 0.0) ** 2
-
-
-def _finer(logs: Array, rows: Array, steps: int = 20) -> tuple[Array, Array]:
-    """Return evenly spaced `logs`, and rows of values over them, `steps` times as fine: cubics through four points."""
-    t = np.arange(steps) / steps
-    weights = [
-        -t * (t - 1) * (t - 2) / 6,
-        (t + 1) * (t - 1) * (t - 2) / 2,
-        -(t + 1) * t * (t - 2) / 2,
-        (t + 1) * t * (t - 1) / 6,
-    ]
-    cells = rows.shape[1] - 3
-    fine = sum(w * rows[:, k : k + cells, None] for k, w in enumerate(weights))
-    positions = logs[1:-2, None] + t * (logs[1] - logs[0])
-    return positions.ravel(), np.asarray(fine).reshape(len(rows), -1)
+    cosines = np.stack([likeness(layer.covariance, layer.kernel_size, SIGMAS) for _, layer in used])
+    return QuadraticSchedule(*(float(x) for x in _fit(depths, 1 - np.maximum(cosines, 0.0) ** 2)))
 
 
 def _fit(depths: Array, unexplained: Array) -> Array:
     """Return the (σ₀, v, a) with the least Σ unexplained, by pattern search from the least-squares parabola.
 
-    The search moves σ at the start, the middle and the end of the network, by factors: that keeps σ positive there, and
-    with it the parameters comparable in size.
+    The search moves log σ at the start, the middle and the end of the network, which keeps σ positive there and the
+    parameters comparable in size.
     """
-    logs, rows = _finer(np.log(SIGMAS), unexplained)
+    logs = np.log(SIGMAS)
 
-    def cost(ends: Array) -> float:
-        sigma0, v, a = _through(np.exp(ends))
-        sigmas = sigma0 + v * depths + 0.5 * a * depths**2
-        lowest = min(sigma0 + v * d + 0.5 * a * d * d for d in np.linspace(0, 1, 65))
-        if lowest <= 0:
+    def cost(point: Array) -> float:
+        sigma0, v, a = _through(np.exp(point))
+        grid = np.linspace(0, 1, 65)
+        if (sigma0 + v * grid + 0.5 * a * grid**2).min() <= 0:
             return float("inf")
-        at = np.log(sigmas)
-        return float(sum(np.interp(x, logs, row) for x, row in zip(at, rows, strict=True)))
+        at = np.log(sigma0 + v * depths + 0.5 * a * depths**2)
+        return float(sum(np.interp(x, logs, row) for x, row in zip(at, unexplained, strict=True)))
 
-    each = np.exp(logs[rows.argmin(axis=1)])
+    each = logs[unexplained.argmin(axis=1)]
     degree = min(2, len(set(depths.tolist())) - 1)
-    parabola = np.polynomial.Polynomial.fit(depths, np.log(each), degree) if degree else None
-    start = np.log(each[0]) * np.ones(3) if parabola is None else parabola(np.array([0.0, 0.5, 1.0]))
+    parabola = np.polynomial.Polynomial.fit(depths, each, degree) if degree else None
+    start = np.full(3, each[0]) if parabola is None else parabola(np.array([0.0, 0.5, 1.0]))
     point = np.clip(start, logs[0], logs[-1])
     moves = [m for m in np.array(np.meshgrid(*[[-1, 0, 1]] * 3)).reshape(3, -1).T if m.any()]
     value, step = cost(point), 0.5
-    while step > 1e-4:
-        value_, move = min(((cost(point + step * m), i) for i, m in enumerate(moves)), key=lambda pair: pair[0])
-        if value_ < value:
-            value, point = value_, point + step * moves[move]
+    while step > 1e-3:
+        costs = [cost(point + step * move) for move in moves]
+        best = int(np.argmin(costs))
+        if costs[best] < value:
+            value, point = costs[best], point + step * moves[best]
         else:
             step /= 2
     return _through(np.exp(point))

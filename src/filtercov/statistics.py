@@ -108,15 +108,12 @@ class FilterStatistics:
         `kernel_size` asks for filters of that size; by default they have the size of the nearer layer's.
         """
         position = check_depth(depth) * (len(self.layers) - 1)
-        below = self.layers[min(int(position), len(self.layers) - 1)]
-        above = self.layers[min(int(position) + 1, len(self.layers) - 1)]
+        nearest = self.layers[round(position)]
+        size = nearest.kernel_size if kernel_size is None else kernel_shape(kernel_size)
+        if abs(position - round(position)) < 1e-9:
+            return nearest.resize(size)
         weight = position - int(position)
-        size = kernel_shape(kernel_size) if kernel_size is not None else (below, above)[weight >= 0.5].kernel_size
-        below, above = below.resize(size), above.resize(size)
-        if weight < 1e-9:
-            return below
-        if weight > 1 - 1e-9:
-            return above
+        below, above = (self.layers[int(position) + step].resize(size) for step in (0, 1))
         return LayerStatistics(
             name=f"{1 - weight:.3g} {below.name} + {weight:.3g} {above.name}",
             kernel_size=size,

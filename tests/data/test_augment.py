@@ -11,7 +11,7 @@ from filtercov.data.augment.crops import crop_boxes
 from filtercov.data.augment.draws import Draws
 from filtercov.data.augment.mixing import cut, cut_boxes, erase_
 from filtercov.errors import DataError
-from tests.models.peers import import_peer
+from tests.peers import import_peer
 
 EVERYTHING = Augment(
     random_resized_crop=(0.3, 1.0),

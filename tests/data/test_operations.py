@@ -14,7 +14,7 @@ from torch import Tensor
 from filtercov.data.augment import colour, crops, points
 from filtercov.data.augment.planes import apply_tables
 from filtercov.data.augment.randaugment import OPERATIONS, apply_operations, strength
-from tests.models.peers import import_peer
+from tests.peers import import_peer
 
 
 def golden_images(channels: int, height: int = 32, width: int = 32) -> Tensor:

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from filtercov import models
-from tests.models.peers import import_peer
+from tests.peers import import_peer
 
 PAIRS = [
     ("convmixer_24_3_k9_p2", "convmixer_1024_20_ks9_p14", {"dim": 24, "depth": 3, "kernel_size": 9, "patch_size": 2}),

@@ -9,7 +9,7 @@ from torch.nn import functional
 from torch.nn.utils import parametrize
 
 from filtercov.nn import DepthwiseConv2d, FusedSequential, accelerate_, native_status
-from tests.models.peers import import_peer
+from tests.peers import import_peer
 
 
 class Residual(nn.Module):

@@ -64,7 +64,7 @@ def reproduce(
     list_: Annotated[bool, typer.Option("--list", help="List the experiments instead of running any.")] = False,
 ) -> None:
     """Run experiments of the paper and print their tables beside the paper's numbers. Run it again to continue."""
-    options = Options(cifar=data, imagenet=imagenet, also=tuple(also or ()), seeds=seeds)
+    options = Options(cifar=data, imagenet=imagenet, also=_located(also or ()), seeds=seeds)
     if list_:
         _print_list(scale, options)
         return
@@ -112,7 +112,7 @@ def plan(
     seeds: SeedsOption = None,
 ) -> None:
     """Print how many runs, epochs, operations, bytes and hours experiments take, without running any."""
-    options = Options(cifar=data, imagenet=imagenet or _placeholder(), also=tuple(also or ()), seeds=seeds)
+    options = Options(cifar=data, imagenet=imagenet or _placeholder(), also=_located(also or ()), seeds=seeds)
     chosen = catalogue.experiments(names or ["*"], scale=scale, options=options)
     speed = images_per_second or _here()
     if speed <= 0 or gpus < 1:
@@ -219,6 +219,15 @@ def _refuse_failures(outcomes: dict[str, Outcome], wanted: Sequence[Run]) -> Non
     failed = [f"{names[key]}: {outcome.detail}" for key, outcome in outcomes.items() if outcome.status == "failed"]
     if failed:
         raise SweepError(f"{len(failed)} of {len(outcomes)} runs failed: {'; '.join(failed)}")
+
+
+def _located(inits: Sequence[str]) -> tuple[str, ...]:
+    """Return initialisations with the files they name made absolute: runs look for files under their own directory."""
+    located = []
+    for init in inits:
+        kind, _, file = init.partition(":")
+        located.append(f"{kind}:{Path(file).absolute()}" if kind in ("stats", "filters") else init)
+    return tuple(located)
 
 
 def _here() -> float:

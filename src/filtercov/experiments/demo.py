@@ -16,9 +16,9 @@ from filtercov.training import FitResult, Progress, Silent, TrainConfig, load_ch
 from filtercov.training.metrics import Record
 
 MODEL = "convmixer_32_6_k15_p2"
-IMAGES = 6000
+IMAGES = 10_000
 SCHEDULE = "cifar-p2"
-TRAIN = TrainConfig(epochs=3, batch_size=64)
+TRAIN = TrainConfig(epochs=4, batch_size=64)
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import nn
 
 from filtercov.errors import ModelError
-from filtercov.models.lookup import find
+from filtercov.models.lookup import find, import_timm
 from filtercov.report.inspect_target import Target, model_target
 
 UNTRAINED = "not trained: these are the filters the network starts with"
@@ -24,36 +20,9 @@ def named_target(name: str, *, untrained: bool = False) -> Target:
     """
     if name.startswith("timm:") and not untrained:
         return model_target(_pretrained(name), name)
-    if name.startswith("timm:"):
-        import_timm()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return model_target(find(name), name, notes=(UNTRAINED,))
-
-
-def import_timm() -> Any:
-    """Import timm, also where torchvision's compiled operators are missing.
-
-    timm takes image transforms from torchvision, which on import declares the shapes of operators that its wheel lacks
-    beside a CPU build of torch. Nothing here calls those, so declaring them is skipped.
-    """
-    declare = torch.library.register_fake
-
-    def declare_others(operator: Any, *arguments: Any, **options: Any) -> Callable[..., Any]:
-        if isinstance(operator, str) and operator.startswith("torchvision::"):
-            return lambda function: function
-        declared: Callable[..., Any] = declare(operator, *arguments, **options)
-        return declared
-
-    torch.library.register_fake = declare_others
-    try:
-        return importlib.import_module("timm")
-    except (ImportError, RuntimeError) as error:
-        raise ModelError(
-            f"timm's models need timm, which cannot be imported here ({error}); install it first"
-        ) from None
-    finally:
-        torch.library.register_fake = declare
 
 
 def _pretrained(name: str) -> nn.Module:

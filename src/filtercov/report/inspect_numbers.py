@@ -10,6 +10,7 @@ import numpy as np
 
 from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.covariance.forms import Array, show_size
+from filtercov.covariance.likeness import likeness
 from filtercov.covariance.structure import (
     centredness,
     dynamic_and_static,
@@ -22,7 +23,7 @@ from filtercov.covariance.structure import (
 from filtercov.errors import SourceError
 from filtercov.report.inspect_target import Target
 from filtercov.schedule import QuadraticSchedule, relative_depth
-from filtercov.schedule_fit import fit_schedule, fit_sigma, likeness
+from filtercov.schedule_fit import fit_schedule, fit_sigma
 from filtercov.statistics import LayerStatistics
 
 
@@ -162,7 +163,7 @@ def _measure(layer: LayerStatistics, index: int, depth: float) -> LayerNumbers:
     closed_eigenvalues: Array = np.zeros(len(cov))
     if cov.any() and len(cov) > 1:  # one pixel is like the closed form at any σ
         sigma = fit_sigma(cov, size)
-        alike = likeness(cov, size, sigma)
+        alike = float(likeness(cov, size, sigma)[0])
         closed = gaussian_covariance(size, sigma)
         scale = float(np.vdot(closed, cov) / np.vdot(closed, closed))
         dynamic, static = dynamic_and_static(cov, size, sigma)

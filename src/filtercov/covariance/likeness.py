@@ -1,0 +1,51 @@
+"""How alike a covariance and the closed form are, for many σ at once.
+
+Likeness is the cosine between the two as vectors, so scale does not matter. Nothing of size n² is built for it: with
+u = g_i G_il, v = G_il g_l and w = g_i g_l along each axis, the closed form is ½(⊗u + ⊗v − ⊗w) in block form, and inner
+products with it are taken axis by axis.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from filtercov.covariance.closed_form import axis_gaussians, check_sigma
+from filtercov.covariance.forms import Array, KernelSize, as_covariance, kernel_shape, to_block
+
+
+def likeness(cov: ArrayLike, kernel_size: KernelSize, sigmas: ArrayLike) -> Array:
+    """Return the cosine between a flat covariance (n, n) and the closed form at each of `sigmas`: 1 for multiples.
+
+    >>> from filtercov.covariance.closed_form import gaussian_covariance
+    >>> likeness(3 * gaussian_covariance(7, 0.5), 7, [0.5]).round(12)
+    array([1.])
+    """
+    shape = kernel_shape(kernel_size)
+    s = np.atleast_1d(np.asarray(sigmas, dtype=np.float64))
+    for sigma in s:
+        check_sigma(sigma)
+    matrix = as_covariance(cov, kernel_size=shape)
+    axes = [axis_gaussians(k, k, s) for k in shape]
+    u = [(g[:, :, None] * G).reshape(len(s), -1) for g, G in axes]
+    v = [(G * g[:, None, :]).reshape(len(s), -1) for g, G in axes]
+    w = [(g[:, :, None] * g[:, None, :]).reshape(len(s), -1) for g, _ in axes]
+    block = to_block((matrix + matrix.T) / 2, shape)
+    inner = _contract(block, u) - 0.5 * _contract(block, w)  # u and v give the same for a symmetric matrix
+    squared = 0.25 * (2 * _dot(u, u) + 2 * _dot(u, v) + _dot(w, w) - 4 * _dot(u, w))
+    norms = np.sqrt(np.maximum(squared, 0.0)) * np.linalg.norm(matrix)
+    cosines: Array = np.divide(inner, norms, out=np.zeros_like(inner), where=norms > 0)
+    return cosines
+
+
+def _contract(block: Array, factors: list[Array]) -> Array:
+    """Return the inner product of a block form with a product over axes, for each σ."""
+    result = np.tensordot(factors[0], block, axes=(1, 0))
+    for factor in factors[1:]:
+        result = np.einsum("sa,sa...->s...", factor, result)
+    return result
+
+
+def _dot(a: list[Array], b: list[Array]) -> Array:
+    result: Array = np.prod([np.einsum("sa,sa->s", x, y) for x, y in zip(a, b, strict=True)], axis=0)
+    return result

@@ -1,0 +1,30 @@
+import numpy as np
+import pytest
+
+from filtercov.covariance import gaussian_covariance
+from filtercov.covariance.likeness import likeness
+from filtercov.errors import CovarianceError
+
+
+@pytest.mark.parametrize("kernel_size", [1, 5, 8, (3, 7), (11,), (3, 4, 5)])
+def test_likeness_is_the_cosine_between_covariances_as_vectors(kernel_size):
+    n = len(gaussian_covariance(kernel_size, 1.0))
+    factor = np.random.default_rng(0).normal(size=(n, n))
+    cov = factor @ factor.T / n + gaussian_covariance(kernel_size, 0.8)
+    sigmas = [0.1, 0.5, 2.0, 9.0]
+    expected = []
+    for sigma in sigmas:
+        closed = gaussian_covariance(kernel_size, sigma)
+        expected.append((cov * closed).sum() / np.linalg.norm(cov) / np.linalg.norm(closed))
+    np.testing.assert_allclose(likeness(cov, kernel_size, sigmas), expected, atol=1e-12)
+
+
+def test_nothing_is_like_zero():
+    assert (likeness(np.zeros((9, 9)), 3, [0.5, 1.0]) == 0).all()
+
+
+def test_bad_sigmas_and_covariances_are_refused():
+    with pytest.raises(CovarianceError, match="sigma: needed"):
+        likeness(np.eye(9), 3, [0.5, -1.0])
+    with pytest.raises(CovarianceError, match="3x3 filters need"):
+        likeness(np.eye(4), 3, [0.5])
