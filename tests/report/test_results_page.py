@@ -21,6 +21,13 @@ CURVES = record(
     ),
     chart="lines",
 )
+WIDE = record(
+    *(
+        cell(f"{filters}/{init}", 50.0, 51.0, paper=90.0)
+        for filters in ("thawed", "frozen")
+        for init in ("uniform", "covariance", "covariance-eighth", "filters", "closed-form")
+    )
+)
 SPEEDS = record(speeds=tuple(SpeedRecord(f"net_k{k}", k, 0.1 * k, 0.08 * k) for k in (3, 9, 15)))
 PICTURES = record(drawings=(DrawingRecord("sawtooth", "The sawtooth", False, None),))
 GONE = record(drawings=(DrawingRecord("filters", "Learned filters", True, None),))
@@ -87,7 +94,7 @@ def test_missing_runs_and_pictures_are_said_to_be_missing(open_report):
     assert "The run this shows is missing." in open_report(GONE).evaluate("document.body.innerText")
 
 
-@pytest.mark.parametrize("found", [TABLE, GRID, CURVES], ids=["table", "grid", "lines"])
+@pytest.mark.parametrize("found", [WIDE, GRID, CURVES], ids=["wide", "grid", "lines"])
 @pytest.mark.parametrize(
     "emulated",
     [{"width": 390, "touch": True}, {"dark": True}, {"paper": True, "width": 800}],

@@ -160,7 +160,8 @@ void convolve(const Convolution& job, int64_t image, int64_t block, float* scrat
         const int64_t rows = smaller(most_rows, g.out_height - top);
         for (int64_t left = 0; left < g.out_width; left += most_columns) {
             const int64_t columns = smaller(most_columns, g.out_width - left);
-            copy_tile(x, top - g.pad_top, left - g.pad_left, rows + g.kernel_height - 1, row_floats / kBlock, scratch);
+            copy_tile<true>(x, top - g.pad_top, left - g.pad_left, rows + g.kernel_height - 1, row_floats / kBlock,
+                            scratch);
             convolve_tile(job, image, block, strip, top, left, rows, columns, scratch);
         }
     }

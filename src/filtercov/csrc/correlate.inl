@@ -131,12 +131,12 @@ void correlate(const Correlation& job, int64_t image, int64_t block, float* accu
         const int64_t rows = smaller(most_rows, g.out_height - top);
         for (int64_t left = 0; left < g.out_width; left += most_columns) {
             const int64_t columns = smaller(most_columns, g.out_width - left);
-            copy_tile(grad_y, top, left, rows, row.grad / kBlock, grad_tile);
+            copy_tile<false>(grad_y, top, left, rows, row.grad / kBlock, grad_tile);
             // Columns past this tile belong to the next one: they must not be counted here.
             if (left + columns < g.out_width) {
                 for (int64_t y = 0; y < rows; ++y) zero_pixels(grad_tile + y * row.grad + columns * kBlock, kGroupSlack);
             }
-            copy_tile(x, top - g.pad_top, left - g.pad_left, rows + g.kernel_height - 1, row.x / kBlock, x_tile);
+            copy_tile<false>(x, top - g.pad_top, left - g.pad_left, rows + g.kernel_height - 1, row.x / kBlock, x_tile);
             for (int64_t y = 0; y < rows; y += cached_rows) {
                 correlate_tile(g, top + y, left, smaller(cached_rows, rows - y), columns, grad_tile + y * row.grad,
                                x_tile + y * row.x, accumulator);

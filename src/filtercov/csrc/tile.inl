@@ -21,7 +21,9 @@ FILTERCOV_INLINE void zero_pixels(float* to, int64_t count) {
     for (int64_t i = 0; i < count * kVectors; ++i) store(to + i * kLanes, Vec{});
 }
 
-// Copy columns [left, left + columns) of one row, zero outside the image.
+// Copy columns [left, left + columns) of one row, zero outside the image. NextBlockFollows: the same pixels of the next
+// channel block are copied soon, so fetch them too.
+template <bool NextBlockFollows>
 FILTERCOV_INLINE void copy_row(const Image& image, int64_t row, int64_t left, int64_t columns, float* to) {
     const int64_t first = clamp(-left, 0, columns);
     const int64_t last = clamp(image.width - left, first, columns);
@@ -29,6 +31,7 @@ FILTERCOV_INLINE void copy_row(const Image& image, int64_t row, int64_t left, in
     const float* from = image.data + (row * image.width + left + first) * image.channels;
     float* pixel = to + first * kBlock;
     for (int64_t x = first; x < last; ++x, from += image.channels, pixel += kBlock) {
+        if constexpr (NextBlockFollows) __builtin_prefetch(from + kBlock);  // a stride the hardware does not foresee
         for (int v = 0; v < kVectors; ++v) {
             store(pixel + v * kLanes, load_first(from + v * kLanes, image.lanes - v * kLanes));
         }
@@ -37,10 +40,13 @@ FILTERCOV_INLINE void copy_row(const Image& image, int64_t row, int64_t left, in
 }
 
 // Copy rows [top, top + rows), skipping those outside the image: callers never read them.
-inline void copy_tile(const Image& image, int64_t top, int64_t left, int64_t rows, int64_t columns, float* to) {
+template <bool NextBlockFollows>
+void copy_tile(const Image& image, int64_t top, int64_t left, int64_t rows, int64_t columns, float* to) {
     const int64_t first = clamp(-top, 0, rows);
     const int64_t last = clamp(image.height - top, first, rows);
-    for (int64_t row = first; row < last; ++row) copy_row(image, top + row, left, columns, to + row * columns * kBlock);
+    for (int64_t row = first; row < last; ++row) {
+        copy_row<NextBlockFollows>(image, top + row, left, columns, to + row * columns * kBlock);
+    }
 }
 
 // Output columns and rows per tile. Wide enough that the halo of kernel - 1 is cheap, small enough for the L2 cache.

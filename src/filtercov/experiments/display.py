@@ -81,12 +81,13 @@ class Display:
         return ", ".join(parts)
 
     def _table(self) -> Group:
-        table = Table("run", "network", "filters", "initialisation", "seed", "progress", box=None, pad_edge=False)
+        table = Table(box=None, pad_edge=False)
+        table.add_column("running", no_wrap=True, min_width=16)
+        table.add_column("", no_wrap=True, overflow="ellipsis", ratio=1)
+        table.add_column("progress", no_wrap=True, min_width=26)
         for key, snapshot in list(self._running.items())[:MOST_ROWS]:
-            spec = self._runs[key].spec
-            filters = "frozen" if spec.freeze_filters else "thawed"
             progress = f"epoch {snapshot.epoch}/{snapshot.epochs}, {duration(snapshot.seconds_left)} left"
-            table.add_row(key, spec.model, filters, spec.init.partition(":")[0], str(spec.train.seed), progress)
+            table.add_row(key, str(self._runs[key]).partition("  ")[2], progress)
         failures = [Text(f"failed: {self._runs[key]}{_why(out)}") for key, out in self._failed()]
         return Group(*failures, table, Text(self._counts(), style="bold"))
 

@@ -17,7 +17,7 @@ from filtercov.experiments.runspec import RunSpec
 YARDSTICK, YARDSTICK_SIZE = "convmixer_256_8_k9_p2", 32
 TRAINING_PASSES = 3  # a step costs a forward pass and, for two gradients, twice that again
 # Narrow networks wait for memory. On a CPU a step takes about 0.095 ns per multiply-add and 7.9 ns per output value,
-# fitted to ConvMixer-256/8 and -32/8; seven other networks of the catalogue then come out within a third.
+# fitted to ConvMixer-256/8 and -32/8; six other networks of the catalogue then come out within 40 %.
 VALUE_COST = 80  # multiply-adds' worth of time for one output value
 IMAGES_PER_SECOND_PER_CORE = 39.0  # of the yardstick, batches of 32, one AVX2 core
 IMAGES = {"cifar10": (50_000, 32, 3, 10), "embedded": (10_000, 28, 1, 10)}
