@@ -4,13 +4,16 @@ BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet install
 NATIVE := $(wildcard src/filtercov/csrc/*)
 
-.PHONY: demo test lint clean
+.PHONY: demo test test-faults lint clean
 
 demo: .venv/package
 	$(BIN)/filtercov demo --out demo
 
 test: lint .venv/peers
 	$(BIN)/python -m pytest -q
+
+test-faults: .venv/peers
+	$(BIN)/python -m pytest -q -m faults
 
 lint: .venv/dev
 	$(BIN)/ruff format --check .

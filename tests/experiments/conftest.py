@@ -1,4 +1,4 @@
-"""The `faults` marker, as in tests/training, and sweeps that several tests look at."""
+"""Sweeps that several tests look at."""
 
 import multiprocessing
 from pathlib import Path
@@ -6,18 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.experiments.children import sweep_tiny
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "faults: the long version of the kill tests (make test-faults)")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if "faults" not in config.option.markexpr:
-        skip = pytest.mark.skip(reason="run by make test-faults")
-        for item in items:
-            if "faults" in item.keywords:
-                item.add_marker(skip)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,8 +6,8 @@
 namespace filtercov {
 namespace {
 
-// Rows per range: about 64 KiB of input for the cache's sake, and few enough that float32 sums over them stay exact to a
-// few units in the last place. Ranges are then added in double.
+// Rows per range: about 64 KiB of input for the cache's sake, and few enough that float32 sums over them stay exact to
+// a few units in the last place. Ranges are then added in double.
 int64_t rows_per_range(int64_t channels) {
     const int64_t rows = 16 * 1024 / (channels < 1 ? 1 : channels);
     return rows < 16 ? 16 : rows > 128 ? 128 : rows;
@@ -47,7 +47,9 @@ int32_t filtercov_channel_sum(int64_t rows, int64_t channels, const float* matri
         kernels->sum_rows(matrix, channels, ranges[i], parts.get() + i * channels);
     });
     if (status != FILTERCOV_OK) return status;
-    for (int64_t c = 0; c < channels; ++c) sums[c] = static_cast<float>(total(parts.get(), ranges.count(), channels, c));
+    for (int64_t c = 0; c < channels; ++c) {
+        sums[c] = static_cast<float>(total(parts.get(), ranges.count(), channels, c));
+    }
     return FILTERCOV_OK;
 }
 

@@ -1,7 +1,7 @@
-// Forward pass: y[p] = bias + sum over taps of w[tap] * x[p + tap]. The input gradient is the same with flipped filters.
+// Forward pass: y[p] = bias + sum over taps of w[tap] * x[p + tap]. The input gradient is this with flipped filters.
 //
-// A strip of `Outputs` neighbouring pixels stays in registers while the filter passes over it. Taps are taken `Taps` at a
-// time with their weights in registers, so each input pixel is loaded once and used by up to `Taps` outputs.
+// A strip of `Outputs` neighbouring pixels stays in registers while the filter passes over it. Taps are taken `Taps` at
+// a time with their weights in registers, so each input pixel is loaded once and used by up to `Taps` outputs.
 
 template <int Outputs, int Taps>
 FILTERCOV_INLINE void add_taps(Vec (&sums)[Outputs], const float* weight, const float* pixels) {
@@ -51,8 +51,8 @@ void convolve_strip(const Taps& taps, Vec start, const StripOutput& out) {
 
 using StripFunction = void (*)(const Taps&, Vec, const StripOutput&);
 
-// A choice of strip: how many outputs, and the function for each number of taps at once in kTapsAtOnce. With 32 registers
-// 16 outputs, 9 weights and a pixel fit; with 16 registers 8, 5 and a pixel.
+// A choice of strip: how many outputs, and the function for each number of taps at once in kTapsAtOnce. With 32
+// registers 16 outputs, 9 weights and a pixel fit; with 16 registers 8, 5 and a pixel.
 struct StripChoice {
     int64_t outputs;
     const StripFunction* by_taps;
@@ -67,7 +67,8 @@ constexpr StripChoice kStripChoices[] = {{16, kStrips<16>}, {14, kStrips<14>}, {
 #else
 constexpr int64_t kTapsAtOnce[] = {5, 3, 1};
 template <int Outputs>
-constexpr StripFunction kStrips[] = {convolve_strip<Outputs, 5>, convolve_strip<Outputs, 3>, convolve_strip<Outputs, 1>};
+constexpr StripFunction kStrips[] = {convolve_strip<Outputs, 5>, convolve_strip<Outputs, 3>,
+                                     convolve_strip<Outputs, 1>};
 constexpr StripChoice kStripChoices[] = {{8, kStrips<8>}, {7, kStrips<7>}, {4, kStrips<4>}};
 #endif
 

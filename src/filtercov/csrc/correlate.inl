@@ -1,6 +1,6 @@
 // Weight gradient: grad_w[tap] += sum over pixels of grad_y[p] * x[p + tap].
 //
-// `Taps` neighbouring taps stay in registers while the image passes over them. Pixels are taken `kPixels` at a time with
+// `Taps` neighbouring taps stay in registers while the image passes over them. Pixels are taken `AtOnce` at a time with
 // their grad_y in registers, so each x is loaded once and used by up to `Taps` taps. Sums start from zero in every tile
 // and are then added to the accumulator: rounding errors grow with the tile, not with the whole batch.
 
@@ -134,7 +134,9 @@ void correlate(const Correlation& job, int64_t image, int64_t block, float* accu
             copy_tile<false>(grad_y, top, left, rows, row.grad / kBlock, grad_tile);
             // Columns past this tile belong to the next one: they must not be counted here.
             if (left + columns < g.out_width) {
-                for (int64_t y = 0; y < rows; ++y) zero_pixels(grad_tile + y * row.grad + columns * kBlock, kGroupSlack);
+                for (int64_t y = 0; y < rows; ++y) {
+                    zero_pixels(grad_tile + y * row.grad + columns * kBlock, kGroupSlack);
+                }
             }
             copy_tile<false>(x, top - g.pad_top, left - g.pad_left, rows + g.kernel_height - 1, row.x / kBlock, x_tile);
             for (int64_t y = 0; y < rows; y += cached_rows) {

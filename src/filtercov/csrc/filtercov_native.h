@@ -1,14 +1,14 @@
 // The C interface of filtercov's native kernels: what Python (through ctypes) and the test binary call.
 //
 // Tensors are dense float32 in channels-last order: images (batch, height, width, channels), filters
-// (channels, kernel_height, kernel_width). Nothing here knows of Python or torch. Every function returns a Status, checks
-// its geometry before it touches memory, and gives bit-identical results for every thread count.
+// (channels, kernel_height, kernel_width). Nothing here knows of Python or torch. Every function returns a
+// filtercov_status, checks its geometry before it touches memory, and gives the same bits for every thread count.
 #pragma once
 
 #include <cstdint>
 
-#define FILTERCOV_API __attribute__((visibility("default")))
-
+// Exported; everything else in the library is hidden.
+#pragma GCC visibility push(default)
 extern "C" {
 
 // A stride-1, dilation-1 depthwise convolution. Output pixel (y, x) sees input rows y - pad_top ... y - pad_top +
@@ -31,39 +31,40 @@ enum filtercov_status : int32_t {
 };
 
 // Changes whenever a signature below does; the loader refuses any other number.
-FILTERCOV_API int32_t filtercov_abi_version();
+int32_t filtercov_abi_version();
 
 // 1 if both the build and the machine can run `isa`, else 0.
-FILTERCOV_API int32_t filtercov_isa_available(int32_t isa);
+int32_t filtercov_isa_available(int32_t isa);
 
 // 1 if built with OpenMP, else 0 (then every call runs on the calling thread).
-FILTERCOV_API int32_t filtercov_has_openmp();
+int32_t filtercov_has_openmp();
 
 // y = x * weight + bias; `bias` may be null.
-FILTERCOV_API int32_t filtercov_depthwise_forward(const filtercov_geometry* geometry, const float* x, const float* weight,
+int32_t filtercov_depthwise_forward(const filtercov_geometry* geometry, const float* x, const float* weight,
                                     const float* bias, float* y, int32_t isa, int32_t threads);
 
 // grad_x from grad_y; `geometry` is that of the forward pass.
-FILTERCOV_API int32_t filtercov_depthwise_input_grad(const filtercov_geometry* geometry, const float* grad_y, const float* weight,
+int32_t filtercov_depthwise_input_grad(const filtercov_geometry* geometry, const float* grad_y, const float* weight,
                                        float* grad_x, int32_t isa, int32_t threads);
 
 // grad_weight from grad_y and x; `geometry` is that of the forward pass.
-FILTERCOV_API int32_t filtercov_depthwise_weight_grad(const filtercov_geometry* geometry, const float* grad_y, const float* x,
+int32_t filtercov_depthwise_weight_grad(const filtercov_geometry* geometry, const float* grad_y, const float* x,
                                         float* grad_weight, int32_t isa, int32_t threads);
 
 // sums[c] = sum over the `rows` rows of a (rows, channels) matrix: the bias gradient.
-FILTERCOV_API int32_t filtercov_channel_sum(int64_t rows, int64_t channels, const float* matrix, float* sums, int32_t isa,
+int32_t filtercov_channel_sum(int64_t rows, int64_t channels, const float* matrix, float* sums, int32_t isa,
                               int32_t threads);
 
-// Training-mode BatchNorm of GELU(x) over a (rows, channels) matrix, rows >= 1: writes y and, per channel, the mean, the
-// biased variance and 1 / sqrt(variance + eps) of GELU(x).
-FILTERCOV_API int32_t filtercov_gelu_batch_norm_forward(int64_t rows, int64_t channels, const float* x, const float* weight,
+// Training-mode BatchNorm of GELU(x) over a (rows, channels) matrix, rows >= 1: writes y and, per channel, the mean,
+// the biased variance and 1 / sqrt(variance + eps) of GELU(x).
+int32_t filtercov_gelu_batch_norm_forward(int64_t rows, int64_t channels, const float* x, const float* weight,
                                           const float* bias, double eps, float* y, float* mean, float* variance,
                                           float* inverse_std, int32_t isa, int32_t threads);
 
 // Its gradients with respect to x, weight and bias.
-FILTERCOV_API int32_t filtercov_gelu_batch_norm_backward(int64_t rows, int64_t channels, const float* grad_y, const float* x,
+int32_t filtercov_gelu_batch_norm_backward(int64_t rows, int64_t channels, const float* grad_y, const float* x,
                                            const float* weight, const float* mean, const float* inverse_std,
                                            float* grad_x, float* grad_weight, float* grad_bias, int32_t isa,
                                            int32_t threads);
 }
+#pragma GCC visibility pop

@@ -26,8 +26,8 @@ struct Normal {
     Vec density, distribution;
 };
 
-// P(-|x|) = exp(-x^2 / 2) * Q(t) with t = 1 / (1 + 0.21 |x|). The polynomial Q was fitted to the least relative error on
-// |x| <= 14, which is 1.6e-8; below that P is zero in float32.
+// P(-|x|) = exp(-x^2 / 2) * Q(t) with t = 1 / (1 + 0.21 |x|). The polynomial Q was fitted to the least relative error
+// on |x| <= 14, which is 1.6e-8; beyond that P is zero in float32.
 FILTERCOV_INLINE Normal normal(Vec x) {
     const Vec size = x < 0.0f ? -x : x;
     const Vec bell = exp_of_negative(x * x * -0.5f);
@@ -63,8 +63,8 @@ void sum_rows(const float* matrix, int64_t channels, RowRange range, float* sums
     });
 }
 
-// Mean of GELU(x) over the rows and the sum of squared deviations from it. Values are taken relative to the first row's:
-// no digits are lost where the mean is large against the spread.
+// Mean of GELU(x) over the rows and the sum of squared deviations from it. Values are taken relative to the first
+// row's: no digits are lost where the mean is large against the spread.
 void gelu_moments(const GeluBatchNorm& job, RowRange range, float* mean, float* squares) {
     const float count = static_cast<float>(range.last - range.first);
     for_channels(job.channels, [&](int64_t c, int64_t lanes) {

@@ -57,11 +57,14 @@ def _read_run(path: Path) -> Target:
     checkpoint, statistics = path / "checkpoint.safetensors", path / "statistics.safetensors"
     notes = () if (path / "result.json").exists() else ("the run is not finished: this is its last checkpoint",)
     label = path.resolve().name
+    loaded = FilterStatistics.load(statistics) if statistics.exists() else None
     if checkpoint.exists():
         weights = read_depthwise_weights(checkpoint)
-        return _measured(label, "run", weights.tensors.items(), notes=(*notes, *weights.notes))
-    if statistics.exists():
-        loaded = FilterStatistics.load(statistics)
+        # Shape alone takes the stem of a network for grey images for depthwise; the run's own statistics know.
+        known = {layer.name for layer in loaded.layers} if loaded else weights.tensors.keys()
+        chosen = [(name, weight) for name, weight in weights.tensors.items() if name in known]
+        return _measured(label, "run", chosen, notes=notes if loaded else (*notes, *weights.notes))
+    if loaded:
         return Target(label, "run", loaded, {}, (*notes, *loaded.notes))
     raise TargetError(
         f"{path}: needed the directory of a run, with checkpoint.safetensors or statistics.safetensors in it, found "
