@@ -10,7 +10,7 @@ demo: .venv/package
 	$(BIN)/filtercov demo --out demo
 
 test: lint .venv/peers
-	$(BIN)/python -m pytest -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses 2
 
 test-faults: .venv/peers
 	$(BIN)/python -m pytest -q -m faults

@@ -140,8 +140,8 @@ def _why_unreadable(error: Exception) -> str:
         damaged = "" if named else "is damaged, of another kind, or "
         what = f" ({named.group(1)})" if named else ""
         return (
-            f"it {damaged}holds Python objects{what} beside tensors, which could run code and are not loaded; save only "
-            "the state dict, best as .safetensors"
+            f"it {damaged}holds Python objects{what} beside tensors, which could run code and are not loaded; save "
+            "only the state dict, best as .safetensors"
         )
     first_line = text.strip().splitlines()[0] if text.strip() else type(error).__name__
     return f"cannot be read as a checkpoint, it may be truncated or of another kind ({first_line[:160]})"

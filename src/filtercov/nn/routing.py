@@ -18,11 +18,8 @@ Pass = Literal["forward", "input_grad", "weight_grad"]
 # Subclasses (DTensor, quantised tensors, ...) bring their own F.conv2d.
 PLAIN_TENSORS = (Tensor, nn.Parameter)
 
-# The least kernel area (height x width) from which a pass is faster than PyTorch's on channels_last tensors, ...
+# The least kernel area (height x width) from which a pass is faster than PyTorch's on channels_last tensors ...
 LEAST_AREA: dict[Pass, int] = {"forward": 81, "input_grad": 25, "weight_grad": 10}
-# ... on those small enough for the cost of PyTorch's call to show, ...
-LEAST_AREA_SMALL: dict[Pass, int] = {"forward": 25, "input_grad": 25, "weight_grad": 10}
-SMALL_ELEMENTS = 2**18
 # ... and on NCHW tensors, where two or three of them are converted first.
 LEAST_AREA_NCHW: dict[Pass, int] = {"forward": 169, "input_grad": 289, "weight_grad": 25}
 # Below this many channels most lanes of a 16-channel block would be idle.
@@ -53,11 +50,7 @@ def native_wins(which: Pass, image: Tensor, kernel: Sequence[int], *, channels_l
     """
     if image.dtype != torch.float32 or image.shape[1] < LEAST_CHANNELS or not library.available():
         return False
-    if not channels_last:
-        least = LEAST_AREA_NCHW
-    else:
-        least = LEAST_AREA_SMALL if image.numel() <= SMALL_ELEMENTS else LEAST_AREA
-    return kernel[0] * kernel[1] >= least[which]
+    return kernel[0] * kernel[1] >= (LEAST_AREA if channels_last else LEAST_AREA_NCHW)[which]
 
 
 def native_sums(image: Tensor) -> bool:
