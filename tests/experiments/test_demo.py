@@ -1,4 +1,5 @@
 import dataclasses
+import io
 import re
 from html.parser import HTMLParser
 
@@ -6,7 +7,7 @@ import pytest
 
 from filtercov.experiments.demo import demo_specs, run_demo
 from filtercov.report.demo_page import demo_page
-from filtercov.training import Silent, TrainConfig
+from filtercov.training import TrainConfig
 
 
 @pytest.fixture(scope="module")
@@ -14,18 +15,15 @@ def runs(tmp_path_factory):
     """The demonstration's four runs, of a network and data too small to show anything."""
     small = [
         dataclasses.replace(
-            spec, model="convmixer_8_3_k5_p4", data_limit=120, train=TrainConfig(epochs=2, batch_size=20)
+            spec, model="convmixer_8_3_k5_p4", data_limit=520, train=TrainConfig(epochs=2, batch_size=10)
         )
         for spec in demo_specs()
     ]
-    labels = []
-
-    def display(label):
-        labels.append(label)
-        return Silent()
-
-    runs = run_demo(tmp_path_factory.mktemp("demo"), specs=small, progress=display)
-    assert labels == [run.label for run in runs]
+    stream = io.StringIO()
+    runs = run_demo(tmp_path_factory.mktemp("demo"), specs=small, workers=1, stream=stream)
+    lines = stream.getvalue().splitlines()
+    assert [line[:21].strip() for line in lines] == [run.label for run in runs for _epoch in range(2)]
+    assert all("test" in line and "images/s" in line for line in lines)
     return runs
 
 
@@ -60,7 +58,7 @@ def test_the_page_is_well_formed_complete_and_asks_the_network_for_nothing(runs)
             if tag not in ("path", "circle"):
                 assert self.open_tags.pop() == tag
 
-    page = demo_page(runs, seconds=12.0)
+    page = demo_page(runs)
     checker = Checker()
     checker.feed(page)
     assert checker.open_tags == []

@@ -12,7 +12,6 @@ from filtercov.errors import TrainingInterrupted
 from filtercov.experiments.demo import DemoRun, demo_specs, run_demo
 from filtercov.report.demo_page import demo_page
 from filtercov.report.page import write_output
-from filtercov.training import progress_on
 
 INTERRUPTED = 130  # the exit code shells give to what Ctrl-C ended
 
@@ -24,11 +23,11 @@ def demo(
     """Train a small network four times on embedded data: uniform and closed-form filters, frozen and thawed."""
     started = time.monotonic()
     try:
-        runs = run_demo(out, specs=demo_specs(seed=seed), progress=lambda label: progress_on(label=f"{label:<19}"))
+        runs = run_demo(out, specs=demo_specs(seed=seed))
     except TrainingInterrupted as stopped:
         typer.echo(f"filtercov: {stopped}", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    path = write_output(out / "index.html", demo_page(runs, seconds=sum(run.result.seconds for run in runs)))
+    path = write_output(out / "index.html", demo_page(runs))
     Console().print(results_table(runs))
     typer.echo(f"{time.monotonic() - started:.0f} seconds; open {path} for curves, filters and covariances")
 

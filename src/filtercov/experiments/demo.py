@@ -1,18 +1,28 @@
 """The demonstration: the paper's effect on a small network and the data that ships with the package."""
 
 import dataclasses
-from collections.abc import Callable
+import os
+import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from torch import nn
 
 import filtercov as fc
 from filtercov.covariance.forms import Array
-from filtercov.experiments.execute import build_model, execute, load_data
+from filtercov.errors import ExperimentError
+from filtercov.experiments.attempt import Outcome
+from filtercov.experiments.display import Display
+from filtercov.experiments.execute import build_model, load_data
+from filtercov.experiments.graph import Run
+from filtercov.experiments.local import run_here, run_in_processes
+from filtercov.experiments.runs import Runs
 from filtercov.experiments.runspec import RunSpec
-from filtercov.training import FitResult, Progress, Silent, TrainConfig, load_checkpoint, read_metrics
+from filtercov.experiments.worker import Event, Note, Step
+from filtercov.training import FitResult, TrainConfig, load_checkpoint, read_metrics
 from filtercov.training.metrics import Record
 
 MODEL = "convmixer_32_6_k15_p2"
@@ -80,22 +90,47 @@ def demo_specs(*, seed: int = 0) -> list[RunSpec]:
 
 
 def run_demo(
-    out: Path, *, specs: list[RunSpec] | None = None, progress: Callable[[str], Progress] | None = None
+    out: Path, *, specs: list[RunSpec] | None = None, workers: int | None = None, stream: IO[str] | None = None
 ) -> list[DemoRun]:
     """Train the four runs under `out`, each in a directory named by its key, and collect what they left.
 
-    `progress(label)` makes the display of each run. Runs that are finished are not trained again.
+    As many train at a time as there are processors: layers this small gain little from a second thread, and lose much
+    to it where others use the machine. Runs that are finished are not trained again.
     """
-    runs = []
-    for spec in specs or demo_specs():
-        display = progress(label(spec)) if progress else Silent()
-        run_dir = out / "runs" / spec.key
-        try:
-            result = execute(spec, run_dir, progress=display, log_interval=1)
-        finally:
-            display.close()
-        runs.append(DemoRun(spec, result, read_metrics(run_dir / "metrics.jsonl"), _layers(spec, run_dir)))
-    return runs
+    wanted = [Run(spec) for spec in specs or demo_specs()]
+    runs, stream = Runs(out / "runs"), stream or sys.stderr
+    display = Display(wanted, stream=stream) if stream.isatty() else _Lines(wanted, stream)
+    workers = workers or min(len(wanted), os.cpu_count() or 1)
+    with display.watching() if isinstance(display, Display) else nullcontext():
+        if workers == 1:
+            run_here(wanted, runs, emit=display)
+        else:
+            run_in_processes(wanted, runs, workers=workers, emit=display)
+    return [_collected(run, runs, display.outcomes[run.key]) for run in wanted]
+
+
+class _Lines:
+    """Prints a line for each epoch of each run."""
+
+    def __init__(self, wanted: list[Run], stream: IO[str]) -> None:
+        self._labels = {run.key: label(run.spec) for run in wanted}
+        self._stream = stream
+        self.outcomes: dict[str, Outcome] = {}
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Outcome):
+            self.outcomes[event.key] = event
+        elif isinstance(event, Note):
+            print(event.text, file=self._stream, flush=True)
+        elif isinstance(event, Step) and event.snapshot.test_accuracy is not None:
+            print(f"{self._labels[event.key]:<21}{event.snapshot}", file=self._stream, flush=True)
+
+
+def _collected(run: Run, runs: Runs, outcome: Outcome) -> DemoRun:
+    result, directory = runs.result(run), runs.directory(run)
+    if result is None:
+        raise ExperimentError(f"the run {label(run.spec)} failed: {outcome.detail}")
+    return DemoRun(run.spec, result, read_metrics(directory.metrics), _layers(run.spec, directory.path))
 
 
 def _layers(spec: RunSpec, run_dir: Path) -> list[LayerFilters]:

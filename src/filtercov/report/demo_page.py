@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 import filtercov as fc
 from filtercov.covariance.forms import Array
 from filtercov.experiments.demo import DemoRun
@@ -20,24 +18,23 @@ svg .frozen { stroke-dasharray: 6 4; }
 .first { color: var(--accent); } .second { color: var(--second); }
 .winner { font-weight: 700; }
 """
-SMOOTHING = 15  # steps averaged in the curve of the training loss
 LEFT, RIGHT, TOP, BOTTOM = 44, 12, 24, 34
 WIDTH, HEIGHT = 480, 260
 
 
-def demo_page(runs: Sequence[DemoRun], *, seconds: float) -> str:
+def demo_page(runs: Sequence[DemoRun]) -> str:
     """Return the whole page for the four runs."""
     spec = runs[0].spec
     body = f"""<h1>What the covariance of filters is worth</h1>
 <p>{len(runs)} runs of <code>{page.text(spec.model)}</code> on {spec.data_limit:,} images of Fashion-MNIST for
 {spec.train.epochs} epochs, alike in everything but the depthwise filters: drawn independently and uniformly (PyTorch's
 default), or from the paper's closed-form covariance; frozen as drawn, or thawed and trained.
-All four took {seconds:.0f} seconds.</p>
+</p>
 {results_table(runs)}
 <h2>Learning curves</h2>
 {_legend(runs)}
 <div class="cards">
-{page.figure(loss_chart(runs), f"training loss by step, mean of {SMOOTHING}")}
+{page.figure(loss_chart(runs), "training loss, the mean since the point before")}
 {page.figure(accuracy_chart(runs), "test accuracy after each epoch, %")}
 </div>
 <h2>Filters before and after training</h2>
@@ -70,13 +67,8 @@ def results_table(runs: Sequence[DemoRun]) -> str:
 
 
 def loss_chart(runs: Sequence[DemoRun]) -> str:
-    """Return the smoothed training loss of each run over its steps."""
-    curves = []
-    for run in runs:
-        steps = [(record["step"], record["loss"]) for record in run.metrics if record["event"] == "step"]
-        window = min(SMOOTHING, len(steps))
-        losses = np.convolve([loss for _, loss in steps], np.ones(window) / window, mode="valid")
-        curves.append([(step, float(loss)) for (step, _), loss in zip(steps[window - 1 :], losses, strict=True)])
+    """Return the training loss of each run over its steps."""
+    curves = [[(record["step"], record["loss"]) for record in run.metrics if record["event"] == "step"] for run in runs]
     return _chart(runs, curves, "training loss by step", "step", low=0.0)
 
 

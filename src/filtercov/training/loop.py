@@ -133,9 +133,13 @@ class Loop:
         mean = float(loss / images)
         if not math.isfinite(mean):
             raise self._diverged(f"the loss became {mean}")
-        self.state.totals.add(loss, correct, images)
-        if self.metrics and self.step % self.log_interval == 0:
-            self.metrics.append({"event": "step", "step": self.step, "loss": mean, "lr": self._lr()})
+        for totals in (self.state.totals, self.state.interval):
+            totals.add(loss, correct, images)
+        if self.step % self.log_interval == 0:
+            logged = self.state.interval.mean_loss
+            if self.metrics:
+                self.metrics.append({"event": "step", "step": self.step, "loss": logged, "lr": self._lr()})
+            self.state.interval = Totals()
         if stopped:
             self._stop_here()
         return mean

@@ -50,6 +50,7 @@ class TrainingState:
     epoch: int = 0
     batch: int = 0  # batches of this epoch already trained on
     totals: Totals = field(default_factory=Totals)  # of this epoch's training batches
+    interval: Totals = field(default_factory=Totals)  # of those since the last logged step
     seconds: float = 0.0  # spent on this run by every process that worked on it, one after another
     last_epoch: dict[str, Any] = field(default_factory=dict)  # the record of the last finished epoch
 
@@ -81,6 +82,7 @@ class TrainingState:
             "epoch": self.epoch,
             "batch": self.batch,
             "totals": asdict(self.totals),
+            "interval": asdict(self.interval),
             "seconds": self.seconds,
             "last_epoch": self.last_epoch,
             "scaler": self.scaler.state_dict(),
@@ -98,7 +100,8 @@ class TrainingState:
                 self.optimizer.state[parameter][key] = torch.empty_like(parameter).copy_(value) if same else value
         self.scaler.load_state_dict(values["scaler"])
         self.epoch, self.batch, self.seconds = values["epoch"], values["batch"], values["seconds"]
-        self.totals, self.last_epoch = Totals(**values["totals"]), values["last_epoch"]
+        self.totals, self.interval = Totals(**values["totals"]), Totals(**values["interval"])
+        self.last_epoch = values["last_epoch"]
 
     def finite(self) -> bool:
         """Whether every number to be saved is finite."""
