@@ -3,6 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet install
 NATIVE := $(wildcard src/filtercov/csrc/*)
+PYTHON_CODE := src tests benchmarks tools setup.py
 
 .PHONY: demo test test-faults lint clean
 
@@ -16,8 +17,8 @@ test-faults: .venv/peers
 	$(BIN)/python -m pytest -q -m faults
 
 lint: .venv/dev
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
+	$(BIN)/ruff format --check $(PYTHON_CODE)
+	$(BIN)/ruff check $(PYTHON_CODE)
 	$(BIN)/mypy
 
 clean:
