@@ -177,10 +177,10 @@ def _sample(
         )
     weight = layer.weight
     if scale == "match":
-        filters = sample_filters(root, len(weight), mean=mean, generator=generator)
+        filters = sample_filters(root, weight.shape[0], mean=mean, generator=generator)
         return (filters * _matching_factor(layer, filters)).to(weight.dtype)
     return sample_filters(
-        root, len(weight), mean=mean, generator=generator, dtype=weight.dtype, scale=1.0 if scale is None else scale
+        root, weight.shape[0], mean=mean, generator=generator, dtype=weight.dtype, scale=1.0 if scale is None else scale
     )
 
 
@@ -203,7 +203,7 @@ def _row(layer: DepthwiseLayer, prescription: Prescription, root: Root) -> InitR
     return InitRow(
         name=layer.name,
         kernel_size=layer.kernel_size,
-        channels=len(layer.weight),
+        channels=layer.module.out_channels,
         depth=layer.depth,
         initialised=True,
         sigma=sigma,

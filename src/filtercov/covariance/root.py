@@ -121,7 +121,11 @@ def _gaussian_batch(
     axes = [_parity_parts(k, w, sigmas) for k, w in zip(shape, window, strict=True)]
     roots: Array = np.zeros((len(sigmas), math.prod(window), math.prod(window)))
     total, below = np.zeros(len(sigmas)), np.zeros(len(sigmas))
+    square = len(shape) == 2 and shape[0] == shape[1]
     for parities in product((0, 1), repeat=len(shape)):
+        if square and parities == (1, 0):  # the transpose of (0, 1): it was counted there
+            continue
+        twice = 2 if square and parities == (0, 1) else 1
         parts = [axis[parity] for axis, parity in zip(axes, parities, strict=True)]
         C = reduce(_batched_kron, (part.G for part in parts))
         D = reduce(_batched_kron, (part.g for part in parts))
@@ -130,11 +134,15 @@ def _gaussian_batch(
             z = reduce(_batched_kron, (part.z for part in parts))
             block -= z[:, :, None] * z[:, None, :]
         eigenvalues, vectors = np.linalg.eigh(0.5 * block)
-        total += np.abs(eigenvalues).sum(axis=1)
-        below -= np.minimum(eigenvalues, 0.0).sum(axis=1)
+        total += twice * np.abs(eigenvalues).sum(axis=1)
+        below -= twice * np.minimum(eigenvalues, 0.0).sum(axis=1)
         basis = kron([part.basis for part in parts])
         scaled = (basis @ vectors) * np.sqrt(np.sqrt(_usable(eigenvalues, negative)))[:, None, :]
-        roots += scaled @ scaled.transpose(0, 2, 1)
+        root = scaled @ scaled.transpose(0, 2, 1)
+        roots += root
+        if twice == 2:
+            flipped = root.reshape(-1, *window, *window).transpose(0, 2, 1, 4, 3)
+            roots.reshape(flipped.shape)[...] += flipped
     return roots, np.divide(below, total, out=np.zeros_like(total), where=total > 0)
 
 
