@@ -1,6 +1,7 @@
 """How long `filtercov.init_` takes, beside `torch.nn.init.trunc_normal_` and the paper's way of sampling.
 
     python benchmarks/init.py
+    OMP_NUM_THREADS=1 python benchmarks/init.py --cpu-time    on a machine that others are using too
 
 Contestants alternate in one process and the best of several rounds counts; filtercov keeps no factors between calls, so
 every round is a first call. Peak memory is that of a process of its own.
@@ -37,13 +38,13 @@ def network(name: str) -> nn.Sequential:
     return nn.Sequential(*layers).to_empty(device="cpu")
 
 
-def best_of(contestants: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+def best_of(contestants: dict[str, Callable[[], object]], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
     times = {name: float("inf") for name in contestants}
     for _ in range(rounds):
         for name, run in contestants.items():
-            start = time.perf_counter()
+            start = clock()
             run()
-            times[name] = min(times[name], time.perf_counter() - start)
+            times[name] = min(times[name], clock() - start)
     return times
 
 
@@ -53,21 +54,23 @@ def trunc_normal(net: nn.Sequential) -> None:
 
 
 def papers_way(weight: torch.Tensor, sigma: float) -> None:
-    """Fill a weight the way the paper describes: loop over blocks, then NumPy's multivariate normal."""
+    """Fill a weight as the paper's code does: entry by entry over `np.ndindex`, then NumPy's multivariate normal."""
     channels, _, k, _ = weight.shape
-    around = np.arange(k) - k // 2
-    z = np.exp(-(around[:, None] ** 2 + around**2) / (2 * sigma))
+
+    def wrapped_gaussian(row: int, column: int) -> np.ndarray:
+        block = np.empty((k, k))
+        for i, j in np.ndindex(k, k):
+            dy, dx = (i - row + k // 2) % k - k // 2, (j - column + k // 2) % k - k // 2
+            block[i, j] = np.exp(-(dy * dy + dx * dx) / (2 * sigma))
+        return block
+
+    z = wrapped_gaussian(k // 2, k // 2)
     cov = np.empty((k * k, k * k))
-    for i in range(k):
-        for j in range(k):
-            shifted = np.empty((k, k))
-            for row in range(k):
-                for column in range(k):
-                    dy = min(abs(row - i), k - abs(row - i))
-                    dx = min(abs(column - j), k - abs(column - j))
-                    shifted[row, column] = np.exp(-(dy * dy + dx * dx) / (2 * sigma))
-            cov[k * i + j] = (0.5 * (z[i, j] * (shifted - z) + shifted * z)).ravel()
-    filters = np.random.default_rng(0).multivariate_normal(np.zeros(k * k), cov, size=channels, check_valid="ignore")
+    for i, j in np.ndindex(k, k):
+        shifted = wrapped_gaussian(i, j)
+        cov[k * i + j] = (0.5 * (z[i, j] * (shifted - z) + shifted * z)).ravel()
+    np.random.seed(0)
+    filters = np.random.multivariate_normal(np.zeros(k * k), cov, size=channels, check_valid="ignore")
     with torch.no_grad():
         weight.copy_(torch.from_numpy(filters.reshape(weight.shape)))
 
@@ -102,17 +105,19 @@ def print_peak(name: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--cpu-time", action="store_true", help="count the time it ran, not the time that passed")
     parser.add_argument("--peak", metavar="NETWORK", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.peak:
         print_peak(arguments.peak)
         return
+    clock = time.process_time if arguments.cpu_time else time.perf_counter
     print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, numpy {np.__version__}")
     print(f"{'network':18} {'weights':>9} {'trunc_normal_':>13} {'init_':>9} {'ratio':>6} {'peak over weights':>18}")
     for name in NETWORKS:
         net = network(name)
         times = best_of(
-            {"torch": lambda net=net: trunc_normal(net), "ours": lambda net=net: fc.init_(net)}, arguments.rounds
+            {"torch": lambda net=net: trunc_normal(net), "ours": lambda net=net: fc.init_(net)}, arguments.rounds, clock
         )
         weights, extra = peak_memory(name)
         ratio = times["ours"] / times["torch"]
@@ -122,8 +127,10 @@ def main() -> None:
         )
     for k in (9, 15, 31):
         layer = nn.Conv2d(256, 256, k, groups=256, bias=False)
-        ours = best_of({"ours": lambda layer=layer: fc.init_(layer)}, arguments.rounds)["ours"]
-        papers = best_of({"paper": lambda layer=layer: papers_way(layer.weight, 0.15)}, 1 if k > 15 else 3)["paper"]
+        ours = best_of({"ours": lambda layer=layer: fc.init_(layer)}, arguments.rounds, clock)["ours"]
+        papers = best_of({"paper": lambda layer=layer: papers_way(layer.weight, 0.15)}, 1 if k > 15 else 3, clock)[
+            "paper"
+        ]
         print(
             f"256 filters of {k}x{k}: the paper's way {papers:7.3f}s, init_ {ours * 1e3:7.2f}ms, {papers / ours:7.0f}x"
         )

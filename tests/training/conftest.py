@@ -1,4 +1,4 @@
-"""Processes that the tests start and kill begin from one that has imported PyTorch."""
+"""What the tests of training share."""
 
 import multiprocessing
 
