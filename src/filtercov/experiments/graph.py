@@ -43,17 +43,10 @@ def transferred(kind: str, reference: Run) -> str:
     return f"{kind}:{reference.key}"
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One number of a table: the mean over the `runs`, which differ in their seed alone.
+class InColumn:
+    """What the name of a table's column says."""
 
-    `epochs` are the paper's, by which the cell is named; a reduced scale trains for fewer.
-    """
-
-    row: str
     column: str  # "thawed/" or "frozen/" and an initialisation
-    epochs: int
-    runs: tuple[Run, ...]
 
     @property
     def filters(self) -> str:
@@ -64,6 +57,19 @@ class Cell:
     def init(self) -> str:
         """The initialisation."""
         return self.column.partition("/")[2]
+
+
+@dataclass(frozen=True)
+class Cell(InColumn):
+    """One number of a table: the mean over the `runs`, which differ in their seed alone.
+
+    `epochs` are the paper's, by which the cell is named; a reduced scale trains for fewer.
+    """
+
+    row: str
+    column: str  # "thawed/" or "frozen/" and an initialisation
+    epochs: int
+    runs: tuple[Run, ...]
 
 
 @dataclass(frozen=True)

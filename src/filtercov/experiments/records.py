@@ -10,14 +10,14 @@ from typing import Any
 
 from filtercov.errors import DamagedRunError
 from filtercov.experiments.builder import Options
-from filtercov.experiments.graph import Cell, Drawing, Experiment, Run
+from filtercov.experiments.graph import Cell, Drawing, Experiment, InColumn, Run
 from filtercov.experiments.paper_numbers import PaperNumber, Place, paper_numbers
 from filtercov.experiments.runs import Runs
 from filtercov.training import FitResult, read_metrics
 
 
 @dataclass(frozen=True)
-class CellRecord:
+class CellRecord(InColumn):
     """One number of a table: all its accuracies, or which runs are missing for it.
 
     A mean over some of the seeds would pass for one over all of them, so a cell with a run missing has no accuracies.
@@ -31,16 +31,6 @@ class CellRecord:
     missing: tuple[str, ...]  # descriptions of runs
     curves: tuple[tuple[float, ...], ...]  # of each run, the test accuracy after each epoch
     paper: PaperNumber | None
-
-    @property
-    def filters(self) -> str:
-        """Whether the filters train: thawed or frozen."""
-        return self.column.partition("/")[0]
-
-    @property
-    def init(self) -> str:
-        """The initialisation."""
-        return self.column.partition("/")[2]
 
 
 @dataclass(frozen=True)
