@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import torch
@@ -21,8 +22,8 @@ def hold(run_dir: Path, ready, release) -> None:
         release.wait()
 
 
-def train(run_dir: Path, started=None) -> None:
-    """Train to the end; exit with 3 if interrupted on request."""
+def train(run_dir: Path, started=None, pause: float = 0.0) -> None:
+    """Train to the end, pausing before every batch; exit with 3 if interrupted on request."""
     from filtercov.training import fit
 
     torch.set_num_threads(1)
@@ -31,7 +32,9 @@ def train(run_dir: Path, started=None) -> None:
         def epoch(self, epoch, start_batch=0):
             if started is not None:
                 started.set()
-            return super().epoch(epoch, start_batch)
+            for batch in super().epoch(epoch, start_batch):
+                time.sleep(pause)
+                yield batch
 
     train, test = Announcing(batches=8), ToyBatches(seed=1)
     try:

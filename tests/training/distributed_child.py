@@ -29,7 +29,8 @@ def main(run_dir: str, stop_at: str = "-1:0") -> None:
                     if world.rank == stop_rank and epoch * len(self) + start_batch + offset == stop_step:
                         requests[0].request()
                     if slow:
-                        print("training", flush=True)
+                        if world.main:  # the processes share their output: two at once would mix their lines
+                            print("training", flush=True)
                         time.sleep(0.2)
                     yield batch
 

@@ -16,7 +16,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_writes_a_checkpoint_at_the_step_reached_and_the_run_continues(tmp_path, number):
     run_dir, started = tmp_path / "run", CONTEXT.Event()
-    child = CONTEXT.Process(target=train, args=(run_dir, started))
+    child = CONTEXT.Process(target=train, args=(run_dir, started, 0.1))
     child.start()
     assert started.wait(60)
     os.kill(child.pid, number)
