@@ -74,8 +74,8 @@ int32_t filtercov_gelu_batch_norm_forward(int64_t rows, int64_t channels, const 
     job.shift = bias;
     job.mean = mean;
     job.out = y;
-    int32_t status = run_items(count, 0, threads, [&](int64_t i, float*) {
-        kernels->gelu_moments(job, ranges[i], means + i * channels, squares + i * channels);
+    int32_t status = run_items(count, channels, threads, [&](int64_t i, float* scratch) {
+        kernels->gelu_moments(job, ranges[i], means + i * channels, squares + i * channels, scratch);
     });
     if (status != FILTERCOV_OK) return status;
 

@@ -108,22 +108,21 @@ FILTERCOV_INLINE const StripChoice& cheapest_strip(const filtercov_geometry& g) 
     return *best;
 }
 
-constexpr int64_t kStripSlack = 16;  // pixels a strip may read past the last output's
-
-FILTERCOV_INLINE int64_t convolution_row_floats(const filtercov_geometry& g) {
-    return (tile_columns(g) + g.kernel_width - 1 + kStripSlack) * kBlock;
+FILTERCOV_INLINE int64_t convolution_row_floats(const filtercov_geometry& g, const StripChoice& strip) {
+    const int64_t strips = (tile_columns(g) + strip.outputs - 1) / strip.outputs;
+    return (strips * strip.outputs + g.kernel_width - 1) * kBlock;
 }
 
 int64_t convolution_scratch(const filtercov_geometry& g) {
-    const int64_t row_floats = convolution_row_floats(g);
+    const int64_t row_floats = convolution_row_floats(g, cheapest_strip(g));
     return (tile_rows(g, row_floats) + g.kernel_height - 1) * row_floats;
 }
 
-// One tile, already in scratch: `rows` x `columns` outputs starting at (top, left).
+// One tile, already in scratch: `rows` x `columns` outputs starting at (top, left). `next` is what the next item reads.
 inline void convolve_tile(const Convolution& job, int64_t image, int64_t block, const StripChoice& strip, int64_t top,
-                          int64_t left, int64_t rows, int64_t columns, const float* scratch) {
+                          int64_t left, int64_t rows, int64_t columns, const float* scratch, const Image& next) {
     const filtercov_geometry& g = job.geometry;
-    const int64_t row_floats = convolution_row_floats(g);
+    const int64_t row_floats = convolution_row_floats(g, strip);
     const int64_t first_channel = block * kBlock;
     const float* weight = job.packed_weight + first_channel * g.kernel_height * g.kernel_width;
     for (int64_t y = 0; y < rows; ++y) {
@@ -139,6 +138,8 @@ inline void convolve_tile(const Convolution& job, int64_t image, int64_t block, 
                       down.last - down.first,
                       across.last - across.first};
             if (taps.columns == 0) taps.rows = 0;
+            prefetch_output(y_row + x * g.channels, outputs, g.channels);
+            prefetch_input(next, top + y, left + x, outputs);
             const StripFunction convolve = strip.by_taps[taps_at_once(taps.columns)];
             for (int v = 0; v < kVectors; ++v, taps.weight += kLanes, taps.pixels += kLanes) {
                 const int64_t channel = first_channel + v * kLanes;
@@ -151,19 +152,26 @@ inline void convolve_tile(const Convolution& job, int64_t image, int64_t block, 
     }
 }
 
+// Items come image by image and in each block by block: this is the one after the given one, without data if none is.
+FILTERCOV_INLINE Image next_item(const Convolution& job, int64_t image, int64_t block) {
+    const filtercov_geometry& g = job.geometry;
+    const bool last_block = block + 1 == channel_blocks(g.channels);
+    if (last_block && image + 1 == g.batch) return Image{};
+    return image_block(job.x, last_block ? image + 1 : image, g.height, g.width, g.channels, last_block ? 0 : block + 1);
+}
+
 void convolve(const Convolution& job, int64_t image, int64_t block, float* scratch) {
     const filtercov_geometry& g = job.geometry;
-    const int64_t row_floats = convolution_row_floats(g);
-    const int64_t most_rows = tile_rows(g, row_floats), most_columns = tile_columns(g);
-    const Image x = image_block(job.x, image, g.height, g.width, g.channels, block);
     const StripChoice& strip = cheapest_strip(g);
+    const int64_t row_floats = convolution_row_floats(g, strip);
+    const int64_t most_rows = tile_rows(g, row_floats), most_columns = tile_columns(g);
+    const Image x = image_block(job.x, image, g.height, g.width, g.channels, block), next = next_item(job, image, block);
     for (int64_t top = 0; top < g.out_height; top += most_rows) {
         const int64_t rows = smaller(most_rows, g.out_height - top);
         for (int64_t left = 0; left < g.out_width; left += most_columns) {
             const int64_t columns = smaller(most_columns, g.out_width - left);
-            copy_tile<true>(x, top - g.pad_top, left - g.pad_left, rows + g.kernel_height - 1, row_floats / kBlock,
-                            scratch);
-            convolve_tile(job, image, block, strip, top, left, rows, columns, scratch);
+            copy_tile(x, top - g.pad_top, left - g.pad_left, rows + g.kernel_height - 1, row_floats / kBlock, scratch);
+            convolve_tile(job, image, block, strip, top, left, rows, columns, scratch, next);
         }
     }
 }

@@ -65,7 +65,7 @@ FILTERCOV_INLINE const PixelChoice& closest_group(int64_t columns) {
     return *best;
 }
 
-constexpr int64_t kGroupSlack = 8;              // pixels a group may read past the last one's
+constexpr int64_t kGroupSlack = 8;               // pixels a group may read past the last one's
 constexpr int64_t kCacheFloats = 24 * 1024 / 4;  // of a 32 KiB L1
 
 struct CorrelationRows {
@@ -83,13 +83,29 @@ int64_t correlation_scratch(const filtercov_geometry& g) {
     return rows * row.grad + (rows + g.kernel_height - 1) * row.x;
 }
 
-// One tile, already in scratch: `rows` x `columns` of grad_y starting at (top, left).
+// An image's channel block in both tensors.
+struct ImagePair {
+    Image grad_y, x;
+};
+
+FILTERCOV_INLINE ImagePair image_pair(const Correlation& job, int64_t image, int64_t block) {
+    const filtercov_geometry& g = job.geometry;
+    if (image >= g.batch) return ImagePair{};
+    return {image_block(job.grad_y, image, g.out_height, g.out_width, g.channels, block),
+            image_block(job.x, image, g.height, g.width, g.channels, block)};
+}
+
+// One tile, already in scratch: `rows` x `columns` of grad_y starting at (top, left). `next` is what comes after it.
 inline void correlate_tile(const filtercov_geometry& g, int64_t top, int64_t left, int64_t rows, int64_t columns,
-                           const float* grad_y, const float* x, float* accumulator) {
+                           const float* grad_y, const float* x, float* accumulator, const ImagePair& next) {
     const CorrelationRows row = correlation_rows(g);
     const PixelChoice& pixels = closest_group(columns);
     const int64_t groups_of_taps = (g.kernel_width + kMostTapsHeld - 1) / kMostTapsHeld;
     for (int64_t i = 0; i < g.kernel_height; ++i) {
+        for (int64_t y = top + rows * i / g.kernel_height; y < top + rows * (i + 1) / g.kernel_height; ++y) {
+            prefetch_input(next.grad_y, y, left, columns);
+            prefetch_input(next.x, y, left, columns);
+        }
         // Rows of grad_y whose input row under tap row i lies in the image.
         const int64_t first_row = clamp(g.pad_top - i - top, 0, rows);
         const int64_t last_row = clamp(g.height + g.pad_top - i - top, first_row, rows);
@@ -125,23 +141,23 @@ void correlate(const Correlation& job, int64_t image, int64_t block, float* accu
     const int64_t cached_rows = larger(1, kCacheFloats / (row.grad + row.x));
     float* grad_tile = scratch;
     float* x_tile = scratch + most_rows * row.grad;
-    const Image grad_y = image_block(job.grad_y, image, g.out_height, g.out_width, g.channels, block);
-    const Image x = image_block(job.x, image, g.height, g.width, g.channels, block);
+    const ImagePair now = image_pair(job, image, block), next = image_pair(job, image + 1, block);
     for (int64_t top = 0; top < g.out_height; top += most_rows) {
         const int64_t rows = smaller(most_rows, g.out_height - top);
         for (int64_t left = 0; left < g.out_width; left += most_columns) {
             const int64_t columns = smaller(most_columns, g.out_width - left);
-            copy_tile<false>(grad_y, top, left, rows, row.grad / kBlock, grad_tile);
+            copy_tile(now.grad_y, top, left, rows, row.grad / kBlock, grad_tile);
             // Columns past this tile belong to the next one: they must not be counted here.
             if (left + columns < g.out_width) {
                 for (int64_t y = 0; y < rows; ++y) {
                     zero_pixels(grad_tile + y * row.grad + columns * kBlock, kGroupSlack);
                 }
             }
-            copy_tile<false>(x, top - g.pad_top, left - g.pad_left, rows + g.kernel_height - 1, row.x / kBlock, x_tile);
+            copy_tile(now.x, top - g.pad_top, left - g.pad_left, rows + g.kernel_height - 1, row.x / kBlock,
+                      x_tile);
             for (int64_t y = 0; y < rows; y += cached_rows) {
                 correlate_tile(g, top + y, left, smaller(cached_rows, rows - y), columns, grad_tile + y * row.grad,
-                               x_tile + y * row.x, accumulator);
+                               x_tile + y * row.x, accumulator, next);
             }
         }
     }

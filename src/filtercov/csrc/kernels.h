@@ -56,7 +56,7 @@ struct Kernels {
     void (*correlate)(const Correlation&, int64_t image, int64_t block, float* accumulator, float* scratch);
 
     void (*sum_rows)(const float* matrix, int64_t channels, RowRange, float* sums);
-    void (*gelu_moments)(const GeluBatchNorm&, RowRange, float* mean, float* squares);
+    void (*gelu_moments)(const GeluBatchNorm&, RowRange, float* mean, float* squares, float* scratch);  // channels floats
     void (*gelu_normalise)(const GeluBatchNorm&, RowRange);
     void (*gelu_gradient_sums)(const GeluBatchNorm&, RowRange, float* sum_grad, float* sum_grad_normal);
     void (*gelu_gradient)(const GeluBatchNorm&, RowRange);

@@ -21,9 +21,7 @@ FILTERCOV_INLINE void zero_pixels(float* to, int64_t count) {
     for (int64_t i = 0; i < count * kVectors; ++i) store(to + i * kLanes, Vec{});
 }
 
-// Copy columns [left, left + columns) of one row, zero outside the image. NextBlockFollows: the same pixels of the next
-// channel block are copied soon, so fetch them too.
-template <bool NextBlockFollows>
+// Copy columns [left, left + columns) of one row, zero outside the image.
 FILTERCOV_INLINE void copy_row(const Image& image, int64_t row, int64_t left, int64_t columns, float* to) {
     const int64_t first = clamp(-left, 0, columns);
     const int64_t last = clamp(image.width - left, first, columns);
@@ -31,7 +29,6 @@ FILTERCOV_INLINE void copy_row(const Image& image, int64_t row, int64_t left, in
     const float* from = image.data + (row * image.width + left + first) * image.channels;
     float* pixel = to + first * kBlock;
     for (int64_t x = first; x < last; ++x, from += image.channels, pixel += kBlock) {
-        if constexpr (NextBlockFollows) __builtin_prefetch(from + kBlock);  // a stride the hardware does not foresee
         for (int v = 0; v < kVectors; ++v) {
             store(pixel + v * kLanes, load_first(from + v * kLanes, image.lanes - v * kLanes));
         }
@@ -40,13 +37,24 @@ FILTERCOV_INLINE void copy_row(const Image& image, int64_t row, int64_t left, in
 }
 
 // Copy rows [top, top + rows), skipping those outside the image: callers never read them.
-template <bool NextBlockFollows>
-void copy_tile(const Image& image, int64_t top, int64_t left, int64_t rows, int64_t columns, float* to) {
+inline void copy_tile(const Image& image, int64_t top, int64_t left, int64_t rows, int64_t columns, float* to) {
     const int64_t first = clamp(-top, 0, rows);
     const int64_t last = clamp(image.height - top, first, rows);
-    for (int64_t row = first; row < last; ++row) {
-        copy_row<NextBlockFollows>(image, top + row, left, columns, to + row * columns * kBlock);
+    for (int64_t row = first; row < last; ++row) copy_row(image, top + row, left, columns, to + row * columns * kBlock);
+}
+
+// Ask for pixels [left, left + columns) of a row while there is arithmetic to do: their stride is one the hardware does
+// not foresee, and asking for many at once would only move the wait. Those to be copied later go to the L2 cache.
+FILTERCOV_INLINE void prefetch_input(const Image& image, int64_t row, int64_t left, int64_t columns) {
+    if (image.data == nullptr || row >= image.height) return;
+    const float* from = image.data + (row * image.width + left) * image.channels;
+    for (int64_t x = left; x < smaller(left + columns, image.width); ++x, from += image.channels) {
+        __builtin_prefetch(from, 0, 2);
     }
+}
+
+FILTERCOV_INLINE void prefetch_output(const float* pixels, int64_t count, int64_t channels) {
+    for (int64_t i = 0; i < count; ++i) __builtin_prefetch(pixels + i * channels, 1);
 }
 
 // Output columns and rows per tile. Wide enough that the halo of kernel - 1 is cheap, small enough for the L2 cache.
