@@ -146,6 +146,19 @@ filtercov_geometry random_geometry() {
     return g;
 }
 
+// Padding that keeps the image's size, and widths that the kernels have code of their own for.
+filtercov_geometry centred_geometry() {
+    const int64_t widths[] = {4, 7, 8, 14, 16};
+    filtercov_geometry g = random_geometry();
+    g.width = g.out_width = widths[draw(0, 4)];
+    g.out_height = g.height;
+    g.kernel_height = 2 * draw(0, 4) + 1;
+    g.kernel_width = 2 * draw(0, 5) + 1;
+    g.pad_top = g.kernel_height / 2;
+    g.pad_left = g.kernel_width / 2;
+    return g;
+}
+
 double normal_distribution(double x) { return 0.5 * std::erfc(-x * std::sqrt(0.5)); }
 double normal_density(double x) { return std::exp(-0.5 * x * x) / std::sqrt(2.0 * std::acos(-1.0)); }
 
@@ -245,7 +258,9 @@ int main(int argc, char** argv) {
     for (int32_t isa = FILTERCOV_PORTABLE; isa <= FILTERCOV_AVX512; ++isa) {
         if (!filtercov_isa_available(isa)) continue;
         std::printf("isa %d\n", isa);
-        for (int i = 0; i < shapes; ++i, ++convolutions) check_convolution(random_geometry(), isa, 1 + i % 3);
+        for (int i = 0; i < shapes; ++i, ++convolutions) {
+            check_convolution(i % 3 == 0 ? centred_geometry() : random_geometry(), isa, 1 + i % 4);
+        }
         // More than one tile, in both directions.
         check_convolution({1, 17, 70, 67, 3, 9, 1, 4, 70, 67}, isa, 2);
         check_convolution({1, 3, 9, 150, 5, 31, 2, 15, 9, 150}, isa, 2);

@@ -43,6 +43,29 @@ def test_small_integers_give_float64_results_exactly(part: int) -> None:
                 assert torch.equal(a.double(), b), f"{name} differs with {isa} for {g}"
 
 
+@pytest.mark.parametrize("width", [4, 7, 8, 14, 16])
+def test_rows_as_wide_as_a_kernel_knows_by_heart_are_exact_too(width: int) -> None:
+    generator = torch.Generator().manual_seed(width)
+    for size in (1, 3, 5, 7, 9, 11):
+        for height, channels in ((1, 16), (width, 35)):
+            g = Geometry(3, channels, height, width, size, size, size // 2, size // 2, height, width)
+            inputs = tensors(g, largest=32, generator=generator)
+            wanted = float64_passes(g, *inputs)
+            for isa in ISAS:
+                results = passes(g, *inputs, isa)
+                assert all(torch.equal(a.double(), b) for a, b in zip(results, wanted, strict=True)), (isa, g)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_outputs_too_large_for_a_cache_are_exact_too(isa: str) -> None:
+    g = Geometry(2, 16, 444, 445, 3, 3, 1, 1, 444, 445)
+    assert 4 * g.batch * g.channels * g.out_height * g.out_width > 24 << 20
+    x, weight, bias, grad_y = tensors(g, largest=32, generator=torch.Generator().manual_seed(0))
+    y, grad_x, _ = float64_passes(g, x, weight, bias, grad_y)
+    assert torch.equal(kernels.forward(g, x, weight, bias, isa=isa).double(), y)
+    assert torch.equal(kernels.input_grad(g, grad_y, weight, isa=isa).double(), grad_x)
+
+
 def test_the_shapes_include_every_kind_asked_for() -> None:
     tried = list(shapes(SHAPES, seed=0))
     assert len(set(tried)) >= 2000

@@ -1,8 +1,9 @@
 // Weight gradient: grad_w[tap] += sum over pixels of grad_y[p] * x[p + tap].
 //
 // `Taps` neighbouring taps stay in registers while the image passes over them. Pixels are taken `AtOnce` at a time with
-// their grad_y in registers, so each x is loaded once and used by up to `Taps` taps. Sums start from zero in every tile
-// and are then added to the accumulator: rounding errors grow with the tile, not with the whole batch.
+// their grad_y in registers, so each x is loaded once and used by up to `Taps` taps. Where those pixels are a whole row
+// of the image and the taps a whole row of the filter, the x known to be padding are left out. Sums start from zero in
+// every tile and are then added to the accumulator: rounding errors grow with the tile, not with the whole batch.
 
 struct Pixels {
     const float* grad_y;
@@ -11,8 +12,9 @@ struct Pixels {
     int64_t rows, groups;  // groups of `AtOnce` pixels per row
 };
 
-template <int Taps, int AtOnce>
+template <int Taps, int AtOnce, bool WholeRow>
 void correlate_taps(const Pixels& p, float* accumulator) {
+    constexpr int margin = WholeRow ? Taps / 2 : 0;
     Vec sums[Taps] = {};
     for (int64_t row = 0; row < p.rows; ++row) {
         const float* grad_y = p.grad_y + row * p.grad_row_floats;
@@ -20,7 +22,7 @@ void correlate_taps(const Pixels& p, float* accumulator) {
         for (int64_t group = 0; group < p.groups; ++group, grad_y += AtOnce * kBlock, x += AtOnce * kBlock) {
             Vec grad[AtOnce];
             unroll<AtOnce>([&](auto a) { grad[a.value] = load(grad_y + a.value * kBlock); });
-            unroll<AtOnce + Taps - 1>([&](auto s) {
+            unroll_from<margin, AtOnce + Taps - 1 - margin>([&](auto s) {
                 const Vec pixel = load(x + s.value * kBlock);
                 unroll<Taps>([&](auto t) {
                     constexpr int from = decltype(s)::value - decltype(t)::value;
@@ -37,28 +39,54 @@ void correlate_taps(const Pixels& p, float* accumulator) {
 
 using TapsFunction = void (*)(const Pixels&, float*);
 
-// kTapsTable<AtOnce>[taps - 1]
-template <int AtOnce>
-constexpr TapsFunction kTapsTable[] = {
-    correlate_taps<1, AtOnce>, correlate_taps<2, AtOnce>, correlate_taps<3, AtOnce>, correlate_taps<4, AtOnce>,
-    correlate_taps<5, AtOnce>, correlate_taps<6, AtOnce>,
-#if FILTERCOV_REGISTERS >= 32
-    correlate_taps<7, AtOnce>, correlate_taps<8, AtOnce>, correlate_taps<9, AtOnce>,
-#endif
-};
-constexpr int64_t kMostTapsHeld = sizeof(kTapsTable<8>) / sizeof(TapsFunction);
-
+// How many pixels at once, and the function for each number of taps.
 struct PixelChoice {
     int64_t at_once;
     const TapsFunction* by_taps;
 };
-constexpr PixelChoice kPixelChoices[] = {{8, kTapsTable<8>}, {7, kTapsTable<7>}};
+
+// For groups of pixels, of which a row may need several: kGroups<AtOnce>[taps - 1].
+template <int AtOnce>
+constexpr TapsFunction kGroups[] = {
+    correlate_taps<1, AtOnce, false>, correlate_taps<2, AtOnce, false>, correlate_taps<3, AtOnce, false>,
+    correlate_taps<4, AtOnce, false>, correlate_taps<5, AtOnce, false>, correlate_taps<6, AtOnce, false>,
+#if FILTERCOV_REGISTERS >= 32
+    correlate_taps<7, AtOnce, false>, correlate_taps<8, AtOnce, false>, correlate_taps<9, AtOnce, false>,
+#endif
+};
+constexpr int64_t kMostTapsHeld = sizeof(kGroups<8>) / sizeof(TapsFunction);
+constexpr PixelChoice kGroupChoices[] = {{8, kGroups<8>}, {7, kGroups<7>}};
+
+// For whole rows, with an odd number of taps: kWholeRows<Width>[taps / 2].
+template <int Width>
+constexpr TapsFunction kWholeRows[] = {
+    correlate_taps<1, Width, true>, correlate_taps<3, Width, true>, correlate_taps<5, Width, true>,
+#if FILTERCOV_REGISTERS >= 32
+    correlate_taps<7, Width, true>, correlate_taps<9, Width, true>,
+#endif
+};
+constexpr PixelChoice kWholeRowChoices[] = {
+#if FILTERCOV_REGISTERS >= 32
+    {16, kWholeRows<16>}, {14, kWholeRows<14>},
+#endif
+    {8, kWholeRows<8>}, {7, kWholeRows<7>},
+};
+
+// The function for whole rows, or null where there is none for this convolution.
+FILTERCOV_INLINE TapsFunction whole_row_function(const filtercov_geometry& g) {
+    const bool centred = g.out_width == g.width && g.kernel_width == 2 * g.pad_left + 1;
+    if (!centred || g.kernel_width > kMostTapsHeld) return nullptr;
+    for (const PixelChoice& choice : kWholeRowChoices) {
+        if (choice.at_once == g.width) return choice.by_taps[g.kernel_width / 2];
+    }
+    return nullptr;
+}
 
 // The group of pixels that rounds the row up least.
 FILTERCOV_INLINE const PixelChoice& closest_group(int64_t columns) {
     const PixelChoice* best = nullptr;
     int64_t fewest = 0;
-    for (const PixelChoice& choice : kPixelChoices) {
+    for (const PixelChoice& choice : kGroupChoices) {
         const int64_t rounded = (columns + choice.at_once - 1) / choice.at_once * choice.at_once;
         if (best == nullptr || rounded < fewest) best = &choice, fewest = rounded;
     }
@@ -99,6 +127,7 @@ FILTERCOV_INLINE ImagePair image_pair(const Correlation& job, int64_t image, int
 inline void correlate_tile(const filtercov_geometry& g, int64_t top, int64_t left, int64_t rows, int64_t columns,
                            const float* grad_y, const float* x, float* accumulator, const ImagePair& next) {
     const CorrelationRows row = correlation_rows(g);
+    const TapsFunction whole_row = whole_row_function(g);
     const PixelChoice& pixels = closest_group(columns);
     const int64_t groups_of_taps = (g.kernel_width + kMostTapsHeld - 1) / kMostTapsHeld;
     for (int64_t i = 0; i < g.kernel_height; ++i) {
@@ -117,19 +146,15 @@ inline void correlate_tile(const filtercov_geometry& g, int64_t top, int64_t lef
             const int64_t first = clamp(g.pad_left - (last_tap - 1) - left, 0, columns);
             const int64_t last = clamp(g.width + g.pad_left - first_tap - left, first, columns);
             if (first == last) continue;
-            const Pixels p{grad_y + first_row * row.grad + first * kBlock,
-                           x + (first_row + i) * row.x + (first + first_tap) * kBlock,
-                           row.grad,
-                           row.x,
-                           last_row - first_row,
-                           (last - first + pixels.at_once - 1) / pixels.at_once};
-            const TapsFunction correlate = pixels.by_taps[last_tap - first_tap - 1];
-            for (int v = 0; v < kVectors; ++v) {
-                Pixels half = p;
-                half.grad_y += v * kLanes;
-                half.x += v * kLanes;
-                correlate(half, accumulator + (i * g.kernel_width + first_tap) * kBlock + v * kLanes);
-            }
+            Pixels p{grad_y + first_row * row.grad + first * kBlock,
+                     x + (first_row + i) * row.x + (first + first_tap) * kBlock,
+                     row.grad,
+                     row.x,
+                     last_row - first_row,
+                     whole_row != nullptr ? 1 : (last - first + pixels.at_once - 1) / pixels.at_once};
+            const TapsFunction correlate = whole_row != nullptr ? whole_row : pixels.by_taps[last_tap - first_tap - 1];
+            float* sums = accumulator + (i * g.kernel_width + first_tap) * kBlock;
+            for (int v = 0; v < kVectors; ++v, p.grad_y += kLanes, p.x += kLanes, sums += kLanes) correlate(p, sums);
         }
     }
 }

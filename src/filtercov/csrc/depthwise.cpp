@@ -21,17 +21,27 @@ void pack_weight(const float* weight, int64_t channels, int64_t taps, bool flip,
     }
 }
 
+// Whether y is worth writing past the caches, which spares fetching it first, and can be: it is too large to be still
+// there when it is read (caches that threads share hold 16 to 32 MB on most machines), and its pixels are aligned.
+bool can_stream(const filtercov_geometry& g, const float* y) {
+    constexpr int64_t kMostCached = int64_t{24} << 20;
+    constexpr int64_t kLine = kBlock * static_cast<int64_t>(sizeof(float));
+    const int64_t bytes = g.batch * g.out_height * g.out_width * g.channels * static_cast<int64_t>(sizeof(float));
+    return bytes >= kMostCached && g.channels % kBlock == 0 && reinterpret_cast<uintptr_t>(y) % kLine == 0;
+}
+
 int32_t convolve(const filtercov_geometry& g, const float* x, const float* weight, const float* bias, bool flip,
                  float* y, const Kernels& kernels, int32_t threads) {
     const int64_t blocks = channel_blocks(g.channels), taps = g.kernel_height * g.kernel_width;
     const Buffer<float> packed = allocate<float>(blocks * taps * kBlock);
     if (!packed) return FILTERCOV_NO_MEMORY;
-    int32_t status = run_items(blocks, 0, threads, [&](int64_t block, float*) {
+    // Waking threads costs more than packing a few filters.
+    const int32_t status = run_items(blocks, 0, blocks * taps < 1024 ? 1 : threads, [&](int64_t block, float*) {
         pack_weight(weight, g.channels, taps, flip, block, packed.get());
     });
     if (status != FILTERCOV_OK) return status;
-    const Convolution job{g, x, packed.get(), bias, y};
-    return run_items(g.batch * blocks, kernels.convolution_scratch(g), threads, [&](int64_t item, float* scratch) {
+    const Convolution job{g, kernels.plan_convolution(g), x, packed.get(), bias, y, can_stream(g, y)};
+    return run_items(g.batch * blocks, job.plan.scratch_floats, threads, [&](int64_t item, float* scratch) {
         kernels.convolve(job, item / blocks, item % blocks, scratch);
     });
 }

@@ -21,8 +21,8 @@ constexpr int kLanes = 4;
 #include "gelu_batch_norm.inl"
 
 const Kernels kTable = {
-    convolution_scratch, correlation_scratch, convolve,       correlate,          sum_rows,
-    gelu_moments,        gelu_normalise,      gelu_gradient_sums, gelu_gradient,
+    plan_convolution, correlation_scratch, convolve,           correlate,     sum_rows,
+    gelu_moments,     gelu_normalise,      gelu_gradient_sums, gelu_gradient,
 };
 
 }  // namespace

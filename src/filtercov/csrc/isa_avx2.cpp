@@ -1,4 +1,6 @@
 // The kernels for AVX2 with FMA: empty unless the build passes -mavx2 -mfma for this file.
+#include <immintrin.h>
+
 #include "kernels.h"
 
 #if defined(__AVX2__) && defined(__FMA__)

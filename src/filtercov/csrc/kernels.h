@@ -17,13 +17,22 @@ constexpr int64_t kBlock = 16;
 
 inline constexpr int64_t channel_blocks(int64_t channels) { return (channels + kBlock - 1) / kBlock; }
 
+// How a convolution is cut up; the same for all of its items.
+struct ConvolutionPlan {
+    int64_t strip;  // which of the instruction set's strips
+    int64_t tile_rows, tile_columns;
+    int64_t row_floats, scratch_floats;
+};
+
 // Convolve one image's channel block. `packed_weight` is (channel block, kernel pixel, 16).
 struct Convolution {
     filtercov_geometry geometry;
+    ConvolutionPlan plan;
     const float* x;
     const float* packed_weight;
     const float* bias;  // may be null
     float* y;
+    bool stream;  // write y past the caches: every pixel of it is on a 64-byte boundary
 };
 
 // Correlate one image's channel block. The sum is added to a (kernel pixel, 16) accumulator.
@@ -48,15 +57,14 @@ struct GeluBatchNorm {
 };
 
 struct Kernels {
-    // Floats of scratch that one thread needs.
-    int64_t (*convolution_scratch)(const filtercov_geometry&);
-    int64_t (*correlation_scratch)(const filtercov_geometry&);
+    ConvolutionPlan (*plan_convolution)(const filtercov_geometry&);
+    int64_t (*correlation_scratch)(const filtercov_geometry&);  // in floats
 
     void (*convolve)(const Convolution&, int64_t image, int64_t block, float* scratch);
     void (*correlate)(const Correlation&, int64_t image, int64_t block, float* accumulator, float* scratch);
 
     void (*sum_rows)(const float* matrix, int64_t channels, RowRange, float* sums);
-    void (*gelu_moments)(const GeluBatchNorm&, RowRange, float* mean, float* squares, float* scratch);  // channels floats
+    void (*gelu_moments)(const GeluBatchNorm&, RowRange, float* mean, float* squares, float* origin);
     void (*gelu_normalise)(const GeluBatchNorm&, RowRange);
     void (*gelu_gradient_sums)(const GeluBatchNorm&, RowRange, float* sum_grad, float* sum_grad_normal);
     void (*gelu_gradient)(const GeluBatchNorm&, RowRange);

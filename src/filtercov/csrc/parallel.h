@@ -42,11 +42,10 @@ int32_t run_items(int64_t items, int64_t scratch_floats, int32_t threads, const 
         const Buffer<float> scratch = allocate<float>(scratch_floats);
         if (!scratch) out_of_memory = true;
 #if defined(_OPENMP)
-#pragma omp barrier
-#pragma omp for schedule(static)
+#pragma omp for schedule(static) nowait
 #endif
         for (int64_t item = 0; item < items; ++item) {
-            if (!out_of_memory) run(item, scratch.get());
+            if (scratch) run(item, scratch.get());
         }
     }
     return out_of_memory ? FILTERCOV_NO_MEMORY : FILTERCOV_OK;

@@ -26,12 +26,11 @@ FILTERCOV_INLINE void copy_row(const Image& image, int64_t row, int64_t left, in
     const int64_t first = clamp(-left, 0, columns);
     const int64_t last = clamp(image.width - left, first, columns);
     zero_pixels(to, first);
-    const float* from = image.data + (row * image.width + left + first) * image.channels;
+    const int64_t stride = image.channels, lanes = image.lanes;
+    const float* from = image.data + (row * image.width + left + first) * stride;
     float* pixel = to + first * kBlock;
-    for (int64_t x = first; x < last; ++x, from += image.channels, pixel += kBlock) {
-        for (int v = 0; v < kVectors; ++v) {
-            store(pixel + v * kLanes, load_first(from + v * kLanes, image.lanes - v * kLanes));
-        }
+    for (int64_t x = first; x < last; ++x, from += stride, pixel += kBlock) {
+        for (int v = 0; v < kVectors; ++v) store(pixel + v * kLanes, load_first(from + v * kLanes, lanes - v * kLanes));
     }
     zero_pixels(to + last * kBlock, columns - last);
 }

@@ -29,6 +29,23 @@ FILTERCOV_INLINE void store_first(float* p, Vec v, int64_t count) {
     for (int64_t lane = 0; lane < count; ++lane) p[lane] = v[lane];
 }
 
+// Store past the caches, to a whole vector's boundary; done_streaming() makes such stores visible to other threads.
+FILTERCOV_INLINE void stream(float* p, Vec v) {
+#if defined(__AVX512F__)
+    _mm512_stream_ps(p, v);
+#elif defined(__AVX2__)
+    _mm256_stream_ps(p, v);
+#else
+    store(p, v);
+#endif
+}
+
+FILTERCOV_INLINE void done_streaming() {
+#if defined(__AVX2__)
+    _mm_sfence();
+#endif
+}
+
 FILTERCOV_INLINE void add_first(float* p, Vec v, int64_t count) { store_first(p, load_first(p, count) + v, count); }
 
 FILTERCOV_INLINE Vec smaller(Vec a, Vec b) { return a < b ? a : b; }

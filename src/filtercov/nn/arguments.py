@@ -55,6 +55,8 @@ def pair(name: str, value: Size, *, least: int = 0) -> tuple[int, int]:
     >>> pair("stride", 2), pair("stride", (1, 3))
     ((2, 2), (1, 3))
     """
+    if type(value) is int and value >= least:  # the usual case, quickly
+        return value, value
     values = (value, value) if isinstance(value, int) else tuple(value) if isinstance(value, Sequence) else ()
     if isinstance(value, str) or not values or not all(isinstance(v, int) for v in values):
         raise TypeError(f"depthwise_conv2d: {name} must be an integer or a pair of them, got {value!r}")
