@@ -20,6 +20,7 @@ from torch import Tensor
 
 from filtercov.errors import CheckpointError
 from filtercov.layers import clean_name
+from filtercov.replacing import replacing
 
 # Where trainers put the weights of a model inside a checkpoint, the one to prefer first.
 STATE_DICT_KEYS = ("state_dict", "model", "model_state_dict", "model_state", "net", "network", "module", "params")
@@ -86,20 +87,17 @@ def read_state_dict(path: Path) -> tuple[dict[str, Tensor], list[str]]:
 
 
 def write_state_dict(state: Mapping[str, Tensor], path: Path) -> None:
-    """Write a state dict to .safetensors or .pth, under a temporary name first."""
+    """Write a state dict to .safetensors or .pth, all of it or nothing."""
     if path.suffix not in (".safetensors", ".pth"):
         raise CheckpointError(f"{path}: needed a name ending in .safetensors or .pth")
-    temporary = path.with_name(f".{path.name}.tmp")
     try:
-        if path.suffix == ".safetensors":  # which refuses tensors that share memory, so each gets its own
-            safetensors.torch.save_file(
-                {name: tensor.clone().contiguous() for name, tensor in state.items()}, temporary
-            )
-        else:
-            torch.save(dict(state), temporary)
-        temporary.replace(path)
+        with replacing(path) as temporary:
+            if path.suffix == ".safetensors":  # which refuses tensors that share memory, so each gets its own
+                tensors = {name: tensor.clone().contiguous() for name, tensor in state.items()}
+                safetensors.torch.save_file(tensors, temporary)
+            else:
+                torch.save(dict(state), temporary)
     except (OSError, RuntimeError, safetensors.SafetensorError) as error:
-        temporary.unlink(missing_ok=True)
         raise CheckpointError(f"{path}: cannot be written ({error}); nothing was changed") from None
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ import safetensors.numpy
 
 from filtercov.covariance.forms import Array
 from filtercov.errors import CheckpointError
+from filtercov.replacing import replacing
 
 FORMAT = "filtercov-statistics"
 SCHEMA = 1
@@ -26,7 +25,7 @@ BLANK = "0" * 64
 
 
 def write(path: Path, layers: Sequence[tuple[Array, Array]], description: Mapping[str, Any]) -> None:
-    """Write (mean, covariance) pairs and their description, first under a temporary name."""
+    """Write (mean, covariance) pairs and their description, all of it or nothing."""
     tensors = {}
     for i, (mean, covariance) in enumerate(layers):
         tensors[f"layer.{i}.mean"] = np.ascontiguousarray(mean, dtype=np.float64)
@@ -35,19 +34,12 @@ def write(path: Path, layers: Sequence[tuple[Array, Array]], description: Mappin
     blank = safetensors.numpy.save(tensors, metadata={"filtercov": json.dumps(about)})
     data = blank.replace(BLANK.encode(), hashlib.sha256(blank).hexdigest().encode(), 1)
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        with replacing(path) as temporary:
+            temporary.write_bytes(data)
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(path)
-    except OSError as error:
-        Path(temporary).unlink()
-        raise CheckpointError(f"{path}: cannot be written ({error.strerror}); nothing was changed") from None
+        raise CheckpointError(
+            f"{path}: cannot be written ({error.strerror}); nothing was changed, choose another place"
+        ) from None
 
 
 def read(path: Path) -> tuple[list[tuple[Array, Array]], dict[str, Any]]:
@@ -97,9 +89,3 @@ def _float64(array: Any) -> Array:
     if array.dtype != np.float64:
         raise TypeError(f"needed float64, got {array.dtype}")
     return np.asarray(array)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -250,8 +250,7 @@ def test_a_slider_step_at_k_9_is_done_within_50_ms(browser: Browser, written: Pa
 
 def test_everything_that_can_be_used_or_seen_has_a_name(tab: Tab) -> None:
     finish(tab)
-    tab.send("Accessibility.enable")
-    nodes = tab.send("Accessibility.getFullAXTree")["nodes"]
+    nodes = tab.page.context.new_cdp_session(tab.page).send("Accessibility.getFullAXTree")["nodes"]
     roles = {"button", "slider", "spinbutton", "radio", "image", "img", "group", "form", "region"}
     nameless = [
         node["role"]["value"]
@@ -262,7 +261,7 @@ def test_everything_that_can_be_used_or_seen_has_a_name(tab: Tab) -> None:
 
 
 def test_page_fits_its_window(tab: Tab) -> None:
-    for look in ({}, {"dark": True}, {"width": 390, "height": 844, "touch": True}, {"paper": True, "width": 720}):
+    for look in ({}, {"dark": True}, {"width": 390, "height": 844}, {"paper": True, "width": 720}):
         tab.emulate(**look)
         finish(tab)
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -72,7 +72,7 @@ def test_page_fits_its_window_and_every_picture_is_there(browser: Browser, tmp_p
     thinned_out_and_one_dimensional = target(5, 17, (1, 9), (9,))
     html = Report(measure_target(thinned_out_and_one_dimensional)).page()
     tab = browser.open(write_output(tmp_path / "p.html", html))
-    for look in ({}, {"dark": True}, {"width": 390, "height": 844, "touch": True}, {"paper": True, "width": 720}):
+    for look in ({}, {"dark": True}, {"width": 390, "height": 844}, {"paper": True, "width": 720}):
         tab.emulate(**look)
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
     tab.evaluate("Promise.all([...document.images].map(i => { i.loading = 'eager'; return i.decode() }))")

@@ -7,7 +7,9 @@ import sys
 import typer
 
 from filtercov.cli import core, data, demo, look, reproduce, train
-from filtercov.errors import FiltercovError
+from filtercov.errors import FiltercovError, TrainingInterrupted
+
+INTERRUPTED = 130  # the exit code shells give to what Ctrl-C ended
 
 app = typer.Typer(
     name="filtercov",
@@ -41,4 +43,4 @@ def main() -> None:
         app()
     except FiltercovError as error:
         print(f"filtercov: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
+        raise SystemExit(INTERRUPTED if isinstance(error, TrainingInterrupted) else 1) from None

@@ -28,8 +28,6 @@ from filtercov.report.results import write_reports
 from filtercov.report.results_text import to_terminal
 from filtercov.training.progress import duration
 
-INTERRUPTED = 130  # the exit code shells give to what Ctrl-C ended
-
 Names = Annotated[list[str] | None, typer.Argument(help="Experiments, or patterns such as 'cifar-*'; see --list.")]
 ScaleOption = Annotated[str, typer.Option(help="paper, small (hours on 2 cores) or smoke (seconds).")]
 RunsOption = Annotated[str, typer.Option("--runs", help="Where runs are kept and looked for; with Ray also s3://….")]
@@ -193,8 +191,8 @@ def _interruptible() -> Iterator[None]:
     try:
         yield
     except (TrainingInterrupted, KeyboardInterrupt):
-        typer.echo("filtercov: stopped; what is done is kept, run the same command again to continue", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        message = "stopped; what is done is kept, run the same command again to continue"
+        raise TrainingInterrupted(message) from None
 
 
 def _print_list(scale: str, options: Options) -> None:

@@ -5,13 +5,10 @@ from typing import Annotated
 
 import typer
 
-from filtercov.errors import TrainingInterrupted
 from filtercov.experiments import initialisations
 from filtercov.experiments.execute import execute
 from filtercov.experiments.runspec import AUGMENTATIONS, RunSpec
 from filtercov.training import RECIPES, Silent, process_group, progress_on
-
-INTERRUPTED = 130  # the exit code shells give to what Ctrl-C ended
 
 
 def train(
@@ -94,22 +91,18 @@ def train(
         **{name: value for name, value in choices.items() if value is not None},
     )
     directory = run_dir or Path("runs") / spec.key
-    try:
-        with process_group(device) as (world, chosen):
-            result = execute(
-                spec,
-                directory,
-                data_root=data_dir,
-                download=download,
-                workers=workers,
-                device=chosen,
-                progress=progress_on() if world.main else Silent(),
-                log_interval=log_interval,
-                recovery_interval=recovery_interval,
-                tensorboard=tensorboard,
-            )
-    except TrainingInterrupted as stopped:
-        typer.echo(f"filtercov: {stopped}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+    with process_group(device) as (world, chosen):
+        result = execute(
+            spec,
+            directory,
+            data_root=data_dir,
+            download=download,
+            workers=workers,
+            device=chosen,
+            progress=progress_on() if world.main else Silent(),
+            log_interval=log_interval,
+            recovery_interval=recovery_interval,
+            tensorboard=tensorboard,
+        )
     if world.main:
         typer.echo(f"{result.test_accuracy:.2f} % test accuracy after {result.epochs} epochs; the run is {directory}")

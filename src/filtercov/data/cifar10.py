@@ -2,9 +2,8 @@
 
 import hashlib
 import http.client
-import os
+import shutil
 import tarfile
-import tempfile
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -15,6 +14,7 @@ from filtercov.data.arrays import Dataset, ImageArrays
 from filtercov.data.paths import cache_directory
 from filtercov.data.pickles import read_array_pickle
 from filtercov.errors import DataError
+from filtercov.replacing import replacing
 
 ARCHIVE = "cifar-10-python.tar.gz"
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
@@ -61,23 +61,17 @@ def _read(archive: tarfile.TarFile, members: list[str]) -> ImageArrays:
 
 def _download(url: str, path: Path, sha256: str) -> None:
     """Fetch url to path; the name appears only when all of it has arrived and its checksum is right."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with os.fdopen(handle, "wb") as file, urllib.request.urlopen(url, timeout=60) as response:
-            while chunk := response.read(1 << 20):
-                file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
-        if (found := _sha256(Path(temporary))) != sha256:
-            raise DataError(
-                f"{url} sent something else than was expected: sha256 {found}, not {sha256}; try again later"
-            )
-        Path(temporary).replace(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            with temporary.open("wb") as file, urllib.request.urlopen(url, timeout=60) as response:
+                shutil.copyfileobj(response, file)
+            if (found := _sha256(temporary)) != sha256:
+                raise DataError(
+                    f"{url} sent something else than was expected: sha256 {found}, not {sha256}; try again later"
+                )
     except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
         raise DataError(f"{url} could not be fetched to {path}: {error}; put the archive there by hand") from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)
 
 
 def _sha256(path: Path) -> str:

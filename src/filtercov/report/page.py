@@ -10,13 +10,13 @@ import base64
 import html
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from filtercov.errors import OutputError
+from filtercov.replacing import replacing
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
@@ -107,20 +107,13 @@ def asset(name: str) -> str:
 
 
 def write_output(path: str | os.PathLike[str], content: str | bytes) -> Path:
-    """Write a file, making its directories, under a temporary name first: whole or not at all."""
+    """Write a file, making its directories: whole or not at all."""
     target = Path(path)
     data = content.encode() if isinstance(content, str) else content
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(target)
-        except OSError:
-            Path(temporary).unlink()
-            raise
+        with replacing(target) as temporary:
+            temporary.write_bytes(data)
     except OSError as error:
         raise OutputError(f"{target}: cannot be written ({error.strerror}); choose another place") from None
     return target

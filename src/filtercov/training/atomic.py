@@ -1,10 +1,10 @@
-"""Writing a file so that a reader, after any interruption, finds the old contents or the new, never a mixture."""
+"""Writing into a run directory: whole files, and errors that say what to do."""
 
 import errno
-import os
 from pathlib import Path
 
 from filtercov.errors import StorageError
+from filtercov.replacing import replacing
 
 _ADVICE = {
     errno.ENOSPC: "free some space on that disk",
@@ -18,27 +18,12 @@ _ADVICE = {
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write `data` to a temporary name, flush it to the disk, rename it to `path` and flush the directory."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Give `path` these contents, or leave it as it was."""
     try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_directory(path.parent)
+        with replacing(path) as temporary:
+            temporary.write_bytes(data)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise storage_error(path, error) from error
-
-
-def sync_directory(path: Path) -> None:
-    """Flush a directory, so that a rename in it survives a power cut."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def remove_temporaries(directory: Path) -> None:
