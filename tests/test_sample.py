@@ -114,12 +114,24 @@ def test_narrow_types_are_the_double_precision_filters_rounded_once(dtype):
     assert torch.equal(rounded, exact.to(dtype))
 
 
-def test_init_and_covariance_normal_agree_on_every_filter():
-    net = torch.nn.Conv2d(32, 32, 31, groups=32)
+def test_init_and_covariance_normal_agree_on_every_filter_that_has_no_empty_margin():
+    net = torch.nn.Conv2d(32, 32, 9, groups=32)
     fc.init_(net, fc.QuadraticSchedule(0.7, 0, 0), generator=torch.Generator().manual_seed(5))
-    weight = torch.empty(32, 1, 31, 31)
-    fc.covariance_normal_(weight, fc.gaussian_covariance(31, 0.7), generator=torch.Generator().manual_seed(5))
-    torch.testing.assert_close(net.weight.detach(), weight, rtol=0, atol=1e-5)
+    weight = torch.empty(32, 1, 9, 9)
+    fc.covariance_normal_(weight, fc.gaussian_covariance(9, 0.7), generator=torch.Generator().manual_seed(5))
+    torch.testing.assert_close(net.weight.detach(), weight, rtol=0, atol=1e-6)
+
+
+def test_filters_with_an_empty_margin_have_the_closed_forms_covariance():
+    net = torch.nn.Conv2d(65536, 65536, 11, groups=65536)
+    fc.init_(net, fc.QuadraticSchedule(0.1, 0, 0), generator=torch.Generator().manual_seed(5))
+    filters = net.weight.detach().double().flatten(1)
+    assert not filters.reshape(-1, 11, 11)[:, [0, 1, -2, -1]].any()
+    wanted = fc.symmetric_root(fc.gaussian_covariance(11, 0.1))
+    wanted = torch.from_numpy(wanted @ wanted)
+    error = (filters.T @ filters / len(filters) - wanted).norm()
+    standard = ((wanted.norm() ** 2 + wanted.trace() ** 2) / len(filters)).sqrt()
+    assert error <= 1.5 * standard
 
 
 SCRIPT = """

@@ -71,18 +71,17 @@ def sample_filters(
 
     Call it inside `one_thread()` for results that do not depend on the number of threads.
     """
-    n = math.prod(root.kernel_size)
-    whole = len(root.matrix) == n
+    matrix = root.matrix if scale == 1.0 else root.matrix * scale
+    pixels = len(matrix)  # of the window outside of which filters are zero
+    whole = pixels == math.prod(root.kernel_size)
     filters = (torch.empty if whole else torch.zeros)(count, *root.kernel_size, dtype=dtype)
     window = filters[(slice(None), *root.window)]
-    matrix = root.matrix if scale == 1.0 else root.matrix * scale
-    rows = max(1, BLOCK_WEIGHTS // n)
+    rows = max(1, BLOCK_WEIGHTS // pixels)
     for start in range(0, count, rows):
         # Single-precision draws cost a fifth of double ones and are finer than any network's weights.
-        drawn = torch.randn(min(rows, count - start), *root.kernel_size, generator=generator)
-        inside = drawn[(slice(None), *root.window)].reshape(len(drawn), -1)
-        sample = inside.numpy().astype(np.float64) @ matrix
-        window[start : start + rows] = torch.from_numpy(sample).view(window[start : start + rows].shape)
+        drawn = torch.randn(min(rows, count - start), pixels, generator=generator)
+        sample = torch.from_numpy(drawn.numpy().astype(np.float64) @ matrix)
+        window[start : start + rows] = sample.view(len(drawn), *window.shape[1:])
     if mean is not None:
         filters = (filters.double() + torch.from_numpy(mean).view(root.kernel_size) * scale).to(dtype)
     return filters
