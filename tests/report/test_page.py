@@ -53,10 +53,10 @@ def test_wide_tables_scroll_inside_themselves_on_a_phone(browser: Browser, tmp_p
 
 def test_copy_button_copies_or_selects_the_code(browser: Browser, tmp_path: Path) -> None:
     tab = browser.open(write_output(tmp_path / "p.html", page("p", copyable('init_(net, "a<b")'))))
-    tab.evaluate("navigator.clipboard.writeText = text => { window.copied = text; return Promise.resolve() }")
+    tab.evaluate("void (navigator.clipboard.writeText = async text => { window.copied = text })")
     tab.click("[data-copy]")
     assert tab.evaluate("window.copied") == 'init_(net, "a<b")'
-    tab.evaluate("navigator.clipboard.writeText = () => Promise.reject()")
+    tab.evaluate("void (navigator.clipboard.writeText = () => Promise.reject())")
     tab.click("[data-copy]")
     assert tab.evaluate("getSelection().toString()") == 'init_(net, "a<b")'
 
