@@ -36,6 +36,19 @@ class LayerStatistics:
     mean: Array
     covariance: Array
 
+    @classmethod
+    def measure(cls, name: str, weight: Tensor) -> LayerStatistics:
+        """Return the statistics of a weight (filters, 1, *kernel_size), or say which one cannot be measured and why."""
+        if weight.device.type == "meta":
+            raise CovarianceError(f"{name}: needed a weight with storage, got one on the meta device; load it first")
+        filters = weight.detach().cpu().double().numpy()
+        kernel_size = filters.shape[2:]
+        try:
+            mean, covariance = empirical_covariance(filters.reshape(-1, *kernel_size))
+        except CovarianceError as error:
+            raise CovarianceError(f"{name}: {error}") from None
+        return cls(name, kernel_size, len(filters), mean, covariance)
+
     def resize(self, kernel_size: KernelSize) -> LayerStatistics:
         """Return these statistics for filters of another size."""
         new = kernel_shape(kernel_size)
@@ -89,18 +102,10 @@ class FilterStatistics:
     def _measure(
         cls, weights: Iterable[tuple[str, Tensor]], *, source: str, error: type[ModelError] | type[CheckpointError]
     ) -> FilterStatistics:
-        layers = []
-        for name, weight in weights:
-            if weight.device.type == "meta":
-                raise error(f"{name}: needed a weight with storage, got one on the meta device")
-            filters = weight.detach().cpu().double().numpy()
-            kernel_size = filters.shape[2:]
-            try:
-                mean, covariance = empirical_covariance(filters.reshape(-1, *kernel_size))
-            except CovarianceError as bad:
-                raise error(f"{name}: {bad}") from None
-            layers.append(LayerStatistics(name, kernel_size, len(filters), mean, covariance))
-        return cls(tuple(layers), source)
+        try:
+            return cls(tuple(LayerStatistics.measure(name, weight) for name, weight in weights), source)
+        except CovarianceError as bad:
+            raise error(str(bad)) from None
 
     def at(self, depth: float, kernel_size: KernelSize | None = None) -> LayerStatistics:
         """Return the statistics at a relative depth in [0, 1], interpolated between the layers on either side.

@@ -30,13 +30,13 @@ def one_ray():
     assert not ray.is_initialized()
 
 
-def kill_a_worker(runs: Runs, victims: list[int]) -> None:
-    """Wait until a worker has begun a run and kill it."""
+def kill_a_worker(runs: Runs, busy_with: Run, victims: list[int]) -> None:
+    """Wait until a worker has begun that run and kill it."""
     while not victims:
-        begun = [entry for entry in runs.read_journal() if entry["event"] == "began"]
-        if begun and not (runs.root / begun[0]["run"] / "result.json").exists():
-            victims.append(begun[0]["process"])
-            os.kill(victims[0], signal.SIGKILL)
+        for entry in runs.read_journal():
+            if entry["event"] == "began" and entry["run"] == busy_with.key:
+                victims.append(entry["process"])
+                os.kill(entry["process"], signal.SIGKILL)
         time.sleep(0.005)
 
 
@@ -45,7 +45,7 @@ def test_a_killed_ray_worker_costs_no_run_and_repeats_none(tmp_path, undisturbed
     long = Run(spec(seed=4, epochs=25))  # long enough to be found and killed
     dependant = Run(spec(seed=4, init=transferred("statistics-of", long)), long)
     victims: list[int] = []
-    killer = threading.Thread(target=kill_a_worker, args=(runs, victims), daemon=True)
+    killer = threading.Thread(target=kill_a_worker, args=(runs, long, victims), daemon=True)
     killer.start()
     wanted = [long, dependant, *table().runs]
     outcomes = sweep(wanted, runs.root, engine=ENGINE, stream=io.StringIO())

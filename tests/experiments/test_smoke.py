@@ -1,17 +1,25 @@
-"""Every experiment of the catalogue, at the smallest scale, from its graph to its report."""
+"""Every experiment of the catalogue, at the smallest scale, from its graph to its report, by every engine."""
+
+import io
 
 import pytest
+import torch
 
 from filtercov.experiments import catalogue
 from filtercov.experiments.builder import Options
 from filtercov.experiments.graph import in_order
 from filtercov.experiments.local import run_in_processes
+from filtercov.experiments.ray_engine import Cluster
 from filtercov.experiments.records import collect, speed_file
 from filtercov.experiments.runs import Runs
 from filtercov.experiments.speed import measure_speeds, write_speeds
-from filtercov.experiments.sweep import record, recorded
+from filtercov.experiments.sweep import Engine, record, recorded, sweep
 from filtercov.report.results import results_page, write_reports
 from filtercov.report.results_text import to_csv, to_terminal
+
+
+def all_runs():
+    return in_order([run for experiment in catalogue.experiments(["*"], scale="smoke") for run in experiment.runs])
 
 
 @pytest.fixture(scope="module")
@@ -19,10 +27,9 @@ def smoke(tmp_path_factory):
     """All runs of all experiments, done by two worker processes."""
     runs = Runs(tmp_path_factory.mktemp("smoke"))
     experiments = catalogue.experiments(["*"], scale="smoke")
-    wanted = in_order([run for experiment in experiments for run in experiment.runs])
     failed = []
     run_in_processes(
-        wanted,
+        all_runs(),
         runs,
         workers=2,
         emit=lambda event: failed.append(event) if getattr(event, "status", "") == "failed" else None,
@@ -57,3 +64,25 @@ def test_the_report_of_all_lists_each_experiment_that_was_asked_for(smoke, tmp_p
     index = written[0].read_text()
     assert all(f'href="report-{record.name}-smoke.html"' in index for record in records)
     assert (tmp_path / "report-kronecker-smoke.tex").exists()
+
+
+@pytest.fixture
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning:ray")
+@pytest.mark.parametrize("name", ["local", "ray"])
+def test_every_engine_does_the_same_runs(smoke, tmp_path, name):
+    if name == "ray":
+        pytest.importorskip("ray")
+    engine = Engine(name, cluster=Cluster(local_cpus=2))
+    outcomes = sweep(all_runs(), tmp_path, engine=engine, stream=io.StringIO())
+    assert {outcome.status for outcome in outcomes.values()} == {"done"}
+    here = Runs(tmp_path)
+    for run in all_runs():
+        assert here.result(run).weights_sha256 == smoke.result(run).weights_sha256

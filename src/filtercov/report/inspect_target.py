@@ -11,7 +11,6 @@ import safetensors
 from torch import Tensor, nn
 
 from filtercov.checkpoint import read_depthwise_weights
-from filtercov.covariance.empirical import empirical_covariance
 from filtercov.covariance.forms import Array
 from filtercov.errors import CovarianceError, TargetError
 from filtercov.layers import depthwise_layers
@@ -83,14 +82,9 @@ def _is_statistics(path: Path) -> bool:
 def _measured(label: str, kind: Kind, weights: Iterable[tuple[str, Tensor]], *, notes: tuple[str, ...] = ()) -> Target:
     layers, filters = [], {}
     for name, weight in weights:
-        if weight.device.type == "meta":
-            raise TargetError(f"{label}: {name} has no values, it is on the meta device; load its weights first")
-        stack = weight.detach().cpu().double().numpy()
-        stack = stack.reshape(-1, *stack.shape[2:])
         try:
-            mean, covariance = empirical_covariance(stack)
+            layers.append(LayerStatistics.measure(name, weight))
         except CovarianceError as error:
-            raise TargetError(f"{label}: {name} cannot be measured ({error})") from None
-        layers.append(LayerStatistics(name, stack.shape[1:], len(stack), mean, covariance))
-        filters[name] = stack
+            raise TargetError(f"{label}: cannot be measured, {error}") from None
+        filters[name] = weight.detach().cpu().double().flatten(0, 1).numpy()
     return Target(label, kind, FilterStatistics(tuple(layers), label), filters, notes)
