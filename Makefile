@@ -11,7 +11,7 @@ demo: .venv/package
 	$(BIN)/filtercov demo --out demo
 
 test: lint .venv/peers
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses 2 --dist loadscope
 
 test-faults: .venv/peers
 	$(BIN)/python -m pytest -q -m faults
