@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import filtercov as fc
@@ -10,6 +9,7 @@ from filtercov.covariance.forms import Array
 from filtercov.experiments.demo import DemoRun
 from filtercov.report import page, style
 from filtercov.report.inspect_pictures import covariance_picture, filters_picture
+from filtercov.report.results_charts import ticks
 
 STYLE = """
 .cards { display: flex; flex-wrap: wrap; gap: 1.2rem; margin: 1rem 0; }
@@ -93,19 +93,19 @@ def _chart(
     """Return lines over a common linear scale, in the page's colours."""
     points = [point for curve in curves for point in curve]
     first, last = min(x for x, _ in points), max(x for x, _ in points)
-    ticks = _ticks(min(y for _, y in points) if low is None else low, max(y for _, y in points))
+    marks = ticks(min(y for _, y in points) if low is None else low, max(y for _, y in points))
 
     def at(x: float, y: float) -> tuple[float, float]:
         across = (x - first) / ((last - first) or 1)
-        up = (y - ticks[0]) / (ticks[-1] - ticks[0])
+        up = (y - marks[0]) / (marks[-1] - marks[0])
         return LEFT + across * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
 
     parts = []
-    for tick in ticks:
+    for tick in marks:
         y = at(first, tick)[1]
         parts.append(f'<path class="axis" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
         parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>')
-    for x in sorted({first, round((first + last) / 2), last}):
+    for x in (tick for tick in ticks(first, last) if first <= tick <= last and tick == round(tick)):
         parts.append(f'<text x="{at(x, 0)[0]:.1f}" y="{HEIGHT - 18}" text-anchor="middle">{x:g}</text>')
     parts.append(f'<text x="{(LEFT + WIDTH) / 2}" y="{HEIGHT - 3}" text-anchor="middle">{x_label}</text>')
     for run, curve in zip(runs, curves, strict=True):
@@ -122,19 +122,6 @@ def _chart(
     return f'<svg role="img" aria-label="{page.text(label)}" {size}>{drawn}</svg>'
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    """Return four to eight round numbers that enclose [low, high].
-
-    >>> _ticks(0.0, 2.3)
-    [0.0, 0.5, 1.0, 1.5, 2.0, 2.5]
-    """
-    rough = (high - low) / 5 or 1.0
-    unit = 10.0 ** math.floor(math.log10(rough))
-    step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough)
-    start, end = math.floor(low / step), math.ceil(high / step)
-    return [round(step * i, 10) for i in range(start, max(end, start + 1) + 1)]
-
-
 def _kind(run: DemoRun) -> str:
     colour = "first" if run.spec.init == "closed-form" else "second"
     return f"{colour} frozen" if run.frozen else colour
@@ -145,9 +132,8 @@ def _legend(runs: Sequence[DemoRun]) -> str:
     for run in runs:
         dashes = "border-top-style: dashed" if run.frozen else ""
         colour = _kind(run).split()[0]
-        entries.append(
-            f'<span class="{colour}"><span class="key" style="{dashes}"></span></span>{page.text(run.label)}'
-        )
+        key = f'<span class="{colour}"><span class="key" style="{dashes}"></span></span>'
+        entries.append(f'<span style="white-space: nowrap">{key}{page.text(run.label)}</span>')
     return f"<p>{' &emsp; '.join(entries)}</p>"
 
 
