@@ -10,6 +10,7 @@ from filtercov.experiments.attempt import Machine
 from filtercov.experiments.claims import claim
 from filtercov.experiments.local import run_in_processes
 from filtercov.experiments.runs import Runs
+from filtercov.experiments.search import search_tpe, space
 from filtercov.experiments.sweep import sweep
 from tests.experiments.tiny import table
 
@@ -22,6 +23,11 @@ def sweep_tiny(root: Path) -> None:
 
 def sweep_tiny_with_workers(root: Path) -> None:
     run_in_processes(table().runs, Runs(root), workers=2, emit=lambda _: None)
+
+
+def search_by_tpe(root: Path) -> None:
+    torch.set_num_threads(1)
+    search_tpe(space("grid-imagenet-frozen", scale="smoke"), root, trials=4, say=lambda _: None)
 
 
 def hold(path: Path, held) -> None:

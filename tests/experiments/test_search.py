@@ -1,13 +1,17 @@
 """Searches: the grid tries every schedule, TPE as many, both on shared runs and studies."""
 
+import multiprocessing
+from collections import Counter
+
 import pytest
 
 from filtercov.errors import ExperimentError
 from filtercov.experiments.catalogue.grids import GRIDS
 from filtercov.experiments.runs import Runs
 from filtercov.experiments.search import search_grid, search_tpe, space
+from tests.experiments.children import search_by_tpe
 
-optuna_warnings = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+CONTEXT = multiprocessing.get_context("forkserver")
 
 
 @pytest.fixture
@@ -46,6 +50,24 @@ def test_tpe_spends_its_budget_once_however_often_and_wherever_it_is_called(wher
         assert 0.075 <= sigma0 <= 0.3
         assert 0.25 <= v <= 1.0
         assert 0.125 <= a <= 0.5
+
+
+def test_two_searches_at_once_work_on_one_study(where, tmp_path):
+    pytest.importorskip("optuna")
+    children = [CONTEXT.Process(target=search_by_tpe, args=(tmp_path,)) for _ in range(2)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(300)
+        assert child.exitcode == 0
+    found = search_tpe(where, tmp_path, trials=4, say=lambda _: None)
+    assert 4 <= len(found) <= 5
+    assert len({trial.schedule for trial in found}) == len(found)
+    journal = Runs(tmp_path).read_journal()
+    finished = Counter(entry["run"] for entry in journal if entry["event"] == "finished")
+    assert len(finished) == len(found)
+    assert set(finished.values()) == {1}
+    assert len({entry["process"] for entry in journal}) == 2
 
 
 def test_only_the_papers_searches_have_a_space():

@@ -2,7 +2,8 @@
 
 Every trial is a run of the sweep's directory, so a schedule that was tried before, by a grid, a table or another
 machine, costs nothing. TPE's study lives in a journal file beside the runs; machines that see the file work on one
-study.
+study. What is proposed depends on the seed, the number of the trial and what is known by then, so machines with the
+same seed propose different schedules.
 """
 
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from filtercov.experiments.sweep import Engine, sweep
 Method = Literal["grid", "tpe"]
 Values = tuple[float, float, float]
 NAMES = ("sigma0", "v", "a")
+LARGEST_STUDY = 100_000  # trials: seeds that far apart share no stream of random numbers
 
 
 @dataclass(frozen=True)
@@ -93,38 +95,38 @@ def search_tpe(
 ) -> list[Trial]:
     """Try schedules that TPE proposes until the study has `trials` of them, by default as many as the grid.
 
-    Values are drawn on logarithmic scales over the grid's ranges. `study` is the journal, by default under `root`.
+    Values are drawn on logarithmic scales over the grid's ranges. `study` is the journal, by default under `root`. Each
+    further machine that works on it at the same time may add one trial to the number asked for.
     """
     optuna = _optuna()
     runs = Runs(root)
     journal = study or root / "studies" / f"{where.name}--{where.build.scale.name}.journal"
     journal.parent.mkdir(parents=True, exist_ok=True)
     backend = optuna.storages.journal.JournalFileBackend(str(journal))
-    budget = trials or where.budget
     opened = optuna.create_study(
         study_name=f"{where.name}--{where.build.scale.name}",
         storage=optuna.storages.JournalStorage(backend),
-        sampler=optuna.samplers.TPESampler(seed=seed),
         direction="maximize",
         load_if_exists=True,
     )
-    full = _span(where)
-
-    def objective(trial: Any) -> float:
-        values = [trial.suggest_float(name, *full[name], log=True) for name in NAMES]
-        run = where.run((values[0], values[1], values[2]))
+    full, budget = _span(where), trials or where.budget
+    complete = (optuna.trial.TrialState.COMPLETE,)
+    for _ in range(2 * budget):  # if all fail, an end all the same
+        if len(opened.get_trials(deepcopy=False, states=complete)) >= budget:
+            break
+        trial = opened.ask()
+        opened.sampler = optuna.samplers.TPESampler(seed=seed * LARGEST_STUDY + trial.number)
+        sigma0, v, a = (trial.suggest_float(name, *full[name], log=True) for name in NAMES)
+        run = where.run((sigma0, v, a))
         trial.set_user_attr("schedule", run.spec.schedule)
         outcome = attempt(run, runs, machine=machine, say=say)
-        if outcome.status != "done":
-            raise optuna.TrialPruned(outcome.detail or "another process is doing this run")
-        accuracy = _accuracy(run, runs)
-        say(f"trial {trial.number + 1}: schedule {run.spec.schedule}, {accuracy:.2f} %")
-        return accuracy
-
-    complete = (optuna.trial.TrialState.COMPLETE,)
-    if len(opened.get_trials(deepcopy=False, states=complete)) < budget:
-        limit = optuna.study.MaxTrialsCallback(budget, states=complete)
-        opened.optimize(objective, n_trials=2 * budget, callbacks=[limit])  # if all fail, an end all the same
+        if outcome.status == "done":
+            accuracy = _accuracy(run, runs)
+            opened.tell(trial, accuracy)
+            say(f"trial {trial.number + 1}: schedule {run.spec.schedule}, {accuracy:.2f} %")
+        else:
+            opened.tell(trial, state=optuna.trial.TrialState.PRUNED)
+            say(f"trial {trial.number + 1}: none, {outcome.detail or 'another process is doing this run'}")
     done = opened.get_trials(deepcopy=False, states=complete)
     return _best_first([Trial(trial.user_attrs["schedule"], trial.value) for trial in done])
 
