@@ -16,10 +16,10 @@ from filtercov.experiments.runspec import RunSpec
 # Throughput is given for this network on CIFAR-10's images; others are slower or faster by their multiply-adds.
 YARDSTICK, YARDSTICK_SIZE = "convmixer_256_8_k9_p2", 32
 TRAINING_PASSES = 3  # a step costs a forward pass and, for two gradients, twice that again
-# Narrow networks wait for memory. On a CPU a step takes about 0.095 ns per multiply-add and 7.9 ns per output value,
-# fitted to ConvMixer-256/8 and -32/8; six other networks of the catalogue then come out within 40 %.
+# Narrow networks wait for memory. On a CPU core a step takes about 0.07 ns per multiply-add and 5.3 ns per output value,
+# fitted to ConvMixer-256/8 and -32/8.
 VALUE_COST = 80  # multiply-adds' worth of time for one output value
-IMAGES_PER_SECOND_PER_CORE = 39.0  # of the yardstick, batches of 32, one AVX2 core
+IMAGES_PER_SECOND_PER_CORE = 55.0  # of the yardstick, batches of 64, a core with AVX-512
 IMAGES = {"cifar10": (50_000, 32, 3, 10), "embedded": (10_000, 28, 1, 10)}
 IMAGENET = (1_281_167, 224, 3, 1000)
 SECONDS_PER_RUN = 2.0  # start, set-up and files, whatever the network
