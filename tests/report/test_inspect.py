@@ -202,7 +202,7 @@ def broken_files(tmp_path: Path) -> dict[str, Path]:
         ("cut.safetensors", CheckpointError, "may be truncated"),
         ("cut.pth", CheckpointError, "may be truncated"),
         ("dense.pth", CheckpointError, "needed depthwise weights"),
-        ("nan.pth", TargetError, "0 cannot be measured .* got 1 nan or inf among 200"),
+        ("nan.pth", TargetError, "cannot be measured, 0: .* got 1 nan or inf among 200"),
         ("damaged.safetensors", CheckpointError, "do not match its checksum"),
     ],
 )

@@ -144,7 +144,7 @@ ConvolutionPlan plan_convolution(const filtercov_geometry& g) {
     plan.tile_columns = tile_columns(g);
     const int64_t outputs = kStripChoices[plan.strip].outputs;
     const int64_t whole_strips = (plan.tile_columns + outputs - 1) / outputs * outputs;
-    plan.row_floats = (whole_strips + g.kernel_width - 1) * kBlock;
+    plan.row_floats = larger(1, whole_strips + g.kernel_width - 1) * kBlock;  // 1: an image without columns
     plan.tile_rows = tile_rows(g, plan.row_floats);
     plan.scratch_floats = (plan.tile_rows + g.kernel_height - 1) * plan.row_floats;
     return plan;
