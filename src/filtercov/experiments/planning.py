@@ -16,8 +16,8 @@ from filtercov.experiments.runspec import RunSpec
 # Throughput is given for this network on CIFAR-10's images; others are slower or faster by their multiply-adds.
 YARDSTICK, YARDSTICK_SIZE = "convmixer_256_8_k9_p2", 32
 TRAINING_PASSES = 3  # a step costs a forward pass and, for two gradients, twice that again
-# Narrow networks wait for memory. On a CPU core a step takes about 0.07 ns per multiply-add and 5.3 ns per output value,
-# fitted to ConvMixer-256/8 and -32/8.
+# Narrow networks wait for memory. On a CPU core a step takes about 0.07 ns per multiply-add and 5.3 ns per output
+# value, fitted to ConvMixer-256/8 and -32/8.
 VALUE_COST = 80  # multiply-adds' worth of time for one output value
 IMAGES_PER_SECOND_PER_CORE = 55.0  # of the yardstick, batches of 64, a core with AVX-512
 IMAGES = {"cifar10": (50_000, 32, 3, 10), "embedded": (10_000, 28, 1, 10)}
