@@ -31,6 +31,15 @@ def test_a_signal_writes_a_checkpoint_at_the_step_reached_and_the_run_continues(
     assert read_result(run_dir).steps == 32
 
 
+@pytest.fixture
+def ctrl_c_interrupts():
+    """As in a terminal; what runs in the background of a script ignores Ctrl-C from the start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_interrupts")
 def test_the_first_signal_is_a_request_and_the_second_is_delivered():
     before = signal.getsignal(signal.SIGINT)
     with StopRequest() as stop:
