@@ -19,7 +19,7 @@ Pass = Literal["forward", "input_grad", "weight_grad"]
 PLAIN_TENSORS = (Tensor, nn.Parameter)
 
 # The least kernel area (height x width) from which a pass is faster than PyTorch's on channels_last tensors ...
-LEAST_AREA: dict[Pass, int] = {"forward": 25, "input_grad": 9, "weight_grad": 10}
+LEAST_AREA: dict[Pass, int] = {"forward": 25, "input_grad": 25, "weight_grad": 10}
 # ... and on NCHW tensors, where two or three of them are converted first.
 LEAST_AREA_NCHW: dict[Pass, int] = {"forward": 225, "input_grad": 225, "weight_grad": 25}
 # Below this many channels most lanes of a 16-channel block would be idle.
