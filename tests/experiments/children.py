@@ -1,7 +1,9 @@
-"""What test processes do: sweep the tiny table, hold a lock."""
+"""What test processes do: sweep the tiny table, search, hold a lock; and how to run some to their end."""
 
 import io
+import multiprocessing
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -13,6 +15,18 @@ from filtercov.experiments.runs import Runs
 from filtercov.experiments.search import search_tpe, space
 from filtercov.experiments.sweep import sweep
 from tests.experiments.tiny import table
+
+CONTEXT = multiprocessing.get_context("forkserver")
+
+
+def run_children(target: Callable[[Path], None], root: Path, *, count: int = 1) -> None:
+    """Run so many processes of it at once; all must succeed."""
+    children = [CONTEXT.Process(target=target, args=(root,)) for _ in range(count)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(300)
+        assert child.exitcode == 0
 
 
 def sweep_tiny(root: Path) -> None:

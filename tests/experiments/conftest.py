@@ -1,25 +1,21 @@
 """Sweeps that several tests look at."""
 
-import multiprocessing
 from pathlib import Path
 
 import pytest
 
-from tests.experiments.children import sweep_tiny
+from tests.experiments.children import CONTEXT, run_children, sweep_tiny
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _warm_fork_server() -> None:
     """Import PyTorch once for all the processes that tests start and kill."""
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["filtercov.experiments.sweep", "torch._dynamo"])
+    CONTEXT.set_forkserver_preload(["filtercov.experiments.sweep", "torch._dynamo"])
 
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny table, done by one process that nobody interrupted."""
     root = tmp_path_factory.mktemp("undisturbed")
-    child = multiprocessing.get_context("forkserver").Process(target=sweep_tiny, args=(root,))
-    child.start()
-    child.join(300)
-    assert child.exitcode == 0
+    run_children(sweep_tiny, root)
     return root

@@ -1,6 +1,5 @@
 """Searches: the grid tries every schedule, TPE as many, both on shared runs and studies."""
 
-import multiprocessing
 from collections import Counter
 
 import pytest
@@ -9,9 +8,7 @@ from filtercov.errors import ExperimentError
 from filtercov.experiments.catalogue.grids import GRIDS
 from filtercov.experiments.runs import Runs
 from filtercov.experiments.search import search_grid, search_tpe, space
-from tests.experiments.children import search_by_tpe
-
-CONTEXT = multiprocessing.get_context("forkserver")
+from tests.experiments.children import run_children, search_by_tpe
 
 
 @pytest.fixture
@@ -54,12 +51,7 @@ def test_tpe_spends_its_budget_once_however_often_and_wherever_it_is_called(wher
 
 def test_two_searches_at_once_work_on_one_study(where, tmp_path):
     pytest.importorskip("optuna")
-    children = [CONTEXT.Process(target=search_by_tpe, args=(tmp_path,)) for _ in range(2)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(300)
-        assert child.exitcode == 0
+    run_children(search_by_tpe, tmp_path, count=2)
     found = search_tpe(where, tmp_path, trials=4, say=lambda _: None)
     assert 4 <= len(found) <= 5
     assert len({trial.schedule for trial in found}) == len(found)

@@ -1,7 +1,6 @@
 """Sweeps that are killed, shared and interrupted end with the same table, each run done once."""
 
 import io
-import multiprocessing
 import os
 import random
 import signal
@@ -17,10 +16,8 @@ from filtercov.experiments.local import run_in_processes
 from filtercov.experiments.records import collect
 from filtercov.experiments.runs import Runs
 from filtercov.experiments.sweep import Engine, sweep
-from tests.experiments.children import sweep_tiny, sweep_tiny_with_workers
+from tests.experiments.children import CONTEXT, run_children, sweep_tiny, sweep_tiny_with_workers
 from tests.experiments.tiny import reference, spec, table
-
-CONTEXT = multiprocessing.get_context("forkserver")
 
 
 def accuracies(root):
@@ -36,13 +33,6 @@ def weights(root):
 
 def times_finished(root):
     return Counter(entry["run"] for entry in Runs(root).read_journal() if entry["event"] == "finished")
-
-
-def run_child(target, root):
-    child = CONTEXT.Process(target=target, args=(root,))
-    child.start()
-    child.join(300)
-    assert child.exitcode == 0
 
 
 def kill_at_random(folder, target, kills, *, seed):
@@ -71,7 +61,7 @@ def kill_at_random(folder, target, kills, *, seed):
 
 def test_a_sweep_killed_20_times_ends_with_the_same_table(undisturbed, tmp_path):
     roots = kill_at_random(tmp_path, sweep_tiny, 20, seed=0)
-    run_child(sweep_tiny, roots[-1])
+    run_children(sweep_tiny, roots[-1])
     for root in roots:
         assert weights(root) == weights(undisturbed)
         assert accuracies(root) == accuracies(undisturbed)
@@ -83,18 +73,13 @@ def test_a_sweep_killed_20_times_ends_with_the_same_table(undisturbed, tmp_path)
 @pytest.mark.parametrize("seed", range(5))
 def test_sweeps_with_workers_killed_20_times_end_with_the_same_table(undisturbed, tmp_path, seed):
     roots = kill_at_random(tmp_path, sweep_tiny_with_workers, 20, seed=seed)
-    run_child(sweep_tiny_with_workers, roots[-1])
+    run_children(sweep_tiny_with_workers, roots[-1])
     for root in roots:
         assert weights(root) == weights(undisturbed)
 
 
 def test_8_processes_on_one_directory_do_no_run_twice(undisturbed, tmp_path):
-    children = [CONTEXT.Process(target=sweep_tiny, args=(tmp_path,)) for _ in range(8)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(300)
-        assert child.exitcode == 0
+    run_children(sweep_tiny, tmp_path, count=8)
     assert set(times_finished(tmp_path)) == {run.key for run in table().runs}
     assert set(times_finished(tmp_path).values()) == {1}
     begun = Counter(entry["run"] for entry in Runs(tmp_path).read_journal() if entry["event"] == "began")
