@@ -162,8 +162,8 @@ inline void convolve_tile(const Convolution& job, int64_t image, int64_t block, 
         const int64_t outputs = smaller(strip.outputs, columns - x);
         const Span across = taps_inside(left + x, outputs, g.pad_left, g.width, g.kernel_width);
         const int at_once = taps_at_once(across.last - across.first);
-        const bool whole_row = outputs == strip.outputs && g.width == outputs && g.out_width == outputs &&
-                               g.kernel_width == kTapsAtOnce[at_once] && g.kernel_width == 2 * g.pad_left + 1;
+        const bool whole_row =
+            keeps_width(g) && g.width == strip.outputs && g.kernel_width == kTapsAtOnce[at_once];
         const StripFunction convolve = (whole_row ? strip.whole_row_by_taps : strip.by_taps)[at_once];
         for (int v = 0; v < kVectors; ++v) {
             const int64_t lane = v * kLanes, lanes = g.channels - first_channel - lane;

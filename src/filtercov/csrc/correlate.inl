@@ -74,8 +74,7 @@ constexpr PixelChoice kWholeRowChoices[] = {
 
 // The function for whole rows, or null where there is none for this convolution.
 FILTERCOV_INLINE TapsFunction whole_row_function(const filtercov_geometry& g) {
-    const bool centred = g.out_width == g.width && g.kernel_width == 2 * g.pad_left + 1;
-    if (!centred || g.kernel_width > kMostTapsHeld) return nullptr;
+    if (!keeps_width(g) || g.kernel_width > kMostTapsHeld) return nullptr;
     for (const PixelChoice& choice : kWholeRowChoices) {
         if (choice.at_once == g.width) return choice.by_taps[g.kernel_width / 2];
     }

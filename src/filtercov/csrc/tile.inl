@@ -56,6 +56,11 @@ FILTERCOV_INLINE void prefetch_output(const float* pixels, int64_t count, int64_
     for (int64_t i = 0; i < count; ++i) __builtin_prefetch(pixels + i * channels, 1);
 }
 
+// Whether rows keep their width, with as much padding on the left as on the right.
+FILTERCOV_INLINE bool keeps_width(const filtercov_geometry& g) {
+    return g.out_width == g.width && g.kernel_width == 2 * g.pad_left + 1;
+}
+
 // Output columns and rows per tile. Wide enough that the halo of kernel - 1 is cheap, small enough for the L2 cache.
 constexpr int64_t kTileColumns = 64;
 constexpr int64_t kTileRows = 64;
