@@ -45,13 +45,30 @@ def test_flops_restores_a_mixture_of_training_and_evaluating_modules() -> None:
     assert not any(module._forward_hooks for module in net.modules())
 
 
-@pytest.mark.parametrize("name", ["convmixer_8_1_k3_p4", "convnext_atto_div8_p1", "convnext_atto_div8_p2"])
+@pytest.mark.parametrize("name", ["convmixer_8_1_k3_p4", "convnext_atto_div8_p1", "convnext_atto_div8_p2", "convnext_atto_div8_p2_s2"])
 def test_the_smallest_image_works_and_one_pixel_less_is_refused(name: str) -> None:
     net = models.create(name, num_classes=3, in_channels=1).eval()
     side = models.parse(name).smallest_image
     assert net(torch.zeros(1, 1, side, side)).shape == (1, 3)
     with pytest.raises(ModelError, match=f"at least {side} pixels"):
         net(torch.zeros(1, 1, side, side - 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "sides"),
+    [
+        ("convnext_atto_div8_p1", [32, 16, 8, 4]),
+        ("convnext_atto_div8_p2", [16, 8, 4, 2]),
+        ("convnext_atto_div8_p2_s2", [8, 4, 2, 1]),
+        ("convnext_atto_div8_p4", [8, 4, 2, 1]),
+    ],
+)
+def test_the_stem_divides_by_the_patch_and_every_later_stage_by_two(name: str, sides: list[int]) -> None:
+    net, seen = models.create(name, num_classes=3), []
+    for stage in net.stages:
+        stage.register_forward_hook(lambda _module, _inputs, output: seen.append(output.shape[-1]))
+    net(torch.zeros(1, 3, 32, 32))
+    assert seen == sides
 
 
 @pytest.mark.parametrize("name", SMALL)

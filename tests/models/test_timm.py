@@ -11,14 +11,14 @@ PAIRS = [
     ("convmixer_24_3_k9_p2", "convmixer_1024_20_ks9_p14", {"dim": 24, "depth": 3, "kernel_size": 9, "patch_size": 2}),
     ("convmixer_16_2_k4_p7", "convmixer_1024_20_ks9_p14", {"dim": 16, "depth": 2, "kernel_size": 4, "patch_size": 7}),
     ("convnext_atto_p1", "convnext_atto", {"patch_size": 1}),
-    ("convnext_atto_p2", "convnext_atto", {"patch_size": 2}),
+    ("convnext_atto_p2_s2", "convnext_atto", {"patch_size": 2}),
     ("convnext_atto_p4_k9", "convnext_atto", {"patch_size": 4, "kernel_sizes": 9}),
     ("convnext_atto_div8_p1", "convnext_atto", {"patch_size": 1, "dims": (5, 10, 20, 40)}),
     ("convnext_femto_p1", "convnext_femto", {"patch_size": 1}),
     ("convnext_pico_p4", "convnext_pico", {"patch_size": 4}),
     ("convnext_nano_p4", "convnext_nano", {"patch_size": 4}),
     ("convnext_tiny_p4", "convnext_tiny", {"patch_size": 4}),
-    ("convnext_tiny_div8_p2", "convnext_tiny", {"patch_size": 2, "dims": (12, 24, 48, 96)}),
+    ("convnext_tiny_div8_p2_s2", "convnext_tiny", {"patch_size": 2, "dims": (12, 24, 48, 96)}),
 ]
 
 

@@ -1,9 +1,9 @@
 """ConvNeXt: Liu et al., "A ConvNet for the 2020s", CVPR 2022 (arXiv 2201.03545); atto to nano are timm's sizes.
 
 Four stages of blocks: depthwise convolution, LayerNorm, a two-layer perceptron over channels, layer scale, residual.
-Module names and strides are timm's, so state dicts load both ways. One of timm's rules is worth knowing: the stem
-reduces by the patch size, and where that is 2 the first stage halves once more (as where it is 4 in all), so patches of
-2 and 4 both end at 1/32 of the image, patches of 1 at 1/8.
+Module names are timm's, so state dicts load both ways. The stem reduces by the patch size and each stage but the first
+halves, so 32 pixels become 16, 8, 4, 2 with patches of 2. timm's `patch_size=2` halves in the first stage too (8, 4, 2,
+1 pixels): `convnext_atto_p2_s2` is that network. docs/training.md says why `p2` alone means the other.
 """
 
 from dataclasses import dataclass
@@ -43,6 +43,7 @@ class ConvNeXtSpec:
     patch_size: int
     kernel_size: int = 7
     divide: int = 1  # every width divided by this: the paper's 1/8-width references
+    first_stride: int = 1  # of the first stage: 2 is timm's rule for patches of 2
 
     @property
     def name(self) -> str:
@@ -53,12 +54,13 @@ class ConvNeXtSpec:
         """
         divide = f"_div{self.divide}" if self.divide != 1 else ""
         kernel = f"_k{self.kernel_size}" if self.kernel_size != 7 else ""
-        return f"convnext_{self.size}{divide}_p{self.patch_size}{kernel}"
+        stride = f"_s{self.first_stride}" if self.first_stride != 1 else ""
+        return f"convnext_{self.size}{divide}_p{self.patch_size}{stride}{kernel}"
 
     @property
     def smallest_image(self) -> int:
         """The least height and width that leaves one pixel for the classifier."""
-        return 8 if self.patch_size == 1 else 32
+        return 8 * self.patch_size * self.first_stride
 
 
 class Block(nn.Module):
@@ -145,7 +147,7 @@ class ConvNeXt(nn.Module):
         )
         stages = []
         for index, (width, depth) in enumerate(zip(widths, size.depths, strict=True)):
-            stride = 2 if index > 0 or spec.patch_size == 2 else 1
+            stride = 2 if index > 0 else spec.first_stride
             blocks = [
                 Block(
                     width,
