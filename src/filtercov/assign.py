@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
-from torch.nn.utils import parametrize
+from torch import Tensor
 
+from filtercov.depthwise.model import DepthwiseLayer
+from filtercov.depthwise.weight import is_sharded, parametrisation, plain_values
 from filtercov.errors import ModelError
-from filtercov.layers import DepthwiseLayer
+
+# Parametrisations compute a weight from others in a few steps, each of which rounds once.
+ROUNDINGS = 32
 
 
 def assign_filters_(layers: list[DepthwiseLayer], filters: list[Tensor]) -> None:
     """Write `filters` (channels, *kernel_size) into the weights of `layers`, keeping dtype, device and memory layout.
 
-    `filters` is emptied on the way, so that new and old values of all layers never lie in memory three times over.
+    A layer whose weight then is not what was written, as spectral_norm's is, is refused. `filters` is emptied on the
+    way, so that new and old values of all layers never lie in memory three times over.
     """
-    before: list[tuple[nn.Parameter, Tensor]] = []
+    before: list[tuple[Tensor, Tensor]] = []
     filters.reverse()
     with torch.no_grad():
         for layer in layers:
             try:
-                before += [(parameter, parameter.detach().clone()) for parameter in layer.trainable()]
+                before += [(tensor, tensor.detach().clone()) for tensor in _behind(layer)]
                 _assign(layer, filters.pop())
             except Exception as error:
-                for parameter, old in before:
-                    parameter.copy_(old)
+                for tensor, old in before:
+                    tensor.copy_(old)
                 raise ModelError(f"{layer.name}: its filters cannot be set ({error}); nothing was changed") from error
 
 
@@ -39,10 +43,27 @@ def first_shared(layers: list[DepthwiseLayer]) -> dict[DepthwiseLayer, Depthwise
     return shared
 
 
+def _behind(layer: DepthwiseLayer) -> list[Tensor]:
+    """Return all that writing the filters may change: parameters, and what a parametrisation keeps beside them."""
+    steps = parametrisation(layer.module)
+    return [*layer.trainable(), *(steps.buffers() if steps is not None else ())]
+
+
 def _assign(layer: DepthwiseLayer, filters: Tensor) -> None:
     weight = layer.weight
-    new = filters.view(weight.shape)
-    if parametrize.is_parametrized(layer.module, "weight"):
-        layer.module.weight = new.to(device=weight.device, dtype=weight.dtype)
+    new = filters.view(weight.shape).to(device=weight.device, dtype=weight.dtype)
+    if parametrisation(layer.module) is not None:
+        layer.module.weight = new
+    elif is_sharded(weight):
+        from torch.distributed.tensor import distribute_tensor  # slow to import, and there if a weight is sharded
+
+        weight.copy_(distribute_tensor(new, weight.device_mesh, weight.placements))  # type: ignore[attr-defined]
     else:
         weight.copy_(new)
+    wanted, got = plain_values(new, layer.name), plain_values(layer.weight, layer.name)
+    if not (got - wanted).norm() <= ROUNDINGS * torch.finfo(new.dtype).eps * wanted.norm():
+        raise ModelError(
+            f"its weight became another than was written, {float(got.norm() / wanted.norm()):.3g} times as large, as "
+            "parametrisations like spectral_norm make it; remove the parametrisation first, or leave this layer out "
+            "with filter_fn"
+        )

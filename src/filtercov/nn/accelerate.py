@@ -7,6 +7,7 @@ from typing import cast
 import torch
 from torch import nn
 
+from filtercov.depthwise.definition import is_depthwise, is_undecided
 from filtercov.nn import library
 from filtercov.nn.depthwise import DepthwiseConv2d
 from filtercov.nn.sequential import FusedSequential, norm_after_gelu
@@ -43,11 +44,13 @@ def accelerate_(model: nn.Module) -> Acceleration:
     native = library.available()  # says why, once, if nothing will be faster
     swapped, fused, skipped = [], [], {}
     for name, module in model.named_modules():
-        if type(module) is nn.Conv2d and _is_depthwise(module):
+        if type(module) is nn.Conv2d and is_depthwise(module):
             module.__class__ = DepthwiseConv2d
             swapped.append(name)
-        elif isinstance(module, nn.Conv2d) and type(module) is not DepthwiseConv2d and _is_depthwise(module):
+        elif isinstance(module, nn.Conv2d) and type(module) is not DepthwiseConv2d and is_depthwise(module):
             skipped[name] = f"it is a {type(module).__name__}, which may compute something else"
+        elif isinstance(module, nn.Conv2d) and is_undecided(module):
+            skipped[name] = f"it is a {type(module).__name__} without weights; run the model once before"
         elif native and type(module) in (nn.Sequential, FusedSequential):
             pairs = _pairs(name, cast(nn.Sequential, module))
             if pairs:
@@ -55,10 +58,6 @@ def accelerate_(model: nn.Module) -> Acceleration:
                 fused += pairs
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return Acceleration(tuple(swapped), tuple(fused), skipped)
-
-
-def _is_depthwise(convolution: nn.Conv2d) -> bool:
-    return convolution.groups == convolution.in_channels > 1
 
 
 def _pairs(name: str, layers: nn.Sequential) -> list[str]:

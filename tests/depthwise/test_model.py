@@ -4,7 +4,7 @@ from torch import nn
 
 import filtercov as fc
 from filtercov.errors import ModelError
-from filtercov.layers import clean_name
+from filtercov.depthwise.names import clean_name
 from filtercov.nn import DepthwiseConv2d
 
 
