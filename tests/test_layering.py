@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "statistics_file": {"covariance"},
     "statistics": {"covariance", "schedule", "depthwise", "statistics_file"},
     "schedule_fit": {"covariance", "schedule", "statistics"},
-    "sample": {"covariance"},
+    "sample": {"covariance", "depthwise"},
     "init_report": {"covariance"},
     "assign": {"depthwise"},
     "freeze": {"depthwise"},

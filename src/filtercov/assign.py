@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from filtercov.depthwise.model import DepthwiseLayer
-from filtercov.depthwise.weight import is_sharded, parametrisation, plain_values
+from filtercov.depthwise.weight import is_sharded, parametrisation, plain_values, write_values_
 from filtercov.errors import ModelError
 
 # Parametrisations compute a weight from others in a few steps, each of which rounds once.
@@ -51,15 +51,13 @@ def _behind(layer: DepthwiseLayer) -> list[Tensor]:
 
 def _assign(layer: DepthwiseLayer, filters: Tensor) -> None:
     weight = layer.weight
+    if is_sharded(filters):  # taken from another model
+        filters = plain_values(filters, layer.name)
     new = filters.view(weight.shape).to(device=weight.device, dtype=weight.dtype)
     if parametrisation(layer.module) is not None:
         layer.module.weight = new
-    elif is_sharded(weight):
-        from torch.distributed.tensor import distribute_tensor  # slow to import, and there if a weight is sharded
-
-        weight.copy_(distribute_tensor(new, weight.device_mesh, weight.placements))  # type: ignore[attr-defined]
     else:
-        weight.copy_(new)
+        write_values_(weight, new)
     wanted, got = plain_values(new, layer.name), plain_values(layer.weight, layer.name)
     if not (got - wanted).norm() <= ROUNDINGS * torch.finfo(new.dtype).eps * wanted.norm():
         raise ModelError(

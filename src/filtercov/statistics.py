@@ -21,7 +21,7 @@ from filtercov.covariance.empirical import empirical_covariance
 from filtercov.covariance.forms import Array, KernelSize, kernel_shape, kron
 from filtercov.covariance.kronecker import nearest_kronecker
 from filtercov.covariance.resize import resize_covariance, resize_mean
-from filtercov.depthwise.model import depthwise_layers, depthwise_lookalikes
+from filtercov.depthwise.model import depthwise_layers, notes_on_lookalikes
 from filtercov.depthwise.state_dict import read_depthwise_weights
 from filtercov.depthwise.weight import plain_values
 from filtercov.errors import CheckpointError, CovarianceError, ModelError, SourceError
@@ -90,8 +90,7 @@ class FilterStatistics:
         measured = cls._measure(
             ((layer.name, layer.weight) for layer in found), source=source or type(model).__name__, error=ModelError
         )
-        strange = depthwise_lookalikes(model)
-        return replace(measured, notes=tuple(f"left out {name}, a {kind}" for name, kind in strange.items()))
+        return replace(measured, notes=notes_on_lookalikes(model))
 
     @classmethod
     def from_checkpoint(cls, path: str | os.PathLike[str], *, like: nn.Module | None = None) -> FilterStatistics:

@@ -36,12 +36,12 @@ def is_undecided(module: nn.Module) -> bool:
     >>> is_undecided(nn.LazyConv2d(8, 5, groups=8)), is_undecided(nn.LazyConv2d(8, 5))
     (True, False)
     """
-    return (
-        isinstance(module, LazyModuleMixin)
-        and isinstance(module, Convolution)
-        and module.has_uninitialized_params()
-        and module.groups > 1
-    )
+    return is_uninitialised(module) and isinstance(module, Convolution) and module.groups > 1
+
+
+def is_uninitialised(module: nn.Module) -> bool:
+    """Tell whether a module is lazy and has not seen its first input, so that its weights have no shape yet."""
+    return isinstance(module, LazyModuleMixin) and module.has_uninitialized_params()
 
 
 def resembles_depthwise(module: nn.Module) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 from filtercov.depthwise.definition import is_depthwise_shape
 from filtercov.depthwise.order import without_numbers
 
-STEM = re.compile(r"stem|patch_?embed|(^|\.)conv_?1\.")
+STEM = re.compile(r"stem|patch_?embed|^conv_?1\.")
 TRANSPOSED = re.compile(r"deconv|transpose")
 UPWARD = re.compile(r"(^|\.)up(_|\d|\.|conv|samp|scal)")
 PARAMETRISED = re.compile(r"\.?(parametrizations\.weight\.original1?|weight_orig|weight_v)$")
@@ -51,9 +51,8 @@ def _image_stem(tensors: Mapping[str, Tensor], shaped: Sequence[str]) -> list[st
     Depthwise layers follow layers that made their channels. One that nothing dense precedes, though dense layers
     follow, is taken for a stem if its name says so, or if it is the first and none of its kernel size is built like it.
     """
-    weights = [(name, tensor) for name, tensor in tensors.items() if name.endswith("weight") and tensor.ndim > 1]
-    leading = [name for name, _ in takewhile(lambda item: item[1].shape[1] == 1, weights)]
-    if len(leading) == len(weights):
+    leading = _leading(tensors)
+    if not any(_reads(tensor) > 1 for name, tensor in tensors.items() if name.endswith("weight")):
         return []
 
     def alone(name: str) -> bool:
@@ -65,6 +64,26 @@ def _image_stem(tensors: Mapping[str, Tensor], shaped: Sequence[str]) -> list[st
         return len(kin) == 1
 
     return [name for name in leading if name in shaped and (STEM.search(name) or (name == leading[0] and alone(name)))]
+
+
+def may_read_images(tensors: Mapping[str, Tensor], chosen: Sequence[str]) -> bool:
+    """Tell whether the first of the `chosen` weights comes first of all and has a kernel size that no other has."""
+    first, *others = chosen
+    alone = tensors[first].shape[2:] not in {tensors[name].shape[2:] for name in others}
+    return bool(others) and alone and _leading(tensors)[:1] == [first]
+
+
+def _leading(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Return the weights that come before all dense ones; none if a convolution reads three channels, as of images."""
+    weights = {name: _reads(tensor) for name, tensor in tensors.items() if name.endswith("weight") and tensor.ndim > 1}
+    if any(channels == 3 and tensors[name].ndim > 2 for name, channels in weights.items()):
+        return []
+    return list(takewhile(lambda name: weights[name] == 1, weights))
+
+
+def _reads(weight: Tensor) -> int:
+    """Return how many channels one output is made of."""
+    return weight.shape[1] if weight.ndim > 1 else 1
 
 
 def _even(weight: Tensor) -> bool:

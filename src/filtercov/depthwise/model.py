@@ -11,7 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from filtercov.depthwise.definition import Convolution, is_depthwise, is_undecided, resembles_depthwise
+from filtercov.depthwise.definition import (
+    Convolution,
+    is_depthwise,
+    is_undecided,
+    is_uninitialised,
+    resembles_depthwise,
+)
 from filtercov.depthwise.names import clean_name
 from filtercov.depthwise.weight import current_weight, parametrisation
 from filtercov.errors import ModelError
@@ -45,9 +51,10 @@ class DepthwiseLayer:
             return list(steps.parameters())
         if "weight" not in self.module._parameters:
             raise ModelError(
-                f"{self.name}: needed a weight of its own or one from torch.nn.utils.parametrizations, got one that a "
-                "hook computes before each call (as torch.nn.utils.weight_norm, spectral_norm and prune do); make it "
-                "permanent, use torch.nn.utils.parametrizations, or leave this layer out with filter_fn"
+                f"{self.name}: needed a weight of its own or one from torch.nn.utils.parametrizations, got one that is "
+                "computed before each call (as torch.nn.utils.weight_norm, spectral_norm, prune and FSDP's flat "
+                "parameters do it); make it permanent, use torch.nn.utils.parametrizations or FSDP2, or leave this "
+                "layer out with filter_fn"
             )
         return [self.module._parameters["weight"]]  # type: ignore[list-item]
 
@@ -67,13 +74,14 @@ def depthwise_layers(model: nn.Module, example_input: Any = None) -> list[Depthw
     [('1', (7, 7), 0.0), ('2', (5, 5), 1.0)]
     """
     root = unwrap(model)
-    _refuse_lazy(root)
+    _refuse_lazy(root, traced=example_input is not None)
     found = [(clean_name(name), module) for name, module in root.named_modules() if is_depthwise(module)]
     if not found:
         kinds = sorted({type(m).__name__ for m in root.modules() if isinstance(m, nn.modules.conv._ConvNd)})
         raise ModelError(
             f"{type(root).__name__}: needed at least one depthwise convolution (Conv1d, Conv2d or Conv3d with groups "
             f"equal to its input channels, and more than one), found none among its {'/'.join(kinds) or 'modules'}"
+            + "".join(f"; {note}" for note in notes_on_lookalikes(root))
         )
     if example_input is not None:
         order = {module: position for position, module in enumerate(_traced(root, example_input))}
@@ -84,16 +92,16 @@ def depthwise_layers(model: nn.Module, example_input: Any = None) -> list[Depthw
     ]
 
 
-def depthwise_lookalikes(model: nn.Module) -> dict[str, str]:
-    """Return the names and classes of modules that convolve depthwise but are none of PyTorch's convolutions.
+def notes_on_lookalikes(model: nn.Module) -> tuple[str, ...]:
+    """Return a note on each module that says it convolves depthwise, but is none of PyTorch's convolutions.
 
     `depthwise_layers` leaves them out, because nothing tells what their filters are.
     """
-    return {
-        clean_name(name): type(module).__name__
+    return tuple(
+        f"left out {clean_name(name)}, a {type(module).__module__}.{type(module).__name__} with filters of its own kind"
         for name, module in unwrap(model).named_modules()
         if resembles_depthwise(module)
-    }
+    )
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -104,12 +112,13 @@ def unwrap(model: nn.Module) -> nn.Module:
     return model
 
 
-def _refuse_lazy(root: nn.Module) -> None:
+def _refuse_lazy(root: nn.Module, *, traced: bool) -> None:
+    """Raise for layers that may turn out depthwise, and for any that running the model would give its weights."""
     for name, module in root.named_modules():
-        if is_undecided(module):
+        if is_undecided(module) or (traced and is_uninitialised(module)):
             raise ModelError(
                 f"{clean_name(name)}: needed a layer that knows its channels, got a {type(module).__name__} that has "
-                "seen no input yet and may turn out depthwise; run the model once on an example first"
+                "seen no input yet; run the model once on an example first"
             )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby, pairwise
 
 # Words in names of modules, for what comes before its neighbours and what after them.
-EARLY = {"stem", "embed", "embedding", "patch", "first", "initial", "input", "start", "pre", "downsample", "encoder"}
+EARLY = {"stem", "emb", "embed", "patch", "first", "initial", "input", "start", "pre", "downsample", "encoder"}
 LATE = {"mlp", "ffn", "head", "final", "last", "end", "out", "output", "post", "tail", "classifier", "decoder"}
 
 Key = tuple[tuple[int, tuple[tuple[int, int, str], ...]], ...]
@@ -24,7 +24,10 @@ def building_key(name: str) -> Key:
     >>> sorted(["head.dw", "stages.10.mlp", "stages.2.dw2", "stages.2.dw", "stem.1"], key=building_key)
     ['stem.1', 'stages.2.dw', 'stages.2.dw2', 'stages.10.mlp', 'head.dw']
     """
-    return tuple((_rank(part), _counted(part)) for part in name.split("."))
+    parts = name.split(".")
+    # Many networks call their stem conv1 and what follows it by other names.
+    first = -1 if re.fullmatch(r"conv_?1", parts[0]) else _rank(parts[0])
+    return ((first, _counted(parts[0])), *((_rank(part), _counted(part)) for part in parts[1:]))
 
 
 def looks_built(names: Sequence[str]) -> bool:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from filtercov.depthwise.definition import has_depthwise_shape
 from filtercov.depthwise.foreign import StateDict, read_state_dict
-from filtercov.depthwise.lookalikes import lookalikes, parametrised_names
+from filtercov.depthwise.lookalikes import lookalikes, may_read_images, parametrised_names
 from filtercov.depthwise.matching import cleaned, layer_name, weights_like
 from filtercov.depthwise.order import building_key, differ_in_numbers_only, looks_built
 from filtercov.depthwise.ties import equal_weights, same_modules
@@ -75,7 +75,9 @@ def depthwise_weights(state: StateDict, source: str) -> DepthwiseWeights:
         f"{layer_name(name)} equals {layer_name(first)} in every number; counted as a layer of its own; {SURE}"
         for name, first in equal_weights(tensors, chosen).items()
     ]
-    notes += _doubt_about_first(tensors, chosen)
+    if may_read_images(tensors, chosen):
+        name = layer_name(chosen[0])
+        notes.append(f"{name} may be a dense convolution of one-channel images: shape alone cannot tell; {SURE}")
     if how and not differ_in_numbers_only(chosen):
         notes.append(f"the file does not say in which order its layers come: {how}; {SURE}")
     return DepthwiseWeights({layer_name(name): tensors[name] for name in chosen}, (*state.notes, *notes))
@@ -100,17 +102,6 @@ def _refuse_parametrised(tensors: dict[str, Tensor], source: str) -> None:
             f"{source}: needed plain weights, but that of {name} is stored as what a parametrisation makes it of; pass "
             "like=model with the same parametrisation, or remove it before saving"
         )
-
-
-def _doubt_about_first(tensors: dict[str, Tensor], chosen: list[str]) -> list[str]:
-    """Return a note if the first layer has a kernel size of its own and nothing dense comes before it."""
-    first, *others = chosen
-    earlier = [tensor for name, tensor in tensors.items() if tensor.ndim > 1 and name.endswith("weight")]
-    alone = tensors[first].shape[2:] not in {tensors[name].shape[2:] for name in others}
-    if others and alone and earlier[0] is tensors[first]:
-        name = layer_name(first)
-        return [f"{name} may be a dense convolution of one-channel images: shape alone cannot tell; {SURE}"]
-    return []
 
 
 def _together(reasons: dict[str, str]) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def same_modules(tensors: Mapping[str, Tensor], weights: Sequence[str]) -> dict[str, str]:
@@ -35,7 +35,7 @@ def equal_weights(tensors: Mapping[str, Tensor], weights: Sequence[str]) -> dict
     equal = {}
     for name in weights:
         tensor = tensors[name]
-        if tensor.device.type == "meta" or not tensor.is_floating_point():
+        if not _comparable(tensor):
             continue
         start = tensor.reshape(-1)[:64].tolist()
         alike = seen.setdefault((tensor.shape, tensor.dtype, tuple(start)), [])
@@ -48,6 +48,16 @@ def equal_weights(tensors: Mapping[str, Tensor], weights: Sequence[str]) -> dict
 
 
 def _place(tensor: Tensor) -> tuple[object, ...]:
-    if tensor.device.type == "meta" or tensor.layout != torch.strided:  # which lie nowhere that could be compared
+    if not _comparable(tensor):
         return (id(tensor),)
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+
+
+def _comparable(tensor: Tensor) -> bool:
+    """Tell whether a tensor is plain numbers in memory, not a subclass's, sparse, quantised or on the meta device."""
+    return (
+        type(tensor) in (Tensor, nn.Parameter)
+        and tensor.layout == torch.strided
+        and tensor.device.type != "meta"
+        and not tensor.is_quantized
+    )

@@ -57,6 +57,19 @@ def plain_values(weight: Tensor, name: str) -> Tensor:
     raise ModelError(f"{name}: needed a floating-point weight, got {weight.dtype}; dequantise or convert it first")
 
 
+def write_values_(weight: Tensor, values: Tensor) -> Tensor:
+    """Copy plain values of the same shape into a weight, sharding them as it is, and return it.
+
+    What is written to a sharded weight is what the first process of its mesh has.
+    """
+    if is_sharded(weight):
+        from torch.distributed.tensor import distribute_tensor  # slow to import, but there if a weight is sharded
+
+        here = values.to(device=weight.device, dtype=weight.dtype)
+        values = distribute_tensor(here, weight.device_mesh, weight.placements)  # type: ignore[attr-defined]
+    return weight.copy_(values)
+
+
 def is_sharded(weight: Tensor) -> bool:
     """Tell whether a weight is a DTensor, as FSDP2 makes them; importing that class would take longer than all else."""
     return hasattr(weight, "full_tensor")
