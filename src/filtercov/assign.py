@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -12,6 +14,8 @@ from filtercov.errors import ModelError
 # Parametrisations compute a weight from others in a few steps, each of which rounds once.
 ROUNDINGS = 32
 
+_Remembered = tuple[dict[str, Any], str, Tensor, Tensor]  # where a tensor is held, and a copy of its values
+
 
 def assign_filters_(layers: list[DepthwiseLayer], filters: list[Tensor]) -> None:
     """Write `filters` (channels, *kernel_size) into the weights of `layers`, keeping dtype, device and memory layout.
@@ -19,16 +23,16 @@ def assign_filters_(layers: list[DepthwiseLayer], filters: list[Tensor]) -> None
     A layer whose weight then is not what was written, as spectral_norm's is, is refused. `filters` is emptied on the
     way, so that new and old values of all layers never lie in memory three times over.
     """
-    before: list[tuple[Tensor, Tensor]] = []
+    before: list[_Remembered] = []
     filters.reverse()
     with torch.no_grad():
         for layer in layers:
             try:
-                before += [(tensor, tensor.detach().clone()) for tensor in _behind(layer)]
+                before += _remembered(layer)
                 _assign(layer, filters.pop())
             except Exception as error:
-                for tensor, old in before:
-                    tensor.copy_(old)
+                for table, name, tensor, values in before:
+                    table[name] = tensor.copy_(values)  # a parametrisation may have put another tensor in its place
                 raise ModelError(f"{layer.name}: its filters cannot be set ({error}); nothing was changed") from error
 
 
@@ -43,10 +47,18 @@ def first_shared(layers: list[DepthwiseLayer]) -> dict[DepthwiseLayer, Depthwise
     return shared
 
 
-def _behind(layer: DepthwiseLayer) -> list[Tensor]:
+def _remembered(layer: DepthwiseLayer) -> list[_Remembered]:
     """Return all that writing the filters may change: parameters, and what a parametrisation keeps beside them."""
+    layer.trainable()  # refuses weights that have no parameters to write to
     steps = parametrisation(layer.module)
-    return [*layer.trainable(), *(steps.buffers() if steps is not None else ())]
+    held = [table for step in steps.modules() for table in (step._parameters, step._buffers)] if steps else []
+    tables = held or [{"weight": layer.module._parameters["weight"]}]
+    return [
+        (table, name, tensor, tensor.detach().clone())
+        for table in tables
+        for name, tensor in table.items()
+        if tensor is not None
+    ]
 
 
 def _assign(layer: DepthwiseLayer, filters: Tensor) -> None:
