@@ -111,6 +111,13 @@ def test_a_file_that_is_laid_out_as_a_model_is_read_in_that_order(tmp_path):
     assert "it is the one its tensors lie in" in note
 
 
+def test_a_dictionary_that_was_sorted_before_it_was_saved_is_put_in_order_again(tmp_path):
+    net = Net()
+    torch.save(dict(sorted(net.state_dict().items())), tmp_path / "net.pth")
+    assert names(tmp_path / "net.pth") == model_names(net)
+    assert any("it was guessed from their names" in note for note in notes(tmp_path / "net.pth"))
+
+
 def test_a_shuffled_file_is_not_taken_for_a_model(tmp_path):
     net = Net()
     state = net.state_dict()

@@ -60,9 +60,7 @@ def init(
 def stats(
     checkpoint: Annotated[Path, typer.Argument(help="A checkpoint, .safetensors or .pth; its code is not needed.")],
     out: Annotated[Path, typer.Option(help="Statistics file to write.")],
-    like: Annotated[
-        str | None, typer.Option(help="The model it is of, which tells its layers and their order.")
-    ] = None,
+    like: Annotated[str | None, typer.Option(help="The model it is of, which tells layers and their order.")] = None,
 ) -> None:
     """Measure the filter covariances of a checkpoint's depthwise layers and write them to a file."""
     measured = FilterStatistics.from_checkpoint(checkpoint, like=find(like) if like else None)

@@ -55,6 +55,17 @@ def looks_built(names: Sequence[str]) -> bool:
     return counting and evidence and any(a > b for a, b in pairwise(names))
 
 
+def sorted_by_writer(names: Sequence[str]) -> bool:
+    """Tell whether names were sorted: a model registers the weight of a layer before its bias.
+
+    >>> sorted_by_writer(["0.bias", "0.weight", "1.weight"]), sorted_by_writer(["0.weight", "0.bias", "1.weight"])
+    (True, False)
+    """
+    known = set(names)
+    paired = any(name.endswith("bias") and name.removesuffix("bias") + "weight" in known for name in names)
+    return paired and list(names) == sorted(names)
+
+
 def differ_in_numbers_only(names: Iterable[str]) -> bool:
     """Tell whether names are those of one numbered series, whose order nobody has to guess.
 

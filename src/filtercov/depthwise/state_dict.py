@@ -17,7 +17,7 @@ from filtercov.depthwise.definition import has_depthwise_shape
 from filtercov.depthwise.foreign import StateDict, read_state_dict
 from filtercov.depthwise.lookalikes import lookalikes, may_read_images, parametrised_names
 from filtercov.depthwise.matching import cleaned, layer_name, weights_like
-from filtercov.depthwise.order import building_key, differ_in_numbers_only, looks_built
+from filtercov.depthwise.order import building_key, differ_in_numbers_only, looks_built, sorted_by_writer
 from filtercov.depthwise.ties import equal_weights, same_modules
 from filtercov.errors import CheckpointError
 
@@ -85,7 +85,7 @@ def depthwise_weights(state: StateDict, source: str) -> DepthwiseWeights:
 
 def _in_order(state: StateDict) -> tuple[dict[str, Tensor], str]:
     """Return the tensors in the best order that can be had, and how it was come by if the file does not tell it."""
-    if state.in_model_order:
+    if state.in_model_order and not sorted_by_writer(list(state.tensors)):
         return state.tensors, ""
     # A writer that groups tensors by type, as safetensors' own does, tells nothing across types.
     by_type = [[name for name, _ in group] for _, group in groupby(state.tensors.items(), lambda item: item[1].dtype)]
