@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from filtercov.depthwise.model import DepthwiseLayer
 from filtercov.depthwise.weight import is_sharded, parametrisation, plain_values, write_values_
@@ -31,7 +31,7 @@ def assign_filters_(layers: list[DepthwiseLayer], filters: list[Tensor]) -> None
                 before += _remembered(layer)
                 _assign(layer, filters.pop())
             except Exception as error:
-                for table, name, tensor, values in before:
+                for table, name, tensor, values in reversed(before):  # of a shared one the first copy last
                     table[name] = tensor.copy_(values)  # a parametrisation may have put another tensor in its place
                 raise ModelError(f"{layer.name}: its filters cannot be set ({error}); nothing was changed") from error
 
@@ -51,7 +51,9 @@ def _remembered(layer: DepthwiseLayer) -> list[_Remembered]:
     """Return all that writing the filters may change: parameters, and what a parametrisation keeps beside them."""
     layer.trainable()  # refuses weights that have no parameters to write to
     steps = parametrisation(layer.module)
-    held = [table for step in steps.modules() for table in (step._parameters, step._buffers)] if steps else []
+    held = (
+        [table for step in steps.modules() for table in (step._parameters, step._buffers)] if steps is not None else []
+    )
     tables = held or [{"weight": layer.module._parameters["weight"]}]
     return [
         (table, name, tensor, tensor.detach().clone())
@@ -70,7 +72,8 @@ def _assign(layer: DepthwiseLayer, filters: Tensor) -> None:
         layer.module.weight = new
     else:
         write_values_(weight, new)
-        if is_sharded(weight):  # then all processes have what the first one drew, which the others cannot compare
+        # A plain parameter keeps what is copied into it; of a sharded one all processes have what the first one drew.
+        if type(weight) is nn.Parameter or is_sharded(weight):
             return
     wanted, got = plain_values(new, layer.name), plain_values(layer.weight, layer.name)
     if not (got - wanted).norm() <= ROUNDINGS * torch.finfo(new.dtype).eps * wanted.norm():

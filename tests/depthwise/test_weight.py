@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import filtercov as fc
+from filtercov.assign import assign_filters_
 from filtercov.errors import ModelError
 from filtercov.nn import accelerate_
 
@@ -78,6 +79,16 @@ def test_a_weight_that_does_not_keep_what_is_written_is_refused_and_restored(wra
         fc.init_(net)
     assert unchanged(net, before)
     assert len(fc.init_(net, filter_fn=lambda layer: layer.name != "1").initialised) == 2
+
+
+def test_a_shared_weight_is_restored_to_what_it_was_before_its_first_writing():
+    net = nn.Sequential(depthwise(), depthwise(), parametrizations.spectral_norm(depthwise()))
+    net[1].weight = net[0].weight
+    before = state(net)
+    layers = fc.depthwise_layers(net)
+    with pytest.raises(ModelError, match=r"^2: "):
+        assign_filters_(layers, [torch.randn_like(layer.weight) for layer in layers])
+    assert unchanged(net, before)
 
 
 def test_a_parametrisation_with_a_true_inverse_is_written_through():
