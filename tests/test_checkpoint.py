@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 import filtercov as fc
-from filtercov.checkpoint import read_state_dict, write_state_dict
+from filtercov.checkpoint import write_state_dict
+from filtercov.depthwise.foreign import read_state_dict
 from filtercov.errors import CheckpointError
 
 
@@ -78,14 +79,6 @@ def test_which_of_several_state_dicts_was_read_is_noted(net, tmp_path):
     )
 
 
-def test_tied_weights_are_counted_once_and_noted(net, tmp_path):
-    net.blocks[5].weight = net.blocks[2].weight
-    torch.save(net.state_dict(), tmp_path / "net.pth")
-    statistics = fc.FilterStatistics.from_checkpoint(tmp_path / "net.pth")
-    assert "blocks.5" not in [layer.name for layer in statistics.layers]
-    assert "blocks.5 is tied to blocks.2; counted once" in statistics.notes
-
-
 def test_a_first_convolution_of_one_channel_images_is_noted_as_ambiguous(tmp_path):
     net = nn.Sequential(nn.Conv2d(1, 8, 4), nn.Conv2d(8, 8, 7, groups=8), nn.Conv2d(8, 8, 7, groups=8))
     torch.save(net.state_dict(), tmp_path / "net.pth")
@@ -98,7 +91,7 @@ def test_a_state_dict_that_was_written_is_read_back(net, tmp_path, suffix):
     net.blocks[1].weight = net.blocks[0].weight
     path = tmp_path / f"net{suffix}"
     write_state_dict(net.state_dict(), path)
-    state, _ = read_state_dict(path)
+    state = read_state_dict(path).tensors
     assert state.keys() == net.state_dict().keys()
     assert all(torch.equal(value, state[name]) for name, value in net.state_dict().items())
     net.load_state_dict(state)

@@ -70,6 +70,15 @@ def test_statistics_of_one_checkpoint_initialise_another_model(tmp_path):
     assert "8 of 8 depthwise layers initialised" in output
 
 
+def test_a_model_tells_the_layers_of_a_checkpoint_that_shapes_leave_open(tmp_path):
+    run("init", "convmixer_16_2_k7_p2", "--in-channels", 1, "--out", tmp_path / "grey.pth")
+    alone = run("stats", tmp_path / "grey.pth", "--out", tmp_path / "grey.stats")
+    assert "note: stem.0 counted as dense, of one-channel images" in alone
+    told = run("stats", tmp_path / "grey.pth", "--like", "convmixer_16_2_k7_p2", "--out", tmp_path / "grey.stats")
+    assert "note:" not in told
+    assert len(fc.FilterStatistics.load(tmp_path / "grey.stats").layers) == 2
+
+
 def test_timm_models_are_initialised_by_name(tmp_path):
     timm = import_peer("timm")
     output = run("init", "convnext_zepto_rms", "--num-classes", 5, "--out", tmp_path / "start.safetensors")

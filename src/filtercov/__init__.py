@@ -19,10 +19,10 @@ from filtercov.covariance import (
     to_block,
     to_flat,
 )
+from filtercov.depthwise.model import DepthwiseLayer, depthwise_layers
 from filtercov.errors import FiltercovError
 from filtercov.freeze import freeze_, thaw_
 from filtercov.init import init_
-from filtercov.layers import DepthwiseLayer, depthwise_layers
 from filtercov.sample import covariance_normal_
 from filtercov.schedule import PRESETS, QuadraticSchedule, SawtoothSchedule
 from filtercov.schedule_fit import fit_schedule

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
+from filtercov.depthwise.model import DepthwiseLayer
+from filtercov.depthwise.weight import is_sharded, parametrisation, plain_values, write_values_
 from filtercov.errors import ModelError
-from filtercov.layers import DepthwiseLayer
+
+# Parametrisations compute a weight from others in a few steps, each of which rounds once.
+ROUNDINGS = 32
+
+_Remembered = tuple[dict[str, Any], str, Tensor, Tensor]  # where a tensor is held, and a copy of its values
 
 
 def assign_filters_(layers: list[DepthwiseLayer], filters: list[Tensor]) -> None:
     """Write `filters` (channels, *kernel_size) into the weights of `layers`, keeping dtype, device and memory layout.
 
-    `filters` is emptied on the way, so that new and old values of all layers never lie in memory three times over.
+    A layer whose weight then is not what was written, as spectral_norm's is, is refused. `filters` is emptied on the
+    way, so that new and old values of all layers never lie in memory three times over.
     """
-    before: list[tuple[nn.Parameter, Tensor]] = []
+    before: list[_Remembered] = []
     filters.reverse()
     with torch.no_grad():
         for layer in layers:
             try:
-                before += [(parameter, parameter.detach().clone()) for parameter in layer.trainable()]
+                before += _remembered(layer)
                 _assign(layer, filters.pop())
             except Exception as error:
-                for parameter, old in before:
-                    parameter.copy_(old)
+                for table, name, tensor, values in reversed(before):  # of a shared one the first copy last
+                    table[name] = tensor.copy_(values)  # a parametrisation may have put another tensor in its place
                 raise ModelError(f"{layer.name}: its filters cannot be set ({error}); nothing was changed") from error
 
 
@@ -39,10 +47,38 @@ def first_shared(layers: list[DepthwiseLayer]) -> dict[DepthwiseLayer, Depthwise
     return shared
 
 
+def _remembered(layer: DepthwiseLayer) -> list[_Remembered]:
+    """Return all that writing the filters may change: parameters, and what a parametrisation keeps beside them."""
+    layer.trainable()  # refuses weights that have no parameters to write to
+    steps = parametrisation(layer.module)
+    held = (
+        [table for step in steps.modules() for table in (step._parameters, step._buffers)] if steps is not None else []
+    )
+    tables = held or [{"weight": layer.module._parameters["weight"]}]
+    return [
+        (table, name, tensor, tensor.detach().clone())
+        for table in tables
+        for name, tensor in table.items()
+        if tensor is not None
+    ]
+
+
 def _assign(layer: DepthwiseLayer, filters: Tensor) -> None:
     weight = layer.weight
-    new = filters.view(weight.shape)
-    if parametrize.is_parametrized(layer.module, "weight"):
-        layer.module.weight = new.to(device=weight.device, dtype=weight.dtype)
+    if is_sharded(filters):  # taken from another model
+        filters = plain_values(filters, layer.name)
+    new = filters.view(weight.shape).to(device=weight.device, dtype=weight.dtype)
+    if parametrisation(layer.module) is not None:
+        layer.module.weight = new
     else:
-        weight.copy_(new)
+        write_values_(weight, new)
+        # A plain parameter keeps what is copied into it; of a sharded one all processes have what the first one drew.
+        if type(weight) is nn.Parameter or is_sharded(weight):
+            return
+    wanted, got = plain_values(new, layer.name), plain_values(layer.weight, layer.name)
+    if not (got - wanted).norm() <= ROUNDINGS * torch.finfo(new.dtype).eps * wanted.norm():
+        raise ModelError(
+            f"its weight became another than was written, {float(got.norm() / wanted.norm()):.3g} times as large, as "
+            "parametrisations like spectral_norm make it; remove the parametrisation first, or leave this layer out "
+            "with filter_fn"
+        )

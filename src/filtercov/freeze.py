@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from torch import nn
 
-from filtercov.layers import LayerFilter, depthwise_layers
+from filtercov.depthwise.model import LayerFilter, depthwise_layers
 
 Model = TypeVar("Model", bound=nn.Module)
 

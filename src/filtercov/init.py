@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from filtercov.assign import assign_filters_, first_shared
 from filtercov.covariance.forms import show_size
 from filtercov.covariance.root import Negative, Root, check_negative, covariance_root, gaussian_roots
+from filtercov.depthwise.model import DepthwiseLayer, LayerFilter, depthwise_layers
 from filtercov.errors import CovarianceError, ModelError, SourceError
 from filtercov.init_report import InitReport, InitRow
-from filtercov.layers import DepthwiseLayer, LayerFilter, depthwise_layers
 from filtercov.sample import check_generator, check_weight, one_thread, sample_filters
 from filtercov.schedule import PRESETS, QuadraticSchedule, SawtoothSchedule
 from filtercov.statistics import FilterStatistics, LayerStatistics

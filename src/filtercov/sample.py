@@ -20,6 +20,7 @@ from torch import Tensor
 
 from filtercov.covariance.forms import Array, show_size
 from filtercov.covariance.root import Negative, Root, covariance_root
+from filtercov.depthwise.weight import write_values_
 from filtercov.errors import CovarianceError, ModelError
 
 # Filters are drawn in blocks of about this many weights: enough to keep the multiplication efficient, little enough
@@ -55,7 +56,7 @@ def covariance_normal_(
         except CovarianceError as error:
             raise CovarianceError(f"covariance_normal_: {error}") from None
         filters = sample_filters(root, weight.shape[0] * weight.shape[1], mean=centre, generator=generator)
-        return weight.copy_(filters.view(weight.shape))
+        return write_values_(weight, filters.view(weight.shape))
 
 
 def sample_filters(

@@ -16,13 +16,15 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from filtercov import checkpoint, statistics_file
+from filtercov import statistics_file
 from filtercov.covariance.empirical import empirical_covariance
 from filtercov.covariance.forms import Array, KernelSize, kernel_shape, kron
 from filtercov.covariance.kronecker import nearest_kronecker
 from filtercov.covariance.resize import resize_covariance, resize_mean
+from filtercov.depthwise.model import depthwise_layers, notes_on_lookalikes
+from filtercov.depthwise.state_dict import read_depthwise_weights
+from filtercov.depthwise.weight import plain_values
 from filtercov.errors import CheckpointError, CovarianceError, ModelError, SourceError
-from filtercov.layers import depthwise_layers
 from filtercov.schedule import check_depth, relative_depth
 
 
@@ -39,9 +41,7 @@ class LayerStatistics:
     @classmethod
     def measure(cls, name: str, weight: Tensor) -> LayerStatistics:
         """Return the statistics of a weight (filters, 1, *kernel_size), or say which one cannot be measured and why."""
-        if weight.device.type == "meta":
-            raise CovarianceError(f"{name}: needed a weight with storage, got one on the meta device; load it first")
-        filters = weight.detach().cpu().double().numpy()
+        filters = plain_values(weight, name).numpy()
         kernel_size = filters.shape[2:]
         try:
             mean, covariance = empirical_covariance(filters.reshape(-1, *kernel_size))
@@ -87,14 +87,20 @@ class FilterStatistics:
     def from_model(cls, model: nn.Module, example_input: Any = None, *, source: str | None = None) -> FilterStatistics:
         """Measure every depthwise layer of a model; `example_input` traces the execution order."""
         found = depthwise_layers(model, example_input)
-        return cls._measure(
+        measured = cls._measure(
             ((layer.name, layer.weight) for layer in found), source=source or type(model).__name__, error=ModelError
         )
+        return replace(measured, notes=notes_on_lookalikes(model))
 
     @classmethod
-    def from_checkpoint(cls, path: str | os.PathLike[str]) -> FilterStatistics:
-        """Measure every depthwise weight in a .safetensors or .pth file, without needing the model's code."""
-        weights = checkpoint.read_depthwise_weights(Path(path))
+    def from_checkpoint(cls, path: str | os.PathLike[str], *, like: nn.Module | None = None) -> FilterStatistics:
+        """Measure every depthwise weight in a .safetensors or .pth file, without needing the model's code.
+
+        Which weights are depthwise is then told from names and shapes, and where a file does not keep the order of its
+        layers that is guessed from their names; `notes` says so. A model given as `like` decides both: any of the
+        architecture that was saved, on the meta device too, for its own weights are not looked at.
+        """
+        weights = read_depthwise_weights(Path(path), like=like)
         measured = cls._measure(weights.tensors.items(), source=Path(path).name, error=CheckpointError)
         return replace(measured, notes=weights.notes)
 
@@ -104,7 +110,7 @@ class FilterStatistics:
     ) -> FilterStatistics:
         try:
             return cls(tuple(LayerStatistics.measure(name, weight) for name, weight in weights), source)
-        except CovarianceError as bad:
+        except (CovarianceError, ModelError) as bad:
             raise error(str(bad)) from None
 
     def at(self, depth: float, kernel_size: KernelSize | None = None) -> LayerStatistics:

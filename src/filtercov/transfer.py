@@ -8,9 +8,9 @@ from torch import nn
 
 from filtercov.assign import assign_filters_, first_shared
 from filtercov.covariance.forms import show_size
+from filtercov.depthwise.model import DepthwiseLayer, depthwise_layers
 from filtercov.errors import ModelError
 from filtercov.init_report import InitReport, InitRow
-from filtercov.layers import DepthwiseLayer, depthwise_layers
 from filtercov.sample import check_weight
 
 

@@ -60,9 +60,10 @@ def init(
 def stats(
     checkpoint: Annotated[Path, typer.Argument(help="A checkpoint, .safetensors or .pth; its code is not needed.")],
     out: Annotated[Path, typer.Option(help="Statistics file to write.")],
+    like: Annotated[str | None, typer.Option(help="The model it is of, which tells layers and their order.")] = None,
 ) -> None:
     """Measure the filter covariances of a checkpoint's depthwise layers and write them to a file."""
-    measured = FilterStatistics.from_checkpoint(checkpoint)
+    measured = FilterStatistics.from_checkpoint(checkpoint, like=find(like) if like else None)
     measured.save(out)
     width = max(len(layer.name) for layer in measured.layers)
     typer.echo(f"{'layer'.ljust(width)}  kernel  filters  variance  nearest σ")

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 import filtercov as fc
 from filtercov.assign import assign_filters_
-from filtercov.checkpoint import read_depthwise_weights
+from filtercov.depthwise.state_dict import read_depthwise_weights
 from filtercov.errors import ConfigError
 from filtercov.schedule import Schedule
 

@@ -7,6 +7,8 @@ from typing import cast
 import torch
 from torch import nn
 
+from filtercov.depthwise.definition import is_depthwise, is_uninitialised
+from filtercov.errors import ModelError
 from filtercov.nn import library
 from filtercov.nn.depthwise import DepthwiseConv2d
 from filtercov.nn.sequential import FusedSequential, norm_after_gelu
@@ -40,13 +42,19 @@ def accelerate_(model: nn.Module) -> Acceleration:
     >>> report.swapped, type(net[0]).__name__
     (('0',), 'DepthwiseConv2d')
     """
+    for name, module in model.named_modules():
+        if is_uninitialised(module):
+            raise ModelError(
+                f"accelerate_: {name} is a {type(module).__name__} that has seen no input yet; run the model once on "
+                "an example first"
+            )
     native = library.available()  # says why, once, if nothing will be faster
     swapped, fused, skipped = [], [], {}
     for name, module in model.named_modules():
-        if type(module) is nn.Conv2d and _is_depthwise(module):
+        if type(module) is nn.Conv2d and is_depthwise(module):
             module.__class__ = DepthwiseConv2d
             swapped.append(name)
-        elif isinstance(module, nn.Conv2d) and type(module) is not DepthwiseConv2d and _is_depthwise(module):
+        elif isinstance(module, nn.Conv2d) and type(module) is not DepthwiseConv2d and is_depthwise(module):
             skipped[name] = f"it is a {type(module).__name__}, which may compute something else"
         elif native and type(module) in (nn.Sequential, FusedSequential):
             pairs = _pairs(name, cast(nn.Sequential, module))
@@ -55,10 +63,6 @@ def accelerate_(model: nn.Module) -> Acceleration:
                 fused += pairs
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return Acceleration(tuple(swapped), tuple(fused), skipped)
-
-
-def _is_depthwise(convolution: nn.Conv2d) -> bool:
-    return convolution.groups == convolution.in_channels > 1
 
 
 def _pairs(name: str, layers: nn.Sequential) -> list[str]:

@@ -67,6 +67,8 @@ class DepthwiseConv2d(nn.Conv2d):
     torch.Size([2, 8, 16, 16])
     """
 
+    always_depthwise = True  # also with one channel, where any convolution would be
+
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Size, *args: Any, **kwargs: Any) -> None:
         super().__init__(in_channels, out_channels, kernel_size, *args, **kwargs)  # type: ignore[arg-type]
         if self.groups != in_channels:

@@ -10,10 +10,11 @@ from typing import Any, Literal
 import safetensors
 from torch import Tensor, nn
 
-from filtercov.checkpoint import read_depthwise_weights
 from filtercov.covariance.forms import Array
-from filtercov.errors import CovarianceError, TargetError
-from filtercov.layers import depthwise_layers
+from filtercov.depthwise.model import depthwise_layers
+from filtercov.depthwise.state_dict import read_depthwise_weights, read_named_weights
+from filtercov.depthwise.weight import plain_values
+from filtercov.errors import CovarianceError, ModelError, TargetError
 from filtercov.statistics import FilterStatistics, LayerStatistics
 
 Kind = Literal["checkpoint", "statistics file", "run", "model"]
@@ -58,11 +59,11 @@ def _read_run(path: Path) -> Target:
     label = path.resolve().name
     loaded = FilterStatistics.load(statistics) if statistics.exists() else None
     if checkpoint.exists():
-        weights = read_depthwise_weights(checkpoint)
-        # Shape alone takes the stem of a network for grey images for depthwise; the run's own statistics know.
-        known = {layer.name for layer in loaded.layers} if loaded else weights.tensors.keys()
-        chosen = [(name, weight) for name, weight in weights.tensors.items() if name in known]
-        return _measured(label, "run", chosen, notes=notes if loaded else (*notes, *weights.notes))
+        if loaded:  # which knows the layers of the run's own model, and their order
+            weights = read_named_weights(checkpoint, [layer.name for layer in loaded.layers])
+        else:
+            weights = read_depthwise_weights(checkpoint)
+        return _measured(label, "run", weights.tensors.items(), notes=(*notes, *weights.notes))
     if loaded:
         return Target(label, "run", loaded, {}, (*notes, *loaded.notes))
     raise TargetError(
@@ -84,7 +85,7 @@ def _measured(label: str, kind: Kind, weights: Iterable[tuple[str, Tensor]], *, 
     for name, weight in weights:
         try:
             layers.append(LayerStatistics.measure(name, weight))
-        except CovarianceError as error:
+        except (CovarianceError, ModelError) as error:
             raise TargetError(f"{label}: cannot be measured, {error}") from None
-        filters[name] = weight.detach().cpu().double().flatten(0, 1).numpy()
+        filters[name] = plain_values(weight, name).flatten(0, 1).numpy()
     return Target(label, kind, FilterStatistics(tuple(layers), label), filters, notes)

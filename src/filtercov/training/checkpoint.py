@@ -19,6 +19,7 @@ from filtercov.errors import CheckpointError
 from filtercov.training.atomic import write_atomic
 
 FORMAT = "filtercov-checkpoint-1"
+ORDER = "filtercov.order"  # by which other readers know it too
 
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> str:
@@ -37,7 +38,9 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], values: Mapping[s
     }
     text = json.dumps(values, sort_keys=True, allow_nan=False)
     digest = _digest(plain, text)
-    write_atomic(path, save(plain, metadata={"format": FORMAT, "values": text, "sha256": digest}))
+    # The container sorts tensors by name; the order of layers is kept beside them for those who measure by depth.
+    metadata = {"format": FORMAT, "values": text, "sha256": digest, ORDER: json.dumps(list(plain))}
+    write_atomic(path, save(plain, metadata=metadata))
     return digest
 
 
@@ -52,8 +55,11 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         text = metadata["values"]
         if metadata["sha256"] != _digest(tensors, text):
             raise _damaged(path, "its checksum does not match its contents")
-        return tensors, json.loads(text)
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        order = json.loads(metadata.get(ORDER, "null")) or list(tensors)
+        if sorted(order) != sorted(tensors):
+            raise _damaged(path, "the order it holds is not of its tensors")
+        return {name: tensors[name] for name in order}, json.loads(text)
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, CheckpointError):
             raise
         raise _damaged(path, str(error)) from error

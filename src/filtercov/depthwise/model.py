@@ -10,13 +10,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
+from filtercov.depthwise.definition import (
+    Convolution,
+    is_depthwise,
+    is_undecided,
+    is_uninitialised,
+    resembles_depthwise,
+)
+from filtercov.depthwise.names import clean_name
+from filtercov.depthwise.weight import current_weight, parametrisation
 from filtercov.errors import ModelError
-from filtercov.nn import DepthwiseConv2d
 from filtercov.schedule import relative_depth
-
-WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,7 @@ class DepthwiseLayer:
     """One depthwise convolution of a model: where it is, what it is, and how deep it lies."""
 
     name: str
-    module: nn.Conv1d | nn.Conv2d | nn.Conv3d
+    module: Convolution
     kernel_size: tuple[int, ...]
     index: int
     depth: float
@@ -32,7 +37,7 @@ class DepthwiseLayer:
     @property
     def weight(self) -> Tensor:
         """The filters (channels, 1, *kernel_size), computed anew if they are parametrised."""
-        return self.module.weight
+        return current_weight(self.module, self.name)
 
     @property
     def pixels(self) -> int:
@@ -41,13 +46,15 @@ class DepthwiseLayer:
 
     def trainable(self) -> list[nn.Parameter]:
         """Return the parameters behind the filters: the weight itself, or what its parametrisation is made of."""
-        if parametrize.is_parametrized(self.module, "weight"):
-            return list(self.module.parametrizations["weight"].parameters())  # type: ignore[index, union-attr]
+        steps = parametrisation(self.module)
+        if steps is not None:
+            return list(steps.parameters())
         if "weight" not in self.module._parameters:
             raise ModelError(
-                f"{self.name}: needed a weight of its own or one from torch.nn.utils.parametrizations, got one that a "
-                "hook computes before each call (as torch.nn.utils.weight_norm and prune do); make it permanent, use "
-                "torch.nn.utils.parametrizations, or leave this layer out with filter_fn"
+                f"{self.name}: needed a weight of its own or one from torch.nn.utils.parametrizations, got one that is "
+                "computed before each call (as torch.nn.utils.weight_norm, spectral_norm, prune and FSDP's flat "
+                "parameters do it); make it permanent, use torch.nn.utils.parametrizations or FSDP2, or leave this "
+                "layer out with filter_fn"
             )
         return [self.module._parameters["weight"]]  # type: ignore[list-item]
 
@@ -67,12 +74,14 @@ def depthwise_layers(model: nn.Module, example_input: Any = None) -> list[Depthw
     [('1', (7, 7), 0.0), ('2', (5, 5), 1.0)]
     """
     root = unwrap(model)
+    _refuse_lazy(root, traced=example_input is not None)
     found = [(clean_name(name), module) for name, module in root.named_modules() if is_depthwise(module)]
     if not found:
         kinds = sorted({type(m).__name__ for m in root.modules() if isinstance(m, nn.modules.conv._ConvNd)})
         raise ModelError(
             f"{type(root).__name__}: needed at least one depthwise convolution (Conv1d, Conv2d or Conv3d with groups "
-            f"equal to its input channels), found none among its {'/'.join(kinds) or 'modules'}"
+            f"equal to its input channels, and more than one), found none among its {'/'.join(kinds) or 'modules'}"
+            + "".join(f"; {note}" for note in notes_on_lookalikes(root))
         )
     if example_input is not None:
         order = {module: position for position, module in enumerate(_traced(root, example_input))}
@@ -83,16 +92,15 @@ def depthwise_layers(model: nn.Module, example_input: Any = None) -> list[Depthw
     ]
 
 
-def is_depthwise(module: nn.Module) -> bool:
-    """Tell whether a module filters each input channel by itself.
+def notes_on_lookalikes(model: nn.Module) -> tuple[str, ...]:
+    """Return a note on each module that says it convolves depthwise, but is none of PyTorch's convolutions.
 
-    With a single input channel that could as well be a dense convolution, of grey images or inside an attention
-    module; then only our own depthwise class counts, which networks of width 1 are built with.
+    `depthwise_layers` leaves them out, because nothing tells what their filters are.
     """
-    return (
-        isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d)
-        and module.groups == module.in_channels
-        and (module.in_channels > 1 or isinstance(module, DepthwiseConv2d))
+    return tuple(
+        f"left out {clean_name(name)}, a {type(module).__module__}.{type(module).__name__} with filters of its own kind"
+        for name, module in unwrap(model).named_modules()
+        if resembles_depthwise(module)
     )
 
 
@@ -104,16 +112,14 @@ def unwrap(model: nn.Module) -> nn.Module:
     return model
 
 
-def clean_name(name: str) -> str:
-    """Return a parameter or module name without what wrappers put into it.
-
-    >>> clean_name("module._orig_mod.stages.0._orig_mod.conv_dw")
-    'stages.0.conv_dw'
-    """
-    parts = name.split(".")
-    while len(parts) > 1 and parts[0] in ("module", *WRAPPERS):
-        parts.pop(0)
-    return ".".join(part for part in parts if part not in WRAPPERS)
+def _refuse_lazy(root: nn.Module, *, traced: bool) -> None:
+    """Raise for layers that may turn out depthwise, and for any that running the model would give its weights."""
+    for name, module in root.named_modules():
+        if is_undecided(module) or (traced and is_uninitialised(module)):
+            raise ModelError(
+                f"{clean_name(name)}: needed a layer that knows its channels, got a {type(module).__name__} that has "
+                "seen no input yet; run the model once on an example first"
+            )
 
 
 def _traced(root: nn.Module, example_input: Any) -> list[nn.Module]:

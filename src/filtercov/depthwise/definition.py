@@ -1,0 +1,74 @@
+"""What counts as a depthwise convolution, decided here alone: for a module, and for a named tensor of a state dict.
+
+A convolution is depthwise if every input channel has filters of its own. Transposed convolutions are not: their filters
+paint the output instead of reading the input, and have another covariance.
+"""
+
+from __future__ import annotations
+
+from typing import TypeGuard
+
+from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
+
+Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
+
+
+def is_depthwise(module: nn.Module) -> TypeGuard[Convolution]:
+    """Tell whether a module filters each input channel by itself.
+
+    With a single input channel that could as well be a dense convolution, of grey images or inside an attention
+    module; then only a class that says `always_depthwise` counts, as filtercov's own does for networks of width 1.
+
+    >>> is_depthwise(nn.Conv2d(8, 24, 5, groups=8)), is_depthwise(nn.Conv1d(1, 1, 3))
+    (True, False)
+    """
+    return (
+        isinstance(module, Convolution)
+        and module.groups == module.in_channels
+        and (module.in_channels > 1 or getattr(module, "always_depthwise", False))
+    )
+
+
+def is_undecided(module: nn.Module) -> bool:
+    """Tell whether a module may become depthwise: a lazy convolution learns its input channels from its first input.
+
+    >>> is_undecided(nn.LazyConv2d(8, 5, groups=8)), is_undecided(nn.LazyConv2d(8, 5))
+    (True, False)
+    """
+    return is_uninitialised(module) and isinstance(module, Convolution) and module.groups > 1
+
+
+def is_uninitialised(module: nn.Module) -> bool:
+    """Tell whether a module is lazy and has not seen its first input, so that its weights have no shape yet."""
+    return isinstance(module, LazyModuleMixin) and module.has_uninitialized_params()
+
+
+def resembles_depthwise(module: nn.Module) -> bool:
+    """Tell whether a class that is no `nn.Conv1d`, `2d` or `3d` says of itself that it convolves depthwise.
+
+    Quantised and conditional convolutions do; what their filters are, only they know.
+    """
+    groups, channels = getattr(module, "groups", None), getattr(module, "in_channels", None)
+    return (
+        not isinstance(module, nn.modules.conv._ConvNd)
+        and hasattr(module, "kernel_size")
+        and not getattr(module, "transposed", False)
+        and isinstance(groups, int)
+        and groups == channels
+        and groups > 1
+    )
+
+
+def has_depthwise_shape(name: str, tensor: Tensor) -> bool:
+    """Tell whether a tensor of a state dict is named and shaped as a depthwise weight: (channels, 1, *kernel_size).
+
+    The shape of a tensor does not say how many channels its layer reads, so that some dense and transposed
+    convolutions have it too; `state_dict` sorts those out by what lies around them.
+    """
+    return name.split(".")[-1] == "weight" and is_depthwise_shape(tensor)
+
+
+def is_depthwise_shape(tensor: Tensor) -> bool:
+    """Tell whether a tensor is shaped (channels, 1, *kernel_size), in 1, 2 or 3 dimensions."""
+    return 3 <= tensor.ndim <= 5 and tensor.shape[1] == 1 and tensor.numel() > 0

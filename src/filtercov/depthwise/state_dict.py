@@ -1,0 +1,116 @@
+"""The depthwise weights of a state dict in the model's order, as far as it can be known, with notes on guesses.
+
+A state dict holds names and shapes, not modules. What a shape leaves open is decided by what lies around it, and noted;
+a model given as `like` decides it exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from filtercov.depthwise.definition import has_depthwise_shape
+from filtercov.depthwise.foreign import StateDict, read_state_dict
+from filtercov.depthwise.lookalikes import lookalikes, may_read_images, parametrised_names
+from filtercov.depthwise.matching import cleaned, layer_name, weights_like
+from filtercov.depthwise.order import building_key, differ_in_numbers_only, looks_built, sorted_by_writer
+from filtercov.depthwise.ties import equal_weights, same_modules
+from filtercov.errors import CheckpointError
+
+SURE = "pass like=model to be sure"
+
+
+@dataclass(frozen=True)
+class DepthwiseWeights:
+    """Depthwise weights by the name of their layer, in the model's order, and notes on what was guessed."""
+
+    tensors: dict[str, Tensor]
+    notes: tuple[str, ...] = ()
+
+
+def read_depthwise_weights(path: Path, *, like: nn.Module | None = None) -> DepthwiseWeights:
+    """Return the depthwise weights of a checkpoint; which they are and their order are those of `like`, if given."""
+    state = read_state_dict(path)
+    if like is None:
+        return depthwise_weights(state, str(path))
+    tensors, notes = weights_like(state, like, str(path))
+    return DepthwiseWeights(tensors, (*state.notes, *notes))
+
+
+def read_named_weights(path: Path, names: Sequence[str]) -> DepthwiseWeights:
+    """Return the weights of the layers with these names, in their order; those the checkpoint lacks are left out."""
+    state = read_state_dict(path)
+    tensors = {layer_name(name): tensor for name, tensor in cleaned(state.tensors).items()}
+    return DepthwiseWeights({name: tensors[name] for name in names if name in tensors}, state.notes)
+
+
+def depthwise_weights(state: StateDict, source: str) -> DepthwiseWeights:
+    """Return the depthwise weights of a state dict, named in errors as `source`.
+
+    >>> net = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 7, groups=8), nn.Conv1d(1, 1, 3))
+    >>> found = depthwise_weights(StateDict(dict(net.state_dict()), (), True), "net")
+    >>> list(found.tensors)
+    ['1']
+    >>> print(*found.notes)
+    2 counted as dense, one channel to one, as attention modules have them; pass like=model to be sure
+    """
+    tensors, how = _in_order(replace(state, tensors=cleaned(state.tensors)))
+    _refuse_parametrised(tensors, source)
+    shaped = [name for name, tensor in tensors.items() if has_depthwise_shape(name, tensor)]
+    dense = lookalikes(tensors, shaped)
+    again = same_modules(tensors, [name for name in shaped if name not in dense])
+    chosen = [name for name in shaped if name not in dense and name not in again]
+    notes = [f"{names} counted as {why}; {SURE}" for names, why in _together(dense)]
+    if not chosen:
+        raise CheckpointError(
+            f"{source}: needed depthwise weights, (channels, 1, kernel height, kernel width) or the 1-D or 3-D like, "
+            f"found none among its {len(tensors)} tensors{''.join(f'; {note}' for note in notes)}"
+        )
+    notes += [f"{layer_name(name)} is tied to {layer_name(first)}; counted once" for name, first in again.items()]
+    notes += [
+        f"{layer_name(name)} equals {layer_name(first)} in every number; counted as a layer of its own; {SURE}"
+        for name, first in equal_weights(tensors, chosen).items()
+    ]
+    if may_read_images(tensors, chosen):
+        name = layer_name(chosen[0])
+        notes.append(f"{name} may be a dense convolution of one-channel images: shape alone cannot tell; {SURE}")
+    if how and not differ_in_numbers_only(chosen):
+        notes.append(f"the file does not say in which order its layers come: {how}; {SURE}")
+    return DepthwiseWeights({layer_name(name): tensors[name] for name in chosen}, (*state.notes, *notes))
+
+
+def _in_order(state: StateDict) -> tuple[dict[str, Tensor], str]:
+    """Return the tensors in the best order that can be had, and how it was come by if the file does not tell it."""
+    if state.in_model_order and not sorted_by_writer(list(state.tensors)):
+        return state.tensors, ""
+    # A writer that groups tensors by type, as safetensors' own does, tells nothing across types.
+    by_type = [[name for name, _ in group] for _, group in groupby(state.tensors.items(), lambda item: item[1].dtype)]
+    longest = max(by_type, key=len, default=[])
+    if looks_built(longest):
+        return state.tensors, "it is the one its tensors lie in"
+    names = sorted(state.tensors, key=building_key)
+    return {name: state.tensors[name] for name in names}, "it was guessed from their names"
+
+
+def _refuse_parametrised(tensors: dict[str, Tensor], source: str) -> None:
+    for name in parametrised_names(tensors):
+        raise CheckpointError(
+            f"{source}: needed plain weights, but that of {name} is stored as what a parametrisation makes it of; pass "
+            "like=model with the same parametrisation, or remove it before saving"
+        )
+
+
+def _together(reasons: dict[str, str]) -> list[tuple[str, str]]:
+    """Return the names that share a reason in one string, the first few of them spelt out."""
+    grouped: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        if why:
+            grouped.setdefault(why, []).append(layer_name(name))
+    return [
+        (", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else ""), why)
+        for why, names in grouped.items()
+    ]

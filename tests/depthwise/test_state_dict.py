@@ -1,0 +1,215 @@
+"""What a state dict alone tells: which of its weights are depthwise, which are tied, and what was a guess."""
+
+import pytest
+import torch
+from torch import nn
+
+import filtercov as fc
+from filtercov.errors import CheckpointError
+from filtercov.nn import DepthwiseConv2d
+
+
+def depthwise(channels=8, kernel_size=5, kind=nn.Conv2d, **kwargs):
+    return kind(channels, channels, kernel_size, groups=channels, **kwargs)
+
+
+def saved(net, folder):
+    torch.save(net.state_dict(), folder / "net.pth")
+    return folder / "net.pth"
+
+
+def names(statistics):
+    return [layer.name for layer in statistics.layers]
+
+
+class Named(nn.Module):
+    """A network with modules of any names, in their order."""
+
+    def __init__(self, **modules):
+        super().__init__()
+        for name, module in modules.items():
+            self.add_module(name, module)
+
+
+def channel_attention():
+    return Named(stem=nn.Conv2d(3, 8, 3), dw=depthwise(), eca=nn.Conv1d(1, 1, 3), pa=nn.Conv2d(1, 1, 3))
+
+
+def transposed_to_one_channel():
+    return Named(stem=nn.Conv2d(3, 8, 3), dw=depthwise(), last=nn.ConvTranspose2d(8, 1, 5))
+
+
+def transposed_by_name():
+    return Named(stem=nn.Conv2d(3, 8, 3), dw=depthwise(), deconv=nn.ConvTranspose2d(8, 8, 5, groups=8))
+
+
+def upsampling():
+    return Named(stem=nn.Conv2d(3, 8, 3), dw=depthwise(), up_1=nn.ConvTranspose2d(8, 8, 4, groups=8, bias=False))
+
+
+def grey_images():
+    return Named(stem=nn.Sequential(nn.Conv2d(1, 8, 5)), dw=depthwise(), pw=nn.Conv2d(8, 8, 1), dw2=depthwise())
+
+
+def grey_images_without_a_stem_by_name():
+    block = Named(dw=depthwise(), pw=nn.Conv2d(8, 8, 1))
+    return nn.Sequential(nn.Sequential(nn.Conv2d(1, 8, 5)), nn.Sequential(block), nn.Conv2d(8, 8, 1))
+
+
+def multiplier():
+    return Named(stem=nn.Conv2d(3, 8, 3), dw=nn.Conv2d(8, 24, 5, groups=8), line=depthwise(kind=nn.Conv1d))
+
+
+def depthwise_first():
+    return nn.Sequential(depthwise(), depthwise(), nn.Conv2d(8, 16, 1))
+
+
+def one_shared_module():
+    net = Named(stem=nn.Conv2d(3, 8, 3), first=depthwise(), second=depthwise())
+    net.alias = net.first
+    return net
+
+
+def one_shared_weight():
+    net = Named(stem=nn.Conv2d(3, 8, 3), first=depthwise(), second=depthwise())
+    net.second.weight = net.first.weight
+    return net
+
+
+def equal_weights():
+    net = Named(stem=nn.Conv2d(3, 8, 3), first=depthwise(), second=depthwise(), third=depthwise())
+    net.second.load_state_dict(net.first.state_dict())
+    nn.init.zeros_(net.third.weight)
+    return net
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        channel_attention,
+        transposed_to_one_channel,
+        transposed_by_name,
+        upsampling,
+        grey_images,
+        grey_images_without_a_stem_by_name,
+        multiplier,
+        depthwise_first,
+        one_shared_module,
+        one_shared_weight,
+        equal_weights,
+        depthwise,  # a bare layer, whose name is empty
+    ],
+)
+def test_a_state_dict_gives_the_layers_of_its_model(build, tmp_path):
+    torch.manual_seed(0)
+    net = build()
+    expected = fc.FilterStatistics.from_model(net)
+    path = saved(net, tmp_path)
+    for statistics in (fc.FilterStatistics.from_checkpoint(path), fc.FilterStatistics.from_checkpoint(path, like=net)):
+        assert names(statistics) == names(expected)
+        for a, b in zip(statistics.layers, expected.layers, strict=True):
+            assert (a.covariance == b.covariance).all()
+
+
+@pytest.mark.parametrize(
+    ("build", "note"),
+    [
+        (channel_attention, "eca, pa counted as dense, one channel to one"),
+        (transposed_by_name, "deconv counted as transposed"),
+        (upsampling, "up_1 counted as transposed"),
+        (grey_images, "stem.0 counted as dense, of one-channel images"),
+        (one_shared_module, "alias is tied to first; counted once"),
+        (equal_weights, "second equals first in every number; counted as a layer of its own"),
+    ],
+)
+def test_what_a_state_dict_leaves_open_is_noted_and_a_model_decides_it(build, note, tmp_path):
+    torch.manual_seed(0)
+    net = build()
+    path = saved(net, tmp_path)
+    [found] = fc.FilterStatistics.from_checkpoint(path).notes
+    assert found.startswith(note)
+    assert fc.FilterStatistics.from_checkpoint(path, like=net).notes == ()
+
+
+def test_a_network_of_width_one_is_measured_with_its_model_only(tmp_path):
+    net = nn.Sequential(nn.Conv2d(3, 1, 1), DepthwiseConv2d(1, 1, 5), DepthwiseConv2d(1, 1, 5))
+    path = saved(net, tmp_path)
+    with pytest.raises(CheckpointError, match=r"found none .*1, 2 counted as dense.*pass like=model"):
+        fc.FilterStatistics.from_checkpoint(path)
+    assert names(fc.FilterStatistics.from_checkpoint(path, like=net)) == ["1", "2"]
+
+
+def test_a_network_without_depthwise_layers_is_refused_as_its_model_is(tmp_path):
+    net = Named(conv1=nn.Conv2d(1, 8, 3), conv2=nn.Conv2d(8, 8, 3), eca=nn.Conv1d(1, 1, 3))
+    with pytest.raises(CheckpointError, match="found none"):
+        fc.FilterStatistics.from_checkpoint(saved(net, tmp_path))
+
+
+@pytest.mark.parametrize(
+    "wrap", [nn.utils.parametrizations.weight_norm, nn.utils.parametrizations.spectral_norm, nn.utils.spectral_norm]
+)
+def test_a_parametrised_weight_is_refused_by_name(wrap, tmp_path):
+    net = Named(stem=nn.Conv2d(3, 8, 3), dw=depthwise(), other=wrap(depthwise()))
+    with pytest.raises(CheckpointError, match=r"that of other is stored as what a parametrisation makes it of"):
+        fc.FilterStatistics.from_checkpoint(saved(net, tmp_path))
+
+
+@pytest.mark.parametrize("wrap", [nn.utils.parametrizations.weight_norm, nn.utils.parametrizations.spectral_norm])
+def test_a_parametrised_weight_is_computed_with_its_model(wrap, tmp_path):
+    torch.manual_seed(0)
+    net, other = (Named(stem=nn.Conv2d(3, 8, 3), dw=wrap(depthwise())) for _ in range(2))
+    statistics = fc.FilterStatistics.from_checkpoint(saved(net, tmp_path), like=other)
+    expected = fc.FilterStatistics.from_model(net)
+    assert (statistics.layers[0].covariance == expected.layers[0].covariance).all()
+    assert (statistics.layers[0].covariance != fc.FilterStatistics.from_model(other).layers[0].covariance).any()
+
+
+def test_a_model_on_the_meta_device_is_enough(tmp_path):
+    net = Named(stem=nn.Conv2d(3, 8, 3), dw=depthwise())
+    with torch.device("meta"):
+        like = Named(stem=nn.Conv2d(3, 8, 3), dw=depthwise())
+    assert names(fc.FilterStatistics.from_checkpoint(saved(net, tmp_path), like=like)) == ["dw"]
+
+
+@pytest.mark.parametrize(
+    ("like", "message"),
+    [
+        (Named(deeper=depthwise()), r"needed deeper\.weight as the Named given as like has it, found none among its 4"),
+        (Named(dw=depthwise(kernel_size=7)), r"dw needs a weight \(8, 1, 7, 7\) .*the file has \(8, 1, 5, 5\)"),
+    ],
+)
+def test_a_model_of_another_architecture_is_refused(like, message, tmp_path):
+    path = saved(Named(stem=nn.Conv2d(3, 8, 3), dw=depthwise()), tmp_path)
+    with pytest.raises(CheckpointError, match=message):
+        fc.FilterStatistics.from_checkpoint(path, like=like)
+
+
+def test_weights_that_the_model_does_not_know_are_noted(tmp_path):
+    path = saved(Named(stem=nn.Conv2d(3, 8, 3), dw=depthwise(), more=depthwise()), tmp_path)
+    statistics = fc.FilterStatistics.from_checkpoint(path, like=Named(stem=nn.Conv2d(3, 8, 3), dw=depthwise()))
+    assert statistics.notes == ("left out more, unknown to the model given as like",)
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (torch.ones(8, 1, 5, 5, dtype=torch.int8), r"dw: needed a floating-point weight, got torch\.int8"),
+        (torch.ones(8, 1, 5, 5, dtype=torch.complex64), r"dw: needed a floating-point weight, got torch\.complex64"),
+        (torch.ones(8, 1, 5, 5, device="meta"), r"dw: needed a weight with storage"),
+    ],
+)
+def test_weights_that_are_no_numbers_are_refused_by_name(weight, message, tmp_path):
+    torch.save({"stem.weight": torch.ones(8, 3, 3, 3), "dw.weight": weight}, tmp_path / "net.pth")
+    with pytest.raises(CheckpointError, match=message):
+        fc.FilterStatistics.from_checkpoint(tmp_path / "net.pth")
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
+def test_quantised_and_sparse_weights_are_measured_as_the_numbers_they_stand_for(tmp_path):
+    weight = torch.randint(-100, 100, (8, 1, 5, 5), generator=torch.Generator().manual_seed(0)) / 128
+    forms = [weight, torch.quantize_per_tensor(weight, 1 / 128, 0, torch.qint8), weight.to_sparse()]
+    measured = []
+    for form in forms:
+        torch.save({"stem.weight": torch.ones(8, 3, 3, 3), "dw.weight": form}, tmp_path / "net.pth")
+        measured.append(fc.FilterStatistics.from_checkpoint(tmp_path / "net.pth").layers[0].covariance)
+    assert all((covariance == measured[0]).all() for covariance in measured)
