@@ -3,6 +3,7 @@
 locks/KEY        held by whoever does the run
 damaged/KEY-n    runs that were found incomplete or changed, set aside for a look
 sweeps/          what was asked for, so that a report can name what is missing
+journal.lock     held for the moment that a line is added to the journal
 journal.jsonl    who began, finished, failed or set aside which run, and when
 """
 

@@ -32,6 +32,7 @@ def demo_page(runs: Sequence[DemoRun]) -> str:
 default), or from the paper's closed-form covariance; frozen as drawn, or thawed and trained.
 </p>
 {results_table(runs)}
+<p class="note">{page.text(ONE_RUN)}</p>
 <h2>Learning curves</h2>
 {_legend(runs)}
 <div class="cards">
@@ -55,7 +56,7 @@ def results_table(runs: Sequence[DemoRun]) -> str:
     """Return accuracy by initialisation, frozen and thawed, the difference, and what it settles."""
     head, *rows = demo_rows(runs)
     shown: list[list[object]] = [[page.text(cell) for cell in row] for row in rows]
-    return page.table([page.text(cell) for cell in head], shown, caption=page.text(f"test accuracy, %. {ONE_RUN}"))
+    return page.table([page.text(cell) for cell in head], shown, caption="test accuracy, %")
 
 
 def loss_chart(runs: Sequence[DemoRun]) -> str:
