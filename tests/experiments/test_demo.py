@@ -4,7 +4,9 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from rich.console import Console
 
+from filtercov.cli.demo import results_table
 from filtercov.experiments.demo import demo_specs, run_demo
 from filtercov.report.demo_page import demo_page
 from filtercov.report.demo_table import demo_rows
@@ -82,3 +84,12 @@ def test_one_seed_settles_nothing_and_the_table_says_so(runs):
     page = demo_page(runs)
     assert page.count("<td>open</td>") == 2
     assert "Where n is 1 the spread is not measured" in page
+
+
+def test_the_terminal_shows_the_same_table_as_the_page(runs):
+    stream = io.StringIO()
+    Console(file=stream, width=120).print(results_table(runs))
+    shown = stream.getvalue()
+    for row in demo_rows(runs):
+        assert all(cell in shown for cell in row)
+    assert "Where n is 1 the spread is not measured" in " ".join(shown.split())

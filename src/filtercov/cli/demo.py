@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from filtercov.experiments.demo import DemoRun, demo_specs, run_demo
@@ -34,5 +35,5 @@ def results_table(runs: list[DemoRun]) -> Table:
     for name in others:
         table.add_column(name, justify="right")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))  # brackets are no markup
     return table
