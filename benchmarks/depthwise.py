@@ -12,7 +12,6 @@ machine that others are using too. Results and the machine they come from: docs/
 import argparse
 import ctypes
 import platform
-import resource
 import subprocess
 import sys
 import time
@@ -227,7 +226,9 @@ def breakdown(step: Callable[[], object]) -> list[float]:
 
 
 def peak_of_one_step(name: str, kernel: int, *, frozen: bool) -> None:
-    """Print the peak resident memory, in MiB, that two steps of one contestant add to this process."""
+    """Print the peak resident memory, in MiB, that two steps of one contestant add to this process (POSIX)."""
+    import resource
+
     net = convmixer(256, 8, kernel, frozen=frozen)
     if name == "ours":
         accelerate_(net)

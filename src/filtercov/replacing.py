@@ -22,7 +22,7 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         flush(temporary)
         temporary.replace(path)
-        flush(path.parent)  # so that the renaming, too, survives a power cut
+        _flush_names(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -30,8 +30,18 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def flush(path: Path) -> None:
-    """Make sure that a file's contents, or a directory's names, are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
+    """Make sure that a file's contents are on the disk."""
+    _sync(path, os.O_RDWR)  # Windows flushes only what may be written to
+
+
+def _flush_names(directory: Path) -> None:
+    """Make sure that a renaming survives a power cut, where directories can be flushed: not on Windows."""
+    if hasattr(os, "O_DIRECTORY"):
+        _sync(directory, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    handle = os.open(path, flags)
     try:
         os.fsync(handle)
     finally:

@@ -4,9 +4,12 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from rich.console import Console
 
+from filtercov.cli.demo import results_table
 from filtercov.experiments.demo import demo_specs, run_demo
 from filtercov.report.demo_page import demo_page
+from filtercov.report.demo_table import demo_rows
 from filtercov.training import TrainConfig
 
 
@@ -66,5 +69,27 @@ def test_the_page_is_well_formed_complete_and_asks_the_network_for_nothing(runs)
     assert page.count("<svg") == 2
     assert page.count("<img") == 2 * 3 * 2 + 3 * 3  # filters before and after, and covariances
     for run in runs:
-        assert f"{run.result.test_accuracy:.1f} %" in page
+        assert f"<td>{run.result.test_accuracy:.2f}</td>" in page
         assert page.count(run.label) >= 3  # legend and both charts
+
+
+def test_one_seed_settles_nothing_and_the_table_says_so(runs):
+    head, uniform, closed_form, difference, claim = demo_rows(runs)
+    assert head == ["filters", "frozen", "thawed"]
+    for column in (1, 2):
+        gain = float(closed_form[column]) - float(uniform[column])
+        assert float(difference[column].split()[0]) == pytest.approx(gain, abs=0.011)
+        assert difference[column].endswith("[not measured], n = 1")
+    assert claim == ["closed-form is above uniform", "open", "open"]
+    page = demo_page(runs)
+    assert page.count("<td>open</td>") == 2
+    assert "Where n is 1 the spread is not measured" in page
+
+
+def test_the_terminal_shows_the_same_table_as_the_page(runs):
+    stream = io.StringIO()
+    Console(file=stream, width=120).print(results_table(runs))
+    shown = stream.getvalue()
+    for row in demo_rows(runs):
+        assert all(cell in shown for cell in row)
+    assert "Where n is 1 the spread is not measured" in " ".join(shown.split())

@@ -1,43 +1,18 @@
 """The report's numbers: right, beside the paper's, and silent about nothing."""
 
 import csv
+import html
 import io
-import itertools
 
 import numpy as np
 import pytest
 
 from filtercov.errors import ExperimentError
-from filtercov.report.results import write_reports
+from filtercov.report.results import results_page, write_reports
 from filtercov.report.results_charts import ticks
-from filtercov.report.results_lines import agreements, lines
-from filtercov.report.results_statistics import bootstrap_difference, summarise
+from filtercov.report.results_lines import lines, tally
 from filtercov.report.results_text import to_csv, to_latex, to_markdown, to_terminal
 from tests.report.results_records import TABLE, cell, record
-
-
-def test_mean_and_standard_deviation_are_those_of_a_sample():
-    summary = summarise([50.0, 51.0, 53.0])
-    assert summary.mean == pytest.approx(154 / 3)
-    assert summary.std == pytest.approx(np.sqrt(((50 - 154 / 3) ** 2 + (51 - 154 / 3) ** 2 + (53 - 154 / 3) ** 2) / 2))
-    assert summarise([50.0]).std is None
-
-
-def test_the_bootstrap_interval_is_that_of_all_resamples():
-    """With three seeds a side all 27 x 27 resamples can be listed; their quantiles are the exact answer."""
-    ours, baseline = [54.0, 55.5, 57.0], [50.0, 51.0, 53.0]
-    means = [[np.mean(choice) for choice in itertools.product(side, repeat=3)] for side in (ours, baseline)]
-    exact = np.quantile([a - b for a in means[0] for b in means[1]], [0.025, 0.975])
-    found = bootstrap_difference(ours, baseline)
-    assert found.mean == pytest.approx(55.5 - 154 / 3)
-    assert [found.low, found.high] == pytest.approx(exact, abs=0.35)  # a step of the exact distribution
-    assert found.decided
-
-
-def test_an_interval_needs_two_numbers_a_side_and_a_sign_needs_an_interval_without_zero():
-    assert bootstrap_difference([50.0], [49.0, 48.0]).low is None
-    assert not bootstrap_difference([50.0], [49.0, 48.0]).decided
-    assert not bootstrap_difference([50.0, 40.0], [46.0, 44.0]).decided
 
 
 def test_differences_are_from_uniform_in_the_same_row_and_compared_with_the_papers():
@@ -45,12 +20,52 @@ def test_differences_are_from_uniform_in_the_same_row_and_compared_with_the_pape
     thawed = found["thawed", "closed-form"]
     assert thawed.difference.mean == pytest.approx(4.0)
     assert thawed.paper_difference == pytest.approx(1.59)
-    assert thawed.agreement == "agrees"
+    assert thawed.verdict == "holds"
     assert found["frozen", "closed-form"].difference.mean == pytest.approx(-0.25)
-    assert found["frozen", "closed-form"].agreement == "disagrees"
+    assert found["frozen", "closed-form"].verdict == "open"
     assert found["thawed", "uniform"].difference is None
     assert found["frozen", "filters"].difference is None
-    assert agreements(lines(TABLE)) == (1, 2)
+    assert tally(lines(TABLE)) == {"holds": 1, "open": 1}
+
+
+def test_columns_with_other_seeds_are_compared_over_those_they_share_and_the_number_is_said():
+    uniform = cell("thawed/uniform", 50.0, 51.0, 52.0, paper=89.0)
+    ours = cell("thawed/closed-form", 56.0, 54.0, 99.0, seeds=(1, 0, 7), paper=90.0)
+    stranger = cell("thawed/kaiming", 54.0, 55.0, seeds=(8, 9), paper=90.0)
+    _, shared, unpaired = lines(record(uniform, ours, stranger))
+    assert (shared.difference.mean, shared.difference.n) == (4.5, 2)
+    assert (unpaired.difference, unpaired.verdict) == (None, "open")
+    text = to_markdown(record(uniform, ours, stranger))
+    assert "| +4.50 [-1.85, +10.85], n = 2 | +1.00 | open |" in text
+    assert "| no seed in common | +1.00 | open |" in text
+
+
+def test_a_paper_without_a_difference_makes_no_claim():
+    found = lines(record(cell("thawed/uniform", 50.0, 51.0, paper=89.0), cell("thawed/dog", 52.0, 54.0, paper=89.0)))
+    assert (found[1].paper_difference, found[1].verdict) == (0.0, None)
+
+
+@pytest.mark.parametrize("make", [to_markdown, to_terminal, to_latex, results_page])
+def test_every_text_says_what_its_intervals_and_verdicts_mean(make):
+    text = html.unescape(make(TABLE))
+    assert "over the n seeds that both columns have, in brackets the 95% interval: Student's" in text
+    assert "Of 2 signs of the paper's differences from uniform 1 hold, 0 are contradicted and 1 are open." in text
+    assert "Each verdict is for itself, without correction" in text
+
+
+@pytest.mark.parametrize("chart", ["bars", "lines", "grid"])
+@pytest.mark.parametrize("make", [to_markdown, to_terminal, to_latex, results_page])
+def test_one_run_is_never_shown_with_a_spread_an_interval_or_a_decided_sign(make, chart):
+    cells = cell("thawed/uniform", 50.0, paper=89.0), cell("thawed/closed-form 1 2 3", 54.0, paper=90.0)
+    text = html.unescape(make(record(*cells, chart=chart)))
+    assert "54.00 ±" not in text
+    assert "± 0.00" not in text
+    assert "Where n is 1 the spread is not measured" in text
+    assert "0 hold, 0 are contradicted and 1 are open" in text
+    if make is not to_latex:  # which has no differences
+        assert "+4.00 [not measured], n = 1" in text
+    if make is results_page:
+        assert "one run each, spread not measured" in text
 
 
 def test_missing_runs_are_named_everywhere_and_averaged_nowhere():
@@ -72,9 +87,7 @@ def test_csv_holds_every_number_unrounded():
 def test_markdown_shows_measured_and_paper_side_by_side():
     lines_ = to_markdown(TABLE).splitlines()
     row = next(line for line in lines_ if "closed-form" in line and "thawed" in line)
-    assert "| 55.00 ± 1.00 | 3 | 90.85 ± 0.10 | +4.00 [" in row
-    assert "| agrees |" in row
-    assert any("sign in 1 of 2 cells" in line for line in lines_)
+    assert "| 55.00 ± 0.87 | 3 | 90.85 ± 0.10 | +4.00 [+2.76, +5.24], n = 3 | +1.59 | holds |" in row
     assert any("Smaller than in the paper: everything & more." in line for line in lines_)
 
 

@@ -60,7 +60,7 @@ def train_until(run_dir: Path, call: int, after: bool) -> None:
 
         return wrapped
 
-    for name in ("fsync", "replace", "pwrite", "ftruncate", "open", "unlink"):
+    for name in ("fsync", "replace", "write", "ftruncate", "open", "unlink"):
         setattr(os, name, dying(getattr(os, name)))
     train(run_dir)
     if remaining > 0:

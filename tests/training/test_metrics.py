@@ -31,16 +31,16 @@ def test_a_line_cut_short_by_a_crash_is_left_out_and_then_overwritten(tmp_path):
 
 
 def test_a_disk_that_fills_up_within_a_line_leaves_whole_lines(tmp_path, monkeypatch):
-    path, pwrite, room = tmp_path / "metrics.jsonl", os.pwrite, [20]
+    path, write, room = tmp_path / "metrics.jsonl", os.write, [20]
 
-    def filling(file, data, offset):
+    def filling(file, data):
         if not room[0]:
             raise OSError(errno.ENOSPC, "No space left on device")
-        taken = pwrite(file, data[: room[0]], offset)
+        taken = write(file, data[: room[0]])
         room[0] -= taken
         return taken
 
-    monkeypatch.setattr(os, "pwrite", filling)
+    monkeypatch.setattr(os, "write", filling)
     with MetricsLog(path) as log:
         log.append({"step": 1})
         with pytest.raises(StorageError, match="free some space"):

@@ -1,9 +1,11 @@
+import errno
+import fcntl
 import json
 import multiprocessing
 
 import pytest
 
-from filtercov.errors import RunBusyError, RunDirectoryError, RunMismatchError
+from filtercov.errors import RunBusyError, RunDirectoryError, RunMismatchError, StorageError
 from filtercov.training import RunDirectory, TrainConfig, read_result
 from tests.training.children import hold
 from tests.training.toys import toy_fit
@@ -64,6 +66,25 @@ def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
     (tmp_path / ".state.safetensors.123.tmp").write_bytes(b"half")
     toy_fit(tmp_path)
     assert not list(tmp_path.glob(".*.tmp"))
+
+
+def test_a_directory_that_cannot_be_entered_is_not_left_locked(tmp_path):
+    (tmp_path / ".leftover.tmp").mkdir()  # which cannot be unlinked
+    refused = RunDirectory(tmp_path)
+    with pytest.raises(StorageError, match="Is a directory"):
+        refused.__enter__()
+    (tmp_path / ".leftover.tmp").rmdir()
+    with RunDirectory(tmp_path):
+        pass
+
+
+def test_a_filesystem_without_locks_is_refused_with_what_to_do(tmp_path, monkeypatch):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.raises(StorageError, match=r"No locks available.*filesystem with file locks"):
+        toy_fit(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"epochs": 3}'])

@@ -54,7 +54,7 @@ def test_a_read_only_directory_is_refused_before_training(small_disk):
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS])
-@pytest.mark.parametrize("call", ["fsync", "replace", "pwrite"])
+@pytest.mark.parametrize("call", ["fsync", "replace", "write"])
 def test_every_failing_call_is_a_storage_error_and_the_run_continues(tmp_path, monkeypatch, call, code):
     working = getattr(os, call)
     expected = toy_fit(tmp_path / "expected", CONFIG, log_interval=2).weights_sha256

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 import typer
@@ -39,6 +40,10 @@ for command in COMMANDS:
 
 def main() -> None:
     """Run the command line; an error of filtercov's own is one sentence on standard error and exit code 1."""
+    # Where the output's encoding has no σ, as Windows' files and pipes, it is a question mark and not an error.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         app()
     except FiltercovError as error:

@@ -6,11 +6,14 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from filtercov.experiments.demo import DemoRun, demo_specs, run_demo
 from filtercov.report.demo_page import demo_page
+from filtercov.report.demo_table import demo_rows
 from filtercov.report.page import write_output
+from filtercov.report.results_words import ONE_RUN
 
 
 def demo(
@@ -26,13 +29,11 @@ def demo(
 
 
 def results_table(runs: list[DemoRun]) -> Table:
-    """Return test accuracies by initialisation, frozen and thawed, and what the closed form adds."""
-    table = Table("filters", title="Test accuracy, %")
-    for name in ("frozen", "thawed"):
+    """Return test accuracies by initialisation, frozen and thawed, what the closed form adds, and what that settles."""
+    (first, *others), *rows = demo_rows(runs)
+    table = Table(first, title="Test accuracy, %", caption=ONE_RUN)
+    for name in others:
         table.add_column(name, justify="right")
-    accuracy = {(run.spec.init, run.frozen): run.result.test_accuracy for run in runs}
-    for init in ("uniform", "closed-form"):
-        table.add_row(init, *(f"{accuracy[init, frozen]:.1f}" for frozen in (True, False)))
-    gains = [accuracy["closed-form", frozen] - accuracy["uniform", frozen] for frozen in (True, False)]
-    table.add_row("difference", *(f"{gain:+.1f}" for gain in gains), style="bold")
+    for row in rows:
+        table.add_row(*map(escape, row))  # brackets are no markup
     return table

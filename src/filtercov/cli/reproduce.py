@@ -26,6 +26,7 @@ from filtercov.experiments.speed import measure_speeds, write_speeds
 from filtercov.experiments.sweep import Engine, local_copy, record, recorded, sweep
 from filtercov.report.results import write_reports
 from filtercov.report.results_text import to_terminal
+from filtercov.report.results_words import show_seeds
 from filtercov.training.progress import duration
 
 Names = Annotated[list[str] | None, typer.Argument(help="Experiments, or patterns such as 'cifar-*'; see --list.")]
@@ -160,7 +161,7 @@ def search(
             )
         else:
             raise ExperimentError(f"unknown method {method!r}; choose grid or tpe")
-    typer.echo(f"{len(found)} schedules tried; the best:")
+    typer.echo(f"{len(found)} schedules tried, {show_seeds([1])}: which is best is open. The highest:")
     for trial in found[:best]:
         typer.echo(f"{trial.accuracy:6.2f} %  {trial.schedule}")
 

@@ -6,7 +6,6 @@ mistaken for data; its name is a fingerprint of the source, so a changed source 
 
 import json
 import logging
-import os
 import shutil
 import tempfile
 from dataclasses import asdict
@@ -20,6 +19,7 @@ from filtercov.data.paths import cache_directory
 from filtercov.data.scan import BadFile, BadFiles, read
 from filtercov.data.tree import ImageFile, Tree
 from filtercov.errors import DataError
+from filtercov.replacing import flush
 
 _LOG = logging.getLogger("filtercov.data")
 _VERSION = 2  # of what is kept and how: part of the fingerprint
@@ -81,14 +81,13 @@ def _decode(tree: Tree, directory: Path, *, size: int, channels: int, bad: BadFi
         "labels": [numbers[file.label] for file in kept],
         "bad": [asdict(file) for file in bad.found.values()],
     }
-    (directory / "manifest.json").write_text(json.dumps(manifest))
+    (directory / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
 
 
 def _publish(working: Path, final: Path) -> None:
     """Give the finished pair its name; if another process was faster, its pair is as good."""
     for path in working.iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
+        flush(path)
     try:
         working.rename(final)
     except OSError:
@@ -98,7 +97,7 @@ def _publish(working: Path, final: Path) -> None:
 
 def _open(directory: Path, tree: Tree, bad: BadFiles) -> dict[str, ImageArrays]:
     try:
-        manifest = json.loads((directory / "manifest.json").read_text())
+        manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
         images = np.memmap(directory / "images.bytes", np.uint8, mode="r", shape=tuple(manifest["shape"]))
         labels = np.array(manifest["labels"], dtype=np.int64)
         splits = np.array(manifest["splits"])

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -66,8 +67,7 @@ class _Pool:
         """Pass events on until every worker has ended."""
         deaths, asked = 0, False
         while self._workers:
-            for pipe in wait(list(self._workers), timeout=0.2):
-                assert isinstance(pipe, Connection)
+            for pipe in cast(list[Connection], wait(list(self._workers), timeout=0.2)):
                 try:
                     self._pass_on(pipe.recv())
                     continue
@@ -108,7 +108,10 @@ def _main(
     pipe: Connection, wanted: Sequence[Run], root: Path, machine: Machine | None, failures: Path, threads: int
 ) -> None:
     """Work as one of the processes."""
-    os.setsid()  # Ctrl-C reaches the parent, which asks once
+    if hasattr(os, "setsid"):
+        os.setsid()  # Ctrl-C reaches the parent, which asks once
+    else:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # between runs; a run that trains is asked by it, as by the parent
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # between runs there is nothing to save
     torch.set_num_threads(threads)
     parent = multiprocessing.parent_process()

@@ -38,7 +38,7 @@ def paper_numbers() -> Mapping[Place, PaperNumber]:
     >>> paper_numbers()[Place("cifar-convmixer-256-8-p2", "k9", "frozen/closed-form", 200)]
     PaperNumber(mean=93.0, std=0.05, source='fig:apx-cm-256-8-2')
     """
-    text = resources.files("filtercov.experiments").joinpath("paper.csv").read_text("utf-8")
+    text = resources.files("filtercov.experiments").joinpath("paper.csv").read_text(encoding="utf-8")
     return MappingProxyType(
         {
             Place(line["table"], line["row"], line["column"], int(line["epochs"])): PaperNumber(

@@ -27,10 +27,16 @@ class CellRecord(InColumn):
     column: str  # "thawed/" or "frozen/" and an initialisation
     epochs: int  # the paper's
     trained_epochs: int
+    seeds: tuple[int, ...]  # of the accuracies, in their order
     accuracies: tuple[float, ...]
     missing: tuple[str, ...]  # descriptions of runs
     curves: tuple[tuple[float, ...], ...]  # of each run, the test accuracy after each epoch
     paper: PaperNumber | None
+
+    @property
+    def by_seed(self) -> dict[int, float]:
+        """The accuracy of each seed, by which columns are compared."""
+        return dict(zip(self.seeds, self.accuracies, strict=True))
 
 
 @dataclass(frozen=True)
@@ -138,7 +144,7 @@ def speed_file(experiment: Experiment, runs: Runs) -> Path:
 
 def read_speeds(path: Path) -> tuple[SpeedRecord, ...]:
     """Return the timings that were kept, none if there are none."""
-    rows: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
+    rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
     return tuple(SpeedRecord(**row) for row in rows)
 
 
@@ -151,6 +157,7 @@ def _cell(table: str, cell: Cell, runs: Runs, results: dict[str, FitResult | Non
         column=cell.column,
         epochs=cell.epochs,
         trained_epochs=cell.runs[0].spec.train.epochs,
+        seeds=() if missing else tuple(run.spec.train.seed for run in cell.runs),
         accuracies=() if missing else tuple(result.test_accuracy for result in complete),
         missing=missing,
         curves=() if missing else tuple(_curve(runs, run) for run in cell.runs),

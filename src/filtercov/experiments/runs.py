@@ -3,6 +3,7 @@
 locks/KEY        held by whoever does the run
 damaged/KEY-n    runs that were found incomplete or changed, set aside for a look
 sweeps/          what was asked for, so that a report can name what is missing
+journal.lock     held for the moment that a line is added to the journal
 journal.jsonl    who began, finished, failed or set aside which run, and when
 """
 
@@ -18,11 +19,13 @@ from safetensors import safe_open
 from filtercov.errors import CheckpointError, DamagedRunError, FiltercovError, RunDirectoryError, StorageError
 from filtercov.experiments.graph import Run
 from filtercov.experiments.runspec import RunSpec
+from filtercov.files.lock import Lock
 from filtercov.statistics import FilterStatistics
 from filtercov.training import FitResult, load_checkpoint, read_metrics, read_result
 from filtercov.training.rundir import RunDirectory, read_json
 
 Record = dict[str, Any]
+JOURNAL_PATIENCE = 10.0  # seconds
 
 
 class Runs:
@@ -78,21 +81,23 @@ class Runs:
         who = {"host": socket.gethostname(), "process": os.getpid()}
         record = {"time": time.time(), "event": event, "run": run.key, **who, **more}
         self.root.mkdir(parents=True, exist_ok=True)
+        lock = Lock(self.root / "journal.lock")
         try:
-            # One write in append mode: lines of processes that write at once do not mix.
-            handle = os.open(self.journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-            try:
-                os.write(handle, json.dumps(record).encode() + b"\n")
-            finally:
-                os.close(handle)
+            # Appending is one step on a local POSIX disk; on Windows and network filesystems lines would overwrite one
+            # another. A line is worth waiting for, but not worth losing over a lock.
+            lock.acquire(timeout=JOURNAL_PATIENCE)
+            with self.journal.open("ab", buffering=0) as journal:
+                journal.write(json.dumps(record).encode() + b"\n")
         except OSError as error:
             raise StorageError(
                 f"cannot write {self.journal}: {error.strerror}; make room or choose another directory"
             ) from error
+        finally:
+            lock.release()
 
     def read_journal(self) -> list[Record]:
         """Return the journal's lines; one that a full disk cut short is left out."""
-        lines = self.journal.read_text().splitlines() if self.journal.exists() else []
+        lines = self.journal.read_text(encoding="utf-8").splitlines() if self.journal.exists() else []
         return [json.loads(line) for line in lines if line.endswith("}")]
 
 

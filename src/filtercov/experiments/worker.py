@@ -87,7 +87,7 @@ def _outcome(
     """Return how a run ended, None if it has to wait for its reference."""
     marker = failures / run.key if failures else None
     if marker and marker.exists():
-        return Outcome(run.key, "failed", marker.read_text())
+        return Outcome(run.key, "failed", marker.read_text(encoding="utf-8"))
     reference = run.reference
     if reference and reference.key in failed:
         return Outcome(run.key, "failed", f"the run it starts from, {reference.key}, failed")
@@ -96,7 +96,7 @@ def _outcome(
     watcher = _Watcher(run.key, emit)
     outcome = attempt(run, runs, machine=machine, progress=watcher, say=lambda text: emit(Note(text)))
     if marker and outcome.status == "failed":
-        marker.write_text(outcome.detail)
+        marker.write_text(outcome.detail, encoding="utf-8")
     return outcome
 
 

@@ -8,15 +8,16 @@ import filtercov as fc
 from filtercov.covariance.forms import Array
 from filtercov.experiments.demo import DemoRun
 from filtercov.report import page, style
+from filtercov.report.demo_table import demo_rows
 from filtercov.report.inspect_pictures import covariance_picture, filters_picture
 from filtercov.report.results_charts import ticks
+from filtercov.report.results_words import ONE_RUN
 
 STYLE = """
 .cards { display: flex; flex-wrap: wrap; gap: 1.2rem; margin: 1rem 0; }
 .key { display: inline-block; width: 1.6rem; border-top: 3px solid; vertical-align: middle; margin-right: .3rem; }
 svg .frozen { stroke-dasharray: 6 4; }
 .first { color: var(--accent); } .second { color: var(--second); }
-.winner { font-weight: 700; }
 """
 LEFT, RIGHT, TOP, BOTTOM = 44, 12, 24, 34
 WIDTH, HEIGHT = 480, 260
@@ -31,6 +32,7 @@ def demo_page(runs: Sequence[DemoRun]) -> str:
 default), or from the paper's closed-form covariance; frozen as drawn, or thawed and trained.
 </p>
 {results_table(runs)}
+<p class="note">{page.text(ONE_RUN)}</p>
 <h2>Learning curves</h2>
 {_legend(runs)}
 <div class="cards">
@@ -51,19 +53,10 @@ layer.</p>
 
 
 def results_table(runs: Sequence[DemoRun]) -> str:
-    """Return accuracy by initialisation, frozen and thawed, with the better of each column marked."""
-    columns = {
-        frozen: {run.spec.init: run.result.test_accuracy for run in runs if run.frozen is frozen}
-        for frozen in (True, False)
-    }
-    rows = []
-    for init in columns[True]:
-        cells: list[object] = []
-        for column in columns.values():
-            best = ' class="winner"' if column[init] == max(column.values()) else ""
-            cells.append(f"<span{best}>{column[init]:.1f} %</span>")
-        rows.append([page.text(init), *cells])
-    return page.table(["filters", "frozen", "thawed"], rows, caption="test accuracy")
+    """Return accuracy by initialisation, frozen and thawed, the difference, and what it settles."""
+    head, *rows = demo_rows(runs)
+    shown: list[list[object]] = [[page.text(cell) for cell in row] for row in rows]
+    return page.table([page.text(cell) for cell in head], shown, caption="test accuracy, %")
 
 
 def loss_chart(runs: Sequence[DemoRun]) -> str:

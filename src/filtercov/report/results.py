@@ -9,8 +9,8 @@ from filtercov.report import page
 from filtercov.report.results_drawings import draw
 from filtercov.report.results_figures import charts, learning_curves
 from filtercov.report.results_lines import Line, lines
-from filtercov.report.results_statistics import CONFIDENCE
-from filtercov.report.results_text import notes, show_measured, show_paper, table, to_csv, to_latex, to_markdown
+from filtercov.report.results_text import notes, show_paper, table, to_csv, to_latex, to_markdown
+from filtercov.report.results_words import show_measured, show_seeds
 from filtercov.training.progress import duration
 
 WIDEST = 14  # columns of a table in the paper's arrangement
@@ -48,11 +48,7 @@ def results_page(record: ExperimentRecord) -> str:
     if found:
         body.append("<h2>Results</h2>")
         body += [_arranged(found)] if len({(line.filters, line.init) for line in found}) <= WIDEST else []
-        body.append(
-            "<p>Test accuracy in percent: mean ± standard deviation over n seeds; over uniform, the difference of "
-            f"means with its {CONFIDENCE:.0%} bootstrap interval, and whether its sign is the paper's (unsure if the "
-            "interval holds 0). Press a heading to sort.</p>"
-        )
+        body.append(f"<p>Test accuracy in percent: {_seeds(found)}. Press a heading to sort.</p>")
         body.append(f'<div class="sortable">{_sortable(found)}</div>')
     if record.speeds:
         rows = [
@@ -108,6 +104,11 @@ def _drawings(record: ExperimentRecord) -> list[str]:
     return _section("Pictures", cards)
 
 
+def _seeds(found: Sequence[Line]) -> str:
+    counts = [line.measured.n for line in found if line.measured]
+    return show_seeds(counts) if counts else "every cell has runs missing"
+
+
 def _arranged(found: Sequence[Line]) -> str:
     """Return the table as the paper arranges it, the paper's number under each."""
     columns = list(dict.fromkeys((line.filters, line.init) for line in found))
@@ -131,8 +132,8 @@ def _sortable(found: Sequence[Line]) -> str:
     head, *rows = table(found)
     shown: list[list[object]] = [[page.text(part) for part in row] for row in rows]
     for line, row in zip(found, shown, strict=True):
-        if line.agreement is not None:  # then the last column says so
-            row[-1] = f'<span class="{line.agreement}">{row[-1]}</span>'
+        if line.verdict is not None:  # then the last column says so
+            row[-1] = f'<span class="{line.verdict}">{row[-1]}</span>'
     return page.table([page.text(part) for part in head], shown)
 
 

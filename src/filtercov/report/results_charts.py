@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from filtercov.report.page import text
+from filtercov.report.results_words import show_mean
 
 WIDTH = 460
 MOST_MARKS = 20  # on one line
@@ -14,21 +15,21 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Series:
-    """A line: points, half the height of its band at each (0: none), and whether it is dashed."""
+    """A line: points, half the height of its band at each (None: not measured), and whether it is dashed."""
 
     name: str
     points: Sequence[Point]
-    spread: Sequence[float] = ()
+    spread: Sequence[float | None] = ()
     dashed: bool = False
     colour: int = 0
 
 
 @dataclass(frozen=True)
 class Dot:
-    """A row of a dot chart: a value with its spread and the paper's value, where shown."""
+    """A row of a dot chart: a value with its spread, where measured, and the paper's value, where shown."""
 
     value: float
-    spread: float
+    spread: float | None
     paper: float | None = None
 
 
@@ -72,8 +73,8 @@ def _line(line: Series, at: Callable[[float, float], Point]) -> list[str]:
     kind = f"s{line.colour % COLOURS}"
     parts = []
     if any(line.spread):
-        upper = [at(x, y + spread) for (x, y), spread in zip(line.points, line.spread, strict=True)]
-        lower = [at(x, y - spread) for (x, y), spread in zip(line.points, line.spread, strict=True)]
+        upper = [at(x, y + (spread or 0)) for (x, y), spread in zip(line.points, line.spread, strict=True)]
+        lower = [at(x, y - (spread or 0)) for (x, y), spread in zip(line.points, line.spread, strict=True)]
         parts.append(f'<path class="band {kind}" d="M{_path([*upper, *reversed(lower)])}Z"/>')
     dashes = " dashed" if line.dashed else ""
     placed = [at(*point) for point in line.points]
@@ -90,8 +91,8 @@ def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str) -> str:
     height = top + line_height * len(rows) + 34
     dots = [dot for row in rows.values() for dot in row.values()]
     marks = ticks(
-        min(min(d.value - d.spread, d.paper or math.inf) for d in dots),
-        max(max(d.value + d.spread, d.paper or -math.inf) for d in dots),
+        min(min(d.value - (d.spread or 0), d.paper or math.inf) for d in dots),
+        max(max(d.value + (d.spread or 0), d.paper or -math.inf) for d in dots),
     )
 
     def across(value: float) -> float:
@@ -109,13 +110,13 @@ def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str) -> str:
         for series_name, dot in row.items():
             number = series.index(series_name)
             y = middle + (number - (len(series) - 1) / 2) * 8
-            parts += _dot(dot, across, y, number, f"{name}, {series_name}: {dot.value:.2f} ± {dot.spread:.2f}")
+            parts += _dot(dot, across, y, number, f"{name}, {series_name}: {show_mean(dot.value, dot.spread)}")
     return _svg(height, label, parts) + legend([(name, i, False) for i, name in enumerate(series)])
 
 
 def _dot(dot: Dot, across: Callable[[float], float], y: float, number: int, title: str) -> list[str]:
     kind = f"s{number % COLOURS}"
-    low, middle, high = (across(dot.value + side * dot.spread) for side in (-1, 0, 1))
+    low, middle, high = (across(dot.value + side * (dot.spread or 0)) for side in (-1, 0, 1))
     name = f"<title>{text(title)}</title>"
     parts = [
         f'<path class="line {kind}" d="M{low:.1f} {y:.1f}H{high:.1f}"/>',

@@ -9,6 +9,7 @@ from filtercov.experiments.records import CellRecord, ExperimentRecord, SpeedRec
 from filtercov.report.page import figure, text
 from filtercov.report.results_charts import COLOURS, Dot, Series, dot_chart, heat_map, line_chart
 from filtercov.report.results_statistics import summarise
+from filtercov.report.results_words import show_seeds
 
 Group = tuple[str, int]
 MOST_CURVES = 12  # in one chart; those of a grid would hide one another
@@ -33,7 +34,11 @@ def learning_curves(record: ExperimentRecord) -> list[str]:
         if cell.curves and cell.trained_epochs > 1:
             groups[cell.row, cell.epochs, cell.filters].append(cell)
     return [
-        figure(_curves(cells), f"{text(row)}, {cells[0].trained_epochs} epochs, {filters}: test accuracy in percent")
+        figure(
+            _curves(cells),
+            f"{text(row)}, {cells[0].trained_epochs} epochs, {filters}: test accuracy in percent, "
+            f"{show_seeds((len(cell.curves) for cell in cells), spread=False)}",
+        )
         for (row, _, filters), cells in groups.items()
         if len(cells) <= MOST_CURVES
     ]
@@ -50,15 +55,18 @@ def speed_chart(speeds: Sequence[SpeedRecord]) -> str:
 
 def _dots(cells: Sequence[CellRecord], *, show_paper: bool) -> list[str]:
     groups: dict[Group, dict[str, dict[str, Dot]]] = defaultdict(lambda: defaultdict(dict))
+    counts: dict[Group, list[int]] = defaultdict(list)
     for cell in cells:
         summary = summarise(cell.accuracies)
         paper = cell.paper.mean if show_paper and cell.paper else None
-        groups[cell.row, cell.epochs][cell.init][cell.filters] = Dot(summary.mean, summary.std or 0.0, paper)
+        groups[cell.row, cell.epochs][cell.init][cell.filters] = Dot(summary.mean, summary.std, paper)
+        counts[cell.row, cell.epochs].append(summary.n)
     ring = "; rings are the paper's" if show_paper else ""
     return [
         figure(
             dot_chart(rows, label=f"accuracy of {row} after {epochs} epochs by initialisation"),
-            f"{text(row)}, the paper's {epochs} epochs: test accuracy in percent, mean ± standard deviation{ring}",
+            f"{text(row)}, the paper's {epochs} epochs: test accuracy in percent, "
+            f"{show_seeds(counts[row, epochs])}{ring}",
         )
         for (row, epochs), rows in groups.items()
     ]
@@ -74,14 +82,16 @@ def _lines(cells: Sequence[CellRecord], *, show_paper: bool) -> list[str]:  # no
         for colour, (init, points) in enumerate(inits.items()):
             summaries = [summarise(cell.accuracies) for cell in points]
             places = [(float(c.trained_epochs), s.mean) for c, s in zip(points, summaries, strict=True)]
-            series.append(Series(init, places, [s.std or 0.0 for s in summaries], colour=colour))
+            series.append(Series(init, places, [s.std for s in summaries], colour=colour))
         chart = line_chart(series, label=f"convergence of {row}", x_label="epochs", y_label="test accuracy")
-        drawn.append(figure(chart, f"{text(row)}: test accuracy, each point a schedule of its own; bands ± 1 std"))
+        seeds = show_seeds(len(cell.accuracies) for points in inits.values() for cell in points)
+        drawn.append(figure(chart, f"{text(row)}: test accuracy, each point a schedule of its own; {seeds}"))
     return drawn
 
 
 def _grids(cells: Sequence[CellRecord], *, show_paper: bool) -> list[str]:  # noqa: ARG001 - the paper has no numbers
     means = {cell.init: summarise(cell.accuracies).mean for cell in cells}
+    seeds = show_seeds((len(cell.accuracies) for cell in cells), spread=False)
     points = {
         tuple(init.removeprefix("closed-form ").removeprefix("sawtooth:").split()): mean
         for init, mean in means.items()
@@ -97,7 +107,7 @@ def _grids(cells: Sequence[CellRecord], *, show_paper: bool) -> list[str]:  # no
     return [
         figure(
             heat_map(values, label=f"accuracy by σ0 and v at a = {a}", x_label="σ0", y_label="v", limits=limits),
-            f"a = {text(a)}: test accuracy in percent{uniform}",
+            f"a = {text(a)}: test accuracy in percent, {seeds}{uniform}",
         )
         for a, values in slices.items()
     ]

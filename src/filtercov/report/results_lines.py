@@ -1,25 +1,22 @@
 """An experiment's numbers as lines: what was measured, what the paper has, and how each compares with uniform."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from filtercov.experiments.paper_numbers import PaperNumber
 from filtercov.experiments.records import CellRecord, ExperimentRecord
-from filtercov.report.results_statistics import (
-    Agreement,
-    Difference,
-    Summary,
-    bootstrap_difference,
-    compare_signs,
-    summarise,
-)
+from filtercov.report.results_statistics import Difference, Summary, Verdict, judge, paired_difference, summarise
 
 BASELINE = "uniform"
 
 
 @dataclass(frozen=True)
 class Line:
-    """One cell of a table. The differences are from uniform in the same row, and missing where either side is."""
+    """One cell of a table. The differences are from uniform in the same row, and missing where either side is.
+
+    The claim that the verdict is on is the sign of the paper's difference; there is none where that is zero.
+    """
 
     row: str
     epochs: int
@@ -31,7 +28,8 @@ class Line:
     paper: PaperNumber | None
     difference: Difference | None
     paper_difference: float | None
-    agreement: Agreement | None
+    verdict: Verdict | None
+    unpaired: bool = False  # both sides were measured, but not with one common seed
 
 
 def lines(record: ExperimentRecord) -> list[Line]:
@@ -40,10 +38,9 @@ def lines(record: ExperimentRecord) -> list[Line]:
     return [_line(cell, uniform.get(_group(cell))) for cell in record.cells]
 
 
-def agreements(found: Sequence[Line]) -> tuple[int, int]:
-    """Return how many differences have the paper's sign, of how many that can be compared."""
-    compared = [line.agreement for line in found if line.agreement is not None]
-    return compared.count("agrees"), len(compared)
+def tally(found: Sequence[Line]) -> Counter[Verdict]:
+    """Return how many of the paper's signs hold, are contradicted and are open."""
+    return Counter(line.verdict for line in found if line.verdict is not None)
 
 
 def _group(cell: CellRecord) -> tuple[str, int, str]:
@@ -51,13 +48,15 @@ def _group(cell: CellRecord) -> tuple[str, int, str]:
 
 
 def _line(cell: CellRecord, uniform: CellRecord | None) -> Line:
-    difference = paper_difference = None
+    difference = paper_difference = verdict = None
+    unpaired = False
     if uniform is not None and cell.init != BASELINE:
-        if cell.accuracies and uniform.accuracies:
-            difference = bootstrap_difference(cell.accuracies, uniform.accuracies)
         if cell.paper and uniform.paper:
             paper_difference = round(cell.paper.mean - uniform.paper.mean, 2)
-    known = difference is not None and paper_difference is not None
+        if cell.accuracies and uniform.accuracies:
+            difference = paired_difference(cell.by_seed, uniform.by_seed)
+            unpaired = difference is None
+            verdict = judge(difference, paper_difference) if paper_difference else None
     return Line(
         row=cell.row,
         epochs=cell.epochs,
@@ -69,5 +68,6 @@ def _line(cell: CellRecord, uniform: CellRecord | None) -> Line:
         paper=cell.paper,
         difference=difference,
         paper_difference=paper_difference,
-        agreement=compare_signs(difference.mean, paper_difference) if known else None,  # type: ignore[union-attr, arg-type]
+        verdict=verdict,
+        unpaired=unpaired,
     )

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from filtercov.experiments.paper_numbers import PaperNumber
 from filtercov.experiments.records import ExperimentRecord
-from filtercov.report.results_lines import Line, agreements, lines
-from filtercov.report.results_statistics import Difference, Summary
+from filtercov.report.results_lines import Line, lines, tally
+from filtercov.report.results_words import METHOD, ONE_RUN, VERDICTS, show_difference, show_mean, show_measured
 from filtercov.training.progress import duration
 
 HEAD = (
@@ -20,12 +20,12 @@ HEAD = (
     "paper",
     "over uniform",
     "in the paper",
-    "sign",
+    "the paper's sign",
 )
 CSV_HEAD = (
     *("experiment", "scale", "row", "epochs", "trained_epochs", "filters", "initialisation"),
     *("mean", "std", "n", "missing_runs", "paper_mean", "paper_std"),
-    *("difference", "low", "high", "paper_difference", "sign"),
+    *("difference", "low", "high", "pairs", "paper_difference", "verdict"),
 )
 
 
@@ -41,8 +41,8 @@ def to_csv(record: ExperimentRecord) -> str:
             + ([measured.mean, measured.std, measured.n] if measured else [None] * 3)
             + [line.missing]
             + ([paper.mean, paper.std] if paper else [None] * 2)
-            + ([difference.mean, difference.low, difference.high] if difference else [None] * 3)
-            + [line.paper_difference, line.agreement]
+            + ([difference.mean, difference.low, difference.high, difference.n] if difference else [None] * 4)
+            + [line.paper_difference, line.verdict]
         )
     return stream.getvalue()
 
@@ -110,15 +110,19 @@ def to_terminal(record: ExperimentRecord) -> str:
 
 
 def notes(record: ExperimentRecord, found: Sequence[Line]) -> list[str]:
-    """Return what a reader of the numbers must know: reductions, what is missing or damaged, agreement in sign."""
+    """Return what a reader of the numbers must know: reductions, the verdicts, what is missing or damaged."""
     said = []
     if record.reduced:
         said.append(f"Smaller than in the paper: {record.reduced}.")
-    agreeing, compared = agreements(found)
-    if compared:
+    if any(line.difference for line in found):
+        said.append(METHOD)
+    if verdicts := tally(found):
         said.append(
-            f"The difference from uniform has the paper's sign in {agreeing} of {compared} cells that can be compared."
+            f"Of {verdicts.total()} signs of the paper's differences from uniform {verdicts['holds']} hold, "
+            f"{verdicts['contradicts']} are contradicted and {verdicts['open']} are open. {VERDICTS}"
         )
+    if any(line.measured and line.measured.n == 1 for line in found):
+        said.append(ONE_RUN)
     if record.missing:
         said.append(f"Missing, and left out of every mean ({len(record.missing)} runs): {'; '.join(record.missing)}.")
     said += [f"{text[0].upper()}{text[1:]}." for text in record.damaged]
@@ -143,9 +147,9 @@ def _cells(line: Line) -> tuple[str, ...]:
         show_measured(line.measured, line.missing),
         str(line.measured.n) if line.measured else "",
         show_paper(line.paper),
-        show_difference(line.difference),
+        "no seed in common" if line.unpaired else show_difference(line.difference),
         "" if line.paper_difference is None else f"{line.paper_difference:+.2f}",
-        show_sign(line),
+        line.verdict or "",
     )
 
 
@@ -154,34 +158,11 @@ def show_epochs(line: Line) -> str:
     return str(line.epochs) if line.trained_epochs == line.epochs else f"{line.trained_epochs} ({line.epochs})"
 
 
-def show_measured(measured: Summary | None, missing: int) -> str:
-    """Return mean ± standard deviation, or how many runs are missing for it."""
-    if measured is None:
-        return f"missing {missing} run{'s' if missing != 1 else ''}"
-    return f"{measured.mean:.2f}" + ("" if measured.std is None else f" ± {measured.std:.2f}")
-
-
 def show_paper(paper: PaperNumber | None) -> str:
     """Return the paper's number as the paper writes it, nothing if it has none."""
     if paper is None:
         return ""
-    return f"{paper.mean:.2f}" + ("" if paper.std is None else f" ± {paper.std:.2f}")
-
-
-def show_difference(difference: Difference | None) -> str:
-    """Return a difference with its interval."""
-    if difference is None:
-        return ""
-    interval = "" if difference.low is None else f" [{difference.low:+.2f}, {difference.high:+.2f}]"
-    return f"{difference.mean:+.2f}{interval}"
-
-
-def show_sign(line: Line) -> str:
-    """Return whether the difference's sign is the paper's; it is unsure where the interval holds 0."""
-    if line.agreement is None:
-        return ""
-    undecided = line.difference is not None and line.difference.low is not None and not line.difference.decided
-    return line.agreement + (", unsure" if undecided else "")
+    return show_mean(paper.mean, paper.std)
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -4,6 +4,7 @@ import errno
 from pathlib import Path
 
 from filtercov.errors import StorageError
+from filtercov.files.lock import NO_LOCKS
 from filtercov.replacing import replacing
 
 _ADVICE = {
@@ -14,6 +15,7 @@ _ADVICE = {
     errno.EPERM: "make it writable or choose another run directory",
     errno.ENOTDIR: "choose a path whose parents are directories",
     errno.EEXIST: "choose a path that is not a file",
+    **dict.fromkeys(NO_LOCKS, "choose a run directory on a filesystem with file locks"),
 }
 
 

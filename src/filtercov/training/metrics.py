@@ -28,7 +28,8 @@ class MetricsLog:
     def __init__(self, path: Path, *, size: int = 0, tensorboard: Path | None = None, step: int = 0) -> None:
         self.path = path
         try:
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+            # O_BINARY is Windows', which would otherwise turn every \n into two bytes.
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
             self.size = min(size, os.fstat(self._file).st_size)
             os.ftruncate(self._file, self.size)
         except OSError as error:
@@ -39,9 +40,9 @@ class MetricsLog:
         """Write one record, which has a "step"; its numbers are finite or None."""
         line = json.dumps(record, allow_nan=False).encode() + b"\n"
         try:
-            written = 0
+            written = os.lseek(self._file, self.size, os.SEEK_SET) - self.size
             while written < len(line):  # a disk that fills up takes part of a line before it says so
-                written += os.pwrite(self._file, line[written:], self.size + written)
+                written += os.write(self._file, line[written:])
         except OSError as error:
             os.ftruncate(self._file, self.size)
             raise storage_error(self.path, error) from error
@@ -71,7 +72,7 @@ class MetricsLog:
 
 def read_metrics(path: Path) -> list[Record]:
     """Return the records of a metrics file; a last line that a crash cut short is left out."""
-    lines = path.read_text().split("\n")[:-1] if path.exists() else []
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
     return [json.loads(line) for line in lines]
 
 

@@ -9,21 +9,15 @@ result.json              the final numbers; the run is done when this exists
 lock                     held, with its owner's name, while someone trains here
 """
 
-import fcntl
 import json
-import os
-import socket
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from filtercov.errors import RunBusyError, RunDirectoryError, RunMismatchError
+from filtercov.files.lock import Lock
 from filtercov.training.atomic import remove_temporaries, storage_error, write_atomic
-
-# POSIX record locks do not exclude a second user in the same process, and closing any handle of the file drops them.
-_held: set[Path] = set()
 
 
 class RunDirectory:
@@ -38,8 +32,7 @@ class RunDirectory:
         self.ema = self.path / "ema.safetensors"
         self.result = self.path / "result.json"
         self.tensorboard = self.path / "tensorboard"
-        self._lock_path = self.path / "lock"
-        self._lock: IO[str] | None = None
+        self._lock = Lock(self.path / "lock")
 
     @property
     def done(self) -> bool:
@@ -55,7 +48,11 @@ class RunDirectory:
                     f"{self.path} is neither a run nor empty (it holds {foreign[0]}); choose a new or empty directory"
                 )
             self._acquire()
-            remove_temporaries(self.path)
+            try:
+                remove_temporaries(self.path)
+            except BaseException:
+                self._lock.release()
+                raise
         except OSError as error:
             raise storage_error(self.path, error) from error
         return self
@@ -63,10 +60,7 @@ class RunDirectory:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._lock:
-            self._lock.close()
-            self._lock = None
-            _held.discard(self.path.resolve())
+        self._lock.release()
 
     def claim(self, config: Mapping[str, Any]) -> None:
         """Make the directory belong to `config`, or raise if it belongs to another."""
@@ -86,34 +80,24 @@ class RunDirectory:
             )
 
     def _foreign_files(self) -> set[str]:
-        mine = {self._lock_path.name}
+        mine = {self._lock.path.name}
         return {entry.name for entry in self.path.iterdir() if entry.name not in mine and entry.suffix != ".tmp"}
 
     def _acquire(self) -> None:
-        if self.path.resolve() in _held:
+        if self._lock.acquire():
+            return
+        if self._lock.held_here():
             raise RunBusyError(f"this process is already training in {self.path}; choose another run directory")
-        lock = self._lock_path.open("a+")
-        try:
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            lock.seek(0)
-            owner = lock.read().strip() or "unknown"
-            lock.close()
-            raise RunBusyError(
-                f"another process is training in {self.path} ({owner}); wait for it, stop it, or choose another run "
-                "directory"
-            ) from error
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
-        lock.flush()
-        self._lock = lock
-        _held.add(self.path.resolve())
+        raise RunBusyError(
+            f"another process is training in {self.path} ({self._lock.owner() or 'unknown'}); wait for it, stop it, or "
+            "choose another run directory"
+        )
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return the object a JSON file of a run holds."""
     try:
-        value = json.loads(path.read_text())
+        value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RunDirectoryError(f"cannot read {path}: {error}; delete that run to start it again") from error
     if not isinstance(value, dict):
