@@ -1,17 +1,16 @@
 """Which files of a folder dataset are images, and of which split and class: SPLIT/CLASS/…/file, nothing is opened."""
 
 import unicodedata
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Literal
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 from filtercov.errors import DataError
 
 SPLITS = {"train": "train", "test": "test", "val": "validation", "valid": "validation", "validation": "validation"}
 
 # What systems and programs leave behind: nobody put it there as an image, so it is passed over without a word.
-_CLUTTER = ("__macosx", "__pycache__", "thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "@eadir", "lost+found")
+_CLUTTER = {"__macosx", "__pycache__", "thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "@eadir", "lost+found"}
 _BACKUPS = ("~", ".bak", ".orig", ".tmp", ".swp", ".part", ".crdownload")
 # What datasets keep beside their images. A name that is in neither list is tried, and reported if it is no image.
 _TEXTS = (".txt", ".csv", ".tsv", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".md", ".rst", ".html", ".pdf", ".log")
@@ -21,8 +20,7 @@ _SIDECARS = frozenset((*_TEXTS, *_ARRAYS, *_OF_CAMERAS))
 _PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """What lies in a tree: its path with `/` between names, and a stamp that changes when it changes."""
 
     path: str
@@ -30,8 +28,7 @@ class Entry:
     kind: Literal["file", "directory", "broken link"] = "file"
 
 
-@dataclass(frozen=True)
-class ImageFile:
+class ImageFile(NamedTuple):
     """One file: its path within the tree, split (train, validation or test), class, and stamp."""
 
     path: str
@@ -47,8 +44,8 @@ def is_clutter(name: str) -> bool:
     [True, True, True, True, False]
     """
     lower = name.lower()
-    autosaved = len(name) > 1 and name[0] == name[-1] == "#"
-    return name.startswith(".") or autosaved or lower in _CLUTTER or lower.endswith(_BACKUPS)
+    autosaved = name[0] == name[-1] == "#" and len(name) > 1
+    return name[0] == "." or lower in _CLUTTER or lower.endswith(_BACKUPS) or autosaved
 
 
 def arrange(entries: Iterable[Entry], source: Path) -> tuple[ImageFile, ...]:
@@ -61,75 +58,88 @@ def arrange(entries: Iterable[Entry], source: Path) -> tuple[ImageFile, ...]:
     [('train', 'cat'), ('test', 'cat')]
     """
     placed = _placed(entries, source)
-    _refuse_two_names_for_a_split(placed, source)
-    for entry in placed:
-        _refuse_what_has_no_class(entry, source)
-    files = [entry for entry in placed if entry.is_image]
-    _refuse_empty_classes(placed, files, source)
-    splits = {name: SPLITS[name.lower()] for name in {entry.inside[0] for entry in files}}
-    if "test" not in splits.values():
-        splits = {name: "test" if split == "validation" else split for name, split in splits.items()}
-    return tuple(ImageFile(e.path, splits[e.inside[0]], _same_in_any_spelling(e.inside[1]), e.stamp) for e in files)
+    for entry, inside in placed:
+        _refuse_what_has_no_class(entry, inside, source)
+    images = [(entry, inside) for entry, inside in placed if _is_image(entry, inside)]
+    _refuse_empty_classes(placed, images, source)
+    splits = _splits(dict.fromkeys(inside[0] for _, inside in images), source)
+    labels = {inside[1]: _same_in_any_spelling(inside[1]) for _, inside in images}
+    return tuple(ImageFile(entry.path, splits[inside[0]], labels[inside[1]], entry.stamp) for entry, inside in images)
 
 
-@dataclass(frozen=True)
-class _Placed(Entry):
-    """An entry of a split; `inside` are the names of its path from the split's on."""
-
-    inside: tuple[str, ...] = ()
-
-    @property
-    def is_image(self) -> bool:
-        suffix = PurePosixPath(self.inside[-1]).suffix.lower()
-        return self.kind != "directory" and len(self.inside) >= 3 and suffix not in _SIDECARS
+# An entry of a split and the names of its directories, from the split's on: (train, CLASS, …).
+_Placed = tuple[Entry, tuple[str, ...]]
 
 
 def _placed(entries: Iterable[Entry], source: Path) -> list[_Placed]:
     """Return what lies in the splits nearest to the top of the tree, sorted by path."""
-    by_base: dict[tuple[str, ...], list[_Placed]] = {}
-    for entry in sorted(entries, key=lambda entry: entry.path):
-        names = tuple(entry.path.split("/"))
-        depth = next((depth for depth, name in enumerate(names) if name.lower() in SPLITS), None)
-        if depth is not None and not any(map(is_clutter, names)):
-            placed = _Placed(entry.path, entry.stamp, entry.kind, names[depth:])
-            by_base.setdefault(names[:depth], []).append(placed)
-    trained = [base for base, inside in by_base.items() if any(_trains(entry) for entry in inside)]
+    places: dict[str, tuple[str, tuple[str, ...]] | None] = {}  # a million files lie in a thousand directories
+    by_base: dict[str, list[_Placed]] = {}
+    for entry in sorted(entries):
+        folder, _, name = entry.path.rpartition("/")
+        if folder not in places:
+            places[folder] = _place(folder)
+        place = places[folder]
+        if place is not None and not is_clutter(name):
+            by_base.setdefault(place[0], []).append((entry, place[1]))
+    trained = [base for base, placed in by_base.items() if any(_is_image(*pair, "train") for pair in placed)]
     if not trained:
         raise DataError(f"{source} holds no train/CLASS/image files; arrange it as train/CLASS/*, test/CLASS/*")
-    top = [base for base in trained if len(base) == min(map(len, trained))]
-    if len(top) > 1:
-        shown = " and ".join("/".join((*base, "train")) for base in top[:2])
-        raise DataError(f"{source} holds more than one dataset, {shown}; name the directory of one of them")
-    return by_base[top[0]]
+    nearest = min(base.count("/") for base in trained)
+    first, *others = (base for base in trained if base.count("/") == nearest)
+    if others:
+        raise DataError(f"{source} holds two datasets, {first} and {others[0]}; name the directory of one of them")
+    return by_base[first]
 
 
-def _trains(entry: _Placed) -> bool:
-    return SPLITS[entry.inside[0].lower()] == "train" and entry.is_image
+def _place(folder: str) -> tuple[str, tuple[str, ...]] | None:
+    """Return the path above a directory's split with a `/` after each name, and its names from the split on.
+
+    >>> _place("pets/train/cat/young"), _place("pets/extra"), _place("__MACOSX/train/cat")
+    (('pets/', ('train', 'cat', 'young')), None, None)
+    """
+    names = folder.split("/")
+    depth = next((depth for depth, name in enumerate(names) if name.lower() in SPLITS), None)
+    if depth is None or any(map(is_clutter, names)):
+        return None
+    return "".join(f"{name}/" for name in names[:depth]), tuple(names[depth:])
 
 
-def _refuse_two_names_for_a_split(placed: Sequence[_Placed], source: Path) -> None:
-    names: dict[str, str] = {}
-    for entry in placed:
-        name = entry.inside[0]
-        other = names.setdefault(SPLITS[name.lower()], name)
-        if entry.is_image and other != name:
+def _is_image(entry: Entry, inside: tuple[str, ...], split: str | None = None) -> bool:
+    """Return whether an entry is meant as an image of a class, and of this split if one is given."""
+    if entry.kind == "directory" or len(inside) < 2:
+        return False
+    if split is not None and SPLITS[inside[0].lower()] != split:
+        return False
+    return "." + entry.path.rpartition(".")[2].lower() not in _SIDECARS
+
+
+def _splits(names: Iterable[str], source: Path) -> dict[str, str]:
+    """Return which split each directory is, for `val/` without `test/` the test set."""
+    directories: dict[str, str] = {}
+    for name in names:
+        other = directories.setdefault(SPLITS[name.lower()], name)
+        if other != name:
             raise DataError(f"{source} holds both {other}/ and {name}/, which mean the same; keep one of them")
+    if "test" not in directories and "validation" in directories:
+        directories["test"] = directories.pop("validation")
+    return {name: split for split, name in directories.items()}
 
 
-def _refuse_what_has_no_class(entry: _Placed, source: Path) -> None:
-    if len(entry.inside) > 2:
+def _refuse_what_has_no_class(entry: Entry, inside: tuple[str, ...], source: Path) -> None:
+    if len(inside) > 1:
         return
     if entry.kind == "broken link":
         raise DataError(f"{source}: {entry.path} is a link to nothing; mend or remove it")
-    if entry.kind == "file" and len(entry.inside) == 2 and entry.path.lower().endswith(_PICTURES):
-        raise DataError(f"{source}: {entry.path} is in no class; move it to {entry.inside[0]}/CLASS/ or remove it")
+    if entry.kind == "file" and entry.path.lower().endswith(_PICTURES):
+        raise DataError(f"{source}: {entry.path} is in no class; move it to {inside[0]}/CLASS/ or remove it")
 
 
-def _refuse_empty_classes(placed: Sequence[_Placed], files: Sequence[_Placed], source: Path) -> None:
-    filled = {entry.inside[:2] for entry in files}
-    for entry in placed:
-        is_class = entry.kind == "directory" and len(entry.inside) == 2
-        if is_class and SPLITS[entry.inside[0].lower()] == "train" and entry.inside not in filled:
+def _refuse_empty_classes(placed: Iterable[_Placed], images: Iterable[_Placed], source: Path) -> None:
+    filled = {inside[:2] for _, inside in images}
+    classes = [(entry, inside) for entry, inside in placed if entry.kind == "directory" and len(inside) == 1]
+    for entry, inside in classes:
+        if SPLITS[inside[0].lower()] == "train" and (*inside, entry.path.rpartition("/")[2]) not in filled:
             raise DataError(f"{source}: the class {entry.path} holds no images; fill it or remove it")
 
 

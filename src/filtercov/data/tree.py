@@ -15,6 +15,8 @@ from filtercov.data.layout import Entry, ImageFile, arrange, is_clutter
 from filtercov.errors import DataError
 
 LARGEST_FILE = 256 * 2**20  # an image file beyond this is not read
+_UNUSUAL = re.compile(r"(^|/)\.{0,2}/|(^|/)\.\.?$|^[A-Za-z]:")  # a path with empty names, ., .. or a drive
+_ABSOLUTE = re.compile(r"/|[A-Za-z]:")
 _UTF8_NAME = 0x800  # the flag of a zip's member that says how its name is encoded
 
 
@@ -130,8 +132,10 @@ class ZipTree(Tree):
                 name = name.encode("cp437").decode()
         if "/" not in name:  # as some programs on Windows write them
             name = name.replace("\\", "/")
+        if not _UNUSUAL.search(name):
+            return name
         names = [part for part in name.split("/") if part not in ("", ".")]
-        if ".." in names or re.match(r"/|[A-Za-z]:", name):
+        if ".." in names or _ABSOLUTE.match(name):
             raise DataError(f"{self.path}: the name {name!r} leads out of the archive; make the archive anew")
         return "/".join(names) + ("/" if name.endswith("/") else "")
 
