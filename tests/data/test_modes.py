@@ -151,11 +151,10 @@ def test_deep_grey_is_turned_too() -> None:
     np.testing.assert_array_equal(pixels(open_image(data, channels=1))[..., 0], np.rot90(DEEP >> 8, -1))
 
 
-@pytest.mark.parametrize(
-    "exif", [b"Exif\0\0garbage", b"Exif\0\0MM\0*\xff\xff\xff\xff", b"Exif\0\0II*\0\x08\0\0\0\xff\xff"]
-)
-def test_damaged_metadata_do_not_cost_the_picture(exif: bytes) -> None:
-    data = stored(Image.fromarray(COLOUR), "JPEG", exif=exif)
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("exif", [b"garbage", b"II*\0\x08", b"MM\0*\xff\xff\xff\xff", b"II*\0\x08\0\0\0\xff\xff"])
+def test_damaged_metadata_do_not_cost_the_picture(kind: str, exif: bytes) -> None:
+    data = stored(Image.fromarray(COLOUR), kind, exif=b"Exif\0\0" + exif)
     assert open_image(data, channels=3).size == (12, 16)
 
 

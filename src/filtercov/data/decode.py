@@ -12,6 +12,7 @@ from PIL import Image, UnidentifiedImageError
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 _GREY_MODES = ("1", "L", "LA")
 _ORIENTATION = 0x0112  # Exif's
+_METADATA = frozenset(("exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"))  # where Pillow finds it
 _BITS_PER_SAMPLE = 258  # TIFF's
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -97,6 +98,8 @@ def _grey_bits(image: Image.Image) -> int:
 
 def _turn(image: Image.Image) -> Image.Transpose | None:
     """Return how to turn the image upright: cameras store what the sensor saw, and say in Exif how it lay."""
+    if _METADATA.isdisjoint(image.info):  # as in most files of a dataset, and looking further would take a while
+        return None
     try:
         return _UPRIGHT.get(image.getexif().get(_ORIENTATION, 1))
     except Exception:  # damaged metadata can raise nearly anything, and the pixels are sound
