@@ -131,6 +131,7 @@ def write_val_and_valid(root: Path) -> None:
     ("make", "message"),
     [
         (lambda root: (root / "train" / "yak").symlink_to("nowhere"), "train/yak is a link to nothing"),
+        (lambda root: (root / "val").symlink_to("nowhere"), "val is a link to nothing"),
         (lambda root: (root / "train" / "yak").mkdir(), "the class train/yak holds no images"),
         (lambda root: write(root / "train" / "yak" / "a" / "notes.txt", b""), "the class train/yak holds no images"),
         (lambda root: write(root / "train" / "stray.JPG", b""), "train/stray.JPG is in no class; move it to train/"),

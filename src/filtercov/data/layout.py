@@ -82,6 +82,8 @@ def _placed(entries: Iterable[Entry], source: Path) -> list[_Placed]:
         place = places[folder]
         if place is not None and not is_clutter(name):
             by_base.setdefault(place[0], []).append((entry, place[1]))
+        elif entry.kind == "broken link" and name.lower() in SPLITS:
+            raise DataError(f"{source}: {entry.path} is a link to nothing; mend or remove it")
     trained = [base for base, placed in by_base.items() if any(_is_image(*pair, "train") for pair in placed)]
     if not trained:
         raise DataError(f"{source} holds no train/CLASS/image files; arrange it as train/CLASS/*, test/CLASS/*")
