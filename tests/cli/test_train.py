@@ -36,6 +36,15 @@ def test_a_run_is_trained_reported_and_found_finished_the_second_time(tmp_path):
         run("--run-dir", tmp_path / "run", "--init", "closed-form")
 
 
+def test_a_run_for_choosing_a_setting_reports_validation_accuracy(tmp_path):
+    output = run("--run-dir", tmp_path / "run", "--evaluate", "validation").output
+    accuracy = read_result(tmp_path / "run").test_accuracy
+    assert f"{accuracy:.2f} % validation accuracy after 1 epochs" in output
+    assert "test" not in output.replace(str(tmp_path), "")
+    with pytest.raises(RunMismatchError, match="evaluate"):
+        run("--run-dir", tmp_path / "run")
+
+
 def test_flags_reach_the_configuration(tmp_path):
     flags = "--lr 0.02 --weight-decay 0.1 --opt sgd --momentum 0.5 --sched cosine --warmup-epochs 0.5 --smoothing 0.1"
     more = "--clip-grad 1.0 --amp --model-ema --model-ema-decay 0.5 --seed 7 --augment none --drop-path 0.1"

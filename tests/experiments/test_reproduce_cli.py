@@ -95,7 +95,7 @@ def test_a_plan_leaves_out_what_is_done(kronecker):
 def test_a_search_prints_the_best_schedules(tmp_path):
     output = run("search", "grid-cifar-p2", "--scale", "smoke", "--runs", tmp_path)
     assert "1 schedules tried, one run each, spread not measured: which is best is open." in output
-    assert re.search(r"The highest:\n *\d+\.\d\d %  0.08,0.37,2.9", output)
+    assert re.search(r"The highest validation accuracies.*:\n *\d+\.\d\d %  0.08,0.37,2.9", output)
 
 
 def test_mistakes_are_answered_with_a_sentence(tmp_path, monkeypatch):

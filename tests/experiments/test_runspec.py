@@ -28,6 +28,7 @@ def test_every_field_changes_the_key():
         "freeze_filters": False,
         "augment": "none",
         "drop_path": 0.1,
+        "evaluate": "validation",
         "train": TrainConfig(epochs=21),
     }
     assert set(changed) == {field.name for field in dataclasses.fields(RunSpec)}

@@ -149,7 +149,11 @@ def search(
     data_root: DataRootOption = None,
     best: Annotated[int, typer.Option(help="How many schedules to print.")] = 10,
 ) -> None:
-    """Search for the schedule (σ0, v, a): the paper's grid, or TPE over the same space for the same budget."""
+    """Search for the schedule (σ0, v, a): the paper's grid, or TPE over the same space for the same budget.
+
+    Accuracies are of validation images, a tenth of the training images where the data has no val/ beside test/: measure
+    the schedule you choose on the test images, with filtercov train.
+    """
     where = space(name, scale=scale, options=Options(cifar=data, imagenet=imagenet))
     machine = Machine(data_root=data_root, device=device)
     with _interruptible():
@@ -161,7 +165,10 @@ def search(
             )
         else:
             raise ExperimentError(f"unknown method {method!r}; choose grid or tpe")
-    typer.echo(f"{len(found)} schedules tried, {show_seeds([1])}: which is best is open. The highest:")
+    typer.echo(
+        f"{len(found)} schedules tried, {show_seeds([1])}: which is best is open. The highest validation accuracies, not to "
+        "be reported as test accuracies:"
+    )
     for trial in found[:best]:
         typer.echo(f"{trial.accuracy:6.2f} %  {trial.schedule}")
 

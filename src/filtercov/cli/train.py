@@ -29,6 +29,9 @@ def train(
     freeze_filters: Annotated[bool, typer.Option(help="Keep the depthwise filters as they are initialised.")] = False,
     data_limit: Annotated[int | None, typer.Option(help="Training images to use.")] = None,
     img_size: Annotated[int | None, typer.Option(help="Scale a folder's images to this size.")] = None,
+    evaluate: Annotated[
+        str, typer.Option(help="test, or validation (a tenth of the training images, or val/) for choosing settings.")
+    ] = "test",
     augment: Annotated[str | None, typer.Option(help=f"One of {', '.join(AUGMENTATIONS)}.")] = None,
     drop_path: Annotated[float | None, typer.Option(help="Stochastic depth's rate at the last block.")] = None,
     opt: Annotated[str | None, typer.Option(help="adamw or sgd.")] = None,
@@ -88,6 +91,7 @@ def train(
         schedule=schedule,
         negative=negative,
         freeze_filters=freeze_filters,
+        evaluate=evaluate,
         **{name: value for name, value in choices.items() if value is not None},
     )
     directory = run_dir or Path("runs") / spec.key
@@ -105,4 +109,5 @@ def train(
             tensorboard=tensorboard,
         )
     if world.main:
-        typer.echo(f"{result.test_accuracy:.2f} % test accuracy after {result.epochs} epochs; the run is {directory}")
+        accuracy = f"{result.test_accuracy:.2f} % {spec.evaluate} accuracy"
+        typer.echo(f"{accuracy} after {result.epochs} epochs; the run is {directory}")

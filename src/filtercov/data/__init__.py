@@ -5,13 +5,14 @@
                          drop_last=True, mean=data.mean, std=data.std)
     for images, targets in loader.epoch(3, start_batch=17): ...
 
-`load` returns a `Dataset` (name, train, test, num_classes, in_channels, image_size, mean, std) whose `train` and
-`test` are `ImageArrays`, bytes (N, H, W, C) in memory or in a memory map, or `StreamedImages`, decoded by worker
-processes as they are needed. A `BatchLoader` yields float32 (n, C, H, W) images in channels_last memory and int64
-labels, or float32 (n, classes) targets where `Augment` mixes images. `epoch` is a pure function of the seed, the
-epoch's number and the batch's: starting at any batch yields the identical rest, and the ranks of a distributed run get
-shares of the same batches that one process would get. Files from others are read as hostile: a checksum before
-anything else where one is known, an unpickler that can build nothing but arrays, and limits on what is decoded.
+`load` returns a `Dataset` (name, train, test, num_classes, in_channels, image_size, mean, std, and validation images to
+choose settings with, if it has or was asked for any) whose sets are `ImageArrays`, bytes (N, H, W, C) in memory or in a
+memory map, or `StreamedImages`, decoded by worker processes as they are needed. A `BatchLoader` yields float32
+(n, C, H, W) images in channels_last memory and int64 labels, or float32 (n, classes) targets where `Augment` mixes
+images. `epoch` is a pure function of the seed, the epoch's number and the batch's: starting at any batch yields the
+identical rest, and the ranks of a distributed run get shares of the same batches that one process would get. Files from
+others are read as hostile: a checksum before anything else where one is known, an unpickler that can build nothing but
+arrays, and limits on what is decoded.
 """
 
 from filtercov.data.arrays import Dataset, ImageArrays

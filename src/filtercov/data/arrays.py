@@ -57,7 +57,10 @@ class ImageArrays:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A training and a test set with what a model and a loader need to know of them."""
+    """A training and a test set with what a model and a loader need to know of them.
+
+    `validation` are images to choose settings with, which are neither trained on nor part of a reported accuracy.
+    """
 
     name: str
     train: ImageSource
@@ -66,6 +69,7 @@ class Dataset:
     image_size: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    validation: ImageSource | None = None
 
     @property
     def num_classes(self) -> int:
@@ -87,6 +91,21 @@ def stratified_order(labels: NDArray[np.int64], *, seed: int = 0) -> NDArray[np.
     # Fractions, not places, keep unequal classes in proportion.
     fraction = (place + 0.5) / np.repeat(counts, counts)
     return by_class[np.argsort(fraction, kind="stable")].astype(np.int64)
+
+
+def hold_out(order: NDArray[np.int64], labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return an order without the last tenth of each class, and that tenth; a class of one image keeps it.
+
+    >>> [part.tolist() for part in hold_out(np.array([3, 1, 2, 0, 4]), np.array([0, 1, 0, 1, 2]))]
+    [[3, 2, 4], [1, 0]]
+    """
+    _, classes, counts = np.unique(labels[order], return_inverse=True, return_counts=True)
+    by_class = np.argsort(classes, kind="stable")
+    place = np.empty_like(order)
+    place[by_class] = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    tenth = np.where(counts > 1, -(-counts // 10), 0)
+    aside = place >= (counts - tenth)[classes]
+    return order[~aside], order[aside]
 
 
 def mean_and_std(arrays: ImageArrays) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -15,18 +15,19 @@ import numpy as np
 
 from filtercov.data.arrays import ImageArrays
 from filtercov.data.decode import UndecodableError, fit_square, open_image
+from filtercov.data.layout import ImageFile
 from filtercov.data.paths import cache_directory
 from filtercov.data.scan import BadFile, BadFiles, read
-from filtercov.data.tree import ImageFile, Tree
+from filtercov.data.tree import Tree
 from filtercov.errors import DataError
 from filtercov.replacing import flush
 
 _LOG = logging.getLogger("filtercov.data")
-_VERSION = 2  # of what is kept and how: part of the fingerprint
+_VERSION = 3  # of what is kept and how: part of the fingerprint
 
 
 def cached_arrays(tree: Tree, *, size: int, channels: int, bad_limit: int) -> dict[str, ImageArrays]:
-    """Return the train and test images of a tree, size × size, decoding them if that was not done before."""
+    """Return the images of a tree's splits, size × size, decoding them if that was not done before."""
     name = tree.fingerprint(_VERSION, size, channels)
     homes = [tree.path.with_name(tree.path.name + ".filtercov"), cache_directory() / "folders"]
     for home in homes:
@@ -102,7 +103,7 @@ def _open(directory: Path, tree: Tree, bad: BadFiles) -> dict[str, ImageArrays]:
         labels = np.array(manifest["labels"], dtype=np.int64)
         splits = np.array(manifest["splits"])
         found = [BadFile(**entry) for entry in manifest["bad"]]
-        arrays = {split: _rows(images, labels, splits == split, tree.classes) for split in ("train", "test")}
+        arrays = {split: _rows(images, labels, splits == split, tree.classes) for split in tree.splits}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"the decoded images in {directory} are damaged ({error}); delete that directory") from error
     for file in found:

@@ -1,7 +1,8 @@
-"""`folder:PATH`: a directory or zip of train/CLASS/image and test/CLASS/image (or val/CLASS/image)."""
+"""`folder:PATH`: a directory or zip of train/CLASS/image and test/CLASS/image, with or without val/CLASS/image."""
 
 import os
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from filtercov.data.arrays import Dataset, mean_and_std
 from filtercov.data.cache import cached_arrays
 from filtercov.data.decode import UndecodableError, shape_of
 from filtercov.data.scan import BadFiles, read
+from filtercov.data.source import ImageSource
 from filtercov.data.streaming import StreamedImages
 from filtercov.data.tree import Tree, open_tree
 from filtercov.errors import DataError
@@ -27,39 +29,56 @@ def load_folder(
     if image_size is not None and not 1 <= image_size <= 4096:
         raise DataError(f"image_size must lie in 1..4096, got {image_size}")
     tree = open_tree(path)
-    if not any(file.split == "test" for file in tree.files):
+    if "test" not in tree.splits:
         raise DataError(f"{path} holds no test/CLASS or val/CLASS images; set some apart to measure accuracy with")
     height, width, channels = _typical_shape(tree)
     side = min(height, width) if max(height, width) <= SMALL else LARGE_SIZE
     size = image_size or side
+    sources: Mapping[str, ImageSource]
     if size <= SMALL:
-        splits = cached_arrays(tree, size=size, channels=channels, bad_limit=bad_limit)
-        for split, arrays in splits.items():
-            if not len(arrays):
+        sources = arrays = cached_arrays(tree, size=size, channels=channels, bad_limit=bad_limit)
+        for split, source in sources.items():
+            if not len(source):
                 raise DataError(f"none of the {split} images of {path} can be read; see `filtercov scan`")
-        mean, std = mean_and_std(splits["train"])
-        return Dataset(f"folder:{path.name}", splits["train"], splits["test"], channels, size, mean, std)
-    bad = BadFiles(bad_limit)
-    processes = min(8, os.cpu_count() or 1) if workers is None else workers
-    train, test = (
-        _stream(tree, split, size=size, channels=channels, workers=processes, bad=bad) for split in ("train", "test")
+        mean, std = mean_and_std(arrays["train"])
+    else:
+        bad = BadFiles(bad_limit)
+        processes = min(8, os.cpu_count() or 1) if workers is None else workers
+        sources = {
+            split: _stream(tree, split, size=size, channels=channels, workers=processes, bad=bad)
+            for split in tree.splits
+        }
+        mean, std = _IMAGENET if channels == 3 else ((0.449,), (0.226,))
+    return Dataset(
+        f"folder:{path.name}",
+        sources["train"],
+        sources["test"],
+        in_channels=channels,
+        image_size=size,
+        mean=mean,
+        std=std,
+        validation=sources.get("validation"),
     )
-    mean, std = _IMAGENET if channels == 3 else ((0.449,), (0.226,))
-    return Dataset(f"folder:{path.name}", train, test, channels, size, mean, std)
 
 
 def _typical_shape(tree: Tree) -> tuple[int, int, int]:
-    """Return the commonest (height, width, channels) of some training images spread over the folder."""
+    """Return the commonest height and width of some training images spread over the folder, and the channels of all.
+
+    One image in colour is enough for three channels: grey ones lose nothing in them, colour would be lost in one.
+    """
     files = [file for file in tree.files if file.split == "train"]
-    shapes: Counter[tuple[int, int, int]] = Counter()
+    shapes: Counter[tuple[int, int]] = Counter()
+    channels = 1
     for file in files[:: max(1, len(files) // _PEEKED)]:
         try:
-            shapes[shape_of(read(tree, file.path))] += 1
+            height, width, depth = shape_of(read(tree, file.path))
         except UndecodableError:
             continue  # reported when it is decoded for use
+        shapes[height, width] += 1
+        channels = max(channels, depth)
     if not shapes:
         raise DataError(f"{tree.path}: none of the training files looked at is an image; see `filtercov scan`")
-    return shapes.most_common(1)[0][0]
+    return *shapes.most_common(1)[0][0], channels
 
 
 def _stream(tree: Tree, split: str, *, size: int, channels: int, workers: int, bad: BadFiles) -> StreamedImages:

@@ -3,7 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from filtercov.data.arrays import Dataset, stratified_order
+import numpy as np
+
+from filtercov.data.arrays import Dataset, hold_out, stratified_order
 from filtercov.data.cifar10 import load_cifar10
 from filtercov.data.embedded import load_embedded
 from filtercov.data.folder import load_folder
@@ -17,6 +19,7 @@ def load(
     download: bool = False,
     image_size: int | None = None,
     limit: int | None = None,
+    validation: bool = False,
     bad_limit: int = 100,
     workers: int | None = None,
 ) -> Dataset:
@@ -24,10 +27,15 @@ def load(
 
     `root` is where archives are looked for and, with `download`, put. `image_size` scales a folder's images. `limit`
     keeps that many training images, the classes in proportion; a smaller limit's images are among a larger one's.
-    `bad_limit` damaged images of a folder are skipped, more are an error. `workers` decode large images.
+    `validation` sees to it that there are validation images: a folder's `val/` beside its `test/`, else a tenth of each
+    class, the same whatever the limit, taken from the training images (of which a limit near all of them then gets
+    fewer). `bad_limit` damaged images of a folder are skipped, more are an error. `workers` decode large images.
 
     >>> load("embedded", limit=100).train.labels.shape
     (100,)
+    >>> data = load("embedded", validation=True)
+    >>> len(data.train), len(data.validation), len(data.test)
+    (9000, 1000, 2000)
     """
     if spec == "embedded":
         data = load_embedded()
@@ -40,10 +48,20 @@ def load(
         raise DataError(f"unknown data {spec!r}; choose embedded, cifar10 or folder:PATH")
     if image_size is not None and image_size != data.image_size:
         raise DataError(f"{spec} has images of {data.image_size} pixels, not {image_size}; only folders are scaled")
-    return data if limit is None else _limited(data, limit)
-
-
-def _limited(data: Dataset, limit: int) -> Dataset:
-    if not 1 <= limit <= len(data.train):
+    if limit is not None and not 1 <= limit <= len(data.train):
         raise DataError(f"limit must lie in 1..{len(data.train)}, the training images of {data.name}, got {limit}")
-    return replace(data, train=data.train.subset(stratified_order(data.train.labels)[:limit]))
+    split_off = validation and data.validation is None
+    return data if limit is None and not split_off else _chosen(data, limit, split_off=split_off)
+
+
+def _chosen(data: Dataset, limit: int | None, *, split_off: bool) -> Dataset:
+    order = stratified_order(data.train.labels)
+    if split_off:
+        # It is the end of the order, so a limit that does not reach it picks the same training images with and without.
+        order, aside = hold_out(order, data.train.labels)
+        if not len(aside):
+            raise DataError(
+                f"{data.name} has one training image of each class, none to validate with; add more or val/"
+            )
+        data = replace(data, validation=data.train.subset(np.sort(aside)))
+    return replace(data, train=data.train.subset(np.sort(order) if limit is None else order[:limit]))

@@ -1,5 +1,6 @@
 """`scan`: which files of a folder dataset cannot be read, and how many can."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,8 @@ class BadFile:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
+        # A name may be bytes that are no text, which Python keeps as surrogates and no terminal prints.
+        return f"{os.fsencode(self.path).decode(errors='replace')}: {self.reason}"
 
 
 @dataclass(frozen=True)

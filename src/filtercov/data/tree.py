@@ -1,28 +1,23 @@
-"""A folder of labelled images, as a directory or inside a zip, seen the same way: SPLIT/CLASS/file."""
+"""A folder of labelled images, as a directory or inside a zip, seen the same way: SPLIT/CLASS/…/file."""
 
 import hashlib
 import os
+import re
 import stat
 import zipfile
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
+from filtercov.data.layout import Entry, ImageFile, arrange, is_clutter
 from filtercov.errors import DataError
 
-SPLITS = {"train": "train", "test": "test", "val": "test", "valid": "test", "validation": "test"}
 LARGEST_FILE = 256 * 2**20  # an image file beyond this is not read
-
-
-@dataclass(frozen=True)
-class ImageFile:
-    """One file: its path within the tree, split (train or test), class, and a stamp that changes when it changes."""
-
-    path: str
-    split: str
-    label: str
-    stamp: str
+_UNUSUAL = re.compile(r"(^|/)\.{0,2}/|(^|/)\.\.?$|^[A-Za-z]:")  # a path with empty names, ., .. or a drive
+_ABSOLUTE = re.compile(r"/|[A-Za-z]:")
+_UTF8_NAME = 0x800  # the flag of a zip's member that says how its name is encoded
 
 
 class Tree(ABC):
@@ -32,8 +27,8 @@ class Tree(ABC):
         self.path = path
 
     @abstractmethod
-    def _entries(self) -> list[tuple[str, str]]:
-        """Return (path, stamp) of every file."""
+    def _entries(self) -> Iterator[Entry]:
+        """Yield every file and directory; what is clutter may be left out."""
 
     @abstractmethod
     def read(self, path: str) -> bytes:
@@ -41,23 +36,17 @@ class Tree(ABC):
 
     @cached_property
     def files(self) -> tuple[ImageFile, ...]:
-        """Every file of every class, sorted; one common directory above the splits is looked through."""
-        entries = sorted(self._entries())
-        parts = [(PurePosixPath(path).parts, path, stamp) for path, stamp in entries]
-        tops = {p[0] for p, _, _ in parts if len(p) > 1}
-        depth = 0 if any(top in SPLITS for top in tops) or len(tops) != 1 else 1
-        found = tuple(
-            ImageFile(path, SPLITS[p[depth]], p[depth + 1], stamp)
-            for p, path, stamp in parts
-            if len(p) == depth + 3 and p[depth] in SPLITS
-        )
-        if not any(file.split == "train" for file in found):
-            raise DataError(f"{self.path} holds no train/CLASS/image files; arrange it as train/CLASS/*, test/CLASS/*")
-        return found
+        """Every image of every class, sorted by path."""
+        return arrange(self._entries(), self.path)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that have images: train, and of validation and test what there is."""
+        return tuple(sorted({file.split for file in self.files}))
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
-        """The classes of the training files, sorted; the test files may have no others."""
+        """The classes of the training files, sorted; the other files may have no others."""
         classes = sorted({file.label for file in self.files if file.split == "train"})
         strange = sorted({file.label for file in self.files} - set(classes))
         if strange:
@@ -73,20 +62,31 @@ class Tree(ABC):
 
 
 class DirectoryTree(Tree):
-    """Files below a directory; links are followed. Broken links and special files are listed, but never opened."""
+    """Files below a directory. Links are followed, but not in circles; what cannot be opened is listed all the same."""
 
-    def _entries(self) -> list[tuple[str, str]]:
-        entries = []
-        for folder, _, names in os.walk(self.path, followlinks=True):
-            for name in names:
-                path = Path(folder) / name
+    def _entries(self) -> Iterator[Entry]:
+        pending = [("", frozenset({_identity(self.path.stat())}))]
+        while pending:
+            folder, above = pending.pop()
+            for entry in self._listed(folder):
+                path = folder + entry.name
                 try:
-                    status = path.stat()
-                    stamp = f"{status.st_size} {status.st_mtime_ns}"
+                    status = entry.stat()
                 except OSError as error:
-                    stamp = str(error.errno)
-                entries.append((path.relative_to(self.path).as_posix(), stamp))
-        return entries
+                    yield Entry(path, str(error.errno), "broken link")
+                    continue
+                if not stat.S_ISDIR(status.st_mode):
+                    yield Entry(path, f"{status.st_size} {status.st_mtime_ns}")
+                elif _identity(status) not in above:
+                    yield Entry(path, kind="directory")
+                    pending.append((f"{path}/", above | {_identity(status)}))
+
+    def _listed(self, folder: str) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(self.path / folder) as entries:
+                return [entry for entry in entries if not is_clutter(entry.name)]
+        except OSError as error:  # passing over it would drop a class, or part of one, without a word
+            raise DataError(f"{self.path / folder} cannot be listed: {error.strerror}; mend or remove it") from error
 
     def read(self, path: str) -> bytes:
         """Return a file's content."""
@@ -100,16 +100,44 @@ class DirectoryTree(Tree):
 
 
 class ZipTree(Tree):
-    """Files inside a zip, read where they lie: nothing is unpacked."""
+    """Files inside a zip, read where they lie: nothing is unpacked. Of members with one name the last counts."""
 
-    def _entries(self) -> list[tuple[str, str]]:
-        return [(info.filename, f"{info.file_size} {info.CRC}") for info in self._zip.infolist() if not info.is_dir()]
+    def _entries(self) -> Iterator[Entry]:
+        for path, info in self._members.items():
+            if path.endswith("/"):
+                yield Entry(path.rstrip("/"), kind="directory")
+            else:
+                yield Entry(path, f"{info.file_size} {info.CRC}")
 
     def read(self, path: str) -> bytes:
         """Return a file's content."""
-        if self._zip.getinfo(path).file_size > LARGEST_FILE:  # a zip bomb says so here, or fails its checksum
+        info = self._members[path]
+        if info.file_size > LARGEST_FILE:  # a zip bomb says so here, or fails its checksum
             raise OSError(f"larger than {LARGEST_FILE} bytes")
-        return self._zip.read(path)
+        return self._zip.read(info)
+
+    @cached_property
+    def _members(self) -> dict[str, zipfile.ZipInfo]:
+        try:
+            infos = self._zip.infolist()
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+            raise DataError(f"{self.path} cannot be read as a zip file: {error}; fetch or make it anew") from error
+        return {self._path(info): info for info in infos}
+
+    def _path(self, info: zipfile.ZipInfo) -> str:
+        """Return a member's path with `/` between names, one after each if it is a directory."""
+        name = info.filename
+        if not info.flag_bits & _UTF8_NAME and not name.isascii():  # macOS writes UTF-8 and does not say so
+            with suppress(UnicodeError):
+                name = name.encode("cp437").decode()
+        if "/" not in name:  # as some programs on Windows write them
+            name = name.replace("\\", "/")
+        if not _UNUSUAL.search(name):
+            return name
+        names = [part for part in name.split("/") if part not in ("", ".")]
+        if ".." in names or _ABSOLUTE.match(name):
+            raise DataError(f"{self.path}: the name {name!r} leads out of the archive; make the archive anew")
+        return "/".join(names) + ("/" if name.endswith("/") else "")
 
     @property
     def _zip(self) -> zipfile.ZipFile:
@@ -119,7 +147,11 @@ class ZipTree(Tree):
         return self._opened[1]
 
     def __getstate__(self) -> dict[str, object]:
-        return {key: value for key, value in self.__dict__.items() if key != "_opened"}
+        return {key: value for key, value in self.__dict__.items() if key not in ("_opened", "_members")}
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def open_tree(path: Path) -> Tree:

@@ -92,7 +92,7 @@ def _train(
         result = execute(
             spec,
             runs.directory(run).path,
-            data=_dataset(spec.data, spec.data_limit, spec.image_size, machine),
+            data=_dataset(spec.data, spec.data_limit, spec.image_size, spec.evaluate == "validation", machine),
             device=machine.device,
             init_root=runs.root,
             progress=progress,
@@ -115,6 +115,7 @@ def _train(
 
 
 @lru_cache(maxsize=2)
-def _dataset(name: str, limit: int | None, image_size: int | None, machine: Machine) -> Dataset:
+def _dataset(name: str, limit: int | None, image_size: int | None, validation: bool, machine: Machine) -> Dataset:
     """Load a dataset once for all runs of this process that use it."""
-    return load(name, root=machine.data_root, download=machine.download, image_size=image_size, limit=limit)
+    root, download = machine.data_root, machine.download
+    return load(name, root=root, download=download, image_size=image_size, limit=limit, validation=validation)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from filtercov import PRESETS
 from filtercov.errors import ExperimentError
@@ -49,11 +49,15 @@ class Init:
 
 @dataclass(frozen=True)
 class Builder:
-    """Makes runs and cells for one family of data (`cifar` or `imagenet`) at one scale."""
+    """Makes runs and cells for one family of data (`cifar` or `imagenet`) at one scale.
+
+    Tables are of test images, as the paper's are; what chooses a setting has its runs judged on validation images.
+    """
 
     scale: Scale
     options: Options
     family_name: str = "cifar"
+    evaluate: Literal["test", "validation"] = "test"
 
     @property
     def family(self) -> Family:
@@ -131,6 +135,7 @@ class Builder:
             data=self._data(family),
             data_limit=sized.limit,
             image_size=sized.image_size,
+            evaluate=self.evaluate,
             **fields,
         )
 

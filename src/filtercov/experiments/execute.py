@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from filtercov.experiments.initialisations import InitContext, find
 from filtercov.experiments.runspec import RunSpec
 from filtercov.nn import accelerate_
 from filtercov.training import FitResult, Progress, World, current_world, fit
+from filtercov.training.progress import Snapshot
 
 _FILTERS = 1  # the purpose of a random stream, so that filters do not repeat the draws of other weights
 
@@ -55,8 +57,8 @@ def execute(
         spec.train,
         run_dir,
         identity={key: value for key, value in spec.to_dict().items() if key != "train"},
-        on_finish=_finish,
-        progress=progress,
+        on_finish=lambda model, path: {**_finish(model, path), "evaluated_on": spec.evaluate},
+        progress=progress and _Judged(progress, spec.evaluate),
         log_interval=log_interval,
         recovery_interval=recovery_interval,
         tensorboard=tensorboard,
@@ -68,7 +70,13 @@ def load_data(
 ) -> Dataset:
     """Return the dataset a specification names, cut to its limit."""
     return load(
-        spec.data, root=root, download=download, image_size=spec.image_size, limit=spec.data_limit, workers=workers
+        spec.data,
+        root=root,
+        download=download,
+        image_size=spec.image_size,
+        limit=spec.data_limit,
+        validation=spec.evaluate == "validation",
+        workers=workers,
     )
 
 
@@ -104,7 +112,10 @@ def build_model(spec: RunSpec, data: Dataset, *, init_root: Path | str = ".") ->
 def build_batches(
     spec: RunSpec, data: Dataset, *, world: World, device: torch.device | str = "cpu"
 ) -> tuple[BatchLoader, BatchLoader]:
-    """Return the training and test batches of a specification, this process's part of each."""
+    """Return the batches a specification trains on and those it is judged on, this process's part of each."""
+    judges = data.validation if spec.evaluate == "validation" else data.test
+    if judges is None:
+        raise ConfigError(f"{data.name} was loaded without validation images; load it with validation=True")
     shared: dict[str, Any] = {
         "batch_size": spec.train.batch_size,
         "seed": spec.train.seed,
@@ -115,7 +126,20 @@ def build_batches(
         "device": device,
     }
     train = BatchLoader(data.train, augment=spec.augmentation(), shuffle=True, drop_last=True, **shared)
-    return train, BatchLoader(data.test, **shared)
+    return train, BatchLoader(judges, **shared)
+
+
+class _Judged:
+    """A `Progress` that tells another which images accuracies are of."""
+
+    def __init__(self, progress: Progress, judged_on: str) -> None:
+        self._progress, self._judged_on = progress, judged_on
+
+    def update(self, snapshot: Snapshot) -> None:
+        self._progress.update(replace(snapshot, judged_on=self._judged_on))
+
+    def close(self) -> None:
+        self._progress.close()
 
 
 def _finish(model: nn.Module, run_dir: Path) -> Mapping[str, Any]:

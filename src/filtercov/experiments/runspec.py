@@ -43,6 +43,7 @@ class RunSpec:
     freeze_filters: bool = False
     augment: str = "cifar"
     drop_path: float = 0.0
+    evaluate: Literal["test", "validation"] = "test"  # settings are chosen on validation images, and reported on others
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def __post_init__(self) -> None:
@@ -52,6 +53,7 @@ class RunSpec:
         find(self.init)
         choice("augment", self.augment, AUGMENTATIONS)
         choice("negative", self.negative, ("clip", "abs"))
+        choice("evaluate", self.evaluate, ("test", "validation"))
         number("drop_path", self.drop_path, least=0.0, below=1.0)
         for name in ("data_limit", "image_size"):
             if getattr(self, name) is not None:
@@ -81,8 +83,9 @@ class RunSpec:
         return cls(train=TrainConfig.from_dict(settings), **{**defaults, **fields})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON-ready values."""
-        return dataclasses.asdict(self)
+        """Return the fields as JSON-ready values; that a run is judged on test images goes without saying."""
+        values = dataclasses.asdict(self)
+        return values if self.evaluate == "validation" else {k: v for k, v in values.items() if k != "evaluate"}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

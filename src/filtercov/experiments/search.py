@@ -1,9 +1,12 @@
 """Searching for a schedule (σ0, v, a): the paper's grid, or Optuna's TPE over the same space for the same budget.
 
-Every trial is a run of the sweep's directory, so a schedule that was tried before, by a grid, a table or another
-machine, costs nothing. TPE's study lives in a journal file beside the runs; machines that see the file work on one
-study. What is proposed depends on the seed, the number of the trial and what is known by then, so machines with the
-same seed propose different schedules.
+Every trial is a run of the sweep's directory, so a schedule that was tried before, by another search or on another
+machine, costs nothing. Trials are judged on validation images: the best of many accuracies is too good to be true, so
+the accuracy to report of the chosen schedule is that on test images, which had no part in the choice.
+
+TPE's study lives in a journal file beside the runs; machines that see the file work on one study. What is proposed
+depends on the seed, the number of the trial and what is known by then, so machines with the same seed propose
+different schedules.
 """
 
 from collections.abc import Callable
@@ -29,7 +32,7 @@ LARGEST_STUDY = 100_000  # trials: seeds that far apart share no stream of rando
 
 @dataclass(frozen=True)
 class Trial:
-    """A schedule and the accuracy it reached."""
+    """A schedule and the accuracy it reached on the validation images, in percent."""
 
     schedule: str
     accuracy: float
@@ -54,6 +57,11 @@ class Space:
         """How many schedules the grid has."""
         return len(list(product(*self.axes)))
 
+    @property
+    def study(self) -> str:
+        """A name for all trials whose accuracies can be compared: those that differ in the schedule alone."""
+        return f"{self.name}--{self.build.scale.name}--{self.run(self.grid.centre).key}"
+
     def run(self, values: Values) -> Run:
         """Return the run that tries a schedule."""
         inits = [self.grid.init(self.grid.schedule(*values))]
@@ -67,7 +75,8 @@ def space(name: str, *, scale: str, options: Options | None = None) -> Space:
     """Return the space of one of the paper's grid searches."""
     if name not in GRIDS:
         raise ExperimentError(f"no grid search is called {name!r}; there are {', '.join(GRIDS)}")
-    return Space(name, GRIDS[name], Builder(find_scale(scale), options or Options(), GRIDS[name].family))
+    build = Builder(find_scale(scale), options or Options(), GRIDS[name].family, evaluate="validation")
+    return Space(name, GRIDS[name], build)
 
 
 def search_grid(
@@ -100,11 +109,11 @@ def search_tpe(
     """
     optuna = _optuna()
     runs = Runs(root)
-    journal = study or root / "studies" / f"{where.name}--{where.build.scale.name}.journal"
+    journal = study or root / "studies" / f"{where.study}.journal"
     journal.parent.mkdir(parents=True, exist_ok=True)
     backend = optuna.storages.journal.JournalFileBackend(str(journal))
     opened = optuna.create_study(
-        study_name=f"{where.name}--{where.build.scale.name}",
+        study_name=where.study,
         storage=optuna.storages.JournalStorage(backend),
         direction="maximize",
         load_if_exists=True,
@@ -123,7 +132,7 @@ def search_tpe(
         if outcome.status == "done":
             accuracy = _accuracy(run, runs)
             opened.tell(trial, accuracy)
-            say(f"trial {trial.number + 1}: schedule {run.spec.schedule}, {accuracy:.2f} %")
+            say(f"trial {trial.number + 1}: schedule {run.spec.schedule}, validation {accuracy:.2f} %")
         else:
             opened.tell(trial, state=optuna.trial.TrialState.PRUNED)
             say(f"trial {trial.number + 1}: none, {outcome.detail or 'another process is doing this run'}")

@@ -24,10 +24,11 @@ class Snapshot:
     images_per_second: float
     seconds_left: float
     test_accuracy: float | None = None  # at the end of an epoch
+    judged_on: str = "test"  # which images that accuracy is of
 
     def __str__(self) -> str:
         """Return one line for people."""
-        test = "" if self.test_accuracy is None else f"  test {self.test_accuracy:5.2f} %"
+        test = "" if self.test_accuracy is None else f"  {self.judged_on} {self.test_accuracy:5.2f} %"
         return (
             f"epoch {self.epoch}/{self.epochs}  loss {self.loss:.4f}  train {self.accuracy:5.2f} %{test}"
             f"  {self.images_per_second:,.0f} images/s  {duration(self.seconds_left)} left"
