@@ -10,10 +10,11 @@ import filtercov
 ROOT = Path(filtercov.__file__).parent
 
 # What each part may import of the package; everyone may import the leaves.
-LEAVES = {"errors", "replacing"}
+LEAVES = {"errors", "replacing", "scalar"}
 MAY_IMPORT = {
     "errors": set(),
     "replacing": set(),
+    "scalar": set(),
     "covariance": set(),
     "schedule": set(),
     "layers": {"schedule", "nn"},
@@ -21,12 +22,14 @@ MAY_IMPORT = {
     "statistics_file": {"covariance"},
     "statistics": {"covariance", "schedule", "layers", "checkpoint", "statistics_file"},
     "schedule_fit": {"covariance", "schedule", "statistics"},
-    "sample": {"covariance"},
+    "rounding": {"covariance"},
+    "sample": {"covariance", "rounding"},
     "init_report": {"covariance"},
     "assign": {"layers"},
-    "freeze": {"layers"},
-    "transfer": {"covariance", "layers", "assign", "init_report", "sample"},
-    "init": {"covariance", "schedule", "layers", "statistics", "sample", "assign", "init_report"},
+    "freeze": {"layers", "init_report"},
+    "transfer": {"covariance", "layers", "assign", "init_report", "rounding", "sample"},
+    "prescription": {"covariance", "schedule", "layers", "statistics", "sample"},
+    "init": {"covariance", "layers", "statistics", "prescription", "rounding", "sample", "assign", "init_report"},
     "nn": set(),
     "models": {"nn"},
     "data": set(),
