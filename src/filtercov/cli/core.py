@@ -85,8 +85,8 @@ def stats(
     for note in measured.notes:
         typer.echo(f"note: {note}")
     if any(max(layer.kernel_size) >= 5 for layer in measured.layers):
-        fitted = fit_schedule(measured)
-        typer.echo(f"nearest schedule: QuadraticSchedule({fitted.sigma0:.3g}, {fitted.v:.3g}, {fitted.a:.3g})")
+        fitted = fit_schedule(measured).short()
+        typer.echo(f"nearest schedule: QuadraticSchedule({fitted.sigma0!r}, {fitted.v!r}, {fitted.a!r})")
     typer.echo(f"wrote {out}: {len(measured.layers)} layers")
 
 
