@@ -72,7 +72,8 @@ def _recognised(prescription: object, layer: DepthwiseLayer) -> Prescription:
     """Return what a source prescribes as one of three types, or say what is wrong with it."""
     if isinstance(prescription, LayerStatistics):
         return _matching(prescription, layer)
-    if isinstance(prescription, bool) or as_float(prescription) is not None:
+    single = isinstance(prescription, bool) or getattr(prescription, "ndim", None) == 0
+    if single or as_float(prescription) is not None:
         return check_sigma(prescription)
     if prescription is None or isinstance(prescription, str | bytes | dict | set | FilterStatistics):
         raise SourceError(
