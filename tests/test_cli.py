@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import filtercov as fc
 from filtercov import models
 from filtercov.cli.app import app
+from filtercov.errors import NothingChosenError
 from tests.peers import import_peer
 
 
@@ -89,9 +90,25 @@ def test_timm_models_are_initialised_by_name(tmp_path):
         assert torch.equal(layer.weight, written[f"{layer.name}.weight"])
 
 
+def test_a_model_whose_filters_are_all_small_is_initialised_when_asked_to(tmp_path):
+    import_peer("timm")
+    arguments = ["init", "mobilenetv2_035", "--num-classes", 5, "--out", tmp_path / "start.safetensors"]
+    with pytest.raises(NothingChosenError, match=r"17 × 3x3 is under min_kernel_size=5"):
+        run(*arguments)
+    assert list(tmp_path.iterdir()) == []
+    assert "17 of 17 depthwise layers initialised" in run(*arguments, "--min-kernel-size", 3)
+    run("stats", tmp_path / "start.safetensors", "--out", tmp_path / "start.stats")
+    assert "17 of 17 depthwise layers initialised" in run(*arguments, "--statistics", tmp_path / "start.stats")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (
+            ["init", "convmixer_16_2_k3_p2", "--out", "x.pth"],
+            "convmixer_16_2_k3_p2: init_: needed a layer to initialise, got none of 2 depthwise ones "
+            "(2 × 3x3 is under min_kernel_size=5); transfer from a trained model with --statistics FILE",
+        ),
         (["init", "convmixer_256", "--out", "x.pth"], "unknown model 'convmixer_256'"),
         (["init", "convmixer_16_2_k7_p2", "--preset", "nope", "--out", "x.pth"], "unknown preset 'nope'"),
         (["init", "convmixer_16_2_k7_p2", "--out", "x.onnx"], "needed a name ending in .safetensors or .pth"),

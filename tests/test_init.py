@@ -1,3 +1,6 @@
+import pickle
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -5,7 +8,8 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import filtercov as fc
-from filtercov.errors import CovarianceError, ModelError, SourceError
+from filtercov.errors import CovarianceError, ModelError, NothingChosenError, SourceError
+from filtercov.statistics import LayerStatistics
 from tests.reference import usable_covariance
 
 
@@ -57,10 +61,119 @@ def test_filter_fn_and_min_kernel_size_choose_the_layers():
     assert report[1].reason == "not chosen by filter_fn"
 
 
-def test_nothing_chosen_is_reported_not_an_error():
-    report = fc.init_(nn.Sequential(depthwise(kernel_size=3)))
-    assert report.initialised == ()
-    assert "0 of 1 depthwise layers initialised" in str(report)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, r"none of 3 depthwise ones \(2 × 3x3 is under min_kernel_size=5, 1 × 1x3 .*pass min_kernel_size=3 .*Stat"),
+        ({"min_kernel_size": 9}, r"\(2 × 3x3 is under min_kernel_size=9, .*pass min_kernel_size=3"),
+        ({"source": lambda _: 0.5}, "2 × 3x3 is under min_kernel_size=5"),
+        ({"filter_fn": lambda _: False}, r"\(3 × not chosen by filter_fn\); filter_fn is given layers, .* as '0'"),
+        ({"filter_fn": lambda layer: layer.index == 1}, r"2 × not chosen by filter_fn, .*pass min_kernel_size=3"),
+    ],
+)
+def test_a_call_that_would_initialise_nothing_says_so(options, message):
+    net = nn.Sequential(depthwise(kernel_size=3), depthwise(kernel_size=3), depthwise(kernel_size=(1, 3)))
+    before, state = weights(net), torch.random.get_rng_state()
+    with pytest.raises(NothingChosenError, match=message) as caught:
+        fc.init_(net, **options)
+    assert len(str(caught.value).splitlines()) == 1
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    assert same(before, net)
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_small_filters_are_left_alone_by_the_closed_form_only():
+    net = nn.Sequential(depthwise(kernel_size=3), depthwise(kernel_size=(1, 1)), depthwise())
+    statistics = fc.FilterStatistics.from_model(net)
+    sources = {
+        "preset": ("figure", [False, False, True]),
+        "σ": (lambda _: 0.5, [False, False, True]),
+        "statistics": (statistics, [True, True, True]),
+        "layer statistics": (lambda layer: statistics.at(layer.depth), [True, True, True]),
+        "covariance": (lambda layer: np.eye(layer.pixels), [True, True, True]),
+        "some of each": (lambda layer: np.eye(9) if layer.index == 0 else 0.5, [True, False, True]),
+    }
+    for name, (source, initialised) in sources.items():
+        assert [row.initialised for row in fc.init_(net, source)] == initialised, name
+        assert [row.initialised for row in fc.init_(net, source, min_kernel_size=1)] == [True] * 3, name
+        assert [row.initialised for row in fc.init_(net, source, min_kernel_size=3)] == [True, False, True], name
+
+
+@pytest.mark.parametrize(
+    "sigma",
+    [
+        np.float64(0.5),
+        np.float32(0.5),
+        np.float16(0.5),
+        np.longdouble(0.5),
+        np.array(0.5),
+        torch.tensor(0.5),
+        torch.tensor(0.5, dtype=torch.bfloat16, requires_grad=True),
+        Fraction(1, 2),
+    ],
+    ids=lambda sigma: type(sigma).__name__ + str(getattr(sigma, "dtype", "")),
+)
+def test_sigma_and_scale_may_be_any_kind_of_real_number(sigma):
+    """Also those inside a schedule, and where a schedule of one's own returns them."""
+    sources = [lambda _: sigma, fc.QuadraticSchedule(sigma, 0, 0), fc.SawtoothSchedule(lambda _: sigma, (np.int64(2),))]
+    nets = [nn.Sequential(depthwise(), depthwise()) for _ in range(4)]
+    fc.init_(nets[0], lambda _: 0.5, scale=0.5, generator=seeded())
+    for net, source in zip(nets[1:], sources, strict=True):
+        report = fc.init_(net, source, scale=sigma, generator=seeded())
+        assert all(type(row.sigma) is float and row.sigma == 0.5 for row in report)
+        assert same(weights(nets[0])[::2], nn.ParameterList([layer.weight for layer in net]))
+    assert fc.gaussian_covariance(3, sigma).tolist() == fc.gaussian_covariance(3, 0.5).tolist()
+
+
+@pytest.mark.parametrize("bad", [True, np.bool_(True), 10**400, 0, -0.5, np.float32("inf"), torch.tensor(float("nan"))])
+def test_a_bad_sigma_is_blamed_on_its_own_layer(bad):
+    net = nn.Sequential(*(depthwise() for _ in range(5)))
+    before = weights(net)
+    with pytest.raises(CovarianceError, match=r"^3: sigma: needed a positive, finite number, got"):
+        fc.init_(net, lambda layer: bad if layer.index == 3 else 0.5 + layer.index)
+    with pytest.raises(SourceError, match="scale: needed None, 'match' or a positive number, got"):
+        fc.init_(net, scale=bad)
+    assert same(before, net)
+
+
+@pytest.mark.parametrize("given", [None, "0.5", {}, fc.FilterStatistics.from_model(depthwise())])
+def test_what_is_neither_a_sigma_nor_a_covariance_is_named(given):
+    with pytest.raises(SourceError, match=rf"^0: needed a σ, a covariance \(49, 49\) .*got {type(given).__name__}"):
+        fc.init_(nn.Sequential(depthwise()), lambda _: given)
+
+
+def test_a_covariance_may_be_a_tensor_of_any_type():
+    cov = torch.eye(49, dtype=torch.bfloat16, requires_grad=True)
+    nets = [depthwise(), depthwise()]
+    for net, given in zip(nets, (cov, np.eye(49)), strict=True):
+        fc.init_(net, lambda _, given=given: given, generator=seeded())
+    assert torch.equal(nets[0].weight, nets[1].weight)
+    for complex_one in (1j * np.eye(49), 1j * torch.eye(49)):
+        with pytest.raises(CovarianceError, match="0: covariance: needed an array of real numbers, got"):
+            fc.init_(nn.Sequential(depthwise()), lambda _, given=complex_one: given)
+
+
+def test_statistics_of_as_many_pixels_in_another_shape_are_refused():
+    statistics = fc.FilterStatistics.from_model(depthwise(kernel_size=(3, 5))).at(0)
+    with pytest.raises(SourceError, match="5x3 filters, but the statistics at depth 0 are of 3x5 filters"):
+        fc.init_(depthwise(kernel_size=(5, 3)), lambda _: statistics)
+    with pytest.raises(CovarianceError, match=r"5x5 filters need a \(25,\) mean, got \(9,\)"):
+        fc.init_(depthwise(kernel_size=5), lambda _: LayerStatistics("a", (5, 5), 4, np.ones(9), np.eye(25)))
+
+
+@pytest.mark.parametrize(("source", "options"), [(1e-3, {}), (0.5, {"scale": 1e-50}), (1e300, {"scale": 1e-60})])
+def test_filters_that_would_all_be_rounded_to_zero_are_refused(source, options):
+    """Around the middle between pixels, where even kernels are centred, a small σ leaves less than float32 can hold."""
+    net = depthwise(kernel_size=8)
+    before = weights(net)
+    with pytest.raises(CovarianceError, match=r"or too small for torch.float32, or every filter would be zero"):
+        fc.init_(net, lambda _: source, **options)
+    assert same(before, net)
+
+
+def test_min_kernel_size_must_be_a_number():
+    with pytest.raises(SourceError, match="min_kernel_size: needed a whole number or None, got '5'"):
+        fc.init_(depthwise(), min_kernel_size="5")
 
 
 @pytest.mark.parametrize(
@@ -208,8 +321,8 @@ class BadSource:
         (3.0, SourceError, "needed a preset name, a schedule, FilterStatistics or a function"),
         (BadSource(np.eye(9)), CovarianceError, r"1: 7x7 filters need a \(49, 49\) covariance, got \(9, 9\)"),
         (BadSource(np.full((49, 49), np.nan)), CovarianceError, "1: .*2401 nan or inf"),
-        (BadSource(-1.0), CovarianceError, "sigma: needed a positive"),
-        (BadSource(float("nan")), CovarianceError, "sigma: needed a positive"),
+        (BadSource(-1.0), CovarianceError, "^1: sigma: needed a positive"),
+        (BadSource(float("nan")), CovarianceError, "^1: sigma: needed a positive"),
         (BadSource(np.triu(np.ones((49, 49)))), CovarianceError, "1: .*differs from its transpose"),
         (BadSource(np.zeros((49, 49))), CovarianceError, "1: needed a covariance that is not all zero"),
         (lambda layer: 1 / (1 - layer.index), ZeroDivisionError, "division"),

@@ -10,11 +10,12 @@ import filtercov
 ROOT = Path(filtercov.__file__).parent
 
 # What each part may import of the package; everyone may import the leaves.
-LEAVES = {"errors", "files", "replacing"}
+LEAVES = {"errors", "files", "replacing", "scalar"}
 MAY_IMPORT = {
     "errors": set(),
     "files": set(),
     "replacing": set(),
+    "scalar": set(),
     "covariance": set(),
     "schedule": set(),
     "depthwise": {"schedule"},
@@ -22,12 +23,14 @@ MAY_IMPORT = {
     "statistics_file": {"covariance"},
     "statistics": {"covariance", "schedule", "depthwise", "statistics_file"},
     "schedule_fit": {"covariance", "schedule", "statistics"},
-    "sample": {"covariance", "depthwise"},
+    "rounding": {"covariance"},
+    "sample": {"covariance", "depthwise", "rounding"},
     "init_report": {"covariance"},
     "assign": {"depthwise"},
-    "freeze": {"depthwise"},
-    "transfer": {"covariance", "depthwise", "assign", "init_report", "sample"},
-    "init": {"covariance", "schedule", "depthwise", "statistics", "sample", "assign", "init_report"},
+    "freeze": {"depthwise", "init_report"},
+    "transfer": {"covariance", "depthwise", "assign", "init_report", "rounding", "sample"},
+    "prescription": {"covariance", "schedule", "depthwise", "statistics", "sample"},
+    "init": {"covariance", "depthwise", "statistics", "prescription", "rounding", "sample", "assign", "init_report"},
     "nn": {"depthwise"},
     "models": {"nn"},
     "data": set(),

@@ -1,4 +1,5 @@
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ from torch import nn
 
 import filtercov as fc
 from filtercov.errors import CovarianceError, SourceError
+from filtercov.schedule import LEAST_SIGMA
 from filtercov.schedule_fit import fit_sigma
 from filtercov.statistics import LayerStatistics
 
@@ -44,7 +46,18 @@ def test_the_presets_are_the_papers_settings():
 
 @pytest.mark.parametrize(
     "parameters",
-    [(0.0, 1.0, 1.0), (-1.0, 0.0, 0.0), (0.1, -1.0, 0.0), (0.1, -1.0, 2.0), (math.nan, 0, 0), (1, math.inf, 0)],
+    [
+        (0.0, 1.0, 1.0),
+        (-1.0, 0.0, 0.0),
+        (0.1, -1.0, 0.0),
+        (0.1, -1.0, 2.0),
+        (0.125, -1.0, 4.0),  # zero in between
+        (math.nan, 0, 0),
+        (1, math.inf, 0),
+        (True, 0, 0),
+        ("0.5", 0, 0),
+        (1, np.ones(2), 0),
+    ],
 )
 def test_a_schedule_that_is_not_positive_at_every_depth_is_refused(parameters):
     with pytest.raises(CovarianceError, match="QuadraticSchedule: needed"):
@@ -63,7 +76,24 @@ def test_the_sawtooth_starts_again_in_every_stage():
     assert [saw(i / 5) for i in range(6)] == [1.0, 1.5, 2.0, 1.0, 1.0, 2.0]
 
 
-@pytest.mark.parametrize("stages", [(), (0,), (2, -1), (1.5,)])
+def test_a_schedule_holds_plain_floats_whatever_it_was_made_of():
+    schedule = fc.QuadraticSchedule(np.float32(0.5), torch.tensor(0.25), Fraction(1, 4))
+    assert repr(schedule) == "QuadraticSchedule(sigma0=0.5, v=0.25, a=0.25)"
+    assert schedule == fc.QuadraticSchedule(0.5, 0.25, 0.25)
+
+
+def test_a_short_schedule_is_valid_and_near():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        first, last, above = np.exp(rng.uniform(np.log(LEAST_SIGMA), np.log(50), 3))
+        middle = LEAST_SIGMA + (np.sqrt(first - LEAST_SIGMA) - np.sqrt(last - LEAST_SIGMA)) ** 2 / 4 + above
+        schedule = fc.QuadraticSchedule(first, 4 * middle - 3 * first - last, 4 * (first + last - 2 * middle))
+        short = schedule.short()
+        assert all(short(d) == pytest.approx(schedule(d), rel=0.0101) for d in np.linspace(0, 1, 21))
+    assert fc.PRESETS["figure"].short() == fc.PRESETS["figure"]
+
+
+@pytest.mark.parametrize("stages", [(), (0,), (2, -1), (1.5,), (True,), ("2",)])
 def test_stages_without_layers_are_refused(stages):
     with pytest.raises(CovarianceError, match="number of layers of each stage"):
         fc.SawtoothSchedule(fc.QuadraticSchedule(1, 0, 0), stages)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import filtercov as fc
+from filtercov.errors import NothingChosenError
 from tests.peers import import_peer
 from tests.reference import usable_covariance
 
@@ -71,12 +72,20 @@ def test_every_depthwise_layer_is_found_reported_and_filled(name):
     before = {path: model.get_submodule(path).weight.detach().clone() for path in expected}
     shape = output_shape(model)
 
-    report = fc.init_(model, generator=torch.Generator().manual_seed(0))
+    least = 5
+    if all(max(size) < least for size in expected.values()):
+        with pytest.raises(NothingChosenError, match=rf"got none of {len(expected)} depthwise ones"):
+            fc.init_(model)
+        assert all(torch.equal(model.get_submodule(path).weight, weight) for path, weight in before.items())
+        least = max(max(size) for size in expected.values())
+        report = fc.init_(model, min_kernel_size=least, generator=torch.Generator().manual_seed(0))
+    else:
+        report = fc.init_(model, generator=torch.Generator().manual_seed(0))
 
     assert {row.name: row.kernel_size for row in report} == expected
     for row in report:
         weight = model.get_submodule(row.name).weight.detach()
-        assert row.initialised == (max(row.kernel_size) >= 5)
+        assert row.initialised == (max(row.kernel_size) >= least)
         if not row.initialised:
             assert torch.equal(weight, before[row.name])
             continue
@@ -85,3 +94,36 @@ def test_every_depthwise_layer_is_found_reported_and_filled(name):
         assert torch.isfinite(filters).all()
         assert abs(float(filters.square().sum(1).mean()) - trace) < 6 * deviation / np.sqrt(len(filters))
     assert output_shape(model) == shape
+
+
+@pytest.mark.parametrize(
+    ("name", "closed_form", "count"),
+    [
+        ("convnext_atto", 12, 12),
+        ("efficientnet_b0", 9, 16),
+        ("mobilenetv3_large_100", 6, 15),
+        ("mobilenetv2_100", 0, 17),
+        ("repvit_m0_9", 0, 49),
+    ],
+)
+def test_as_the_readme_says_the_closed_form_is_for_5x5_and_up_statistics_for_all_and_a_report_freezes_its_own(
+    name, closed_form, count
+):
+    model = build(name)
+    layers = fc.depthwise_layers(model)
+    assert len(layers) == count
+    if closed_form:
+        report = fc.init_(model)
+        fc.freeze_(model, report)
+        frozen = {layer.name for layer in layers if not layer.weight.requires_grad}
+        assert frozen == {row.name for row in report.initialised}
+        assert len(frozen) == closed_form
+    else:
+        with pytest.raises(NothingChosenError, match=r"pass min_kernel_size=3 .*or transfer the FilterStatistics"):
+            fc.init_(model)
+    before = [layer.weight.detach().clone() for layer in layers]
+    report = fc.init_(model, fc.FilterStatistics.from_model(build(name)))
+    fc.freeze_(model, report)
+    assert len(report.initialised) == count
+    assert not any(layer.weight.requires_grad for layer in layers)
+    assert not any(torch.equal(layer.weight, old) for layer, old in zip(layers, before, strict=True))

@@ -17,6 +17,20 @@ class ModelError(FiltercovError, ValueError):
     """A model whose depthwise layers cannot be found, matched or changed."""
 
 
+class NothingChosenError(ModelError):
+    """A call that would change no layer at all, though it was made to change some.
+
+    `finding` says what was found, `advice` what to do about it.
+    """
+
+    def __init__(self, finding: str, advice: str) -> None:
+        super().__init__(finding, advice)
+        self.finding, self.advice = finding, advice
+
+    def __str__(self) -> str:
+        return f"{self.finding}; {self.advice}"
+
+
 class SourceError(FiltercovError, ValueError):
     """An initialisation source that is unknown or does not fit the model."""
 

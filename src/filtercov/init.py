@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-import difflib
+import operator
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from filtercov.assign import assign_filters_, first_shared
 from filtercov.covariance.forms import show_size
 from filtercov.covariance.root import Negative, Root, check_negative, covariance_root, gaussian_roots
 from filtercov.depthwise.model import DepthwiseLayer, LayerFilter, depthwise_layers
-from filtercov.errors import CovarianceError, ModelError, SourceError
+from filtercov.errors import CovarianceError, ModelError, NothingChosenError, SourceError
 from filtercov.init_report import InitReport, InitRow
-from filtercov.sample import check_generator, check_weight, one_thread, sample_filters
-from filtercov.schedule import PRESETS, QuadraticSchedule, SawtoothSchedule
-from filtercov.statistics import FilterStatistics, LayerStatistics
+from filtercov.prescription import Prescription, Source, prescriber
+from filtercov.rounding import rounded
+from filtercov.sample import check_drawing, check_generator, check_mean, check_weight, drawing, sample_filters
+from filtercov.scalar import as_float
+from filtercov.statistics import LayerStatistics
 
-Prescription = float | LayerStatistics | ArrayLike
-Source = str | QuadraticSchedule | SawtoothSchedule | FilterStatistics | Callable[[DepthwiseLayer], Prescription]
 Scale = Literal["match"] | float | None
+
+# The paper found the closed form no help to 3×3 filters; transfer helps them too.
+LEAST_KERNEL_OF_CLOSED_FORM = 5
+
+NOT_CHOSEN = "not chosen by filter_fn"
 
 
 def init_(
@@ -32,7 +36,7 @@ def init_(
     source: Source = "imagenet-thawed",
     *,
     filter_fn: LayerFilter | None = None,
-    min_kernel_size: int = 5,
+    min_kernel_size: int | None = None,
     scale: Scale = None,
     negative: Negative = "clip",
     generator: torch.Generator | None = None,
@@ -48,10 +52,15 @@ def init_(
     * a function of the layer that returns a covariance (n, n), a σ for the closed form, or `LayerStatistics`.
 
     Layers are left alone if `filter_fn(layer)` is false, or if their kernel's longest side is under
-    `min_kernel_size`: the paper found the closed form no help to 3×3 filters. They count for depth all the same.
+    `min_kernel_size`. By default that is 5 for layers that would get the closed form, whichever kind of source says so,
+    because the paper found it no help to 3×3 filters, and nothing for covariances and statistics, which help them too.
+    Layers left alone count for depth all the same. Where none would be initialised, `NothingChosenError` is raised.
+
     `scale="match"` keeps the variance that each layer's weights had, for networks without normalisation after the
     convolution; a number multiplies the filters. `negative` says what becomes of negative eigenvalues, see
-    `symmetric_root`. `example_input` traces the order in which layers run, see `depthwise_layers`.
+    `symmetric_root`. `generator` is one on the CPU, by default torch's global one; a seed gives the same filters
+    whatever torch's default type and device. `example_input` traces the order in which layers run, see
+    `depthwise_layers`.
 
     All chosen layers are changed or, on any error, none.
 
@@ -64,101 +73,90 @@ def init_(
     """
     check_negative(negative)
     check_generator(generator)
-    _check_scale(scale)
+    check_drawing("init_")
+    scale = _check_scale(scale)
     layers = depthwise_layers(model, example_input)
-    skipped = _skipped(layers, filter_fn, min_kernel_size)
-    chosen = [layer for layer in layers if layer not in skipped]
-    for layer in chosen:
+    skipped, prescribed = _choose(layers, source, filter_fn, min_kernel_size)
+    for layer in prescribed:
         check_weight(layer.weight, layer.name)
-    skipped |= {layer: f"shares its weight with {other.name}" for layer, other in first_shared(chosen).items()}
-    chosen = [layer for layer in chosen if layer not in skipped]
+    for layer, other in first_shared(list(prescribed)).items():
+        skipped[layer] = f"shares its weight with {other.name}"
+        del prescribed[layer]
+    if not prescribed:
+        raise NothingChosenError(*_nothing(layers, skipped))
 
-    prescribe = _prescriber(source, len(layers))
-    prescriptions = [prescribe(layer) for layer in chosen]
     rows, staged = {}, []
-    with one_thread():
-        for layer, prescription, root in _with_roots(chosen, prescriptions, negative):
+    with drawing():
+        for layer, prescription, root in _with_roots(prescribed, negative):
             staged.append(_sample(layer, root, prescription, scale, generator))
             rows[layer] = _row(layer, prescription, root)
-        assign_filters_(chosen, staged)
+        assign_filters_(list(prescribed), staged)
     return InitReport(tuple(rows.get(layer) or _skipped_row(layer, skipped[layer]) for layer in layers))
 
 
-def _skipped(
-    layers: list[DepthwiseLayer], filter_fn: LayerFilter | None, min_kernel_size: int
-) -> dict[DepthwiseLayer, str]:
-    """Return the layers to leave alone, each with the reason."""
-    skipped = {}
+def _choose(
+    layers: list[DepthwiseLayer], source: Source, filter_fn: LayerFilter | None, min_kernel_size: int | None
+) -> tuple[dict[DepthwiseLayer, str], dict[DepthwiseLayer, Prescription]]:
+    """Return the layers to leave alone, each with the reason, and the others, each with what to draw it from."""
+    least = 1 if min_kernel_size is None else _check_kernel_size(min_kernel_size)
+    prescribe = prescriber(source, len(layers))
+    skipped, prescribed = {}, {}
     for layer in layers:
-        if max(layer.kernel_size) < min_kernel_size:
-            skipped[layer] = f"{show_size(layer.kernel_size)} is under min_kernel_size={min_kernel_size}"
-        elif filter_fn is not None and not filter_fn(layer):
-            skipped[layer] = "not chosen by filter_fn"
-    return skipped
+        if filter_fn is not None and not filter_fn(layer):
+            skipped[layer] = NOT_CHOSEN
+        elif max(layer.kernel_size) < least:
+            skipped[layer] = _too_small(layer, least)
+        else:
+            prescription = prescribe(layer)
+            closed_form = isinstance(prescription, float) and min_kernel_size is None
+            if closed_form and max(layer.kernel_size) < LEAST_KERNEL_OF_CLOSED_FORM:
+                skipped[layer] = _too_small(layer, LEAST_KERNEL_OF_CLOSED_FORM)
+            else:
+                prescribed[layer] = prescription
+    return skipped, prescribed
 
 
-def _prescriber(source: Source, count: int) -> Callable[[DepthwiseLayer], Prescription]:
-    """Turn any source into a function of the layer."""
-    if isinstance(source, str):
-        if source not in PRESETS:
-            close = difflib.get_close_matches(source, PRESETS, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise SourceError(f"init_: unknown preset {source!r}, the known ones are {', '.join(PRESETS)}{hint}")
-        source = PRESETS[source]
-    if isinstance(source, SawtoothSchedule) and sum(source.stages) != count:
-        raise SourceError(
-            f"init_: the model has {count} depthwise layers, but stages={source.stages} add up to {sum(source.stages)}"
+def _too_small(layer: DepthwiseLayer, least: int) -> str:
+    return f"{show_size(layer.kernel_size)} is under min_kernel_size={least}"
+
+
+def _nothing(layers: list[DepthwiseLayer], skipped: dict[DepthwiseLayer, str]) -> tuple[str, str]:
+    """Say why no layer is left to initialise, and what would leave some."""
+    reasons = ", ".join(f"{count} × {reason}" for reason, count in Counter(skipped.values()).items())
+    small = [max(layer.kernel_size) for layer in layers if skipped[layer] != NOT_CHOSEN]
+    if small:
+        advice = (
+            f"pass min_kernel_size={max(small)} to initialise them all the same, or transfer the FilterStatistics of a "
+            "trained model, which the paper finds right for filters as small as these"
         )
-    if isinstance(source, QuadraticSchedule | SawtoothSchedule):
-        schedule = source
-        return lambda layer: schedule(layer.depth)
-    if isinstance(source, FilterStatistics):
-        statistics = source
-        return lambda layer: _matching(statistics.at(layer.depth), layer)
-    if callable(source):
-        return source
-    raise SourceError(
-        "init_: needed a preset name, a schedule, FilterStatistics or a function of the layer as source, got "
-        f"{type(source).__name__}"
-    )
-
-
-def _matching(statistics: LayerStatistics, layer: DepthwiseLayer) -> LayerStatistics:
-    if statistics.kernel_size != layer.kernel_size:
-        square = len(layer.kernel_size) == 2 and len(set(layer.kernel_size)) == 1
-        size = layer.kernel_size[0] if square else layer.kernel_size
-        raise SourceError(
-            f"{layer.name}: {show_size(layer.kernel_size)} filters, but the statistics at depth {layer.depth:.3g} are "
-            f"of {show_size(statistics.kernel_size)} filters; resize them first with "
-            f"statistics.resize(kernel_size={size}), or where kernel sizes differ from layer to layer pass "
-            "lambda layer: statistics.at(layer.depth, layer.kernel_size) as source"
+    else:
+        advice = (
+            f"filter_fn is given layers, with names such as {layers[0].name!r}, and returns true for those it chooses"
         )
-    return statistics
+    return f"init_: needed a layer to initialise, got none of {len(layers)} depthwise ones ({reasons})", advice
 
 
 def _with_roots(
-    layers: list[DepthwiseLayer], prescriptions: list[Prescription], negative: Negative
+    prescribed: dict[DepthwiseLayer, Prescription], negative: Negative
 ) -> Iterator[tuple[DepthwiseLayer, Prescription, Root]]:
     """Yield each layer with its prescription and its root; layers of one kernel size and σ share a root."""
-    wanted = Counter(
-        (layer.kernel_size, p) for layer, p in zip(layers, prescriptions, strict=True) if isinstance(p, int | float)
-    )
+    wanted = Counter((layer.kernel_size, p) for layer, p in prescribed.items() if isinstance(p, float))
     sizes = {size for size, _ in wanted}
     closed = {size: gaussian_roots(size, [s for k, s in wanted if k == size], negative=negative) for size in sizes}
     held: dict[tuple[tuple[int, ...], float], Root] = {}
-    for layer, prescription in zip(layers, prescriptions, strict=True):
-        try:
-            if isinstance(prescription, int | float):
-                key = (layer.kernel_size, prescription)
-                root = held[key] if key in held else held.setdefault(key, next(closed[layer.kernel_size]))
-                wanted[key] -= 1
-                if not wanted[key]:
-                    del held[key]
-            else:
-                cov = prescription.covariance if isinstance(prescription, LayerStatistics) else prescription
+    for layer, prescription in prescribed.items():
+        if isinstance(prescription, float):
+            key = (layer.kernel_size, prescription)
+            root = held[key] if key in held else held.setdefault(key, next(closed[layer.kernel_size]))
+            wanted[key] -= 1
+            if not wanted[key]:
+                del held[key]
+        else:
+            cov = prescription.covariance if isinstance(prescription, LayerStatistics) else prescription
+            try:
                 root = covariance_root(cov, layer.kernel_size, negative=negative)
-        except CovarianceError as error:
-            raise CovarianceError(f"{layer.name}: {error}") from None
+            except CovarianceError as error:
+                raise CovarianceError(f"{layer.name}: {error}") from None
         yield layer, prescription, root
 
 
@@ -170,22 +168,28 @@ def _sample(
     generator: torch.Generator | None,
 ) -> Tensor:
     """Return new filters for a layer, in its weight's type, without touching it."""
-    mean = prescription.mean if isinstance(prescription, LayerStatistics) else None
-    if mean is None and not root.matrix.any():
-        raise CovarianceError(
-            f"{layer.name}: needed a covariance that is not all zero, or every filter would be zero; use a larger σ"
-        )
-    weight = layer.weight
+    weight, mean = layer.weight, None
+    if isinstance(prescription, LayerStatistics):
+        try:
+            mean = check_mean(prescription.mean, layer.kernel_size)
+        except CovarianceError as error:
+            raise CovarianceError(f"{layer.name}: {error}") from None
     if scale == "match":
-        filters = sample_filters(root, weight.shape[0], mean=mean, generator=generator)
-        return (filters * _matching_factor(layer, filters)).to(weight.dtype)
-    return sample_filters(
-        root, weight.shape[0], mean=mean, generator=generator, dtype=weight.dtype, scale=1.0 if scale is None else scale
-    )
+        exact = sample_filters(root, len(weight), mean=mean, generator=generator)
+        filters = rounded((exact * _matching_factor(layer, exact)).numpy(), weight.dtype)
+    else:
+        factor = 1.0 if scale is None else scale
+        filters = sample_filters(root, len(weight), mean=mean, generator=generator, dtype=weight.dtype, scale=factor)
+    if not filters[0].any() and not filters.any():  # the first filter nearly always tells
+        raise CovarianceError(
+            f"{layer.name}: needed a covariance that is not all zero, or too small for {weight.dtype}, or every filter "
+            "would be zero; use a larger σ or scale"
+        )
+    return filters
 
 
 def _matching_factor(layer: DepthwiseLayer, filters: Tensor) -> float:
-    before = float(layer.weight.detach().double().var(correction=0))
+    before = float(layer.weight.detach().cpu().double().contiguous().var(correction=0))
     after = float(filters.var(correction=0))
     if not (np.isfinite(before) and before > 0 and after > 0):
         raise ModelError(
@@ -196,7 +200,7 @@ def _matching_factor(layer: DepthwiseLayer, filters: Tensor) -> float:
 
 
 def _row(layer: DepthwiseLayer, prescription: Prescription, root: Root) -> InitRow:
-    sigma = float(prescription) if isinstance(prescription, int | float) else None
+    sigma = prescription if isinstance(prescription, float) else None
     source_layer = None
     if sigma is None:
         source_layer = prescription.name if isinstance(prescription, LayerStatistics) else "given covariance"
@@ -216,7 +220,17 @@ def _skipped_row(layer: DepthwiseLayer, reason: str) -> InitRow:
     return InitRow(layer.name, layer.kernel_size, layer.module.out_channels, layer.depth, False, reason)
 
 
-def _check_scale(scale: Scale) -> None:
-    number = isinstance(scale, int | float) and np.isfinite(scale) and scale > 0
-    if not (scale is None or scale == "match" or number):
+def _check_scale(scale: Scale) -> Scale:
+    if scale is None or (isinstance(scale, str) and scale == "match"):
+        return scale
+    number = as_float(scale)
+    if number is None or not 0 < number < np.inf:
         raise SourceError(f"scale: needed None, 'match' or a positive number, got {scale!r}")
+    return number
+
+
+def _check_kernel_size(min_kernel_size: int) -> int:
+    try:
+        return operator.index(min_kernel_size)
+    except TypeError:
+        raise SourceError(f"min_kernel_size: needed a whole number or None, got {min_kernel_size!r}") from None

@@ -12,6 +12,11 @@ from types import MappingProxyType
 from typing import Protocol
 
 from filtercov.errors import CovarianceError
+from filtercov.scalar import as_float
+
+# σ is in square pixels. From about 7e-4 down exp(-1/2σ) is zero, and filters are one pixel whatever σ is; this is a
+# little less, and so far from zero that rounding cannot take a schedule there.
+LEAST_SIGMA = 1e-4
 
 
 class Schedule(Protocol):
@@ -35,21 +40,47 @@ class QuadraticSchedule:
     a: float
 
     def __post_init__(self) -> None:
-        if not all(math.isfinite(x) for x in (self.sigma0, self.v, self.a)):
-            raise CovarianceError(f"QuadraticSchedule: needed three finite numbers, got {self}")
-        turning = min(max(-self.v / self.a, 0.0), 1.0) if self.a else 0.0
-        lowest, where = min((self._sigma(d), d) for d in (0.0, turning, 1.0))
-        if lowest <= 0:
+        for name in ("sigma0", "v", "a"):
+            number = as_float(getattr(self, name))
+            if number is None or not math.isfinite(number):
+                raise CovarianceError(f"QuadraticSchedule: needed three finite numbers, got {self}")
+            object.__setattr__(self, name, number)
+        lowest, where = lowest_sigma(self.sigma0, self.v, self.a)
+        if lowest < LEAST_SIGMA:
             raise CovarianceError(
-                f"QuadraticSchedule: needed σ > 0 at every depth, got σ({where:.3g}) = {lowest:.3g} from {self}"
+                f"QuadraticSchedule: needed σ of at least {LEAST_SIGMA:g} at every depth, got σ({where:.3g}) = "
+                f"{lowest:.3g} from {self}"
             )
+
+    def short(self) -> QuadraticSchedule:
+        """Return the schedule with as few decimals, four or more, as keep every σ to one percent.
+
+        >>> QuadraticSchedule(0.1514159, 0.2482818, 0.9996123).short()
+        QuadraticSchedule(sigma0=0.1514, v=0.2483, a=0.9996)
+        """
+        numbers = (self.sigma0, self.v, self.a)
+        tolerance = 0.01 * lowest_sigma(*numbers)[0]
+        for decimals in range(4, 10):
+            few = [round(x, decimals) + 0.0 for x in numbers]  # + 0.0 turns -0.0 into 0.0
+            off = [abs(x - y) for x, y in zip(few, numbers, strict=True)]
+            if off[0] + off[1] + 0.5 * off[2] <= tolerance and lowest_sigma(*few)[0] >= LEAST_SIGMA:
+                return QuadraticSchedule(*few)
+        return self
 
     def __call__(self, d: float, /) -> float:
         """Return σ at relative depth d in [0, 1]."""
-        return self._sigma(check_depth(d))
-
-    def _sigma(self, d: float) -> float:
+        d = check_depth(d)
         return self.sigma0 + self.v * d + 0.5 * self.a * d * d
+
+
+def lowest_sigma(sigma0: float, v: float, a: float) -> tuple[float, float]:
+    """Return the smallest σ₀ + v d + ½ a d² for d in [0, 1], and the d where it is.
+
+    >>> lowest_sigma(1.0, -2.0, 4.0)
+    (0.5, 0.5)
+    """
+    turning = min(max(-v / a, 0.0), 1.0) if a else 0.0
+    return min((sigma0 + v * d + 0.5 * a * d * d, d) for d in (0.0, turning, 1.0))
 
 
 @dataclass(frozen=True)
@@ -68,11 +99,13 @@ class SawtoothSchedule:
     stages: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if not self.stages or any(not isinstance(m, int) or m < 1 for m in self.stages):
+        counts = [as_float(count) for count in self.stages]
+        stages = tuple(int(count) for count in counts if count is not None and count >= 1 and count.is_integer())
+        if not counts or len(stages) < len(counts):
             raise CovarianceError(
                 f"SawtoothSchedule: needed the number of layers of each stage, got stages={self.stages!r}"
             )
-        object.__setattr__(self, "stages", tuple(self.stages))
+        object.__setattr__(self, "stages", stages)
 
     def __call__(self, d: float, /) -> float:
         """Return σ for the layer at relative depth d of the whole network."""

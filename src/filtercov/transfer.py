@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from filtercov.assign import assign_filters_, first_shared
 from filtercov.covariance.forms import show_size
 from filtercov.depthwise.model import DepthwiseLayer, depthwise_layers
-from filtercov.errors import ModelError
+from filtercov.errors import ModelError, NothingChosenError
 from filtercov.init_report import InitReport, InitRow
-from filtercov.sample import check_weight
+from filtercov.rounding import rounded
+from filtercov.sample import check_weight, drawing
 
 
 def copy_filters_(target_model: nn.Module, source_model: nn.Module) -> InitReport:
@@ -28,9 +30,14 @@ def copy_filters_(target_model: nn.Module, source_model: nn.Module) -> InitRepor
     pairs = [(target, sources[math.floor(target.depth * (len(sources) - 1) + 0.5)]) for target in targets]
     for target, source in pairs:
         _check_pair(target, source)
+    if all(target.module is source.module for target, source in pairs):
+        raise NothingChosenError(
+            "copy_filters_: needed two models, got one as target and as source", "pass the model that has the filters"
+        )
     shared = first_shared(targets)
     chosen = [(target, source) for target, source in pairs if target not in shared]
-    assign_filters_([target for target, _ in chosen], [source.weight.detach().clone() for _, source in chosen])
+    with drawing():
+        assign_filters_([target for target, _ in chosen], [_filters(target, source) for target, source in chosen])
     return InitReport(
         tuple(
             InitRow(
@@ -45,6 +52,14 @@ def copy_filters_(target_model: nn.Module, source_model: nn.Module) -> InitRepor
             for target, source in pairs
         )
     )
+
+
+def _filters(target: DepthwiseLayer, source: DepthwiseLayer) -> Tensor:
+    """Return a copy of the source's filters, rounded once if the target's type is narrower."""
+    weight = source.weight.detach()
+    if weight.dtype == torch.float64 and target.weight.dtype != torch.float64:
+        return rounded(weight.cpu().numpy(), target.weight.dtype)
+    return weight.clone()
 
 
 def _check_pair(target: DepthwiseLayer, source: DepthwiseLayer) -> None:

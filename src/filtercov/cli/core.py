@@ -11,12 +11,19 @@ import torch
 import typer
 
 from filtercov.checkpoint import write_state_dict
-from filtercov.init import Source, init_
+from filtercov.errors import NothingChosenError
+from filtercov.init import init_
 from filtercov.models.lookup import find
 from filtercov.nn import native_status
+from filtercov.prescription import Source
 from filtercov.schedule import PRESETS
 from filtercov.schedule_fit import fit_schedule, fit_sigma
 from filtercov.statistics import FilterStatistics
+
+_ADVICE = (
+    "transfer from a trained model with --statistics FILE, which the paper finds right for filters as small as these, "
+    "or pass a smaller --min-kernel-size"
+)
 
 
 def info() -> None:
@@ -43,15 +50,19 @@ def init(
     seed: Annotated[int, typer.Option(help="Seed of the model's and the filters' random numbers.")] = 0,
     num_classes: Annotated[int, typer.Option(help="Classes of the model's head.")] = 1000,
     in_channels: Annotated[int, typer.Option("--in-channels", "--in-chans", help="Channels of the images.")] = 3,
-    min_kernel_size: Annotated[int, typer.Option(help="Leave smaller filters alone.")] = 5,
+    min_kernel_size: Annotated[
+        int | None, typer.Option(help="Leave smaller filters alone; 5 for presets and 1 for statistics if not given.")
+    ] = None,
     match_scale: Annotated[bool, typer.Option(help="Keep the variance each layer's weights had.")] = False,
 ) -> None:
     """Write an initial checkpoint that any trainer can start from, and print what was done to each layer."""
     torch.manual_seed(seed)
     built = find(model, num_classes=num_classes, in_channels=in_channels)
     source: Source = FilterStatistics.load(statistics) if statistics else preset
-    scale = "match" if match_scale else None
-    report = init_(built, source, min_kernel_size=min_kernel_size, scale=scale)  # type: ignore[arg-type]
+    try:
+        report = init_(built, source, min_kernel_size=min_kernel_size, scale="match" if match_scale else None)
+    except NothingChosenError as error:
+        raise NothingChosenError(f"{model}: {error.finding}", _ADVICE) from None
     write_state_dict(built.state_dict(), out)
     typer.echo(str(report))
     typer.echo(f"wrote {out}")
@@ -75,8 +86,8 @@ def stats(
     for note in measured.notes:
         typer.echo(f"note: {note}")
     if any(max(layer.kernel_size) >= 5 for layer in measured.layers):
-        fitted = fit_schedule(measured)
-        typer.echo(f"nearest schedule: QuadraticSchedule({fitted.sigma0:.3g}, {fitted.v:.3g}, {fitted.a:.3g})")
+        fitted = fit_schedule(measured).short()
+        typer.echo(f"nearest schedule: QuadraticSchedule({fitted.sigma0!r}, {fitted.v!r}, {fitted.a!r})")
     typer.echo(f"wrote {out}: {len(measured.layers)} layers")
 
 

@@ -166,8 +166,8 @@ def search(
         else:
             raise ExperimentError(f"unknown method {method!r}; choose grid or tpe")
     typer.echo(
-        f"{len(found)} schedules tried, {show_seeds([1])}: which is best is open. The highest validation accuracies, not to "
-        "be reported as test accuracies:"
+        f"{len(found)} schedules tried, {show_seeds([1])}: which is best is open. The highest validation accuracies, "
+        "not to be reported as test accuracies:"
     )
     for trial in found[:best]:
         typer.echo(f"{trial.accuracy:6.2f} %  {trial.schedule}")

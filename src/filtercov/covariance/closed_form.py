@@ -11,11 +11,14 @@ paper defines odd kernels only; for even ones c = (k-1)/2 lies between the two m
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from filtercov.covariance.forms import Array, KernelSize, kernel_shape, kron
 from filtercov.errors import CovarianceError
+from filtercov.scalar import as_float
 
 
 def gaussian_covariance(kernel_size: KernelSize, sigma: float) -> Array:
@@ -30,7 +33,7 @@ def gaussian_covariance(kernel_size: KernelSize, sigma: float) -> Array:
     array([[0.5]])
     """
     shape = kernel_shape(kernel_size)
-    check_sigma(sigma)
+    sigma = check_sigma(sigma)
     g, G = zip(*(axis_gaussians(k, k, sigma) for k in shape), strict=True)
     z, C = kron(g), kron(G)
     cov: Array = z[:, None] + z
@@ -55,7 +58,9 @@ def axis_gaussians(k: int, window: int, sigma: ArrayLike) -> tuple[Array, Array]
     return g, G
 
 
-def check_sigma(sigma: float) -> None:
-    """Raise unless σ is a positive, finite number."""
-    if not (isinstance(sigma, int | float | np.floating | np.integer) and np.isfinite(sigma) and sigma > 0):
+def check_sigma(sigma: object) -> float:
+    """Return σ as a float, or raise unless it is a positive, finite number."""
+    number = as_float(sigma)
+    if number is None or not 0 < number < math.inf:
         raise CovarianceError(f"sigma: needed a positive, finite number, got {sigma!r}; the paper uses .08 to 6")
+    return number

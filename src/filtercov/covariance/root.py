@@ -86,8 +86,7 @@ def gaussian_roots(kernel_size: KernelSize, sigmas: Sequence[float], *, negative
     """
     check_negative(negative)
     shape = kernel_shape(kernel_size)
-    for sigma in sigmas:
-        check_sigma(sigma)
+    sigmas = [check_sigma(sigma) for sigma in sigmas]
     windows = [tuple(support_window(k, sigma) for k in shape) for sigma in sigmas]
     start = 0
     while start < len(sigmas):
@@ -104,7 +103,7 @@ def gaussian_roots(kernel_size: KernelSize, sigmas: Sequence[float], *, negative
 
 def support_window(k: int, sigma: float) -> int:
     """Return how many pixels in the middle of an axis of length k carry the closed form, to `WINDOW_ERROR`."""
-    radius = math.ceil(math.sqrt(sigma * math.log(1 / WINDOW_ERROR) / WINDOW_DECAY))
+    radius = math.ceil(min(math.sqrt(sigma * math.log(1 / WINDOW_ERROR) / WINDOW_DECAY), k))
     return min(k, 2 * radius + (1 if k % 2 else 2))
 
 

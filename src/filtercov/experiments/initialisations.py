@@ -28,6 +28,7 @@ import filtercov as fc
 from filtercov.assign import assign_filters_
 from filtercov.depthwise.state_dict import read_depthwise_weights
 from filtercov.errors import ConfigError
+from filtercov.sample import check_drawing, check_weight, drawing
 from filtercov.schedule import Schedule
 
 ENTRY_POINTS = "filtercov.initialisations"
@@ -115,22 +116,31 @@ def _filling(sample: Callable[[torch.Size, torch.Generator], Tensor]) -> Initial
     """Return the initialisation that fills each depthwise weight (channels, 1, *kernel) with independent samples."""
 
     def initialise(model: nn.Module, context: InitContext) -> None:
+        check_drawing("initialise")
         layers = fc.depthwise_layers(model)
-        assign_filters_(layers, [sample(layer.weight.shape, context.generator) for layer in layers])
+        for layer in layers:
+            check_weight(layer.weight, layer.name)
+        with drawing():
+            assign_filters_(layers, [sample(layer.weight.shape, context.generator) for layer in layers])
 
     return initialise
+
+
+def _empty(shape: torch.Size | tuple[int, ...]) -> Tensor:
+    """Return a tensor to fill, of the same type and in the same place whatever torch's defaults are."""
+    return torch.empty(shape, dtype=torch.float32, device="cpu")
 
 
 def _pixels(shape: torch.Size) -> int:
     return math.prod(shape[2:])
 
 
-def _normal(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    return torch.randn(shape, generator=generator)
+def _normal(shape: torch.Size | tuple[int, ...], generator: torch.Generator) -> Tensor:
+    return _empty(shape).normal_(generator=generator)
 
 
 def _uniform(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    return (2.0 * torch.rand(shape, generator=generator) - 1.0) / math.sqrt(_pixels(shape))
+    return (2.0 * _empty(shape).uniform_(generator=generator) - 1.0) / math.sqrt(_pixels(shape))
 
 
 def _kaiming(shape: torch.Size, generator: torch.Generator) -> Tensor:
@@ -138,26 +148,26 @@ def _kaiming(shape: torch.Size, generator: torch.Generator) -> Tensor:
 
 
 def _trunc_normal(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    return nn.init.trunc_normal_(torch.empty(shape), std=0.02, a=-0.04, b=0.04, generator=generator)
+    return nn.init.trunc_normal_(_empty(shape), std=0.02, a=-0.04, b=0.04, generator=generator)
 
 
 def _orthogonal(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    return nn.init.orthogonal_(torch.empty(shape), generator=generator)
+    return nn.init.orthogonal_(_empty(shape), generator=generator)
 
 
 def _delta_gaussian(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    filters = torch.zeros(shape[0], _pixels(shape))
+    filters = _empty((shape[0], _pixels(shape))).zero_()
     centre = sum(size // 2 * math.prod(shape[3 + axis :]) for axis, size in enumerate(shape[2:]))
-    filters[:, centre] = torch.randn(shape[0], generator=generator)
+    filters[:, centre] = _normal((shape[0],), generator)
     return filters.reshape(shape)
 
 
 def _difference_of_gaussians(shape: torch.Size, generator: torch.Generator) -> Tensor:
     """Each filter: a narrow Gaussian less one 1.6 times as wide (a near-Laplacian), of unit norm times N(0, 1)."""
-    axes = [torch.arange(size) - (size - 1) / 2 for size in shape[2:]]
+    axes = [torch.arange(size, dtype=torch.float32, device="cpu") - (size - 1) / 2 for size in shape[2:]]
     squared = torch.stack(torch.meshgrid(*[axis**2 for axis in axes], indexing="ij")).sum(0).unsqueeze(0)
     per_filter = (shape[0], *[1] * len(axes))
-    width = 0.5 + (max(shape[2:]) / 4 - 0.5) * torch.rand(per_filter, generator=generator)
+    width = 0.5 + (max(shape[2:]) / 4 - 0.5) * _empty(per_filter).uniform_(generator=generator)
 
     def gaussian(deviation: Tensor) -> Tensor:
         values = torch.exp(squared / (-2 * deviation.square()))
@@ -165,7 +175,7 @@ def _difference_of_gaussians(shape: torch.Size, generator: torch.Generator) -> T
 
     filters = gaussian(width) - gaussian(1.6 * width)
     norm = filters.square().flatten(1).sum(1).sqrt().clamp_min(1e-12).view(per_filter)
-    strength = torch.randn(per_filter, generator=generator)
+    strength = _normal(per_filter, generator)
     return (strength * filters / norm).reshape(shape)
 
 

@@ -26,12 +26,12 @@ function draw() {
   const current = ++drawing;
   showControls();
   const lowest = lowestDepth(state);
-  const usable = sigmaAt(state, lowest) > 0;
+  const usable = sigmaAt(state, lowest) >= 1e-4;
   element("problem").hidden = usable;
   element("views").classList.toggle("stale", !usable);
   if (!usable) {
     element("problem").textContent =
-      `σ must be positive at every depth, but σ(${shortNumber(lowest)}) = ${shortNumber(sigmaAt(state, lowest))}.`;
+      `σ must be at least 0.0001 at every depth, but σ(${shortNumber(lowest)}) = ${shortNumber(sigmaAt(state, lowest))}.`;
     finished = current;
     return;
   }

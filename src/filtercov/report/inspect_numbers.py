@@ -109,9 +109,8 @@ class Inspection:
         """Return the Python that initialises another model with the fitted schedule, '' where there is none."""
         if self.schedule is None:
             return ""
-        s = self.schedule
-        numbers = ", ".join(f"{round(x, 4) + 0.0:g}" for x in (s.sigma0, s.v, s.a))  # + 0.0 turns -0.0 into 0.0
-        return f"filtercov.init_(model, filtercov.QuadraticSchedule({numbers}))"
+        s = self.schedule.short()
+        return f"filtercov.init_(model, filtercov.QuadraticSchedule({s.sigma0!r}, {s.v!r}, {s.a!r}))"
 
     def as_json(self) -> dict[str, Any]:
         """Return every number of the page."""
