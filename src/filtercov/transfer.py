@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from filtercov.assign import assign_filters_, first_shared
 from filtercov.covariance.forms import show_size
 from filtercov.depthwise.model import DepthwiseLayer, depthwise_layers
+from filtercov.depthwise.weight import plain_values
 from filtercov.errors import ModelError, NothingChosenError
 from filtercov.init_report import InitReport, InitRow
 from filtercov.rounding import rounded
@@ -58,7 +59,7 @@ def _filters(target: DepthwiseLayer, source: DepthwiseLayer) -> Tensor:
     """Return a copy of the source's filters, rounded once if the target's type is narrower."""
     weight = source.weight.detach()
     if weight.dtype == torch.float64 and target.weight.dtype != torch.float64:
-        return rounded(weight.cpu().numpy(), target.weight.dtype)
+        return rounded(plain_values(weight, source.name).numpy(), target.weight.dtype)
     return weight.clone()
 
 
