@@ -1,6 +1,6 @@
 """A seed gives the same filters whatever the settings of torch, and is refused where torch only pretends to compute."""
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
@@ -134,6 +134,17 @@ def test_the_global_generator_of_the_cpu_is_the_default_whatever_the_default_dev
         with torch.device(device):
             fc.init_(net)
     assert torch.equal(nets[0][1].weight, nets[1][1].weight)
+
+
+def test_the_number_of_threads_does_not_change_orthogonal_filters():
+    """These are large enough for a decomposition to be shared between threads, which rounds otherwise."""
+    filters = []
+    for setting in (nullcontext, three_threads):
+        layer = nn.Conv2d(96, 96, 31, groups=96)
+        with setting():
+            by_name("orthogonal")(layer)
+        filters.append(layer.weight)
+    assert torch.equal(*filters)
 
 
 @pytest.mark.parametrize("parametrise", [parametrizations.weight_norm, parametrizations.orthogonal])
