@@ -36,9 +36,8 @@ def test_every_field_changes_the_key():
         fields = {name: value} if name != "init" else {"init": value, "schedule": None}
         keys.add(dataclasses.replace(SPEC, **fields).key)
     for field in dataclasses.fields(TrainConfig):
-        value = {"opt": "sgd", "sched": "constant", "amp": "bfloat16", "compile": True, "warmup_epochs": None}.get(
-            field.name, 0.5
-        )
+        words = {"opt": "sgd", "sched": "constant", "amp": "bfloat16", "warmup_epochs": None}
+        value = {**words, "compile": True, "decay_norms": False}.get(field.name, 0.5)
         if field.name in ("epochs", "batch_size", "seed"):
             value = 3
         if value is not None:
