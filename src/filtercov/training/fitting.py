@@ -48,7 +48,7 @@ def fit(
     longer finite, `RunDirectoryError` when the directory is busy, full, read-only or another run's.
     """
     world = current_world()
-    _check(model, train_batches, test_batches, config, world)
+    world.together(lambda: _check(model, train_batches, test_batches, config, world))
     whole("log_interval", log_interval, least=1, most=2**31)
     if recovery_interval is not None:
         whole("recovery_interval", recovery_interval, least=1, most=2**31)
@@ -56,11 +56,11 @@ def fit(
     described = {"format": 1, "train": config.to_dict(), **(identity or {})}
     with ExitStack() as stack:
         if world.agree(lambda: _open(run, described, stack)):
-            return _load_finished(model, run)
+            return world.together(lambda: _load_finished(model, run))
         devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
         stack.enter_context(torch.random.fork_rng(devices))  # training seeds it at every step
         state = TrainingState.create(model, config)
-        metrics_size = _resume_(state, run)
+        metrics_size = world.together(lambda: _resume_(state, run))
         if config.compile:
             model.compile()
         loop = Loop(

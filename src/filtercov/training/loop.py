@@ -178,12 +178,18 @@ class Loop:
         """Save the state; it must be finite, so that the last checkpoint always is."""
         state = self.state
         state.seconds = time.monotonic() - self._started
-        if not state.finite():
+        self.world.together(self._refuse_what_is_not_finite)
+        self.world.agree(self._save)
+
+    def _refuse_what_is_not_finite(self) -> None:
+        if not self.state.finite():
             raise self._diverged("a weight or optimiser state became infinite or not a number")
-        if self.metrics is None:
-            return
-        self.metrics.sync()
-        save_checkpoint(self.run_dir.state, state.tensors(), {**state.values(), "metrics_size": self.metrics.size})
+
+    def _save(self) -> None:
+        state, metrics = self.state, self.metrics
+        assert metrics is not None  # this is the process that writes
+        metrics.sync()
+        save_checkpoint(self.run_dir.state, state.tensors(), {**state.values(), "metrics_size": metrics.size})
         self.save_weights()
 
     def save_weights(self) -> str:
