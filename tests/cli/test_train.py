@@ -38,8 +38,8 @@ def test_a_run_is_trained_reported_and_found_finished_the_second_time(tmp_path):
 
 def test_flags_reach_the_configuration(tmp_path):
     flags = "--lr 0.02 --weight-decay 0.1 --opt sgd --momentum 0.5 --sched cosine --warmup-epochs 0.5 --smoothing 0.1"
-    more = "--clip-grad 1.0 --amp --model-ema --model-ema-decay 0.5 --seed 7 --augment none --drop-path 0.1 --no-decay-norms"
-    run("--run-dir", tmp_path / "run", *flags.split(), *more.split())
+    more = "--clip-grad 1.0 --amp --model-ema --model-ema-decay 0.5 --seed 7 --augment none --drop-path 0.1"
+    run("--run-dir", tmp_path / "run", "--no-decay-norms", *flags.split(), *more.split())
     stored = json.loads((tmp_path / "run" / "config.json").read_text())
     assert TrainConfig.from_dict(stored["train"]) == TrainConfig(
         epochs=1,

@@ -82,7 +82,8 @@ class DirectoryTree(Tree):
                 path = Path(folder) / name
                 try:
                     status = path.stat()
-                    stamp = f"{status.st_size} {status.st_mtime_ns}"
+                    # A copy can keep size and time of what it replaces, but not the inode and its own time.
+                    stamp = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
                 except OSError as error:
                     stamp = str(error.errno)
                 entries.append((path.relative_to(self.path).as_posix(), stamp))

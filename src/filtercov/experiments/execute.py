@@ -12,9 +12,11 @@ from torch import nn
 import filtercov as fc
 from filtercov import models
 from filtercov.data import BatchLoader, Dataset, load
+from filtercov.data.digest import content_digest
 from filtercov.errors import ConfigError
 from filtercov.experiments.initialisations import InitContext, find
-from filtercov.experiments.runspec import RunSpec
+from filtercov.experiments.inputs import Inputs, read_inputs
+from filtercov.experiments.runspec import VERSION, RunSpec
 from filtercov.nn import accelerate_
 from filtercov.training import FitResult, Progress, World, current_world, fit
 
@@ -54,13 +56,19 @@ def execute(
         test_batches,
         spec.train,
         run_dir,
-        identity={key: value for key, value in spec.to_dict().items() if key != "train"},
+        identity=identity(spec, read_inputs(spec, content_digest(data), init_root=init_root)),
         on_finish=_finish,
         progress=progress,
         log_interval=log_interval,
         recovery_interval=recovery_interval,
         tensorboard=tensorboard,
     )
+
+
+def identity(spec: RunSpec, inputs: Inputs) -> dict[str, Any]:
+    """Return what `config.json` holds besides the training settings: the specification and the content it reads."""
+    described = {name: value for name, value in spec.to_dict().items() if name != "train"}
+    return {"version": VERSION, **described, "inputs": inputs}
 
 
 def load_data(

@@ -49,6 +49,7 @@ def run_on_ray(
     wanted: Sequence[Run], root: str, *, cluster: Cluster, emit: Emit, machine: Machine | None = None
 ) -> None:
     """Do the runs, references first as `in_order` has them, as Ray tasks, and emit how each ended."""
+    machine = (machine or Machine()).looking_again()
     with _connected(cluster) as ray:
         task = ray.remote(_task).options(
             num_cpus=cluster.cpus_per_run, num_gpus=cluster.gpus_per_run, max_retries=cluster.retries

@@ -8,6 +8,9 @@ from typing import Any, Literal, Self, get_args
 from filtercov.errors import ConfigError
 from filtercov.training.validate import choice, flag, number, refuse_unknown, whole
 
+# Raised whenever equal settings come to mean another training, so that no run is taken for one of before.
+FORMAT = 2
+
 Optimizer = Literal["adamw", "sgd"]
 Schedule = Literal["triangular", "cosine", "constant"]
 Amp = Literal["none", "bfloat16", "float16"]

@@ -11,13 +11,13 @@ from torch import nn
 from filtercov.errors import ConfigError
 from filtercov.training.batches import Batches
 from filtercov.training.checkpoint import load_checkpoint
-from filtercov.training.config import TrainConfig
+from filtercov.training.config import FORMAT, TrainConfig
 from filtercov.training.distributed import World, current_world
 from filtercov.training.loop import Loop
 from filtercov.training.metrics import MetricsLog
 from filtercov.training.progress import Progress, Silent
 from filtercov.training.result import FitResult, read_result
-from filtercov.training.rundir import RunDirectory
+from filtercov.training.rundir import RunDirectory, differences
 from filtercov.training.signals import StopRequest
 from filtercov.training.state import TrainingState, load_exactly_
 from filtercov.training.validate import whole
@@ -53,7 +53,9 @@ def fit(
     if recovery_interval is not None:
         whole("recovery_interval", recovery_interval, least=1, most=2**31)
     run = RunDirectory(run_dir)
-    described = {"format": 1, "train": config.to_dict(), **(identity or {})}
+    described = {"format": FORMAT, "train": config.to_dict(), **(identity or {})}
+    first = world.agree(lambda: described)
+    world.together(lambda: _check_alike(described, first))
     with ExitStack() as stack:
         if world.agree(lambda: _open(run, described, stack)):
             return world.together(lambda: _load_finished(model, run))
@@ -98,6 +100,15 @@ def _check(model: nn.Module, train_batches: Batches, test_batches: Batches, conf
         raise ConfigError(f"batch_size {config.batch_size} does not divide among {world.size} processes")
     if config.amp == "float16" and trained[0].device.type == "cpu":
         raise ConfigError("amp='float16' needs a GPU; on a CPU use amp='bfloat16' or 'none'")
+
+
+def _check_alike(mine: Mapping[str, Any], first: Mapping[str, Any]) -> None:
+    """Refuse to train with a process that was told, or reads, something else."""
+    if mine != first:
+        raise ConfigError(
+            f"this process and rank 0 do not train the same run ({'; '.join(differences(first, mine))}); start all "
+            "with the same command and the same files"
+        )
 
 
 def _open(run: RunDirectory, described: Mapping[str, Any], stack: ExitStack) -> bool:
