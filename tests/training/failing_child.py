@@ -55,7 +55,8 @@ def main(rank: int, size: int, port: int, run_dir: Path, where: str, failing: tu
             train = Batches(world=world, batch_size=12)
             test = ToyBatches(seed=1, world=world, batch_size=12)
             model = toy_model(normalisation=False)
-            fit(model, train, test, CONFIG, run_dir, on_finish=on_finish, recovery_interval=2)
+            identity = {"inputs": {"data": f"content {rank if where == 'identity' else 0}"}}
+            fit(model, train, test, CONFIG, run_dir, identity=identity, on_finish=on_finish, recovery_interval=2)
         print("finished")
     except FiltercovError as error:
         print(f"{type(error).__name__}: {error}")

@@ -60,6 +60,14 @@ def test_what_the_writing_process_cannot_write_fails_all(tmp_path, where, beginn
     assert words[0].startswith(beginning)
 
 
+def test_processes_that_read_different_files_do_not_train_together(tmp_path):
+    codes, words = train_together(tmp_path / "run", "identity")
+    assert codes == [1, 1]
+    assert "inputs.data is 'content 0' there and 'content 1' here" in words[0]
+    assert words[0] == words[1]
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_defect_at_the_end_is_told_to_all_even_if_it_cannot_be_pickled(tmp_path):
     codes, words = train_together(tmp_path / "run", "finish", (0,), kind="defect")
     assert codes == [2, 2]

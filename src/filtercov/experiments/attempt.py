@@ -121,6 +121,7 @@ def _train(
             init_root=runs.root,
             progress=progress,
             recovery_interval=machine.recovery_interval,
+            on_checkpoint=runs.on_checkpoint,
         )
     except (StorageError, TrainingInterrupted):
         raise

@@ -1,7 +1,7 @@
 """`execute`: carry out one `RunSpec` in a directory, on this process's share of the machine."""
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ def execute(
     progress: Progress | None = None,
     log_interval: int = 50,
     recovery_interval: int | None = None,
+    on_checkpoint: Callable[[Path], None] | None = None,
     tensorboard: bool = False,
 ) -> FitResult:
     """Train what `spec` says in `run_dir`, continuing if it was begun; return the result.
@@ -58,6 +59,7 @@ def execute(
         run_dir,
         identity=identity(spec, read_inputs(spec, content_digest(data), init_root=init_root)),
         on_finish=_finish,
+        on_checkpoint=on_checkpoint,
         progress=progress,
         log_interval=log_interval,
         recovery_interval=recovery_interval,

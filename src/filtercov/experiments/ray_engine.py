@@ -73,7 +73,7 @@ def _task(run: Run, reference: _Report | None, root: str, machine: Machine | Non
     torch.set_num_threads(threads)
     notes: list[str] = []
     references = [run.reference.key] if run.reference else []
-    with mounted(root, run.key, references) as runs:
+    with mounted(root, run.key, references, say=notes.append) as runs:
         while (outcome := attempt(run, runs, machine=machine, say=notes.append)).status == "busy":
             time.sleep(PAUSE)
     return _Report(outcome, tuple(notes))

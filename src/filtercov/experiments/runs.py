@@ -10,6 +10,7 @@ import json
 import os
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,11 @@ Record = dict[str, Any]
 
 
 class Runs:
-    """The runs under `root`."""
+    """The runs under `root`; `on_checkpoint` is told the directory of one that has just written a checkpoint."""
 
-    def __init__(self, root: Path | str) -> None:
+    def __init__(self, root: Path | str, *, on_checkpoint: Callable[[Path], None] | None = None) -> None:
         self.root = Path(root)
+        self.on_checkpoint = on_checkpoint
         self.journal = self.root / "journal.jsonl"
         self.sweeps = self.root / "sweeps"
 

@@ -22,6 +22,7 @@ from filtercov.training.signals import StopRequest
 from filtercov.training.state import TrainingState, load_exactly_
 from filtercov.training.validate import whole
 
+OnCheckpoint = Callable[[Path], None]
 OnFinish = Callable[[nn.Module, Path], Mapping[str, Any]]
 
 
@@ -34,6 +35,7 @@ def fit(
     *,
     identity: Mapping[str, Any] | None = None,
     on_finish: OnFinish | None = None,
+    on_checkpoint: OnCheckpoint | None = None,
     progress: Progress | None = None,
     log_interval: int = 50,
     recovery_interval: int | None = None,
@@ -43,9 +45,10 @@ def fit(
 
     `identity` is whatever else decides the outcome (model, data, initialisation), ready for JSON: a directory belongs
     to one configuration and identity. A checkpoint is written after every epoch and, if given, every
-    `recovery_interval` steps. `on_finish(model, run_dir)` runs before the run counts as done; what it returns is kept
-    in the result's `extra`. Raises `TrainingInterrupted` after SIGTERM or Ctrl-C, `DivergedError` when a number is no
-    longer finite, `RunDirectoryError` when the directory is busy, full, read-only or another run's.
+    `recovery_interval` steps; `on_checkpoint(run_dir)` runs when its files are complete. `on_finish(model, run_dir)`
+    runs before the run counts as done; what it returns is kept in the result's `extra`. Raises `TrainingInterrupted`
+    after SIGTERM or Ctrl-C, `DivergedError` when a number is no longer finite, `RunDirectoryError` when the directory
+    is busy, full, read-only or another run's.
     """
     world = current_world()
     world.together(lambda: _check(model, train_batches, test_batches, config, world))
@@ -77,6 +80,7 @@ def fit(
             progress=progress or Silent(),
             log_interval=log_interval,
             recovery_interval=recovery_interval,
+            on_checkpoint=on_checkpoint,
         )
         if world.main:
             board = run.tensorboard if tensorboard else None

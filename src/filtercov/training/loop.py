@@ -2,7 +2,9 @@
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -42,6 +44,7 @@ class Loop:
     progress: Progress
     log_interval: int
     recovery_interval: int | None
+    on_checkpoint: Callable[[Path], None] | None = None
 
     def __post_init__(self) -> None:
         self._device = next(self.state.model.parameters()).device
@@ -191,6 +194,8 @@ class Loop:
         metrics.sync()
         save_checkpoint(self.run_dir.state, state.tensors(), {**state.values(), "metrics_size": metrics.size})
         self.save_weights()
+        if self.on_checkpoint:
+            self.on_checkpoint(self.run_dir.path)
 
     def save_weights(self) -> str:
         """Write the weights under the model's own names, for others to read, once per step; return their checksum."""
