@@ -48,13 +48,14 @@ def test_a_run_for_choosing_a_setting_reports_validation_accuracy(tmp_path):
 def test_flags_reach_the_configuration(tmp_path):
     flags = "--lr 0.02 --weight-decay 0.1 --opt sgd --momentum 0.5 --sched cosine --warmup-epochs 0.5 --smoothing 0.1"
     more = "--clip-grad 1.0 --amp --model-ema --model-ema-decay 0.5 --seed 7 --augment none --drop-path 0.1"
-    run("--run-dir", tmp_path / "run", *flags.split(), *more.split())
+    run("--run-dir", tmp_path / "run", "--no-decay-norms", *flags.split(), *more.split())
     stored = json.loads((tmp_path / "run" / "config.json").read_text())
     assert TrainConfig.from_dict(stored["train"]) == TrainConfig(
         epochs=1,
         batch_size=32,
         lr=0.02,
         weight_decay=0.1,
+        decay_norms=False,
         opt="sgd",
         momentum=0.5,
         sched="cosine",

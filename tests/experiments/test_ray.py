@@ -11,6 +11,7 @@ from collections import Counter
 import pytest
 
 from filtercov.experiments.graph import Run, transferred
+from filtercov.experiments.mirror import Mirror
 from filtercov.experiments.ray_engine import Cluster, _connected
 from filtercov.experiments.runs import Runs
 from filtercov.experiments.sweep import Engine, local_copy, sweep
@@ -70,7 +71,10 @@ def test_runs_at_an_fsspec_address_are_done_on_the_workers_and_copied_back(tmp_p
     address = f"file://{tmp_path}/bucket"
     outcomes = sweep(wanted, address, engine=ENGINE, stream=io.StringIO())
     assert {outcome.status for outcome in outcomes.values()} == {"done"}
-    there = Runs(tmp_path / "bucket")
+    mirror = Mirror(address, tmp_path / "there")
+    for run in wanted:
+        mirror.pull(run.key)
+    there = Runs(mirror.local)
     assert all(there.result(run) for run in wanted)
     here = Runs(local_copy(wanted, address))  # a worker's copy, which is on this machine too
     assert [here.result(run) for run in wanted] == [there.result(run) for run in wanted]

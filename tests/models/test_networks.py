@@ -45,7 +45,9 @@ def test_flops_restores_a_mixture_of_training_and_evaluating_modules() -> None:
     assert not any(module._forward_hooks for module in net.modules())
 
 
-@pytest.mark.parametrize("name", ["convmixer_8_1_k3_p4", "convnext_atto_div8_p1", "convnext_atto_div8_p2", "convnext_atto_div8_p2_s2"])
+@pytest.mark.parametrize(
+    "name", ["convmixer_8_1_k3_p4", "convnext_atto_div8_p1", "convnext_atto_div8_p2", "convnext_atto_div8_p2_s2"]
+)
 def test_the_smallest_image_works_and_one_pixel_less_is_refused(name: str) -> None:
     net = models.create(name, num_classes=3, in_channels=1).eval()
     side = models.parse(name).smallest_image

@@ -35,6 +35,7 @@ def test_the_default_is_the_papers_cifar_recipe():
         ("amp", "fp16"),
         ("ema_decay", 1.0),
         ("compile", 1),
+        ("decay_norms", "no"),
         ("seed", -1),
         ("seed", 2**63),
     ],

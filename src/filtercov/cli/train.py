@@ -38,7 +38,10 @@ def train(
     opt_eps: Annotated[float | None, typer.Option(help="ε of AdamW.")] = None,
     momentum: Annotated[float | None, typer.Option(help="Momentum of sgd.")] = None,
     lr: Annotated[float | None, typer.Option(help="Highest learning rate.")] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="Weight decay, of all parameters.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Weight decay.")] = None,
+    decay_norms: Annotated[
+        bool | None, typer.Option(help="Decay norms and biases too: cifar does, imagenet (as timm) does not.")
+    ] = None,
     sched: Annotated[str | None, typer.Option(help="triangular, cosine or constant.")] = None,
     warmup_epochs: Annotated[float | None, typer.Option(help="Linear rise of cosine and constant.")] = None,
     smoothing: Annotated[float | None, typer.Option(help="Label smoothing.")] = None,
@@ -70,6 +73,7 @@ def train(
         "momentum": momentum,
         "lr": lr,
         "weight_decay": weight_decay,
+        "decay_norms": decay_norms,
         "sched": sched,
         "warmup_epochs": warmup_epochs,
         "smoothing": smoothing,

@@ -76,7 +76,9 @@ class DirectoryTree(Tree):
                     yield Entry(path, str(error.errno), "broken link")
                     continue
                 if not stat.S_ISDIR(status.st_mode):
-                    yield Entry(path, f"{status.st_size} {status.st_mtime_ns}")
+                    # A copy can keep size and time of what it replaces, but not the inode and its own time.
+                    stamp = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
+                    yield Entry(path, stamp)
                 elif _identity(status) not in above:
                     yield Entry(path, kind="directory")
                     pending.append((f"{path}/", above | {_identity(status)}))

@@ -1,16 +1,19 @@
 """Doing one run of a sweep: claim it, check what is there, train, and say how it ended."""
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
 from filtercov.data import Dataset, load
+from filtercov.data.digest import content_digest
 from filtercov.errors import (
     CheckpointError,
     DamagedRunError,
+    DataError,
     FiltercovError,
     RunBusyError,
     RunDirectoryError,
@@ -20,8 +23,10 @@ from filtercov.errors import (
 from filtercov.experiments.claims import claim
 from filtercov.experiments.execute import execute
 from filtercov.experiments.graph import Run
+from filtercov.experiments.inputs import Inputs, read_inputs
 from filtercov.experiments.runs import Runs
-from filtercov.training import Progress
+from filtercov.experiments.runspec import RunSpec
+from filtercov.training import FitResult, Progress
 
 Status = Literal["done", "failed", "busy"]
 
@@ -44,6 +49,13 @@ class Machine:
     download: bool = False
     device: str = "cpu"
     recovery_interval: int | None = None  # steps between checkpoints inside an epoch
+    looked: int = (
+        0  # when datasets were last looked for: they are loaded once for all runs of a sweep, not for the next
+    )
+
+    def looking_again(self) -> "Machine":
+        """Return the same for another sweep of this process, which may find other data under the same name."""
+        return replace(self, looked=time.monotonic_ns())
 
 
 def attempt(
@@ -54,28 +66,41 @@ def attempt(
     progress: Progress | None = None,
     say: Callable[[str], None] = print,
 ) -> Outcome:
-    """Do a run unless it is done or in other hands. A damaged one is reported, set aside and done again.
+    """Do a run unless it is done or in other hands.
 
-    Errors of the run make it failed; a full disk and a request to stop concern the whole sweep and are raised.
+    One that is damaged, or read something that has changed since, is reported, set aside and done again. Errors of the
+    run make it failed; a full disk and a request to stop concern the whole sweep and are raised.
     """
-    result = None
+    machine, result = machine or Machine(), None
     with suppress(DamagedRunError):
-        if (result := runs.result(run)) is not None:
+        if (result := _finished(run, runs, machine)) is not None:
             return Outcome(run.key, "done", seconds=result.seconds)
     with claim(runs.lock(run)) as mine:
         if not mine:
             return Outcome(run.key, "busy")
         try:
-            result = runs.result(run)
+            result = _finished(run, runs, machine)
         except DamagedRunError as error:
             say(f"{error}; doing it again")
             runs.set_aside(run, str(error))
         if result is not None:
             return Outcome(run.key, "done", seconds=result.seconds)  # by another, a moment ago
         runs.note("began", run)
-        outcome = _train(run, runs, machine or Machine(), progress, say)
+        outcome = _train(run, runs, machine, progress, say)
         runs.note({"done": "finished", "failed": "failed", "busy": "found busy"}[outcome.status], run)
         return outcome
+
+
+def _finished(run: Run, runs: Runs, machine: Machine) -> FitResult | None:
+    """Return the result of a finished run that would read the same today; what is not there today does not count."""
+    if not runs.finished(run):
+        return None
+    spec = run.spec
+    content = _content(*_wanted(spec), machine)
+    inputs: Inputs = {}
+    with suppress(FiltercovError):  # the run it starts from may be damaged: whoever needs that one will say so
+        inputs = read_inputs(spec, content, init_root=runs.root)
+    return runs.result(run, inputs=inputs)
 
 
 def _train(
@@ -92,11 +117,12 @@ def _train(
         result = execute(
             spec,
             runs.directory(run).path,
-            data=_dataset(spec.data, spec.data_limit, spec.image_size, spec.evaluate == "validation", machine),
+            data=_dataset(*_wanted(spec), machine),
             device=machine.device,
             init_root=runs.root,
             progress=progress,
             recovery_interval=machine.recovery_interval,
+            on_checkpoint=runs.on_checkpoint,
         )
     except (StorageError, TrainingInterrupted):
         raise
@@ -112,6 +138,20 @@ def _train(
     except (FiltercovError, RuntimeError, MemoryError) as error:
         return Outcome(run.key, "failed", f"{type(error).__name__}: {error}")
     return Outcome(run.key, "done", seconds=result.seconds)
+
+
+def _wanted(spec: RunSpec) -> tuple[str, int | None, int | None, bool]:
+    """Return which images a specification needs: name, limit, size, and whether with validation images."""
+    return spec.data, spec.data_limit, spec.image_size, spec.evaluate == "validation"
+
+
+@lru_cache(maxsize=64)
+def _content(name: str, limit: int | None, image_size: int | None, validation: bool, machine: Machine) -> str | None:
+    """Return the checksum of a dataset, None where it cannot be had; datasets may go, their checksums are kept."""
+    try:
+        return content_digest(_dataset(name, limit, image_size, validation, machine))
+    except DataError:
+        return None
 
 
 @lru_cache(maxsize=2)

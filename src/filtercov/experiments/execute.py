@@ -1,7 +1,7 @@
 """`execute`: carry out one `RunSpec` in a directory, on this process's share of the machine."""
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,11 @@ from torch import nn
 import filtercov as fc
 from filtercov import models
 from filtercov.data import BatchLoader, Dataset, load
+from filtercov.data.digest import content_digest
 from filtercov.errors import ConfigError
 from filtercov.experiments.initialisations import InitContext, find
-from filtercov.experiments.runspec import RunSpec
+from filtercov.experiments.inputs import Inputs, read_inputs
+from filtercov.experiments.runspec import VERSION, RunSpec
 from filtercov.nn import accelerate_
 from filtercov.training import FitResult, Progress, World, current_world, fit
 from filtercov.training.progress import Snapshot
@@ -36,6 +38,7 @@ def execute(
     progress: Progress | None = None,
     log_interval: int = 50,
     recovery_interval: int | None = None,
+    on_checkpoint: Callable[[Path], None] | None = None,
     tensorboard: bool = False,
 ) -> FitResult:
     """Train what `spec` says in `run_dir`, continuing if it was begun; return the result.
@@ -56,13 +59,20 @@ def execute(
         test_batches,
         spec.train,
         run_dir,
-        identity={key: value for key, value in spec.to_dict().items() if key != "train"},
+        identity=identity(spec, read_inputs(spec, content_digest(data), init_root=init_root)),
         on_finish=lambda model, path: {**_finish(model, path), "evaluated_on": spec.evaluate},
+        on_checkpoint=on_checkpoint,
         progress=progress and _Judged(progress, spec.evaluate),
         log_interval=log_interval,
         recovery_interval=recovery_interval,
         tensorboard=tensorboard,
     )
+
+
+def identity(spec: RunSpec, inputs: Inputs) -> dict[str, Any]:
+    """Return what `config.json` holds besides the training settings: the specification and the content it reads."""
+    described = {name: value for name, value in spec.to_dict().items() if name != "train"}
+    return {"version": VERSION, **described, "inputs": inputs}
 
 
 def load_data(

@@ -1,22 +1,25 @@
 """Runs in storage that is not a filesystem: done on a worker's disk, copied to and from an fsspec address (s3://, gs://).
 
-Objects have no locks, so one sweep at a time may work on such an address. A run's files are copied with `result.json`
-last, so that whoever sees it sees the rest; while the run trains, its checkpoint is copied now and then, for whoever
-takes it over if the worker is lost.
+Objects have no locks, so one sweep at a time may work on such an address. While a run trains, its last checkpoint is
+copied now and then, for whoever takes it over if the worker is lost. What is copied is set aside when the checkpoint
+is complete, so that its files are always of one step.
 """
 
 import hashlib
+import os
+import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from filtercov.errors import ConfigError
+from filtercov.errors import ConfigError, StorageError
+from filtercov.experiments.generations import RESULT, Generations, run_files
 from filtercov.experiments.runs import Runs
+from filtercov.training.atomic import storage_error
 
 COPY_INTERVAL = 30.0  # seconds between copies of a running run
-RESULT = "result.json"
 
 
 def is_address(root: str) -> bool:
@@ -36,35 +39,98 @@ class Mirror:
             import fsspec  # type: ignore[import-untyped]
         except ImportError as error:
             raise ConfigError(f"runs at {address} need fsspec; pip install 'filtercov[ray]'") from error
-        self._files, self._base = fsspec.core.url_to_fs(address.rstrip("/"))
+        self._generations = Generations(*fsspec.core.url_to_fs(address.rstrip("/")))
         name = hashlib.sha256(address.encode()).hexdigest()[:12]
         self.local = local or Path(tempfile.gettempdir()) / f"filtercov-runs-{name}"
-        self._sent: dict[Path, tuple[int, int]] = {}
 
     def pull(self, key: str) -> None:
-        """Copy a run that is at the address and not finished here."""
-        target, source = self.local / key, f"{self._base}/{key}"
-        if (target / RESULT).exists() or not self._files.exists(source):
+        """Copy a run that is at the address and not finished here, all of it or nothing."""
+        target = self.local / key
+        if (target / RESULT).exists():
             return
-        target.mkdir(parents=True, exist_ok=True)
-        for path in sorted(self._files.ls(source, detail=False), key=lambda path: path.endswith(RESULT)):
-            self._files.get_file(path, str(target / path.rsplit("/", 1)[-1]))
+        self.local.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".fetched-{key}-", dir=self.local) as folder:
+            fetched, replaced = Path(folder) / "new", Path(folder) / "old"
+            fetched.mkdir()
+            if self._generations.fetch(key, fetched) and not (target / RESULT).exists():
+                with suppress(FileNotFoundError):
+                    target.rename(replaced)  # what an earlier worker left here
+                with suppress(OSError):  # another process was faster, and its copy is as good
+                    fetched.rename(target)
 
-    def push(self, key: str) -> None:
-        """Copy what has changed of a run since the last time, its result last."""
-        folder = self.local / key
-        files = [path for path in folder.iterdir() if path.is_file() and path.name != "lock" and path.suffix != ".tmp"]
-        self._files.makedirs(f"{self._base}/{key}", exist_ok=True)
-        for path in sorted(files, key=lambda path: path.name == RESULT):
-            about = path.stat()
-            version = (about.st_mtime_ns, about.st_size)
-            if self._sent.get(path) != version:
-                self._files.put_file(str(path), f"{self._base}/{key}/{path.name}")
-                self._sent[path] = version
+    def push(self, key: str, folder: Path | None = None) -> None:
+        """Copy a run's folder, or one that stands for it, to the address. Nobody may be writing to it."""
+        self._generations.publish(key, folder or self.local / key)
+
+
+class Copier:
+    """Copies a run to its address while it trains; `keep` is to be called at its checkpoints, by whoever writes them.
+
+    Failures of the storage are said once and tried again with the next checkpoint; only the last copy must succeed.
+    """
+
+    def __init__(self, mirror: Mirror, key: str, *, say: Callable[[str], None] = print) -> None:
+        self._mirror, self._key, self._say, self._said = mirror, key, say, False
+        self._kept: Path | None = None  # the last checkpoint that has not been copied
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._copy_now_and_then, daemon=True)
+        self._prefix = f".checkpoint-{key}-"
+        for stale in mirror.local.glob(f"{self._prefix}*"):  # of a worker that was killed
+            _discard(stale)
+
+    def start(self) -> None:
+        """Begin to copy now and then."""
+        self._thread.start()
+
+    def keep(self, run_dir: Path) -> None:
+        """Set aside the files of a checkpoint that has just been completed."""
+        try:
+            kept = Path(tempfile.mkdtemp(prefix=self._prefix, dir=self._mirror.local))
+            for path in run_files(run_dir):
+                _link_or_copy(path, kept / path.name)
+        except OSError as error:
+            raise storage_error(self._mirror.local, error) from error
+        with self._lock:
+            stale, self._kept = self._kept, kept
+        _discard(stale)
+
+    def end(self) -> None:
+        """Stop, and bring the address up to date: with the finished run, or else with its last checkpoint."""
+        self._ended.set()
+        self._thread.join()
+        folder = self._mirror.local / self._key
+        try:
+            if (folder / RESULT).exists():
+                self._mirror.push(self._key, folder)
+            elif self._kept:
+                self._mirror.push(self._key, self._kept)
+        except StorageError as error:
+            raise StorageError(f"run {self._key} is on {os.uname().nodename} in {folder}, but {error}") from error
+        finally:
+            _discard(self._kept)
+
+    def _copy_now_and_then(self) -> None:
+        while not self._ended.wait(COPY_INTERVAL):
+            with self._lock:
+                taken, self._kept = self._kept, None
+            if taken is None:
+                continue
+            try:
+                self._mirror.push(self._key, taken)
+            except Exception as error:  # this thread must outlive whatever happens to one copy
+                if not self._said:
+                    self._say(f"a checkpoint of run {self._key} could not be copied and will be tried again: {error}")
+                    self._said = True
+                with self._lock:
+                    if self._kept is None:
+                        self._kept, taken = taken, None
+            _discard(taken)
 
 
 @contextmanager
-def mounted(root: str, key: str, references: Sequence[str] = ()) -> Iterator[Runs]:
+def mounted(
+    root: str, key: str, references: Sequence[str] = (), *, say: Callable[[str], None] = print
+) -> Iterator[Runs]:
     """Yield the runs at `root` as a directory in which the run `key` can be done, and bring back what came of it."""
     if not is_address(root):
         yield Runs(root)
@@ -72,20 +138,28 @@ def mounted(root: str, key: str, references: Sequence[str] = ()) -> Iterator[Run
     mirror = Mirror(root)
     for wanted in (*references, key):
         mirror.pull(wanted)
-    ended = threading.Event()
-    copier = threading.Thread(target=_copy_now_and_then, args=(mirror, key, ended), daemon=True)
+    copier = Copier(mirror, key, say=say)
     copier.start()
     try:
-        yield Runs(mirror.local)
-    finally:
-        ended.set()
-        copier.join()
-        if (mirror.local / key).exists():
-            mirror.push(key)
+        yield Runs(mirror.local, on_checkpoint=copier.keep)
+    except BaseException as error:
+        try:
+            copier.end()
+        except StorageError as also:  # what happened first is what is to be told
+            error.add_note(str(also))
+        raise
+    copier.end()
 
 
-def _copy_now_and_then(mirror: Mirror, key: str, ended: threading.Event) -> None:
-    while not ended.wait(COPY_INTERVAL):
-        # A file may be renamed while it is copied: the next round gets it.
-        with suppress(FileNotFoundError):
-            mirror.push(key)
+def _link_or_copy(source: Path, target: Path) -> None:
+    """Give a file a second name. All but the metrics are replaced when they change, so what has a name stays."""
+    if source.suffix != ".jsonl":
+        with suppress(OSError):  # a filesystem without links
+            os.link(source, target)
+            return
+    shutil.copyfile(source, target)
+
+
+def _discard(folder: Path | None) -> None:
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)

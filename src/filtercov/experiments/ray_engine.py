@@ -49,6 +49,7 @@ def run_on_ray(
     wanted: Sequence[Run], root: str, *, cluster: Cluster, emit: Emit, machine: Machine | None = None
 ) -> None:
     """Do the runs, references first as `in_order` has them, as Ray tasks, and emit how each ended."""
+    machine = (machine or Machine()).looking_again()
     with _connected(cluster) as ray:
         task = ray.remote(_task).options(
             num_cpus=cluster.cpus_per_run, num_gpus=cluster.gpus_per_run, max_retries=cluster.retries
@@ -72,7 +73,7 @@ def _task(run: Run, reference: _Report | None, root: str, machine: Machine | Non
     torch.set_num_threads(threads)
     notes: list[str] = []
     references = [run.reference.key] if run.reference else []
-    with mounted(root, run.key, references) as runs:
+    with mounted(root, run.key, references, say=notes.append) as runs:
         while (outcome := attempt(run, runs, machine=machine, say=notes.append)).status == "busy":
             time.sleep(PAUSE)
     return _Report(outcome, tuple(notes))

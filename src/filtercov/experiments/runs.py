@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from safetensors import safe_open
 
 from filtercov.errors import CheckpointError, DamagedRunError, FiltercovError, RunDirectoryError, StorageError
 from filtercov.experiments.graph import Run
-from filtercov.experiments.runspec import RunSpec
+from filtercov.experiments.inputs import Inputs, changes
+from filtercov.experiments.runspec import VERSION, RunSpec
 from filtercov.files.lock import Lock
 from filtercov.statistics import FilterStatistics
 from filtercov.training import FitResult, load_checkpoint, read_metrics, read_result
+from filtercov.training.config import FORMAT
 from filtercov.training.rundir import RunDirectory, read_json
 
 Record = dict[str, Any]
@@ -29,10 +32,11 @@ JOURNAL_PATIENCE = 10.0  # seconds
 
 
 class Runs:
-    """The runs under `root`."""
+    """The runs under `root`; `on_checkpoint` is told the directory of one that has just written a checkpoint."""
 
-    def __init__(self, root: Path | str) -> None:
+    def __init__(self, root: Path | str, *, on_checkpoint: Callable[[Path], None] | None = None) -> None:
         self.root = Path(root)
+        self.on_checkpoint = on_checkpoint
         self.journal = self.root / "journal.jsonl"
         self.sweeps = self.root / "sweeps"
 
@@ -48,17 +52,18 @@ class Runs:
         """Return whether the run says it is finished; `result` also checks that it is."""
         return self.directory(run).done
 
-    def result(self, run: Run) -> FitResult | None:
-        """Return a finished run's result, None for an unfinished one; raise `DamagedRunError` if it does not add up."""
+    def result(self, run: Run, *, inputs: Inputs | None = None) -> FitResult | None:
+        """Return a finished run's result, None for an unfinished one; raise `DamagedRunError` if it does not add up.
+
+        With `inputs`, what the run would read today, it must have read the same.
+        """
         directory = self.directory(run)
         if not directory.done:
             return None
         try:
             result = read_result(directory.path)
             assert result is not None  # it is done
-            config = {name: value for name, value in read_json(directory.config).items() if name != "format"}
-            if RunSpec.from_dict(config).key != run.key:
-                raise RunDirectoryError("its config.json is another run's")
+            _check_identity(directory, run, inputs or {})
             _check_numbers(directory, result)
             _check_weights(directory, result)
             FilterStatistics.load(directory.path / "statistics.safetensors")
@@ -99,6 +104,20 @@ class Runs:
         """Return the journal's lines; one that a full disk cut short is left out."""
         lines = self.journal.read_text(encoding="utf-8").splitlines() if self.journal.exists() else []
         return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+def _check_identity(directory: RunDirectory, run: Run, inputs: Inputs) -> None:
+    """Raise unless the run is the one its directory is named for, and read what `inputs` says."""
+    config = read_json(directory.config)
+    there = config.pop("inputs", None)
+    versions = (config.pop("format", None), config.pop("version", None))
+    if versions != (FORMAT, VERSION) or RunSpec.from_dict(config).key != run.key:
+        raise RunDirectoryError("its config.json is another run's")
+    if not isinstance(there, dict) or not isinstance(there.get("data"), str):
+        raise RunDirectoryError("its config.json does not say what it read")
+    changed = changes(there, inputs)
+    if changed:
+        raise RunDirectoryError(f"what it read has changed since: {'; '.join(changed)}")
 
 
 def _check_numbers(directory: RunDirectory, result: FitResult) -> None:

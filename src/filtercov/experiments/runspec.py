@@ -13,8 +13,11 @@ from filtercov.data.augment.pipeline import Preset
 from filtercov.errors import ConfigError
 from filtercov.experiments.initialisations import find, parse_schedule
 from filtercov.training import RECIPES, TrainConfig
+from filtercov.training.config import FORMAT
 from filtercov.training.validate import choice, number, refuse_unknown, text, whole
 
+# Raised whenever equal specifications come to mean another run, so that none is taken for one of before.
+VERSION = 2
 AUGMENTATIONS: tuple[str, ...] = get_args(Preset)
 # Initialisations of ours that have no σ; what others register may well have one.
 _WITHOUT_SCHEDULE = ("uniform", "kaiming", "trunc-normal", "orthogonal", "delta-gaussian", "dog", "stats", "filters")
@@ -101,8 +104,13 @@ class RunSpec:
 
     @property
     def key(self) -> str:
-        """A name that depends on every field: 16 hexadecimal digits."""
-        canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        """A name that depends on every field and on what fields mean: 16 hexadecimal digits.
+
+        What is behind the names of files and data is not in it, so that runs can be planned where those are not: that
+        is in the run's `config.json`.
+        """
+        described = {"format": FORMAT, "version": VERSION, **self.to_dict()}
+        canonical = json.dumps(described, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
     def augmentation(self) -> Augment:

@@ -52,6 +52,7 @@ def work(
     Workers of one sweep share the directory `failures`, so that what failed in one is not tried by all. `stop` is asked
     between runs.
     """
+    machine = (machine or Machine()).looking_again()
     waiting = {run.key: run for run in wanted}
     failed: dict[str, str] = {}
     pause = FIRST_PAUSE

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from filtercov.errors import FiltercovError
+from filtercov.training.failures import FailTogether, portable
 
 T = TypeVar("T")
 
@@ -60,16 +60,37 @@ class World:
         """Run `action` on rank 0 and give its result, or its error, to every process."""
         if self.size == 1:
             return action()
-        outcome: list[T | FiltercovError | None] = [None]
-        if self.main:
-            try:
-                outcome[0] = action()
-            except FiltercovError as error:
-                outcome[0] = error
+        outcome: list[T | _Failed | None] = [_outcome(action) if self.main else None]
         dist.broadcast_object_list(outcome, src=0)
-        if isinstance(outcome[0], FiltercovError):
-            raise outcome[0]
+        if isinstance(outcome[0], _Failed):
+            raise outcome[0].error
         return outcome[0]  # type: ignore[return-value]
+
+    def together(self, action: Callable[[], T]) -> T:
+        """Run `action` on every process; if it fails on some, all raise the error of the lowest rank of those."""
+        if self.size == 1:
+            return action()
+        mine = _outcome(action)
+        failed: list[_Failed | None] = [None] * self.size
+        dist.all_gather_object(failed, mine if isinstance(mine, _Failed) else None)
+        for outcome in failed:
+            if outcome is not None:
+                raise outcome.error
+        assert not isinstance(mine, _Failed)
+        return mine
+
+
+@dataclass(frozen=True)
+class _Failed:
+    error: Exception
+
+
+def _outcome(action: Callable[[], T]) -> T | _Failed:
+    """Return what came of an action, ready for another process."""
+    try:
+        return action()
+    except Exception as error:  # a defect too: the others would wait for ever
+        return _Failed(portable(error))
 
 
 def current_world() -> World:
@@ -85,7 +106,10 @@ def current_world() -> World:
 
 @contextmanager
 def process_group(device: str = "auto") -> Iterator[tuple[World, torch.device]]:
-    """Join the process group torchrun describes, if it started us; yield our place and the device to train on."""
+    """Join the process group torchrun describes, if it started us; yield our place and the device to train on.
+
+    An exception that leaves it in one process leaves it in all of them.
+    """
     chosen = _device(device)
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
         yield current_world(), chosen
@@ -93,8 +117,10 @@ def process_group(device: str = "auto") -> Iterator[tuple[World, torch.device]]:
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
     dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    world = current_world()
     try:
-        yield current_world(), chosen
+        with FailTogether(dist.distributed_c10d._get_default_store(), world.size):
+            yield world, chosen
     finally:
         dist.destroy_process_group()
 

@@ -25,8 +25,14 @@ class Ema:
     @torch.no_grad()
     def update_(self, model: nn.Module) -> None:
         """Move the average towards the model's present weights; integer buffers (counters) are copied."""
-        for average, current in zip(self.model.state_dict().values(), model.state_dict().values(), strict=True):
-            if average.is_floating_point():
+        here, there = (module.state_dict(keep_vars=True) for module in (self.model, model))
+        pairs = {id(average): (average, there[name]) for name, average in here.items()}  # tied weights once
+        for average, current in pairs.values():
+            if not average.is_floating_point():
+                average.copy_(current)
+            elif current.requires_grad:
                 average.lerp_(current, 1.0 - self.decay)
             else:
-                average.copy_(current)
+                # Between infinities there is no average: masks of -inf stay what they are.
+                moved = average.lerp(current, 1.0 - self.decay)
+                average.copy_(torch.where(torch.isfinite(current - average), moved, current))

@@ -11,17 +11,18 @@ from torch import nn
 from filtercov.errors import ConfigError
 from filtercov.training.batches import Batches
 from filtercov.training.checkpoint import load_checkpoint
-from filtercov.training.config import TrainConfig
+from filtercov.training.config import FORMAT, TrainConfig
 from filtercov.training.distributed import World, current_world
 from filtercov.training.loop import Loop
 from filtercov.training.metrics import MetricsLog
 from filtercov.training.progress import Progress, Silent
 from filtercov.training.result import FitResult, read_result
-from filtercov.training.rundir import RunDirectory
+from filtercov.training.rundir import RunDirectory, differences
 from filtercov.training.signals import StopRequest
 from filtercov.training.state import TrainingState, load_exactly_
 from filtercov.training.validate import whole
 
+OnCheckpoint = Callable[[Path], None]
 OnFinish = Callable[[nn.Module, Path], Mapping[str, Any]]
 
 
@@ -34,6 +35,7 @@ def fit(
     *,
     identity: Mapping[str, Any] | None = None,
     on_finish: OnFinish | None = None,
+    on_checkpoint: OnCheckpoint | None = None,
     progress: Progress | None = None,
     log_interval: int = 50,
     recovery_interval: int | None = None,
@@ -43,24 +45,27 @@ def fit(
 
     `identity` is whatever else decides the outcome (model, data, initialisation), ready for JSON: a directory belongs
     to one configuration and identity. A checkpoint is written after every epoch and, if given, every
-    `recovery_interval` steps. `on_finish(model, run_dir)` runs before the run counts as done; what it returns is kept
-    in the result's `extra`. Raises `TrainingInterrupted` after SIGTERM or Ctrl-C, `DivergedError` when a number is no
-    longer finite, `RunDirectoryError` when the directory is busy, full, read-only or another run's.
+    `recovery_interval` steps; `on_checkpoint(run_dir)` runs when its files are complete. `on_finish(model, run_dir)`
+    runs before the run counts as done; what it returns is kept in the result's `extra`. Raises `TrainingInterrupted`
+    after SIGTERM or Ctrl-C, `DivergedError` when a number is no longer finite, `RunDirectoryError` when the directory
+    is busy, full, read-only or another run's.
     """
     world = current_world()
-    _check(model, train_batches, test_batches, config, world)
+    world.together(lambda: _check(model, train_batches, test_batches, config, world))
     whole("log_interval", log_interval, least=1, most=2**31)
     if recovery_interval is not None:
         whole("recovery_interval", recovery_interval, least=1, most=2**31)
     run = RunDirectory(run_dir)
-    described = {"format": 1, "train": config.to_dict(), **(identity or {})}
+    described = {"format": FORMAT, "train": config.to_dict(), **(identity or {})}
+    first = world.agree(lambda: described)
+    world.together(lambda: _check_alike(described, first))
     with ExitStack() as stack:
         if world.agree(lambda: _open(run, described, stack)):
-            return _load_finished(model, run)
+            return world.together(lambda: _load_finished(model, run))
         devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
         stack.enter_context(torch.random.fork_rng(devices))  # training seeds it at every step
         state = TrainingState.create(model, config)
-        metrics_size = _resume_(state, run)
+        metrics_size = world.together(lambda: _resume_(state, run))
         if config.compile:
             model.compile()
         loop = Loop(
@@ -75,6 +80,7 @@ def fit(
             progress=progress or Silent(),
             log_interval=log_interval,
             recovery_interval=recovery_interval,
+            on_checkpoint=on_checkpoint,
         )
         if world.main:
             board = run.tensorboard if tensorboard else None
@@ -98,6 +104,15 @@ def _check(model: nn.Module, train_batches: Batches, test_batches: Batches, conf
         raise ConfigError(f"batch_size {config.batch_size} does not divide among {world.size} processes")
     if config.amp == "float16" and trained[0].device.type == "cpu":
         raise ConfigError("amp='float16' needs a GPU; on a CPU use amp='bfloat16' or 'none'")
+
+
+def _check_alike(mine: Mapping[str, Any], first: Mapping[str, Any]) -> None:
+    """Refuse to train with a process that was told, or reads, something else."""
+    if mine != first:
+        raise ConfigError(
+            f"this process and rank 0 do not train the same run ({'; '.join(differences(first, mine))}); start all "
+            "with the same command and the same files"
+        )
 
 
 def _open(run: RunDirectory, described: Mapping[str, Any], stack: ExitStack) -> bool:

@@ -2,7 +2,9 @@
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -42,6 +44,7 @@ class Loop:
     progress: Progress
     log_interval: int
     recovery_interval: int | None
+    on_checkpoint: Callable[[Path], None] | None = None
 
     def __post_init__(self) -> None:
         self._device = next(self.state.model.parameters()).device
@@ -178,13 +181,21 @@ class Loop:
         """Save the state; it must be finite, so that the last checkpoint always is."""
         state = self.state
         state.seconds = time.monotonic() - self._started
-        if not state.finite():
+        self.world.together(self._refuse_what_is_not_finite)
+        self.world.agree(self._save)
+
+    def _refuse_what_is_not_finite(self) -> None:
+        if not self.state.finite():
             raise self._diverged("a weight or optimiser state became infinite or not a number")
-        if self.metrics is None:
-            return
-        self.metrics.sync()
-        save_checkpoint(self.run_dir.state, state.tensors(), {**state.values(), "metrics_size": self.metrics.size})
+
+    def _save(self) -> None:
+        state, metrics = self.state, self.metrics
+        assert metrics is not None  # this is the process that writes
+        metrics.sync()
+        save_checkpoint(self.run_dir.state, state.tensors(), {**state.values(), "metrics_size": metrics.size})
         self.save_weights()
+        if self.on_checkpoint:
+            self.on_checkpoint(self.run_dir.path)
 
     def save_weights(self) -> str:
         """Write the weights under the model's own names, for others to read, once per step; return their checksum."""

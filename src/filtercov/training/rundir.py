@@ -75,7 +75,7 @@ class RunDirectory:
         here = json.loads(json.dumps(config))  # tuples are lists once stored
         if there != here:
             raise RunMismatchError(
-                f"{self.path} holds a run with another configuration ({'; '.join(_differences(there, here))}); use "
+                f"{self.path} holds a run with another configuration ({'; '.join(differences(there, here))}); use "
                 "another run directory, or delete that one to start again"
             )
 
@@ -105,12 +105,13 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _differences(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> list[str]:
+def differences(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Say which values of two nested mappings differ, and how."""
     found = []
     for key in sorted({*there, *here}):
         old, new = there.get(key), here.get(key)
         if isinstance(old, dict) and isinstance(new, dict):
-            found += _differences(old, new, f"{prefix}{key}.")
+            found += differences(old, new, f"{prefix}{key}.")
         elif old != new:
             found.append(f"{prefix}{key} is {old!r} there and {new!r} here")
     return found

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from filtercov.errors import CheckpointError
 from filtercov.training.config import TrainConfig
 from filtercov.training.ema import Ema
+from filtercov.training.optimizer import build_optimizer, trained
 
 
 @dataclass
@@ -53,6 +54,7 @@ class TrainingState:
     interval: Totals = field(default_factory=Totals)  # of those since the last logged step
     seconds: float = 0.0  # spent on this run by every process that worked on it, one after another
     last_epoch: dict[str, Any] = field(default_factory=dict)  # the record of the last finished epoch
+    never_finite: dict[str, Tensor] = field(default_factory=dict)  # where what does not train began so, by name
 
     @classmethod
     def create(cls, model: nn.Module, config: TrainConfig) -> "TrainingState":
@@ -60,15 +62,16 @@ class TrainingState:
         device = next(model.parameters()).device
         return cls(
             model=model,
-            optimizer=_build_optimizer(model, config),
+            optimizer=build_optimizer(model, config),
             scaler=torch.amp.GradScaler(device.type, enabled=config.amp == "float16"),
             ema=Ema(model, decay=config.ema_decay) if config.ema_decay is not None else None,
+            never_finite=_never_finite(model),
         )
 
     def tensors(self) -> dict[str, Tensor]:
         """Return every tensor to be saved, by name."""
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
-        for index, parameter in enumerate(_trained(self.optimizer)):
+        for index, parameter in enumerate(trained(self.optimizer)):
             for key, value in self.optimizer.state[parameter].items():
                 if isinstance(value, Tensor):
                     tensors[f"optimizer.{index}.{key}"] = value
@@ -94,18 +97,34 @@ class TrainingState:
         load_exactly_(self.model, _under("model.", tensors))
         if self.ema:
             load_exactly_(self.ema.model, _under("ema.", tensors))
-        for index, parameter in enumerate(_trained(self.optimizer)):
-            for key, value in _under(f"optimizer.{index}.", tensors).items():
-                same = value.shape == parameter.shape and value.dim() > 0
-                self.optimizer.state[parameter][key] = torch.empty_like(parameter).copy_(value) if same else value
+        moments = {
+            index: {
+                key: _laid_out_like(parameter, value) for key, value in _under(f"optimizer.{index}.", tensors).items()
+            }
+            for index, parameter in enumerate(trained(self.optimizer))
+        }
+        # PyTorch knows which of these belong on the parameter's device, whatever their shape, and which do not.
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
         self.scaler.load_state_dict(values["scaler"])
         self.epoch, self.batch, self.seconds = values["epoch"], values["batch"], values["seconds"]
         self.totals, self.interval = Totals(**values["totals"]), Totals(**values["interval"])
         self.last_epoch = values["last_epoch"]
 
     def finite(self) -> bool:
-        """Whether every number to be saved is finite."""
-        return all(bool(torch.isfinite(t).all()) for t in self.tensors().values() if t.is_floating_point())
+        """Whether every number to be saved is finite, but for those that training found otherwise and does not train.
+
+        A mask of -inf, as attention has it, is no divergence; a running average that became infinite is.
+        """
+        for name, tensor in self.tensors().items():
+            if tensor.is_floating_point() or tensor.is_complex():
+                fine = torch.isfinite(tensor)
+                kind, _, rest = name.partition(".")
+                if kind in ("model", "ema") and rest in self.never_finite:
+                    fine |= self.never_finite[rest]
+                if not bool(fine.all()):
+                    return False
+        return True
 
 
 def load_exactly_(model: nn.Module, tensors: dict[str, Tensor]) -> None:
@@ -120,14 +139,20 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def _trained(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+def _laid_out_like(parameter: Tensor, value: Tensor) -> Tensor:
+    """Return the value in the memory layout it had: that of its parameter, where it has the parameter's shape."""
+    if value.dim() == 0 or value.shape != parameter.shape:
+        return value
+    return torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
 
 
-def _build_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if config.opt == "sgd":
-        return torch.optim.SGD(
-            parameters, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, nesterov=False
-        )
-    return torch.optim.AdamW(parameters, lr=config.lr, weight_decay=config.weight_decay, eps=config.opt_eps)
+def _never_finite(model: nn.Module) -> dict[str, Tensor]:
+    """Return where buffers and frozen parameters are not finite, by name; those that are finite are left out."""
+    training = {name for name, parameter in model.named_parameters(remove_duplicate=False) if parameter.requires_grad}
+    found = {}
+    for name, tensor in model.state_dict().items():
+        if name not in training and (tensor.is_floating_point() or tensor.is_complex()):
+            strange = ~torch.isfinite(tensor)
+            if bool(strange.any()):
+                found[name] = strange
+    return found

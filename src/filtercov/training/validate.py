@@ -41,6 +41,12 @@ def text(name: str, value: object) -> None:
         raise ConfigError(f"{name} must be a text that is not empty, got {value!r}")
 
 
+def flag(name: str, value: object) -> None:
+    """Refuse what is neither true nor false."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name} must be true or false, got {value!r}")
+
+
 def choice(name: str, value: object, known: tuple[str, ...]) -> None:
     """Refuse a word that is not one of the known ones."""
     if value not in known:
