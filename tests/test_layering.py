@@ -10,14 +10,17 @@ import filtercov
 ROOT = Path(filtercov.__file__).parent
 
 # What each part may import of the package; everyone may import the leaves.
-LEAVES = {"errors", "replacing"}
+LEAVES = {"errors", "replacing", "limits", "printable"}
 MAY_IMPORT = {
     "errors": set(),
     "replacing": set(),
+    "limits": set(),
+    "printable": set(),
+    "depthwise": set(),
     "covariance": set(),
     "schedule": set(),
     "layers": {"schedule", "nn"},
-    "checkpoint": {"layers"},
+    "checkpoint": {"layers", "depthwise"},
     "statistics_file": {"covariance"},
     "statistics": {"covariance", "schedule", "layers", "checkpoint", "statistics_file"},
     "schedule_fit": {"covariance", "schedule", "statistics"},
