@@ -7,6 +7,7 @@ are interpolated linearly over relative depth, between kernel sizes they are res
 from __future__ import annotations
 
 import math
+import operator
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -18,11 +19,13 @@ from torch import Tensor, nn
 
 from filtercov import checkpoint, statistics_file
 from filtercov.covariance.empirical import empirical_covariance
-from filtercov.covariance.forms import Array, KernelSize, kernel_shape, kron
+from filtercov.covariance.forms import Array, KernelSize, as_covariance, kernel_shape, kron, show_size
 from filtercov.covariance.kronecker import nearest_kronecker
 from filtercov.covariance.resize import resize_covariance, resize_mean
 from filtercov.errors import CheckpointError, CovarianceError, ModelError, SourceError
 from filtercov.layers import depthwise_layers
+from filtercov.limits import LAYER, MEASURED, NAME, PIXELS, show_bytes
+from filtercov.printable import shortened
 from filtercov.schedule import check_depth, relative_depth
 
 
@@ -41,6 +44,11 @@ class LayerStatistics:
         """Return the statistics of a weight (filters, 1, *kernel_size), or say which one cannot be measured and why."""
         if weight.device.type == "meta":
             raise CovarianceError(f"{name}: needed a weight with storage, got one on the meta device; load it first")
+        if weight.numel() * 8 > LAYER:
+            raise CovarianceError(
+                f"{name}: needed a layer whose filters take at most {show_bytes(LAYER)} in float64, got {len(weight)} "
+                f"of {show_size(tuple(weight.shape[2:]))}, {show_bytes(8 * weight.numel())}"
+            )
         filters = weight.detach().cpu().double().numpy()
         kernel_size = filters.shape[2:]
         try:
@@ -60,6 +68,19 @@ class LayerStatistics:
             mean=resize_mean(self.mean, self.kernel_size, new),
             covariance=resize_covariance(self.covariance, self.kernel_size, new),
         )
+
+
+def measure_layers(weights: Iterable[tuple[str, Tensor]]) -> tuple[LayerStatistics, ...]:
+    """Return the statistics of named weights, if all together they are no more than `limits.MEASURED`."""
+    named = list(weights)
+    taken = {name: 8 * (weight.numel() + math.prod(weight.shape[2:]) ** 2) for name, weight in named}
+    total = sum(taken.values())
+    if len(named) > 1 and total > MEASURED:
+        raise CovarianceError(
+            f"{max(taken, key=lambda name: taken[name])} and others: needed layers whose filters and covariances take "
+            f"at most {show_bytes(MEASURED)} together, got {show_bytes(total)}; measure fewer at a time"
+        )
+    return tuple(LayerStatistics.measure(name, weight) for name, weight in named)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +124,7 @@ class FilterStatistics:
         cls, weights: Iterable[tuple[str, Tensor]], *, source: str, error: type[ModelError] | type[CheckpointError]
     ) -> FilterStatistics:
         try:
-            return cls(tuple(LayerStatistics.measure(name, weight) for name, weight in weights), source)
+            return cls(measure_layers(weights), source)
         except CovarianceError as bad:
             raise error(str(bad)) from None
 
@@ -165,7 +186,7 @@ class FilterStatistics:
             _checked_layer(path, entry, mean, covariance)
             for entry, (mean, covariance) in zip(described["layers"], arrays, strict=True)
         )
-        return cls(layers, str(described["source"]), tuple(str(note) for note in described["notes"]))
+        return cls(layers, described["source"], tuple(described["notes"]))
 
     @staticmethod
     def _sized(layer: LayerStatistics, kernel_size: KernelSize | None) -> LayerStatistics:
@@ -176,11 +197,21 @@ def _checked_layer(
     path: str | os.PathLike[str], entry: Mapping[str, Any], mean: Array, covariance: Array
 ) -> LayerStatistics:
     try:
-        name, count = str(entry["name"]), int(entry["count"])
+        name, count = str(entry["name"]), operator.index(entry["count"])
         kernel_size = kernel_shape(tuple(entry["kernel_size"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path}: the description of a layer cannot be read ({error})") from None
+        reason = shortened(str(error), 160)
+        raise CheckpointError(f"{path}: the description of a layer cannot be read ({reason})") from None
+    if count < 1 or len(name) > NAME:
+        raise CheckpointError(
+            f"{path}: needed layers of at least one filter and with names of at most {NAME} characters, "
+            f"{shortened(name)} has {count} filters and a name of {len(name)}"
+        )
     n = math.prod(kernel_size)
+    if n > PIXELS:
+        raise CheckpointError(
+            f"{path}: needed filters of at most {PIXELS} pixels, {shortened(name)} has {show_size(kernel_size)} ones"
+        )
     if mean.shape != (n,) or covariance.shape != (n, n):
         raise CheckpointError(
             f"{path}: {name} should hold a ({n},) mean and an ({n}, {n}) covariance, has {mean.shape} and "
@@ -188,4 +219,8 @@ def _checked_layer(
         )
     if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
         raise CheckpointError(f"{path}: {name} holds numbers that are not finite")
+    try:
+        as_covariance(covariance)
+    except CovarianceError as error:
+        raise CheckpointError(f"{path}: {name}: {error}") from None
     return LayerStatistics(name, kernel_size, count, mean, covariance)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike
 
-from filtercov.covariance.forms import Array
+from filtercov.covariance.forms import Array, show_size
 from filtercov.errors import CovarianceError
+from filtercov.limits import PIXELS, show_bytes
 
 
 def empirical_covariance(filters: ArrayLike) -> tuple[Array, Array]:
@@ -26,10 +29,21 @@ def empirical_covariance(filters: ArrayLike) -> tuple[Array, Array]:
             f"empirical_covariance: needed at least one filter as (H, *kernel_size), got shape {stack.shape}; "
             "squeeze a depthwise weight (H, 1, kh, kw) with weight[:, 0] first"
         )
+    n = math.prod(stack.shape[1:])
+    if n > PIXELS:
+        raise CovarianceError(
+            f"empirical_covariance: needed filters of at most {PIXELS} pixels, got {show_size(stack.shape[1:])} ones, "
+            f"whose covariance would take {show_bytes(8 * n * n)}"
+        )
     if not np.isfinite(stack).all():
         bad = int((~np.isfinite(stack)).sum())
         raise CovarianceError(f"empirical_covariance: needed finite filters, got {bad} nan or inf among {stack.size}")
     flat = stack.reshape(len(stack), -1)
     mean = flat.mean(axis=0)
     centred = flat - mean
-    return mean, centred.T @ centred / max(len(flat) - 1, 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        covariance = centred.T @ centred / max(len(flat) - 1, 1)
+    if not np.isfinite(covariance).all():
+        largest = float(np.abs(stack).max())
+        raise CovarianceError(f"empirical_covariance: weights of up to {largest:.3g} have a covariance beyond float64")
+    return mean, covariance

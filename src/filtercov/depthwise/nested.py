@@ -66,8 +66,8 @@ def choose_weights(content: Any, kind: type[T]) -> tuple[dict[str, T], list[str]
     with the most depthwise weights, and of equals the first. Where none has any, that with the most tensors.
 
     >>> import torch
-    >>> weights = {"conv.weight": torch.zeros(8, 1, 3, 3)}
-    >>> tensors, notes = choose_weights({"ema": {**weights}, "net": weights, "best": weights["conv.weight"]}, torch.Tensor)
+    >>> ema, net = ({"conv.weight": torch.zeros(8, 1, 3, 3)} for _ in range(2))
+    >>> tensors, notes = choose_weights({"ema": ema, "net": net, "best": torch.zeros(1)}, torch.Tensor)
     >>> list(tensors), notes
     (['conv.weight'], ["read 'net'; the file also holds 'ema' (an average)"])
     """

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from filtercov.checkpoint import read_depthwise_weights
 from filtercov.covariance.forms import Array
+from filtercov.depthwise.safetensors_file import check_header
 from filtercov.errors import CovarianceError, TargetError
 from filtercov.layers import depthwise_layers
-from filtercov.statistics import FilterStatistics, LayerStatistics
+from filtercov.statistics import FilterStatistics, measure_layers
 
 Kind = Literal["checkpoint", "statistics file", "run", "model"]
 
@@ -31,8 +32,8 @@ class Target:
 
 
 def read_target(path: Path) -> Target:
-    """Read a checkpoint (.safetensors, .pth), a file that `FilterStatistics.save` wrote, or the directory of a run."""
-    if path.is_dir():
+    """Read a checkpoint, a file that `FilterStatistics.save` wrote, or the directory of either or of a run."""
+    if (path / "checkpoint.safetensors").exists() or (path / "statistics.safetensors").exists():
         return _read_run(path)
     if _is_statistics(path):
         statistics = FilterStatistics.load(path)
@@ -57,22 +58,20 @@ def _read_run(path: Path) -> Target:
     notes = () if (path / "result.json").exists() else ("the run is not finished: this is its last checkpoint",)
     label = path.resolve().name
     loaded = FilterStatistics.load(statistics) if statistics.exists() else None
-    if checkpoint.exists():
-        weights = read_depthwise_weights(checkpoint)
-        # Shape alone takes the stem of a network for grey images for depthwise; the run's own statistics know.
-        known = {layer.name for layer in loaded.layers} if loaded else weights.tensors.keys()
-        chosen = [(name, weight) for name, weight in weights.tensors.items() if name in known]
-        return _measured(label, "run", chosen, notes=notes if loaded else (*notes, *weights.notes))
-    if loaded:
+    if loaded and not checkpoint.exists():
         return Target(label, "run", loaded, {}, (*notes, *loaded.notes))
-    raise TargetError(
-        f"{path}: needed the directory of a run, with checkpoint.safetensors or statistics.safetensors in it, found "
-        "neither; name a file, a finished run or a model"
-    )
+    weights = read_depthwise_weights(checkpoint)
+    # Shape alone takes the stem of a network for grey images for depthwise; the run's own statistics know.
+    known = {layer.name for layer in loaded.layers} if loaded else weights.tensors.keys()
+    chosen = [(name, weight) for name, weight in weights.tensors.items() if name in known]
+    return _measured(label, "run", chosen, notes=notes if loaded else (*notes, *weights.notes))
 
 
 def _is_statistics(path: Path) -> bool:
+    if not path.is_file():  # opening a pipe would wait for ever
+        return False
     try:
+        check_header(path)
         with safetensors.safe_open(path, framework="numpy") as file:
             return "filtercov" in (file.metadata() or {})
     except Exception:  # not a file, or not safetensors: reading it as a checkpoint says what is wrong
@@ -80,11 +79,10 @@ def _is_statistics(path: Path) -> bool:
 
 
 def _measured(label: str, kind: Kind, weights: Iterable[tuple[str, Tensor]], *, notes: tuple[str, ...] = ()) -> Target:
-    layers, filters = [], {}
-    for name, weight in weights:
-        try:
-            layers.append(LayerStatistics.measure(name, weight))
-        except CovarianceError as error:
-            raise TargetError(f"{label}: cannot be measured, {error}") from None
-        filters[name] = weight.detach().cpu().double().flatten(0, 1).numpy()
-    return Target(label, kind, FilterStatistics(tuple(layers), label), filters, notes)
+    named = list(weights)
+    try:
+        layers = measure_layers(named)
+    except CovarianceError as error:
+        raise TargetError(f"{label}: cannot be measured, {error}") from None
+    filters = {name: weight.detach().cpu().double().flatten(0, 1).numpy() for name, weight in named}
+    return Target(label, kind, FilterStatistics(layers, label), filters, notes)
