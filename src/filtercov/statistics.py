@@ -18,13 +18,13 @@ import numpy as np
 from torch import Tensor, nn
 
 from filtercov import checkpoint, statistics_file
-from filtercov.covariance.empirical import empirical_covariance
+from filtercov.covariance.empirical import check_pixels, empirical_covariance
 from filtercov.covariance.forms import Array, KernelSize, as_covariance, kernel_shape, kron, show_size
 from filtercov.covariance.kronecker import nearest_kronecker
 from filtercov.covariance.resize import resize_covariance, resize_mean
 from filtercov.errors import CheckpointError, CovarianceError, ModelError, SourceError
 from filtercov.layers import depthwise_layers
-from filtercov.limits import LAYER, MEASURED, NAME, PIXELS, show_bytes
+from filtercov.limits import LAYER, MEASURED, NAME, show_bytes
 from filtercov.printable import shortened
 from filtercov.schedule import check_depth, relative_depth
 
@@ -44,11 +44,7 @@ class LayerStatistics:
         """Return the statistics of a weight (filters, 1, *kernel_size), or say which one cannot be measured and why."""
         if weight.device.type == "meta":
             raise CovarianceError(f"{name}: needed a weight with storage, got one on the meta device; load it first")
-        if weight.numel() * 8 > LAYER:
-            raise CovarianceError(
-                f"{name}: needed a layer whose filters take at most {show_bytes(LAYER)} in float64, got {len(weight)} "
-                f"of {show_size(tuple(weight.shape[2:]))}, {show_bytes(8 * weight.numel())}"
-            )
+        _check_size(name, weight)
         filters = weight.detach().cpu().double().numpy()
         kernel_size = filters.shape[2:]
         try:
@@ -73,6 +69,8 @@ class LayerStatistics:
 def measure_layers(weights: Iterable[tuple[str, Tensor]]) -> tuple[LayerStatistics, ...]:
     """Return the statistics of named weights, if all together they are no more than `limits.MEASURED`."""
     named = list(weights)
+    for name, weight in named:
+        _check_size(name, weight)
     taken = {name: 8 * (weight.numel() + math.prod(weight.shape[2:]) ** 2) for name, weight in named}
     total = sum(taken.values())
     if len(named) > 1 and total > MEASURED:
@@ -193,12 +191,27 @@ class FilterStatistics:
         return layer if kernel_size is None else layer.resize(kernel_size)
 
 
+def _check_size(name: str, weight: Tensor) -> None:
+    """Refuse a weight that could not be measured within the limits on memory."""
+    size = tuple(weight.shape[2:])
+    try:
+        check_pixels(size)
+    except CovarianceError as error:
+        raise CovarianceError(f"{name}: {error}") from None
+    if weight.numel() * 8 > LAYER:
+        raise CovarianceError(
+            f"{name}: needed a layer whose filters take at most {show_bytes(LAYER)} in float64, got {len(weight)} of "
+            f"{show_size(size)}, {show_bytes(8 * weight.numel())}"
+        )
+
+
 def _checked_layer(
     path: str | os.PathLike[str], entry: Mapping[str, Any], mean: Array, covariance: Array
 ) -> LayerStatistics:
     try:
         name, count = str(entry["name"]), operator.index(entry["count"])
         kernel_size = kernel_shape(tuple(entry["kernel_size"]))
+        check_pixels(kernel_size)
     except (KeyError, TypeError, ValueError) as error:
         reason = shortened(str(error), 160)
         raise CheckpointError(f"{path}: the description of a layer cannot be read ({reason})") from None
@@ -208,10 +221,6 @@ def _checked_layer(
             f"{shortened(name)} has {count} filters and a name of {len(name)}"
         )
     n = math.prod(kernel_size)
-    if n > PIXELS:
-        raise CheckpointError(
-            f"{path}: needed filters of at most {PIXELS} pixels, {shortened(name)} has {show_size(kernel_size)} ones"
-        )
     if mean.shape != (n,) or covariance.shape != (n, n):
         raise CheckpointError(
             f"{path}: {name} should hold a ({n},) mean and an ({n}, {n}) covariance, has {mean.shape} and "

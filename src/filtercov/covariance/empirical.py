@@ -29,12 +29,7 @@ def empirical_covariance(filters: ArrayLike) -> tuple[Array, Array]:
             f"empirical_covariance: needed at least one filter as (H, *kernel_size), got shape {stack.shape}; "
             "squeeze a depthwise weight (H, 1, kh, kw) with weight[:, 0] first"
         )
-    n = math.prod(stack.shape[1:])
-    if n > PIXELS:
-        raise CovarianceError(
-            f"empirical_covariance: needed filters of at most {PIXELS} pixels, got {show_size(stack.shape[1:])} ones, "
-            f"whose covariance would take {show_bytes(8 * n * n)}"
-        )
+    check_pixels(stack.shape[1:])
     if not np.isfinite(stack).all():
         bad = int((~np.isfinite(stack)).sum())
         raise CovarianceError(f"empirical_covariance: needed finite filters, got {bad} nan or inf among {stack.size}")
@@ -47,3 +42,13 @@ def empirical_covariance(filters: ArrayLike) -> tuple[Array, Array]:
         largest = float(np.abs(stack).max())
         raise CovarianceError(f"empirical_covariance: weights of up to {largest:.3g} have a covariance beyond float64")
     return mean, covariance
+
+
+def check_pixels(kernel_size: tuple[int, ...]) -> None:
+    """Refuse filters so large that their covariance would not fit into memory."""
+    n = math.prod(kernel_size)
+    if n > PIXELS:
+        raise CovarianceError(
+            f"needed filters of at most {PIXELS} pixels, got {show_size(kernel_size)} ones, whose covariance would take "
+            f"{show_bytes(8 * n * n)}"
+        )

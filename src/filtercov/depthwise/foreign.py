@@ -12,6 +12,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from filtercov.depthwise.inert_pickle import Left
 from filtercov.depthwise.nested import averages_note, choose_weights, looks_depthwise, without_averaged_twins
 from filtercov.depthwise.safetensors_file import read_safetensors
 from filtercov.depthwise.shards import INDEX, in_directory, read_index
@@ -104,9 +105,10 @@ def _read_torch(path: Path) -> StateDict:
     left_out = file.pickled.left_out
     if chosen is None:
         instead = f" but objects of Python's ({', '.join(left_out[:3])})" if left_out else ""
+        what = "an object" if isinstance(file.pickled.content, Left) else type(file.pickled.content).__name__
         raise CheckpointError(
-            f"needed a state dict of tensors, found {type(file.pickled.content).__name__} without one{instead}; save "
-            "model.state_dict(), best as .safetensors"
+            f"needed a state dict of tensors, found {what} without one{instead}; save model.state_dict(), best as "
+            ".safetensors"
         )
     stored, notes = chosen
     for name, tensor in stored.items():
