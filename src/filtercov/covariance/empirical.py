@@ -49,6 +49,6 @@ def check_pixels(kernel_size: tuple[int, ...]) -> None:
     n = math.prod(kernel_size)
     if n > PIXELS:
         raise CovarianceError(
-            f"needed filters of at most {PIXELS} pixels, got {show_size(kernel_size)} ones, whose covariance would take "
-            f"{show_bytes(8 * n * n)}"
+            f"needed filters of at most {PIXELS} pixels, got {show_size(kernel_size)} ones, whose covariance would "
+            f"take {show_bytes(8 * n * n)}"
         )
