@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from filtercov import checkpoint, statistics_file
 from filtercov.covariance.empirical import check_pixels, empirical_covariance
-from filtercov.covariance.forms import Array, KernelSize, as_covariance, kernel_shape, kron, show_size
+from filtercov.covariance.forms import LARGEST, Array, KernelSize, as_covariance, kernel_shape, kron, show_size
 from filtercov.covariance.kronecker import nearest_kronecker
 from filtercov.covariance.resize import resize_covariance, resize_mean
 from filtercov.errors import CheckpointError, CovarianceError, ModelError, SourceError
@@ -226,8 +226,8 @@ def _checked_layer(
             f"{path}: {name} should hold a ({n},) mean and an ({n}, {n}) covariance, has {mean.shape} and "
             f"{covariance.shape}"
         )
-    if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
-        raise CheckpointError(f"{path}: {name} holds numbers that are not finite")
+    if not (np.abs(mean) <= LARGEST).all():
+        raise CheckpointError(f"{path}: {name} holds means that are not finite, or beyond {LARGEST:g}")
     try:
         as_covariance(covariance)
     except CovarianceError as error:

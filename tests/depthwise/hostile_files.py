@@ -7,6 +7,7 @@ import os
 import pickle
 import random
 import subprocess
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -251,16 +252,18 @@ def many_layers(i: int, path: Path) -> Path:
 
 
 def odd_tensors(i: int, path: Path) -> Path:
-    base = torch.randn(*KERNEL)
+    base, large = torch.randn(*KERNEL), torch.full(KERNEL, 1e120, dtype=torch.float64)
+    with warnings.catch_warnings(action="ignore"):  # PyTorch wants to be rid of quantised tensors
+        quantised = torch.quantize_per_tensor(base, 0.1, 0, torch.qint8)
     tensors = [
-        base.to(torch.complex64), base.int(), base > 0, torch.quantize_per_tensor(base, 0.1, 0, torch.qint8),
+        base.to(torch.complex64), base.int(), base > 0, quantised,
         base.to_sparse(), torch.empty(KERNEL, device="meta"), base.to(torch.float8_e4m3fn), base.bfloat16(),
         torch.full(KERNEL, torch.nan), torch.full(KERNEL, 1e300, dtype=torch.float64), torch.zeros(0, 1, 3, 3),
         torch.randn(6, 1, 3, 3, 3, 3), torch.full(KERNEL, 1e-300, dtype=torch.float64), torch.tensor(1.0), base.half(),
-        torch.full(KERNEL, torch.inf), torch.full(KERNEL, 1e120, dtype=torch.float64) * base.sign(), base.T, base[:1],
-        torch.zeros(KERNEL),
+        large * 1e80, large * base.sign(), base.permute(3, 2, 1, 0), base[:1], torch.zeros(KERNEL),
     ]  # fmt: skip
-    path.write_bytes(saved({"a.weight": tensors[i], "step": 3}, legacy=i in (0, 1, 2, 7, 14)))
+    with warnings.catch_warnings(action="ignore"):
+        path.write_bytes(saved({"a.weight": tensors[i], "step": 3}, legacy=i in (0, 1, 2, 7, 14)))
     return path
 
 
@@ -361,7 +364,7 @@ def statistics(i: int, path: Path) -> Path:
     if i in (13, 14):
         cov[0, 1] = [1e9, 1e300][i - 13]
     if i in (15, 16):
-        cov *= [1e300, 1e-300][i - 15]
+        cov *= [1e150, 1e-300][i - 15]
     about = {
         "format": "filtercov-statistics",
         "schema": 1,

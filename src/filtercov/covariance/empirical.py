@@ -11,6 +11,8 @@ from filtercov.covariance.forms import Array, show_size
 from filtercov.errors import CovarianceError
 from filtercov.limits import PIXELS, show_bytes
 
+LARGEST_WEIGHT = 1e70  # its covariances are within `forms.LARGEST`
+
 
 def empirical_covariance(filters: ArrayLike) -> tuple[Array, Array]:
     """Return the mean (n,) and the covariance (n, n) of filters (H, *kernel_size), in float64.
@@ -33,15 +35,13 @@ def empirical_covariance(filters: ArrayLike) -> tuple[Array, Array]:
     if not np.isfinite(stack).all():
         bad = int((~np.isfinite(stack)).sum())
         raise CovarianceError(f"empirical_covariance: needed finite filters, got {bad} nan or inf among {stack.size}")
+    largest = float(np.abs(stack).max())
+    if largest > LARGEST_WEIGHT:
+        raise CovarianceError(f"empirical_covariance: needed weights up to {LARGEST_WEIGHT:g}, got {largest:.3g}")
     flat = stack.reshape(len(stack), -1)
     mean = flat.mean(axis=0)
     centred = flat - mean
-    with np.errstate(over="ignore", invalid="ignore"):
-        covariance = centred.T @ centred / max(len(flat) - 1, 1)
-    if not np.isfinite(covariance).all():
-        largest = float(np.abs(stack).max())
-        raise CovarianceError(f"empirical_covariance: weights of up to {largest:.3g} have a covariance beyond float64")
-    return mean, covariance
+    return mean, centred.T @ centred / max(len(flat) - 1, 1)
 
 
 def check_pixels(kernel_size: tuple[int, ...]) -> None:
