@@ -10,12 +10,14 @@ import filtercov
 ROOT = Path(filtercov.__file__).parent
 
 # What each part may import of the package; everyone may import the leaves.
-LEAVES = {"errors", "files", "replacing", "scalar"}
+LEAVES = {"errors", "files", "limits", "printable", "replacing", "scalar"}
 MAY_IMPORT = {
     "errors": set(),
     "files": set(),
     "replacing": set(),
     "scalar": set(),
+    "limits": set(),
+    "printable": set(),
     "covariance": set(),
     "schedule": set(),
     "depthwise": {"schedule"},

@@ -4,9 +4,14 @@ Every one says what was needed, what came and what to do, and derives from `Filt
 command line) can tell a user's mistake from a defect. Those about a bad value are also `ValueError`s.
 """
 
+from filtercov.printable import printable
+
 
 class FiltercovError(Exception):
-    """Base of every error filtercov raises on purpose."""
+    """Base of every error filtercov raises on purpose; it says so in one line that is safe to print."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())  # messages repeat names from files, and files may be hostile
 
 
 class CovarianceError(FiltercovError, ValueError):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from filtercov.covariance.forms import show_size
+from filtercov.printable import printable
 
 
 @dataclass(frozen=True)
@@ -78,4 +79,5 @@ def _cells(row: InitRow) -> tuple[str, ...]:
     source = f"σ = {row.sigma:.4g}" if row.sigma is not None else row.source_layer or "-"
     negative = "-" if row.negative_mass is None else f"{row.negative_mass:.2%}"
     outcome = "initialised" if row.initialised else f"skipped: {row.reason}"
-    return row.name, show_size(row.kernel_size), str(row.channels), f"{row.depth:.3f}", source, negative, outcome
+    size, channels, depth = show_size(row.kernel_size), str(row.channels), f"{row.depth:.3f}"
+    return tuple(map(printable, (row.name, size, channels, depth, source, negative, outcome)))

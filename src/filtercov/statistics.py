@@ -7,6 +7,7 @@ are interpolated linearly over relative depth, between kernel sizes they are res
 from __future__ import annotations
 
 import math
+import operator
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -17,14 +18,16 @@ import numpy as np
 from torch import Tensor, nn
 
 from filtercov import statistics_file
-from filtercov.covariance.empirical import empirical_covariance
-from filtercov.covariance.forms import Array, KernelSize, kernel_shape, kron
+from filtercov.covariance.empirical import check_pixels, empirical_covariance
+from filtercov.covariance.forms import LARGEST, Array, KernelSize, as_covariance, kernel_shape, kron, show_size
 from filtercov.covariance.kronecker import nearest_kronecker
 from filtercov.covariance.resize import resize_covariance, resize_mean
 from filtercov.depthwise.model import depthwise_layers, notes_on_lookalikes
 from filtercov.depthwise.state_dict import read_depthwise_weights
 from filtercov.depthwise.weight import plain_values
 from filtercov.errors import CheckpointError, CovarianceError, ModelError, SourceError
+from filtercov.limits import LAYER, MEASURED, NAME, show_bytes
+from filtercov.printable import shortened
 from filtercov.schedule import check_depth, relative_depth
 
 
@@ -41,6 +44,7 @@ class LayerStatistics:
     @classmethod
     def measure(cls, name: str, weight: Tensor) -> LayerStatistics:
         """Return the statistics of a weight (filters, 1, *kernel_size), or say which one cannot be measured and why."""
+        _check_size(name, weight)
         filters = plain_values(weight, name).numpy()
         kernel_size = filters.shape[2:]
         try:
@@ -60,6 +64,21 @@ class LayerStatistics:
             mean=resize_mean(self.mean, self.kernel_size, new),
             covariance=resize_covariance(self.covariance, self.kernel_size, new),
         )
+
+
+def measure_layers(weights: Iterable[tuple[str, Tensor]]) -> tuple[LayerStatistics, ...]:
+    """Return the statistics of named weights, if all together they are no more than `limits.MEASURED`."""
+    named = list(weights)
+    for name, weight in named:
+        _check_size(name, weight)
+    taken = {name: 8 * (weight.numel() + math.prod(weight.shape[2:]) ** 2) for name, weight in named}
+    total = sum(taken.values())
+    if len(named) > 1 and total > MEASURED:
+        raise CovarianceError(
+            f"{max(taken, key=lambda name: taken[name])} and others: needed layers whose filters and covariances take "
+            f"at most {show_bytes(MEASURED)} together, got {show_bytes(total)}; measure fewer at a time"
+        )
+    return tuple(LayerStatistics.measure(name, weight) for name, weight in named)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +128,7 @@ class FilterStatistics:
         cls, weights: Iterable[tuple[str, Tensor]], *, source: str, error: type[ModelError] | type[CheckpointError]
     ) -> FilterStatistics:
         try:
-            return cls(tuple(LayerStatistics.measure(name, weight) for name, weight in weights), source)
+            return cls(measure_layers(weights), source)
         except (CovarianceError, ModelError) as bad:
             raise error(str(bad)) from None
 
@@ -171,27 +190,52 @@ class FilterStatistics:
             _checked_layer(path, entry, mean, covariance)
             for entry, (mean, covariance) in zip(described["layers"], arrays, strict=True)
         )
-        return cls(layers, str(described["source"]), tuple(str(note) for note in described["notes"]))
+        return cls(layers, described["source"], tuple(described["notes"]))
 
     @staticmethod
     def _sized(layer: LayerStatistics, kernel_size: KernelSize | None) -> LayerStatistics:
         return layer if kernel_size is None else layer.resize(kernel_size)
 
 
+def _check_size(name: str, weight: Tensor) -> None:
+    """Refuse a weight that could not be measured within the limits on memory."""
+    size = tuple(weight.shape[2:])
+    try:
+        check_pixels(size)
+    except CovarianceError as error:
+        raise CovarianceError(f"{name}: {error}") from None
+    if weight.numel() * 8 > LAYER:
+        raise CovarianceError(
+            f"{name}: needed a layer whose filters take at most {show_bytes(LAYER)} in float64, got {len(weight)} of "
+            f"{show_size(size)}, {show_bytes(8 * weight.numel())}"
+        )
+
+
 def _checked_layer(
     path: str | os.PathLike[str], entry: Mapping[str, Any], mean: Array, covariance: Array
 ) -> LayerStatistics:
     try:
-        name, count = str(entry["name"]), int(entry["count"])
+        name, count = str(entry["name"]), operator.index(entry["count"])
         kernel_size = kernel_shape(tuple(entry["kernel_size"]))
+        check_pixels(kernel_size)
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path}: the description of a layer cannot be read ({error})") from None
+        reason = shortened(str(error), 160)
+        raise CheckpointError(f"{path}: the description of a layer cannot be read ({reason})") from None
+    if count < 1 or len(name) > NAME:
+        raise CheckpointError(
+            f"{path}: needed layers of at least one filter and with names of at most {NAME} characters, "
+            f"{shortened(name)} has {count} filters and a name of {len(name)}"
+        )
     n = math.prod(kernel_size)
     if mean.shape != (n,) or covariance.shape != (n, n):
         raise CheckpointError(
             f"{path}: {name} should hold a ({n},) mean and an ({n}, {n}) covariance, has {mean.shape} and "
             f"{covariance.shape}"
         )
-    if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
-        raise CheckpointError(f"{path}: {name} holds numbers that are not finite")
+    if not (np.abs(mean) <= LARGEST).all():
+        raise CheckpointError(f"{path}: {name} holds means that are not finite, or beyond {LARGEST:g}")
+    try:
+        as_covariance(covariance)
+    except CovarianceError as error:
+        raise CheckpointError(f"{path}: {name}: {error}") from None
     return LayerStatistics(name, kernel_size, count, mean, covariance)

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
+import safetensors
 import safetensors.numpy
 
 from filtercov.covariance.forms import Array
 from filtercov.errors import CheckpointError
+from filtercov.limits import DESCRIPTION, MEASURED, MIB, show_bytes
 from filtercov.replacing import replacing
 
 FORMAT = "filtercov-statistics"
@@ -44,23 +47,46 @@ def write(path: Path, layers: Sequence[tuple[Array, Array]], description: Mappin
 
 def read(path: Path) -> tuple[list[tuple[Array, Array]], dict[str, Any]]:
     """Return the (mean, covariance) pairs and their description, after checking format, version and checksum."""
+    if path.exists() and not path.is_file():
+        raise CheckpointError(f"{path}: cannot be read (a directory, a device or a pipe; needed a statistics file)")
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            header = _header(path, file)
+            about = _description(path, header)
+            if _checksum(header, str(about["sha256"]), file) != about["sha256"]:
+                raise CheckpointError(f"{path}: its contents do not match its checksum; it is damaged, get it again")
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
-    about = _description(path, data)
-    expected = str(about["sha256"])
-    if hashlib.sha256(data.replace(expected.encode(), BLANK.encode(), 1)).hexdigest() != expected:
-        raise CheckpointError(f"{path}: its contents do not match its checksum; it is damaged, get it again")
     try:
-        tensors = safetensors.numpy.load(data)
-        pairs = [
-            (_float64(tensors[f"layer.{i}.mean"]), _float64(tensors[f"layer.{i}.covariance"]))
-            for i in range(len(about["layers"]))
-        ]
-        return pairs, {key: about[key] for key in ("source", "notes", "layers")}
+        with safetensors.safe_open(path, framework="numpy") as tensors:
+            pairs = [
+                (_float64(tensors.get_tensor(f"layer.{i}.mean")), _float64(tensors.get_tensor(f"layer.{i}.covariance")))
+                for i in range(len(about["layers"]))
+            ]
+        described = {"source": str(about["source"]), "notes": [str(note) for note in about["notes"]]}
+        return pairs, {**described, "layers": about["layers"]}
     except Exception as error:  # whatever a foreign writer put in, the reader's answer is the same sentence
         raise CheckpointError(f"{path}: its tensors cannot be read ({type(error).__name__}: {error})") from None
+
+
+def _header(path: Path, file: BinaryIO) -> bytes:
+    """Return the start of a file up to its tensors, if neither is longer than is read."""
+    size = os.fstat(file.fileno()).st_size
+    start = file.read(8)
+    length = int.from_bytes(start, "little")
+    if size > MEASURED + DESCRIPTION:
+        raise CheckpointError(
+            f"{path}: needed a statistics file of at most {show_bytes(MEASURED)}, got one of {show_bytes(size)}"
+        )
+    return start + file.read(min(length, DESCRIPTION))
+
+
+def _checksum(header: bytes, expected: str, file: BinaryIO) -> str:
+    """Return the checksum of a header and of the rest of its file, with the checksum's own digits as zeros."""
+    digest = hashlib.sha256(header.replace(expected.encode(), BLANK.encode(), 1))
+    while piece := file.read(MIB):
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def _description(path: Path, data: bytes) -> dict[str, Any]:

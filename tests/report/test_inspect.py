@@ -220,7 +220,7 @@ def test_targets_that_are_nothing_are_sentences(tmp_path: Path, target: str, mon
 
 
 def test_an_empty_directory_and_a_meta_model_are_sentences(tmp_path: Path) -> None:
-    with pytest.raises(TargetError, match="found neither"):
+    with pytest.raises(CheckpointError, match="is a directory without a checkpoint"):
         look(str(tmp_path))
     with torch.device("meta"), pytest.raises(TargetError, match="meta device"):
         model_target(nn.Conv2d(4, 4, 5, groups=4), "ghost")

@@ -11,11 +11,13 @@ import torch
 import typer
 
 from filtercov.checkpoint import write_state_dict
+from filtercov.cli.say import say
 from filtercov.errors import NothingChosenError
 from filtercov.init import init_
 from filtercov.models.lookup import find
 from filtercov.nn import native_status
 from filtercov.prescription import Source
+from filtercov.printable import printable
 from filtercov.schedule import PRESETS
 from filtercov.schedule_fit import fit_schedule, fit_sigma
 from filtercov.statistics import FilterStatistics
@@ -39,7 +41,7 @@ def info() -> None:
     }
     width = max(map(len, rows))
     for name, value in rows.items():
-        typer.echo(f"{name.ljust(width)}  {value}")
+        say(f"{name.ljust(width)}  {value}")
 
 
 def init(
@@ -64,8 +66,8 @@ def init(
     except NothingChosenError as error:
         raise NothingChosenError(f"{model}: {error.finding}", _ADVICE) from None
     write_state_dict(built.state_dict(), out)
-    typer.echo(str(report))
-    typer.echo(f"wrote {out}")
+    say(str(report))
+    say(f"wrote {out}")
 
 
 def stats(
@@ -76,19 +78,20 @@ def stats(
     """Measure the filter covariances of a checkpoint's depthwise layers and write them to a file."""
     measured = FilterStatistics.from_checkpoint(checkpoint, like=find(like) if like else None)
     measured.save(out)
-    width = max(len(layer.name) for layer in measured.layers)
-    typer.echo(f"{'layer'.ljust(width)}  kernel  filters  variance  nearest σ")
-    for layer in measured.layers:
+    names = [printable(layer.name) for layer in measured.layers]
+    width = max(map(len, names))
+    say(f"{'layer'.ljust(width)}  kernel  filters  variance  nearest σ")
+    for name, layer in zip(names, measured.layers, strict=True):
         size = "x".join(map(str, layer.kernel_size))
         variance = float(layer.covariance.trace()) / len(layer.mean)
         sigma = fit_sigma(layer.covariance, layer.kernel_size)
-        typer.echo(f"{layer.name.ljust(width)}  {size:>6}  {layer.count:>7}  {variance:>8.2e}  {sigma:>9.3g}")
+        say(f"{name.ljust(width)}  {size:>6}  {layer.count:>7}  {variance:>8.2e}  {sigma:>9.3g}")
     for note in measured.notes:
-        typer.echo(f"note: {note}")
+        say(f"note: {note}")
     if any(max(layer.kernel_size) >= 5 for layer in measured.layers):
         fitted = fit_schedule(measured).short()
-        typer.echo(f"nearest schedule: QuadraticSchedule({fitted.sigma0!r}, {fitted.v!r}, {fitted.a!r})")
-    typer.echo(f"wrote {out}: {len(measured.layers)} layers")
+        say(f"nearest schedule: QuadraticSchedule({fitted.sigma0!r}, {fitted.v!r}, {fitted.a!r})")
+    say(f"wrote {out}: {len(measured.layers)} layers")
 
 
 def _version(package: str) -> str | None:

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from filtercov.cli.say import say
 from filtercov.data import scan as scan_folder
 
 
@@ -23,11 +24,11 @@ def scan(
         task = bar.add_task("decoding", total=None)
         report = scan_folder(path, progress=lambda done, total: bar.update(task, completed=done, total=total))
     for bad in report.bad:
-        typer.echo(str(bad))
+        say(str(bad))
     splits = sorted({split for split, _ in report.images})
     counts = {split: sum(n for (s, _), n in report.images.items() if s == split) for split in splits}
     classes = len({label for _, label in report.images})
     summary = ", ".join(f"{count} in {split}" for split, count in counts.items())
-    typer.echo(f"{sum(counts.values())} images of {classes} classes ({summary}), {len(report.bad)} files unusable")
+    say(f"{sum(counts.values())} images of {classes} classes ({summary}), {len(report.bad)} files unusable")
     if report.bad:
         raise typer.Exit(1)

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from filtercov.cli.say import say
 from filtercov.report.explore import explore_page
 from filtercov.report.figures import write_figures
 from filtercov.report.inspect import find_target, look
@@ -32,13 +33,13 @@ def inspect(
     if out is None and png is None and not as_json:
         out = Path("inspect.html")
     if out is not None:
-        typer.echo(f"wrote {write_output(out, report.page())}", err=as_json)
+        say(f"wrote {write_output(out, report.page())}", err=as_json)
     if png is not None:
-        typer.echo(f"wrote {len(report.write_pngs(png))} pictures to {png}", err=as_json)
+        say(f"wrote {len(report.write_pngs(png))} pictures to {png}", err=as_json)
     if as_json:
-        typer.echo(json.dumps(report.as_json(), indent=1, ensure_ascii=False, allow_nan=False))
+        say(json.dumps(report.as_json(), indent=1, allow_nan=False))
     for note in report.inspection.target.notes:
-        typer.echo(f"note: {note}", err=True)
+        say(f"note: {note}", err=True)
 
 
 def explore(
@@ -47,7 +48,7 @@ def explore(
 ) -> None:
     """Write a page on which to move kernel size, depth and σ and see what filters come of it."""
     written = write_output(out, explore_page())
-    typer.echo(f"wrote {written}")
+    say(f"wrote {written}")
     if open_it and _has_screen():
         webbrowser.open(written.resolve().as_uri())
 
@@ -60,9 +61,9 @@ def figures(
     """Draw the paper's illustrations: the construction, the schedule, covariances by depth and example filters."""
     target = None if learned is None else find_target(learned)
     for path in write_figures(directory, target, seed=seed):
-        typer.echo(f"wrote {path}")
+        say(f"wrote {path}")
     if target is None:
-        typer.echo("without learned filters; name a trained network with --learned to set them beside these", err=True)
+        say("without learned filters; name a trained network with --learned to set them beside these", err=True)
 
 
 def _has_screen() -> bool:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike
 
-from filtercov.covariance.forms import Array
+from filtercov.covariance.forms import Array, show_size
 from filtercov.errors import CovarianceError
+from filtercov.limits import PIXELS, show_bytes
+
+LARGEST_WEIGHT = 1e70  # its covariances are within `forms.LARGEST`
 
 
 def empirical_covariance(filters: ArrayLike) -> tuple[Array, Array]:
@@ -26,10 +31,24 @@ def empirical_covariance(filters: ArrayLike) -> tuple[Array, Array]:
             f"empirical_covariance: needed at least one filter as (H, *kernel_size), got shape {stack.shape}; "
             "squeeze a depthwise weight (H, 1, kh, kw) with weight[:, 0] first"
         )
+    check_pixels(stack.shape[1:])
     if not np.isfinite(stack).all():
         bad = int((~np.isfinite(stack)).sum())
         raise CovarianceError(f"empirical_covariance: needed finite filters, got {bad} nan or inf among {stack.size}")
+    largest = float(np.abs(stack).max())
+    if largest > LARGEST_WEIGHT:
+        raise CovarianceError(f"empirical_covariance: needed weights up to {LARGEST_WEIGHT:g}, got {largest:.3g}")
     flat = stack.reshape(len(stack), -1)
     mean = flat.mean(axis=0)
     centred = flat - mean
     return mean, centred.T @ centred / max(len(flat) - 1, 1)
+
+
+def check_pixels(kernel_size: tuple[int, ...]) -> None:
+    """Refuse filters so large that their covariance would not fit into memory."""
+    n = math.prod(kernel_size)
+    if n > PIXELS:
+        raise CovarianceError(
+            f"needed filters of at most {PIXELS} pixels, got {show_size(kernel_size)} ones, whose covariance would "
+            f"take {show_bytes(8 * n * n)}"
+        )

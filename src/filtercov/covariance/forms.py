@@ -24,6 +24,8 @@ from filtercov.errors import CovarianceError
 Array = NDArray[np.float64]
 KernelSize = int | tuple[int, ...]
 
+LARGEST = 1e150  # entry of a covariance: the sum of the squares of 4096 x 4096 such is still a number
+
 
 def kernel_shape(kernel_size: KernelSize) -> tuple[int, ...]:
     """Return the kernel size as a tuple; a single number k means a square k×k kernel.
@@ -63,8 +65,11 @@ def as_covariance(cov: ArrayLike, *, kernel_size: KernelSize | None = None) -> A
     if not np.isfinite(matrix).all():
         bad = int((~np.isfinite(matrix)).sum())
         raise CovarianceError(f"covariance: needed finite numbers, got {bad} nan or inf among {matrix.size}")
+    largest = float(np.abs(matrix).max(initial=0.0))
+    if largest > LARGEST:
+        raise CovarianceError(f"covariance: needed numbers up to {LARGEST:g}, got {largest:.3g}")
     asymmetry = float(np.abs(matrix - matrix.T).max(initial=0.0))
-    if asymmetry > 1e-6 * float(np.abs(matrix).max(initial=0.0)):
+    if asymmetry > 1e-6 * largest:
         raise CovarianceError(
             f"covariance: needed a symmetric matrix, got one that differs from its transpose by up to "
             f"{asymmetry:.3g}; if it is in block form, convert it with to_flat(cov, kernel_size)"

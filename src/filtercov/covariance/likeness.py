@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike
 from filtercov.covariance.closed_form import axis_gaussians, check_sigma
 from filtercov.covariance.forms import Array, KernelSize, as_covariance, kernel_shape, to_block
 
+AT_ONCE = 2**22  # numbers in each of the arrays over σ and an axis: long axes take fewer σ at a time
+
 
 def likeness(cov: ArrayLike, kernel_size: KernelSize, sigmas: ArrayLike) -> Array:
     """Return the cosine between a flat covariance (n, n) and the closed form at each of `sigmas`: 1 for multiples.
@@ -26,14 +28,22 @@ def likeness(cov: ArrayLike, kernel_size: KernelSize, sigmas: ArrayLike) -> Arra
     for sigma in s:
         check_sigma(sigma)
     matrix = as_covariance(cov, kernel_size=shape)
+    block = to_block((matrix + matrix.T) / 2, shape)
+    size = float(np.linalg.norm(matrix))
+    at_once = max(1, AT_ONCE // sum(k * k for k in shape))
+    parts = [_cosines(block, size, shape, s[i : i + at_once]) for i in range(0, len(s), at_once)]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def _cosines(block: Array, size: float, shape: tuple[int, ...], s: Array) -> Array:
+    """Return the cosine between a block form of norm `size` and the closed form at each σ of s."""
     axes = [axis_gaussians(k, k, s) for k in shape]
     u = [(g[:, :, None] * G).reshape(len(s), -1) for g, G in axes]
     v = [(G * g[:, None, :]).reshape(len(s), -1) for g, G in axes]
     w = [(g[:, :, None] * g[:, None, :]).reshape(len(s), -1) for g, _ in axes]
-    block = to_block((matrix + matrix.T) / 2, shape)
     inner = _contract(block, u) - 0.5 * _contract(block, w)  # u and v give the same for a symmetric matrix
     squared = 0.25 * (2 * _dot(u, u) + 2 * _dot(u, v) + _dot(w, w) - 4 * _dot(u, w))
-    norms = np.sqrt(np.maximum(squared, 0.0)) * np.linalg.norm(matrix)
+    norms = np.sqrt(np.maximum(squared, 0.0)) * size
     cosines: Array = np.divide(inner, norms, out=np.zeros_like(inner), where=norms > 0)
     return cosines
 

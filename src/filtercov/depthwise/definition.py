@@ -6,9 +6,10 @@ paint the output instead of reading the input, and have another covariance.
 
 from __future__ import annotations
 
-from typing import TypeGuard
+from collections.abc import Sequence
+from typing import Protocol, TypeGuard
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
@@ -60,7 +61,14 @@ def resembles_depthwise(module: nn.Module) -> bool:
     )
 
 
-def has_depthwise_shape(name: str, tensor: Tensor) -> bool:
+class Shaped(Protocol):
+    """A tensor, or what there is to know of one before its numbers are read."""
+
+    @property
+    def shape(self) -> Sequence[int]: ...  # noqa: D102
+
+
+def has_depthwise_shape(name: str, tensor: Shaped) -> bool:
     """Tell whether a tensor of a state dict is named and shaped as a depthwise weight: (channels, 1, *kernel_size).
 
     The shape of a tensor does not say how many channels its layer reads, so that some dense and transposed
@@ -69,6 +77,6 @@ def has_depthwise_shape(name: str, tensor: Tensor) -> bool:
     return name.split(".")[-1] == "weight" and is_depthwise_shape(tensor)
 
 
-def is_depthwise_shape(tensor: Tensor) -> bool:
+def is_depthwise_shape(tensor: Shaped) -> bool:
     """Tell whether a tensor is shaped (channels, 1, *kernel_size), in 1, 2 or 3 dimensions."""
-    return 3 <= tensor.ndim <= 5 and tensor.shape[1] == 1 and tensor.numel() > 0
+    return 3 <= len(tensor.shape) <= 5 and tensor.shape[1] == 1 and 0 not in tensor.shape

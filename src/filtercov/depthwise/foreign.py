@@ -1,92 +1,131 @@
-"""Read the tensors of other people's files, without their code and without trusting them.
+"""Read the weights of a network out of anybody's files, without their code and without trusting them.
 
-`.safetensors` is read as it is; everything else goes through `torch.load(weights_only=True)`, which cannot run code.
+A checkpoint is a `.safetensors` or a file that `torch.save` wrote (any other name), a directory that holds one, or an
+index of shards. Nothing in it is executed, and memory stays within `filtercov.limits` whatever it claims to hold:
+tensors are mapped, not read, until they are used.
 """
 
 from __future__ import annotations
 
-import json
-import re
-import warnings
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import safetensors
-import torch
 from torch import Tensor
 
+from filtercov.depthwise.definition import has_depthwise_shape
+from filtercov.depthwise.inert_pickle import Left
+from filtercov.depthwise.nested import averages_note, choose_weights, without_averaged_twins
+from filtercov.depthwise.safetensors_file import read_safetensors
+from filtercov.depthwise.shards import INDEX, in_directory, read_index
+from filtercov.depthwise.stored import StoredTensor
+from filtercov.depthwise.torch_file import TorchFile
 from filtercov.errors import CheckpointError
+from filtercov.limits import NAME, show_bytes
+from filtercov.printable import shortened
 
-# Where trainers put the weights of a model inside a checkpoint, the one to prefer first.
-STATE_DICT_KEYS = ("state_dict", "model", "model_state_dict", "model_state", "net", "network", "module", "params")
-AVERAGED_KEYS = ("state_dict_ema", "model_ema", "ema_state_dict", "ema", "params_ema")
+LFS = b"version https://git-lfs.github.com/spec/"
 
 
 @dataclass(frozen=True)
 class StateDict:
-    """The tensors of a checkpoint by name, and what is known of their order."""
+    """The tensors of a network by the names of its file, in the file's order, and notes on what was ambiguous.
+
+    `in_model_order` is false where the format sorts names, so that the order says nothing of the network's.
+    """
 
     tensors: dict[str, Tensor]
-    notes: tuple[str, ...] = ()
-    in_model_order: bool = True
+    notes: tuple[str, ...]
+    in_model_order: bool
 
 
 def read_state_dict(path: Path) -> StateDict:
-    """Return the tensors of a checkpoint by name, and notes on which of several state dicts they are."""
-    if not path.is_file():
-        raise CheckpointError(
-            f"{path}: needed a checkpoint file, found {'a directory' if path.is_dir() else 'nothing'}"
-        )
+    """Return the weights that a checkpoint holds, wherever they are nested in it.
+
+    >>> import tempfile, torch
+    >>> saved = Path(tempfile.mkdtemp(), "net.pth")
+    >>> torch.save({"epoch": 3, "net": {"conv.weight": torch.zeros(8, 1, 5, 5)}}, saved)
+    >>> state = read_state_dict(saved)
+    >>> list(state.tensors), state.notes
+    (['conv.weight'], ("read 'net'",))
+    """
     try:
-        if path.suffix == ".safetensors":
-            return _read_safetensors(path)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch and safetensors raise many kinds of error for a bad file
+        if path.is_dir():
+            path = in_directory(path)
+        return _read_shards(path) if path.name.endswith(INDEX) and path.is_file() else _read_file(path)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from None
+    except Exception as error:  # torch, safetensors, zipfile and pickle raise many kinds of error for a bad file
         raise CheckpointError(f"{path}: {_why_unreadable(error)}") from None
-    dicts = dict(_state_dicts(content))
-    if not dicts:
-        raise CheckpointError(f"{path}: needed a state dict of tensors, found {type(content).__name__} without one")
-    chosen = next(iter(dicts))
-    others = [key for key in dicts if key != chosen]
-    notes = (f"read {chosen!r}; the file also holds {', '.join(map(repr, others))}",) if others else ()
-    return StateDict(dicts[chosen], notes)
 
 
-def _read_safetensors(path: Path) -> StateDict:
-    with safetensors.safe_open(path, framework="pt") as file:
-        laid_out = file.offset_keys()
-        stored = json.loads((file.metadata() or {}).get("filtercov.order", "null"))
-        ordered = isinstance(stored, list) and sorted(map(str, stored)) == sorted(laid_out)
-        return StateDict(
-            {name: file.get_tensor(name) for name in (stored if ordered else laid_out)}, in_model_order=ordered
+def _read_shards(index: Path) -> StateDict:
+    """Return the tensors of all shards; in the model's order if each is, because models are cut up in order."""
+    tensors: dict[str, Tensor] = {}
+    notes: dict[str, None] = {}
+    ordered = True
+    for shard, names in read_index(index).items():
+        try:
+            read = _read_file(shard)
+        except CheckpointError as error:
+            raise CheckpointError(f"its shard {shard.name}: {error}") from None
+        missing = [name for name in names if name not in read.tensors]
+        if missing:
+            raise CheckpointError(f"its shard {shard.name} has no {shortened(missing[0])!r}; get it again")
+        wanted = set(names)
+        tensors |= {name: tensor for name, tensor in read.tensors.items() if name in wanted}
+        notes |= dict.fromkeys(read.notes)
+        ordered = ordered and read.in_model_order
+    return StateDict(tensors, tuple(notes), ordered)
+
+
+def _read_file(path: Path) -> StateDict:
+    if not path.is_file():
+        what = "nothing" if not path.exists() else "a directory" if path.is_dir() else "a device, a pipe or a socket"
+        raise CheckpointError(f"needed a checkpoint file, found {what}")
+    with path.open("rb") as file:
+        start = file.read(len(LFS))
+    if start == LFS:
+        raise CheckpointError("is a pointer of Git LFS and not the file itself; fetch that with `git lfs pull`")
+    if not start:
+        raise CheckpointError("cannot be read as a checkpoint, it is empty; get it again")
+    if path.suffix == ".safetensors":
+        tensors, notes, ordered = read_safetensors(path)
+        weights, dropped = without_averaged_twins(tensors)
+        state = StateDict(weights, tuple(notes + averages_note(dropped)), ordered)
+    else:
+        state = _read_torch(path)
+    for name in state.tensors:
+        if len(name) > NAME:
+            raise CheckpointError(f"has a tensor with a name of {len(name)} characters; needed at most {NAME}")
+    return state
+
+
+def _read_torch(path: Path) -> StateDict:
+    file = TorchFile(path)
+    chosen = choose_weights(file.pickled.content, StoredTensor)
+    left_out = file.pickled.left_out
+    if chosen is None:
+        instead = f" but objects of Python's ({', '.join(left_out[:3])})" if left_out else ""
+        what = "an object" if isinstance(file.pickled.content, Left) else type(file.pickled.content).__name__
+        raise CheckpointError(
+            f"needed a state dict of tensors, found {what} without one{instead}; save model.state_dict(), best as "
+            ".safetensors"
         )
-
-
-def _state_dicts(content: Any, key: str = "") -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """Yield every dictionary of tensors with the key it lies under, the one to prefer first."""
-    if not isinstance(content, Mapping):
-        return
-    tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
-    if tensors:
-        yield key or "the top level", tensors
-    for name in (*STATE_DICT_KEYS, *AVERAGED_KEYS):
-        if name in content:
-            yield from _state_dicts(content[name], f"{key}.{name}" if key else name)
+    stored, notes = chosen
+    for name, tensor in stored.items():
+        if tensor.expanded and has_depthwise_shape(name, tensor):
+            claimed = show_bytes(tensor.numel() * tensor.dtype.itemsize)
+            raise CheckpointError(
+                f"{shortened(name)} claims {claimed} that are not in the file (an expanded tensor); save it with "
+                ".contiguous()"
+            )
+    tensors = {name: file.tensor(tensor) for name, tensor in stored.items() if not tensor.expanded}
+    if len(tensors) < len(stored):
+        notes.append(f"left out {len(stored) - len(tensors)} expanded tensors")
+    return StateDict(tensors, tuple(notes), True)
 
 
 def _why_unreadable(error: Exception) -> str:
-    text = str(error)
-    if "weights_only" in text:
-        named = re.search(r"GLOBAL ([\w.]+)", text)
-        damaged = "" if named else "is damaged, of another kind, or "
-        what = f" ({named.group(1)})" if named else ""
-        return (
-            f"it {damaged}holds Python objects{what} beside tensors, which could run code and are not loaded; save "
-            "only the state dict, best as .safetensors"
-        )
-    first_line = text.strip().splitlines()[0] if text.strip() else type(error).__name__
-    return f"cannot be read as a checkpoint, it may be truncated or of another kind ({first_line[:160]})"
+    first_line = (str(error).strip().splitlines() or [""])[0]
+    reason = shortened(f"{type(error).__name__}: {first_line}", 160)
+    return f"cannot be read as a checkpoint, it may be truncated or of another kind ({reason})"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from filtercov.depthwise.definition import has_depthwise_shape
 from filtercov.depthwise.foreign import StateDict
 from filtercov.depthwise.model import DepthwiseLayer, depthwise_layers, unwrap
-from filtercov.depthwise.names import clean_name
+from filtercov.depthwise.names import clean_name, common_holder
 from filtercov.depthwise.weight import current_weight, parametrisation
 from filtercov.errors import CheckpointError
 
@@ -20,8 +20,9 @@ def weights_like(state: StateDict, model: nn.Module, source: str) -> tuple[dict[
 
     Only names and shapes of the model are used, so that it may live on the meta device.
     """
-    tensors = cleaned(state.tensors)
-    aliases = _aliases(model)
+    tensors, aliases = cleaned(state.tensors), _aliases(model)
+    if not any(_inside(name, "weight") in tensors for names in aliases.values() for name in names):
+        tensors = out_of_holder(tensors)
     found = {}
     for layer in depthwise_layers(model):
         weight = _stored_weight(layer, aliases[layer.module], tensors)
@@ -46,6 +47,13 @@ def weights_like(state: StateDict, model: nn.Module, source: str) -> tuple[dict[
 def cleaned(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return tensors under names without wrappers, or under their own where that would make two names one."""
     names = {clean_name(name): tensor for name, tensor in tensors.items()}
+    return names if len(names) == len(tensors) else dict(tensors)
+
+
+def out_of_holder(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors under names without the holder, if any, that all depthwise weights lie in."""
+    holder = common_holder([name for name, tensor in tensors.items() if has_depthwise_shape(name, tensor)])
+    names = {name.removeprefix(holder): tensor for name, tensor in tensors.items()}
     return names if len(names) == len(tensors) else dict(tensors)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from filtercov.depthwise.definition import has_depthwise_shape
 from filtercov.depthwise.foreign import StateDict, read_state_dict
 from filtercov.depthwise.lookalikes import lookalikes, may_read_images, parametrised_names
-from filtercov.depthwise.matching import cleaned, layer_name, weights_like
+from filtercov.depthwise.matching import cleaned, layer_name, out_of_holder, weights_like
 from filtercov.depthwise.order import building_key, differ_in_numbers_only, looks_built, sorted_by_writer
 from filtercov.depthwise.ties import equal_weights, same_modules
 from filtercov.errors import CheckpointError
@@ -58,7 +58,7 @@ def depthwise_weights(state: StateDict, source: str) -> DepthwiseWeights:
     >>> print(*found.notes)
     2 counted as dense, one channel to one, as attention modules have them; pass like=model to be sure
     """
-    tensors, how = _in_order(replace(state, tensors=cleaned(state.tensors)))
+    tensors, how = _in_order(replace(state, tensors=out_of_holder(cleaned(state.tensors))))
     _refuse_parametrised(tensors, source)
     shaped = [name for name, tensor in tensors.items() if has_depthwise_shape(name, tensor)]
     dense = lookalikes(tensors, shaped)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from filtercov.covariance.forms import show_size
+from filtercov.printable import shortened
 from filtercov.report import style
 from filtercov.report.figures_panels import save_figure, show_covariance, show_filters, show_schedule, show_variance
 from filtercov.report.inspect_filters import shown_filters
@@ -31,7 +32,7 @@ def overview_sheet(inspection: Inspection) -> bytes:
             [layer.depth for layer in layers],
             [layer.sigma for layer in layers],
         )
-        sheet.suptitle(inspection.target.label)
+        style.show_heading(sheet, inspection.target.label)
         return save_figure(sheet, "png", dpi=150)
 
 
@@ -54,5 +55,7 @@ def layer_sheet(inspection: Inspection, layer: LayerNumbers) -> bytes:
             )
         spectrum.set(title="spectrum, λ/λ₁", xlabel="rank", ylim=(1e-4, 2))
         spectrum.legend()
-        sheet.suptitle(f"{layer.index + 1}. {layer.name}, {show_size(size)}, {layer.statistics.count} filters")
+        name = shortened(layer.name)
+        heading = f"{layer.index + 1}. {name}, {show_size(size)}, {layer.statistics.count} filters"
+        style.show_heading(sheet, heading)
         return save_figure(sheet, "png", dpi=150)

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from filtercov.covariance.forms import Array
 from filtercov.depthwise.model import depthwise_layers
+from filtercov.depthwise.safetensors_file import check_header
 from filtercov.depthwise.state_dict import read_depthwise_weights, read_named_weights
 from filtercov.depthwise.weight import plain_values
 from filtercov.errors import CovarianceError, ModelError, TargetError
-from filtercov.statistics import FilterStatistics, LayerStatistics
+from filtercov.statistics import FilterStatistics, measure_layers
 
 Kind = Literal["checkpoint", "statistics file", "run", "model"]
 
@@ -32,8 +33,8 @@ class Target:
 
 
 def read_target(path: Path) -> Target:
-    """Read a checkpoint (.safetensors, .pth), a file that `FilterStatistics.save` wrote, or the directory of a run."""
-    if path.is_dir():
+    """Read a checkpoint, a file that `FilterStatistics.save` wrote, or the directory of either or of a run."""
+    if (path / "checkpoint.safetensors").exists() or (path / "statistics.safetensors").exists():
         return _read_run(path)
     if _is_statistics(path):
         statistics = FilterStatistics.load(path)
@@ -58,22 +59,20 @@ def _read_run(path: Path) -> Target:
     notes = () if (path / "result.json").exists() else ("the run is not finished: this is its last checkpoint",)
     label = path.resolve().name
     loaded = FilterStatistics.load(statistics) if statistics.exists() else None
-    if checkpoint.exists():
-        if loaded:  # which knows the layers of the run's own model, and their order
-            weights = read_named_weights(checkpoint, [layer.name for layer in loaded.layers])
-        else:
-            weights = read_depthwise_weights(checkpoint)
-        return _measured(label, "run", weights.tensors.items(), notes=(*notes, *weights.notes))
-    if loaded:
+    if loaded and not checkpoint.exists():
         return Target(label, "run", loaded, {}, (*notes, *loaded.notes))
-    raise TargetError(
-        f"{path}: needed the directory of a run, with checkpoint.safetensors or statistics.safetensors in it, found "
-        "neither; name a file, a finished run or a model"
-    )
+    if loaded:  # which knows the layers of the run's own model, and their order
+        weights = read_named_weights(checkpoint, [layer.name for layer in loaded.layers])
+    else:
+        weights = read_depthwise_weights(checkpoint)
+    return _measured(label, "run", weights.tensors.items(), notes=(*notes, *weights.notes))
 
 
 def _is_statistics(path: Path) -> bool:
+    if not path.is_file():  # opening a pipe would wait for ever
+        return False
     try:
+        check_header(path)
         with safetensors.safe_open(path, framework="numpy") as file:
             return "filtercov" in (file.metadata() or {})
     except Exception:  # not a file, or not safetensors: reading it as a checkpoint says what is wrong
@@ -81,11 +80,10 @@ def _is_statistics(path: Path) -> bool:
 
 
 def _measured(label: str, kind: Kind, weights: Iterable[tuple[str, Tensor]], *, notes: tuple[str, ...] = ()) -> Target:
-    layers, filters = [], {}
-    for name, weight in weights:
-        try:
-            layers.append(LayerStatistics.measure(name, weight))
-        except (CovarianceError, ModelError) as error:
-            raise TargetError(f"{label}: cannot be measured, {error}") from None
-        filters[name] = plain_values(weight, name).flatten(0, 1).numpy()
-    return Target(label, kind, FilterStatistics(tuple(layers), label), filters, notes)
+    named = list(weights)
+    try:
+        layers = measure_layers(named)
+    except (CovarianceError, ModelError) as error:
+        raise TargetError(f"{label}: cannot be measured, {error}") from None
+    filters = {name: plain_values(weight, name).flatten(0, 1).numpy() for name, weight in named}
+    return Target(label, kind, FilterStatistics(layers, label), filters, notes)

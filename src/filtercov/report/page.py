@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from filtercov.errors import OutputError
+from filtercov.printable import printable
 from filtercov.replacing import replacing
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -47,12 +48,12 @@ def page(title: str, body: str, *, styles: Iterable[str] = (), scripts: Iterable
 
 
 def text(value: object) -> str:
-    """Return anything as HTML text, also safe inside a quoted attribute.
+    """Return anything as HTML text on one line, also safe inside a quoted attribute.
 
     >>> text('a < "b"')
     'a &lt; &quot;b&quot;'
     """
-    return html.escape(str(value))
+    return html.escape(printable(str(value)))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "") -> str:

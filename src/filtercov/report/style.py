@@ -16,6 +16,8 @@ from cycler import cycler
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
+from filtercov.printable import shortened
+
 DIVERGING = "RdBu_r"
 LEVELS = 255  # odd, so that zero has a colour of its own
 
@@ -57,6 +59,11 @@ def styled() -> Iterator[None]:
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure of that size in inches; it needs no display and no clean-up."""
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def show_heading(figure: Figure, text: str) -> None:
+    """Put text from a file above a figure as it is: dollar signs in it are no formula, and one line is enough."""
+    figure.suptitle(shortened(text, 120), parse_math=False)
 
 
 def palette() -> NDArray[np.uint8]:
