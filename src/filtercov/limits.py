@@ -14,7 +14,7 @@ NESTING = 32  # dictionaries inside one another that are searched for weights
 
 PIXELS = 4096  # weights in one filter: its covariance has their square, 128 MiB in float64; 64x64 filters fit
 LAYER = 256 * MIB  # the filters of one layer in float64
-MEASURED = 1024 * MIB  # filters and covariances of all layers of a network in float64
+MEASURED = 512 * MIB  # filters and covariances of all layers of a network in float64
 
 
 def show_bytes(count: int) -> str:
