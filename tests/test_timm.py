@@ -119,7 +119,7 @@ def test_as_the_readme_says_the_closed_form_is_for_5x5_and_up_statistics_for_all
         assert frozen == {row.name for row in report.initialised}
         assert len(frozen) == closed_form
     else:
-        with pytest.raises(NothingChosenError, match="pass min_kernel_size=3 .*or transfer the FilterStatistics"):
+        with pytest.raises(NothingChosenError, match=r"pass min_kernel_size=3 .*or transfer the FilterStatistics"):
             fc.init_(model)
     before = [layer.weight.detach().clone() for layer in layers]
     report = fc.init_(model, fc.FilterStatistics.from_model(build(name)))
