@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.jit import is_scripting  # type: ignore[attr-defined]
 from torch.nn import functional
 
 from filtercov.errors import ModelError
@@ -100,6 +101,9 @@ class DepthwiseConv2d(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the (N, C, OH, OW) convolution of the (N, C, H, W) input."""
+        if is_scripting():  # TorchScript compiles this branch alone
+            plain: Tensor = self._conv_forward(input, self.weight, self.bias)
+            return plain
         padding: Size | str = self.padding
         if self.padding_mode != "zeros":
             input = functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)

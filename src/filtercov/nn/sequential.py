@@ -6,6 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.jit import is_scripting  # type: ignore[attr-defined]
 from torch.nn.modules import module as torch_module
 
 from filtercov.nn.gelu_batch_norm import gelu_batch_norm
@@ -29,6 +30,10 @@ class FusedSequential(nn.Sequential):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the output of the last module."""
+        if is_scripting():  # TorchScript compiles this branch alone
+            for module in self:
+                input = module(input)
+            return input
         layers = list(self)
         i = 0
         while i < len(layers):
