@@ -117,7 +117,7 @@ def cases() -> Iterator[object]:
 
 
 @pytest.mark.usefixtures("_deprecated_tools")
-@pytest.mark.parametrize(("tool", "name", "frozen", "grad"), cases())
+@pytest.mark.parametrize(("tool", "name", "frozen", "grad"), list(cases()))
 def test_tools_give_what_the_network_gives(tool: str, name: str, frozen: bool, grad: bool) -> None:
     net, x = network(name, frozen=frozen), images()
     with torch.set_grad_enabled(grad):
