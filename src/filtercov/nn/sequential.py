@@ -60,6 +60,7 @@ def _unnoticed(gelu: nn.Module, norm: nn.BatchNorm2d, x: Tensor) -> bool:
     watched = _any_global_hook() or any(getattr(module, hooks) for module in (gelu, norm) for hooks in _HOOKS)
     return (
         norm.training
+        and norm.eps > 0  # another is nn.BatchNorm2d's to refuse
         and not watched
         and type(x) is Tensor
         and x.dtype == torch.float32
