@@ -84,6 +84,10 @@ class ConvolutionError(FiltercovError, RuntimeError):
     """Tensors that do not make a depthwise convolution; a RuntimeError, as PyTorch's own convolution raises."""
 
 
+class NormalisationError(FiltercovError, RuntimeError):
+    """Tensors that do not make a GELU followed by a BatchNorm."""
+
+
 class NativeError(FiltercovError, RuntimeError):
     """The native kernels refused a call or ran out of memory."""
 

@@ -1,7 +1,7 @@
 """GELU + BatchNorm in one operator: PyTorch's values, gradients, running statistics and behaviour."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -121,6 +121,101 @@ def test_running_statistics_follow_batch_norms(options: dict[str, object]) -> No
     assert torch.allclose(plain.eval()(x), fused.eval()(x), atol=1e-5)
 
 
+def without_count(norm: nn.BatchNorm2d) -> None:
+    norm.num_batches_tracked = None
+
+
+def without_count_or_momentum(norm: nn.BatchNorm2d) -> None:
+    norm.num_batches_tracked = norm.momentum = None  # type: ignore[assignment]
+
+
+def without_statistics(norm: nn.BatchNorm2d) -> None:
+    norm.running_mean = norm.running_var = None
+
+
+def without_statistics_or_momentum(norm: nn.BatchNorm2d) -> None:
+    norm.running_mean = norm.running_var = norm.momentum = None  # type: ignore[assignment]
+
+
+def no_longer_tracking(norm: nn.BatchNorm2d) -> None:
+    norm.track_running_stats = False
+
+
+def tracking_nothing(norm: nn.BatchNorm2d) -> None:
+    norm.running_mean = norm.running_var = norm.num_batches_tracked = None
+
+
+def with_all_of_each_batch(norm: nn.BatchNorm2d) -> None:
+    norm.momentum = 1.0
+
+
+def without_bias(norm: nn.BatchNorm2d) -> None:
+    norm.bias = None  # type: ignore[assignment]
+
+
+def without_weight(norm: nn.BatchNorm2d) -> None:
+    norm.weight = None  # type: ignore[assignment]
+
+
+ALTERATIONS = [
+    without_count,
+    without_count_or_momentum,
+    without_statistics,
+    without_statistics_or_momentum,
+    no_longer_tracking,
+    tracking_nothing,
+    with_all_of_each_batch,
+    without_bias,
+    without_weight,
+]
+
+
+@pytest.mark.parametrize("alter", ALTERATIONS)
+def test_statistics_are_kept_as_batch_norm_keeps_them_whatever_it_lacks(
+    alter: Callable[[nn.BatchNorm2d], None],
+) -> None:
+    plain, fused = pair()
+    for net in (plain, fused):
+        alter(net[2])
+    for _ in range(3):
+        x = channels_last(4, 3, 7, 7) + 1
+        assert torch.allclose(plain(x), fused(x), atol=1e-5)
+    for name in ("running_mean", "running_var", "num_batches_tracked"):
+        theirs, ours = getattr(plain[2], name), getattr(fused[2], name)
+        assert (theirs is None) == (ours is None)
+        assert theirs is None or torch.allclose(ours, theirs, rtol=1e-5, atol=1e-6), name
+
+
+@pytest.mark.parametrize("missing", ["running_mean", "running_var"])
+def test_one_statistic_without_the_other_is_refused_as_by_batch_norm(missing: str) -> None:
+    for net in pair():
+        setattr(net[2], missing, None)
+        with pytest.raises((RuntimeError, ValueError), match="running_mean"):
+            net(channels_last(4, 3, 7, 7))
+
+
+def test_no_eps_is_treated_as_by_batch_norm() -> None:
+    outcomes = []
+    for net in pair(eps=0.0):
+        try:
+            outcomes.append(net(channels_last(4, 3, 7, 7)).shape)
+        except ValueError as error:
+            outcomes.append(str(error))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_the_cumulative_average_does_not_depend_on_the_default_dtype() -> None:
+    plain, fused = pair(momentum=None)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        x = torch.randn(4, 3, 7, 7, dtype=torch.float32).to(memory_format=torch.channels_last)
+        assert torch.allclose(plain(x), fused(x), atol=1e-5)
+    finally:
+        torch.set_default_dtype(before)
+    assert torch.allclose(plain[2].running_var, fused[2].running_var, rtol=1e-5)
+
+
 def operators_of(net: nn.Module, x: Tensor) -> set[str]:
     with torch.profiler.profile() as profile:
         net(x)
@@ -160,6 +255,6 @@ def test_a_compiled_fused_sequential_gives_the_same_result() -> None:
     _, fused = pair()
     other = copy.deepcopy(fused)
     x = channels_last(4, 3, 7, 7)
-    compiled = torch.compile(other, backend="aot_eager")
+    compiled = torch.compile(other, backend="aot_eager", fullgraph=True)
     assert torch.allclose(compiled(x), fused(x), atol=1e-6)
     assert torch.allclose(other[2].running_var, fused[2].running_var)

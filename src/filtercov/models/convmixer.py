@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from filtercov.errors import ModelError
-from filtercov.models.layers import StochasticDepth, depth_rates
+from filtercov.models.layers import StochasticDepth, check_image_size, depth_rates
 from filtercov.nn import DepthwiseConv2d
 
 
@@ -70,11 +69,8 @@ class ConvMixer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (N, in_channels, H, W) images to (N, num_classes) logits."""
-        if min(x.shape[-2:]) < self.spec.smallest_image:
-            raise ModelError(
-                f"{self.spec.name} needs images of at least {self.spec.smallest_image} pixels a side, got "
-                f"{x.shape[-2]}x{x.shape[-1]}; choose a smaller patch or enlarge the images"
-            )
+        remedy = "choose a smaller patch or enlarge the images"
+        check_image_size(x, self.spec.smallest_image, name=self.spec.name, remedy=remedy)
         return self.head(self.pooling(self.blocks(self.stem(x))))  # type: ignore[no-any-return]
 
 

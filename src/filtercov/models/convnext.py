@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from filtercov.errors import ModelError
-from filtercov.models.layers import LayerNorm2d, StochasticDepth, depth_rates
+from filtercov.models.layers import LayerNorm2d, StochasticDepth, check_image_size, depth_rates
 from filtercov.nn import DepthwiseConv2d
 
 
@@ -164,11 +163,8 @@ class ConvNeXt(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (N, in_channels, H, W) images to (N, num_classes) logits."""
-        if min(x.shape[-2:]) < self.spec.smallest_image:
-            raise ModelError(
-                f"{self.spec.name} needs images of at least {self.spec.smallest_image} pixels a side, got "
-                f"{x.shape[-2]}x{x.shape[-1]}; choose p1 or enlarge the images"
-            )
+        remedy = "choose p1 or enlarge the images"
+        check_image_size(x, self.spec.smallest_image, name=self.spec.name, remedy=remedy)
         return self.head(self.stages(self.stem(x)))  # type: ignore[no-any-return]
 
 

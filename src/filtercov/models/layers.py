@@ -1,7 +1,10 @@
-"""The two small modules both architectures share."""
+"""The small parts both architectures share."""
 
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.nn.functional import layer_norm
+
+from filtercov.errors import ModelError
+from filtercov.nn.tracing import untraced
 
 
 class StochasticDepth(nn.Module):
@@ -43,6 +46,17 @@ class LayerNorm2d(nn.LayerNorm):
         """Return the normalised map, same shape."""
         x = layer_norm(x.permute(0, 2, 3, 1), self.normalized_shape, self.weight, self.bias, self.eps)
         return x.permute(0, 3, 1, 2)
+
+
+@untraced
+def check_image_size(x: Tensor, smallest: int, *, name: str, remedy: str) -> None:
+    """Raise unless (N, C, H, W) images are large enough for the network called `name`."""
+    if isinstance(x, fx.Proxy):  # a size nobody knows yet
+        return
+    if min(x.shape[-2:]) < smallest:
+        raise ModelError(
+            f"{name} needs images of at least {smallest} pixels a side, got {x.shape[-2]}x{x.shape[-1]}; {remedy}"
+        )
 
 
 def depth_rates(rate: float, depth: int) -> list[float]:

@@ -1,13 +1,14 @@
 """Fast depthwise convolution for training on the CPU, drop-in for PyTorch's.
 
 `DepthwiseConv2d` and `depthwise_conv2d` compute what `nn.Conv2d` and `F.conv2d` compute, `accelerate_` puts them into
-any model, and `native_status` says whether the native kernels are in use.
+any model, `restore_` takes them out, and `native_status` says whether the native kernels are in use.
 """
 
 from filtercov.nn.accelerate import Acceleration, accelerate_
 from filtercov.nn.depthwise import DepthwiseConv2d, depthwise_conv2d
 from filtercov.nn.gelu_batch_norm import gelu_batch_norm
 from filtercov.nn.library import NativeStatus, native_status
+from filtercov.nn.restore import restore_
 from filtercov.nn.sequential import FusedSequential
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "depthwise_conv2d",
     "gelu_batch_norm",
     "native_status",
+    "restore_",
 ]

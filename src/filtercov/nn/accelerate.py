@@ -11,6 +11,7 @@ from filtercov.depthwise.definition import is_depthwise, is_uninitialised
 from filtercov.errors import ModelError
 from filtercov.nn import library
 from filtercov.nn.depthwise import DepthwiseConv2d
+from filtercov.nn.layouts import read_layouts, remember_changed_layouts_
 from filtercov.nn.sequential import FusedSequential, norm_after_gelu
 
 
@@ -35,7 +36,7 @@ def accelerate_(model: nn.Module) -> Acceleration:
 
     Modules stay the same objects: parameters, optimisers, hooks and state_dict keys are untouched. An `nn.Sequential`
     that holds a GELU directly followed by a BatchNorm2d becomes a `FusedSequential` where there are native kernels.
-    Layers with a class of their own (subclasses, parametrised ones) are left alone and reported.
+    Layers with a class of their own (subclasses, parametrised ones) are left alone and reported. `restore_` undoes it.
 
     >>> net = nn.Sequential(nn.Conv2d(8, 8, 9, padding=4, groups=8), nn.GELU(), nn.BatchNorm2d(8))
     >>> report = accelerate_(net)
@@ -48,6 +49,7 @@ def accelerate_(model: nn.Module) -> Acceleration:
                 f"accelerate_: {name} is a {type(module).__name__} that has seen no input yet; run the model once on "
                 "an example first"
             )
+    layouts = read_layouts(model)
     native = library.available()  # says why, once, if nothing will be faster
     swapped, fused, skipped = [], [], {}
     for name, module in model.named_modules():
@@ -62,6 +64,7 @@ def accelerate_(model: nn.Module) -> Acceleration:
                 module.__class__ = FusedSequential
                 fused += pairs
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    remember_changed_layouts_(model, layouts)
     return Acceleration(tuple(swapped), tuple(fused), skipped)
 
 

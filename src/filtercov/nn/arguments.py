@@ -17,7 +17,14 @@ def check_tensors(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     for name, value in (("x", x), ("weight", weight), ("bias", bias)):
         if not isinstance(value, Tensor) and not (name == "bias" and value is None):
             raise TypeError(f"depthwise_conv2d: {name} must be a tensor, got {type(value).__name__}")
-    image, filters = x.shape, weight.shape
+    check_shapes(x.shape, weight.shape, None if bias is None else bias.shape)
+    _check_kind(x, "weight", weight)
+    if bias is not None:
+        _check_kind(x, "bias", bias)
+
+
+def check_shapes(image: Sequence[int], filters: Sequence[int], bias: Sequence[int] | None) -> None:
+    """Raise unless the shapes are those of a depthwise convolution, of one image or of several."""
     if len(image) not in (3, 4):
         raise ConvolutionError(f"depthwise_conv2d: x must be (N, C, H, W) or (C, H, W), got {tuple(image)}")
     if len(filters) != 4 or filters[1] != 1:
@@ -28,13 +35,10 @@ def check_tensors(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
             f"depthwise_conv2d: {channels} channels need a multiple of {channels} filters, got {filters[0]}; x is "
             f"{tuple(image)}, weight {tuple(filters)}"
         )
-    _check_kind(x, "weight", weight)
-    if bias is not None:
-        _check_kind(x, "bias", bias)
-        if bias.shape != filters[:1]:
-            raise ConvolutionError(
-                f"depthwise_conv2d: {filters[0]} filters need a bias of ({filters[0]},), got {tuple(bias.shape)}"
-            )
+    if bias is not None and tuple(bias) != (filters[0],):
+        raise ConvolutionError(
+            f"depthwise_conv2d: {filters[0]} filters need a bias of ({filters[0]},), got {tuple(bias)}"
+        )
 
 
 def _check_kind(x: Tensor, name: str, other: Tensor) -> None:
@@ -91,16 +95,25 @@ def edges(
     return vertical, vertical, horizontal, horizontal
 
 
-def check_fit(x: Tensor, weight: Tensor, margins: Sequence[int], dilation: tuple[int, int]) -> None:
-    """Raise unless the image has pixels and the filter fits into it with its padding."""
+def out_size(size: Sequence[int], kernel: Sequence[int], padding: Sequence[int]) -> tuple[int, int]:
+    """Return the (height, width) that a convolution of stride 1 makes of an image of `size`.
+
+    >>> out_size((16, 16), (9, 9), (4, 4, 3, 3))
+    (16, 14)
+    """
+    top, bottom, left, right = padding
+    return size[0] + top + bottom - kernel[0] + 1, size[1] + left + right - kernel[1] + 1
+
+
+def check_fit(image: Sequence[int], kernel: Sequence[int], margins: Sequence[int], dilation: tuple[int, int]) -> None:
+    """Raise unless an image of this shape has pixels and the kernel, with taps, fits into it with its padding."""
     top, bottom, left, right = margins
-    height, width = x.shape[-2:]
-    kernel_height, kernel_width = weight.shape[2:]
-    across = dilation[0] * (kernel_height - 1) + 1, dilation[1] * (kernel_width - 1) + 1
-    if height == 0 or width == 0 or kernel_height == 0 or kernel_width == 0:
+    height, width = image[-2:]
+    across = dilation[0] * (kernel[0] - 1) + 1, dilation[1] * (kernel[1] - 1) + 1
+    if height == 0 or width == 0 or kernel[0] == 0 or kernel[1] == 0:
         raise ConvolutionError(
-            f"depthwise_conv2d: images and filters need at least one pixel, got x {tuple(x.shape)}, weight "
-            f"{tuple(weight.shape)}"
+            f"depthwise_conv2d: images and filters need at least one pixel, got images {tuple(image)} and filters of "
+            f"{tuple(kernel)}"
         )
     if height + top + bottom < across[0] or width + left + right < across[1]:
         raise ConvolutionError(

@@ -4,11 +4,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.jit import is_scripting  # type: ignore[attr-defined]
 from torch.nn import functional
 
 from filtercov.errors import ModelError
 from filtercov.nn import ops, routing
 from filtercov.nn.arguments import Size, check_fit, check_tensors, edges, pair
+from filtercov.nn.tracing import untraced
 
 
 def depthwise_conv2d(
@@ -30,18 +32,34 @@ def depthwise_conv2d(
     tensor([[[[ 8., 12.],
               [20., 24.]]]])
     """
-    check_tensors(x, weight, bias)
+    if torch.overrides.has_torch_function_variadic(x, weight, bias):
+        # As in torch.nn.functional: torch.fx's proxies, tensor subclasses and function modes see one call.
+        tensors, others = (x, weight, bias), (stride, padding, dilation)
+        return torch.overrides.handle_torch_function(depthwise_conv2d, tensors, *tensors, *others)
     strides, dilations = pair("stride", stride, least=1), pair("dilation", dilation, least=1)
-    margins = edges(padding, weight.shape[2:], strides, dilations)
-    check_fit(x, weight, margins, dilations)
-    if not routing.fits(x, weight, strides, dilations):
+    margins = _operator_margins(x, weight, bias, strides, padding, dilations)
+    if margins is None:
         exact_padding = padding if isinstance(padding, str) else pair("padding", padding)
         return _in_torch(x, weight, bias, strides, exact_padding, dilations)
-    # Without a graph to record, the function behind the operator spares its dispatch.
-    recorded = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias))
-    convolve = ops.depthwise_conv2d if recorded or torch.compiler.is_compiling() else ops.forward
-    y: Tensor = convolve(x if x.dim() == 4 else x[None], weight, bias, margins)
+    y: Tensor = ops.depthwise_conv2d(x if x.dim() == 4 else x[None], weight, bias, margins)
     return y if x.dim() == 4 else y[0]
+
+
+@untraced
+def _operator_margins(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: tuple[int, int],
+    padding: Size | str,
+    dilation: tuple[int, int],
+) -> tuple[int, int, int, int] | None:
+    """Return the padding to call filtercov's operator with, or None if the convolution is PyTorch's."""
+    if routing.fits(x, weight, bias, stride, dilation):  # the operator itself checks the rest
+        return edges(padding, weight.shape[2:], stride, dilation)
+    check_tensors(x, weight, bias)
+    check_fit(x.shape, weight.shape[2:], edges(padding, weight.shape[2:], stride, dilation), dilation)
+    return None
 
 
 def _in_torch(
@@ -52,11 +70,17 @@ def _in_torch(
     padding: tuple[int, int] | str,
     dilation: tuple[int, int],
 ) -> Tensor:
+    channels = _channels(x)
     if bias is None or weight.requires_grad or not bias.requires_grad:
-        return functional.conv2d(x, weight, bias, stride, padding, dilation, x.shape[-3])
+        return functional.conv2d(x, weight, bias, stride, padding, dilation, channels)
     # To get the bias gradient PyTorch's CPU backward computes the weight gradient too; a separate sum spares us that.
-    y = functional.conv2d(x, weight, None, stride, padding, dilation, x.shape[-3])
+    y = functional.conv2d(x, weight, None, stride, padding, dilation, channels)
     return y + bias.to(y.dtype)[:, None, None]
+
+
+@untraced
+def _channels(x: Tensor) -> int:
+    return x.shape[-3]
 
 
 class DepthwiseConv2d(nn.Conv2d):
@@ -79,6 +103,9 @@ class DepthwiseConv2d(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the (N, C, OH, OW) convolution of the (N, C, H, W) input."""
+        if is_scripting():  # TorchScript compiles this branch alone
+            plain: Tensor = self._conv_forward(input, self.weight, self.bias)
+            return plain
         padding: Size | str = self.padding
         if self.padding_mode != "zeros":
             input = functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)

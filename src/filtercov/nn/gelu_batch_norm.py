@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import custom_op
+from torch.library import register_autograd
 from torch.nn import functional
 
-from filtercov.nn import kernels, library
+from filtercov.nn import checks, flops, kernels, library
+from filtercov.nn.operator import LIBRARY, define_operator
 
 
 def gelu_batch_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -21,12 +22,11 @@ def gelu_batch_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tupl
     >>> torch.allclose(y.mean((0, 2, 3)), torch.zeros(4), atol=1e-6)
     True
     """
-    y, mean, variance, _ = _gelu_batch_norm(x, weight, bias, eps)
+    y, mean, variance, _ = _operator(x, weight, bias, eps)
     return y, mean, variance
 
 
-@custom_op("filtercov::gelu_batch_norm", mutates_args=())
-def _gelu_batch_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _forward(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     x = _dense(x)
     if _native(x):
         y, moments = kernels.gelu_batch_norm(x, weight.contiguous(), bias.contiguous(), eps)
@@ -38,13 +38,14 @@ def _gelu_batch_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tup
     return _dense(y), mean, variance, inverse_std
 
 
-@custom_op("filtercov::gelu_batch_norm_backward", mutates_args=())
 def _backward(
     grad_y: Tensor, x: Tensor, weight: Tensor, mean: Tensor, inverse_std: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     x, grad_y = _dense(x), _dense(grad_y)
     if _native(x):
-        return kernels.gelu_batch_norm_backward(grad_y, x, weight.contiguous(), mean, inverse_std)
+        return kernels.gelu_batch_norm_backward(
+            grad_y, x, *(per_channel.contiguous() for per_channel in (weight, mean, inverse_std))
+        )
     grad_x, grad_weight, grad_bias = _backward_reference(grad_y, x, weight, mean, inverse_std)
     return _dense(grad_x), grad_weight, grad_bias
 
@@ -73,16 +74,32 @@ def _spread(per_channel: Tensor) -> Tensor:
     return per_channel[:, None, None]
 
 
-@_gelu_batch_norm.register_fake
-def _(x: Tensor, weight: Tensor, _bias: Tensor, _eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    mean, variance, inverse_std = (torch.empty_like(weight) for _ in range(3))
+def _fake_forward(x: Tensor, _weight: Tensor, _bias: Tensor, _eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    mean, variance, inverse_std = (x.new_empty(x.shape[1]) for _ in range(3))
     return torch.empty_like(x, memory_format=torch.channels_last), mean, variance, inverse_std
 
 
-@_backward.register_fake
-def _(_grad_y: Tensor, x: Tensor, weight: Tensor, _mean: Tensor, _inverse_std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    grad_x = torch.empty_like(x, memory_format=torch.channels_last)
-    return grad_x, torch.empty_like(weight), torch.empty_like(weight)
+def _fake_backward(
+    _grad_y: Tensor, x: Tensor, _weight: Tensor, _mean: Tensor, _inverse_std: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    grad_weight, grad_bias = (x.new_empty(x.shape[1]) for _ in range(2))
+    return torch.empty_like(x, memory_format=torch.channels_last), grad_weight, grad_bias
+
+
+_operator = define_operator(
+    "gelu_batch_norm",
+    check=checks.check_gelu_batch_norm,
+    compute=_forward,
+    fake=_fake_forward,
+    flops=flops.nothing,
+)
+_backward_operator = define_operator(
+    "gelu_batch_norm_backward",
+    check=checks.check_gelu_batch_norm_backward,
+    compute=_backward,
+    fake=_fake_backward,
+    flops=flops.nothing,
+)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -95,10 +112,10 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 def _gradients(ctx: Any, grad_y: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
     x, weight, mean, inverse_std = ctx.saved_tensors
     if not torch.is_grad_enabled():
-        return *_backward(grad_y, x, weight, mean, inverse_std), None
+        return *_backward_operator(grad_y, x, weight, mean, inverse_std), None
     # Someone will differentiate the gradient: spell it out, with the statistics as functions of x.
     variance, mean = torch.var_mean(functional.gelu(x), (0, 2, 3), correction=0)
     return *_backward_reference(grad_y, x, weight, mean, (variance + ctx.eps).rsqrt()), None
 
 
-_gelu_batch_norm.register_autograd(_gradients, setup_context=_save)
+register_autograd(_operator, _gradients, setup_context=_save, lib=LIBRARY)

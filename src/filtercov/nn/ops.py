@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import custom_op
+from torch.library import register_autograd
 
-from filtercov.nn import kernels, reference
+from filtercov.nn import checks, flops, kernels, reference
+from filtercov.nn.arguments import out_size
 from filtercov.nn.library import Geometry
+from filtercov.nn.operator import LIBRARY, define_operator
 from filtercov.nn.routing import is_channels_last, native_sums, native_wins
 
 
@@ -24,19 +26,14 @@ def _dense(image: Tensor) -> Tensor:
     return image.contiguous(memory_format=torch.channels_last)
 
 
-def _out_size(size: Sequence[int], kernel: Sequence[int], padding: Sequence[int]) -> tuple[int, int]:
-    top, bottom, left, right = padding
-    return size[0] + top + bottom - kernel[0] + 1, size[1] + left + right - kernel[1] + 1
-
-
 def _geometry(
     batch: int, channels: int, size: Sequence[int], kernel: Sequence[int], padding: Sequence[int]
 ) -> Geometry:
-    out_size = _out_size(size, kernel, padding)
-    return Geometry(batch, channels, size[0], size[1], kernel[0], kernel[1], padding[0], padding[2], *out_size)
+    out = out_size(size, kernel, padding)
+    return Geometry(batch, channels, size[0], size[1], kernel[0], kernel[1], padding[0], padding[2], *out)
 
 
-def forward(x: Tensor, weight: Tensor, bias: Tensor | None, padding: Sequence[int]) -> Tensor:
+def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, padding: Sequence[int]) -> Tensor:
     """Return the (N, C, OH, OW) convolution of (N, C, H, W) with (C, 1, KH, KW)."""
     channels_last, kernel = is_channels_last(x), weight.shape[2:]
     if native_wins("forward", x, kernel, channels_last=channels_last):
@@ -47,11 +44,12 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor | None, padding: Sequence[in
     return y.contiguous(memory_format=_format(channels_last))
 
 
-depthwise_conv2d = custom_op("filtercov::depthwise_conv2d", forward, mutates_args=())
+def _fake_forward(x: Tensor, weight: Tensor, _bias: Tensor | None, padding: Sequence[int]) -> Tensor:
+    y = x.new_empty((*x.shape[:2], *out_size(x.shape[2:], weight.shape[2:], padding)))
+    return y.contiguous(memory_format=_format(is_channels_last(x)))
 
 
-@custom_op("filtercov::depthwise_conv2d_input_grad", mutates_args=())
-def input_grad(
+def _input_grad(
     grad_y: Tensor, weight: Tensor, padding: Sequence[int], size: Sequence[int], channels_last: bool
 ) -> Tensor:
     """Return the (N, C, H, W) gradient of the input, where (H, W) is `size`, in the layout asked for."""
@@ -64,8 +62,14 @@ def input_grad(
     return grad_x.contiguous(memory_format=_format(channels_last))
 
 
-@custom_op("filtercov::depthwise_conv2d_weight_grad", mutates_args=())
-def weight_grad(grad_y: Tensor, x: Tensor, padding: Sequence[int], kernel: Sequence[int]) -> Tensor:
+def _fake_input_grad(
+    grad_y: Tensor, _weight: Tensor, _padding: Sequence[int], size: Sequence[int], channels_last: bool
+) -> Tensor:
+    grad_x = grad_y.new_empty((*grad_y.shape[:2], *size))
+    return grad_x.contiguous(memory_format=_format(channels_last))
+
+
+def _weight_grad(grad_y: Tensor, x: Tensor, padding: Sequence[int], kernel: Sequence[int]) -> Tensor:
     """Return the (C, 1, KH, KW) gradient of the filters, where (KH, KW) is `kernel`."""
     if native_wins("weight_grad", x, kernel, channels_last=is_channels_last(x)):
         geometry = _geometry(x.shape[0], x.shape[1], x.shape[2:], kernel, padding)
@@ -73,35 +77,49 @@ def weight_grad(grad_y: Tensor, x: Tensor, padding: Sequence[int], kernel: Seque
     return reference.weight_grad(grad_y, x, padding, kernel).contiguous()
 
 
-@custom_op("filtercov::channel_sum", mutates_args=())
-def channel_sum(x: Tensor) -> Tensor:
+def _fake_weight_grad(_grad_y: Tensor, x: Tensor, _padding: Sequence[int], kernel: Sequence[int]) -> Tensor:
+    return x.new_empty((x.shape[1], 1, *kernel))
+
+
+def _channel_sum(x: Tensor) -> Tensor:
     """Return the (C,) sums of (N, C, H, W) over images and pixels: the gradient of the bias."""
     if native_sums(x):
         return kernels.channel_sum(_dense(x))
     return reference.channel_sum(x)
 
 
-@depthwise_conv2d.register_fake
-def _(x: Tensor, weight: Tensor, _bias: Tensor | None, padding: Sequence[int]) -> Tensor:
-    out_size = _out_size(x.shape[2:], weight.shape[2:], padding)
-    y = x.new_empty((x.shape[0], x.shape[1], *out_size))
-    return y.contiguous(memory_format=_format(is_channels_last(x)))
-
-
-@input_grad.register_fake
-def _(grad_y: Tensor, _weight: Tensor, _padding: Sequence[int], size: Sequence[int], channels_last: bool) -> Tensor:
-    grad_x = grad_y.new_empty((grad_y.shape[0], grad_y.shape[1], *size))
-    return grad_x.contiguous(memory_format=_format(channels_last))
-
-
-@weight_grad.register_fake
-def _(_grad_y: Tensor, x: Tensor, _padding: Sequence[int], kernel: Sequence[int]) -> Tensor:
-    return x.new_empty((x.shape[1], 1, *kernel))
-
-
-@channel_sum.register_fake
-def _(x: Tensor) -> Tensor:
+def _fake_channel_sum(x: Tensor) -> Tensor:
     return x.new_empty(x.shape[1])
+
+
+depthwise_conv2d = define_operator(
+    "depthwise_conv2d",
+    check=checks.check_convolution,
+    compute=_forward,
+    fake=_fake_forward,
+    flops=flops.convolution,
+)
+input_grad = define_operator(
+    "depthwise_conv2d_input_grad",
+    check=checks.check_input_grad,
+    compute=_input_grad,
+    fake=_fake_input_grad,
+    flops=flops.input_grad,
+)
+weight_grad = define_operator(
+    "depthwise_conv2d_weight_grad",
+    check=checks.check_weight_grad,
+    compute=_weight_grad,
+    fake=_fake_weight_grad,
+    flops=flops.weight_grad,
+)
+channel_sum = define_operator(
+    "channel_sum",
+    check=checks.check_channel_sum,
+    compute=_channel_sum,
+    fake=_fake_channel_sum,
+    flops=flops.nothing,
+)
 
 
 # Gradients. `ctx.needs_input_grad` decides what is kept: a frozen filter keeps no input alive.
@@ -174,7 +192,7 @@ def _channel_sum_backward(ctx: Any, grad: Tensor) -> Tensor:
     return grad[None, :, None, None].expand(ctx.shape)
 
 
-depthwise_conv2d.register_autograd(_forward_backward, setup_context=_save_forward)
-input_grad.register_autograd(_input_grad_backward, setup_context=_save_input_grad)
-weight_grad.register_autograd(_weight_grad_backward, setup_context=_save_weight_grad)
-channel_sum.register_autograd(_channel_sum_backward, setup_context=_save_channel_sum)
+register_autograd(depthwise_conv2d, _forward_backward, setup_context=_save_forward, lib=LIBRARY)
+register_autograd(input_grad, _input_grad_backward, setup_context=_save_input_grad, lib=LIBRARY)
+register_autograd(weight_grad, _weight_grad_backward, setup_context=_save_weight_grad, lib=LIBRARY)
+register_autograd(channel_sum, _channel_sum_backward, setup_context=_save_channel_sum, lib=LIBRARY)

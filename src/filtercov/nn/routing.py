@@ -26,11 +26,14 @@ LEAST_AREA_NCHW: dict[Pass, int] = {"forward": 225, "input_grad": 225, "weight_g
 LEAST_CHANNELS = 5
 
 
-def fits(x: Tensor, weight: Tensor, stride: tuple[int, int], dilation: tuple[int, int]) -> bool:
+def fits(x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, int], dilation: tuple[int, int]) -> bool:
     """Return whether filtercov's operator takes this: plain float32 or float64 on the CPU, stride and dilation 1."""
     return (
         type(x) in PLAIN_TENSORS
         and type(weight) in PLAIN_TENSORS
+        and (bias is None or type(bias) in PLAIN_TENSORS)
+        and x.dim() in (3, 4)
+        and weight.dim() == 4
         and x.device.type == "cpu"
         and x.dtype in (torch.float32, torch.float64)
         and weight.shape[0] == x.shape[-3]

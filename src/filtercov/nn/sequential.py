@@ -6,9 +6,12 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.jit import is_scripting  # type: ignore[attr-defined]
 from torch.nn.modules import module as torch_module
 
 from filtercov.nn.gelu_batch_norm import gelu_batch_norm
+from filtercov.nn.routing import PLAIN_TENSORS
+from filtercov.nn.tracing import untraced
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _any_global_hook = cast(Callable[[], bool], torch_module._has_any_global_hook)
@@ -27,6 +30,10 @@ class FusedSequential(nn.Sequential):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the output of the last module."""
+        if is_scripting():  # TorchScript compiles this branch alone
+            for module in self:
+                input = module(input)
+            return input
         layers = list(self)
         i = 0
         while i < len(layers):
@@ -42,36 +49,69 @@ class FusedSequential(nn.Sequential):
 
 def norm_after_gelu(layer: nn.Module, following: nn.Module) -> nn.BatchNorm2d | None:
     """Return the second of two neighbours if they are an exact GELU and an affine BatchNorm2d, not subclasses."""
-    exact = type(layer) is nn.GELU and layer.approximate == "none"
-    return following if exact and type(following) is nn.BatchNorm2d and following.affine else None
+    if type(layer) is not nn.GELU or layer.approximate != "none" or type(following) is not nn.BatchNorm2d:
+        return None
+    return None if following.weight is None or following.bias is None else following
 
 
+@untraced
 def _unnoticed(gelu: nn.Module, norm: nn.BatchNorm2d, x: Tensor) -> bool:
     """Return whether fusing this call changes nothing but its speed."""
     watched = _any_global_hook() or any(getattr(module, hooks) for module in (gelu, norm) for hooks in _HOOKS)
     return (
         norm.training
+        and norm.eps > 0  # another is nn.BatchNorm2d's to refuse
         and not watched
         and type(x) is Tensor
-        and x.dtype == torch.float32 == norm.weight.dtype
-        and x.device.type == "cpu" == norm.weight.device.type
+        and x.dtype == torch.float32
+        and x.device.type == "cpu"
         and x.dim() == 4
         and x.shape[1] == norm.num_features
         and x.is_contiguous(memory_format=torch.channels_last)
         and x.numel() > x.shape[1]  # one value per channel has no variance: nn.BatchNorm2d says so
+        and all(_belongs(x, tensor) for tensor in (norm.weight, norm.bias))
+        and _can_update(norm, x)
         and not torch.is_autocast_enabled("cpu")
         and not torch._C._are_functorch_transforms_active()
         and forward_ad._current_level < 0
     )
 
 
+def _belongs(x: Tensor, per_channel: Tensor) -> bool:
+    return (
+        type(per_channel) in PLAIN_TENSORS
+        and per_channel.dtype == x.dtype
+        and per_channel.device == x.device
+        and per_channel.shape == x.shape[1:2]
+    )
+
+
+def _can_update(norm: nn.BatchNorm2d, x: Tensor) -> bool:
+    """Return whether the running statistics, if there are any to keep, are of the usual kind."""
+    mean, variance = norm.running_mean, norm.running_var
+    if not norm.track_running_stats or mean is None or variance is None:
+        return not norm.track_running_stats or mean is variance
+    return _belongs(x, mean) and _belongs(x, variance)
+
+
 def _fused(norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
     y, mean, variance = gelu_batch_norm(x, norm.weight, norm.bias, norm.eps)
-    if norm.running_mean is not None and norm.running_var is not None and norm.num_batches_tracked is not None:
-        norm.num_batches_tracked.add_(1)
-        momentum = 1.0 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
-        count = x.numel() // x.shape[1]
-        with torch.no_grad():
-            norm.running_mean.lerp_(mean, momentum)
-            norm.running_var.lerp_(variance * (count / (count - 1)), momentum)
+    if norm.track_running_stats:
+        share = _share_of_batch(norm)
+        if norm.running_mean is not None and norm.running_var is not None:
+            count = x.numel() // x.shape[1]
+            with torch.no_grad():
+                norm.running_mean.lerp_(mean, share)
+                norm.running_var.lerp_(variance * (count / (count - 1)), share)
     return y
+
+
+def _share_of_batch(norm: nn.BatchNorm2d) -> Tensor | float:
+    """Count a batch, and return how much of it the running statistics take in, by nn.BatchNorm2d's rules."""
+    counter = norm.num_batches_tracked
+    if counter is not None:
+        counter.add_(1)
+    if norm.momentum is not None:
+        return norm.momentum
+    # A tensor, since the value would be a constant to a tracer and unknown to a compiler.
+    return 0.0 if counter is None else counter.to(norm.weight.dtype).reciprocal()

@@ -1,0 +1,43 @@
+"""Make functions of tensors operators, so that PyTorch's tools can see them.
+
+An operator is called through PyTorch's dispatcher, always: that is where autograd, tracers, compilers, flop counters
+and fake tensors learn of it. What it is given is checked there too, before anything looks at memory.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.library import Library, infer_schema, register_fake
+from torch.utils.flop_counter import register_flop_formula
+
+# `custom_op` would do the same in fewer words, at twice the cost of a call: docs/depthwise.md has the numbers.
+LIBRARY = Library("filtercov", "FRAGMENT")  # type: ignore[no-untyped-call]
+
+Function = Callable[..., Any]
+
+
+def define_operator(name: str, *, check: Function, compute: Function, fake: Function, flops: Function) -> OpOverload:
+    """Return the operator `filtercov::name`, which is `compute` on any device, with the schema of its annotations.
+
+    `fake` returns empty tensors like those of `compute`. Both run after `check`, which takes the same arguments and
+    raises if they do not belong together. `flops` is told the shapes and returns what `FlopCounterMode` is to count.
+    """
+    qualified = f"{LIBRARY.ns}::{name}"
+    schema = infer_schema(compute, mutates_args=())
+    LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
+    LIBRARY.impl(name, _after(check, compute), "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    register_fake(qualified, _after(check, fake), lib=LIBRARY)
+    packet = getattr(torch.ops.filtercov, name)
+    register_flop_formula(packet)(flops)
+    operator: OpOverload = packet.default
+    return operator
+
+
+def _after(check: Function, function: Function) -> Function:
+    def run(*arguments: Any) -> Any:
+        check(*arguments)
+        return function(*arguments)
+
+    return run
