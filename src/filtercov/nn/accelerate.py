@@ -10,21 +10,25 @@ from torch import nn
 from filtercov.nn import library
 from filtercov.nn.depthwise import DepthwiseConv2d
 from filtercov.nn.sequential import FusedSequential, norm_after_gelu
+from filtercov.nn.strided_pointwise import StridedPointwiseConv2d, is_endangered
 
 
 @dataclass(frozen=True)
 class Acceleration:
-    """What `accelerate_` did: modules swapped, pairs fused, depthwise layers left alone and why, all by name."""
+    """What `accelerate_` did: modules swapped, pairs fused, layers left alone and why, layers made safe, all by name."""
 
     swapped: tuple[str, ...]
     fused: tuple[str, ...]
     skipped: dict[str, str] = field(default_factory=dict)
+    made_safe: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return one line, and one more for each layer left alone."""
         lines = [
             f"{len(self.swapped)} depthwise convolutions swapped, {len(self.fused)} GELU + BatchNorm2d pairs fused"
         ]
+        if self.made_safe:
+            lines.append(f"{len(self.made_safe)} strided 1x1 convolutions kept out of a memory fault of PyTorch's")
         return "\n".join([*lines, *(f"left alone: {name}: {reason}" for name, reason in self.skipped.items())])
 
 
@@ -33,7 +37,9 @@ def accelerate_(model: nn.Module) -> Acceleration:
 
     Modules stay the same objects: parameters, optimisers, hooks and state_dict keys are untouched. An `nn.Sequential`
     that holds a GELU directly followed by a BatchNorm2d becomes a `FusedSequential` where there are native kernels.
-    Layers with a class of their own (subclasses, parametrised ones) are left alone and reported.
+    Layers with a class of their own (subclasses, parametrised ones) are left alone and reported. Strided 1x1
+    convolutions of a few channels, whose weight gradient corrupts memory in channels_last (docs/depthwise.md), become
+    `StridedPointwiseConv2d`.
 
     >>> net = nn.Sequential(nn.Conv2d(8, 8, 9, padding=4, groups=8), nn.GELU(), nn.BatchNorm2d(8))
     >>> report = accelerate_(net)
@@ -41,20 +47,25 @@ def accelerate_(model: nn.Module) -> Acceleration:
     (('0',), 'DepthwiseConv2d')
     """
     native = library.available()  # says why, once, if nothing will be faster
-    swapped, fused, skipped = [], [], {}
+    swapped, fused, skipped, made_safe = [], [], {}, []
     for name, module in model.named_modules():
         if type(module) is nn.Conv2d and _is_depthwise(module):
             module.__class__ = DepthwiseConv2d
             swapped.append(name)
         elif isinstance(module, nn.Conv2d) and type(module) is not DepthwiseConv2d and _is_depthwise(module):
             skipped[name] = f"it is a {type(module).__name__}, which may compute something else"
+        elif type(module) is nn.Conv2d and is_endangered(module):
+            module.__class__ = StridedPointwiseConv2d
+            made_safe.append(name)
+        elif isinstance(module, nn.Conv2d) and type(module) is not StridedPointwiseConv2d and is_endangered(module):
+            skipped[name] = f"it is a {type(module).__name__}; PyTorch's weight gradient of it may corrupt memory"
         elif native and type(module) in (nn.Sequential, FusedSequential):
             pairs = _pairs(name, cast(nn.Sequential, module))
             if pairs:
                 module.__class__ = FusedSequential
                 fused += pairs
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return Acceleration(tuple(swapped), tuple(fused), skipped)
+    return Acceleration(tuple(swapped), tuple(fused), skipped, tuple(made_safe))
 
 
 def _is_depthwise(convolution: nn.Conv2d) -> bool:
