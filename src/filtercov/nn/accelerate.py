@@ -15,7 +15,7 @@ from filtercov.nn.strided_pointwise import StridedPointwiseConv2d, is_endangered
 
 @dataclass(frozen=True)
 class Acceleration:
-    """What `accelerate_` did: modules swapped, pairs fused, layers left alone and why, layers made safe, all by name."""
+    """What `accelerate_` did, by name: modules swapped, pairs fused, layers left alone and why, layers made safe."""
 
     swapped: tuple[str, ...]
     fused: tuple[str, ...]
