@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[2]
 # Plain PyTorch's two layouts differ from each other by as much where BatchNorm magnifies rounding errors.
 TIMES = 10.0
 SAMPLE = """
-mobilenetv3_small_050 convnext_atto mixnet_s lcnet_035 efficientvit_m0 starnet_s050 inception_next_atto edgenext_xx_small
-repghostnet_050 tinynet_e
+mobilenetv3_small_050 convnext_atto mixnet_s lcnet_035 efficientvit_m0 starnet_s050 inception_next_atto
+edgenext_xx_small repghostnet_050 tinynet_e
 """.split()
 
 
