@@ -7,7 +7,6 @@ machine of the architecture. Where the build fails the package installs all the 
 """
 
 import os
-import platform
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,7 +19,6 @@ ISA_FLAGS = {
     "isa_avx2": ["-mavx2", "-mfma"],
     "isa_avx512": ["-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq", "-mfma"],
 }
-IS_X86_64 = platform.machine().lower() in {"x86_64", "amd64"}
 
 
 class BuildNative(build_ext):
@@ -51,8 +49,11 @@ class BuildNative(build_ext):
             super().copy_extensions_to_source()
 
     def _compile_and_link(self, ext: Extension, openmp: list[str]) -> None:
+        # What is built for, not what builds: the two differ under a cross-compiler.
+        for_x86_64 = self.plat_name.lower().endswith(("x86_64", "amd64"))
+
         def compile_one(source: str) -> list[str]:
-            isa_flags = ISA_FLAGS.get(Path(source).stem, []) if IS_X86_64 else []
+            isa_flags = ISA_FLAGS.get(Path(source).stem, []) if for_x86_64 else []
             flags = [*COMMON_FLAGS, *openmp, *isa_flags]
             return self.compiler.compile(
                 [source], output_dir=self.build_temp, extra_postargs=flags, depends=ext.depends

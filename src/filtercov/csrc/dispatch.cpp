@@ -15,6 +15,7 @@ int32_t filtercov_has_openmp() {
 
 int32_t filtercov_isa_available(int32_t isa) {
     if (isa == FILTERCOV_PORTABLE) return 1;
+    if (isa == FILTERCOV_NEON) return neon_kernels() != nullptr;
 #if defined(__x86_64__) || defined(__i386__)
     if (isa == FILTERCOV_AVX2) {
         return avx2_kernels() != nullptr && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -34,6 +35,7 @@ const Kernels* kernels_for(int32_t isa) {
     switch (isa) {
         case FILTERCOV_AVX512: return avx512_kernels();
         case FILTERCOV_AVX2: return avx2_kernels();
+        case FILTERCOV_NEON: return neon_kernels();
         default: return portable_kernels();
     }
 }

@@ -21,7 +21,7 @@ struct filtercov_geometry {
     int64_t out_height, out_width;
 };
 
-enum filtercov_isa : int32_t { FILTERCOV_PORTABLE = 0, FILTERCOV_AVX2 = 1, FILTERCOV_AVX512 = 2 };
+enum filtercov_isa : int32_t { FILTERCOV_PORTABLE = 0, FILTERCOV_AVX2 = 1, FILTERCOV_AVX512 = 2, FILTERCOV_NEON = 3 };
 
 enum filtercov_status : int32_t {
     FILTERCOV_OK = 0,

@@ -1,9 +1,9 @@
 // The kernels for AVX-512: empty unless the build passes -mavx512f and its companions for this file.
-#include <immintrin.h>
-
 #include "kernels.h"
 
 #if defined(__AVX512F__) && defined(__AVX512VL__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
+#include <immintrin.h>
+
 #define FILTERCOV_NAMESPACE avx512
 #define FILTERCOV_REGISTERS 32
 #include "isa.inl"

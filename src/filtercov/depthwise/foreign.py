@@ -14,7 +14,7 @@ from torch import Tensor
 
 from filtercov.depthwise.definition import has_depthwise_shape
 from filtercov.depthwise.inert_pickle import Left
-from filtercov.depthwise.nested import averages_note, choose_weights, without_averaged_twins
+from filtercov.depthwise.nested import averages_note, choose_weights, dictionaries, without_averaged_twins
 from filtercov.depthwise.safetensors_file import read_safetensors
 from filtercov.depthwise.shards import INDEX, in_directory, read_index
 from filtercov.depthwise.stored import StoredTensor
@@ -102,6 +102,7 @@ def _read_file(path: Path) -> StateDict:
 
 def _read_torch(path: Path) -> StateDict:
     file = TorchFile(path)
+    _refuse_special(file.pickled.content)
     chosen = choose_weights(file.pickled.content, StoredTensor)
     left_out = file.pickled.left_out
     if chosen is None:
@@ -123,6 +124,17 @@ def _read_torch(path: Path) -> StateDict:
     if len(tensors) < len(stored):
         notes.append(f"left out {len(stored) - len(tensors)} expanded tensors")
     return StateDict(tensors, tuple(notes), True)
+
+
+def _refuse_special(content: object) -> None:
+    """Raise for a weight that is no plain tensor: sparse, quantised, sharded, on the meta device."""
+    for found in dictionaries(content, Left):
+        for name, left in found.tensors.items():
+            if name.rpartition(".")[2] == "weight":
+                raise CheckpointError(
+                    f"{shortened(name)} is no plain tensor but made by {left.name}, as sparse, quantised, sharded and "
+                    "meta tensors are; save it as a dense tensor of numbers"
+                )
 
 
 def _why_unreadable(error: Exception) -> str:

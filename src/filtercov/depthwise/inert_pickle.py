@@ -73,6 +73,10 @@ REFUSED = (
 class Left(dict[Any, Any]):
     """Something that was left out: an object whose class is not known here, with the items it was given."""
 
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
     def append(self, _item: Any) -> None:
         """Take an item of a list that was left out."""
 
@@ -136,7 +140,7 @@ class InertUnpickler(_PythonUnpickler):  # type: ignore[misc]
 
     def _leave_out(self, name: str) -> Left:
         self.left_out[shortened(name)] = None
-        return Left()
+        return Left(shortened(name))
 
     def load_reduce(self) -> None:  # noqa: D102
         arguments, function = self.stack.pop(), self.stack.pop()

@@ -56,7 +56,7 @@ def choose_weights(content: Any, kind: type[T]) -> tuple[dict[str, T], list[str]
     >>> list(tensors), notes
     (['conv.weight'], ["read 'net'; the file also holds 'ema' (an average)"])
     """
-    found = list(_dictionaries(content, kind))
+    found = list(dictionaries(content, kind))
     if not found:
         return None
     holders = [one for one in found if one.depthwise]
@@ -97,7 +97,7 @@ def _end(name: str) -> str:
     return name.partition(".")[2].removeprefix("module.")
 
 
-def _dictionaries(content: Any, kind: type[T]) -> Iterator[Found[T]]:
+def dictionaries(content: Any, kind: type[T]) -> Iterator[Found[T]]:
     """Yield every dictionary with tensors in it, outermost first, each once however often it is referred to."""
     level: list[tuple[tuple[str, ...], Any]] = [((), content)]
     seen: set[int] = set()

@@ -13,21 +13,25 @@ from filtercov.nn import library
 from filtercov.nn.depthwise import DepthwiseConv2d
 from filtercov.nn.layouts import read_layouts, remember_changed_layouts_
 from filtercov.nn.sequential import FusedSequential, norm_after_gelu
+from filtercov.nn.strided_pointwise import StridedPointwiseConv2d, is_endangered
 
 
 @dataclass(frozen=True)
 class Acceleration:
-    """What `accelerate_` did: modules swapped, pairs fused, depthwise layers left alone and why, all by name."""
+    """What `accelerate_` did, by name: modules swapped, pairs fused, layers left alone and why, layers made safe."""
 
     swapped: tuple[str, ...]
     fused: tuple[str, ...]
     skipped: dict[str, str] = field(default_factory=dict)
+    made_safe: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return one line, and one more for each layer left alone."""
         lines = [
             f"{len(self.swapped)} depthwise convolutions swapped, {len(self.fused)} GELU + BatchNorm2d pairs fused"
         ]
+        if self.made_safe:
+            lines.append(f"{len(self.made_safe)} strided 1x1 convolutions kept out of a memory fault of PyTorch's")
         return "\n".join([*lines, *(f"left alone: {name}: {reason}" for name, reason in self.skipped.items())])
 
 
@@ -36,7 +40,9 @@ def accelerate_(model: nn.Module) -> Acceleration:
 
     Modules stay the same objects: parameters, optimisers, hooks and state_dict keys are untouched. An `nn.Sequential`
     that holds a GELU directly followed by a BatchNorm2d becomes a `FusedSequential` where there are native kernels.
-    Layers with a class of their own (subclasses, parametrised ones) are left alone and reported. `restore_` undoes it.
+    Layers with a class of their own (subclasses, parametrised ones) are left alone and reported. Strided 1x1
+    convolutions of a few channels, whose weight gradient corrupts memory in channels_last (docs/depthwise.md), become
+    `StridedPointwiseConv2d`. `restore_` undoes it all.
 
     >>> net = nn.Sequential(nn.Conv2d(8, 8, 9, padding=4, groups=8), nn.GELU(), nn.BatchNorm2d(8))
     >>> report = accelerate_(net)
@@ -51,21 +57,27 @@ def accelerate_(model: nn.Module) -> Acceleration:
             )
     layouts = read_layouts(model)
     native = library.available()  # says why, once, if nothing will be faster
-    swapped, fused, skipped = [], [], {}
+    swapped, fused, skipped, made_safe = [], [], {}, []
     for name, module in model.named_modules():
         if type(module) is nn.Conv2d and is_depthwise(module):
             module.__class__ = DepthwiseConv2d
             swapped.append(name)
         elif isinstance(module, nn.Conv2d) and type(module) is not DepthwiseConv2d and is_depthwise(module):
             skipped[name] = f"it is a {type(module).__name__}, which may compute something else"
+        elif type(module) is nn.Conv2d and is_endangered(module):
+            module.__class__ = StridedPointwiseConv2d
+            made_safe.append(name)
+        elif isinstance(module, nn.Conv2d) and type(module) is not StridedPointwiseConv2d and is_endangered(module):
+            skipped[name] = f"it is a {type(module).__name__}; PyTorch's weight gradient of it may corrupt memory"
         elif native and type(module) in (nn.Sequential, FusedSequential):
             pairs = _pairs(name, cast(nn.Sequential, module))
             if pairs:
                 module.__class__ = FusedSequential
                 fused += pairs
-    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    # Not model.to(memory_format=...), which would refuse the five axes of a Conv3d's weight.
+    model._apply(lambda tensor: tensor.to(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor)
     remember_changed_layouts_(model, layouts)
-    return Acceleration(tuple(swapped), tuple(fused), skipped)
+    return Acceleration(tuple(swapped), tuple(fused), skipped, tuple(made_safe))
 
 
 def _pairs(name: str, layers: nn.Sequential) -> list[str]:

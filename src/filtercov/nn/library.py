@@ -1,7 +1,7 @@
 """The shared library of native kernels: find it, say what it can do, call it.
 
-`FILTERCOV_NATIVE=0` turns the kernels off; `FILTERCOV_ISA` (portable, avx2 or avx512) picks the instruction set instead
-of the best one the machine has. Both are read once, at first use.
+`FILTERCOV_NATIVE=0` turns the kernels off; `FILTERCOV_ISA` (portable, avx2, avx512 or neon) picks the instruction set
+instead of the best one the machine has. Both are read once, at first use.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ import torch
 
 from filtercov.errors import NativeError
 
-ISAS = ("portable", "avx2", "avx512")
+ISAS = ("portable", "avx2", "avx512", "neon")  # in the order of the C interface, and of what is better
 ABI_VERSION = 1
 PACKAGE = Path(__file__).parent.parent
 

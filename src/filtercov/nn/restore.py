@@ -5,12 +5,17 @@ from torch import nn
 from filtercov.nn.depthwise import DepthwiseConv2d
 from filtercov.nn.layouts import restore_layouts_
 from filtercov.nn.sequential import FusedSequential
+from filtercov.nn.strided_pointwise import StridedPointwiseConv2d
 
-_ORIGINALS: dict[type[nn.Module], type[nn.Module]] = {DepthwiseConv2d: nn.Conv2d, FusedSequential: nn.Sequential}
+_ORIGINALS: dict[type[nn.Module], type[nn.Module]] = {
+    DepthwiseConv2d: nn.Conv2d,
+    StridedPointwiseConv2d: nn.Conv2d,
+    FusedSequential: nn.Sequential,
+}
 
 
 def restore_(model: nn.Module) -> tuple[str, ...]:
-    """Make every `DepthwiseConv2d` an `nn.Conv2d` and every `FusedSequential` an `nn.Sequential`; return their names.
+    """Make filtercov's convolutions `nn.Conv2d` and every `FusedSequential` an `nn.Sequential`; return their names.
 
     This undoes `accelerate_`, for exporting a model to where there is no filtercov: modules, parameters, hooks and
     state_dict stay, and what `accelerate_` moved to channels_last lies in memory as it did before. Layers that were
