@@ -164,3 +164,10 @@ def test_torchvision_models_give_the_same_output() -> None:
     models = import_peer("torchvision.models")
     assert same_output(models.mobilenet_v2(num_classes=5, dropout=0.0))
     assert same_output(models.convnext_tiny(num_classes=5, stochastic_depth_prob=0.0))
+
+
+def test_layers_of_other_dimensions_stay_as_they_are() -> None:
+    net = nn.Sequential(nn.Conv3d(2, 2, 3, groups=2), nn.Conv2d(4, 4, 3, groups=4), nn.Conv1d(4, 4, 3, groups=4))
+    before = [layer.weight.stride() for layer in net]
+    assert accelerate_(net).swapped == ("1",)
+    assert [layer.weight.stride() for layer in (net[0], net[2])] == [before[0], before[2]]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from filtercov.depthwise.definition import has_depthwise_shape
 from filtercov.depthwise.inert_pickle import Left
-from filtercov.depthwise.nested import averages_note, choose_weights, dictionaries, without_averaged_twins
+from filtercov.depthwise.nested import averages_note, choose_weights, mappings, without_averaged_twins
 from filtercov.depthwise.safetensors_file import read_safetensors
 from filtercov.depthwise.shards import INDEX, in_directory, read_index
 from filtercov.depthwise.stored import StoredTensor
@@ -128,11 +128,11 @@ def _read_torch(path: Path) -> StateDict:
 
 def _refuse_special(content: object) -> None:
     """Raise for a weight that is no plain tensor: sparse, quantised, sharded, on the meta device."""
-    for found in dictionaries(content, Left):
-        for name, left in found.tensors.items():
-            if name.rpartition(".")[2] == "weight":
+    for _, items in mappings(content):
+        for name, value in items.items():
+            if isinstance(value, Left) and name.rpartition(".")[2] == "weight":
                 raise CheckpointError(
-                    f"{shortened(name)} is no plain tensor but made by {left.name}, as sparse, quantised, sharded and "
+                    f"{shortened(name)} is no plain tensor but made by {value.name}, as sparse, quantised, sharded and "
                     "meta tensors are; save it as a dense tensor of numbers"
                 )
 

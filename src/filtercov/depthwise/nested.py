@@ -56,7 +56,10 @@ def choose_weights(content: Any, kind: type[T]) -> tuple[dict[str, T], list[str]
     >>> list(tensors), notes
     (['conv.weight'], ["read 'net'; the file also holds 'ema' (an average)"])
     """
-    found = list(dictionaries(content, kind))
+    held = [
+        (keys, {name: one for name, one in items.items() if isinstance(one, kind)}) for keys, items in mappings(content)
+    ]
+    found = [Found(keys, tensors) for keys, tensors in held if tensors]
     if not found:
         return None
     holders = [one for one in found if one.depthwise]
@@ -97,8 +100,8 @@ def _end(name: str) -> str:
     return name.partition(".")[2].removeprefix("module.")
 
 
-def dictionaries(content: Any, kind: type[T]) -> Iterator[Found[T]]:
-    """Yield every dictionary with tensors in it, outermost first, each once however often it is referred to."""
+def mappings(content: Any) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    """Yield every dictionary and the keys it lies under, outermost first, each once however often it is referred to."""
     level: list[tuple[tuple[str, ...], Any]] = [((), content)]
     seen: set[int] = set()
     for _ in range(NESTING):
@@ -109,8 +112,6 @@ def dictionaries(content: Any, kind: type[T]) -> Iterator[Found[T]]:
             seen.add(id(value))
             items = list(value.items() if isinstance(value, Mapping) else enumerate(value))
             if isinstance(value, Mapping):
-                tensors = {name: one for name, one in items if isinstance(name, str) and isinstance(one, kind)}
-                if tensors:
-                    yield Found(keys, tensors)
+                yield keys, {name: one for name, one in items if isinstance(name, str)}
             inner += [((*keys, str(key)), one) for key, one in items if isinstance(one, Mapping | list | tuple)]
         level = inner

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from filtercov.depthwise.definition import is_depthwise, is_uninitialised
 from filtercov.errors import ModelError
@@ -75,9 +75,13 @@ def accelerate_(model: nn.Module) -> Acceleration:
                 module.__class__ = FusedSequential
                 fused += pairs
     # Not model.to(memory_format=...), which would refuse the five axes of a Conv3d's weight.
-    model._apply(lambda tensor: tensor.to(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor)
+    model._apply(_channels_last)  # type: ignore[no-untyped-call]
     remember_changed_layouts_(model, layouts)
     return Acceleration(tuple(swapped), tuple(fused), skipped, tuple(made_safe))
+
+
+def _channels_last(tensor: Tensor) -> Tensor:
+    return tensor.to(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
 
 
 def _pairs(name: str, layers: nn.Sequential) -> list[str]:
