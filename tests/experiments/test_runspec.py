@@ -78,7 +78,7 @@ def test_recipes_are_the_papers_with_what_is_given_changed():
         ({"init": "closedform"}, "did you mean 'closed-form'"),
         ({"init": "uniform", "schedule": "cifar-p2"}, "no use with init 'uniform'"),
         ({"schedule": "1,2"}, "three numbers"),
-        ({"schedule": "-1,0,0"}, "σ > 0"),
+        ({"schedule": "-1,0,0"}, "needed σ of at least"),
         ({"schedule": "spiral:1,2,3"}, "sawtooth"),
         ({"augment": "heavy"}, "augment must be one of"),
         ({"negative": "keep"}, "negative must be one of clip, abs"),

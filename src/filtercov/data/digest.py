@@ -66,7 +66,7 @@ def _of_stream(source: StreamedImages) -> str:
     stamped.update(str(source.tree.path.absolute()).encode(errors="replace"))
     kept = cache_directory() / "contents" / stamped.hexdigest()
     with contextlib.suppress(OSError):
-        return kept.read_text()
+        return kept.read_text(encoding="utf-8")
     found = _read_all(source.tree, source.paths)
     with contextlib.suppress(OSError):  # a cache that cannot be written costs time, not correctness
         _keep(kept, found)
@@ -88,4 +88,4 @@ def _read_all(tree: Tree, paths: Iterable[str]) -> str:
 def _keep(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
-        temporary.write_text(text)
+        temporary.write_text(text, encoding="utf-8")

@@ -8,6 +8,7 @@ is complete, so that its files are always of one step.
 import hashlib
 import os
 import shutil
+import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -105,7 +106,7 @@ class Copier:
             elif self._kept:
                 self._mirror.push(self._key, self._kept)
         except StorageError as error:
-            raise StorageError(f"run {self._key} is on {os.uname().nodename} in {folder}, but {error}") from error
+            raise StorageError(f"run {self._key} is on {socket.gethostname()} in {folder}, but {error}") from error
         finally:
             _discard(self._kept)
 
