@@ -1,9 +1,9 @@
 """Build the optional native kernels; everything else about the package is in pyproject.toml.
 
 The kernels are plain C++ called through ctypes, so the build needs a compiler and setuptools, no torch and no Python
-headers. Each instruction set is a file with flags of its own, chosen between at run time: the result runs on any
-machine of the architecture. Where the build fails the package installs all the same, with the reason in
-`_native_build.txt` for `filtercov.nn.native_status` to repeat.
+headers, and one wheel serves every Python and every torch of a platform. Each instruction set is a file with flags of
+its own, chosen between at run time: the result runs on any machine of the architecture. Where the build fails the
+package installs all the same, with the reason in `_native_build.txt` for `filtercov.nn.native_status` to repeat.
 """
 
 import os
@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 CSRC = Path("src/filtercov/csrc")
@@ -29,6 +30,10 @@ class BuildNative(build_ext):
         in_source = bool(self.inplace or getattr(self, "editable_mode", False))
         self.record_folders = [CSRC.parent] if in_source else []
         super().run()
+
+    def get_ext_filename(self, ext_name: str) -> str:
+        """Name the library by the platform alone: no Python loads it as a module."""
+        return str(Path(*ext_name.split("."))) + (".dll" if platform.system() == "Windows" else ".so")
 
     def build_extension(self, ext: Extension) -> None:
         """Try with OpenMP, then without it, then give up without failing the installation."""
@@ -80,6 +85,16 @@ class BuildNative(build_ext):
             self.warn(f"filtercov: native kernels not built ({reason})")
 
 
+class Wheel(bdist_wheel):
+    """Tag a wheel by what it holds: kernels of a platform, or Python alone."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Return the tags for Python, its binary interface and the platform."""
+        build = self.get_finalized_command("build_ext")
+        built = all(Path(build.get_ext_fullpath(ext.name)).exists() for ext in self.distribution.ext_modules)
+        return "py3", "none", super().get_tag()[2] if built else "any"
+
+
 setup(
     ext_modules=[
         Extension(
@@ -89,5 +104,5 @@ setup(
             language="c++",
         )
     ],
-    cmdclass={"build_ext": BuildNative},
+    cmdclass={"build_ext": BuildNative, "bdist_wheel": Wheel},
 )

@@ -110,3 +110,7 @@ class OutputError(FiltercovError):
 
 class DamagedRunError(RunDirectoryError):
     """A run says it is finished, but what it holds is incomplete, changed or another run's."""
+
+
+class MissingPartError(FiltercovError, ImportError):
+    """A part of filtercov that needs a package which is not installed."""

@@ -24,7 +24,7 @@ def test_a_missing_library_is_explained_by_the_builds_record(tmp_path: Path) -> 
 
 
 def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
-    (tmp_path / f"_native{library.EXTENSION_SUFFIXES[0]}").write_bytes(b"not a library")
+    (tmp_path / "_native.so").write_bytes(b"not a library")
     assert "does not load" in library.load(tmp_path, {}).reason
 
 

@@ -1,41 +1,78 @@
-"""The `filtercov` command: its subcommands, and how a user's mistake is told from a defect."""
+"""The `filtercov` command: its subcommands, loaded when they are asked for, and how a mistake is told from a defect.
+
+`filtercov --help` does not wait for torch: the line it prints for each command is read from the command's source.
+"""
 
 from __future__ import annotations
 
+import ast
 import io
 import sys
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
-from filtercov.cli import core, data, demo, look, reproduce, train
-from filtercov.errors import FiltercovError, TrainingInterrupted
+from filtercov.errors import FiltercovError, MissingPartError, TrainingInterrupted
 
 INTERRUPTED = 130  # the exit code shells give to what Ctrl-C ended
 
-app = typer.Typer(
-    name="filtercov",
-    help="Study, transfer and construct the covariance of convolutional filters, and initialise networks with it.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-COMMANDS = (
-    core.init,
-    core.stats,
-    train.train,
-    reproduce.reproduce,
-    reproduce.plan,
-    reproduce.search,
-    reproduce.report,
-    look.inspect,
-    look.explore,
-    look.figures,
-    data.scan,
-    demo.demo,
-    core.info,
-)
-for command in COMMANDS:
-    app.command()(command)
+# The commands in the order of the help, and the module of this package that has the function of that name.
+COMMANDS = {
+    "init": "core",
+    "stats": "core",
+    "train": "train",
+    "reproduce": "reproduce",
+    "plan": "reproduce",
+    "search": "reproduce",
+    "report": "reproduce",
+    "inspect": "look",
+    "explore": "look",
+    "figures": "look",
+    "scan": "data",
+    "demo": "demo",
+    "info": "core",
+}
+
+
+class Deferred(TyperCommand):
+    """A command known by its name and one line of help; the rest is imported when it is called or completed."""
+
+    def __init__(self, name: str) -> None:
+        summary = _docstring(COMMANDS[name], name).partition("\n")[0]
+        super().__init__(name=name, callback=None, help=summary, short_help=summary)
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Return the context of the real command, which is then what runs."""
+        return _load(str(self.name)).make_context(info_name, args, parent, **extra)
+
+
+class Commands(TyperGroup):
+    """The group of all commands."""
+
+    def list_commands(self, _ctx: Any) -> list[str]:
+        """Return the names, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, _ctx: Any, name: str) -> Deferred | None:
+        """Return a command that is not loaded yet."""
+        return Deferred(name) if name in COMMANDS else None
+
+
+app = typer.Typer(name="filtercov", cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def filtercov(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version and exit.")] = False,
+) -> None:
+    """Study, transfer and construct the covariance of convolutional filters, and initialise networks with it."""
+    if version:
+        typer.echo(f"filtercov {metadata.version('filtercov')}")
+        raise typer.Exit
 
 
 def main() -> None:
@@ -49,3 +86,26 @@ def main() -> None:
     except FiltercovError as error:
         print(f"filtercov: {error}", file=sys.stderr)
         raise SystemExit(INTERRUPTED if isinstance(error, TrainingInterrupted) else 1) from None
+
+
+def _docstring(module: str, function: str) -> str:
+    tree = ast.parse(Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8"))
+    found = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function)
+    return ast.get_docstring(found) or ""
+
+
+def _load(name: str) -> Any:
+    """Import a command and return it as typer makes it."""
+    try:
+        module = import_module(f"filtercov.cli.{COMMANDS[name]}")
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if missing.partition(".")[0] == "filtercov":
+            raise
+        raise MissingPartError(
+            f"`filtercov {name}` needs {missing}, which is not installed; install it with the rest of the laboratory: "
+            "pip install 'filtercov[lab]'"
+        ) from None
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(name)(getattr(module, name))
+    return get_command(alone)

@@ -9,7 +9,6 @@ import os
 import warnings
 from dataclasses import dataclass
 from functools import cache
-from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,7 +94,7 @@ def _off(reason: str, *, by_request: bool = False) -> _Loaded:
 
 
 def _library_path(folder: Path) -> Path | None:
-    return next((path for suffix in EXTENSION_SUFFIXES if (path := folder / f"_native{suffix}").exists()), None)
+    return next((path for suffix in (".so", ".dll") if (path := folder / f"_native{suffix}").exists()), None)
 
 
 def _bind(library: ctypes.CDLL) -> None:
