@@ -33,7 +33,7 @@ class BuildNative(build_ext):
 
     def get_ext_filename(self, ext_name: str) -> str:
         """Name the library by the platform alone: no Python loads it as a module."""
-        return str(Path(*ext_name.split("."))) + (".dll" if platform.system() == "Windows" else ".so")
+        return str(Path(*ext_name.split("."))) + (".dll" if str(self.plat_name).startswith("win") else ".so")
 
     def build_extension(self, ext: Extension) -> None:
         """Try with OpenMP, then without it, then give up without failing the installation."""

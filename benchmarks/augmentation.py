@@ -15,7 +15,7 @@ from unittest import mock
 import torch
 from PIL import Image
 
-from filtercov.data import Augment
+from filtercov.lab.data import Augment
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 SIZE, BATCH = 32, 512

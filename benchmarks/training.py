@@ -21,11 +21,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name PyTorch's users know
 
-from filtercov import models
-from filtercov.data import Augment, BatchLoader, ImageArrays
+from filtercov.lab import models
+from filtercov.lab.data import Augment, BatchLoader, ImageArrays
+from filtercov.lab.training import Silent, TrainConfig, fit
+from filtercov.lab.training.progress import Snapshot
 from filtercov.nn import accelerate_, native_status
-from filtercov.training import Silent, TrainConfig, fit
-from filtercov.training.progress import Snapshot
 
 MODEL, BATCH = "convmixer_256_8_k9_p2", 64
 

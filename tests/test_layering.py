@@ -1,6 +1,8 @@
-"""The layers of the package, read from its imports: nothing imports upward."""
+"""The two floors of the package, read from its imports: nothing imports upward, the library knows of no laboratory."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,97 +12,175 @@ import filtercov
 ROOT = Path(filtercov.__file__).parent
 
 # What each part may import of the package; everyone may import the leaves.
-LEAVES = {"errors", "files", "limits", "printable", "replacing", "scalar"}
-MAY_IMPORT = {
+LEAVES = {"errors", "printable"}
+LIBRARY = {
     "errors": set(),
-    "files": set(),
-    "replacing": set(),
-    "scalar": set(),
-    "limits": set(),
     "printable": set(),
-    "covariance": set(),
-    "schedule": set(),
-    "depthwise": {"schedule"},
-    "checkpoint": set(),
-    "statistics_file": {"covariance"},
-    "statistics": {"covariance", "schedule", "depthwise", "statistics_file"},
-    "schedule_fit": {"covariance", "schedule", "statistics"},
-    "rounding": {"covariance"},
-    "sample": {"covariance", "depthwise", "rounding"},
-    "init_report": {"covariance"},
-    "assign": {"depthwise"},
-    "freeze": {"depthwise", "init_report"},
-    "transfer": {"covariance", "depthwise", "assign", "init_report", "rounding", "sample"},
-    "prescription": {"covariance", "schedule", "depthwise", "statistics", "sample"},
-    "init": {"covariance", "depthwise", "statistics", "prescription", "rounding", "sample", "assign", "init_report"},
+    "files": set(),
+    "covariance": {"files"},
+    "schedule": {"covariance", "statistics"},
+    "depthwise": {"schedule", "files"},
     "nn": {"depthwise"},
-    "models": {"nn"},
-    "data": set(),
-    "training": set(),
+    "statistics": {"covariance", "schedule", "depthwise", "files"},
+    "filters": {"covariance", "schedule", "depthwise", "statistics"},
 }
-MAY_IMPORT_EVERYTHING_BELOW = {
-    "experiments": {"report", "cli"},
-    "report": {"cli"},
-    "cli": set(),
-    "__init__": {"nn", "models", "data", "training", "experiments", "report", "cli"},
+LABORATORY = {
+    "lab.models": set(),
+    "lab.data": set(),
+    "lab.training": set(),
+    "lab.experiments": {"lab.models", "lab.data", "lab.training"},
+    "lab.report": {"lab.models", "lab.data", "lab.training", "lab.experiments"},
+    "lab": {"lab.models", "lab.data", "lab.training", "lab.experiments", "lab.report"},
 }
+TOP = {"cli", "__init__"}
+
+# What the library may import of others', and where more than these is allowed.
+THIRD_PARTIES = {"numpy", "torch", "safetensors", "threadpoolctl"}
+WITHOUT_TORCH = {"errors", "printable", "covariance"}
+ONLY_FOR_THE_LABORATORY = {"files/lock.py": {"filelock"}}
+
+
+def part_of(names):
+    """Return the part that a dotted name below the package, as a list, belongs to."""
+    if names[:1] == ["lab"] and len(names) > 1:
+        return ".".join(names[:2])
+    return names[0] if names else "__init__"
 
 
 def imports():
-    """Every import of the package's own parts: (file, part that imports, part imported)."""
+    """Every import: (file, part that imports, part imported or None, the first name of what is imported)."""
     for path in sorted(ROOT.rglob("*.py")):
         relative = path.relative_to(ROOT)
-        part = relative.parts[0].removesuffix(".py")
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-                names = [
-                    f"{node.module}.{alias.name}" if node.module == "filtercov" else node.module for alias in node.names
-                ]
-            elif isinstance(node, ast.ImportFrom) and node.level:
+        part = part_of([*relative.parts[:-1], relative.stem] if relative.stem != "__init__" else [*relative.parts[:-1]])
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.level:
                 pytest.fail(f"{relative}: relative import")
+            if isinstance(node, ast.ImportFrom):
+                in_package = node.module in ("filtercov", "filtercov.lab")
+                names = [f"{node.module}.{a.name}" if in_package else node.module for a in node.names]
             elif isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             else:
                 continue
             for name in names:
-                if name.split(".")[0] == "filtercov":
-                    yield relative, part, [*name.split("."), "__init__"][1]
+                first, *rest = name.split(".")
+                yield relative.as_posix(), part, part_of(rest) if first == "filtercov" else None, first
+
+
+def allowed(part, imported):
+    if imported == part or imported in LEAVES or part in TOP:
+        return part != "__init__" or not imported.startswith("lab")
+    if part in LIBRARY:
+        return imported in LIBRARY[part]
+    return imported in LIBRARY or imported in LABORATORY[part] or imported in {*filtercov.__all__, "__init__"}
 
 
 def test_nothing_imports_upward():
-    public = set(filtercov.__all__) | {"__init__"}
-    wrong = []
-    for path, part, imported in imports():
-        if imported == part or imported in LEAVES:
-            continue
-        if part in MAY_IMPORT:
-            allowed = imported in MAY_IMPORT[part]
-        else:
-            allowed = imported not in MAY_IMPORT_EVERYTHING_BELOW[part] or imported in public
-        if not allowed:
-            wrong.append(f"{path} imports {imported}")
-    assert wrong == []
+    wrong = {f"{path} imports {name}" for path, part, name, _ in imports() if name and not allowed(part, name)}
+    assert wrong == set()
 
 
 def test_every_part_has_a_place():
-    parts = {
-        path.name.removesuffix(".py")
-        for path in ROOT.iterdir()
-        if path.suffix == ".py" or (path / "__init__.py").exists()
-    }
-    assert parts <= MAY_IMPORT.keys() | MAY_IMPORT_EVERYTHING_BELOW.keys()
+    parts = {part for _, part, _, _ in imports()}
+    assert parts <= LIBRARY.keys() | LABORATORY.keys() | TOP
 
 
-def test_the_mathematics_knows_nothing_of_torch():
-    third_parties = set()
-    for path in (ROOT / "covariance").glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
-            third_parties |= {name.split(".")[0] for name in names}
-    assert not third_parties & {"torch", "torchvision", "safetensors", "scipy"}
+def test_the_library_needs_four_packages_and_the_mathematics_one():
+    wrong = set()
+    for path, part, ours, first in imports():
+        if ours or part not in LIBRARY or first in sys.stdlib_module_names:
+            continue
+        known = {"numpy"} if part in WITHOUT_TORCH else THIRD_PARTIES | ONLY_FOR_THE_LABORATORY.get(path, set())
+        if first not in known:
+            wrong.add(f"{path} imports {first}")
+    assert wrong == set()
 
 
 def test_no_source_file_holds_two_ideas():
     long = {str(p.relative_to(ROOT)): n for p in ROOT.rglob("*.py") if (n := len(p.read_text().splitlines())) > 400}
     assert long == {}
+
+
+def test_public_names_are_where_the_type_checker_is_told():
+    tree = ast.parse((ROOT / "__init__.py").read_text(encoding="utf-8"))
+    told = {
+        alias.name: node.module
+        for branch in tree.body
+        if isinstance(branch, ast.If)
+        for node in branch.body
+        for alias in node.names
+    }
+    assert told == filtercov._HOME
+    assert sorted(told) == sorted(filtercov.__all__)
+    assert all(getattr(filtercov, name) is not None for name in filtercov.__all__)
+
+
+def test_a_name_that_does_not_exist_is_answered_with_the_one_that_was_meant():
+    with pytest.raises(AttributeError, match=r"did you mean filtercov\.init_\?"):
+        filtercov.init  # noqa: B018
+    with pytest.raises(AttributeError, match=r"did you mean filtercov\.freeze_\?"):
+        filtercov.freeze  # noqa: B018
+
+
+WITHOUT = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {missing!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Refuse())
+"""
+
+
+def run_without(*missing, code):
+    script = WITHOUT.format(missing=missing) + code
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_mathematics_works_without_torch():
+    code = "import filtercov.covariance as c; import filtercov; print(filtercov.gaussian_covariance(3, 0.5).shape)"
+    ended = run_without("torch", "safetensors", "threadpoolctl", code=code)
+    assert ended.stdout == "(9, 9)\n", ended.stderr
+
+
+LABORATORY_ONLY = ("matplotlib", "PIL", "typer", "rich", "filelock")
+
+
+def test_the_library_works_without_what_the_laboratory_needs():
+    code = """
+import filtercov, torch
+net = torch.nn.Sequential(torch.nn.Conv2d(8, 8, 7, groups=8))
+filtercov.freeze_(net, filtercov.init_(net))
+filtercov.nn.accelerate_(net)
+filtercov.FilterStatistics.from_model(net)
+print("done")
+"""
+    missing = [name for name in LABORATORY_ONLY if name != "filelock"]  # which torch itself may import
+    ended = run_without(*missing, code=code)
+    assert ended.stdout == "done\n", ended.stderr
+
+
+@pytest.mark.parametrize(("missing", "arguments"), [("typer", ["--help"]), ("matplotlib", ["figures", "x"])])
+def test_the_command_line_says_what_to_install(missing, arguments):
+    code = f"import sys; sys.argv = ['filtercov', *{arguments!r}]; from filtercov.cli import main; main()"
+    ended = run_without(missing, code=code)
+    assert ended.returncode == 1
+    assert f"needs {missing}, which is not installed" in ended.stderr
+    assert "pip install 'filtercov[lab]'" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
+def test_help_does_not_import_torch(arguments):
+    code = f"""
+import sys
+sys.argv = ["filtercov", *{arguments!r}]
+from filtercov.cli import main
+try:
+    main()
+finally:
+    print("torch" in sys.modules, "numpy" in sys.modules)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.stdout.endswith("False False\n"), ended.stderr
+    assert "--install-completion" in ended.stdout or "filtercov 0." in ended.stdout

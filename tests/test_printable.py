@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 import filtercov as fc
 from filtercov.cli.app import app
 from filtercov.errors import CheckpointError
+from filtercov.lab.report.inspect import look
+from filtercov.lab.report.page import text
 from filtercov.printable import printable, shortened
-from filtercov.report.inspect import look
-from filtercov.report.page import text
 
 HOSTILE = "\x1b[31m\n\u202e\x9b\0$\\nope$"
 

@@ -1,9 +1,9 @@
 """Make the package's embedded data from the Fashion-MNIST originals, as Debian's dataset-fashion-mnist installs them.
 
-    python tools/make_embedded.py /usr/share/datasets/fashion-mnist src/filtercov/data/fashion_mnist.npz
+    python tools/make_embedded.py /usr/share/datasets/fashion-mnist src/filtercov/lab/data/fashion_mnist.npz
 
 keeps the first 1,000 training and the first 200 test images of each of the ten classes, in their original order, and
-prints the checksum that src/filtercov/data/embedded.py holds.
+prints the checksum that src/filtercov/lab/data/embedded.py holds.
 """
 
 import argparse

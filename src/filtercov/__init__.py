@@ -8,32 +8,39 @@ After "Understanding the Covariance Structure of Convolutional Filters" (Trockma
 >>> report = fc.init_(model)
 >>> len(report.initialised)
 2
+
+Names are imported when they are first used, so that the mathematics can be had without torch.
 """
 
-from filtercov.covariance import (
-    empirical_covariance,
-    gaussian_covariance,
-    nearest_kronecker,
-    resize_covariance,
-    symmetric_root,
-    to_block,
-    to_flat,
-)
-from filtercov.depthwise.model import DepthwiseLayer, depthwise_layers
-from filtercov.errors import FiltercovError
-from filtercov.freeze import freeze_, thaw_
-from filtercov.init import init_
-from filtercov.sample import covariance_normal_
-from filtercov.schedule import PRESETS, QuadraticSchedule, SawtoothSchedule
-from filtercov.schedule_fit import fit_schedule
-from filtercov.statistics import FilterStatistics
-from filtercov.transfer import copy_filters_
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from filtercov.covariance import (
+        empirical_covariance,
+        gaussian_covariance,
+        nearest_kronecker,
+        resize_covariance,
+        symmetric_root,
+        to_block,
+        to_flat,
+    )
+    from filtercov.depthwise.model import DepthwiseLayer, depthwise_layers
+    from filtercov.errors import FiltercovError
+    from filtercov.filters.copying import copy_filters_
+    from filtercov.filters.freeze import freeze_, thaw_
+    from filtercov.filters.init import init_
+    from filtercov.filters.sample import covariance_normal_
+    from filtercov.schedule.fit import fit_schedule
+    from filtercov.schedule.schedules import PRESETS, QuadraticSchedule, SawtoothSchedule
+    from filtercov.statistics.filter_statistics import FilterStatistics, LayerStatistics
 
 __all__ = [
     "PRESETS",
     "DepthwiseLayer",
     "FilterStatistics",
     "FiltercovError",
+    "LayerStatistics",
     "QuadraticSchedule",
     "SawtoothSchedule",
     "copy_filters_",
@@ -51,3 +58,52 @@ __all__ = [
     "to_block",
     "to_flat",
 ]
+
+# Where each public name is defined; a test compares it with the imports above.
+_HOMES = {
+    "covariance": (
+        "empirical_covariance",
+        "gaussian_covariance",
+        "nearest_kronecker",
+        "resize_covariance",
+        "symmetric_root",
+        "to_block",
+        "to_flat",
+    ),
+    "depthwise.model": ("DepthwiseLayer", "depthwise_layers"),
+    "errors": ("FiltercovError",),
+    "filters.copying": ("copy_filters_",),
+    "filters.freeze": ("freeze_", "thaw_"),
+    "filters.init": ("init_",),
+    "filters.sample": ("covariance_normal_",),
+    "schedule.fit": ("fit_schedule",),
+    "schedule.schedules": ("PRESETS", "QuadraticSchedule", "SawtoothSchedule"),
+    "statistics.filter_statistics": ("FilterStatistics", "LayerStatistics"),
+}
+_HOME = {name: f"filtercov.{home}" for home, names in _HOMES.items() for name in names}
+_PACKAGES = ("covariance", "errors", "lab", "nn")
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for, once; say which name was probably meant if there is none."""
+    if name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+    elif name in _PACKAGES:
+        value = import_module(f"filtercov.{name}")
+    elif name == "__version__":
+        value = import_module("importlib.metadata").version("filtercov")
+    else:
+        raise AttributeError(f"filtercov has no {name!r}{_hint(name)}")
+    globals()[name] = value
+    return value
+
+
+def _hint(name: str) -> str:
+    from difflib import get_close_matches  # seldom needed, and slow to import
+
+    near = [f"{name}_"] if f"{name}_" in _HOME else get_close_matches(name, _HOME, n=1)
+    return f"; did you mean filtercov.{near[0]}?" if near else ""
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_PACKAGES, "__version__"])

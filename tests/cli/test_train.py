@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from filtercov.cli.train import train
 from filtercov.errors import ConfigError, RunMismatchError
-from filtercov.experiments.runspec import RunSpec
-from filtercov.training import TrainConfig, read_metrics, read_result
+from filtercov.lab.experiments.runspec import RunSpec
+from filtercov.lab.training import TrainConfig, read_metrics, read_result
 
 APP = typer.Typer()
 APP.command()(train)

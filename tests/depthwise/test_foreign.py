@@ -14,7 +14,7 @@ from torch import nn
 import filtercov as fc
 from filtercov.depthwise.foreign import read_state_dict
 from filtercov.errors import CheckpointError
-from filtercov.limits import PIXELS
+from filtercov.files.limits import PIXELS
 
 
 class Net(nn.Module):

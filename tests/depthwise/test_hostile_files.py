@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from filtercov.limits import MEMORY
+from filtercov.files.limits import MEMORY
 from tests.depthwise.hostile_files import EACH, KINDS, hostile_files
 
 # Kinds of which no file is a checkpoint, so that every one has to be refused.

@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import filtercov as fc
-from filtercov.assign import assign_filters_
 from filtercov.errors import ModelError
+from filtercov.filters.assign import assign_filters_
 from filtercov.nn import accelerate_
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from filtercov import models
+from filtercov.lab import models
 from filtercov.nn import DepthwiseConv2d, FusedSequential, accelerate_, native_status, restore_
 
 

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 import filtercov as fc
-from filtercov import models
+from filtercov.lab import models
 from filtercov.nn import DepthwiseConv2d, accelerate_, depthwise_conv2d, gelu_batch_norm, native_status, restore_
 from tests.peers import import_peer
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import io
 import sys
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,14 +65,19 @@ class Commands(TyperGroup):
 app = typer.Typer(name="filtercov", cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"filtercov {import_module('filtercov').__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def filtercov(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version and exit.")] = False,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
 ) -> None:
     """Study, transfer and construct the covariance of convolutional filters, and initialise networks with it."""
-    if version:
-        typer.echo(f"filtercov {metadata.version('filtercov')}")
-        raise typer.Exit
 
 
 def main() -> None:

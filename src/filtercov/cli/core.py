@@ -10,17 +10,17 @@ from typing import Annotated
 import torch
 import typer
 
-from filtercov.checkpoint import write_state_dict
 from filtercov.cli.say import say
 from filtercov.errors import NothingChosenError
-from filtercov.init import init_
-from filtercov.models.lookup import find
+from filtercov.files.state_dict import write_state_dict
+from filtercov.filters.init import init_
+from filtercov.filters.prescription import Source
+from filtercov.lab.models.lookup import find
 from filtercov.nn import native_status
-from filtercov.prescription import Source
 from filtercov.printable import printable
-from filtercov.schedule import PRESETS
-from filtercov.schedule_fit import fit_schedule, fit_sigma
-from filtercov.statistics import FilterStatistics
+from filtercov.schedule.fit import fit_schedule, fit_sigma
+from filtercov.schedule.schedules import PRESETS
+from filtercov.statistics.filter_statistics import FilterStatistics
 
 _ADVICE = (
     "transfer from a trained model with --statistics FILE, which the paper finds right for filters as small as these, "

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from filtercov.cli.say import say
-from filtercov.data import scan as scan_folder
+from filtercov.lab.data import scan as scan_folder
 
 
 def scan(

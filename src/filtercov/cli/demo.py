@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from filtercov.experiments.demo import DemoRun, demo_specs, run_demo
-from filtercov.report.demo_page import demo_page
-from filtercov.report.demo_table import demo_rows
-from filtercov.report.page import write_output
-from filtercov.report.results_words import ONE_RUN
+from filtercov.lab.experiments.demo import DemoRun, demo_specs, run_demo
+from filtercov.lab.report.demo_page import demo_page
+from filtercov.lab.report.demo_table import demo_rows
+from filtercov.lab.report.page import write_output
+from filtercov.lab.report.results_words import ONE_RUN
 
 
 def demo(

@@ -12,10 +12,10 @@ from typing import Annotated
 import typer
 
 from filtercov.cli.say import say
-from filtercov.report.explore import explore_page
-from filtercov.report.figures import write_figures
-from filtercov.report.inspect import find_target, look
-from filtercov.report.page import write_output
+from filtercov.lab.report.explore import explore_page
+from filtercov.lab.report.figures import write_figures
+from filtercov.lab.report.inspect import find_target, look
+from filtercov.lab.report.page import write_output
 
 TARGET = "A checkpoint (.safetensors, .pth), a statistics file, a run's directory, one of our models, or timm:NAME."
 

@@ -11,23 +11,23 @@ from typing import Annotated
 import typer
 
 from filtercov.errors import ExperimentError, SweepError, TrainingInterrupted
-from filtercov.experiments import catalogue
-from filtercov.experiments.attempt import Machine, Outcome
-from filtercov.experiments.builder import Options
-from filtercov.experiments.graph import Experiment, Run, in_order
-from filtercov.experiments.mirror import is_address
-from filtercov.experiments.planning import IMAGES_PER_SECOND_PER_CORE, YARDSTICK, expected_seconds
-from filtercov.experiments.planning import plan as make_plan
-from filtercov.experiments.ray_engine import Cluster
-from filtercov.experiments.records import collect, speed_file
-from filtercov.experiments.runs import Runs
-from filtercov.experiments.search import search_grid, search_tpe, space
-from filtercov.experiments.speed import measure_speeds, write_speeds
-from filtercov.experiments.sweep import Engine, local_copy, record, recorded, sweep
-from filtercov.report.results import write_reports
-from filtercov.report.results_text import to_terminal
-from filtercov.report.results_words import show_seeds
-from filtercov.training.progress import duration
+from filtercov.lab.experiments import catalogue
+from filtercov.lab.experiments.attempt import Machine, Outcome
+from filtercov.lab.experiments.builder import Options
+from filtercov.lab.experiments.graph import Experiment, Run, in_order
+from filtercov.lab.experiments.mirror import is_address
+from filtercov.lab.experiments.planning import IMAGES_PER_SECOND_PER_CORE, YARDSTICK, expected_seconds
+from filtercov.lab.experiments.planning import plan as make_plan
+from filtercov.lab.experiments.ray_engine import Cluster
+from filtercov.lab.experiments.records import collect, speed_file
+from filtercov.lab.experiments.runs import Runs
+from filtercov.lab.experiments.search import search_grid, search_tpe, space
+from filtercov.lab.experiments.speed import measure_speeds, write_speeds
+from filtercov.lab.experiments.sweep import Engine, local_copy, record, recorded, sweep
+from filtercov.lab.report.results import write_reports
+from filtercov.lab.report.results_text import to_terminal
+from filtercov.lab.report.results_words import show_seeds
+from filtercov.lab.training.progress import duration
 
 Names = Annotated[list[str] | None, typer.Argument(help="Experiments, or patterns such as 'cifar-*'; see --list.")]
 ScaleOption = Annotated[str, typer.Option(help="paper, small (hours on 2 cores) or smoke (seconds).")]

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from filtercov.experiments import initialisations
-from filtercov.experiments.execute import execute
-from filtercov.experiments.runspec import AUGMENTATIONS, RunSpec
-from filtercov.training import RECIPES, Silent, process_group, progress_on
+from filtercov.lab.experiments import initialisations
+from filtercov.lab.experiments.execute import execute
+from filtercov.lab.experiments.runspec import AUGMENTATIONS, RunSpec
+from filtercov.lab.training import RECIPES, Silent, process_group, progress_on
 
 
 def train(

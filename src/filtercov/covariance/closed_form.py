@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from filtercov.covariance.forms import Array, KernelSize, kernel_shape, kron
+from filtercov.covariance.scalar import as_float
 from filtercov.errors import CovarianceError
-from filtercov.scalar import as_float
 
 
 def gaussian_covariance(kernel_size: KernelSize, sigma: float) -> Array:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from filtercov.covariance.forms import Array, show_size
 from filtercov.errors import CovarianceError
-from filtercov.limits import PIXELS, show_bytes
+from filtercov.files.limits import PIXELS, show_bytes
 
 LARGEST_WEIGHT = 1e70  # its covariances are within `forms.LARGEST`
 

@@ -1,7 +1,7 @@
 """Read the weights of a network out of anybody's files, without their code and without trusting them.
 
 A checkpoint is a `.safetensors` or a file that `torch.save` wrote (any other name), a directory that holds one, or an
-index of shards. Nothing in it is executed, and memory stays within `filtercov.limits` whatever it claims to hold:
+index of shards. Nothing in it is executed, and memory stays within `filtercov.files.limits` whatever it claims to hold:
 tensors are mapped, not read, until they are used.
 """
 
@@ -20,7 +20,7 @@ from filtercov.depthwise.shards import INDEX, in_directory, read_index
 from filtercov.depthwise.stored import StoredTensor
 from filtercov.depthwise.torch_file import TorchFile
 from filtercov.errors import CheckpointError
-from filtercov.limits import NAME, show_bytes
+from filtercov.files.limits import NAME, show_bytes
 from filtercov.printable import shortened
 
 LFS = b"version https://git-lfs.github.com/spec/"

@@ -19,7 +19,7 @@ import torch
 
 from filtercov.depthwise.stored import Storage, stored_tensor
 from filtercov.errors import CheckpointError
-from filtercov.limits import DESCRIPTION, show_bytes
+from filtercov.files.limits import DESCRIPTION, show_bytes
 from filtercov.printable import shortened
 
 DTYPES = {

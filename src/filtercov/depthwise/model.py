@@ -21,7 +21,7 @@ from filtercov.depthwise.definition import (
 from filtercov.depthwise.names import clean_name
 from filtercov.depthwise.weight import current_weight, parametrisation
 from filtercov.errors import ModelError
-from filtercov.schedule import relative_depth
+from filtercov.schedule.schedules import relative_depth
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from filtercov.depthwise.definition import Shaped, has_depthwise_shape
-from filtercov.limits import NESTING
+from filtercov.files.limits import NESTING
 from filtercov.printable import shortened
 
 AVERAGED = re.compile(r"(^|[\W_])(ema|swa|avg|averaged?|polyak|shadow)([\W_]|$)", re.IGNORECASE)

@@ -10,7 +10,7 @@ import safetensors
 from torch import Tensor
 
 from filtercov.errors import CheckpointError
-from filtercov.limits import DESCRIPTION, show_bytes
+from filtercov.files.limits import DESCRIPTION, show_bytes
 
 ORDER = "filtercov.order"  # of the metadata: a JSON list of all names, in the model's order
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from filtercov.errors import CheckpointError
-from filtercov.limits import DESCRIPTION, show_bytes
+from filtercov.files.limits import DESCRIPTION, show_bytes
 from filtercov.printable import shortened
 
 INDEX = ".index.json"

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from filtercov.depthwise.inert_pickle import Pickled, read_pickle
 from filtercov.errors import CheckpointError
-from filtercov.limits import DESCRIPTION, show_bytes
+from filtercov.files.limits import DESCRIPTION, show_bytes
 
 SIGNATURE = b"PK\x03\x04"
 HEADER = struct.Struct("<4s22x2H")  # of a record: signature, and the lengths of its name and of what follows that

@@ -8,7 +8,7 @@ import struct
 
 from filtercov.depthwise.inert_pickle import Pickled, read_pickle
 from filtercov.errors import CheckpointError
-from filtercov.limits import DESCRIPTION
+from filtercov.files.limits import DESCRIPTION
 
 MAGIC = 0x1950A86A20F9469CFC6C
 COUNT = struct.Struct("<q")  # of the numbers in a storage

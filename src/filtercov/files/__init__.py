@@ -1,1 +1,1 @@
-"""Files that several processes share."""
+"""Files: written whole or not at all, within limits, locked while they are shared."""

@@ -1,0 +1,75 @@
+"""Keep depthwise filters as they are initialised, or let them train; nothing else of the model is touched."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from torch import nn
+
+from filtercov.depthwise.model import DepthwiseLayer, LayerFilter, depthwise_layers
+from filtercov.errors import ModelError, NothingChosenError
+from filtercov.filters.init_report import InitReport
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def freeze_(model: Model, report: InitReport | None = None, *, filter_fn: LayerFilter | None = None) -> Model:
+    """Stop training the filters of depthwise convolutions; biases and all other parameters keep training.
+
+    `report`, what `init_` or `copy_filters_` returned, chooses the layers they changed; without one every depthwise
+    layer is chosen, also those that were left alone. `filter_fn(layer)` chooses among these. Where that leaves none,
+    `NothingChosenError` is raised.
+
+    >>> net = freeze_(nn.Conv2d(8, 8, 7, groups=8))
+    >>> net.weight.requires_grad, net.bias.requires_grad
+    (False, True)
+
+    >>> from filtercov import init_
+    >>> net = nn.Sequential(nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 8, 7, groups=8))
+    >>> [layer.weight.requires_grad for layer in freeze_(net, init_(net))]  # the closed form is not for 3×3 filters
+    [True, False]
+    """
+    return _train_filters_(model, False, report, filter_fn)
+
+
+def thaw_(model: Model, report: InitReport | None = None, *, filter_fn: LayerFilter | None = None) -> Model:
+    """Train the filters of depthwise convolutions again: the reverse of `freeze_`, with the same choice of layers.
+
+    >>> thaw_(freeze_(nn.Conv2d(8, 8, 7, groups=8))).weight.requires_grad
+    True
+    """
+    return _train_filters_(model, True, report, filter_fn)
+
+
+def _train_filters_(model: Model, train: bool, report: InitReport | None, filter_fn: LayerFilter | None) -> Model:
+    who, done = ("thaw_", "thawed") if train else ("freeze_", "frozen")
+    layers = depthwise_layers(model)
+    chosen = layers if report is None else _reported(layers, report, who)
+    if filter_fn is not None:
+        chosen = [layer for layer in chosen if filter_fn(layer)]
+    if not chosen:
+        by = " and ".join(["report"] * (report is not None) + ["filter_fn"] * (filter_fn is not None))
+        raise NothingChosenError(
+            f"{who}: needed a layer to be {done}, got none of {len(layers)} depthwise ones from {by}",
+            f"choose some of them, with names such as {layers[0].name!r}",
+        )
+    for parameter in [parameter for layer in chosen for parameter in layer.trainable()]:
+        parameter.requires_grad_(train)
+    return model
+
+
+def _reported(layers: list[DepthwiseLayer], report: InitReport, who: str) -> list[DepthwiseLayer]:
+    """Return the layers that a report says were changed."""
+    if not isinstance(report, InitReport):
+        raise ModelError(
+            f"{who}: needed the report that init_ or copy_filters_ returned, got {type(report).__name__}; to choose "
+            "layers by a function pass filter_fn="
+        )
+    by_name = {layer.name: layer for layer in layers}
+    for row in report:
+        if row.name not in by_name or by_name[row.name].kernel_size != row.kernel_size:
+            raise ModelError(
+                f"{who}: the report has a layer {row.name!r} with {row.kernel_size} filters, which this model has not; "
+                "pass the report of this very model"
+            )
+    return [by_name[row.name] for row in report.initialised]

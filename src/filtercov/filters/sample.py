@@ -1,0 +1,208 @@
+"""Draw filters from a Gaussian with a given covariance, the same ones for the same seed wherever the weight lives.
+
+The normal numbers come from a `torch.Generator` on the CPU as float32, one layer after another, in blocks of a fixed
+size; they are multiplied by the symmetric root in float64 on one thread, the mean is added, and the sum is rounded once
+to the weight's type. So neither the memory layout, the device, the number of threads nor torch's defaults for new
+tensors change a bit of the result.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from threadpoolctl import ThreadpoolController
+from torch import Tensor
+
+from filtercov.covariance.forms import Array, show_size
+from filtercov.covariance.root import Negative, Root, covariance_root
+from filtercov.depthwise.weight import write_values_
+from filtercov.errors import CovarianceError, ModelError
+from filtercov.filters.rounding import rounded
+
+# Filters are drawn in blocks of about this many weights: enough to keep the multiplication efficient, little enough
+# that the float64 copies of a block stay in cache.
+BLOCK_WEIGHTS = 1 << 15
+
+
+def covariance_normal_(
+    weight: Tensor,
+    cov: ArrayLike | Tensor,
+    mean: ArrayLike | Tensor | None = None,
+    *,
+    negative: Negative = "clip",
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Fill `weight` (channels, 1, *kernel_size) with filters from N(mean, cov), in place, and return it.
+
+    `cov` is (n, n) in flat form and `mean` (n,), n being the number of pixels of a filter; the mean is zero if not
+    given. `negative` says what becomes of negative eigenvalues, see `symmetric_root`.
+
+    >>> from filtercov.covariance import gaussian_covariance
+    >>> weight = torch.empty(256, 1, 9, 9)
+    >>> _ = covariance_normal_(weight, gaussian_covariance(9, 1.5), generator=torch.Generator().manual_seed(0))
+    >>> bool(weight[:, 0, 4, 4].std() > 3 * weight[:, 0, 0, 0].std())  # most variance is at the centre
+    True
+    """
+    who = "covariance_normal_"
+    check_drawing(who)
+    check_generator(generator)
+    kernel_size = check_weight(weight, who)
+    with drawing():
+        try:
+            centre = check_mean(mean, kernel_size)
+            root = covariance_root(as_array(cov, "covariance"), kernel_size, negative=negative)
+        except CovarianceError as error:
+            raise CovarianceError(f"{who}: {error}") from None
+        count = weight.shape[0] * weight.shape[1]
+        filters = sample_filters(root, count, mean=centre, generator=generator, dtype=weight.dtype)
+        return write_values_(weight, filters.view(weight.shape))
+
+
+def sample_filters(
+    root: Root,
+    count: int,
+    *,
+    mean: Array | None = None,
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype = torch.float64,
+    scale: float = 1.0,
+) -> Tensor:
+    """Return `count` filters (count, *kernel_size) on the CPU, rounded once to `dtype`.
+
+    `mean` (n,) is added before `scale` multiplies. Call it inside `drawing()` for results that do not depend on the
+    number of threads.
+    """
+    matrix = root.matrix if scale == 1.0 else root.matrix * scale
+    pixels = len(matrix)  # of the window outside of which filters are zero, or the mean
+    centre = None if mean is None else (mean * scale).reshape(root.kernel_size)
+    filters = torch.empty(count, *root.kernel_size, dtype=dtype, device="cpu")
+    if pixels < math.prod(root.kernel_size):
+        filters[:] = 0.0 if centre is None else rounded(centre, dtype)
+    window = filters[(slice(None), *root.window)]
+    rows = max(1, BLOCK_WEIGHTS // pixels)
+    for start in range(0, count, rows):
+        # Single-precision draws cost a fifth of double ones and are finer than any network's weights.
+        shape = (min(rows, count - start), pixels)
+        drawn = torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
+        sample = drawn.numpy().astype(np.float64) @ matrix
+        if centre is not None:
+            sample += centre[root.window].reshape(pixels)
+        window[start : start + rows] = rounded(sample, dtype).view(len(drawn), *window.shape[1:])
+    return filters
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Compute on one thread, in the types that were asked for and without recording gradients, whatever the settings.
+
+    Under autocast a parametrised weight may show another type than it has.
+    """
+    with ExitStack() as settings:
+        settings.enter_context(one_thread())
+        settings.enter_context(torch.no_grad())
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                settings.enter_context(torch.autocast(device, enabled=False))
+        yield
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute on one thread, so that rounding does not depend on how many there are.
+
+    Nor could more of them help: NumPy's and torch's would spend their time waiting for each other.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with _controller().limit(limits=1, user_api="blas"):
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@functools.cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def check_drawing(who: str) -> None:
+    """Raise where torch does not really compute, and random numbers cannot be drawn or looked at."""
+    try:
+        torch.randn(1, generator=torch.Generator("cpu"), dtype=torch.float32, device="cpu").numpy()
+    except RuntimeError as error:
+        raise ModelError(
+            f"{who}: needed to draw random numbers, got a call inside FakeTensorMode or a torch.func transform such as "
+            f"vmap or grad ({str(error).splitlines()[0]}); fill the weights outside of it"
+        ) from None
+
+
+def check_weight(weight: Tensor, who: str) -> tuple[int, ...]:
+    """Return the kernel size of a convolution weight that can be filled with real numbers, or say why it cannot."""
+    if weight.ndim not in (3, 4, 5):
+        raise ModelError(f"{who}: needed a convolution weight (channels, 1, *kernel_size), got {tuple(weight.shape)}")
+    lacking = _without_values(weight)
+    if lacking:
+        raise ModelError(f"{who}: needed a weight with storage, got one {lacking}")
+    if weight.is_inference() and not torch.is_inference_mode_enabled():
+        raise ModelError(
+            f"{who}: needed a weight that can be changed, got one made in torch.inference_mode(); make the model "
+            "outside of it, or fill its weights inside"
+        )
+    if not weight.is_floating_point():
+        raise ModelError(f"{who}: needed a floating-point weight, got {weight.dtype}")
+    return tuple(weight.shape[2:])
+
+
+def check_generator(generator: torch.Generator | None) -> None:
+    """Raise unless random numbers can be drawn on the CPU."""
+    if generator is not None and generator.device.type != "cpu":
+        raise ModelError(
+            f"generator: needed one on the CPU, where all filters are drawn, got one on {generator.device}; use "
+            "torch.Generator().manual_seed(seed)"
+        )
+
+
+def check_mean(mean: ArrayLike | Tensor | None, kernel_size: tuple[int, ...]) -> Array | None:
+    """Return the mean as float64 (n,), or say what is wrong with it."""
+    if mean is None:
+        return None
+    n = math.prod(kernel_size)
+    vector = as_array(mean, "mean")
+    if vector.size != n or vector.shape not in ((n,), kernel_size):
+        raise CovarianceError(f"{show_size(kernel_size)} filters need a ({n},) mean, got {vector.shape}")
+    if not np.isfinite(vector).all():
+        raise CovarianceError("mean: needed finite numbers, got nan or inf")
+    return vector.reshape(n)
+
+
+def as_array(values: ArrayLike | Tensor, what: str) -> Array:
+    """Return an array or tensor, on any device and of any real type, as float64, or say that it is something else."""
+    if isinstance(values, Tensor) and not values.is_complex() and not _without_values(values):
+        values = values.detach().cpu().double().numpy()
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind in "cSU":
+            raise TypeError(f"dtype {array.dtype}")
+        return array.astype(np.float64, copy=False)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise CovarianceError(
+            f"{what}: needed an array of real numbers, got {type(values).__name__} ({error})"
+        ) from None
+
+
+def _without_values(tensor: Tensor) -> str:
+    """Say what is the matter with a tensor that has no numbers stored behind it, '' if it has."""
+    if tensor.device.type == "meta":
+        return "on the meta device; materialise the model first with model.to_empty(device=...)"
+    try:
+        fake = tensor.untyped_storage().device.type == "meta"
+    except NotImplementedError:
+        return "that only stands for others, as inside vmap or grad of torch.func; call this outside of them"
+    return "made in FakeTensorMode; make it outside of that mode" if fake else ""

@@ -1,0 +1,145 @@
+"""`BatchLoader`: batches that are a pure function of (seed, epoch, batch), for one process or a rank of many."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from filtercov.errors import DataError
+from filtercov.lab.data.augment import Augment, Draws
+from filtercov.lab.data.plan import Fetched, Plan
+from filtercov.lab.data.source import ImageSource
+
+_ORDER, _BATCH = 0, 1  # what a generator is for
+
+
+@dataclass(frozen=True)
+class _Share:
+    """A rank's part of a batch: what to fetch, its draws, and where its own images and their partners are in it."""
+
+    plan: Plan
+    draws: Draws
+    own: Tensor
+    partners: Tensor
+
+
+class BatchLoader:
+    """Shuffled, augmented, normalised batches of a source of images.
+
+    `batch_size` counts the whole batch; with `world_size` ranks, each gets its contiguous share of the same batch, with
+    the draws and mixing partners it would have in one process. Shares of a last, smaller batch may differ by one image,
+    and one may be empty; `drop_last` avoids that.
+
+    >>> from filtercov.lab.data import load
+    >>> data = load("embedded")
+    >>> loader = BatchLoader(data.test, batch_size=64, seed=0, mean=data.mean, std=data.std)
+    >>> images, targets = next(loader.epoch(0))
+    >>> images.shape, targets.shape, len(loader)
+    (torch.Size([64, 1, 28, 28]), torch.Size([64]), 32)
+    """
+
+    def __init__(
+        self,
+        arrays: ImageSource,
+        *,
+        batch_size: int,
+        seed: int,
+        mean: Sequence[float],
+        std: Sequence[float],
+        augment: Augment | None = None,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        rank: int = 0,
+        world_size: int = 1,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        if batch_size < world_size or not 0 <= rank < world_size:
+            raise DataError(
+                f"a batch needs an image for each rank: got batch_size {batch_size}, rank {rank} of {world_size}"
+            )
+        if seed < 0:
+            raise DataError(f"seed must not be negative, got {seed}")
+        if drop_last and len(arrays) < batch_size:
+            raise DataError(f"{len(arrays)} images do not fill a batch of {batch_size}; choose a smaller batch size")
+        if len(arrays) == 0:
+            raise DataError("the set holds no images")
+        self.arrays = arrays
+        self.batch_size = batch_size
+        self.seed = seed
+        self.mean, self.std = tuple(mean), tuple(std)
+        self.augment = augment or Augment()
+        self.shuffle = shuffle
+        self.drop_last = drop_last
+        self.rank, self.world_size = rank, world_size
+        self.device = torch.device(device)
+
+    def __len__(self) -> int:
+        """Return the number of batches of an epoch, the same for every rank."""
+        return len(self.arrays) // self.batch_size if self.drop_last else -(-len(self.arrays) // self.batch_size)
+
+    def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield (images, targets) from `start_batch` on: float32 (n, C, H, W) channels_last, and int64 (n,) labels.
+
+        Where the augmentation mixes images, targets are float32 (n, classes). Starting late yields the identical rest.
+        """
+        shares: deque[_Share] = deque()  # sources fetch in order, and may ask for plans ahead
+
+        def plans() -> Iterator[Plan]:
+            order = self._order(epoch)
+            for batch in range(start_batch, len(self)):
+                indices = order[batch * self.batch_size : (batch + 1) * self.batch_size]
+                shares.append(self._share(indices, epoch, batch))
+                yield shares[-1].plan
+
+        augment = self.augment.without_crop() if self.arrays.cuts_while_reading else self.augment
+        for fetched in self.arrays.fetch(plans()):
+            yield self._finish(augment, fetched, shares.popleft())
+
+    def _order(self, epoch: int) -> Tensor:
+        if not self.shuffle:
+            return torch.arange(len(self.arrays))
+        return torch.randperm(len(self.arrays), generator=_generator(_ORDER, self.seed, epoch))
+
+    def _share(self, indices: Tensor, epoch: int, batch: int) -> _Share:
+        """Return what this rank needs of the global batch `indices`: its own images and their mixing partners."""
+        count = len(indices)
+        draws = self.augment.draw(count, _generator(_BATCH, self.seed, epoch, batch))
+        own = torch.arange(self.rank * count // self.world_size, (self.rank + 1) * count // self.world_size)
+        # Partners come from the other end of the batch, whose order is random already.
+        needed = torch.from_numpy(np.union1d(own, count - 1 - own)) if self.augment.mixes else own
+        draws = draws.take(needed)
+        scale = self.augment.random_resized_crop
+        cut = self.arrays.cuts_while_reading and scale is not None
+        plan = Plan(
+            indices[needed].numpy(),
+            crop_draws=draws.crop.numpy() if cut else None,
+            crop_scale=scale or (1.0, 1.0),
+            crop_ratio=self.augment.crop_ratio,
+            replace_unreadable=self.shuffle,
+        )
+        return _Share(plan, draws, torch.searchsorted(needed, own), torch.searchsorted(needed, count - 1 - own))
+
+    def _finish(self, augment: Augment, fetched: Fetched, share: _Share) -> tuple[Tensor, Tensor]:
+        draws, own, partners = share.draws, share.own, share.partners
+        if fetched.rows is not None:  # unreadable images were left out, which is never done while training
+            draws = draws.take(fetched.rows)
+            own = partners = torch.arange(len(fetched.rows))
+        return augment.apply(
+            fetched.images.to(self.device, non_blocking=True),
+            fetched.targets.to(self.device, non_blocking=True),
+            draws,
+            own,
+            partners,
+            num_classes=len(self.arrays.classes),
+            mean=self.mean,
+            std=self.std,
+        )
+
+
+def _generator(*key: int) -> torch.Generator:
+    """Return a generator for a tuple of numbers; different tuples are independent."""
+    (state,) = np.random.SeedSequence(key).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state >> np.uint64(1)))

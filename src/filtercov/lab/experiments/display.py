@@ -1,0 +1,102 @@
+"""Showing how a sweep goes: a live table on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import IO
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from filtercov.lab.experiments.attempt import Outcome
+from filtercov.lab.experiments.graph import Run
+from filtercov.lab.experiments.worker import Event, Note, Step
+from filtercov.lab.training.progress import Snapshot, duration
+
+MOST_ROWS = 20
+
+
+class Display:
+    """Takes a sweep's events; `expected` guesses the seconds a run takes until some have been seen."""
+
+    def __init__(
+        self,
+        wanted: Sequence[Run],
+        *,
+        stream: IO[str] | None = None,
+        expected: Callable[[Run], float] = lambda _: 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._runs = {run.key: run for run in wanted}
+        self._expected = {run.key: expected(run) for run in wanted}
+        self._stream = stream or sys.stderr
+        self._clock, self._began = clock, clock()
+        self._running: dict[str, Snapshot] = {}
+        self._worked: set[str] = set()  # finished by someone while we looked on
+        self.outcomes: dict[str, Outcome] = {}
+        self._live: Live | None = None
+        if self._stream.isatty():
+            self._live = Live(self._table(), console=Console(file=self._stream), refresh_per_second=4)
+
+    def watching(self) -> AbstractContextManager[object]:
+        """Return the context in which to emit events."""
+        return self._live or nullcontext()
+
+    def __call__(self, event: Event) -> None:
+        """Take note of an event and show it."""
+        if isinstance(event, Step):
+            self._running[event.key] = event.snapshot
+        elif isinstance(event, Outcome):
+            if self._running.pop(event.key, None) is not None:
+                self._worked.add(event.key)
+            self.outcomes[event.key] = event
+        if self._live:
+            if isinstance(event, Note):
+                self._live.console.print(event.text, highlight=False)
+            self._live.update(self._table())
+        elif isinstance(event, Note):
+            self._print(event.text)
+        elif isinstance(event, Outcome):
+            self._print(f"{self._counts()}  {event.status:6}  {self._runs[event.key]}{_why(event)}")
+
+    def time_left(self) -> float | None:
+        """Return the seconds to go by the pace so far, None before there is one."""
+        worked = sum(self._expected[key] for key in self._worked)
+        if not worked:
+            return None
+        left = sum(seconds for key, seconds in self._expected.items() if key not in self.outcomes)
+        return (self._clock() - self._began) / worked * left
+
+    def _counts(self) -> str:
+        done = sum(outcome.status == "done" for outcome in self.outcomes.values())
+        failed = len(self.outcomes) - done
+        left = self.time_left()
+        parts = [f"{done} of {len(self._runs)} done"]
+        parts += [f"{failed} failed"] if failed else []
+        parts += [f"{len(self._running)} running"] if self._running else []
+        parts += [f"about {duration(left)} left"] if left is not None else []
+        return ", ".join(parts)
+
+    def _table(self) -> Group:
+        table = Table(box=None, pad_edge=False)
+        table.add_column("running", no_wrap=True, min_width=16)
+        table.add_column("", no_wrap=True, overflow="ellipsis", ratio=1)
+        table.add_column("progress", no_wrap=True, min_width=26)
+        for key, snapshot in list(self._running.items())[:MOST_ROWS]:
+            progress = f"epoch {snapshot.epoch}/{snapshot.epochs}, {duration(snapshot.seconds_left)} left"
+            table.add_row(key, str(self._runs[key]).partition("  ")[2], progress)
+        failures = [Text(f"failed: {self._runs[key]}{_why(out)}") for key, out in self._failed()]
+        return Group(*failures, table, Text(self._counts(), style="bold"))
+
+    def _failed(self) -> list[tuple[str, Outcome]]:
+        return [(key, outcome) for key, outcome in self.outcomes.items() if outcome.status == "failed"][:MOST_ROWS]
+
+    def _print(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)
+
+
+def _why(outcome: Outcome) -> str:
+    return f": {outcome.detail}" if outcome.detail else ""

@@ -1,0 +1,162 @@
+"""`execute`: carry out one `RunSpec` in a directory, on this process's share of the machine."""
+
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import filtercov as fc
+from filtercov.errors import ConfigError
+from filtercov.lab import models
+from filtercov.lab.data import BatchLoader, Dataset, load
+from filtercov.lab.data.digest import content_digest
+from filtercov.lab.experiments.initialisations import InitContext, find
+from filtercov.lab.experiments.inputs import Inputs, read_inputs
+from filtercov.lab.experiments.runspec import VERSION, RunSpec
+from filtercov.lab.training import FitResult, Progress, World, current_world, fit
+from filtercov.lab.training.progress import Snapshot
+from filtercov.nn import accelerate_
+
+_FILTERS = 1  # the purpose of a random stream, so that filters do not repeat the draws of other weights
+
+
+def execute(
+    spec: RunSpec,
+    run_dir: Path | str,
+    *,
+    data: Dataset | None = None,
+    data_root: Path | None = None,
+    download: bool = False,
+    workers: int | None = None,
+    init_root: Path | str = ".",
+    device: torch.device | str = "cpu",
+    progress: Progress | None = None,
+    log_interval: int = 50,
+    recovery_interval: int | None = None,
+    on_checkpoint: Callable[[Path], None] | None = None,
+    tensorboard: bool = False,
+) -> FitResult:
+    """Train what `spec` says in `run_dir`, continuing if it was begun; return the result.
+
+    The statistics of the trained filters are written beside the checkpoint, for runs that start from them. `data` saves
+    loading what the specification names; `init_root` is where relative file names in its `init` start. Everything else
+    says how to run, not what, and does not change the result.
+    """
+    world = current_world()
+    data = data or load_data(spec, root=data_root, download=download, workers=workers)
+    model = build_model(spec, data, init_root=init_root)
+    model.to(device)
+    accelerate_(model)
+    train_batches, test_batches = build_batches(spec, data, world=world, device=device)
+    return fit(
+        model,
+        train_batches,
+        test_batches,
+        spec.train,
+        run_dir,
+        identity=identity(spec, read_inputs(spec, content_digest(data), init_root=init_root)),
+        on_finish=lambda model, path: {**_finish(model, path), "evaluated_on": spec.evaluate},
+        on_checkpoint=on_checkpoint,
+        progress=progress and _Judged(progress, spec.evaluate),
+        log_interval=log_interval,
+        recovery_interval=recovery_interval,
+        tensorboard=tensorboard,
+    )
+
+
+def identity(spec: RunSpec, inputs: Inputs) -> dict[str, Any]:
+    """Return what `config.json` holds besides the training settings: the specification and the content it reads."""
+    described = {name: value for name, value in spec.to_dict().items() if name != "train"}
+    return {"version": VERSION, **described, "inputs": inputs}
+
+
+def load_data(
+    spec: RunSpec, *, root: Path | None = None, download: bool = False, workers: int | None = None
+) -> Dataset:
+    """Return the dataset a specification names, cut to its limit."""
+    return load(
+        spec.data,
+        root=root,
+        download=download,
+        image_size=spec.image_size,
+        limit=spec.data_limit,
+        validation=spec.evaluate == "validation",
+        workers=workers,
+    )
+
+
+def build_model(spec: RunSpec, data: Dataset, *, init_root: Path | str = ".") -> nn.Module:
+    """Return the network of a specification as it is before the first step.
+
+    Weights other than the filters depend on the seed alone, so that runs which differ in initialisation differ in
+    nothing else.
+    """
+    smallest = models.parse(spec.model).smallest_image
+    if data.image_size < smallest:
+        raise ConfigError(
+            f"{spec.model} needs images of at least {smallest} pixels, {data.name} has {data.image_size}; choose a "
+            "smaller patch size or larger images"
+        )
+    with torch.random.fork_rng([]):
+        torch.manual_seed(spec.train.seed)
+        model = models.create(
+            spec.model, num_classes=data.num_classes, in_channels=data.in_channels, drop_path_rate=spec.drop_path
+        )
+    (state,) = np.random.SeedSequence((spec.train.seed, _FILTERS)).generate_state(1, np.uint64)
+    context = InitContext(
+        generator=torch.Generator().manual_seed(int(state >> np.uint64(1))),
+        argument=spec.init.partition(":")[2],
+        schedule=spec.schedule,
+        negative=spec.negative,
+        root=Path(init_root),
+    )
+    find(spec.init)(model, context)
+    return fc.freeze_(model) if spec.freeze_filters else model
+
+
+def build_batches(
+    spec: RunSpec, data: Dataset, *, world: World, device: torch.device | str = "cpu"
+) -> tuple[BatchLoader, BatchLoader]:
+    """Return the batches a specification trains on and those it is judged on, this process's part of each."""
+    judges = data.validation if spec.evaluate == "validation" else data.test
+    if judges is None:
+        raise ConfigError(f"{data.name} was loaded without validation images; load it with validation=True")
+    shared: dict[str, Any] = {
+        "batch_size": spec.train.batch_size,
+        "seed": spec.train.seed,
+        "mean": data.mean,
+        "std": data.std,
+        "rank": world.rank,
+        "world_size": world.size,
+        "device": device,
+    }
+    train = BatchLoader(data.train, augment=spec.augmentation(), shuffle=True, drop_last=True, **shared)
+    return train, BatchLoader(judges, **shared)
+
+
+class _Judged:
+    """A `Progress` that tells another which images accuracies are of."""
+
+    def __init__(self, progress: Progress, judged_on: str) -> None:
+        self._progress, self._judged_on = progress, judged_on
+
+    def update(self, snapshot: Snapshot) -> None:
+        self._progress.update(replace(snapshot, judged_on=self._judged_on))
+
+    def close(self) -> None:
+        self._progress.close()
+
+
+def _finish(model: nn.Module, run_dir: Path) -> Mapping[str, Any]:
+    """Write the reference statistics; return what a reader needs to get the result again."""
+    fc.FilterStatistics.from_model(model).save(run_dir / "statistics.safetensors")
+    return {
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        "threads": torch.get_num_threads(),
+        "parameters": models.parameters(model),
+    }

@@ -1,0 +1,49 @@
+"""Every number in the paper's tables, as `paper.csv` holds them: accuracies in percent, with where each one stands.
+
+A row is a kernel size (CIFAR-10) or an architecture (ImageNet); a column is `thawed/` or `frozen/` and an
+initialisation. The paper repeats some ImageNet results in its appendix, so a result may stand in two tables.
+"""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """Where a number stands: which table, row and column, trained for how many epochs."""
+
+    table: str
+    row: str
+    column: str
+    epochs: int
+
+
+@dataclass(frozen=True)
+class PaperNumber:
+    """A mean accuracy the paper reports, its standard deviation over three seeds where given, and the LaTeX label."""
+
+    mean: float
+    std: float | None
+    source: str
+
+
+@cache
+def paper_numbers() -> Mapping[Place, PaperNumber]:
+    """Return the paper's numbers by place.
+
+    >>> paper_numbers()[Place("cifar-convmixer-256-8-p2", "k9", "frozen/closed-form", 200)]
+    PaperNumber(mean=93.0, std=0.05, source='fig:apx-cm-256-8-2')
+    """
+    text = resources.files("filtercov.lab.experiments").joinpath("paper.csv").read_text(encoding="utf-8")
+    return MappingProxyType(
+        {
+            Place(line["table"], line["row"], line["column"], int(line["epochs"])): PaperNumber(
+                float(line["mean"]), float(line["std"]) if line["std"] else None, line["source"]
+            )
+            for line in csv.DictReader(text.splitlines())
+        }
+    )

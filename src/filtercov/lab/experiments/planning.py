@@ -1,0 +1,129 @@
+"""What an experiment will cost, before anyone commits a cluster to it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+import filtercov as fc
+from filtercov.lab import models
+from filtercov.lab.experiments.graph import Run, in_order
+from filtercov.lab.experiments.runspec import RunSpec
+
+# Throughput is given for this network on CIFAR-10's images; others are slower or faster by their multiply-adds.
+YARDSTICK, YARDSTICK_SIZE = "convmixer_256_8_k9_p2", 32
+TRAINING_PASSES = 3  # a step costs a forward pass and, for two gradients, twice that again
+# Narrow networks wait for memory. On a CPU core a step takes about 0.07 ns per multiply-add and 5.3 ns per output
+# value, fitted to ConvMixer-256/8 and -32/8.
+VALUE_COST = 80  # multiply-adds' worth of time for one output value
+IMAGES_PER_SECOND_PER_CORE = 55.0  # of the yardstick, batches of 64, a core with AVX-512
+IMAGES = {"cifar10": (50_000, 32, 3, 10), "embedded": (10_000, 28, 1, 10)}
+IMAGENET = (1_281_167, 224, 3, 1000)
+SECONDS_PER_RUN = 2.0  # start, set-up and files, whatever the network
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The sum over all runs that are not done yet."""
+
+    runs: int
+    done: int
+    epochs: int
+    images: int
+    flops: float  # of training, a multiply-add counted as two
+    bytes_kept: int  # checkpoints and statistics of finished runs
+    seconds: float  # on one worker of the throughput given
+
+    def hours(self, workers: int) -> float:
+        """Return the hours on some workers, as if the runs divided evenly among them."""
+        return self.seconds / workers / 3600
+
+
+def plan(wanted: Sequence[Run], *, images_per_second: float, finished: Sequence[str] = ()) -> Plan:
+    """Return what the runs and all they start from will cost; `finished` are keys of those that need not be done."""
+    ordered = in_order(wanted)
+    left = [run for run in ordered if run.key not in finished]
+    return Plan(
+        runs=len(ordered),
+        done=len(ordered) - len(left),
+        epochs=sum(run.spec.train.epochs for run in left),
+        images=sum(training_images(run.spec) * run.spec.train.epochs for run in left),
+        flops=sum(training_flops(run.spec) for run in left),
+        bytes_kept=sum(_bytes(run.spec.model, _shape(run.spec)) for run in ordered),
+        seconds=sum(expected_seconds(run.spec, images_per_second) for run in left),
+    )
+
+
+def expected_seconds(spec: RunSpec, images_per_second: float) -> float:
+    """Return how long a run takes on a machine that trains the yardstick at that many images a second."""
+    relative = forward_cost(spec.model, *_shape(spec)).time / forward_cost(YARDSTICK, YARDSTICK_SIZE, 3, 10).time
+    return SECONDS_PER_RUN + relative * training_images(spec) * spec.train.epochs / images_per_second
+
+
+def training_flops(spec: RunSpec) -> float:
+    """Return the floating-point operations of a run's training steps."""
+    cost = forward_cost(spec.model, *_shape(spec)).multiply_adds
+    return 2.0 * TRAINING_PASSES * cost * training_images(spec) * spec.train.epochs
+
+
+def training_images(spec: RunSpec) -> int:
+    """Return how many images an epoch has."""
+    return spec.data_limit or IMAGES.get(spec.data, IMAGENET)[0]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one image's forward pass through convolutions and linear layers takes."""
+
+    multiply_adds: int
+    values: int  # that the layers put out
+
+    @property
+    def time(self) -> float:
+        """Time, in units of a multiply-add's."""
+        return self.multiply_adds + VALUE_COST * self.values
+
+
+@cache
+def forward_cost(model: str, image_size: int, channels: int, classes: int) -> Cost:
+    """Return the cost of one image, counted without allocating the network.
+
+    >>> forward_cost("convmixer_256_8_k9_p2", 32, 3, 10)
+    Cost(multiply_adds=177474048, values=1114122)
+    """
+    shell = _shell(model, channels, classes)
+    values = 0
+
+    def count(_module: nn.Module, _inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        nonlocal values
+        values += output.numel()
+
+    for module in shell.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            module.register_forward_hook(count)
+    return Cost(models.flops(shell, image_size), values)
+
+
+@cache
+def _bytes(model: str, shape: tuple[int, int, int]) -> int:
+    """Return the size of a finished run's weights and statistics."""
+    shell = _shell(model, *shape[1:])
+    pixels = [prod(layer.kernel_size) for layer in fc.depthwise_layers(shell)]
+    return 4 * models.parameters(shell) + sum(8 * (n * n + n) for n in pixels)
+
+
+def _shell(model: str, channels: int, classes: int) -> nn.Module:
+    with torch.device("meta"):
+        return models.create(model, num_classes=classes, in_channels=channels)
+
+
+def _shape(spec: RunSpec) -> tuple[int, int, int]:
+    """Return the images' size, channels and classes; a folder that is not resized is taken for CIFAR-10."""
+    if spec.data in IMAGES:
+        return IMAGES[spec.data][1:]
+    if spec.image_size is None:
+        return IMAGES["cifar10"][1:]
+    return spec.image_size, *IMAGENET[2:]

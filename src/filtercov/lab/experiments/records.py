@@ -1,0 +1,176 @@
+"""What came out of an experiment, ready to be reported: nothing that did not finish and verify is in it."""
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from filtercov.errors import DamagedRunError
+from filtercov.lab.experiments.builder import Options
+from filtercov.lab.experiments.graph import Cell, Drawing, Experiment, InColumn, Run
+from filtercov.lab.experiments.paper_numbers import PaperNumber, Place, paper_numbers
+from filtercov.lab.experiments.runs import Runs
+from filtercov.lab.training import FitResult, read_metrics
+
+
+@dataclass(frozen=True)
+class CellRecord(InColumn):
+    """One number of a table: all its accuracies, or which runs are missing for it.
+
+    A mean over some of the seeds would pass for one over all of them, so a cell with a run missing has no accuracies.
+    """
+
+    row: str
+    column: str  # "thawed/" or "frozen/" and an initialisation
+    epochs: int  # the paper's
+    trained_epochs: int
+    seeds: tuple[int, ...]  # of the accuracies, in their order
+    accuracies: tuple[float, ...]
+    missing: tuple[str, ...]  # descriptions of runs
+    curves: tuple[tuple[float, ...], ...]  # of each run, the test accuracy after each epoch
+    paper: PaperNumber | None
+
+    @property
+    def by_seed(self) -> dict[int, float]:
+        """The accuracy of each seed, by which columns are compared."""
+        return dict(zip(self.seeds, self.accuracies, strict=True))
+
+
+@dataclass(frozen=True)
+class DrawingRecord:
+    """A figure to draw, from the run in `directory` where it shows one; None there means that run is missing."""
+
+    kind: str
+    title: str
+    needs_run: bool
+    directory: Path | None
+
+
+@dataclass(frozen=True)
+class SpeedRecord:
+    """The seconds of a training step of one network."""
+
+    model: str
+    kernel_size: int
+    thawed: float
+    frozen: float
+
+
+@dataclass(frozen=True)
+class ExperimentRecord:
+    """All of an experiment that a report shows."""
+
+    name: str
+    title: str
+    shows: str
+    scale: str
+    reduced: str
+    chart: str
+    command: str  # that makes it again
+    versions: dict[str, str]
+    cells: tuple[CellRecord, ...]
+    drawings: tuple[DrawingRecord, ...]
+    speeds: tuple[SpeedRecord, ...]
+    damaged: tuple[str, ...]  # what was found and not used
+    seconds: float  # that all runs together, references included, took to train
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Every run that is missing, each once."""
+        found = dict.fromkeys(run for cell in self.cells for run in cell.missing)
+        pictures = (f"the run that {d.title!r} shows" for d in self.drawings if d.needs_run and not d.directory)
+        return (*found, *pictures)
+
+
+def collect(experiment: Experiment, runs: Runs, options: Options) -> ExperimentRecord:
+    """Read an experiment's runs, checking each; what is damaged is named and counts as missing."""
+    results: dict[str, FitResult | None] = {}
+    damaged = []
+    for run in experiment.runs:
+        try:
+            results[run.key] = runs.result(run)
+        except DamagedRunError as error:
+            results[run.key] = None
+            damaged.append(str(error))
+    return ExperimentRecord(
+        name=experiment.name,
+        title=experiment.title,
+        shows=experiment.shows,
+        scale=experiment.scale,
+        reduced=experiment.reduced,
+        chart=experiment.chart,
+        command=command(experiment, options),
+        versions=versions([result for result in results.values() if result]),
+        cells=tuple(_cell(experiment.name, cell, runs, results) for cell in experiment.cells),
+        drawings=tuple(_drawing(drawing, runs, results) for drawing in experiment.drawings),
+        speeds=read_speeds(speed_file(experiment, runs)),
+        damaged=tuple(damaged),
+        seconds=sum(result.seconds for result in results.values() if result),
+    )
+
+
+def command(experiment: Experiment, options: Options) -> str:
+    """Return the command that makes an experiment again.
+
+    >>> from filtercov.lab.experiments.catalogue import experiment
+    >>> command(experiment("kronecker", scale="smoke"), Options(also=("dog",)))
+    'filtercov reproduce kronecker --scale smoke --also dog'
+    """
+    words = ["filtercov", "reproduce", experiment.name, "--scale", experiment.scale]
+    words += ["--data", options.cifar] if options.cifar != Options.cifar else []
+    words += ["--imagenet", options.imagenet] if options.imagenet else []
+    words += [word for name in options.also for word in ("--also", name)]
+    words += ["--seeds", str(options.seeds)] if options.seeds else []
+    return shlex.join(words)
+
+
+def versions(results: Sequence[FitResult]) -> dict[str, str]:
+    """Return the versions and the threads that the runs were done with, several where runs differ."""
+    used = [{**result.extra["versions"], "threads per run": str(result.extra["threads"])} for result in results]
+    names = dict.fromkeys(name for run in used for name in run)
+    return {
+        "filtercov": version("filtercov"),
+        **{name: ", ".join(sorted({run[name] for run in used})) for name in names},
+    }
+
+
+def speed_file(experiment: Experiment, runs: Runs) -> Path:
+    """Return where an experiment's timings are kept."""
+    return runs.root / "speeds" / f"{experiment.name}--{experiment.scale}.json"
+
+
+def read_speeds(path: Path) -> tuple[SpeedRecord, ...]:
+    """Return the timings that were kept, none if there are none."""
+    rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    return tuple(SpeedRecord(**row) for row in rows)
+
+
+def _cell(table: str, cell: Cell, runs: Runs, results: dict[str, FitResult | None]) -> CellRecord:
+    found = [results[run.key] for run in cell.runs]
+    complete = [result for result in found if result is not None]
+    missing = tuple(str(run) for run, result in zip(cell.runs, found, strict=True) if result is None)
+    return CellRecord(
+        row=cell.row,
+        column=cell.column,
+        epochs=cell.epochs,
+        trained_epochs=cell.runs[0].spec.train.epochs,
+        seeds=() if missing else tuple(run.spec.train.seed for run in cell.runs),
+        accuracies=() if missing else tuple(result.test_accuracy for result in complete),
+        missing=missing,
+        curves=() if missing else tuple(_curve(runs, run) for run in cell.runs),
+        paper=paper_numbers().get(Place(table, cell.row, cell.column, cell.epochs)),
+    )
+
+
+def _curve(runs: Runs, run: Run) -> tuple[float, ...]:
+    records: Sequence[dict[str, Any]] = read_metrics(runs.directory(run).metrics)
+    return tuple(record["test_accuracy"] for record in records if record["event"] == "epoch")
+
+
+def _drawing(drawing: Drawing, runs: Runs, results: dict[str, FitResult | None]) -> DrawingRecord:
+    there = drawing.run is not None and results[drawing.run.key] is not None
+    directory = runs.directory(drawing.run).path if drawing.run and there else None
+    return DrawingRecord(drawing.kind, drawing.title, drawing.run is not None, directory)

@@ -1,0 +1,73 @@
+"""Initialisations from a finished run of the same sweep: the edges of an experiment's graph.
+
+    statistics-of:KEY   drawn from the means and covariances of the run's filters
+    kronecker-of:KEY    the same, each covariance replaced by its nearest Kronecker square
+    filters-of:KEY      the run's very filters
+
+KEY is the run's name in the directory of all runs. As it is a hash of all that decides the reference run, the key of
+a run that starts from it depends on that too.
+"""
+
+import torch
+from torch import nn
+
+import filtercov as fc
+from filtercov.errors import ConfigError
+from filtercov.lab import models
+from filtercov.lab.experiments.initialisations import InitContext, register
+from filtercov.lab.training import load_checkpoint
+from filtercov.lab.training.rundir import RunDirectory, read_json
+
+KINDS = ("statistics-of", "kronecker-of", "filters-of")
+
+
+def reference_key(init: str) -> str | None:
+    """Return the key of the run that an initialisation starts from, None if it starts from none.
+
+    >>> reference_key("filters-of:0123456789abcdef"), reference_key("closed-form")
+    ('0123456789abcdef', None)
+    """
+    kind, _, key = init.partition(":")
+    return key if kind in KINDS else None
+
+
+def _statistics(model: nn.Module, context: InitContext) -> object:
+    return _draw(model, context, fc.FilterStatistics.load(_run(context).path / "statistics.safetensors"))
+
+
+def _kronecker(model: nn.Module, context: InitContext) -> object:
+    return _draw(model, context, fc.FilterStatistics.load(_run(context).path / "statistics.safetensors").kronecker())
+
+
+def _draw(model: nn.Module, context: InitContext, statistics: fc.FilterStatistics) -> object:
+    return fc.init_(
+        model,
+        lambda layer: statistics.at(layer.depth, layer.kernel_size),
+        min_kernel_size=2,  # the paper transfers 3x3 filters too
+        negative=context.negative,
+        generator=context.generator,
+    )
+
+
+def _filters(model: nn.Module, context: InitContext) -> object:
+    run = _run(context)
+    tensors, _ = load_checkpoint(run.checkpoint)
+    # Shapes alone cannot tell a depthwise weight from the stem of one-channel images: the architecture can.
+    name = read_json(run.config)["model"]
+    with torch.device("meta"):
+        reference = models.create(name, num_classes=1)
+    for layer in fc.depthwise_layers(reference):
+        layer.module.weight = nn.Parameter(tensors[f"{layer.name}.weight"], requires_grad=False)
+    return fc.copy_filters_(model, reference)
+
+
+def _run(context: InitContext) -> RunDirectory:
+    run = RunDirectory(context.root / context.argument)
+    if not (context.argument and run.done):
+        raise ConfigError(f"the run to start from, {run.path}, is not finished; finish it first")
+    return run
+
+
+register("statistics-of", _statistics)
+register("kronecker-of", _kronecker)
+register("filters-of", _filters)

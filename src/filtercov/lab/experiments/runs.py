@@ -1,0 +1,138 @@
+"""The directory of all runs: `KEY/` per run, found by the hash of its configuration and checked before it counts.
+
+locks/KEY        held by whoever does the run
+damaged/KEY-n    runs that were found incomplete or changed, set aside for a look
+sweeps/          what was asked for, so that a report can name what is missing
+journal.lock     held for the moment that a line is added to the journal
+journal.jsonl    who began, finished, failed or set aside which run, and when
+"""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+
+from filtercov.errors import CheckpointError, DamagedRunError, FiltercovError, RunDirectoryError, StorageError
+from filtercov.files.lock import Lock
+from filtercov.lab.experiments.graph import Run
+from filtercov.lab.experiments.inputs import Inputs, changes
+from filtercov.lab.experiments.runspec import VERSION, RunSpec
+from filtercov.lab.training import FitResult, load_checkpoint, read_metrics, read_result
+from filtercov.lab.training.config import FORMAT
+from filtercov.lab.training.rundir import RunDirectory, read_json
+from filtercov.statistics.filter_statistics import FilterStatistics
+
+Record = dict[str, Any]
+JOURNAL_PATIENCE = 10.0  # seconds
+
+
+class Runs:
+    """The runs under `root`; `on_checkpoint` is told the directory of one that has just written a checkpoint."""
+
+    def __init__(self, root: Path | str, *, on_checkpoint: Callable[[Path], None] | None = None) -> None:
+        self.root = Path(root)
+        self.on_checkpoint = on_checkpoint
+        self.journal = self.root / "journal.jsonl"
+        self.sweeps = self.root / "sweeps"
+
+    def directory(self, run: Run) -> RunDirectory:
+        """Return the directory of a run."""
+        return RunDirectory(self.root / run.key)
+
+    def lock(self, run: Run) -> Path:
+        """Return the lock file of a run."""
+        return self.root / "locks" / run.key
+
+    def finished(self, run: Run) -> bool:
+        """Return whether the run says it is finished; `result` also checks that it is."""
+        return self.directory(run).done
+
+    def result(self, run: Run, *, inputs: Inputs | None = None) -> FitResult | None:
+        """Return a finished run's result, None for an unfinished one; raise `DamagedRunError` if it does not add up.
+
+        With `inputs`, what the run would read today, it must have read the same.
+        """
+        directory = self.directory(run)
+        if not directory.done:
+            return None
+        try:
+            result = read_result(directory.path)
+            assert result is not None  # it is done
+            _check_identity(directory, run, inputs or {})
+            _check_numbers(directory, result)
+            _check_weights(directory, result)
+            FilterStatistics.load(directory.path / "statistics.safetensors")
+        except (FiltercovError, ValueError) as error:  # ValueError: metrics that are not JSON
+            raise DamagedRunError(f"run {run.key} is damaged and will not be used: {error}") from error
+        return result
+
+    def set_aside(self, run: Run, reason: str) -> Path:
+        """Move what a run left out of the way, so that it can be done again; return where it went."""
+        damaged = self.root / "damaged"
+        damaged.mkdir(exist_ok=True)
+        taken = sum(1 for entry in damaged.iterdir() if entry.name.startswith(run.key))
+        target = damaged / f"{run.key}-{taken + 1}"
+        self.directory(run).path.rename(target)
+        self.note("set aside", run, reason=reason, to=target.name)
+        return target
+
+    def note(self, event: str, run: Run, **more: Any) -> None:
+        """Append a line to the journal."""
+        who = {"host": socket.gethostname(), "process": os.getpid()}
+        record = {"time": time.time(), "event": event, "run": run.key, **who, **more}
+        self.root.mkdir(parents=True, exist_ok=True)
+        lock = Lock(self.root / "journal.lock")
+        try:
+            # Appending is one step on a local POSIX disk; on Windows and network filesystems lines would overwrite one
+            # another. A line is worth waiting for, but not worth losing over a lock.
+            lock.acquire(timeout=JOURNAL_PATIENCE)
+            with self.journal.open("ab", buffering=0) as journal:
+                journal.write(json.dumps(record).encode() + b"\n")
+        except OSError as error:
+            raise StorageError(
+                f"cannot write {self.journal}: {error.strerror}; make room or choose another directory"
+            ) from error
+        finally:
+            lock.release()
+
+    def read_journal(self) -> list[Record]:
+        """Return the journal's lines; one that a full disk cut short is left out."""
+        lines = self.journal.read_text(encoding="utf-8").splitlines() if self.journal.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+def _check_identity(directory: RunDirectory, run: Run, inputs: Inputs) -> None:
+    """Raise unless the run is the one its directory is named for, and read what `inputs` says."""
+    config = read_json(directory.config)
+    there = config.pop("inputs", None)
+    versions = (config.pop("format", None), config.pop("version", None))
+    if versions != (FORMAT, VERSION) or RunSpec.from_dict(config).key != run.key:
+        raise RunDirectoryError("its config.json is another run's")
+    if not isinstance(there, dict) or not isinstance(there.get("data"), str):
+        raise RunDirectoryError("its config.json does not say what it read")
+    changed = changes(there, inputs)
+    if changed:
+        raise RunDirectoryError(f"what it read has changed since: {'; '.join(changed)}")
+
+
+def _check_numbers(directory: RunDirectory, result: FitResult) -> None:
+    """Raise unless the result repeats what the last line of the metrics says, which was written before it."""
+    epochs = [record for record in read_metrics(directory.metrics) if record.get("event") == "epoch"]
+    measured = [record.get("test_accuracy") for record in epochs]
+    if len(epochs) != result.epochs or measured[-1] != result.test_accuracy:
+        raise RunDirectoryError(f"{directory.result} does not agree with {directory.metrics.name}")
+
+
+def _check_weights(directory: RunDirectory, result: FitResult) -> None:
+    load_checkpoint(directory.checkpoint)  # verifies the checksum in its metadata
+    with safe_open(directory.checkpoint, framework="pt") as file:
+        digest = file.metadata()["sha256"]
+    if digest != result.weights_sha256:
+        raise CheckpointError(
+            f"{directory.checkpoint} holds other weights than {directory.result.name} was written for"
+        )

@@ -1,0 +1,153 @@
+"""The three sizes of every experiment: as in the paper, for hours on two cores, and for seconds."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from filtercov.errors import ExperimentError
+from filtercov.lab import models
+from filtercov.lab.models import ConvMixerSpec, ConvNeXtSpec
+
+Network = ConvMixerSpec | ConvNeXtSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """How the runs on one kind of data are sized. Epochs are the paper's -> ours, and what is not there is left out."""
+
+    recipe: str
+    seeds: int
+    reference_epochs: int
+    epochs: Mapping[int, int] | None = None  # None: the paper's
+    data: str | None = None  # None: what the user names
+    limit: int | None = None
+    image_size: int | None = None
+    batch_size: int | None = None
+    augment: str | None = None
+
+    def trained_epochs(self, epochs: int) -> int | None:
+        """Return for how many epochs to train what the paper trained for `epochs`; None leaves it out.
+
+        >>> find_scale("small").cifar.trained_epochs(20), find_scale("small").cifar.trained_epochs(100)
+        (5, None)
+        """
+        return epochs if self.epochs is None else self.epochs.get(epochs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """One of the three sizes."""
+
+    name: str
+    reduced: str  # what is smaller than in the paper, in words; empty if nothing is
+    cifar: Family
+    imagenet: Family
+    shrink: Callable[[Network], Network]
+    table_kernels: tuple[int, ...] = (3, 7, 9, 15)
+    table_epochs: tuple[int, ...] = (20, 50, 200)  # of the CIFAR-10 tables
+    figure_kernels: tuple[int, ...] = (3, 7, 9, 15)
+    grid_points: int | None = None  # values on each axis of a grid search; None: all of them
+
+    def model(self, name: str) -> str:
+        """Return the network that stands for one of the paper's.
+
+        >>> find_scale("small").model("convmixer_256_8_k9_p2")
+        'convmixer_32_8_k9_p2'
+        """
+        return self.shrink(models.parse(name)).name
+
+
+def _small(network: Network) -> Network:
+    if isinstance(network, ConvMixerSpec):
+        # More than 8 layers or patches of 1 cost several times as much.
+        divisor = 16 if network.depth > 8 or network.patch_size == 1 else 8
+        return replace(network, width=max(1, network.width // divisor))
+    # An eighth of the width would be no whole number, so a fifth (atto) or a sixth (tiny) stands for it.
+    divisors = {("atto", 1): 4, ("atto", 8): 20, ("tiny", 1): 8, ("tiny", 8): 48}
+    return replace(network, divide=divisors[network.size, network.divide])
+
+
+def _smoke(network: Network) -> Network:
+    if isinstance(network, ConvMixerSpec):
+        patch = {1: 4, 2: 7}.get(network.patch_size, network.patch_size)
+        return replace(network, width=max(1, network.width // 32), depth=max(2, network.depth // 8), patch_size=patch)
+    # The embedded images, 28 pixels, are too small for patches of 2 and more.
+    return replace(network, size="atto", divide={1: 20, 8: 40}[network.divide], patch_size=1)
+
+
+SCALES: Mapping[str, Scale] = {
+    scale.name: scale
+    for scale in (
+        Scale(
+            name="paper",
+            reduced="",
+            cifar=Family(recipe="cifar", seeds=3, reference_epochs=200),
+            imagenet=Family(recipe="imagenet", seeds=1, reference_epochs=150, image_size=224),
+            shrink=lambda network: network,
+        ),
+        Scale(
+            name="small",
+            reduced="ConvMixer's width divided by 8 (by 16 with more than 8 layers or 1x1 patches), ConvNeXt-Atto's by "
+            "4, Tiny's by 8; 10,000 training images, flip and crop only, batches of 128; a quarter of the epochs (on "
+            "ImageNet 3, 5 and 10 for 10, 50 and 150), tables for 20 epochs only; references trained for 10 epochs; "
+            "ImageNet at 112 pixels; figures for 9x9 filters only, grids of 3 values an axis",
+            cifar=Family(
+                recipe="cifar",
+                seeds=3,
+                reference_epochs=10,
+                epochs={2: 1, 5: 2, 10: 3, 20: 5, 35: 9, 50: 13},
+                limit=10_000,
+                batch_size=128,
+                augment="light",
+            ),
+            imagenet=Family(
+                recipe="imagenet",
+                seeds=1,
+                reference_epochs=10,
+                epochs={10: 3, 50: 5, 150: 10},
+                limit=10_000,
+                image_size=112,
+                batch_size=128,
+                augment="light",
+            ),
+            shrink=_small,
+            table_epochs=(20,),
+            figure_kernels=(9,),
+            grid_points=3,
+        ),
+        Scale(
+            name="smoke",
+            reduced="everything: 256 images of the embedded data, one epoch, a few channels and layers, patches of 4 "
+            "and 7 for 1 and 2; it shows that the code runs, its accuracies mean nothing",
+            cifar=Family(
+                recipe="cifar",
+                seeds=2,
+                reference_epochs=1,
+                epochs={5: 1, 20: 1},
+                data="embedded",
+                limit=256,
+                batch_size=128,
+            ),
+            imagenet=Family(
+                recipe="imagenet",
+                seeds=1,
+                reference_epochs=1,
+                epochs={10: 1, 50: 1, 150: 1},
+                data="embedded",
+                limit=256,
+                batch_size=128,
+            ),
+            shrink=_smoke,
+            table_kernels=(9,),
+            table_epochs=(20,),
+            figure_kernels=(9,),
+            grid_points=1,
+        ),
+    )
+}
+
+
+def find_scale(name: str) -> Scale:
+    """Return one of the three scales."""
+    if name not in SCALES:
+        raise ExperimentError(f"unknown scale {name!r}; choose one of {', '.join(SCALES)}")
+    return SCALES[name]

@@ -1,0 +1,67 @@
+"""How long a training step takes with frozen and with thawed filters: the paper's speed figure, on this machine."""
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import filtercov as fc
+from filtercov.lab import models
+from filtercov.lab.experiments.records import SpeedRecord
+from filtercov.lab.training.storage import write_atomic
+from filtercov.nn import accelerate_
+
+IMAGE_SIZE = 32
+
+
+def measure_speeds(
+    names: Sequence[str], *, batch_size: int = 64, rounds: int = 5, device: str = "cpu"
+) -> list[SpeedRecord]:
+    """Time a step (forward, backward, AdamW) of each network, thawed and frozen in turn; the median of `rounds`."""
+    return [_measure(name, batch_size, rounds, device) for name in names]
+
+
+def write_speeds(path: Path, speeds: Sequence[SpeedRecord]) -> None:
+    """Keep timings for the report."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, json.dumps([asdict(speed) for speed in speeds], indent=2).encode() + b"\n")
+
+
+def _measure(name: str, batch_size: int, rounds: int, device: str) -> SpeedRecord:
+    steps = {frozen: _step(name, batch_size, frozen=frozen, device=device) for frozen in (False, True)}
+    times: dict[bool, list[float]] = {False: [], True: []}
+    for step in steps.values():
+        step()  # allocations and threads
+    for _ in range(rounds):
+        for frozen, step in steps.items():  # side by side, so that whatever else the machine does slows both
+            began = time.perf_counter()
+            step()
+            times[frozen].append(time.perf_counter() - began)
+    kernel_size = models.parse(name).kernel_size
+    return SpeedRecord(name, kernel_size, statistics.median(times[False]), statistics.median(times[True]))
+
+
+def _step(name: str, batch_size: int, *, frozen: bool, device: str) -> Callable[[], None]:
+    model = models.create(name, num_classes=10)
+    if frozen:
+        fc.freeze_(model)
+    model.to(device)
+    accelerate_(model)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
+    images = torch.randn(batch_size, 3, IMAGE_SIZE, IMAGE_SIZE, device=device)
+    images = images.contiguous(memory_format=torch.channels_last)
+    labels = torch.randint(10, (batch_size,), device=device)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(images), labels).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        if device != "cpu":
+            torch.cuda.synchronize()
+
+    return step

@@ -1,0 +1,90 @@
+"""ConvMixer: Trockman & Kolter, "Patches Are All You Need?", TMLR 2023 (arXiv 2201.09792).
+
+A patch embedding, then `depth` times a depthwise convolution with a residual around it (spatial mixing) and a pointwise
+one (channel mixing), each followed by GELU and BatchNorm; mean over pixels; a linear classifier. Module names are
+timm's, so state dicts load both ways.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from filtercov.lab.models.blocks import StochasticDepth, check_image_size, depth_rates
+from filtercov.nn import DepthwiseConv2d
+
+
+@dataclass(frozen=True)
+class ConvMixerSpec:
+    """The numbers in a name such as `convmixer_256_8_k9_p2`."""
+
+    width: int
+    depth: int
+    kernel_size: int
+    patch_size: int
+
+    @property
+    def name(self) -> str:
+        """The name this was parsed from.
+
+        >>> ConvMixerSpec(256, 8, kernel_size=9, patch_size=2).name
+        'convmixer_256_8_k9_p2'
+        """
+        return f"convmixer_{self.width}_{self.depth}_k{self.kernel_size}_p{self.patch_size}"
+
+    @property
+    def smallest_image(self) -> int:
+        """The least height and width that leaves one pixel for the classifier."""
+        return self.patch_size
+
+
+class Residual(nn.Module):
+    """x + fn(x), where training may drop fn(x)."""
+
+    def __init__(self, fn: nn.Module, *, drop_path_rate: float) -> None:
+        super().__init__()
+        self.fn = fn
+        self.drop_path = StochasticDepth(drop_path_rate)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the mixed (N, C, H, W) map."""
+        return self.drop_path(self.fn(x)) + x  # type: ignore[no-any-return]
+
+
+class ConvMixer(nn.Module):
+    """The network of a `ConvMixerSpec`, initialised by PyTorch's defaults as in the paper's code.
+
+    >>> import torch
+    >>> net = ConvMixer(ConvMixerSpec(8, 2, kernel_size=3, patch_size=2), num_classes=10, in_channels=1)
+    >>> net(torch.zeros(4, 1, 28, 28)).shape
+    torch.Size([4, 10])
+    """
+
+    def __init__(self, spec: ConvMixerSpec, *, num_classes: int, in_channels: int, drop_path_rate: float = 0.0) -> None:
+        super().__init__()
+        self.spec = spec
+        self.stem = _patch_embedding(in_channels, spec)
+        self.blocks = nn.Sequential(*(_block(spec, rate) for rate in depth_rates(drop_path_rate, spec.depth)))
+        self.pooling = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.head = nn.Linear(spec.width, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (N, in_channels, H, W) images to (N, num_classes) logits."""
+        remedy = "choose a smaller patch or enlarge the images"
+        check_image_size(x, self.spec.smallest_image, name=self.spec.name, remedy=remedy)
+        return self.head(self.pooling(self.blocks(self.stem(x))))  # type: ignore[no-any-return]
+
+
+def _patch_embedding(in_channels: int, spec: ConvMixerSpec) -> nn.Sequential:
+    patches = nn.Conv2d(in_channels, spec.width, spec.patch_size, stride=spec.patch_size)
+    return nn.Sequential(patches, nn.GELU(), nn.BatchNorm2d(spec.width))
+
+
+def _block(spec: ConvMixerSpec, drop_path_rate: float) -> nn.Sequential:
+    width = spec.width
+    spatial = DepthwiseConv2d(width, width, spec.kernel_size, groups=width, padding="same")
+    return nn.Sequential(
+        Residual(nn.Sequential(spatial, nn.GELU(), nn.BatchNorm2d(width)), drop_path_rate=drop_path_rate),
+        nn.Conv2d(width, width, 1),
+        nn.GELU(),
+        nn.BatchNorm2d(width),
+    )

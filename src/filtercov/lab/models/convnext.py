@@ -1,0 +1,175 @@
+"""ConvNeXt: Liu et al., "A ConvNet for the 2020s", CVPR 2022 (arXiv 2201.03545); atto to nano are timm's sizes.
+
+Four stages of blocks: depthwise convolution, LayerNorm, a two-layer perceptron over channels, layer scale, residual.
+Module names are timm's, so state dicts load both ways. The stem reduces by the patch size and each stage but the first
+halves, so 32 pixels become 16, 8, 4, 2 with patches of 2. timm's `patch_size=2` halves in the first stage too (8, 4, 2,
+1 pixels): `convnext_atto_p2_s2` is that network. docs/training.md says why `p2` alone means the other.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from filtercov.lab.models.blocks import LayerNorm2d, StochasticDepth, check_image_size, depth_rates
+from filtercov.nn import DepthwiseConv2d
+
+
+@dataclass(frozen=True)
+class ConvNeXtSize:
+    """Blocks and channels of the four stages, and whether the perceptrons are 1×1 convolutions (timm's small ones)."""
+
+    depths: tuple[int, int, int, int]
+    width: int  # of the first stage; each later stage doubles it
+    pointwise_convs: bool
+
+
+SIZES = {
+    "atto": ConvNeXtSize((2, 2, 6, 2), 40, pointwise_convs=True),
+    "femto": ConvNeXtSize((2, 2, 6, 2), 48, pointwise_convs=True),
+    "pico": ConvNeXtSize((2, 2, 6, 2), 64, pointwise_convs=True),
+    "nano": ConvNeXtSize((2, 2, 8, 2), 80, pointwise_convs=True),
+    "tiny": ConvNeXtSize((3, 3, 9, 3), 96, pointwise_convs=False),
+}
+LAYER_SCALE = 1e-6
+
+
+@dataclass(frozen=True)
+class ConvNeXtSpec:
+    """What a name such as `convnext_atto_p1` or `convnext_atto_div8_p2_k9` says."""
+
+    size: str
+    patch_size: int
+    kernel_size: int = 7
+    divide: int = 1  # every width divided by this: the paper's 1/8-width references
+    first_stride: int = 1  # of the first stage: 2 is timm's rule for patches of 2
+
+    @property
+    def name(self) -> str:
+        """The canonical name: what is default is left out.
+
+        >>> ConvNeXtSpec("atto", patch_size=1, divide=8).name
+        'convnext_atto_div8_p1'
+        """
+        divide = f"_div{self.divide}" if self.divide != 1 else ""
+        kernel = f"_k{self.kernel_size}" if self.kernel_size != 7 else ""
+        stride = f"_s{self.first_stride}" if self.first_stride != 1 else ""
+        return f"convnext_{self.size}{divide}_p{self.patch_size}{stride}{kernel}"
+
+    @property
+    def smallest_image(self) -> int:
+        """The least height and width that leaves one pixel for the classifier."""
+        return 8 * self.patch_size * self.first_stride
+
+
+class Block(nn.Module):
+    """x + γ ⊙ perceptron(norm(depthwise(x))), where training may drop the second term."""
+
+    def __init__(self, width: int, *, kernel_size: int, pointwise_convs: bool, drop_path_rate: float) -> None:
+        super().__init__()
+        self.pointwise_convs = pointwise_convs
+        self.conv_dw = DepthwiseConv2d(width, width, kernel_size, groups=width, padding="same")
+        self.norm = LayerNorm2d(width) if pointwise_convs else nn.LayerNorm(width, eps=1e-6)
+        self.mlp = Perceptron(width, pointwise_convs=pointwise_convs)
+        self.gamma = nn.Parameter(torch.full((width,), LAYER_SCALE))
+        self.drop_path = StochasticDepth(drop_path_rate)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the mixed (N, C, H, W) map."""
+        branch = self.conv_dw(x)
+        if self.pointwise_convs:
+            branch = self.mlp(self.norm(branch))
+        else:
+            branch = self.mlp(self.norm(branch.permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
+        return self.drop_path(branch * self.gamma.view(1, -1, 1, 1)) + x  # type: ignore[no-any-return]
+
+
+class Perceptron(nn.Module):
+    """Channels to four times as many, GELU, and back: as 1×1 convolutions on NCHW or linear layers on NHWC."""
+
+    def __init__(self, width: int, *, pointwise_convs: bool) -> None:
+        super().__init__()
+        self.fc1: nn.Module = nn.Conv2d(width, 4 * width, 1) if pointwise_convs else nn.Linear(width, 4 * width)
+        self.act = nn.GELU()
+        self.fc2: nn.Module = nn.Conv2d(4 * width, width, 1) if pointwise_convs else nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the channel-mixed map, same shape."""
+        return self.fc2(self.act(self.fc1(x)))  # type: ignore[no-any-return]
+
+
+class Stage(nn.Module):
+    """A downsampling (when `stride` is 2) and the blocks of one resolution."""
+
+    def __init__(self, in_width: int, width: int, *, stride: int, blocks: list[Block]) -> None:
+        super().__init__()
+        self.downsample: nn.Module = nn.Identity()
+        if stride > 1:
+            self.downsample = nn.Sequential(LayerNorm2d(in_width), nn.Conv2d(in_width, width, stride, stride=stride))
+        self.blocks = nn.Sequential(*blocks)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the (N, width, H / stride, W / stride) map."""
+        return self.blocks(self.downsample(x))  # type: ignore[no-any-return]
+
+
+class Head(nn.Module):
+    """Mean over pixels, LayerNorm, linear classifier."""
+
+    def __init__(self, width: int, num_classes: int) -> None:
+        super().__init__()
+        self.norm = LayerNorm2d(width)
+        self.fc = nn.Linear(width, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (N, C, H, W) features to (N, num_classes) logits."""
+        return self.fc(self.norm(x.mean((2, 3), keepdim=True)).flatten(1))  # type: ignore[no-any-return]
+
+
+class ConvNeXt(nn.Module):
+    """The network of a `ConvNeXtSpec`, its weights truncated normal (.02) and biases zero as in the original.
+
+    >>> net = ConvNeXt(ConvNeXtSpec("atto", patch_size=1, divide=8), num_classes=10, in_channels=3)
+    >>> net(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 10])
+    """
+
+    def __init__(self, spec: ConvNeXtSpec, *, num_classes: int, in_channels: int, drop_path_rate: float = 0.0) -> None:
+        super().__init__()
+        self.spec = spec
+        size = SIZES[spec.size]
+        widths = [size.width * factor // spec.divide for factor in (1, 2, 4, 8)]
+        rates = iter(depth_rates(drop_path_rate, sum(size.depths)))
+
+        self.stem = nn.Sequential(
+            nn.Conv2d(in_channels, widths[0], spec.patch_size, stride=spec.patch_size), LayerNorm2d(widths[0])
+        )
+        stages = []
+        for index, (width, depth) in enumerate(zip(widths, size.depths, strict=True)):
+            stride = 2 if index > 0 else spec.first_stride
+            blocks = [
+                Block(
+                    width,
+                    kernel_size=spec.kernel_size,
+                    pointwise_convs=size.pointwise_convs,
+                    drop_path_rate=next(rates),
+                )
+                for _ in range(depth)
+            ]
+            stages.append(Stage(widths[max(index - 1, 0)], width, stride=stride, blocks=blocks))
+        self.stages = nn.Sequential(*stages)
+        self.head = Head(widths[-1], num_classes)
+        self.apply(_init_weights_)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (N, in_channels, H, W) images to (N, num_classes) logits."""
+        remedy = "choose p1 or enlarge the images"
+        check_image_size(x, self.spec.smallest_image, name=self.spec.name, remedy=remedy)
+        return self.head(self.stages(self.stem(x)))  # type: ignore[no-any-return]
+
+
+def _init_weights_(module: nn.Module) -> None:
+    if isinstance(module, nn.Conv2d | nn.Linear):
+        nn.init.trunc_normal_(module.weight, std=0.02)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)

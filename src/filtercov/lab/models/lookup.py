@@ -1,0 +1,68 @@
+"""Any model by name: one of ours, or, where timm is installed, one of timm's."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from filtercov.errors import ModelError
+from filtercov.lab import models
+
+
+def find(name: str, *, num_classes: int = 1000, in_channels: int = 3) -> nn.Module:
+    """Build the model called `name`; `timm:NAME` asks for timm's even where the name could be ours.
+
+    >>> type(find("convmixer_16_2_k5_p2", num_classes=10)).__name__
+    'ConvMixer'
+    """
+    if not name.startswith("timm:"):
+        try:
+            return models.create(name, num_classes=num_classes, in_channels=in_channels)
+        except ModelError as not_ours:
+            if not _timm_has(name):
+                raise not_ours from None
+    try:
+        built = import_timm().create_model(name.removeprefix("timm:"), num_classes=num_classes, in_chans=in_channels)
+    except ModelError:
+        raise
+    except Exception as error:  # timm raises whatever the model's own code raises
+        raise ModelError(f"{name}: timm cannot build it ({error})") from None
+    if not isinstance(built, nn.Module):
+        raise ModelError(f"{name}: timm built a {type(built).__name__}, not a module")
+    return built
+
+
+def import_timm() -> Any:
+    """Import timm, also where torchvision's compiled operators are missing.
+
+    timm takes image transforms from torchvision, which on import declares the shapes of operators that its wheel lacks
+    beside a CPU build of torch. Nothing here calls those, so declaring them is skipped.
+    """
+    declare = torch.library.register_fake
+
+    def declare_others(operator: Any, *arguments: Any, **options: Any) -> Callable[..., Any]:
+        if isinstance(operator, str) and operator.startswith("torchvision::"):
+            return lambda function: function
+        declared: Callable[..., Any] = declare(operator, *arguments, **options)
+        return declared
+
+    torch.library.register_fake = declare_others
+    try:
+        return importlib.import_module("timm")
+    except (ImportError, RuntimeError) as error:
+        raise ModelError(
+            f"timm's models need timm, which cannot be imported here ({error}); install it first"
+        ) from None
+    finally:
+        torch.library.register_fake = declare
+
+
+def _timm_has(name: str) -> bool:
+    try:
+        return bool(import_timm().is_model(name))
+    except ModelError:
+        return False

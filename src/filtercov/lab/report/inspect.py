@@ -1,0 +1,74 @@
+"""`filtercov inspect` as a function: look at anything with depthwise filters, and write down what is seen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filtercov.errors import TargetError
+from filtercov.lab.report.inspect_compare import LayerComparison, compare
+from filtercov.lab.report.inspect_models import named_target
+from filtercov.lab.report.inspect_numbers import Inspection, measure_target
+from filtercov.lab.report.inspect_page import inspection_page
+from filtercov.lab.report.inspect_png import layer_sheet, overview_sheet
+from filtercov.lab.report.inspect_target import Target, read_target
+from filtercov.lab.report.page import write_output
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What was seen, ready to be written as a page, as pictures or as numbers."""
+
+    inspection: Inspection
+    against: str = ""
+    comparisons: Sequence[LayerComparison] = ()
+
+    def page(self) -> str:
+        """Return the HTML page."""
+        return inspection_page(self.inspection, against=self.against, comparisons=self.comparisons)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return every number of the page."""
+        numbers = self.inspection.as_json()
+        if self.comparisons:
+            numbers["against"] = self.against
+            for layer, comparison in zip(numbers["layers"], self.comparisons, strict=True):
+                layer["comparison"] = comparison.as_json()
+        return numbers
+
+    def write_pngs(self, directory: str | os.PathLike[str]) -> list[Path]:
+        """Write one sheet per layer, layer-01.png and so on, and overview.png; return their paths."""
+        folder = Path(directory)
+        digits = max(2, len(str(len(self.inspection.layers))))
+        written = [write_output(folder / "overview.png", overview_sheet(self.inspection))]
+        for layer in self.inspection.layers:
+            sheet = layer_sheet(self.inspection, layer)
+            written.append(write_output(folder / f"layer-{layer.index + 1:0{digits}}.png", sheet))
+        return written
+
+
+def look(target: str, *, against: str | None = None, untrained: bool = False) -> Report:
+    """Measure a target, and compare it with another, each a path or the name of a model.
+
+    >>> report = look("convmixer_16_2_k5_p2")
+    >>> [layer["kernel_size"] for layer in report.as_json()["layers"]]
+    [[5, 5], [5, 5]]
+    """
+    inspection = measure_target(find_target(target, untrained=untrained))
+    if against is None:
+        return Report(inspection)
+    other = find_target(against, untrained=untrained)
+    return Report(inspection, other.label, compare(inspection, other))
+
+
+def find_target(target: str, *, untrained: bool = False) -> Target:
+    """Return what a path or a name stands for; a path that exists goes first."""
+    path = Path(target)
+    if path.exists():
+        return read_target(path)
+    if (path.suffix or len(path.parts) > 1) and not target.startswith("timm:"):
+        raise TargetError(f"{target}: needed a checkpoint, a statistics file or the directory of a run, found nothing")
+    return named_target(target, untrained=untrained)

@@ -1,0 +1,188 @@
+"""Everything `filtercov inspect` measures: each layer's structure, and σ across depth."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from filtercov.covariance.closed_form import gaussian_covariance
+from filtercov.covariance.forms import Array, show_size
+from filtercov.covariance.likeness import likeness
+from filtercov.covariance.structure import (
+    centredness,
+    dynamic_and_static,
+    isotropic_distance,
+    isotropic_floor,
+    kronecker_residual,
+    pixel_variance,
+    spectrum,
+)
+from filtercov.errors import SourceError
+from filtercov.lab.report.inspect_target import Target
+from filtercov.schedule.fit import fit_schedule, fit_sigma
+from filtercov.schedule.schedules import QuadraticSchedule, relative_depth
+from filtercov.statistics.filter_statistics import LayerStatistics
+
+
+@dataclass(frozen=True, eq=False)
+class LayerNumbers:
+    """One layer, measured; nan stands for what its covariance does not determine."""
+
+    statistics: LayerStatistics
+    index: int
+    depth: float
+    sigma: float
+    likeness: float
+    closed_form_scale: float
+    closed_form_eigenvalues: Array
+    pixel_variance: Array
+    centredness: float
+    isotropic_distance: float
+    isotropic_floor: float
+    dynamic: float
+    static: float
+    kronecker_residual: float
+    eigenvalues: Array
+    mean_share: float
+
+    @property
+    def name(self) -> str:
+        """The layer's name in its model."""
+        return self.statistics.name
+
+    @property
+    def kernel_size(self) -> tuple[int, ...]:
+        """The size of its filters."""
+        return self.statistics.kernel_size
+
+    @property
+    def effective_directions(self) -> float:
+        """(Σλ)²/Σλ²: how many directions the filters vary in, counted by their share; n if all alike."""
+        squares = float(np.square(self.eigenvalues).sum())
+        return float(self.eigenvalues.sum()) ** 2 / squares if squares else math.nan
+
+    def closed_form(self) -> Array:
+        """Return the closed form at the best σ, at the scale where it is nearest to the layer's covariance."""
+        if math.isnan(self.sigma):
+            return np.zeros_like(self.statistics.covariance)
+        return self.closed_form_scale * gaussian_covariance(self.kernel_size, self.sigma)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return every number, under the names that the page's table uses; null where one is not determined."""
+        scalars = {
+            "depth": self.depth,
+            "sigma": self.sigma,
+            "likeness": self.likeness,
+            "closed_form_scale": self.closed_form_scale,
+            "centredness": self.centredness,
+            "isotropic_distance": self.isotropic_distance,
+            "isotropic_floor": self.isotropic_floor,
+            "dynamic": self.dynamic,
+            "static": self.static,
+            "kronecker_residual": self.kronecker_residual,
+            "effective_directions": self.effective_directions,
+            "mean_share": self.mean_share,
+        }
+        return {
+            "name": self.name,
+            "kernel_size": list(self.kernel_size),
+            "filters": self.statistics.count,
+            **{key: number_or_none(value) for key, value in scalars.items()},
+            "pixel_variance": self.pixel_variance.tolist(),
+            "eigenvalues": self.eigenvalues.tolist(),
+            "closed_form_eigenvalues": self.closed_form_eigenvalues.tolist(),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """A target, measured: its layers in forward order and the schedule fitted to them, None where none can be."""
+
+    target: Target
+    layers: tuple[LayerNumbers, ...]
+    schedule: QuadraticSchedule | None
+
+    def paste_line(self) -> str:
+        """Return the Python that initialises another model with the fitted schedule, '' where there is none."""
+        if self.schedule is None:
+            return ""
+        s = self.schedule.short()
+        return f"filtercov.init_(model, filtercov.QuadraticSchedule({s.sigma0!r}, {s.v!r}, {s.a!r}))"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return every number of the page."""
+        s = self.schedule
+        return {
+            "target": self.target.label,
+            "kind": self.target.kind,
+            "notes": list(self.target.notes),
+            "schedule": None if s is None else {"sigma0": s.sigma0, "v": s.v, "a": s.a},
+            "layers": [layer.as_json() for layer in self.layers],
+        }
+
+
+def measure_target(target: Target) -> Inspection:
+    """Measure every depthwise layer of a target.
+
+    >>> from torch import nn
+    >>> from filtercov.lab.report.inspect_target import model_target
+    >>> inspection = measure_target(model_target(nn.Conv2d(64, 64, 7, groups=64), "one layer"))
+    >>> inspection.layers[0].kernel_size
+    (7, 7)
+    """
+    layers = target.statistics.layers
+    numbers = tuple(_measure(layer, i, relative_depth(i, len(layers))) for i, layer in enumerate(layers))
+    try:
+        schedule = fit_schedule(target.statistics)
+    except SourceError:  # no kernel is large enough to tell a σ
+        schedule = None
+    return Inspection(target, numbers, schedule)
+
+
+def describe(inspection: Inspection) -> str:
+    """Return what was looked at in a few words: its kind, how many layers and of which sizes."""
+    layers = inspection.layers
+    sizes = " and ".join(dict.fromkeys(show_size(layer.kernel_size).replace("x", "×") for layer in layers))
+    count = f"{len(layers)} depthwise layer{'s' if len(layers) > 1 else ''}"
+    return f"{inspection.target.kind} with {count} of {sizes} filters"
+
+
+def number_or_none(value: float) -> float | None:
+    """Return the number as JSON can hold it: nan and infinities become null."""
+    return value if math.isfinite(value) else None
+
+
+def _measure(layer: LayerStatistics, index: int, depth: float) -> LayerNumbers:
+    cov, size = layer.covariance, layer.kernel_size
+    sigma, alike, scale = math.nan, math.nan, math.nan
+    dynamic, static = math.nan, math.nan
+    closed_eigenvalues: Array = np.zeros(len(cov))
+    if cov.any() and len(cov) > 1:  # one pixel is like the closed form at any σ
+        sigma = fit_sigma(cov, size)
+        alike = float(likeness(cov, size, sigma)[0])
+        closed = gaussian_covariance(size, sigma)
+        scale = float(np.vdot(closed, cov) / np.vdot(closed, closed))
+        dynamic, static = dynamic_and_static(cov, size, sigma)
+        closed_eigenvalues = scale * spectrum(closed)
+    mean_power, spread = float(layer.mean @ layer.mean), float(np.trace(cov))
+    return LayerNumbers(
+        statistics=layer,
+        index=index,
+        depth=depth,
+        sigma=sigma,
+        likeness=alike,
+        closed_form_scale=scale,
+        closed_form_eigenvalues=closed_eigenvalues,
+        pixel_variance=pixel_variance(cov, size),
+        centredness=centredness(cov, size),
+        isotropic_distance=isotropic_distance(cov),
+        isotropic_floor=isotropic_floor(len(cov), layer.count),
+        dynamic=dynamic,
+        static=static,
+        kronecker_residual=kronecker_residual(cov, size),
+        eigenvalues=spectrum(cov),
+        mean_share=mean_power / (mean_power + spread) if mean_power + spread else math.nan,
+    )

@@ -1,0 +1,191 @@
+"""The page of `filtercov inspect`: the network at a glance, then every layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from filtercov.covariance.forms import Array, show_size
+from filtercov.lab.report import style
+from filtercov.lab.report.inspect_charts import sigma_chart, spectrum_chart
+from filtercov.lab.report.inspect_compare import LayerComparison
+from filtercov.lab.report.inspect_filters import shown_filters
+from filtercov.lab.report.inspect_numbers import Inspection, LayerNumbers, describe
+from filtercov.lab.report.inspect_pictures import FINEST, covariance_picture, filters_picture, variance_picture
+from filtercov.lab.report.page import asset, copyable, figure, page, table, text
+
+THUMB, LARGE, SMALL = 100, 262, 126  # widths of pictures
+
+COLUMNS = {
+    "layer": "",
+    "size": "of the filters",
+    "filters": "how many the layer has",
+    "σ": "of the closed form most like the covariance",
+    "likeness": "cosine between that closed form and the covariance; 1 is the same up to scale",
+    "centred": "1 if all variance is in the central pixel, 0 if every pixel varies alike, below 0 if the rim does more",
+    "anisotropy": "distance from independent weights of one variance, as a share of the covariance's size; in brackets "
+    "what as many independent filters would show by chance",
+    "dynamic": "size of the positive component that moves with the block; the closed form has 1",
+    "static": "size of the component that stays at the centre; the closed form has −1, above 0 there is no negative "
+    "centre; no number where σ is so small that the two coincide",
+    "Kronecker": "residual of the nearest A⊗A, as a share of the covariance's size",
+    "directions": "(Σλ)²/Σλ², how many directions the filters vary in",
+    "mean": "share of the filters' power that lies in their mean",
+}
+
+
+def inspection_page(
+    inspection: Inspection, *, against: str = "", comparisons: Sequence[LayerComparison] = (), seed: int = 0
+) -> str:
+    """Return the page; `comparisons`, one per layer, put the target named `against` beside it."""
+    title = f"{inspection.target.label} against {against}" if against else inspection.target.label
+    paired: list[LayerComparison | None] = list(comparisons) or [None] * len(inspection.layers)
+    rng = np.random.default_rng(seed)
+    cards = [
+        _card(inspection, layer, other, against, rng) for layer, other in zip(inspection.layers, paired, strict=True)
+    ]
+    sections = [
+        f"<h1>{text(title)}</h1><p>A {text(describe(inspection))}.</p>",
+        *(f'<p class="note">{text(note)}</p>' for note in inspection.target.notes),
+        _overview(inspection),
+        _schedule(inspection, comparisons, against),
+        _numbers(inspection, comparisons, against),
+        "<h2>Layer by layer</h2>",
+        *cards,
+    ]
+    return page(f"{title} · filtercov", "\n".join(sections), styles=[asset("inspect.css")])
+
+
+def _overview(inspection: Inspection) -> str:
+    thumbs = []
+    for layer in inspection.layers:
+        cov = layer.statistics.covariance
+        picture = covariance_picture(cov, layer.kernel_size, limit=style.covariance_limit(cov), size=THUMB)
+        drawn = picture.html(f"covariance of {layer.name}")
+        thumbs.append(
+            f'<a href="#layer-{layer.index}" title="{text(layer.name)}">{drawn}<span>{layer.index + 1}</span></a>'
+        )
+    how = (
+        "In block form: the block at row i, column j shows how pixel (i, j) of a filter varies together with every "
+        "pixel. Red is positive, blue negative, white zero; every picture has a "
+        "symmetric scale of its own, on which variances may lie beyond the deepest red."
+    )
+    return f'<h2>Covariances by depth</h2><p>{how}</p><nav class="strip" aria-label="layers">{"".join(thumbs)}</nav>'
+
+
+def _schedule(inspection: Inspection, comparisons: Sequence[LayerComparison], against: str) -> str:
+    layers, schedule = inspection.layers, inspection.schedule
+    chart = sigma_chart(
+        [layer.depth for layer in layers],
+        [layer.sigma for layer in layers],
+        schedule,
+        others=[other.sigma for other in comparisons],
+        names=[layer.name for layer in layers],
+    )
+    second = f' <span class="key2">●</span> {text(against)}' if comparisons else ""
+    key = f'<span class="key1">●</span> σ of the closed form most like each layer{second}'
+    if schedule is None:
+        line = "<p>No kernel has five pixels along a side or more, too few to fit a schedule.</p>"
+    else:
+        fitted = f"σ(d) = {schedule.sigma0:.3g} {_signed(schedule.v)} d {_signed(schedule.a / 2)} d²"
+        key += f'; <span class="key1">—</span> the fitted schedule {fitted}'
+        line = "<p>To start another network with filters like these:</p>" + copyable(inspection.paste_line())
+    return f"<h2>σ across depth</h2>{figure(chart, key)}{line}"
+
+
+def _numbers(inspection: Inspection, comparisons: Sequence[LayerComparison], against: str) -> str:
+    head = list(COLUMNS)
+    rows = [_row(layer) for layer in inspection.layers]
+    if comparisons:
+        head += ["cosine", "scale"]
+        rows = [[*row, _show(c.cosine), _show(c.scale)] for row, c in zip(rows, comparisons, strict=True)]
+    meanings = "".join(f"<dt>{name}</dt><dd>{meaning}</dd>" for name, meaning in COLUMNS.items() if meaning)
+    if comparisons:
+        meanings += (
+            f"<dt>cosine</dt><dd>between this covariance and that of {text(against)} at the same depth, resized where "
+            f"kernels differ</dd><dt>scale</dt><dd>size of the weights of {text(against)} over these, without their "
+            "means</dd>"
+        )
+    explained = f"<details><summary>What the numbers mean</summary><dl>{meanings}</dl></details>"
+    return f"<h2>In numbers</h2>{table(head, rows)}{explained}"
+
+
+def _row(layer: LayerNumbers) -> list[str]:
+    return [
+        f'<a href="#layer-{layer.index}">{layer.index + 1}. {text(layer.name)}</a>',
+        _size(layer),
+        str(layer.statistics.count),
+        _show(layer.sigma),
+        _show(layer.likeness),
+        _show(layer.centredness),
+        f"{_show(layer.isotropic_distance)} ({_show(layer.isotropic_floor)})",
+        _show(layer.dynamic),
+        _show(layer.static),
+        _show(layer.kronecker_residual),
+        _show(layer.effective_directions, digits=1),
+        _show(layer.mean_share),
+    ]
+
+
+def _card(
+    inspection: Inspection,
+    layer: LayerNumbers,
+    other: LayerComparison | None,
+    against: str,
+    rng: np.random.Generator,
+) -> str:
+    cov, size = layer.statistics.covariance, layer.kernel_size
+    limit = style.covariance_limit(cov)
+    fitted = layer.closed_form()
+    thin = f"; one pixel in {math.ceil(max(size) / FINEST)}" if max(size) > FINEST else ""
+
+    def drawn(matrix: Array, scale: float, caption: str) -> str:
+        picture = covariance_picture(matrix, size, limit=scale, size=LARGE)
+        return figure(picture.html(f"{caption}, {layer.name}"), f"{text(caption)}, ±{scale:.2g}{thin}")
+
+    shown = [drawn(cov, limit, "covariance"), drawn(fitted, limit, f"closed form, σ = {_show(layer.sigma)}")]
+    if other is not None:
+        resized = " (resized)" if other.resized else ""
+        own = style.covariance_limit(other.other.covariance)
+        shown.append(drawn(other.other.covariance, own, f"{against}{resized}: {other.other.name}"))
+    shown += [_filters(caption, stack, layer) for caption, stack in shown_filters(inspection, layer, rng)]
+    variance = variance_picture(layer.pixel_variance, size=SMALL).html(f"variance by pixel, {layer.name}")
+    shown.append(figure(variance, f"variance by pixel, centred {_show(layer.centredness)}"))
+    key = '<span class="key1">—</span> layer <span class="key2">—</span> closed form'
+    shown.append(figure(spectrum_chart(layer.eigenvalues, layer.closed_form_eigenvalues), f"spectrum: {key}"))
+    facts = [
+        ("σ", layer.sigma),
+        ("likeness", layer.likeness),
+        ("anisotropy", layer.isotropic_distance),
+        ("dynamic", layer.dynamic),
+        ("static", layer.static),
+        ("Kronecker", layer.kronecker_residual),
+    ]
+    if other is not None:
+        facts += [("cosine", other.cosine), ("scale", other.scale)]
+    listed = "".join(f"<span>{name} <b>{_show(value)}</b></span>" for name, value in facts)
+    return (
+        f'<section class="card" id="layer-{layer.index}"><h3>{layer.index + 1}. {text(layer.name)} '
+        f'<span class="quiet">{_size(layer)} · {layer.statistics.count} filters · depth {layer.depth:.2f}</span></h3>'
+        f'<p class="facts">{listed}</p><div class="pictures">{"".join(shown)}</div></section>'
+    )
+
+
+def _filters(caption: str, filters: Array, layer: LayerNumbers) -> str:
+    return figure(filters_picture(filters, size=LARGE).html(f"{caption}, {layer.name}"), caption)
+
+
+def _size(layer: LayerNumbers) -> str:
+    return show_size(layer.kernel_size).replace("x", "×")
+
+
+def _show(value: float, *, digits: int = 3) -> str:
+    if not math.isfinite(value):
+        return "–"
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+def _signed(value: float) -> str:
+    return f"{'−' if value < 0 else '+'} {round(abs(value), 4):.3g}"

@@ -1,0 +1,124 @@
+"""Self-contained HTML pages: one file, no network, light, dark and on paper.
+
+A page carries its style, scripts and pictures inside it, and a content security policy that forbids it to fetch
+anything, so that what opens today opens the same in ten years and from any disk.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import os
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from filtercov.errors import OutputError
+from filtercov.files.replacing import replacing
+from filtercov.printable import printable
+
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+
+
+def page(title: str, body: str, *, styles: Iterable[str] = (), scripts: Iterable[str] = ()) -> str:
+    """Return a whole HTML document around `body`, with the shared style and any further style sheets and scripts.
+
+    >>> page("Filters & co", "<p>hello</p>").splitlines()[4]
+    '<title>Filters &amp; co</title>'
+    """
+    sheets = "\n".join(f"<style>\n{sheet}</style>" for sheet in (asset("page.css"), *styles))
+    programs = "\n".join(f"<script>\n{script}</script>" for script in (asset("page.js"), *scripts))
+    return f"""<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{text(title)}</title>
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<meta name="color-scheme" content="light dark">
+<link rel="icon" href="data:,">
+{sheets}
+<main>
+{body}
+</main>
+{programs}
+</html>
+"""
+
+
+def text(value: object) -> str:
+    """Return anything as HTML text on one line, also safe inside a quoted attribute.
+
+    >>> text('a < "b"')
+    'a &lt; &quot;b&quot;'
+    """
+    return html.escape(printable(str(value)))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "") -> str:
+    """Return a table whose first column names its rows; cells that are `str` are HTML, anything else is text.
+
+    It scrolls sideways inside its own box where the window is narrow.
+    """
+    columns = "".join(f'<th scope="col">{cell}</th>' for cell in head)
+    lines = [
+        f'<tr><th scope="row">{_cell(first)}</th>' + "".join(f"<td>{_cell(cell)}</td>" for cell in rest) + "</tr>"
+        for first, *rest in rows
+    ]
+    label = f"<caption>{caption}</caption>" if caption else ""
+    body = "\n".join(lines)
+    whole = f"<table>{label}<thead><tr>{columns}</tr></thead>\n<tbody>{body}</tbody></table>"
+    return f'<div class="scroll" tabindex="0">{whole}</div>'
+
+
+def image(png: bytes, alt: str, *, width: int, height: int, pixelated: bool = False) -> str:
+    """Return a PNG as an inline picture that shrinks with the window; `pixelated` keeps its pixels sharp."""
+    kind = ' class="pixels"' if pixelated else ""
+    data = base64.b64encode(png).decode()
+    return (
+        f'<img{kind} src="data:image/png;base64,{data}" alt="{text(alt)}" width="{width}" height="{height}" '
+        'loading="lazy" decoding="async">'
+    )
+
+
+def figure(content: str, caption: str) -> str:
+    """Return a picture, or anything, with a caption (HTML)."""
+    return f"<figure>{content}<figcaption>{caption}</figcaption></figure>"
+
+
+def copyable(code: str) -> str:
+    """Return a line of code with a button that copies it."""
+    return f'<div class="copyable"><code>{text(code)}</code><button type="button" data-copy>Copy</button></div>'
+
+
+def embedded_json(name: str, value: Any) -> str:
+    """Return data for the page's scripts, which read it with `JSON.parse` of the element `name`.
+
+    >>> embedded_json("data", {"tag": "</script>"})
+    '<script type="application/json" id="data">{"tag": "\\\\u003c/script>"}</script>'
+    """
+    data = json.dumps(value, allow_nan=False).replace("<", "\\u003c")
+    return f'<script type="application/json" id="{text(name)}">{data}</script>'
+
+
+def asset(name: str) -> str:
+    """Return the text of a file that lies beside this module."""
+    return resources.files("filtercov.lab.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def write_output(path: str | os.PathLike[str], content: str | bytes) -> Path:
+    """Write a file, making its directories: whole or not at all."""
+    target = Path(path)
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(target) as temporary:
+            temporary.write_bytes(data)
+    except OSError as error:
+        raise OutputError(f"{target}: cannot be written ({error.strerror}); choose another place") from None
+    return target
+
+
+def _cell(value: object) -> str:
+    return value if isinstance(value, str) else text(value)

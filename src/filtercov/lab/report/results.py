@@ -1,0 +1,143 @@
+"""The report of an experiment: one page that stands alone, and the same table as Markdown, CSV and LaTeX."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from filtercov.errors import ExperimentError
+from filtercov.lab.experiments.records import ExperimentRecord
+from filtercov.lab.report import page
+from filtercov.lab.report.results_drawings import draw
+from filtercov.lab.report.results_figures import charts, learning_curves
+from filtercov.lab.report.results_lines import Line, lines
+from filtercov.lab.report.results_text import notes, show_paper, table, to_csv, to_latex, to_markdown
+from filtercov.lab.report.results_words import show_measured, show_seeds
+from filtercov.lab.training.progress import duration
+
+WIDEST = 14  # columns of a table in the paper's arrangement
+
+
+def write_reports(records: Sequence[ExperimentRecord], out: Path) -> list[Path]:
+    """Write the pages and texts of some experiments and return the paths.
+
+    One experiment becomes `out` and, beside it, the same name with .md, .csv and .tex. Of several each becomes such a
+    set, named after the experiment and beside `out`, which lists them.
+    """
+    if not records:
+        raise ExperimentError("there is nothing to report: no experiment was run in that directory")
+    if len(records) == 1:
+        return _write(records[0], out)
+    written = []
+    places = []
+    for record in records:
+        place = out.with_name(f"{out.stem}-{record.name}-{record.scale}{out.suffix or '.html'}")
+        written += _write(record, place)
+        places.append(place.name)
+    return [page.write_output(out, index_page(records, places)), *written]
+
+
+def results_page(record: ExperimentRecord) -> str:
+    """Return an experiment's page."""
+    found = lines(record)
+    body = [
+        f"<h1>{page.text(record.title)}</h1>",
+        f"<p>{page.text(record.name)}, scale {page.text(record.scale)}: {page.text(record.shows)}.</p>",
+        *(f'<p class="note">{page.text(note)}</p>' for note in notes(record, found)),
+    ]
+    body += _section("Figures", [_card(chart) for chart in charts(record)])
+    body += _drawings(record)
+    if found:
+        body.append("<h2>Results</h2>")
+        body += [_arranged(found)] if len({(line.filters, line.init) for line in found}) <= WIDEST else []
+        body.append(f"<p>Test accuracy in percent: {_seeds(found)}. Press a heading to sort.</p>")
+        body.append(f'<div class="sortable">{_sortable(found)}</div>')
+    if record.speeds:
+        rows = [
+            [
+                s.model,
+                s.kernel_size,
+                f"{1000 * s.thawed:.1f}",
+                f"{1000 * s.frozen:.1f}",
+                f"{1 - s.frozen / s.thawed:.0%}",
+            ]
+            for s in record.speeds
+        ]
+        head = ["network", "kernel", "thawed step, ms", "frozen step, ms", "frozen takes less"]
+        body.append(f'<h2>Results</h2><div class="sortable">{page.table(head, rows)}</div>')
+    body += _section("Learning curves", [_card(chart) for chart in learning_curves(record)])
+    body.append(_again(record))
+    return page.page(
+        record.title, "\n".join(body), styles=[page.asset("results.css")], scripts=[page.asset("results.js")]
+    )
+
+
+def index_page(records: Sequence[ExperimentRecord], places: Sequence[str]) -> str:
+    """Return the page that lists several experiments."""
+    rows: list[list[object]] = []
+    for record, place in zip(records, places, strict=True):
+        state = f"{len(record.missing)} runs missing" if record.missing else "complete"
+        link = f'<a href="{page.text(place)}">{page.text(record.name)}</a>'
+        rows.append([link, page.text(record.scale), page.text(record.shows), state, duration(record.seconds)])
+    head = ["experiment", "scale", "shows", "state", "training time"]
+    body = f'<h1>Experiments</h1>\n<div class="sortable">{page.table(head, rows)}</div>'
+    return page.page("Experiments", body, styles=[page.asset("results.css")], scripts=[page.asset("results.js")])
+
+
+def _write(record: ExperimentRecord, out: Path) -> list[Path]:
+    texts = {".md": to_markdown, ".csv": to_csv, ".tex": to_latex} if record.cells else {".md": to_markdown}
+    html = page.write_output(out, results_page(record))
+    return [html, *(page.write_output(out.with_suffix(suffix), make(record)) for suffix, make in texts.items())]
+
+
+def _section(title: str, cards: Sequence[str]) -> list[str]:
+    return [f"<h2>{title}</h2>", f'<div class="cards">{"".join(cards)}</div>'] if cards else []
+
+
+def _card(content: str) -> str:
+    return f'<div class="card">{content}</div>'
+
+
+def _drawings(record: ExperimentRecord) -> list[str]:
+    cards = []
+    for drawing in record.drawings:
+        picture = draw(drawing) or '<p class="note">The run this shows is missing.</p>'
+        cards.append(f'<div class="card wide">{page.figure(picture, page.text(drawing.title))}</div>')
+    return _section("Pictures", cards)
+
+
+def _seeds(found: Sequence[Line]) -> str:
+    counts = [line.measured.n for line in found if line.measured]
+    return show_seeds(counts) if counts else "every cell has runs missing"
+
+
+def _arranged(found: Sequence[Line]) -> str:
+    """Return the table as the paper arranges it, the paper's number under each."""
+    columns = list(dict.fromkeys((line.filters, line.init) for line in found))
+    by_place = {(line.row, line.epochs, line.filters, line.init): line for line in found}
+    rows: list[list[object]] = []
+    for row, epochs in dict.fromkeys((line.row, line.epochs) for line in found):
+        cells: list[object] = [f"{page.text(row)}, {epochs} epochs"]
+        for column in columns:
+            line = by_place.get((row, epochs, *column))
+            if line is None:
+                cells.append("")
+                continue
+            paper = f'<br><span class="quiet">{show_paper(line.paper)}</span>' if line.paper else ""
+            cells.append(f"{show_measured(line.measured, line.missing)}{paper}")
+        rows.append(cells)
+    head = ["", *(f"{page.text(filters)}<br>{page.text(init)}" for filters, init in columns)]
+    return page.table(head, rows, caption="measured, and under it the paper's number where it has one")
+
+
+def _sortable(found: Sequence[Line]) -> str:
+    head, *rows = table(found)
+    shown: list[list[object]] = [[page.text(part) for part in row] for row in rows]
+    for line, row in zip(found, shown, strict=True):
+        if line.verdict is not None:  # then the last column says so
+            row[-1] = f'<span class="{line.verdict}">{row[-1]}</span>'
+    return page.table([page.text(part) for part in head], shown)
+
+
+def _again(record: ExperimentRecord) -> str:
+    facts = {**record.versions, "training time": duration(record.seconds)}
+    items = "".join(f"<dt>{page.text(name)}</dt><dd>{page.text(value)}</dd>" for name, value in facts.items())
+    return f'<h2>To get it again</h2>{page.copyable(record.command)}<dl class="facts">{items}</dl>'

@@ -1,0 +1,103 @@
+"""What a handful of accuracies say: mean, spread, a paired difference with its interval, and what that says of a claim.
+
+Columns of a table share their seeds, and with them the order of images, the augmentation and all weights but the
+filters. Their difference is therefore taken seed by seed, and its interval is Student's over the seeds. It covers the
+true difference in 95 of 100 experiments if the differences of the seeds are independent and normal.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from filtercov.lab.report.student_t import t_quantile
+
+Verdict = Literal["holds", "contradicts", "open"]
+Array = npt.NDArray[np.float64]
+
+CONFIDENCE = 0.95
+ROUNDING = 1e-9  # of the mean accuracy: smaller spreads are those of the last bits
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The mean of n numbers and their sample standard deviation, which one number does not have."""
+
+    mean: float
+    std: float | None
+    n: int
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The mean of n differences, each of two runs of one seed, and its interval, where one was measured."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+
+
+def summarise(values: Sequence[float]) -> Summary:
+    """Return mean, standard deviation (n - 1 in the denominator) and n.
+
+    >>> summarise([90.0, 91.0, 92.0])
+    Summary(mean=91.0, std=1.0, n=3)
+    """
+    std = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return Summary(float(np.mean(values)), std, len(values))
+
+
+def t_interval(values: npt.ArrayLike) -> tuple[Array, Array]:
+    """Return the ends of Student's 95 % interval for the mean of (..., n) numbers, n of 2 or more; each end is (...).
+
+    >>> low, high = t_interval([1.0, 2.0, 3.0])
+    >>> round(float(low), 3), round(float(high), 3)
+    (-0.484, 4.484)
+    """
+    sample: npt.NDArray[Any] = np.asarray(values, dtype=float)
+    n = sample.shape[-1]
+    half = t_quantile(CONFIDENCE, n - 1) * sample.std(axis=-1, ddof=1) / np.sqrt(n)
+    mean = sample.mean(axis=-1)
+    return mean - half, mean + half
+
+
+def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
+    """Return values - baseline over the seeds that both have, None if they share none.
+
+    One seed has no spread. Nor has a spread been measured where all differences are equal: accuracies are whole numbers
+    of images, so a few may coincide. In both cases there is no interval.
+
+    >>> paired_difference({0: 53.0, 1: 54.0, 2: 58.0}, {0: 50.0, 1: 51.5})
+    Difference(mean=2.75, low=-0.426..., high=5.926..., n=2)
+    >>> paired_difference({0: 53.0}, {0: 50.0})
+    Difference(mean=3.0, low=None, high=None, n=1)
+    """
+    seeds = sorted(values.keys() & baseline.keys())
+    if not seeds:
+        return None
+    differences = np.array([values[seed] - baseline[seed] for seed in seeds])
+    mean = float(differences.mean())
+    scale = max(abs(side[seed]) for side in (values, baseline) for seed in seeds)
+    if len(seeds) < 2 or np.ptp(differences) <= ROUNDING * scale:
+        return Difference(mean, None, None, len(seeds))
+    low, high = t_interval(differences)
+    return Difference(mean, float(low), float(high), len(seeds))
+
+
+def judge(difference: Difference | None, claim: float) -> Verdict:
+    """Return what a difference says of the claim that it has the sign of `claim`.
+
+    The claim holds if the whole interval lies on its side of zero, is contradicted if the whole interval lies on the
+    other, and is open otherwise: without an interval, with zero inside it or at its end, or with a claim of zero.
+
+    >>> above, astride = Difference(2.0, 0.5, 3.5, 3), Difference(2.0, -0.5, 4.5, 3)
+    >>> judge(above, +1.6), judge(above, -1.6), judge(astride, +1.6), judge(None, +1.6)
+    ('holds', 'contradicts', 'open', 'open')
+    """
+    if difference is None or difference.low is None or difference.high is None:
+        return "open"
+    nearer, farther = sorted((difference.low * claim, difference.high * claim))
+    return "holds" if nearer > 0 else "contradicts" if farther < 0 else "open"

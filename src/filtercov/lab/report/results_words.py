@@ -1,0 +1,62 @@
+"""How numbers and what they settle are written, the same in every table, caption, page and terminal."""
+
+from collections.abc import Iterable
+
+from filtercov.lab.report.results_statistics import CONFIDENCE, Difference, Summary
+
+NOT_MEASURED = "not measured"
+METHOD = (
+    f"Differences are means over the n seeds that both columns have, in brackets the {CONFIDENCE:.0%} interval: "
+    "Student's, for differences that are independent and normal."
+)
+VERDICTS = (
+    "A sign holds if the whole interval lies on its side of zero, contradicts if the whole interval lies on the other, "
+    "and is open otherwise. Each verdict is for itself, without correction for their number: where there is no "
+    f"difference at all, one in {round(1 / (1 - CONFIDENCE))} is decided by chance."
+)
+ONE_RUN = (
+    f"Where n is 1 the spread is {NOT_MEASURED}: such a mean has no ±, its difference no interval, and the verdict is "
+    "open."
+)
+
+
+def show_mean(mean: float, std: float | None) -> str:
+    """Return mean ± standard deviation, or the mean alone where no spread was measured.
+
+    >>> show_mean(52.184, 0.751), show_mean(52.184, None)
+    ('52.18 ± 0.75', '52.18')
+    """
+    return f"{mean:.2f}" + ("" if std is None else f" ± {std:.2f}")
+
+
+def show_measured(measured: Summary | None, missing: int) -> str:
+    """Return mean ± standard deviation, or how many runs are missing for it."""
+    if measured is None:
+        return f"missing {missing} run{'s' if missing != 1 else ''}"
+    return show_mean(measured.mean, measured.std)
+
+
+def show_difference(difference: Difference | None) -> str:
+    """Return a difference with its interval and the number of pairs.
+
+    >>> show_difference(Difference(2.0, 0.5, 3.5, 3)), show_difference(Difference(2.0, None, None, 1))
+    ('+2.00 [+0.50, +3.50], n = 3', '+2.00 [not measured], n = 1')
+    """
+    if difference is None:
+        return ""
+    measured = difference.low is not None
+    interval = f"{difference.low:+.2f}, {difference.high:+.2f}" if measured else NOT_MEASURED
+    return f"{difference.mean:+.2f} [{interval}], n = {difference.n}"
+
+
+def show_seeds(counts: Iterable[int], *, spread: bool = True) -> str:
+    """Return what numbers over so many seeds each are, for a caption; `spread` says whether it is shown beside them.
+
+    >>> show_seeds([3, 3]), show_seeds([1, 3], spread=False), show_seeds([1, 1])
+    ('mean ± standard deviation over 3 seeds', 'mean over 1 to 3 seeds', 'one run each, spread not measured')
+    """
+    found = sorted(set(counts))
+    if found == [1]:
+        return f"one run each, spread {NOT_MEASURED}"
+    seeds = str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+    return f"mean{' ± standard deviation' if spread else ''} over {seeds} seeds"

@@ -1,0 +1,117 @@
+"""A run is a directory: who may write to it, which configuration it belongs to, and whether it is finished.
+
+config.json              what was asked for; decides whether a command continues this run
+metrics.jsonl            one line per epoch and per logged step
+state.safetensors        all that is needed to continue; there until the run is finished
+checkpoint.safetensors   the weights of the last checkpoint, under the model's own names
+ema.safetensors          their moving average, where one is kept
+result.json              the final numbers; the run is done when this exists
+lock                     held, with its owner's name, while someone trains here
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from filtercov.errors import RunBusyError, RunDirectoryError, RunMismatchError
+from filtercov.files.lock import Lock
+from filtercov.lab.training.storage import remove_temporaries, storage_error, write_atomic
+
+
+class RunDirectory:
+    """The files of one run, locked against other trainers while entered."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.state = self.path / "state.safetensors"
+        self.checkpoint = self.path / "checkpoint.safetensors"
+        self.ema = self.path / "ema.safetensors"
+        self.result = self.path / "result.json"
+        self.tensorboard = self.path / "tensorboard"
+        self._lock = Lock(self.path / "lock")
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is finished."""
+        return self.result.exists()
+
+    def __enter__(self) -> Self:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            foreign = [] if self.config.exists() else sorted(self._foreign_files())
+            if foreign:
+                raise RunDirectoryError(
+                    f"{self.path} is neither a run nor empty (it holds {foreign[0]}); choose a new or empty directory"
+                )
+            self._acquire()
+            try:
+                remove_temporaries(self.path)
+            except BaseException:
+                self._lock.release()
+                raise
+        except OSError as error:
+            raise storage_error(self.path, error) from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+    def claim(self, config: Mapping[str, Any]) -> None:
+        """Make the directory belong to `config`, or raise if it belongs to another."""
+        if not self.config.exists():
+            write_atomic(self.config, json.dumps(config, indent=2, allow_nan=False).encode() + b"\n")
+        else:
+            self.check(config)
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        """Raise if the directory belongs to a configuration other than `config`."""
+        there = read_json(self.config)
+        here = json.loads(json.dumps(config))  # tuples are lists once stored
+        if there != here:
+            raise RunMismatchError(
+                f"{self.path} holds a run with another configuration ({'; '.join(differences(there, here))}); use "
+                "another run directory, or delete that one to start again"
+            )
+
+    def _foreign_files(self) -> set[str]:
+        mine = {self._lock.path.name}
+        return {entry.name for entry in self.path.iterdir() if entry.name not in mine and entry.suffix != ".tmp"}
+
+    def _acquire(self) -> None:
+        if self._lock.acquire():
+            return
+        if self._lock.held_here():
+            raise RunBusyError(f"this process is already training in {self.path}; choose another run directory")
+        raise RunBusyError(
+            f"another process is training in {self.path} ({self._lock.owner() or 'unknown'}); wait for it, stop it, or "
+            "choose another run directory"
+        )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object a JSON file of a run holds."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunDirectoryError(f"cannot read {path}: {error}; delete that run to start it again") from error
+    if not isinstance(value, dict):
+        raise RunDirectoryError(f"{path} does not hold a JSON object; delete that run to start it again")
+    return value
+
+
+def differences(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Say which values of two nested mappings differ, and how."""
+    found = []
+    for key in sorted({*there, *here}):
+        old, new = there.get(key), here.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += differences(old, new, f"{prefix}{key}.")
+        elif old != new:
+            found.append(f"{prefix}{key} is {old!r} there and {new!r} here")
+    return found

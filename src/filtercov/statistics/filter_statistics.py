@@ -1,0 +1,241 @@
+"""FilterStatistics: the mean and covariance of every depthwise layer of a trained model, ready to initialise another.
+
+Statistics do not depend on how many filters a layer had, so between widths there is nothing to do. Between depths they
+are interpolated linearly over relative depth, between kernel sizes they are resized as the paper does.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from filtercov.covariance.empirical import check_pixels, empirical_covariance
+from filtercov.covariance.forms import LARGEST, Array, KernelSize, as_covariance, kernel_shape, kron, show_size
+from filtercov.covariance.kronecker import nearest_kronecker
+from filtercov.covariance.resize import resize_covariance, resize_mean
+from filtercov.depthwise.model import depthwise_layers, notes_on_lookalikes
+from filtercov.depthwise.state_dict import read_depthwise_weights
+from filtercov.depthwise.weight import plain_values
+from filtercov.errors import CheckpointError, CovarianceError, ModelError, SourceError
+from filtercov.files.limits import LAYER, MEASURED, NAME, show_bytes
+from filtercov.printable import shortened
+from filtercov.schedule.schedules import check_depth, relative_depth
+from filtercov.statistics import statistics_file
+
+
+@dataclass(frozen=True, eq=False)
+class LayerStatistics:
+    """The Gaussian that the `count` filters of one layer look drawn from: mean (n,) and covariance (n, n)."""
+
+    name: str
+    kernel_size: tuple[int, ...]
+    count: int
+    mean: Array
+    covariance: Array
+
+    @classmethod
+    def measure(cls, name: str, weight: Tensor) -> LayerStatistics:
+        """Return the statistics of a weight (filters, 1, *kernel_size), or say which one cannot be measured and why."""
+        _check_size(name, weight)
+        filters = plain_values(weight, name).numpy()
+        kernel_size = filters.shape[2:]
+        try:
+            mean, covariance = empirical_covariance(filters.reshape(-1, *kernel_size))
+        except CovarianceError as error:
+            raise CovarianceError(f"{name}: {error}") from None
+        return cls(name, kernel_size, len(filters), mean, covariance)
+
+    def resize(self, kernel_size: KernelSize) -> LayerStatistics:
+        """Return these statistics for filters of another size."""
+        new = kernel_shape(kernel_size)
+        if new == self.kernel_size:
+            return self
+        return replace(
+            self,
+            kernel_size=new,
+            mean=resize_mean(self.mean, self.kernel_size, new),
+            covariance=resize_covariance(self.covariance, self.kernel_size, new),
+        )
+
+
+def measure_layers(weights: Iterable[tuple[str, Tensor]]) -> tuple[LayerStatistics, ...]:
+    """Return the statistics of named weights, if all together they are no more than `limits.MEASURED`."""
+    named = list(weights)
+    for name, weight in named:
+        _check_size(name, weight)
+    taken = {name: 8 * (weight.numel() + math.prod(weight.shape[2:]) ** 2) for name, weight in named}
+    total = sum(taken.values())
+    if len(named) > 1 and total > MEASURED:
+        raise CovarianceError(
+            f"{max(taken, key=lambda name: taken[name])} and others: needed layers whose filters and covariances take "
+            f"at most {show_bytes(MEASURED)} together, got {show_bytes(total)}; measure fewer at a time"
+        )
+    return tuple(LayerStatistics.measure(name, weight) for name, weight in named)
+
+
+@dataclass(frozen=True, eq=False)
+class FilterStatistics:
+    """The filter statistics of a model's depthwise layers, in forward order.
+
+    `source` says where they came from, and `notes` what was ambiguous about it.
+
+    >>> import torch
+    >>> net = nn.Sequential(nn.Conv2d(64, 64, 7, groups=64), nn.Conv2d(64, 64, 7, groups=64))
+    >>> statistics = FilterStatistics.from_model(net)
+    >>> len(statistics.resize(depth=6, kernel_size=9).layers)
+    6
+    """
+
+    layers: tuple[LayerStatistics, ...]
+    source: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.layers:
+            raise SourceError("FilterStatistics: needed the statistics of at least one layer, got none")
+
+    @classmethod
+    def from_model(cls, model: nn.Module, example_input: Any = None, *, source: str | None = None) -> FilterStatistics:
+        """Measure every depthwise layer of a model; `example_input` traces the execution order."""
+        found = depthwise_layers(model, example_input)
+        measured = cls._measure(
+            ((layer.name, layer.weight) for layer in found), source=source or type(model).__name__, error=ModelError
+        )
+        return replace(measured, notes=notes_on_lookalikes(model))
+
+    @classmethod
+    def from_checkpoint(cls, path: str | os.PathLike[str], *, like: nn.Module | None = None) -> FilterStatistics:
+        """Measure every depthwise weight in a .safetensors or .pth file, without needing the model's code.
+
+        Which weights are depthwise is then told from names and shapes, and where a file does not keep the order of its
+        layers that is guessed from their names; `notes` says so. A model given as `like` decides both: any of the
+        architecture that was saved, on the meta device too, for its own weights are not looked at.
+        """
+        weights = read_depthwise_weights(Path(path), like=like)
+        measured = cls._measure(weights.tensors.items(), source=Path(path).name, error=CheckpointError)
+        return replace(measured, notes=weights.notes)
+
+    @classmethod
+    def _measure(
+        cls, weights: Iterable[tuple[str, Tensor]], *, source: str, error: type[ModelError] | type[CheckpointError]
+    ) -> FilterStatistics:
+        try:
+            return cls(measure_layers(weights), source)
+        except (CovarianceError, ModelError) as bad:
+            raise error(str(bad)) from None
+
+    def at(self, depth: float, kernel_size: KernelSize | None = None) -> LayerStatistics:
+        """Return the statistics at a relative depth in [0, 1], interpolated between the layers on either side.
+
+        `kernel_size` asks for filters of that size; by default they have the size of the nearer layer's.
+        """
+        position = check_depth(depth) * (len(self.layers) - 1)
+        nearest = self.layers[round(position)]
+        size = nearest.kernel_size if kernel_size is None else kernel_shape(kernel_size)
+        if abs(position - round(position)) < 1e-9:
+            return nearest.resize(size)
+        weight = position - int(position)
+        below, above = (self.layers[int(position) + step].resize(size) for step in (0, 1))
+        return LayerStatistics(
+            name=f"{1 - weight:.3g} {below.name} + {weight:.3g} {above.name}",
+            kernel_size=size,
+            count=min(below.count, above.count),
+            mean=(1 - weight) * below.mean + weight * above.mean,
+            covariance=(1 - weight) * below.covariance + weight * above.covariance,
+        )
+
+    def resize(self, *, depth: int | None = None, kernel_size: KernelSize | None = None) -> FilterStatistics:
+        """Return these statistics for a model with `depth` depthwise layers, of `kernel_size`, or both."""
+        if depth is None:
+            return replace(self, layers=tuple(self._sized(layer, kernel_size) for layer in self.layers))
+        if depth < 1:
+            raise SourceError(f"resize: needed a depth of at least one layer, got {depth}")
+        return replace(
+            self, layers=tuple(self.at(relative_depth(i, depth), kernel_size=kernel_size) for i in range(depth))
+        )
+
+    def kronecker(self) -> FilterStatistics:
+        """Return these statistics with every covariance replaced by its nearest Kronecker square A⊗A."""
+
+        def squared(layer: LayerStatistics) -> LayerStatistics:
+            A = nearest_kronecker(layer.covariance, layer.kernel_size)
+            return replace(layer, covariance=kron([A, A]))
+
+        return replace(self, layers=tuple(squared(layer) for layer in self.layers))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the statistics to a safetensors file with a checksum; an existing file is replaced whole or not."""
+        described = [
+            {"name": layer.name, "kernel_size": list(layer.kernel_size), "count": layer.count} for layer in self.layers
+        ]
+        statistics_file.write(
+            Path(path),
+            [(layer.mean, layer.covariance) for layer in self.layers],
+            {"source": self.source, "notes": list(self.notes), "layers": described},
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> FilterStatistics:
+        """Read statistics that `save` wrote; anything else, or anything changed since, is a `CheckpointError`."""
+        arrays, described = statistics_file.read(Path(path))
+        layers = tuple(
+            _checked_layer(path, entry, mean, covariance)
+            for entry, (mean, covariance) in zip(described["layers"], arrays, strict=True)
+        )
+        return cls(layers, described["source"], tuple(described["notes"]))
+
+    @staticmethod
+    def _sized(layer: LayerStatistics, kernel_size: KernelSize | None) -> LayerStatistics:
+        return layer if kernel_size is None else layer.resize(kernel_size)
+
+
+def _check_size(name: str, weight: Tensor) -> None:
+    """Refuse a weight that could not be measured within the limits on memory."""
+    size = tuple(weight.shape[2:])
+    try:
+        check_pixels(size)
+    except CovarianceError as error:
+        raise CovarianceError(f"{name}: {error}") from None
+    if weight.numel() * 8 > LAYER:
+        raise CovarianceError(
+            f"{name}: needed a layer whose filters take at most {show_bytes(LAYER)} in float64, got {len(weight)} of "
+            f"{show_size(size)}, {show_bytes(8 * weight.numel())}"
+        )
+
+
+def _checked_layer(
+    path: str | os.PathLike[str], entry: Mapping[str, Any], mean: Array, covariance: Array
+) -> LayerStatistics:
+    try:
+        name, count = str(entry["name"]), operator.index(entry["count"])
+        kernel_size = kernel_shape(tuple(entry["kernel_size"]))
+        check_pixels(kernel_size)
+    except (KeyError, TypeError, ValueError) as error:
+        reason = shortened(str(error), 160)
+        raise CheckpointError(f"{path}: the description of a layer cannot be read ({reason})") from None
+    if count < 1 or len(name) > NAME:
+        raise CheckpointError(
+            f"{path}: needed layers of at least one filter and with names of at most {NAME} characters, "
+            f"{shortened(name)} has {count} filters and a name of {len(name)}"
+        )
+    n = math.prod(kernel_size)
+    if mean.shape != (n,) or covariance.shape != (n, n):
+        raise CheckpointError(
+            f"{path}: {name} should hold a ({n},) mean and an ({n}, {n}) covariance, has {mean.shape} and "
+            f"{covariance.shape}"
+        )
+    if not (np.abs(mean) <= LARGEST).all():
+        raise CheckpointError(f"{path}: {name} holds means that are not finite, or beyond {LARGEST:g}")
+    try:
+        as_covariance(covariance)
+    except CovarianceError as error:
+        raise CheckpointError(f"{path}: {name}: {error}") from None
+    return LayerStatistics(name, kernel_size, count, mean, covariance)

@@ -1,0 +1,224 @@
+"""A seed gives the same filters whatever the settings of torch, and is refused where torch only pretends to compute."""
+
+from contextlib import contextmanager, nullcontext
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.utils import parametrizations
+
+import filtercov as fc
+from filtercov.errors import ModelError
+from filtercov.lab.experiments.initialisations import InitContext, find
+from filtercov.statistics.filter_statistics import LayerStatistics
+
+COVARIANCE = fc.gaussian_covariance(7, 0.9)
+STATISTICS = fc.FilterStatistics((LayerStatistics("a", (7, 7), 9, np.linspace(-1, 1, 49), COVARIANCE),))
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(32, 32, 7, groups=32), nn.Conv2d(32, 32, 7, groups=32))
+
+
+def seeded():
+    return torch.Generator().manual_seed(5)
+
+
+def from_init(source, **options):
+    return lambda net: fc.init_(net, source, generator=seeded(), **options)
+
+
+def by_name(name):
+    return lambda net: find(name)(net, InitContext(seeded()))
+
+
+def from_covariance(net):
+    for layer in net:
+        fc.covariance_normal_(layer.weight, COVARIANCE, np.ones(49), generator=seeded())
+
+
+WAYS = {
+    "preset": from_init("cifar-p2"),
+    "scaled": from_init("cifar-p2", scale=0.3),
+    "matched": from_init("cifar-p2", scale="match"),
+    "statistics": from_init(STATISTICS),
+    "function": from_init(lambda layer: np.float32(0.5 + layer.index)),
+    "covariance_normal_": from_covariance,
+    "copied": lambda net: fc.copy_filters_(net, copied_from()),
+    **{
+        name: by_name(name)
+        for name in ("uniform", "kaiming", "trunc-normal", "orthogonal", "delta-gaussian", "dog", "closed-form")
+    },
+}
+
+
+def copied_from():
+    source = nn.Sequential(*(nn.Conv2d(32, 32, 7, groups=32, device="cpu", dtype=torch.float32) for _ in range(2)))
+    fc.init_(source, generator=seeded())
+    return source
+
+
+@contextmanager
+def default_dtype(dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextmanager
+def default_device(device):
+    torch.set_default_device(device)
+    try:
+        yield
+    finally:
+        torch.set_default_device(None)
+
+
+@contextmanager
+def deterministic():
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@contextmanager
+def three_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+SETTINGS = {
+    "float64": lambda: default_dtype(torch.float64),
+    "bfloat16": lambda: default_dtype(torch.bfloat16),
+    "float16": lambda: default_dtype(torch.float16),
+    "default device": lambda: default_device("meta"),
+    "with a device": lambda: torch.device("meta"),
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "inference": torch.inference_mode,
+    "gradients": torch.enable_grad,
+    "deterministic": deterministic,
+    "threads": three_threads,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_torchs_settings_change_no_bit_of_the_filters(way):
+    expected = network()
+    WAYS[way](expected)
+    assert not torch.equal(expected[0].weight, network()[0].weight)
+    for name, setting in SETTINGS.items():
+        net = network()
+        with setting():
+            WAYS[way](net)
+        for layer, other in zip(net, expected, strict=True):
+            assert torch.equal(layer.weight, other.weight), name
+            assert layer.weight.requires_grad, name
+
+
+def test_the_global_generator_of_the_cpu_is_the_default_whatever_the_default_device_is():
+    nets = [network() for _ in range(2)]
+    for net, device in zip(nets, ("cpu", "meta"), strict=True):
+        torch.manual_seed(4)
+        with torch.device(device):
+            fc.init_(net)
+    assert torch.equal(nets[0][1].weight, nets[1][1].weight)
+
+
+def test_the_number_of_threads_does_not_change_orthogonal_filters():
+    """These are large enough for a decomposition to be shared between threads, which rounds otherwise."""
+    filters = []
+    for setting in (nullcontext, three_threads):
+        layer = nn.Conv2d(96, 96, 31, groups=96)
+        with setting():
+            by_name("orthogonal")(layer)
+        filters.append(layer.weight)
+    assert torch.equal(*filters)
+
+
+@pytest.mark.parametrize("parametrise", [parametrizations.weight_norm, parametrizations.orthogonal])
+def test_a_parametrised_weight_keeps_its_type_under_autocast(parametrise):
+    """Under autocast the product of matrices that makes an orthogonal weight has 16 bits."""
+    shown = []
+    for enabled in (False, True):
+        layer = parametrise(nn.Conv2d(8, 8, 5, groups=8))
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            try:
+                fc.init_(layer, generator=seeded())
+            except ModelError as error:
+                shown.append(str(error))
+                continue
+        shown.append(layer.weight.detach().numpy().tobytes())
+    assert shown[0] == shown[1]
+
+
+def test_a_model_initialised_in_inference_mode_can_still_be_trained():
+    net = nn.Sequential(parametrizations.weight_norm(nn.Conv2d(8, 8, 5, groups=8)), nn.Conv2d(8, 8, 5, groups=8))
+    with torch.inference_mode():
+        fc.init_(net, generator=seeded())
+    net(torch.ones(1, 8, 12, 12)).sum().backward()
+    assert all(p.grad is not None for p in net.parameters())
+
+
+def in_fake_mode(act):
+    with FakeTensorMode():
+        act()
+
+
+def in_transform(transform):
+    return lambda act: transform(lambda x: (act(), x)[1].sum())(torch.zeros(2, 3))
+
+
+PRETENCES = {
+    "FakeTensorMode": in_fake_mode,
+    "vmap": in_transform(torch.func.vmap),
+    "vmap with randomness": in_transform(lambda f: torch.func.vmap(f, randomness="different")),
+    "grad": in_transform(torch.func.grad),
+}
+
+
+@pytest.mark.parametrize("way", ["preset", "statistics", "covariance_normal_", "uniform", "dog"])
+@pytest.mark.parametrize("pretence", PRETENCES)
+def test_where_torch_only_pretends_to_compute_the_call_is_refused_and_changes_nothing(pretence, way):
+    net, state = network(), torch.random.get_rng_state()
+    before = [layer.weight.detach().clone() for layer in net]
+    with pytest.raises(ModelError, match=r"needed to draw random numbers, .*FakeTensorMode or a torch.func transform"):
+        PRETENCES[pretence](lambda: WAYS[way](net))
+    assert all(torch.equal(layer.weight, old) for layer, old in zip(net, before, strict=True))
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize("way", ["preset", "covariance_normal_", "copied", "uniform"])
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [
+        (FakeTensorMode, "needed a weight with storage, got one made in FakeTensorMode"),
+        (torch.inference_mode, r"needed a weight that can be changed, got one made in torch.inference_mode\(\)"),
+        (lambda: torch.device("meta"), "needed a weight with storage, got one on the meta device; materialise"),
+    ],
+)
+def test_weights_that_cannot_be_filled_are_refused(way, mode, message):
+    with mode():
+        net = network()
+    with pytest.raises(ModelError, match=message):
+        WAYS[way](net)
+
+
+def test_a_model_made_in_inference_mode_can_be_filled_there():
+    with torch.inference_mode():
+        net, expected = network(), network()
+        fc.init_(net, generator=seeded())
+    expected = network()
+    fc.init_(expected, generator=seeded())
+    assert torch.equal(net[1].weight, expected[1].weight)

@@ -1,0 +1,387 @@
+import pickle
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations, parametrize, prune
+
+import filtercov as fc
+from filtercov.errors import CovarianceError, ModelError, NothingChosenError, SourceError
+from filtercov.statistics.filter_statistics import LayerStatistics
+from tests.reference import usable_covariance
+
+
+def depthwise(channels=8, kernel_size=7, kind=nn.Conv2d, multiplier=1, **kwargs):
+    return kind(channels, channels * multiplier, kernel_size, groups=channels, **kwargs)
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def weights(net):
+    return [p.detach().clone() for p in net.parameters()]
+
+
+def same(before, net):
+    return all(torch.equal(old, new) for old, new in zip(before, net.parameters(), strict=True))
+
+
+def variance_of(kernel_size, sigma):
+    cov = usable_covariance(fc.gaussian_covariance(kernel_size, sigma), "clip")
+    return np.trace(cov) / len(cov)
+
+
+def test_each_layer_gets_the_variance_of_its_sigma():
+    net = nn.Sequential(*(depthwise(2048) for _ in range(4)))
+    report = fc.init_(net, "cifar-p2", generator=seeded())
+    for row, layer in zip(report, net, strict=True):
+        assert row.sigma == pytest.approx(fc.PRESETS["cifar-p2"](row.depth))
+        assert layer.weight.var().item() == pytest.approx(variance_of(7, row.sigma), rel=0.1)
+        assert layer.bias.abs().max() <= 1 / 7  # PyTorch's own; the method does not concern biases
+
+
+def test_depth_counts_every_depthwise_layer_also_those_left_alone():
+    net = nn.Sequential(depthwise(kernel_size=3), depthwise(), depthwise(kernel_size=(1, 3)), depthwise())
+    before = weights(net)
+    report = fc.init_(net, "figure")
+    assert [row.initialised for row in report] == [False, True, False, True]
+    assert report[1].sigma == pytest.approx(fc.PRESETS["figure"](1 / 3))
+    assert report[0].reason == "3x3 is under min_kernel_size=5"
+    assert torch.equal(net[0].weight, before[0])
+    assert len(report.skipped) == len(report.initialised) == 2
+
+
+def test_filter_fn_and_min_kernel_size_choose_the_layers():
+    net = nn.Sequential(depthwise(kernel_size=3), depthwise(), depthwise())
+    report = fc.init_(net, filter_fn=lambda layer: layer.name != "1", min_kernel_size=1)
+    assert [row.initialised for row in report] == [True, False, True]
+    assert report[1].reason == "not chosen by filter_fn"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, r"none of 3 depthwise ones \(2 × 3x3 is under min_kernel_size=5, 1 × 1x3 .*pass min_kernel_size=3 .*Stat"),
+        ({"min_kernel_size": 9}, r"\(2 × 3x3 is under min_kernel_size=9, .*pass min_kernel_size=3"),
+        ({"source": lambda _: 0.5}, "2 × 3x3 is under min_kernel_size=5"),
+        ({"filter_fn": lambda _: False}, r"\(3 × not chosen by filter_fn\); filter_fn is given layers, .* as '0'"),
+        ({"filter_fn": lambda layer: layer.index == 1}, r"2 × not chosen by filter_fn, .*pass min_kernel_size=3"),
+    ],
+)
+def test_a_call_that_would_initialise_nothing_says_so(options, message):
+    net = nn.Sequential(depthwise(kernel_size=3), depthwise(kernel_size=3), depthwise(kernel_size=(1, 3)))
+    before, state = weights(net), torch.random.get_rng_state()
+    with pytest.raises(NothingChosenError, match=message) as caught:
+        fc.init_(net, **options)
+    assert len(str(caught.value).splitlines()) == 1
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    assert same(before, net)
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_small_filters_are_left_alone_by_the_closed_form_only():
+    net = nn.Sequential(depthwise(kernel_size=3), depthwise(kernel_size=(1, 1)), depthwise())
+    statistics = fc.FilterStatistics.from_model(net)
+    sources = {
+        "preset": ("figure", [False, False, True]),
+        "σ": (lambda _: 0.5, [False, False, True]),
+        "statistics": (statistics, [True, True, True]),
+        "layer statistics": (lambda layer: statistics.at(layer.depth), [True, True, True]),
+        "covariance": (lambda layer: np.eye(layer.pixels), [True, True, True]),
+        "some of each": (lambda layer: np.eye(9) if layer.index == 0 else 0.5, [True, False, True]),
+    }
+    for name, (source, initialised) in sources.items():
+        assert [row.initialised for row in fc.init_(net, source)] == initialised, name
+        assert [row.initialised for row in fc.init_(net, source, min_kernel_size=1)] == [True] * 3, name
+        assert [row.initialised for row in fc.init_(net, source, min_kernel_size=3)] == [True, False, True], name
+
+
+@pytest.mark.parametrize(
+    "sigma",
+    [
+        np.float64(0.5),
+        np.float32(0.5),
+        np.float16(0.5),
+        np.longdouble(0.5),
+        np.array(0.5),
+        torch.tensor(0.5),
+        torch.tensor(0.5, dtype=torch.bfloat16, requires_grad=True),
+        Fraction(1, 2),
+    ],
+    ids=lambda sigma: type(sigma).__name__ + str(getattr(sigma, "dtype", "")),
+)
+def test_sigma_and_scale_may_be_any_kind_of_real_number(sigma):
+    """Also those inside a schedule, and where a schedule of one's own returns them."""
+    sources = [lambda _: sigma, fc.QuadraticSchedule(sigma, 0, 0), fc.SawtoothSchedule(lambda _: sigma, (np.int64(2),))]
+    nets = [nn.Sequential(depthwise(), depthwise()) for _ in range(4)]
+    fc.init_(nets[0], lambda _: 0.5, scale=0.5, generator=seeded())
+    for net, source in zip(nets[1:], sources, strict=True):
+        report = fc.init_(net, source, scale=sigma, generator=seeded())
+        assert all(type(row.sigma) is float and row.sigma == 0.5 for row in report)
+        assert same(weights(nets[0])[::2], nn.ParameterList([layer.weight for layer in net]))
+    assert fc.gaussian_covariance(3, sigma).tolist() == fc.gaussian_covariance(3, 0.5).tolist()
+
+
+@pytest.mark.parametrize("bad", [True, np.bool_(True), 10**400, 0, -0.5, np.float32("inf"), torch.tensor(float("nan"))])
+def test_a_bad_sigma_is_blamed_on_its_own_layer(bad):
+    net = nn.Sequential(*(depthwise() for _ in range(5)))
+    before = weights(net)
+    with pytest.raises(CovarianceError, match=r"^3: sigma: needed a positive, finite number, got"):
+        fc.init_(net, lambda layer: bad if layer.index == 3 else 0.5 + layer.index)
+    with pytest.raises(SourceError, match="scale: needed None, 'match' or a positive number, got"):
+        fc.init_(net, scale=bad)
+    assert same(before, net)
+
+
+@pytest.mark.parametrize("given", [None, "0.5", {}, fc.FilterStatistics.from_model(depthwise())])
+def test_what_is_neither_a_sigma_nor_a_covariance_is_named(given):
+    with pytest.raises(SourceError, match=rf"^0: needed a σ, a covariance \(49, 49\) .*got {type(given).__name__}"):
+        fc.init_(nn.Sequential(depthwise()), lambda _: given)
+
+
+def test_a_covariance_may_be_a_tensor_of_any_type():
+    cov = torch.eye(49, dtype=torch.bfloat16, requires_grad=True)
+    nets = [depthwise(), depthwise()]
+    for net, given in zip(nets, (cov, np.eye(49)), strict=True):
+        fc.init_(net, lambda _, given=given: given, generator=seeded())
+    assert torch.equal(nets[0].weight, nets[1].weight)
+    for complex_one in (1j * np.eye(49), 1j * torch.eye(49)):
+        with pytest.raises(CovarianceError, match="0: covariance: needed an array of real numbers, got"):
+            fc.init_(nn.Sequential(depthwise()), lambda _, given=complex_one: given)
+
+
+def test_statistics_of_as_many_pixels_in_another_shape_are_refused():
+    statistics = fc.FilterStatistics.from_model(depthwise(kernel_size=(3, 5))).at(0)
+    with pytest.raises(SourceError, match="5x3 filters, but the statistics at depth 0 are of 3x5 filters"):
+        fc.init_(depthwise(kernel_size=(5, 3)), lambda _: statistics)
+    with pytest.raises(CovarianceError, match=r"5x5 filters need a \(25,\) mean, got \(9,\)"):
+        fc.init_(depthwise(kernel_size=5), lambda _: LayerStatistics("a", (5, 5), 4, np.ones(9), np.eye(25)))
+
+
+@pytest.mark.parametrize(("source", "options"), [(1e-3, {}), (0.5, {"scale": 1e-50}), (1e300, {"scale": 1e-60})])
+def test_filters_that_would_all_be_rounded_to_zero_are_refused(source, options):
+    """Around the middle between pixels, where even kernels are centred, a small σ leaves less than float32 can hold."""
+    net = depthwise(kernel_size=8)
+    before = weights(net)
+    with pytest.raises(CovarianceError, match=r"or too small for torch.float32, or every filter would be zero"):
+        fc.init_(net, lambda _: source, **options)
+    assert same(before, net)
+
+
+def test_min_kernel_size_must_be_a_number():
+    with pytest.raises(SourceError, match="min_kernel_size: needed a whole number or None, got '5'"):
+        fc.init_(depthwise(), min_kernel_size="5")
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        depthwise(kind=nn.Conv1d, kernel_size=11),
+        depthwise(kind=nn.Conv3d, kernel_size=(3, 5, 5)),
+        depthwise(multiplier=3),
+        depthwise(stride=2, dilation=3),
+        depthwise(kernel_size=(51, 5)),
+        depthwise(kernel_size=(1, 11)),
+        depthwise(kernel_size=8),
+        depthwise(channels=2, kernel_size=51),
+    ],
+    ids=lambda layer: str(layer)[:60],
+)
+def test_every_kind_of_depthwise_layer_is_initialised(layer):
+    [row] = fc.init_(layer, fc.QuadraticSchedule(0.8, 0, 0), generator=seeded())
+    assert row.initialised
+    assert torch.isfinite(layer.weight).all()
+    expected = variance_of(layer.kernel_size, 0.8) if layer.weight[0].numel() < 600 else None
+    if expected:
+        assert layer.weight.var(correction=0).item() == pytest.approx(expected, rel=0.6)
+
+
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.double])
+def test_types_and_layouts_are_kept_and_do_not_change_the_filters(dtype):
+    nets = [nn.Sequential(depthwise(), depthwise()) for _ in range(2)]
+    nets[1] = nets[1].to(memory_format=torch.channels_last).to(dtype)
+    for net in nets:
+        fc.init_(net, generator=seeded())
+    for plain, other in zip(*nets, strict=True):
+        assert other.weight.dtype == dtype
+        torch.testing.assert_close(other.weight.float(), plain.weight.to(dtype).float(), rtol=1e-6, atol=1e-7)
+
+
+def test_a_weight_shared_between_modules_is_initialised_once():
+    net = nn.Sequential(depthwise(), depthwise(), depthwise())
+    net[2].weight = net[0].weight
+    report = fc.init_(net, generator=seeded())
+    assert [row.initialised for row in report] == [True, True, False]
+    assert report[2].reason == "shares its weight with 0"
+    alone = nn.Sequential(depthwise(), depthwise(), depthwise())
+    fc.init_(alone, generator=seeded())
+    assert torch.equal(net[0].weight, alone[0].weight)
+
+
+def test_parametrised_filters_are_set_through_their_parametrisation():
+    plain, normed = nn.Sequential(depthwise()), nn.Sequential(parametrizations.weight_norm(depthwise()))
+    fc.init_(plain, generator=seeded())
+    fc.init_(normed, generator=seeded())
+    torch.testing.assert_close(normed[0].weight, plain[0].weight)
+    assert [name for name, _ in normed.named_parameters()][1].startswith("0.parametrizations.weight")
+
+
+def test_compiled_and_parallel_models_are_initialised_inside():
+    nets = [nn.Sequential(depthwise()) for _ in range(3)]
+    wrapped = [nets[0], torch.compile(nets[1]), nn.DataParallel(nets[2])]
+    reports = [fc.init_(net, generator=seeded()) for net in wrapped]
+    assert all(torch.equal(net[0].weight, nets[0][0].weight) for net in nets)
+    assert [report[0].name for report in reports] == ["0", "0", "0"]
+
+
+def test_example_input_gives_sigma_by_order_of_execution():
+    class Backwards(nn.Sequential):
+        def forward(self, x):
+            return self[0](self[1](x))
+
+    net = Backwards(depthwise(padding=3), depthwise(padding=3))
+    report = fc.init_(net, "figure", example_input=torch.zeros(1, 8, 9, 9))
+    assert [(row.name, row.sigma) for row in report] == [("1", 0.5), ("0", 2.5)]
+
+
+def test_scale_match_keeps_the_variance_of_each_layer():
+    net = nn.Sequential(depthwise(64), depthwise(64))
+    before = [layer.weight.detach().double().var(correction=0).item() for layer in net]
+    fc.init_(net, "cifar-p2", scale="match", generator=seeded())
+    for layer, variance in zip(net, before, strict=True):
+        assert layer.weight.detach().double().var(correction=0).item() == pytest.approx(variance, rel=1e-5)
+
+
+def test_a_number_scales_the_filters():
+    nets = [nn.Sequential(depthwise()) for _ in range(2)]
+    fc.init_(nets[0], generator=seeded())
+    fc.init_(nets[1], scale=0.5, generator=seeded())
+    torch.testing.assert_close(nets[1][0].weight, 0.5 * nets[0][0].weight)
+
+
+def test_layers_with_the_same_sigma_share_a_factor_but_not_their_filters():
+    net = nn.Sequential(depthwise(), depthwise(kernel_size=9), depthwise())
+    fc.init_(net, lambda _: 0.7, generator=seeded())
+    again = nn.Sequential(depthwise(), depthwise(kernel_size=9), depthwise())
+    fc.init_(again, lambda layer: fc.gaussian_covariance(layer.kernel_size, 0.7), generator=seeded())
+    assert not torch.equal(net[0].weight, net[2].weight)
+    for a, b in zip(net, again, strict=True):
+        torch.testing.assert_close(a.weight, b.weight, rtol=0, atol=1e-5)
+
+
+def test_the_sawtooth_schedule_follows_the_stages():
+    net = nn.Sequential(*(depthwise() for _ in range(5)))
+    saw = fc.SawtoothSchedule(fc.QuadraticSchedule(0.1, 1.0, 0.0), (2, 3))
+    assert [round(row.sigma, 6) for row in fc.init_(net, saw)] == [0.1, 1.1, 0.1, 0.6, 1.1]
+    with pytest.raises(SourceError, match=r"5 depthwise layers, but stages=\(2, 2\) add up to 4"):
+        fc.init_(net, fc.SawtoothSchedule(fc.QuadraticSchedule(0.1, 1.0, 0.0), (2, 2)))
+
+
+def test_the_report_prints_as_a_table():
+    net = nn.Sequential(depthwise(kernel_size=3), depthwise(kernel_size=9))
+    text = str(fc.init_(net, "cifar-p2"))
+    header, first, second, total = text.splitlines()
+    assert header.split() == ["layer", "kernel", "channels", "depth", "source", "negative", "outcome"]
+    assert "skipped: 3x3 is under" in first
+    assert "σ = 1.9" in second
+    assert total == "1 of 2 depthwise layers initialised"
+
+
+class Irreversible(nn.Module):
+    """A parametrisation that stops to be invertible."""
+
+    broken = False
+
+    def forward(self, weight):
+        return weight * 2
+
+    def right_inverse(self, weight):
+        if self.broken:
+            raise RuntimeError("no inverse")
+        return weight / 2
+
+
+class BadSource:
+    """Fails, or returns something bad, for the second layer only."""
+
+    def __init__(self, bad):
+        self.bad = bad
+
+    def __call__(self, layer):
+        return self.bad if layer.index else np.eye(layer.pixels)
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "message"),
+    [
+        ("cifar", SourceError, "unknown preset 'cifar', the known ones are cifar-p2, .*did you mean 'cifar-p"),
+        (3.0, SourceError, "needed a preset name, a schedule, FilterStatistics or a function"),
+        (BadSource(np.eye(9)), CovarianceError, r"1: 7x7 filters need a \(49, 49\) covariance, got \(9, 9\)"),
+        (BadSource(np.full((49, 49), np.nan)), CovarianceError, "1: .*2401 nan or inf"),
+        (BadSource(-1.0), CovarianceError, "^1: sigma: needed a positive"),
+        (BadSource(float("nan")), CovarianceError, "^1: sigma: needed a positive"),
+        (BadSource(np.triu(np.ones((49, 49)))), CovarianceError, "1: .*differs from its transpose"),
+        (BadSource(np.zeros((49, 49))), CovarianceError, "1: needed a covariance that is not all zero"),
+        (lambda layer: 1 / (1 - layer.index), ZeroDivisionError, "division"),
+    ],
+)
+def test_a_bad_source_changes_no_layer(source, error, message):
+    net = nn.Sequential(depthwise(), depthwise())
+    before = weights(net)
+    with pytest.raises(error, match=message):
+        fc.init_(net, source)
+    assert same(before, net)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"negative": "drop"}, CovarianceError, "needed 'clip' or 'abs'"),
+        ({"scale": "fit"}, SourceError, "scale: needed None, 'match' or a positive number"),
+        ({"scale": -1.0}, SourceError, "scale: needed"),
+    ],
+)
+def test_bad_options_change_no_layer(options, error, message):
+    net = nn.Sequential(depthwise())
+    before = weights(net)
+    with pytest.raises(error, match=message):
+        fc.init_(net, **options)
+    assert same(before, net)
+
+
+def test_a_failure_while_writing_restores_the_layers_already_written():
+    net = nn.Sequential(depthwise(), parametrizations.weight_norm(depthwise()), depthwise())
+    with torch.no_grad():
+        parametrize.register_parametrization(net[2], "weight", Irreversible())
+    before = weights(net)
+    net[2].parametrizations.weight[0].broken = True
+    with pytest.raises(ModelError, match=r"2: its filters cannot be set \(no inverse\); nothing was changed"):
+        fc.init_(net)
+    assert same(before, net)
+
+
+def test_weights_that_a_hook_computes_are_refused():
+    net = nn.Sequential(depthwise(), depthwise())
+    prune.random_unstructured(net[1], "weight", amount=0.5)
+    before = weights(net)
+    with pytest.raises(ModelError, match="1: needed a weight of its own"):
+        fc.init_(net)
+    assert same(before, net)
+    assert fc.init_(net, filter_fn=lambda layer: layer.name == "0")[0].initialised
+
+
+def test_the_meta_device_is_refused():
+    with torch.device("meta"):
+        net = nn.Sequential(depthwise())
+    with pytest.raises(ModelError, match=r"0: .*meta device; materialise the model first with model\.to_empty"):
+        fc.init_(net)
+
+
+def test_scale_match_on_constant_weights_is_refused():
+    net = nn.Sequential(depthwise())
+    nn.init.zeros_(net[0].weight)
+    with pytest.raises(ModelError, match="scale='match' needs weights"):
+        fc.init_(net, scale="match")

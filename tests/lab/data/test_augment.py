@@ -1,0 +1,205 @@
+"""The pipeline: what is drawn, what is mixed, and that it is a function of its seed."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from filtercov.errors import DataError
+from filtercov.lab.data.augment import Augment, normalise
+from filtercov.lab.data.augment.crops import crop_boxes
+from filtercov.lab.data.augment.draws import Draws
+from filtercov.lab.data.augment.mixing import cut, cut_boxes, erase_
+from tests.peers import import_peer
+
+EVERYTHING = Augment(
+    random_resized_crop=(0.3, 1.0),
+    flip=0.5,
+    randaugment=(2, 9),
+    colour_jitter=(0.4, 0.4, 0.4, 0.1),
+    erasing=0.5,
+    mixup=0.8,
+    cutmix=1.0,
+)
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def random_images(count: int, channels: int = 3, size: int = 32) -> Tensor:
+    return torch.randint(256, (count, channels, size, size), dtype=torch.uint8, generator=generator(99))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_same_seed_gives_the_same_batch_and_leaves_its_input_alone(channels: int) -> None:
+    images, targets = random_images(64, channels), torch.arange(64) % 10
+    before = images.clone()
+    first, soft = EVERYTHING(images, targets, generator(1), num_classes=10)
+    again, soft_again = EVERYTHING(images, targets, generator(1), num_classes=10)
+    other, _ = EVERYTHING(images, targets, generator(2), num_classes=10)
+    assert torch.equal(first, again)
+    assert torch.equal(soft, soft_again)
+    assert not torch.equal(first, other)
+    assert torch.equal(images, before)
+    assert first.is_contiguous(memory_format=torch.channels_last)
+    assert first.isfinite().all()
+
+
+def test_a_global_random_state_is_neither_used_nor_moved() -> None:
+    images, targets = random_images(16), torch.arange(16) % 10
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    first, _ = EVERYTHING(images, targets, generator(1), num_classes=10)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(1)
+    assert torch.equal(EVERYTHING(images, targets, generator(1), num_classes=10)[0], first)
+
+
+def test_switching_one_operation_on_does_not_change_what_the_others_draw() -> None:
+    plain = Augment(flip=0.5).draw(32, generator(3))
+    full = EVERYTHING.draw(32, generator(3))
+    for name in ("crop", "flip", "jitter", "erase", "mix", "mix_centre"):
+        assert torch.equal(getattr(plain, name), getattr(full, name))
+
+
+def test_no_augmentation_is_normalisation() -> None:
+    images = random_images(8)
+    mean, std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
+    out, targets = Augment()(images, torch.arange(8), generator(0), num_classes=10, mean=mean, std=std)
+    reference = (images.double() / 255 - torch.tensor(mean).view(1, 3, 1, 1)) / torch.tensor(std).view(1, 3, 1, 1)
+    torch.testing.assert_close(out.double(), reference, rtol=0, atol=2e-6)
+    assert torch.equal(targets, torch.arange(8))
+
+
+def test_randaugment_draws_its_fourteen_operations_equally_often() -> None:
+    draws = Draws.sample(28_000, generator(0), operations=1)
+    counts = torch.bincount((draws.operation[:, 0] * 14).long(), minlength=14)
+    assert len(counts) == 14
+    assert (counts - 2000).abs().max() < 250  # over 5 standard deviations
+
+
+def test_crop_boxes_are_distributed_like_torchvisions() -> None:
+    transforms = import_peer("torchvision.transforms")
+    torch.manual_seed(0)
+    scale, ratio = (0.08, 1.0), (3 / 4, 4 / 3)
+    image = torch.empty(3, 32, 48)
+    theirs = torch.tensor([transforms.RandomResizedCrop.get_params(image, scale, ratio) for _ in range(3000)]).double()
+    draws = Draws.sample(3000, generator(0)).crop
+    ours = crop_boxes(draws, 32, 48, scale=scale, ratio=ratio).double()
+    assert (ours[:, :2] >= 0).all()
+    assert (ours[:, 0] + ours[:, 2] <= 32).all()
+    assert (ours[:, 1] + ours[:, 3] <= 48).all()
+    standard_error = theirs.std(0) * (2 / 3000) ** 0.5
+    assert ((ours.mean(0) - theirs.mean(0)).abs() < 4 * standard_error).all()
+    assert (ours.std(0) / theirs.std(0) - 1).abs().max() < 0.08
+
+
+def test_a_crop_that_never_fits_falls_back_to_the_centre() -> None:
+    boxes = crop_boxes(Draws.sample(5, generator(0)).crop, 100, 4, scale=(0.9, 1.0), ratio=(1.0, 1.0))
+    assert boxes.tolist() == [[48, 0, 4, 4]] * 5
+
+
+def test_erasing_zeroes_one_rectangle_of_the_stated_size_in_the_stated_share_of_images() -> None:
+    draws = Draws.sample(4000, generator(0))
+    images = erase_(torch.ones(4000, 3, 32, 32), draws.erase < 0.25, draws.erase_box)
+    erased = images[:, 0] == 0
+    hit = erased.any(2).any(1)
+    assert hit.float().mean().item() == pytest.approx(0.25, abs=0.03)
+    assert torch.equal(images[:, 0], images[:, 2])
+    for mask in erased[hit][:100]:
+        rows, columns = mask.any(1).nonzero(), mask.any(0).nonzero()
+        box = mask[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+        assert box.all()
+        assert mask.sum() == box.numel()
+        assert 0.01 <= mask.float().mean() <= 0.36  # 2 to 33 %, sides rounded to pixels
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0, 3.0])
+def test_mixing_weights_follow_the_beta_distribution(alpha: float) -> None:
+    draws = Draws.sample(20_000, generator(0), mixup_alpha=alpha, cutmix_alpha=alpha)
+    for weight in (draws.mixup_weight, draws.cutmix_weight):
+        assert weight.mean().item() == pytest.approx(0.5, abs=0.01)
+        assert weight.var().item() == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=0.03)
+
+
+def test_mixup_is_the_weighted_sum_of_an_image_and_its_partner() -> None:
+    images, targets = random_images(32), torch.arange(32) % 10
+    augment = Augment(mixup=0.8)
+    mixed, soft = augment(images, targets, generator(0), num_classes=10)
+    weight = augment.draw(32, generator(0)).mixup_weight.float()
+    plain = normalise(images, (0.0,), (1.0,))
+    w = weight.view(-1, 1, 1, 1)
+    torch.testing.assert_close(mixed, w * plain + (1 - w) * plain.flip(0))
+    one_hot = torch.eye(10)[targets]
+    torch.testing.assert_close(soft, weight[:, None] * one_hot + (1 - weight[:, None]) * one_hot.flip(0))
+
+
+def test_cutmix_pastes_a_box_of_the_partner_and_weighs_targets_by_its_area() -> None:
+    plain = torch.arange(1, 65, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 16, 16).contiguous()
+    targets = torch.arange(64)
+    mixed, soft = Augment(cutmix=1.0)(plain, targets, generator(0), num_classes=64)
+    values = (mixed * 255).round().long()
+    own_share = (values == torch.arange(1, 65).view(-1, 1, 1, 1)).double().mean((1, 2, 3))
+    from_partner = values == torch.arange(64, 0, -1).view(-1, 1, 1, 1)
+    assert ((values == torch.arange(1, 65).view(-1, 1, 1, 1)) | from_partner).all()
+    torch.testing.assert_close(soft[torch.arange(64), targets].double(), own_share, rtol=0, atol=1e-6)
+    torch.testing.assert_close(soft.sum(1), torch.ones(64))
+    assert 0.1 < own_share.std() < 0.5
+
+
+def test_cut_boxes_have_the_wanted_area_away_from_the_border() -> None:
+    weight, centre = torch.tensor([0.75, 1.0, 0.0]).double(), torch.full((3, 2), 0.5).double()
+    assert cut_boxes(weight, centre, 32, 32).tolist() == [[8, 8, 16, 16], [16, 16, 0, 0], [0, 0, 32, 32]]
+    _, kept = cut(torch.zeros(1, 1, 32, 32), torch.ones(1, 1, 32, 32), torch.tensor([[8, 8, 16, 16]]))
+    assert kept.tolist() == [0.75]
+
+
+def test_where_both_are_on_half_the_images_are_cut_and_half_blended() -> None:
+    plain = (torch.arange(1000) % 2 * 200).to(torch.uint8).view(-1, 1, 1, 1).expand(-1, 1, 8, 8).contiguous()
+    mixed, _ = Augment(mixup=1.0, cutmix=1.0)(plain, torch.zeros(1000).long(), generator(0), num_classes=2)
+    uniform = (mixed.flatten(1).std(1) < 1e-6).float().mean().item()
+    assert 0.45 < uniform < 0.7  # blended ones are flat, and so are boxes of no or all pixels
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"flip": 1.5},
+        {"flip": float("nan")},
+        {"erasing": -0.1},
+        {"crop_padding": -1},
+        {"random_resized_crop": (0.0, 1.0)},
+        {"random_resized_crop": (0.9, 0.5)},
+        {"random_resized_crop": (0.5, 1.0), "crop_padding": 4},
+        {"crop_ratio": (2.0, 1.0)},
+        {"randaugment": (2, 31)},
+        {"randaugment": (-1, 9)},
+        {"colour_jitter": (0.1, 0.1, 0.1, 0.6)},
+        {"colour_jitter": (-0.1, 0.1, 0.1, 0.0)},
+        {"mixup": -1.0},
+        {"cutmix": float("inf")},
+        {"mix_probability": 2.0},
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match="got"):
+        Augment(**arguments)
+
+
+def test_an_unknown_preset_and_images_that_are_not_bytes_are_refused() -> None:
+    with pytest.raises(DataError, match="choose one of none, light, cifar, imagenet"):
+        Augment.preset("cifra")  # type: ignore[arg-type]
+    for images in (torch.rand(2, 3, 8, 8), torch.zeros(2, 2, 8, 8, dtype=torch.uint8), torch.zeros(3, 8, 8).byte()):
+        with pytest.raises(DataError, match="uint8 images"):
+            Augment()(images, torch.zeros(2).long(), generator(0), num_classes=2)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 5), (3, 3), (33, 17)])
+def test_odd_sizes_and_single_images_work(size: tuple[int, int]) -> None:
+    images = torch.randint(256, (1, 3, *size), dtype=torch.uint8, generator=generator(0))
+    for seed in range(30):
+        out, _ = EVERYTHING(images, torch.tensor([0]), generator(seed), num_classes=1)
+        assert out.shape == images.shape
+        assert out.isfinite().all()

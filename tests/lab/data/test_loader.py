@@ -1,0 +1,177 @@
+"""Batches are a pure function of (seed, epoch, batch), whoever asks for them."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from filtercov.errors import DataError
+from filtercov.lab.data import Augment, BatchLoader, ImageArrays
+from filtercov.lab.data.arrays import stratified_order
+
+MIXING = Augment(
+    crop_padding=2, flip=0.5, randaugment=(1, 9), colour_jitter=(0.2, 0.2, 0.2, 0.1), erasing=0.3, mixup=0.5, cutmix=1.0
+)
+
+
+def make_arrays(count: int, size: int = 8, channels: int = 3, classes: int = 5) -> ImageArrays:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (count, size, size, channels), dtype=np.uint8)
+    return ImageArrays(images, rng.integers(0, classes, count), tuple(f"class {i}" for i in range(classes)))
+
+
+def make_loader(arrays: ImageArrays, **options: object) -> BatchLoader:
+    settings_ = {"batch_size": 16, "seed": 7, "augment": MIXING, "shuffle": True, "drop_last": False}
+    return BatchLoader(arrays, mean=(0.5,) * 3, std=(0.25,) * 3, **{**settings_, **options})
+
+
+def test_an_epoch_repeats_exactly_and_differs_from_the_next() -> None:
+    loader = make_loader(make_arrays(100))
+    first, again, following = list(loader.epoch(3)), list(make_loader(make_arrays(100)).epoch(3)), list(loader.epoch(4))
+    for (images, targets), (images_again, targets_again) in zip(first, again, strict=True):
+        assert torch.equal(images, images_again)
+        assert torch.equal(targets, targets_again)
+    assert not torch.equal(first[0][0], following[0][0])
+
+
+def test_resuming_at_any_batch_yields_the_identical_rest() -> None:
+    loader = make_loader(make_arrays(100))
+    whole = list(loader.epoch(2))
+    for start in range(len(loader) + 1):
+        rest = list(loader.epoch(2, start))
+        assert len(rest) == len(whole) - start
+        assert all(
+            torch.equal(a, b) for pair in zip(rest, whole[start:], strict=True) for a, b in zip(*pair, strict=True)
+        )
+
+
+@pytest.mark.parametrize("augment", [MIXING, Augment.preset("light"), Augment.preset("cifar"), None])
+@pytest.mark.parametrize("world_size", [2, 3, 5])
+def test_the_ranks_shares_make_up_the_batch_of_one_process(world_size: int, augment: Augment | None) -> None:
+    arrays = make_arrays(100)
+    whole = list(make_loader(arrays, augment=augment).epoch(1))
+    shares = [
+        list(make_loader(arrays, augment=augment, rank=rank, world_size=world_size).epoch(1))
+        for rank in range(world_size)
+    ]
+    for batch, (images, targets) in enumerate(whole):
+        together = torch.cat([share[batch][0] for share in shares])
+        torch.testing.assert_close(together, images, rtol=0, atol=0)
+        assert torch.equal(torch.cat([share[batch][1] for share in shares]), targets)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 20), st.integers(1, 6), st.booleans(), st.integers(0, 2**40))
+def test_every_image_is_seen_once_for_any_sizes(
+    count: int, batch_size: int, world_size: int, drop_last: bool, seed: int
+) -> None:
+    if batch_size < world_size or (drop_last and count < batch_size):
+        return
+    # Each image is its own number, so that what was seen can be read off.
+    images = np.arange(count, dtype=np.uint8).reshape(-1, 1, 1, 1)
+    arrays = ImageArrays(images, np.zeros(count, np.int64), ("only",))
+    seen = []
+    for rank in range(world_size):
+        loader = BatchLoader(
+            arrays,
+            batch_size=batch_size,
+            seed=seed,
+            shuffle=True,
+            drop_last=drop_last,
+            rank=rank,
+            world_size=world_size,
+            mean=(0.0,),
+            std=(1 / 255,),
+        )
+        batches = [batch for batch, _ in loader.epoch(0)]
+        assert len(batches) == len(loader)
+        seen += [round(value) for batch in batches for value in batch.flatten().tolist()]
+    expected = count // batch_size * batch_size if drop_last else count
+    assert len(seen) == len(set(seen)) == expected
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_mixing_partners_come_from_the_other_end_of_the_whole_batch(world_size: int) -> None:
+    arrays = ImageArrays(np.zeros((12, 4, 4, 1), np.uint8), np.arange(12), tuple("abcdefghijkl"))
+    for rank in range(world_size):
+        loader = BatchLoader(
+            arrays,
+            batch_size=12,
+            seed=0,
+            augment=Augment(mixup=1.0),
+            rank=rank,
+            world_size=world_size,
+            mean=(0.0,),
+            std=(1.0,),
+        )
+        ((_, soft),) = loader.epoch(0)
+        for row, label in enumerate(range(rank * 12 // world_size, (rank + 1) * 12 // world_size)):
+            assert soft[row].nonzero().flatten().tolist() == sorted({label, 11 - label})
+
+
+def test_without_shuffling_the_order_is_the_datas() -> None:
+    arrays = make_arrays(50)
+    loader = make_loader(arrays, shuffle=False, augment=None)
+    assert torch.equal(torch.cat([targets for _, targets in loader.epoch(9)]), torch.from_numpy(arrays.labels))
+
+
+def test_batches_are_normalised_float32_in_channels_last_memory() -> None:
+    arrays = make_arrays(16)
+    images, targets = next(make_loader(arrays, shuffle=False, augment=None).epoch(0))
+    reference = (arrays.images.astype(np.float64) / 255 - 0.5) / 0.25
+    np.testing.assert_allclose(images.permute(0, 2, 3, 1).numpy(), reference, atol=1e-6)
+    assert images.dtype == torch.float32
+    assert images.is_contiguous(memory_format=torch.channels_last)
+    assert targets.dtype == torch.int64
+
+
+def test_nearby_seeds_epochs_and_batches_draw_independently() -> None:
+    arrays = make_arrays(64)
+    orders = []
+    for seed in (0, 1):
+        for epoch in (0, 1):
+            loader = make_loader(arrays, augment=None, seed=seed)
+            orders.append(tuple(torch.cat([images[:, 0, 0, 0] for images, _ in loader.epoch(epoch)]).tolist()))
+    assert len(set(orders)) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "an image for each rank"),
+        ({"batch_size": 2, "world_size": 3}, "an image for each rank"),
+        ({"rank": 1}, "an image for each rank"),
+        ({"seed": -1}, "seed must not be negative"),
+        ({"batch_size": 101, "drop_last": True}, "choose a smaller batch size"),
+    ],
+)
+def test_impossible_loaders_are_refused(options: dict[str, int], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        make_loader(make_arrays(100), **options)
+
+
+def test_arrays_refuse_what_they_cannot_hold() -> None:
+    images, labels = np.zeros((3, 4, 4, 3), np.uint8), np.zeros(3, np.int64)
+    for bad_images, bad_labels, classes in [
+        (images.astype(np.float32), labels, ("a",)),
+        (images[..., :2], labels, ("a",)),
+        (images, labels[:2], ("a",)),
+        (images, labels.astype(np.int32), ("a",)),
+        (images, labels + 1, ("a",)),
+        (images, labels - 1, ("a",)),
+    ]:
+        with pytest.raises(DataError):
+            ImageArrays(bad_images, bad_labels, classes)
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=80), st.data())
+def test_any_beginning_of_the_stratified_order_keeps_the_classes_in_proportion(
+    labels: list[int], data: st.DataObject
+) -> None:
+    array = np.array(labels, dtype=np.int64)
+    order = stratified_order(array)
+    assert sorted(order.tolist()) == list(range(len(labels)))
+    limit = data.draw(st.integers(1, len(labels)))
+    counts, totals = np.bincount(array[order[:limit]], minlength=5), np.bincount(array, minlength=5)
+    assert np.abs(counts - limit * totals / len(labels)).max() <= 3

@@ -1,0 +1,185 @@
+"""Every augmentation operation against Pillow (and torchvision where installed), image by image.
+
+Stated tolerance: equal on every pixel, but for the resized crop, which may be 1 level off.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageEnhance, ImageOps
+from torch import Tensor
+
+from filtercov.lab.data.augment import colour, crops, points
+from filtercov.lab.data.augment.planes import apply_tables
+from filtercov.lab.data.augment.randaugment import OPERATIONS, apply_operations, strength
+from tests.peers import import_peer
+
+
+def golden_images(channels: int, height: int = 32, width: int = 32) -> Tensor:
+    """Noise, ramps, flat fields, two levels, a few bright pixels, smooth blobs: differing roundings show."""
+    rng = np.random.default_rng(0)
+    noise = rng.integers(0, 256, (6, height, width, channels))
+    ramp = np.broadcast_to(np.linspace(0, 255, width).astype(int)[None, :, None], (1, height, width, channels))
+    narrow = rng.integers(100, 108, (4, height, width, channels))
+    flat = np.full((1, height, width, channels), 77)
+    black = np.zeros((1, height, width, channels), int)
+    two = rng.integers(0, 2, (1, height, width, channels)) * 255
+    sparse = np.where(rng.random((2, height, width, channels)) < 0.02, 255, 3)
+    y, x = np.mgrid[:height, :width] / max(height, width)
+    blobs = np.stack([127 + 127 * np.sin(6 * x + c) * np.cos(5 * y - c) for c in range(channels)], -1)[None]
+    dominated = np.where(rng.random((1, height, width, channels)) < 0.7, 200, noise[:1])
+    stack = np.concatenate([noise, ramp, narrow, flat, black, two, sparse, blobs.astype(int), dominated])
+    return torch.from_numpy(stack.astype(np.uint8)).permute(0, 3, 1, 2).contiguous()
+
+
+def to_pil(image: Tensor) -> Image.Image:
+    array = image.permute(1, 2, 0).numpy()
+    return Image.fromarray(array if array.shape[2] == 3 else array[..., 0])
+
+
+def from_pil(image: Image.Image) -> Tensor:
+    array = np.array(image)
+    return torch.from_numpy(array if array.ndim == 3 else array[..., None]).permute(2, 0, 1)
+
+
+def each(images: Tensor, function: Callable[[Image.Image], Image.Image]) -> Tensor:
+    return torch.stack([from_pil(function(to_pil(image))) for image in images])
+
+
+def assert_equal(ours: Tensor, reference: Tensor, levels: int = 0) -> None:
+    assert ours.dtype == torch.uint8
+    assert (ours.int() - reference.int()).abs().max().item() <= levels
+
+
+def pillow_operation(name: str, parameter: float) -> Callable[[Image.Image], Image.Image]:
+    """RandAugment's operations as the paper's reference writes them, with Pillow alone."""
+
+    def affine(image: Image.Image, *matrix: float) -> Image.Image:
+        return image.transform(image.size, Image.Transform.AFFINE, matrix, Image.Resampling.NEAREST)
+
+    return {
+        "Identity": lambda image: image,
+        "ShearX": lambda image: affine(image, 1, parameter, 0, 0, 1, 0),
+        "ShearY": lambda image: affine(image, 1, 0, 0, parameter, 1, 0),
+        "TranslateX": lambda image: affine(image, 1, 0, -parameter, 0, 1, 0),
+        "TranslateY": lambda image: affine(image, 1, 0, 0, 0, 1, -parameter),
+        "Rotate": lambda image: image.rotate(parameter, Image.Resampling.NEAREST),
+        "Brightness": lambda image: ImageEnhance.Brightness(image).enhance(1 + parameter),
+        "Color": lambda image: ImageEnhance.Color(image).enhance(1 + parameter),
+        "Contrast": lambda image: ImageEnhance.Contrast(image).enhance(1 + parameter),
+        "Sharpness": lambda image: ImageEnhance.Sharpness(image).enhance(1 + parameter),
+        "Posterize": lambda image: ImageOps.posterize(image, int(parameter)),
+        "Solarize": lambda image: ImageOps.solarize(image, parameter),
+        "AutoContrast": ImageOps.autocontrast,
+        "Equalize": ImageOps.equalize,
+    }[name]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_randaugment_operation_equals_pillows_at_every_strength(name: str, channels: int) -> None:
+    for height, width in ((32, 32), (28, 28), (17, 40)):
+        images = golden_images(channels, height, width)
+        drawn = torch.full((len(images),), OPERATIONS.index(name))
+        for magnitude in (0, 1, 7, 9, 15, 30):
+            for negative in (False, True):
+                signed = name in OPERATIONS[1:10]
+                parameter = strength(name, magnitude, height, width) * (-1 if signed and negative else 1)
+                ours = apply_operations(images, drawn, torch.full((len(images),), negative), magnitude=magnitude)
+                assert_equal(ours, each(images, pillow_operation(name, parameter)))
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_randaugment_operation_equals_torchvisions_pil_pipeline(name: str) -> None:
+    autoaugment = import_peer("torchvision.transforms.autoaugment")
+    interpolation = import_peer("torchvision.transforms").InterpolationMode.NEAREST
+    images = golden_images(3)
+    space = autoaugment.RandAugment()._augmentation_space(31, (32, 32))
+    for magnitude in (3, 9, 30):
+        magnitudes, signed = space[name]
+        value = float(magnitudes[magnitude]) if magnitudes.ndim else 0.0
+        for negative in (False, True) if signed else (False,):
+            reference = each(
+                images,
+                lambda image, v=-value if negative else value: autoaugment._apply_op(
+                    image, name, v, interpolation=interpolation, fill=None
+                ),
+            )
+            drawn = torch.full((len(images),), OPERATIONS.index(name))
+            ours = apply_operations(images, drawn, torch.full((len(images),), negative), magnitude=magnitude)
+            assert_equal(ours, reference)
+
+
+def test_a_mixed_batch_equals_each_image_by_itself() -> None:
+    torch.manual_seed(0)
+    images = torch.cat([golden_images(3)] * 5)
+    drawn, negative = torch.randint(14, (len(images),)), torch.rand(len(images)) < 0.5
+    together = apply_operations(images, drawn, negative, magnitude=9)
+    assert len(drawn.unique()) == 14
+    for i in range(len(images)):
+        alone = apply_operations(images[i : i + 1], drawn[i : i + 1], negative[i : i + 1], magnitude=9)
+        assert_equal(together[i : i + 1], alone)
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.3, 0.9, 1.0, 1.1, 1.9, 3.0])
+def test_jitters_factors_equal_pillows(factor: float) -> None:
+    for channels in (1, 3):
+        images = golden_images(channels)
+        factors = torch.full((len(images),), factor)
+        reference = each(images, lambda image: ImageEnhance.Brightness(image).enhance(factor))
+        assert_equal(apply_tables(images, points.brightness(images, factors)), reference)
+        reference = each(images, lambda image: ImageEnhance.Contrast(image).enhance(factor))
+        assert_equal(apply_tables(images, points.contrast(images, factors)), reference)
+        reference = each(images, lambda image: ImageEnhance.Color(image).enhance(factor))
+        assert_equal(colour.saturate(images, factors), reference)
+
+
+@pytest.mark.parametrize("turn", [-0.5, -0.31, -0.004, 0.0, 0.1, 0.25, 0.5])
+def test_hue_equals_torchvisions_on_pil_images(turn: float) -> None:
+    adjust_hue = import_peer("torchvision.transforms.functional").adjust_hue
+    images = golden_images(3)
+    reference = each(images, lambda image: adjust_hue(image, turn))
+    assert_equal(colour.shift_hue(images, torch.full((len(images),), turn)), reference)
+
+
+def test_hue_equals_pillows_for_a_grid_of_all_colours() -> None:
+    values = torch.arange(0, 256, 5, dtype=torch.uint8)
+    grid = torch.cartesian_prod(values, values, values).T.reshape(1, 3, -1, len(values)).contiguous()
+    hue, saturation, value = to_pil(grid[0]).convert("HSV").split()
+    turned = Image.merge("HSV", (hue.point(lambda level: (level + 51) % 256), saturation, value)).convert("RGB")
+    assert_equal(colour.shift_hue(grid, torch.tensor([0.2])), from_pil(turned)[None])
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_resized_crop_is_pillows_within_one_level(channels: int) -> None:
+    torch.manual_seed(0)
+    images = torch.cat([golden_images(channels, 32, 40)] * 3)
+    boxes = crops.crop_boxes(torch.rand(len(images), 22), 32, 40, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3))
+    ours = crops.resized_crop(images, boxes, size=(28, 36))
+    for image, (top, left, height, width), out in zip(images, boxes.tolist(), ours, strict=True):
+        cropped = to_pil(image).crop((left, top, left + width, top + height))
+        reference = from_pil(cropped.resize((36, 28), Image.Resampling.BILINEAR))
+        assert_equal(out, reference, levels=1)
+
+
+def test_pad_and_crop_equals_cutting_the_padded_picture() -> None:
+    images = golden_images(3)
+    draws = torch.rand(len(images), 22, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    ours = crops.pad_and_crop(images, draws, padding=4)
+    corners = set()
+    for image, draw, out in zip(images, draws, ours, strict=True):
+        top, left = int(draw[-2] * 9), int(draw[-1] * 9)
+        corners.add((top, left))
+        padded = ImageOps.expand(to_pil(image), border=4, fill=0)
+        assert_equal(out, from_pil(padded.crop((left, top, left + 32, top + 32))))
+    assert len(corners) > 10
+
+
+def test_flip_equals_pillows_mirror_where_asked() -> None:
+    images = golden_images(3)
+    mirrored = torch.arange(len(images)) % 2 == 0
+    out = crops.flip(images, mirrored)
+    assert_equal(out[mirrored], each(images[mirrored], ImageOps.mirror))
+    assert_equal(out[~mirrored], images[~mirrored])

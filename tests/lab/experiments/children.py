@@ -1,0 +1,52 @@
+"""What test processes do: sweep the tiny table, search, hold a lock; and how to run some to their end."""
+
+import io
+import multiprocessing
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from filtercov.lab.experiments.attempt import Machine
+from filtercov.lab.experiments.claims import claim
+from filtercov.lab.experiments.local import run_in_processes
+from filtercov.lab.experiments.runs import Runs
+from filtercov.lab.experiments.search import search_tpe, space
+from filtercov.lab.experiments.sweep import sweep
+from tests.lab.experiments.tiny import table
+
+CONTEXT = multiprocessing.get_context("forkserver")
+
+
+def run_children(target: Callable[[Path], None], root: Path, *, count: int = 1) -> None:
+    """Run so many processes of it at once; all must succeed."""
+    children = [CONTEXT.Process(target=target, args=(root,)) for _ in range(count)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(300)
+        assert child.exitcode == 0
+
+
+def sweep_tiny(root: Path) -> None:
+    torch.set_num_threads(1)
+    outcomes = sweep(table().runs, root, stream=io.StringIO(), machine=Machine(recovery_interval=1))
+    assert {outcome.status for outcome in outcomes.values()} == {"done"}
+
+
+def sweep_tiny_with_workers(root: Path) -> None:
+    run_in_processes(table().runs, Runs(root), workers=2, emit=lambda _: None)
+
+
+def search_by_tpe(root: Path) -> None:
+    torch.set_num_threads(1)
+    search_tpe(space("grid-imagenet-frozen", scale="smoke"), root, trials=4, say=lambda _: None)
+
+
+def hold(path: Path, held) -> None:
+    """Take a lock, say so, and keep it until killed."""
+    with claim(path) as mine:
+        assert mine
+        held.set()
+        time.sleep(600)

@@ -1,0 +1,21 @@
+"""Sweeps that several tests look at."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.lab.experiments.children import CONTEXT, run_children, sweep_tiny
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm_fork_server() -> None:
+    """Import PyTorch once for all the processes that tests start and kill."""
+    CONTEXT.set_forkserver_preload(["filtercov.lab.experiments.sweep", "torch._dynamo"])
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny table, done by one process that nobody interrupted."""
+    root = tmp_path_factory.mktemp("undisturbed")
+    run_children(sweep_tiny, root)
+    return root

@@ -1,0 +1,95 @@
+import dataclasses
+import io
+import re
+from html.parser import HTMLParser
+
+import pytest
+from rich.console import Console
+
+from filtercov.cli.demo import results_table
+from filtercov.lab.experiments.demo import demo_specs, run_demo
+from filtercov.lab.report.demo_page import demo_page
+from filtercov.lab.report.demo_table import demo_rows
+from filtercov.lab.training import TrainConfig
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """The demonstration's four runs, of a network and data too small to show anything."""
+    small = [
+        dataclasses.replace(
+            spec, model="convmixer_8_3_k5_p4", data_limit=520, train=TrainConfig(epochs=2, batch_size=10)
+        )
+        for spec in demo_specs()
+    ]
+    stream = io.StringIO()
+    runs = run_demo(tmp_path_factory.mktemp("demo"), specs=small, workers=1, stream=stream)
+    lines = stream.getvalue().splitlines()
+    assert [line[:21].strip() for line in lines] == [run.label for run in runs for _epoch in range(2)]
+    assert all("test" in line and "images/s" in line for line in lines)
+    return runs
+
+
+def test_the_four_runs_differ_in_initialisation_and_freezing_alone():
+    specs = demo_specs(seed=3)
+    assert {(spec.init, spec.freeze_filters) for spec in specs} == {
+        (init, frozen) for init in ("uniform", "closed-form") for frozen in (True, False)
+    }
+    same = [dataclasses.replace(spec, init="uniform", schedule=None, freeze_filters=False) for spec in specs]
+    assert len(set(same)) == 1
+    assert same[0].train.seed == 3
+
+
+def test_frozen_filters_are_shown_unchanged_and_thawed_ones_changed(runs):
+    for run in runs:
+        for layer in run.layers:
+            assert (layer.before == layer.after).all() == run.frozen
+            assert layer.before.shape == (8, 5, 5)
+
+
+def test_the_page_is_well_formed_complete_and_asks_the_network_for_nothing(runs):
+    class Checker(HTMLParser):
+        def __init__(self):
+            super().__init__()
+            self.open_tags = []
+
+        def handle_starttag(self, tag, _attributes):
+            if tag not in ("meta", "link", "img", "path", "circle", "br"):
+                self.open_tags.append(tag)
+
+        def handle_endtag(self, tag):
+            if tag not in ("path", "circle"):
+                assert self.open_tags.pop() == tag
+
+    page = demo_page(runs)
+    checker = Checker()
+    checker.feed(page)
+    assert checker.open_tags == []
+    assert not re.search(r"(src|href)=\"(?!data:)", page)
+    assert page.count("<svg") == 2
+    assert page.count("<img") == 2 * 3 * 2 + 3 * 3  # filters before and after, and covariances
+    for run in runs:
+        assert f"<td>{run.result.test_accuracy:.2f}</td>" in page
+        assert page.count(run.label) >= 3  # legend and both charts
+
+
+def test_one_seed_settles_nothing_and_the_table_says_so(runs):
+    head, uniform, closed_form, difference, claim = demo_rows(runs)
+    assert head == ["filters", "frozen", "thawed"]
+    for column in (1, 2):
+        gain = float(closed_form[column]) - float(uniform[column])
+        assert float(difference[column].split()[0]) == pytest.approx(gain, abs=0.011)
+        assert difference[column].endswith("[not measured], n = 1")
+    assert claim == ["closed-form is above uniform", "open", "open"]
+    page = demo_page(runs)
+    assert page.count("<td>open</td>") == 2
+    assert "Where n is 1 the spread is not measured" in page
+
+
+def test_the_terminal_shows_the_same_table_as_the_page(runs):
+    stream = io.StringIO()
+    Console(file=stream, width=120).print(results_table(runs))
+    shown = stream.getvalue()
+    for row in demo_rows(runs):
+        assert all(cell in shown for cell in row)
+    assert "Where n is 1 the spread is not measured" in " ".join(shown.split())

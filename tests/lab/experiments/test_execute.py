@@ -1,0 +1,244 @@
+"""Runs from their specification: what they leave behind, that they resume exactly, that bad ones are refused."""
+
+import dataclasses
+import math
+import os
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import filtercov as fc
+from filtercov.errors import ConfigError, FiltercovError
+from filtercov.lab.data import Dataset, ImageArrays
+from filtercov.lab.experiments import initialisations
+from filtercov.lab.experiments.execute import build_model, execute
+from filtercov.lab.experiments.runspec import RunSpec
+from filtercov.lab.training import Silent, TrainConfig, load_checkpoint, read_result
+
+
+def tiny_data(size=8, train=40, test=12):
+    """Random images of three classes whose brightness tells the class."""
+    rng = np.random.default_rng(0)
+
+    def arrays(count):
+        labels = rng.integers(0, 3, count)
+        images = rng.integers(0, 80, (count, size, size, 3)) + 80 * labels[:, None, None, None]
+        return ImageArrays(images.astype(np.uint8), labels.astype(np.int64), ("dark", "grey", "light"))
+
+    return Dataset("tiny", arrays(train), arrays(test), 3, size, (0.5,) * 3, (0.25,) * 3)
+
+
+DATA = tiny_data()
+SPEC = RunSpec(
+    model="convmixer_8_2_k5_p2", data="embedded", init="closed-form", train=TrainConfig(epochs=2, batch_size=8)
+)
+
+
+def filters(model):
+    return [layer.weight.detach().clone() for layer in fc.depthwise_layers(model)]
+
+
+def test_a_finished_run_leaves_weights_statistics_and_versions(tmp_path):
+    result = execute(SPEC, tmp_path, data=DATA)
+    weights = load_checkpoint(tmp_path / "checkpoint.safetensors")[0]
+    model = build_model(SPEC, DATA)
+    model.load_state_dict(weights)
+    ours, theirs = fc.FilterStatistics.load(tmp_path / "statistics.safetensors"), fc.FilterStatistics.from_model(model)
+    for a, b in zip(ours.layers, theirs.layers, strict=True):
+        np.testing.assert_array_equal(a.covariance, b.covariance)
+    assert result.extra["versions"]["torch"] == torch.__version__
+    assert result.extra["parameters"] == sum(p.numel() for p in model.parameters())
+
+
+def test_frozen_filters_end_as_they_began_and_thawed_ones_do_not(tmp_path):
+    for frozen in (True, False):
+        spec = dataclasses.replace(SPEC, freeze_filters=frozen)
+        before = filters(build_model(spec, DATA))
+        execute(spec, tmp_path / spec.key, data=DATA)
+        model = build_model(spec, DATA)
+        model.load_state_dict(load_checkpoint(tmp_path / spec.key / "checkpoint.safetensors")[0])
+        same = [torch.equal(a, b) for a, b in zip(before, filters(model), strict=True)]
+        assert all(same) if frozen else not any(same)
+
+
+def test_initialisations_differ_in_the_filters_alone():
+    names = ("uniform", "kaiming", "trunc-normal", "orthogonal", "delta-gaussian", "dog", "closed-form")
+    built = [build_model(dataclasses.replace(SPEC, init=name, schedule=None), DATA).state_dict() for name in names]
+    depthwise = {f"{layer.name}.weight" for layer in fc.depthwise_layers(build_model(SPEC, DATA))}
+    for name in built[0]:
+        distinct = {tuple(state[name].flatten().tolist()) for state in built}
+        assert len(distinct) == (len(built) if name in depthwise else 1)
+
+
+def test_the_seed_decides_everything(tmp_path):
+    results = [execute(SPEC, tmp_path / str(i), data=DATA).weights_sha256 for i in range(2)]
+    other = dataclasses.replace(SPEC, train=dataclasses.replace(SPEC.train, seed=1))
+    assert results[0] == results[1] != execute(other, tmp_path / "other", data=DATA).weights_sha256
+
+
+@pytest.mark.parametrize("augment", ["cifar", "imagenet"])
+def test_a_crash_in_the_middle_of_an_augmented_epoch_changes_nothing(tmp_path, augment):
+    class Crash(Silent):
+        def update(self, snapshot):
+            if snapshot.step == 7:
+                raise RuntimeError("crash")
+
+    spec = dataclasses.replace(SPEC, augment=augment, drop_path=0.3)
+    whole = execute(spec, tmp_path / "whole", data=DATA)
+    with pytest.raises(RuntimeError, match="crash"):
+        execute(spec, tmp_path / "parts", data=DATA, recovery_interval=2, progress=Crash())
+    assert execute(spec, tmp_path / "parts", data=DATA).weights_sha256 == whole.weights_sha256
+
+
+def test_uniform_is_pytorchs_default_in_distribution():
+    spec = RunSpec(model="convmixer_512_1_k9_p1", data="embedded")
+    (ours,) = filters(build_model(spec, DATA))
+    assert ours.abs().max() <= 1 / 9
+    assert ours.std().item() == pytest.approx(1 / 9 / math.sqrt(3), rel=0.01)
+    assert torch.nn.Conv2d(512, 512, 9, groups=512).weight.std().item() == pytest.approx(ours.std().item(), rel=0.02)
+
+
+def test_filters_are_transferred_directly_and_statistics_to_other_sizes(tmp_path):
+    execute(SPEC, tmp_path / "reference", data=DATA)
+    trained = load_checkpoint(tmp_path / "reference" / "checkpoint.safetensors")[0]
+    direct = build_model(
+        dataclasses.replace(SPEC, init="filters:reference/checkpoint.safetensors", schedule=None),
+        DATA,
+        init_root=tmp_path,
+    )
+    for layer in fc.depthwise_layers(direct):
+        assert torch.equal(layer.weight, trained[f"{layer.name}.weight"])
+    larger = RunSpec(model="convmixer_64_3_k7_p1", data="embedded", init="stats:reference/statistics.safetensors")
+    assert [f.shape for f in filters(build_model(larger, DATA, init_root=tmp_path))] == [(64, 1, 7, 7)] * 3
+
+
+def test_filters_of_a_network_for_grey_images_are_told_from_its_stem(tmp_path):
+    grey = dataclasses.replace(DATA, in_channels=1)
+    source = build_model(SPEC, grey)
+    torch.save(source.state_dict(), tmp_path / "grey.pth")
+    spec = dataclasses.replace(SPEC, init=f"filters:{tmp_path / 'grey.pth'}", schedule=None)
+    assert all(torch.equal(a, b) for a, b in zip(filters(build_model(spec, grey)), filters(source), strict=True))
+
+
+def test_a_sawtooth_schedule_starts_again_at_each_stage():
+    spec = RunSpec(model="convnext_atto_p1", data="embedded", init="closed-form", schedule="sawtooth:0.1,3,0")
+    centred = [f[:, 0, 3, 3].square().sum() / f.square().sum() for f in filters(build_model(spec, DATA))]
+    stages = [centred[0:2], centred[2:4], centred[4:10], centred[10:12]]
+    assert all(stage[0] > 0.9 and stage[-1] < 0.5 for stage in stages)
+    with pytest.raises(ConfigError, match="stages"):
+        build_model(dataclasses.replace(SPEC, schedule="sawtooth:0.1,3,0"), DATA)
+
+
+def test_others_can_register_their_own_initialisation(monkeypatch):
+    monkeypatch.setattr(initialisations, "_table", dict(initialisations._table))
+
+    def ones(model, context):
+        for layer in fc.depthwise_layers(model):
+            layer.weight.data.fill_(float(context.argument or 1))
+
+    initialisations.register("ones", ones)
+    spec = dataclasses.replace(SPEC, init="ones:3", schedule=None)
+    assert all((f == 3).all() for f in filters(build_model(spec, DATA)))
+    for taken in ("ones", "uniform", "a:b", ""):
+        with pytest.raises(ConfigError):
+            initialisations.register(taken, ones)
+
+
+def test_delta_gaussian_filters_are_zero_but_for_the_centre():
+    for weight in filters(build_model(dataclasses.replace(SPEC, init="delta-gaussian", schedule=None), DATA)):
+        assert (weight[:, 0, 2, 2] != 0).all()
+        assert torch.count_nonzero(weight) == len(weight)
+
+
+def test_differences_of_gaussians_are_symmetric_and_balanced():
+    for weight in filters(build_model(dataclasses.replace(SPEC, init="dog", schedule=None), DATA)):
+        torch.testing.assert_close(weight, weight.flip(2))
+        torch.testing.assert_close(weight, weight.transpose(2, 3))
+        assert weight.sum((1, 2, 3)).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"init": "stats:nowhere.safetensors"}, "nowhere"),
+        ({"init": "filters:nowhere.pth"}, "nowhere"),
+        ({"init": "stats"}, "after its name"),
+        ({"model": "convmixer_8_2_k5_p16"}, "at least 16 pixels"),
+        ({"train": TrainConfig(batch_size=64)}, "batch"),
+    ],
+)
+def test_what_does_not_fit_the_data_is_refused_before_a_directory_is_made(tmp_path, fields, message):
+    spec = dataclasses.replace(SPEC, **{"schedule": None, "init": "uniform"} | fields)
+    with pytest.raises(FiltercovError, match=message):
+        execute(spec, tmp_path / "run", data=DATA)
+    assert not (tmp_path / "run").exists()
+
+
+GOOD = {
+    "model": ["convmixer_4_1_k3_p4", "convmixer_3_2_k5_p2", "convmixer_4_1_k8_p4", "convmixer_4_1_k3_p8"],
+    "data_limit": [None, 10],
+    "image_size": [None, 8],
+    "init": ["uniform", "closed-form", "dog", "orthogonal"],
+    "schedule": [None, None, "cifar-p2", "1,2,3"],
+    "negative": ["clip", "abs"],
+    "freeze_filters": [True, False],
+    "augment": ["none", "light", "cifar", "imagenet"],
+    "drop_path": [0.0, 0.5],
+}
+GOOD_TRAIN = {
+    "batch_size": [40, 21],
+    "lr": [0.01, 1.0, 1000.0],
+    "weight_decay": [0.0, 0.01],
+    "opt": ["adamw", "sgd"],
+    "opt_eps": [1e-8, 1e-3],
+    "momentum": [0.0, 0.9],
+    "sched": ["triangular", "cosine", "constant"],
+    "warmup_epochs": [0.0, 0.0, 0.5],
+    "smoothing": [0.0, 0.1],
+    "clip_grad": [None, 1.0],
+    "amp": ["none", "bfloat16"],
+    "ema_decay": [None, 0.99],
+    "seed": [0, 1, 2**40],
+}
+ODD = [None, True, "", "x", -1, 0, 0.5, 1, 3, float("nan"), float("inf"), 10**12, [1], {}, "float16", "stats:nowhere"]
+
+
+def configurations(good):
+    """Good settings, of which up to two are replaced by odd values or joined by unknown names."""
+    odd = st.dictionaries(st.sampled_from([*good, "unknown"]), st.sampled_from(ODD), max_size=2)
+    return st.builds(
+        lambda settings, changes: settings | changes,
+        st.fixed_dictionaries({name: st.sampled_from(values) for name, values in good.items()}),
+        odd,
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
+def test_every_configuration_trains_a_step_or_is_refused_with_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _file: None)  # this is not about power cuts, and a disk is slow
+    outcomes, sentences = [], []
+
+    @settings(max_examples=2000, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(fields=configurations(GOOD), train=configurations(GOOD_TRAIN))
+    def check(fields, train):
+        run_dir = tmp_path / "run"
+        try:
+            spec = RunSpec.from_dict({"data": "embedded", **fields, "train": {"epochs": 1, **train}})
+            result = execute(spec, run_dir, data=DATA)
+            assert result.steps >= 1
+            assert read_result(run_dir) == result
+            outcomes.append("trained")
+        except FiltercovError as error:
+            outcomes.append("refused")
+            sentences.append(str(error))
+        finally:
+            shutil.rmtree(run_dir, ignore_errors=True)
+
+    check()
+    assert len(outcomes) >= 2000
+    assert all(len(sentence) > 20 and "\n" not in sentence for sentence in sentences)
+    assert min(outcomes.count("trained"), outcomes.count("refused")) >= 400

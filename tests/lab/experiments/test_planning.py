@@ -1,0 +1,57 @@
+"""Plans count what a run would do."""
+
+import pytest
+import torch
+from torch import nn
+
+from filtercov.lab import models
+from filtercov.lab.experiments import catalogue
+from filtercov.lab.experiments.graph import Run
+from filtercov.lab.experiments.planning import YARDSTICK, expected_seconds, forward_cost, plan
+from filtercov.lab.experiments.runs import Runs
+from filtercov.lab.experiments.runspec import RunSpec
+from tests.lab.experiments.tiny import table
+
+
+@pytest.mark.parametrize("name", ["convmixer_8_3_k5_p4", "convnext_atto_div20_p1"])
+def test_costs_counted_on_an_empty_shell_are_those_of_the_network(name):
+    model = models.create(name, num_classes=10, in_channels=1)
+    outputs = []
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            module.register_forward_hook(lambda _module, _inputs, output: outputs.append(output.numel()))
+    with torch.no_grad():
+        model.eval()(torch.zeros(1, 1, 28, 28))
+    cost = forward_cost(name, 28, 1, 10)
+    assert cost.values == sum(outputs)
+    assert cost.multiply_adds == models.flops(models.create(name, num_classes=10, in_channels=1), 28)
+
+
+def test_the_yardstick_takes_images_over_throughput():
+    spec = RunSpec.recipe("cifar", model=YARDSTICK, data="cifar10", train={"epochs": 3})
+    assert expected_seconds(spec, 1000.0) == pytest.approx(150, rel=0.02)
+
+
+def test_a_plan_adds_up_runs_epochs_and_operations():
+    one = RunSpec.recipe("cifar", model=YARDSTICK, data="cifar10", train={"epochs": 2})
+    cost = plan([Run(one)], images_per_second=100.0)
+    assert (cost.runs, cost.done, cost.epochs, cost.images) == (1, 0, 2, 100_000)
+    assert cost.flops == pytest.approx(6 * 177_474_048 * 100_000)
+    assert cost.hours(2) == pytest.approx(cost.seconds / 7200)
+    assert plan([Run(one)], images_per_second=100.0, finished=[one.key]).epochs == 0
+
+
+def test_storage_is_what_finished_runs_take(undisturbed):
+    runs = table().runs
+    planned = plan(runs, images_per_second=1.0).bytes_kept
+    kept = ("checkpoint.safetensors", "statistics.safetensors")
+    taken = sum((Runs(undisturbed).root / run.key / name).stat().st_size for run in runs for name in kept)
+    # Headers and buffers of BatchNorm weigh more in networks of four channels than in any one would plan for.
+    assert planned < taken < planned + len(runs) * 12_000
+
+
+def test_the_papers_tables_are_priced_like_the_paper_describes_them():
+    table = catalogue.experiment("cifar-convnext-atto-p1", scale="paper")
+    cost = plan(table.runs, images_per_second=1000.0)
+    assert cost.runs == 92
+    assert cost.epochs == 3 * 10 * (20 + 50 + 200) + 2 * 200

@@ -1,0 +1,110 @@
+"""`filtercov reproduce`, `plan`, `search` and `report`, as a user calls them."""
+
+import re
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from filtercov.cli import reproduce
+from filtercov.errors import ExperimentError, SweepError
+from filtercov.lab.experiments import catalogue
+from filtercov.lab.experiments.runs import Runs
+
+app = typer.Typer()
+for command in (reproduce.reproduce, reproduce.plan, reproduce.search, reproduce.report):
+    app.command()(command)
+
+
+def run(*words: object) -> str:
+    """Call the command and return what it printed; its errors are raised as the command line sees them."""
+    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def kronecker(tmp_path_factory):
+    root = tmp_path_factory.mktemp("kronecker")
+    output = run("reproduce", "kronecker", "--scale", "smoke", "--seeds", 1, "--runs", root, "--also", "dog")
+    return root, output
+
+
+def test_the_table_is_printed_with_what_was_reduced(kronecker):
+    _, output = kronecker
+    assert "Smaller than in the paper" in output
+    assert "9 of 9 done" in output
+    for column in ("uniform", "covariance", "kronecker", "dog"):
+        assert re.search(rf"k9 +1 \(20\) +frozen +{column} +\d+\.\d\d +1", output)
+
+
+def test_running_again_trains_nothing(kronecker):
+    root, first = kronecker
+    before = Runs(root).read_journal()
+    again = run("reproduce", "kronecker", "--scale", "smoke", "--seeds", 1, "--runs", root, "--also", "dog")
+    assert Runs(root).read_journal() == before
+    assert again.partition("Kronecker-factorised")[2] == first.partition("Kronecker-factorised")[2]
+
+
+def test_the_report_repeats_what_was_asked_for_and_names_what_is_missing(kronecker, tmp_path):
+    root, _ = kronecker
+    output = run("report", root, "--out", tmp_path / "report.html")
+    assert "wrote" in output
+    assert "missing" not in output
+    text = (tmp_path / "report.md").read_text()
+    assert "filtercov reproduce kronecker --scale smoke --also dog --seeds 1" in text
+    gone = next(path for path in root.iterdir() if (path / "result.json").exists())
+    hidden = gone.rename(tmp_path / "hidden")
+    try:
+        assert "runs are missing" in run("report", root, "--out", tmp_path / "report.html")
+        assert gone.name in (tmp_path / "report.html").read_text()
+    finally:
+        hidden.rename(gone)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning:ray")
+def test_the_ray_engine_prints_the_same_kind_of_table(tmp_path):
+    pytest.importorskip("ray")
+    out = tmp_path / "report.html"
+    output = run("reproduce", "grid-cifar-p2", "--scale", "smoke", "--runs", tmp_path, "--engine", "ray", "--out", out)
+    assert "2 of 2 done" in output
+    assert out.exists()
+
+
+def test_the_list_names_every_experiment_with_its_cost():
+    output = run("reproduce", "--list", "--scale", "smoke")
+    for name in catalogue.names():
+        assert re.search(rf"^{name} +\d+ +[\d:]+  \S", output, re.MULTILINE)
+
+
+def test_a_plan_counts_without_running(tmp_path):
+    output = run("plan", "cifar-convnext-*", "--images-per-second", 2000, "--gpus", 4, "--runs", tmp_path)
+    assert re.search(r"^cifar-convnext-atto-p1 +92 +0 +8500 ", output, re.MULTILINE)
+    assert re.search(r"^all, shared runs once +184 +0 +17000 ", output, re.MULTILINE)
+    assert "4 workers training convmixer_256_8_k9_p2 at 2000 images/s" in output
+    with pytest.raises(ExperimentError, match="at least one worker"):
+        run("plan", "kronecker", "--gpus", 0, "--runs", tmp_path)
+
+
+def test_a_plan_leaves_out_what_is_done(kronecker):
+    root, _ = kronecker
+    output = run("plan", "kronecker", "--scale", "smoke", "--seeds", 1, "--also", "dog", "--runs", root)
+    assert re.search(r"^kronecker +(\d+) +\1 +0 ", output, re.MULTILINE)
+
+
+def test_a_search_prints_the_best_schedules(tmp_path):
+    output = run("search", "grid-cifar-p2", "--scale", "smoke", "--runs", tmp_path)
+    assert "1 schedules tried, one run each, spread not measured: which is best is open." in output
+    assert re.search(r"The highest validation accuracies.*:\n *\d+\.\d\d %  0.08,0.37,2.9", output)
+
+
+def test_mistakes_are_answered_with_a_sentence(tmp_path, monkeypatch):
+    with pytest.raises(ExperimentError, match="--list shows them"):
+        run("reproduce", "--runs", tmp_path)
+    with pytest.raises(ExperimentError, match="no experiment was run in"):
+        run("report", tmp_path)
+    with pytest.raises(ExperimentError, match="choose grid or tpe"):
+        run("search", "grid-cifar-p2", "--method", "random", "--scale", "smoke", "--runs", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SweepError, match=r"2 of 9 runs failed: .*/nowhere: cannot be read"):
+        run("reproduce", "kronecker", "--scale", "smoke", "--seeds", 1, "--runs", "runs", "--also", "stats:nowhere")

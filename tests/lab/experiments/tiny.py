@@ -1,0 +1,35 @@
+"""A table small enough to be run dozens of times: 9 runs of about a tenth of a second, two of which are references."""
+
+from filtercov.lab.experiments.graph import Cell, Experiment, Run, transferred
+from filtercov.lab.experiments.runspec import RunSpec
+
+MODEL, NARROW = "convmixer_4_2_k3_p14", "convmixer_2_2_k3_p14"
+
+
+def spec(*, model: str = MODEL, seed: int = 0, epochs: int = 3, lr: float = 0.01, **fields) -> RunSpec:
+    train = {"epochs": epochs, "batch_size": 128, "seed": seed, "lr": lr}
+    return RunSpec.recipe("cifar", model=model, data="embedded", data_limit=512, augment="light", train=train, **fields)
+
+
+def reference(model: str = MODEL) -> Run:
+    return Run(spec(model=model, seed=100))
+
+
+def table() -> Experiment:
+    """One row: uniform, two transfers, and the closed form on two seeds each where they are cheap."""
+    same, narrow = reference(), reference(NARROW)
+
+    def cell(column: str, *runs: Run) -> Cell:
+        return Cell("k3", f"frozen/{column}", 20, runs)
+
+    def frozen(seed: int, **fields) -> RunSpec:
+        return spec(seed=seed, freeze_filters=True, **fields)
+
+    cells = (
+        cell("uniform", *(Run(frozen(seed)) for seed in (0, 1))),
+        cell("covariance", *(Run(frozen(s, init=transferred("statistics-of", same)), same) for s in (0, 1))),
+        cell("covariance-eighth", Run(frozen(0, init=transferred("kronecker-of", narrow)), narrow)),
+        cell("filters", Run(frozen(0, init=transferred("filters-of", same)), same)),
+        cell("closed-form", Run(frozen(0, init="closed-form", schedule="cifar-p2"))),
+    )
+    return Experiment("tiny", "A tiny table", "that sweeps work", "tiny", "", cells, chart="bars")

@@ -1,0 +1,66 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from filtercov.errors import ModelError
+from filtercov.lab import models
+from filtercov.lab.models import ConvMixerSpec, ConvNeXtSpec
+
+
+@given(st.integers(1, 8192), st.integers(1, 512), st.integers(1, 255), st.integers(1, 128))
+def test_a_convmixer_name_survives_parsing(width: int, depth: int, kernel: int, patch: int) -> None:
+    spec = ConvMixerSpec(width, depth, kernel, patch)
+    assert models.parse(spec.name) == spec
+
+
+@given(
+    st.sampled_from(["atto", "femto", "pico", "nano", "tiny"]),
+    st.sampled_from([1, 2, 4]),
+    st.integers(1, 255),
+    st.sampled_from([1, 2, 4, 8]),
+)
+def test_a_convnext_name_survives_parsing(size: str, patch: int, kernel: int, divide: int) -> None:
+    spec = ConvNeXtSpec(size, patch, kernel, divide)
+    assert models.parse(spec.name) == spec
+
+
+def test_every_listed_name_parses_to_itself() -> None:
+    assert len(set(models.names())) == len(models.names())
+    for name in models.names():
+        assert models.parse(name).name == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "resnet50",
+        "convmixer",
+        "convmixer_256_8",
+        "convmixer_0_8_k9_p2",
+        "convmixer_256_8_k9_p2 ",
+        "convmixer_256_8_k9_p2\n",
+        "convmixer_-256_8_k9_p2",
+        "convmixer_٢٥٦_8_k9_p2",
+        "convnext_atto",
+        "convnext_atto_p3",
+        "convnext_giant_p1",
+        "CONVNEXT_ATTO_P1",
+    ],
+)
+def test_a_bad_name_is_refused_with_the_grammar(name: str) -> None:
+    with pytest.raises(ModelError, match=r"convmixer_WIDTH_DEPTH_kKERNEL_pPATCH"):
+        models.create(name, num_classes=10)
+
+
+def test_a_near_miss_names_the_neighbours() -> None:
+    with pytest.raises(ModelError, match=r"nearest: .*convnext_atto_p1"):
+        models.parse("convnext_atto_1")
+
+
+@pytest.mark.parametrize(
+    "name", ["convmixer_99999_8_k9_p2", "convmixer_8_9999_k9_p2", "convmixer_8_8_k999_p2", "convnext_atto_div7_p1"]
+)
+def test_an_absurd_size_is_refused_before_anything_is_allocated(name: str) -> None:
+    with pytest.raises(ModelError, match=r"more than|not a multiple"):
+        models.parse(name)

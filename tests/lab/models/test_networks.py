@@ -1,0 +1,118 @@
+"""Properties of the built networks that need no peer."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from filtercov.errors import ModelError
+from filtercov.lab import models
+from filtercov.lab.models.blocks import StochasticDepth
+from filtercov.nn import DepthwiseConv2d
+
+SMALL = ["convmixer_16_3_k5_p2", "convnext_atto_div8_p1", "convnext_tiny_div8_p4_k5"]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_depthwise_layer_is_ours(name: str) -> None:
+    net = models.create(name, num_classes=10)
+    spec = models.parse(name)
+    depthwise = [module for module in net.modules() if isinstance(module, DepthwiseConv2d)]
+    kernel = spec.kernel_size
+    assert all(layer.weight.shape == (layer.out_channels, 1, kernel, kernel) for layer in depthwise)
+    assert len(depthwise) == {"convmixer_16_3_k5_p2": 3, "convnext_atto_div8_p1": 12}.get(name, 18)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_flops_agree_with_torchs_own_counter(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DepthwiseConv2d, "forward", nn.Conv2d.forward)  # it knows torch's operators, not ours
+    net = models.create(name, num_classes=10).train()
+    before = {key: value.clone() for key, value in net.state_dict().items()}
+    counted = models.flops(net, image_size=32)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        net.eval()(torch.zeros(1, 3, 32, 32))
+    assert 2 * counted == counter.get_total_flops()
+    for key, value in net.state_dict().items():
+        torch.testing.assert_close(value, before[key], rtol=0, atol=0)
+
+
+def test_flops_restores_a_mixture_of_training_and_evaluating_modules() -> None:
+    net = models.create("convmixer_8_2_k3_p2", num_classes=3, in_channels=1).train()
+    net.blocks[1].eval()
+    states = [module.training for module in net.modules()]
+    models.flops(net, image_size=8)
+    assert [module.training for module in net.modules()] == states
+    assert not any(module._forward_hooks for module in net.modules())
+
+
+@pytest.mark.parametrize(
+    "name", ["convmixer_8_1_k3_p4", "convnext_atto_div8_p1", "convnext_atto_div8_p2", "convnext_atto_div8_p2_s2"]
+)
+def test_the_smallest_image_works_and_one_pixel_less_is_refused(name: str) -> None:
+    net = models.create(name, num_classes=3, in_channels=1).eval()
+    side = models.parse(name).smallest_image
+    assert net(torch.zeros(1, 1, side, side)).shape == (1, 3)
+    with pytest.raises(ModelError, match=f"at least {side} pixels"):
+        net(torch.zeros(1, 1, side, side - 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "sides"),
+    [
+        ("convnext_atto_div8_p1", [32, 16, 8, 4]),
+        ("convnext_atto_div8_p2", [16, 8, 4, 2]),
+        ("convnext_atto_div8_p2_s2", [8, 4, 2, 1]),
+        ("convnext_atto_div8_p4", [8, 4, 2, 1]),
+    ],
+)
+def test_the_stem_divides_by_the_patch_and_every_later_stage_by_two(name: str, sides: list[int]) -> None:
+    net, seen = models.create(name, num_classes=3), []
+    for stage in net.stages:
+        stage.register_forward_hook(lambda _module, _inputs, output: seen.append(output.shape[-1]))
+    net(torch.zeros(1, 3, 32, 32))
+    assert seen == sides
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_stochastic_depth_grows_linearly_and_leaves_the_state_dict_alone(name: str) -> None:
+    net = models.create(name, num_classes=10, drop_path_rate=0.3)
+    rates = [module.rate for module in net.modules() if isinstance(module, StochasticDepth)]
+    torch.testing.assert_close(torch.tensor(rates), torch.linspace(0, 0.3, len(rates)))
+    assert list(net.state_dict()) == list(models.create(name, num_classes=10).state_dict())
+
+
+def test_stochastic_depth_drops_whole_images_and_keeps_the_mean() -> None:
+    torch.manual_seed(0)
+    out = StochasticDepth(0.25).train()(torch.ones(4000, 2, 3, 3)).flatten(1)
+    assert ((out == 0).all(1) | (out == 1 / 0.75).all(1)).all()
+    assert out.mean().item() == pytest.approx(1.0, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_classes": 0}, "at least 1 class"),
+        ({"num_classes": 2, "in_channels": 0}, "1 channel"),
+        ({"num_classes": 2, "drop_path_rate": 1.0}, "below 1"),
+        ({"num_classes": 2, "drop_path_rate": float("nan")}, "below 1"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments: dict[str, float], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        models.create("convmixer_8_1_k3_p1", **arguments)
+
+
+def test_both_memory_layouts_give_the_same_logits_and_gradients() -> None:
+    torch.manual_seed(0)
+    for name in SMALL:
+        net = models.create(name, num_classes=5).double()
+        images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+        plain = net(images)
+        grads = torch.autograd.grad(plain.square().sum(), list(net.parameters()))
+        net = net.to(memory_format=torch.channels_last)
+        last = net(images.to(memory_format=torch.channels_last))
+        torch.testing.assert_close(last, plain)
+        for ours, reference in zip(
+            torch.autograd.grad(last.square().sum(), list(net.parameters())), grads, strict=True
+        ):
+            torch.testing.assert_close(ours, reference, rtol=1e-7, atol=1e-9)

@@ -1,0 +1,21 @@
+"""The browser that page tests share; where there is none, they are skipped and say so."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab.report.browser import CHROMIUM, Browser
+
+
+@pytest.fixture(scope="package")
+def chromium() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine: install Debian's `chromium` to test pages")
+    with Browser() as running:
+        yield running
+
+
+@pytest.fixture
+def browser(chromium: Browser) -> Iterator[Browser]:
+    yield chromium
+    chromium.close_tabs()

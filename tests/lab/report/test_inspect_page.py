@@ -1,0 +1,177 @@
+"""The inspect page and its pictures, in a real browser and on disk."""
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from typer.testing import CliRunner
+
+import filtercov as fc
+from filtercov.cli import main
+from filtercov.cli.app import app
+from filtercov.lab.report import style
+from filtercov.lab.report.inspect import Report
+from filtercov.lab.report.inspect_compare import compare
+from filtercov.lab.report.inspect_numbers import measure_target
+from filtercov.lab.report.inspect_pictures import covariance_picture, filters_picture
+from filtercov.lab.report.inspect_target import Target, model_target
+from filtercov.lab.report.page import write_output
+from tests.lab.report.browser import Browser
+
+HOSTILE = '<img src=x onerror="window.broken=1">'
+
+
+def target(*kernel_sizes: Any, channels: int = 40, label: str = "net") -> Target:
+    torch.manual_seed(0)
+    kinds = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+    sizes = [k if isinstance(k, tuple) else (k, k) for k in kernel_sizes]
+    return model_target(nn.Sequential(*(kinds[len(k)](channels, channels, k, groups=channels) for k in sizes)), label)
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+def test_page_of_forty_layers_opens_fast_and_without_errors(browser: Browser, tmp_path: Path) -> None:
+    html = Report(measure_target(target(*[7] * 40))).page()
+    assert len(html) < 4_000_000
+    tab = browser.open(write_output(tmp_path / "p.html", html))
+    assert tab.errors == []
+    assert tab.requests == []
+    assert tab.evaluate("document.querySelectorAll('.card').length") == 40
+    assert tab.evaluate("document.querySelectorAll('.strip a').length") == 40
+    entry = "performance.getEntriesByType('navigation')[0]"
+    assert tab.evaluate(f"{entry}.domContentLoadedEventEnd") < 3000  # measured: 400 on a busy machine
+
+
+def test_page_shows_the_numbers_that_json_has(browser: Browser, tmp_path: Path) -> None:
+    inspection = measure_target(target(5, 7, (3, 5), 1))
+    report = Report(inspection, "itself", compare(inspection, inspection.target))
+    tab = browser.open(write_output(tmp_path / "p.html", report.page()))
+    head = tab.evaluate("[...document.querySelectorAll('thead th')].map(e => e.textContent)")
+    rows = tab.evaluate("[...document.querySelectorAll('tbody tr')].map(r => [...r.children].map(e => e.textContent))")
+    names = {"σ": "sigma", "likeness": "likeness", "centred": "centredness", "dynamic": "dynamic", "static": "static"}
+    for row, layer in zip(rows, report.as_json()["layers"], strict=True):
+        shown = dict(zip(head, row, strict=True))
+        for column, key in names.items():
+            expected = "–" if layer[key] is None else f"{layer[key]:.3f}".replace("-", "−")
+            assert shown[column] == expected
+        assert shown["anisotropy"] == f"{layer['isotropic_distance']:.3f} ({layer['isotropic_floor']:.3f})"
+        assert shown["cosine"] == "1.000"
+    assert tab.errors == []
+
+
+def test_page_fits_its_window_and_every_picture_is_there(browser: Browser, tmp_path: Path) -> None:
+    thinned_out_and_one_dimensional = target(5, 17, (1, 9), (9,))
+    html = Report(measure_target(thinned_out_and_one_dimensional)).page()
+    tab = browser.open(write_output(tmp_path / "p.html", html))
+    for look in ({}, {"dark": True}, {"width": 390, "height": 844}, {"paper": True, "width": 720}):
+        tab.emulate(**look)
+        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    tab.evaluate("Promise.all([...document.images].map(i => { i.loading = 'eager'; return i.decode() }))")
+    assert tab.evaluate("[...document.images].every(i => i.naturalWidth > 0 && i.alt)")
+    assert tab.errors == []
+
+
+def test_links_lead_to_the_layers(browser: Browser, tmp_path: Path) -> None:
+    tab = browser.open(write_output(tmp_path / "p.html", Report(measure_target(target(5, 5, 5, 5))).page()))
+    tab.click(".strip a:nth-child(4)")
+    assert tab.evaluate("location.hash") == "#layer-3"
+    assert tab.evaluate("document.querySelector(location.hash).textContent.includes('4. 3')")
+
+
+def test_hostile_names_stay_text(browser: Browser, tmp_path: Path) -> None:
+    inspection = measure_target(target(5, label=HOSTILE))
+    tab = browser.open(
+        write_output(tmp_path / "p.html", Report(inspection, HOSTILE, compare(inspection, inspection.target)).page())
+    )
+    assert tab.evaluate("window.broken") is None
+    assert HOSTILE in tab.evaluate("document.body.textContent")
+    assert tab.errors == []
+
+
+def test_statistics_have_no_filters_and_the_page_says_so(tmp_path: Path) -> None:
+    fc.FilterStatistics.from_model(nn.Conv2d(40, 40, 5, groups=40)).save(tmp_path / "s.safetensors")
+    run("inspect", tmp_path / "s.safetensors", "--out", tmp_path / "p.html")
+    html = (tmp_path / "p.html").read_text()
+    assert "drawn from the statistics, which hold no filters" in html
+    assert "strongest filters" not in html
+
+
+def test_pictures_show_the_block_form_pixel_by_pixel() -> None:
+    cov = np.random.default_rng(0).normal(size=(15, 15))
+    cov += cov.T
+    picture = covariance_picture(cov, (3, 5), limit=2.0, size=10)
+    drawn = np.array(Image.open(io.BytesIO(picture.png())).convert("RGBA"))
+    colours = style.palette()
+    assert drawn.shape == (3 * 3 + 2 * 2, 5 * 5 + 4 * 2, 4)
+    for i, j, y, x in np.ndindex(3, 5, 3, 5):
+        value = cov[i * 5 + j, y * 5 + x]
+        level = round(127 + 127 * min(max(value / 2.0, -1), 1))
+        assert np.abs(drawn[i * 5 + y, j * 7 + x, :3].astype(int) - colours[level]).max() <= 3
+    assert (drawn[3:5, :, 3] == 0).all()
+    assert np.array_equal(picture.rgba()[..., 3], drawn[..., 3])
+
+
+def test_filters_are_each_on_their_own_symmetric_scale() -> None:
+    filters = np.stack([np.full((3, 3), 1.0), np.full((3, 3), -100.0), np.zeros((3, 3))])
+    levels = filters_picture(filters, columns=3, size=9).levels
+    assert [levels[0, x] for x in (0, 5, 10)] == [254, 0, 127]
+
+
+def test_command_writes_page_pictures_and_json(tmp_path: Path) -> None:
+    weights = tmp_path / "w.pth"
+    torch.save(nn.Sequential(*(nn.Conv2d(30, 30, 5, groups=30) for _ in range(2))).state_dict(), weights)
+    result = run(
+        "inspect", weights, "--against", weights, "--out", tmp_path / "p.html", "--png", tmp_path / "png", "--json"
+    )
+    assert result.exit_code == 0
+    numbers = json.loads(result.stdout)
+    assert [layer["comparison"]["cosine"] for layer in numbers["layers"]] == pytest.approx([1.0, 1.0])
+    assert (tmp_path / "p.html").read_text().startswith("<!doctype html>")
+    written = sorted(path.name for path in (tmp_path / "png").iterdir())
+    assert written == ["layer-01.png", "layer-02.png", "overview.png"]
+    for name in written:
+        with Image.open(tmp_path / "png" / name) as sheet:
+            assert sheet.width > 500
+
+
+def test_command_writes_a_page_where_nothing_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "wrote inspect.html" in run("inspect", "convmixer_8_2_k5_p2").output
+    assert (tmp_path / "inspect.html").exists()
+
+
+def test_command_says_no_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.pth"
+    bad.write_bytes(b"not a checkpoint")
+    monkeypatch.setattr("sys.argv", ["filtercov", "inspect", str(bad)])
+    with pytest.raises(SystemExit, match="1"):
+        main()
+    assert re.fullmatch(r"filtercov: .*bad\.pth: [^\n]*\n", capsys.readouterr().err)
+
+
+def test_explore_command_writes_the_page_and_opens_it_where_there_is_a_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    run("explore", "--out", tmp_path / "a.html")
+    assert opened == []
+    monkeypatch.setenv("DISPLAY", ":0")
+    run("explore", "--out", tmp_path / "b.html", "--no-open")
+    assert opened == []
+    run("explore", "--out", tmp_path / "c.html")
+    assert opened == [(tmp_path / "c.html").as_uri()]

@@ -1,0 +1,82 @@
+"""Pages carry all they need, keep to their policy, and follow light, dark and paper."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from filtercov.errors import OutputError
+from filtercov.lab.report.page import copyable, embedded_json, image, page, table, text, write_output
+from tests.lab.report.browser import Browser
+
+# A red 1x1 PNG.
+DOT = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108020000009077"
+    "53de0000000c49444154789c63f8cfc0000003010100c9fe92ef0000000049454e44ae426082"
+)
+
+
+def test_page_opens_without_errors_or_requests(browser: Browser, tmp_path: Path) -> None:
+    body = f"<h1>Hello</h1>{table(['layer', 'σ'], [['a', 0.5]])}{image(DOT, 'a dot', width=9, height=9)}"
+    tab = browser.open(write_output(tmp_path / "p.html", page("A & B", body)))
+    assert tab.evaluate("document.title") == "A & B"
+    assert tab.evaluate("document.querySelector('img').naturalWidth") == 1
+    assert tab.errors == []
+    assert tab.requests == []
+
+
+def test_helper_notices_errors_and_the_policy_stops_requests(browser: Browser, tmp_path: Path) -> None:
+    bad = '<img src="https://example.invalid/a.png" alt=""><script>console.error("oh"); undefinedFunction()</script>'
+    tab = browser.open(write_output(tmp_path / "p.html", page("bad", bad)))
+    reported = "\n".join(tab.errors)
+    assert "oh" in reported
+    assert "undefinedFunction" in reported
+    assert "Content Security Policy" in reported
+    assert tab.evaluate("document.querySelector('img').naturalWidth") == 0
+
+
+def test_colours_follow_the_system_and_the_printer(browser: Browser, tmp_path: Path) -> None:
+    tab = browser.open(write_output(tmp_path / "p.html", page("p", "<p>words</p>")), dark=True)
+    background = "getComputedStyle(document.documentElement).backgroundColor"
+    dark = tab.evaluate(background)
+    tab.emulate(dark=False)
+    light = tab.evaluate(background)
+    tab.emulate(dark=True, paper=True)
+    assert (dark, light, tab.evaluate(background)) == ("rgb(21, 24, 28)", "rgb(255, 255, 255)", "rgb(255, 255, 255)")
+
+
+def test_wide_tables_scroll_inside_themselves_on_a_phone(browser: Browser, tmp_path: Path) -> None:
+    wide = table([f"column {i}" for i in range(30)], [list(range(30))])
+    tab = browser.open(write_output(tmp_path / "p.html", page("p", wide)), width=390)
+    assert tab.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_copy_button_copies_or_selects_the_code(browser: Browser, tmp_path: Path) -> None:
+    tab = browser.open(write_output(tmp_path / "p.html", page("p", copyable('init_(net, "a<b")'))))
+    tab.evaluate("void (navigator.clipboard.writeText = async text => { window.copied = text })")
+    tab.click("[data-copy]")
+    assert tab.evaluate("window.copied") == 'init_(net, "a<b")'
+    tab.evaluate("void (navigator.clipboard.writeText = () => Promise.reject())")
+    tab.click("[data-copy]")
+    assert tab.evaluate("getSelection().toString()") == 'init_(net, "a<b")'
+
+
+def test_hostile_names_stay_text(browser: Browser, tmp_path: Path) -> None:
+    name = "</script><script>window.broken = 1</script>\"'&"
+    body = f'<p title="{text(name)}">{text(name)}</p>' + embedded_json("data", {"name": name})
+    tab = browser.open(write_output(tmp_path / "p.html", page(name, body)))
+    assert tab.evaluate("window.broken") is None
+    assert tab.evaluate("document.querySelector('p').title") == name
+    assert tab.evaluate("JSON.parse(document.getElementById('data').textContent).name") == name
+
+
+def test_embedded_json_is_json() -> None:
+    inside = embedded_json("data", {"a": ["<", 1.5]}).partition(">")[2].removesuffix("</script>")
+    assert json.loads(inside) == {"a": ["<", 1.5]}
+
+
+def test_unwritable_place_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OutputError, match=r"page\.html: cannot be written .*; choose another place"):
+        write_output(tmp_path / "file" / "page.html", "x")
+    assert (tmp_path / "file").read_text() == "in the way"

@@ -1,0 +1,118 @@
+"""The report's numbers: right, beside the paper's, and silent about nothing."""
+
+import csv
+import html
+import io
+
+import numpy as np
+import pytest
+
+from filtercov.errors import ExperimentError
+from filtercov.lab.report.results import results_page, write_reports
+from filtercov.lab.report.results_charts import ticks
+from filtercov.lab.report.results_lines import lines, tally
+from filtercov.lab.report.results_text import to_csv, to_latex, to_markdown, to_terminal
+from tests.lab.report.results_records import TABLE, cell, record
+
+
+def test_differences_are_from_uniform_in_the_same_row_and_compared_with_the_papers():
+    found = {(line.filters, line.init): line for line in lines(TABLE)}
+    thawed = found["thawed", "closed-form"]
+    assert thawed.difference.mean == pytest.approx(4.0)
+    assert thawed.paper_difference == pytest.approx(1.59)
+    assert thawed.verdict == "holds"
+    assert found["frozen", "closed-form"].difference.mean == pytest.approx(-0.25)
+    assert found["frozen", "closed-form"].verdict == "open"
+    assert found["thawed", "uniform"].difference is None
+    assert found["frozen", "filters"].difference is None
+    assert tally(lines(TABLE)) == {"holds": 1, "open": 1}
+
+
+def test_columns_with_other_seeds_are_compared_over_those_they_share_and_the_number_is_said():
+    uniform = cell("thawed/uniform", 50.0, 51.0, 52.0, paper=89.0)
+    ours = cell("thawed/closed-form", 56.0, 54.0, 99.0, seeds=(1, 0, 7), paper=90.0)
+    stranger = cell("thawed/kaiming", 54.0, 55.0, seeds=(8, 9), paper=90.0)
+    _, shared, unpaired = lines(record(uniform, ours, stranger))
+    assert (shared.difference.mean, shared.difference.n) == (4.5, 2)
+    assert (unpaired.difference, unpaired.verdict) == (None, "open")
+    text = to_markdown(record(uniform, ours, stranger))
+    assert "| +4.50 [-1.85, +10.85], n = 2 | +1.00 | open |" in text
+    assert "| no seed in common | +1.00 | open |" in text
+
+
+def test_a_paper_without_a_difference_makes_no_claim():
+    found = lines(record(cell("thawed/uniform", 50.0, 51.0, paper=89.0), cell("thawed/dog", 52.0, 54.0, paper=89.0)))
+    assert (found[1].paper_difference, found[1].verdict) == (0.0, None)
+
+
+@pytest.mark.parametrize("make", [to_markdown, to_terminal, to_latex, results_page])
+def test_every_text_says_what_its_intervals_and_verdicts_mean(make):
+    text = html.unescape(make(TABLE))
+    assert "over the n seeds that both columns have, in brackets the 95% interval: Student's" in text
+    assert "Of 2 signs of the paper's differences from uniform 1 hold, 0 are contradicted and 1 are open." in text
+    assert "Each verdict is for itself, without correction" in text
+
+
+@pytest.mark.parametrize("chart", ["bars", "lines", "grid"])
+@pytest.mark.parametrize("make", [to_markdown, to_terminal, to_latex, results_page])
+def test_one_run_is_never_shown_with_a_spread_an_interval_or_a_decided_sign(make, chart):
+    cells = cell("thawed/uniform", 50.0, paper=89.0), cell("thawed/closed-form 1 2 3", 54.0, paper=90.0)
+    text = html.unescape(make(record(*cells, chart=chart)))
+    assert "54.00 ±" not in text
+    assert "± 0.00" not in text
+    assert "Where n is 1 the spread is not measured" in text
+    assert "0 hold, 0 are contradicted and 1 are open" in text
+    if make is not to_latex:  # which has no differences
+        assert "+4.00 [not measured], n = 1" in text
+    if make is results_page:
+        assert "one run each, spread not measured" in text
+
+
+def test_missing_runs_are_named_everywhere_and_averaged_nowhere():
+    for make in (to_markdown, to_terminal, to_latex):
+        text = make(TABLE)
+        assert "missing 1 run" in text
+        assert "0123456789abcdef" in text
+    row = list(csv.DictReader(io.StringIO(to_csv(TABLE))))[-1]
+    assert (row["mean"], row["n"], row["missing_runs"], row["paper_mean"]) == ("", "", "1", "89.5")
+
+
+def test_csv_holds_every_number_unrounded():
+    rows = list(csv.DictReader(io.StringIO(to_csv(record(cell("frozen/uniform", 1 / 3, 2 / 3))))))
+    assert float(rows[0]["mean"]) == 0.5
+    assert float(rows[0]["std"]) == pytest.approx(np.std([1 / 3, 2 / 3], ddof=1), abs=1e-15)
+    assert rows[0]["trained_epochs"] == "5"
+
+
+def test_markdown_shows_measured_and_paper_side_by_side():
+    lines_ = to_markdown(TABLE).splitlines()
+    row = next(line for line in lines_ if "closed-form" in line and "thawed" in line)
+    assert "| 55.00 ± 0.87 | 3 | 90.85 ± 0.10 | +4.00 [+2.76, +5.24], n = 3 | +1.59 | holds |" in row
+    assert any("Smaller than in the paper: everything & more." in line for line in lines_)
+
+
+def test_columns_that_say_nothing_are_left_out():
+    head = to_terminal(record(cell("frozen/uniform", 1.0))).splitlines()[1]
+    assert "paper  " not in head
+    assert "sign" not in head
+
+
+def test_latex_compiles_in_principle():
+    text = to_latex(record(cell("frozen/closed-form 0.1 0.2 0.3", 50.0, row="a_b&c")))
+    assert "a\\_b\\&c" in text
+    begin = text.index("\\begin{tabular}{llr}")
+    rows = [line for line in text[begin:].splitlines() if line.endswith("\\\\")]
+    assert {line.count(" & ") for line in rows} == {2}
+    assert text.count("{") == text.count("}")
+
+
+def test_ticks_enclose_what_they_measure():
+    for low, high in [(0.0, 1.0), (49.9, 50.1), (10.0, 10.0), (-3.0, 97.0), (89.99, 93.01)]:
+        marks = ticks(low, high)
+        assert marks[0] <= low <= high <= marks[-1]
+        assert 2 <= len(marks) <= 8
+
+
+def test_a_report_of_nothing_is_refused(tmp_path):
+    with pytest.raises(ExperimentError, match="nothing to report"):
+        write_reports([], tmp_path / "report.html")

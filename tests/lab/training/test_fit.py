@@ -1,0 +1,180 @@
+"""What `fit` computes, against loops written out by hand."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from filtercov.errors import ConfigError
+from filtercov.lab.training import TrainConfig, fit, load_checkpoint, read_metrics, read_result
+from tests.lab.training.toys import CLASSES, ToyBatches, toy_fit, toy_model
+
+
+def plain_loop(config, optimizer_of):
+    """Train a toy model without dropout the obvious way; return it and each step's loss."""
+    model, batches, losses = toy_model(dropout=0.0), ToyBatches(), []
+    optimizer = optimizer_of(model)
+    steps = config.epochs * len(batches)
+    for epoch in range(config.epochs):
+        for images, targets in batches.epoch(epoch):
+            done = (len(losses) + 1) / steps
+            optimizer.param_groups[0]["lr"] = config.lr * np.interp(done, [0, 0.4, 0.8, 1], [0, 1, 0.05, 0])
+            loss = nn.CrossEntropyLoss(label_smoothing=config.smoothing)(model(images), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            if config.clip_grad:
+                norm = sum(p.grad.square().sum() for p in model.parameters()).sqrt()
+                for p in model.parameters():
+                    p.grad *= min(1.0, config.clip_grad / (float(norm) + 1e-6))
+            optimizer.step()
+            losses.append(loss.item())
+    return model, losses
+
+
+@pytest.mark.parametrize(
+    ("config", "optimizer_of"),
+    [
+        (TrainConfig(epochs=3, batch_size=8), lambda m: torch.optim.AdamW(m.parameters(), weight_decay=0.01)),
+        (
+            TrainConfig(epochs=2, batch_size=8, opt="sgd", lr=0.1, smoothing=0.1, weight_decay=0.0),
+            lambda m: torch.optim.SGD(m.parameters(), momentum=0.9),
+        ),
+        (
+            TrainConfig(epochs=2, batch_size=8, clip_grad=0.05, opt_eps=1e-3),
+            lambda m: torch.optim.AdamW(m.parameters(), weight_decay=0.01, eps=1e-3),
+        ),
+    ],
+)
+def test_weights_and_losses_are_those_of_a_plain_loop(tmp_path, config, optimizer_of):
+    expected, losses = plain_loop(config, optimizer_of)
+    model = toy_model(dropout=0.0)
+    fit(model, ToyBatches(), ToyBatches(seed=1), config, tmp_path, log_interval=1)
+    for name, tensor in expected.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[name], tensor, rtol=1e-5, atol=1e-6)
+    logged = [record["loss"] for record in read_metrics(tmp_path / "metrics.jsonl") if record["event"] == "step"]
+    assert logged == pytest.approx(losses, rel=1e-5)
+
+
+def test_accuracy_and_loss_of_the_result_are_those_of_the_saved_weights(tmp_path):
+    result = toy_fit(tmp_path)
+    model = toy_model()
+    model.load_state_dict(load_checkpoint(tmp_path / "checkpoint.safetensors")[0])
+    images, targets = map(torch.cat, zip(*ToyBatches(seed=1).epoch(0), strict=True))
+    logits = model.eval()(images)
+    assert result.test_accuracy == pytest.approx(100 * (logits.argmax(1) == targets).float().mean().item())
+    assert result.test_loss == pytest.approx(nn.functional.cross_entropy(logits, targets).item(), rel=1e-5)
+
+
+def test_the_toy_problem_is_learnt(tmp_path):
+    config = TrainConfig(epochs=12, batch_size=8, lr=0.05)
+    assert toy_fit(tmp_path, config).test_accuracy > 80
+
+
+def test_the_moving_average_follows_its_recursion(tmp_path):
+    config = TrainConfig(epochs=1, batch_size=8, ema_decay=0.5)
+    model, seen = toy_model(dropout=0.0), []
+    model[-1].register_forward_hook(lambda module, _in, _out: seen.append(module.weight.detach().clone()))
+    fit(model, ToyBatches(), ToyBatches(seed=1), config, tmp_path)
+    weights = [*seen[: len(ToyBatches())], model[-1].weight.detach()]  # before each step, and after the last
+    expected = weights[0]
+    for weight in weights[1:]:
+        expected = 0.5 * expected + 0.5 * weight
+    average = load_checkpoint(tmp_path / "ema.safetensors")[0]["7.weight"]
+    torch.testing.assert_close(average, expected, rtol=1e-5, atol=1e-7)
+    assert read_result(tmp_path).ema_test_accuracy is not None
+
+
+def test_class_weights_as_targets_train_like_class_indices(tmp_path):
+    class Soft(ToyBatches):
+        def epoch(self, epoch, start_batch=0):
+            for images, targets in super().epoch(epoch, start_batch):
+                yield images, nn.functional.one_hot(targets, CLASSES).float()
+
+    model = toy_model()
+    config = TrainConfig(epochs=3, batch_size=8)
+    soft = fit(model, Soft(), ToyBatches(seed=1), config, tmp_path / "soft")
+    hard = toy_fit(tmp_path / "hard")
+    assert soft.train_accuracy == hard.train_accuracy
+    assert soft.train_loss == pytest.approx(hard.train_loss, rel=1e-5)
+
+
+def test_frozen_parameters_stay_and_the_rest_trains(tmp_path):
+    model, before = toy_model(), toy_model().state_dict()
+    model[1].weight.requires_grad_(False)
+    fit(model, ToyBatches(), ToyBatches(seed=1), TrainConfig(epochs=1, batch_size=8), tmp_path)
+    assert torch.equal(model[1].weight, before["1.weight"])
+    assert not torch.equal(model[1].bias, before["1.bias"])
+
+
+def test_bfloat16_autocast_trains_float32_weights(tmp_path):
+    result = toy_fit(tmp_path, TrainConfig(epochs=1, batch_size=8, amp="bfloat16"))
+    tensors, _ = load_checkpoint(tmp_path / "checkpoint.safetensors")
+    assert tensors["7.weight"].dtype == torch.float32
+    assert result.train_loss != toy_fit(tmp_path / "full", TrainConfig(epochs=1, batch_size=8)).train_loss
+
+
+def test_a_finished_run_is_loaded_and_not_trained_again(tmp_path):
+    first = toy_fit(tmp_path)
+    stamp = (tmp_path / "result.json").stat().st_mtime_ns
+    model = toy_model(seed=5)
+    again = fit(model, ToyBatches(), ToyBatches(seed=1), TrainConfig(epochs=3, batch_size=8), tmp_path)
+    assert again == first
+    assert (tmp_path / "result.json").stat().st_mtime_ns == stamp
+    stored = load_checkpoint(tmp_path / "checkpoint.safetensors")[0]
+    assert all(torch.equal(tensor, stored[name]) for name, tensor in model.state_dict().items())
+
+
+def test_what_on_finish_returns_is_in_the_result_and_its_failure_leaves_the_run_unfinished(tmp_path):
+    def fail(_model, _run_dir):
+        raise RuntimeError("no statistics")
+
+    with pytest.raises(RuntimeError, match="no statistics"):
+        toy_fit(tmp_path, on_finish=fail)
+    assert read_result(tmp_path) is None
+    result = toy_fit(tmp_path, on_finish=lambda _model, run_dir: {"where": run_dir.name})
+    assert result.extra == {"where": tmp_path.name}
+    assert json.loads((tmp_path / "result.json").read_text())["extra"] == result.extra
+
+
+def test_training_leaves_the_callers_random_state_alone(tmp_path):
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    toy_fit(tmp_path)
+    assert torch.equal(torch.rand(2), expected)
+
+
+@pytest.mark.parametrize("broken", ["no parameters", "frozen", "no batches", "float16 on a CPU", "short epoch"])
+def test_what_cannot_be_trained_is_refused_with_a_sentence(tmp_path, broken):
+    model, train, config = toy_model(), ToyBatches(), TrainConfig(epochs=1, batch_size=8)
+    if broken == "no parameters":
+        model = nn.Flatten()
+    elif broken == "frozen":
+        model.requires_grad_(False)
+    elif broken == "no batches":
+        train = ToyBatches(batches=0)
+    elif broken == "float16 on a CPU":
+        config = TrainConfig(epochs=1, batch_size=8, amp="float16")
+    else:
+        train.epoch = lambda epoch, start: iter(list(ToyBatches().epoch(epoch, start))[:-1])
+    with pytest.raises(ConfigError):
+        fit(model, train, ToyBatches(seed=1), config, tmp_path)
+
+
+def test_a_compiled_model_trains_alike_and_saves_under_its_own_names(tmp_path, monkeypatch):
+    compile_module = nn.Module.compile
+    calls = []
+
+    def traced(module):  # tracing is what may break; generating C++ takes minutes and is PyTorch's affair
+        calls.append(module)
+        compile_module(module, backend="eager")
+
+    monkeypatch.setattr(nn.Module, "compile", traced)
+    compiled = toy_fit(tmp_path / "compiled", TrainConfig(epochs=2, batch_size=8, compile=True, ema_decay=0.9))
+    plain = toy_fit(tmp_path / "plain", TrainConfig(epochs=2, batch_size=8, ema_decay=0.9))
+    assert len(calls) == 1
+    assert compiled.train_loss == pytest.approx(plain.train_loss, rel=1e-5)
+    saved = load_checkpoint(tmp_path / "compiled" / "checkpoint.safetensors")[0]
+    assert saved.keys() == toy_model().state_dict().keys()

@@ -1,0 +1,107 @@
+"""Which parameters are decayed, against timm; and where the optimiser's memory lies after resuming."""
+
+import pytest
+import torch
+from torch import nn
+
+from filtercov.lab import models
+from filtercov.lab.training import RECIPES, TrainConfig
+from filtercov.lab.training.optimizer import build_optimizer, parameter_groups
+from filtercov.lab.training.state import TrainingState
+from tests.lab.training.toys import toy_model
+from tests.peers import import_peer
+
+ARCHITECTURES = [
+    "convnext_atto",
+    "convnext_zepto_rms",
+    "vit_tiny_patch16_224",
+    "swin_tiny_patch4_window7_224",
+    "lcnet_035",
+]
+
+
+def named_groups(model, groups):
+    """The decay of each trained parameter, by name."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    return {names[id(p)]: group["weight_decay"] for group in groups for p in group["params"]}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_without_norms_exactly_what_timm_decays_is_decayed(name):
+    model = import_peer("timm").create_model(name)
+    next(model.parameters()).requires_grad_(False)
+    listed = model.no_weight_decay() if hasattr(model, "no_weight_decay") else ()
+    theirs = import_peer("timm.optim").param_groups_weight_decay(model, 0.05, no_weight_decay_list=listed)
+    ours = parameter_groups(model, TrainConfig(weight_decay=0.05, decay_norms=False))
+    assert named_groups(model, ours) == named_groups(model, theirs)
+    factory = import_peer("timm.optim").create_optimizer_v2(model, opt="adamw", lr=0.1, weight_decay=0.05)
+    assert named_groups(model, ours) == named_groups(model, factory.param_groups)
+
+
+def test_the_cifar_recipe_decays_all_and_the_imagenet_recipe_no_norms_and_biases():
+    model = models.create("convmixer_8_2_k5_p2", num_classes=10)
+    everything = {name for name, _ in model.named_parameters()}
+    cifar, imagenet = (
+        {name for name, decay in named_groups(model, parameter_groups(model, RECIPES[recipe])).items() if decay}
+        for recipe in ("cifar", "imagenet")
+    )
+    assert cifar == everything
+    assert imagenet == {name for name, parameter in model.named_parameters() if parameter.ndim > 1}
+    assert len(imagenet) < len(everything)
+
+
+@pytest.mark.parametrize("opt", ["adamw", "sgd"])
+def test_a_step_without_gradients_shrinks_what_is_decayed_alone(opt):
+    model = toy_model()
+    config = TrainConfig(opt=opt, lr=0.1, weight_decay=0.5, decay_norms=False)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    build_optimizer(model, config).step()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter, before[name] * (0.95 if parameter.ndim > 1 else 1.0))
+
+
+class Scaled(nn.Module):
+    """A network with a parameter without dimensions, as learned temperatures are."""
+
+    def __init__(self, device):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones((), device=device))
+        self.dense = nn.Conv2d(2, 3, 3, device=device).to(memory_format=torch.channels_last)
+
+    def forward(self, images):
+        return self.dense(images).mean((2, 3)) * self.scale
+
+
+@pytest.mark.filterwarnings("ignore:.*copying from a non-meta parameter")
+@pytest.mark.parametrize("opt", ["adamw", "sgd"])
+@pytest.mark.parametrize("decay_norms", [True, False])
+def test_resuming_puts_every_moment_where_its_parameter_is(opt, decay_norms):
+    """On a device that is not the CPU: the meta device, which has places but no values."""
+    config = TrainConfig(opt=opt, decay_norms=decay_norms)
+
+    def fresh(device):
+        model = Scaled(device)
+        scaler = torch.amp.GradScaler("cpu", enabled=False)
+        return TrainingState(model, build_optimizer(model, config), scaler, None)
+
+    saved = fresh("cpu")
+    saved.model(torch.ones(2, 2, 4, 4)).square().sum().backward()
+    saved.optimizer.step()
+    tensors, values = saved.tensors(), saved.values()
+
+    restored = fresh("cpu")
+    restored.restore_(tensors, values)
+    for name, tensor in restored.tensors().items():
+        assert torch.equal(tensor, tensors[name])
+        assert tensor.stride() == tensors[name].stride()
+
+    elsewhere = fresh("meta")
+    elsewhere.restore_(tensors, values)
+    for parameter, state in elsewhere.optimizer.state.items():
+        for key, value in state.items():
+            # PyTorch keeps AdamW's step count on the CPU, where reading it does not wait for the device.
+            assert value.device.type == ("cpu" if key == "step" else "meta")
+            assert key == "step" or value.dtype == parameter.dtype
+    assert len(elsewhere.optimizer.state) == 3

@@ -1,0 +1,68 @@
+import multiprocessing
+import os
+import signal
+import threading
+
+import pytest
+
+from filtercov.lab.training import load_checkpoint, read_result
+from filtercov.lab.training.signals import StopRequest
+from tests.lab.training.children import train
+from tests.lab.training.toys import toy_fit
+
+CONTEXT = multiprocessing.get_context("forkserver")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_writes_a_checkpoint_at_the_step_reached_and_the_run_continues(tmp_path, number):
+    run_dir, started = tmp_path / "run", CONTEXT.Event()
+    child = CONTEXT.Process(target=train, args=(run_dir, started, 0.1))
+    child.start()
+    assert started.wait(60)
+    os.kill(child.pid, number)
+    child.join(60)
+    assert child.exitcode == 3
+    values = load_checkpoint(run_dir / "state.safetensors")[1]
+    assert values["epoch"] * 8 + values["batch"] >= 1
+    again = CONTEXT.Process(target=train, args=(run_dir,))
+    again.start()
+    again.join(60)
+    assert again.exitcode == 0
+    assert read_result(run_dir).steps == 32
+
+
+@pytest.fixture
+def ctrl_c_interrupts():
+    """As in a terminal; what runs in the background of a script ignores Ctrl-C from the start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_interrupts")
+def test_the_first_signal_is_a_request_and_the_second_is_delivered():
+    before = signal.getsignal(signal.SIGINT)
+    with StopRequest() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.signal == signal.SIGINT
+        assert signal.getsignal(signal.SIGINT) is before
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_patient_request_outlasts_further_signals():
+    before = signal.getsignal(signal.SIGTERM)
+    with StopRequest(patient=True) as stop:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), number)
+        assert stop.requested
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_training_works_outside_the_main_thread(tmp_path):
+    results = []
+    thread = threading.Thread(target=lambda: results.append(toy_fit(tmp_path)))
+    thread.start()
+    thread.join()
+    assert results[0].steps == 15
