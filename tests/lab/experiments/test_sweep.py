@@ -105,8 +105,12 @@ def test_workers_share_the_runs_and_one_that_dies_is_replaced(tmp_path):
 
 
 def test_a_request_to_stop_reaches_every_worker_and_the_sweep_continues_later(tmp_path):
+    sent = []
+
     def emit(_):
-        os.kill(os.getpid(), signal.SIGTERM)
+        if not sent:  # a second signal would end this process at once, as whoever sends it twice wants
+            sent.append(True)
+            os.kill(os.getpid(), signal.SIGTERM)
 
     slow = [Run(spec(seed=seed, epochs=200)) for seed in range(2)]
     with pytest.raises(TrainingInterrupted, match="run the same command again"):
