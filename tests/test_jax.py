@@ -11,6 +11,7 @@ import filtercov as fc
 from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.errors import CovarianceError, ModelError, NothingChosenError, SourceError
 from tests.distribution import distribution_faults
+from tests.pages import run_page
 from tests.reference import brute_force_covariance, usable_covariance
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
@@ -188,6 +189,12 @@ def test_mistakes_are_named():
         fc.jax.init_depthwise(kernels("dw"), lambda _: np.zeros((25, 25)), key=key)
     with pytest.raises(SourceError, match="needed a preset name"):
         fc.jax.init_depthwise(kernels("dw"), jnp.ones(3), key=key)
+
+
+def test_the_page_fills_its_network():
+    params = run_page("jax.md")["params"]
+    spread = [float(params[f"depthwise_{i}"]["kernel"].std()) for i in range(4)]
+    assert spread == sorted(spread, reverse=True)  # the last example turns the order round
 
 
 def test_the_example_trains_without_torch():
