@@ -70,6 +70,13 @@ def test_an_initialiser_is_called_as_those_of_jax_are():
     np.testing.assert_allclose(half, init(key, (5, 5, 1, 8)), rtol=2**-10, atol=1e-6)
 
 
+def test_double_precision_is_drawn_in_double_precision():
+    with jax.enable_x64(True):
+        kernel = fc.jax.gaussian(0.8)(jax.random.key(0), (5, 5, 1, 8))
+        assert kernel.dtype == jnp.float64
+        assert not np.array_equal(kernel, kernel.astype(jnp.float32))
+
+
 def test_layers_of_flax_take_it_as_their_initialiser():
     init = fc.jax.gaussian(0.8)
     linen = nn.Conv(N, (5, 5), feature_group_count=N, kernel_init=init)
@@ -187,6 +194,8 @@ def test_mistakes_are_named():
         fc.jax.init_depthwise(kernels("dw", shape=(3, 3, 1, 8)), key=key)
     with pytest.raises(CovarianceError, match="dw: needed a covariance that is not all zero"):
         fc.jax.init_depthwise(kernels("dw"), lambda _: np.zeros((25, 25)), key=key)
+    with pytest.raises(ModelError, match=r"got two called 'a\.b'"):
+        fc.jax.init_depthwise({"a": kernels("b"), **kernels("a.b")}, key=key)
     with pytest.raises(SourceError, match="needed a preset name"):
         fc.jax.init_depthwise(kernels("dw"), jnp.ones(3), key=key)
 
@@ -198,7 +207,7 @@ def test_the_page_fills_its_network():
 
 
 def test_the_example_trains_without_torch():
-    arguments = ["--depth", "3", "--width", "8", "--steps", "6"]
+    arguments = ["--depth", "2", "--width", "8", "--steps", "4"]
     code = f"import runpy, sys; sys.argv[1:] = {arguments!r}; runpy.run_path({str(EXAMPLE)!r}, run_name='__main__')"
     done = subprocess.run(
         [sys.executable, "-c", f"{code}; print('torch' in sys.modules)"],

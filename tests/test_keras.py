@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -251,7 +252,7 @@ assert ("torch" in sys.modules) == before
 
 def test_another_backend_draws_the_same_filters_and_no_torch_is_imported():
     said = []
-    for backend in (keras.backend.backend(), "numpy"):
+    for backend in ("numpy", *(name for name in ("jax", "torch") if find_spec(name))):
         done = subprocess.run(
             [sys.executable, "-c", DRAWN],
             env=os.environ | {"KERAS_BACKEND": backend},
@@ -262,5 +263,5 @@ def test_another_backend_draws_the_same_filters_and_no_torch_is_imported():
         )
         assert done.returncode == 0, done.stderr
         said.append(done.stdout)
-    assert said[0] == said[1]
+    assert len(set(said)) == 1 < len(said)
     assert len(set(said[0].split())) == 3

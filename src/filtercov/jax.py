@@ -43,7 +43,7 @@ def gaussian(sigma: float, *, negative: Negative = "clip") -> Callable[..., jax.
     sigma = check_sigma(sigma)
     check_negative(negative)
 
-    def init(key: jax.Array, shape: Sequence[int], dtype: Any = None, out_sharding: Any = None) -> jax.Array:
+    def init(key: jax.Array, shape: Sequence[int], dtype: Any = None) -> jax.Array:
         shape = tuple(shape)
         if not 3 <= len(shape) <= 5 or shape[-2] != 1:
             raise ModelError(
@@ -51,8 +51,7 @@ def gaussian(sigma: float, *, negative: Negative = "clip") -> Callable[..., jax.
                 "layers keep an initialiser of their own"
             )
         [root] = gaussian_roots(shape[:-2], [sigma], negative=negative)
-        kernel = _draw(key, root, shape[-1], jnp.result_type(float) if dtype is None else dtype)
-        return kernel if out_sharding is None else jax.device_put(kernel, out_sharding)
+        return _draw(key, root, shape[-1], jnp.result_type(float) if dtype is None else dtype)
 
     return init
 
@@ -98,12 +97,7 @@ def init_depthwise(
     """
     check_negative(negative)
     leaves, tree = jax.tree_util.tree_flatten_with_path(params)
-    found = {name: i for i, (path, leaf) in enumerate(leaves) if (name := _name_of_kernel(path, leaf)) is not None}
-    if not found:
-        raise ModelError(
-            "init_depthwise: needed at least one depthwise kernel, a leaf called 'kernel' of shape (*kernel_size, 1, "
-            f"channels) with more than one channel, found none among {len(leaves)} leaves"
-        )
+    found = _find_kernels(leaves)
     names = sorted(found, key=_building_key) if order is None else _checked_order(order, found)
     shapes = [leaves[found[name]][1].shape for name in names]
     kernels = [
@@ -124,6 +118,23 @@ def init_depthwise(
         except (CovarianceError, ModelError) as error:
             raise type(error)(f"{kernel.name}: {error}") from None
     return jax.tree_util.tree_unflatten(tree, values)  # type: ignore[no-any-return]
+
+
+def _find_kernels(leaves: Sequence[tuple[Any, Any]]) -> dict[str, int]:
+    """Return where among the leaves of a tree its depthwise kernels lie, by name."""
+    found: dict[str, int] = {}
+    for i, (path, leaf) in enumerate(leaves):
+        name = _name_of_kernel(path, leaf)
+        if name in found:
+            raise ModelError(f"init_depthwise: needed kernels of different names, got two called {name!r}")
+        if name is not None:
+            found[name] = i
+    if not found:
+        raise ModelError(
+            "init_depthwise: needed at least one depthwise kernel, a leaf called 'kernel' of shape (*kernel_size, 1, "
+            f"channels) with more than one channel, found none among {len(leaves)} leaves"
+        )
+    return found
 
 
 def _name_of_kernel(path: Sequence[Any], leaf: Any) -> str | None:
