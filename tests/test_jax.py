@@ -142,6 +142,13 @@ def test_order_overrides_the_names_and_leaves_out_what_it_does_not_name():
             fc.jax.init_depthwise(params, key=jax.random.key(0), order=bad)
 
 
+def test_a_key_gives_the_same_filters_again_and_each_layer_its_own():
+    flat = fc.QuadraticSchedule(0.7, 0, 0)
+    one, again = (fc.jax.init_depthwise(kernels("a", "b"), flat, key=jax.random.key(4)) for _ in range(2))
+    assert changed(one, again) == set()
+    assert not np.array_equal(one["a"]["kernel"], one["b"]["kernel"])
+
+
 def test_trees_of_every_kind_are_filled_alike():
     plain = {"blocks": kernels("0", "1")}
     key = jax.random.key(0)
