@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet install
 NATIVE := $(wildcard src/filtercov/csrc/*)
-PYTHON_CODE := src tests benchmarks tools setup.py
+PYTHON_CODE := src tests benchmarks examples tools conftest.py setup.py
 
 .PHONY: demo test test-faults lint clean
 
@@ -37,6 +37,7 @@ clean:
 	$(PIP) -r requirements-dev.lock
 	touch $@
 
-.venv/peers: .venv/dev requirements-peers.lock
+.venv/peers: .venv/dev requirements-peers.lock requirements-frameworks.lock
 	$(PIP) --no-deps -r requirements-peers.lock || echo "peers not installed: their tests will skip"
+	$(PIP) --no-deps -r requirements-frameworks.lock || echo "JAX and Keras not installed: their tests will skip"
 	touch $@

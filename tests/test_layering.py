@@ -23,6 +23,8 @@ LIBRARY = {
     "nn": {"depthwise"},
     "statistics": {"covariance", "schedule", "depthwise", "files"},
     "filters": {"covariance", "schedule", "depthwise", "statistics"},
+    "jax": {"covariance", "schedule", "depthwise"},
+    "keras": {"covariance", "schedule"},
 }
 LABORATORY = {
     "lab.models": set(),
@@ -36,7 +38,8 @@ TOP = {"cli", "__init__"}
 
 # What the library may import of others', and where more than these is allowed.
 THIRD_PARTIES = {"numpy", "torch", "safetensors", "threadpoolctl"}
-WITHOUT_TORCH = {"errors", "printable", "covariance"}
+WITHOUT_TORCH = {"errors", "printable", "covariance", "schedule", "jax", "keras"}
+FRAMEWORKS = {"jax": {"jax"}, "keras": {"keras"}}
 ONLY_FOR_THE_LABORATORY = {"files/lock.py": {"filelock"}}
 
 
@@ -91,6 +94,7 @@ def test_the_library_needs_four_packages_and_the_mathematics_one():
         if ours or part not in LIBRARY or first in sys.stdlib_module_names:
             continue
         known = {"numpy"} if part in WITHOUT_TORCH else THIRD_PARTIES | ONLY_FOR_THE_LABORATORY.get(path, set())
+        known = known | FRAMEWORKS.get(part, set())
         if first not in known:
             wrong.add(f"{path} imports {first}")
     assert wrong == set()
@@ -141,6 +145,23 @@ def test_the_mathematics_works_without_torch():
     code = "import filtercov.covariance as c; import filtercov; print(filtercov.gaussian_covariance(3, 0.5).shape)"
     ended = run_without("torch", "safetensors", "threadpoolctl", code=code)
     assert ended.stdout == "(9, 9)\n", ended.stderr
+
+
+def test_schedules_and_the_choice_of_layers_work_without_torch():
+    code = """
+import filtercov
+from filtercov.depthwise.order import building_key
+from filtercov.schedule import choice, fit, init_report, prescription
+print(filtercov.PRESETS["cifar-p2"](0.0), filtercov.LayerStatistics.__name__)
+"""
+    ended = run_without("torch", "safetensors", "threadpoolctl", code=code)
+    assert ended.stdout == "0.08 LayerStatistics\n", ended.stderr
+
+
+@pytest.mark.parametrize("framework", ["jax", "keras"])
+def test_a_framework_that_is_missing_is_said_to_be_by_python_itself(framework):
+    ended = run_without(framework, code=f"import filtercov; filtercov.{framework}")
+    assert ended.stderr.endswith(f"ModuleNotFoundError: No module named {framework!r}\n")
 
 
 LABORATORY_ONLY = ("matplotlib", "PIL", "typer", "rich", "filelock")

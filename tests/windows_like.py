@@ -88,11 +88,12 @@ def check_name(event, arguments):
 
 
 def import_everything():
-    """Import all modules of the package."""
+    """Import all modules of the package that its dependencies suffice for."""
     import filtercov
 
+    frameworks = {f"filtercov.{name}" for name in ("jax", "keras")}  # optional, and slow to import
     for module in pkgutil.walk_packages(filtercov.__path__, "filtercov."):
-        if not module.name.endswith("._native"):
+        if module.name not in frameworks and not module.name.endswith("._native"):
             importlib.import_module(module.name)
 
 

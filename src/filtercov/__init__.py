@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         to_block,
         to_flat,
     )
+    from filtercov.covariance.layer_statistics import LayerStatistics
     from filtercov.depthwise.model import DepthwiseLayer, depthwise_layers
     from filtercov.errors import FiltercovError
     from filtercov.filters.copying import copy_filters_
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from filtercov.filters.sample import covariance_normal_
     from filtercov.schedule.fit import fit_schedule
     from filtercov.schedule.schedules import PRESETS, QuadraticSchedule, SawtoothSchedule
-    from filtercov.statistics.filter_statistics import FilterStatistics, LayerStatistics
+    from filtercov.statistics.filter_statistics import FilterStatistics
 
 __all__ = [
     "PRESETS",
@@ -70,6 +71,7 @@ _HOMES = {
         "to_block",
         "to_flat",
     ),
+    "covariance.layer_statistics": ("LayerStatistics",),
     "depthwise.model": ("DepthwiseLayer", "depthwise_layers"),
     "errors": ("FiltercovError",),
     "filters.copying": ("copy_filters_",),
@@ -78,10 +80,10 @@ _HOMES = {
     "filters.sample": ("covariance_normal_",),
     "schedule.fit": ("fit_schedule",),
     "schedule.schedules": ("PRESETS", "QuadraticSchedule", "SawtoothSchedule"),
-    "statistics.filter_statistics": ("FilterStatistics", "LayerStatistics"),
+    "statistics.filter_statistics": ("FilterStatistics",),
 }
 _HOME = {name: f"filtercov.{home}" for home, names in _HOMES.items() for name in names}
-_PACKAGES = ("covariance", "errors", "lab", "nn")
+_PACKAGES = ("covariance", "errors", "jax", "keras", "lab", "nn")
 
 
 def __getattr__(name: str) -> Any:

@@ -10,9 +10,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.utils import parametrizations
 
 import filtercov as fc
+from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.errors import ModelError
 from filtercov.lab.experiments.initialisations import InitContext, find
-from filtercov.statistics.filter_statistics import LayerStatistics
 
 COVARIANCE = fc.gaussian_covariance(7, 0.9)
 STATISTICS = fc.FilterStatistics((LayerStatistics("a", (7, 7), 9, np.linspace(-1, 1, 49), COVARIANCE),))

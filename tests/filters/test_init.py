@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import filtercov as fc
+from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.errors import CovarianceError, ModelError, NothingChosenError, SourceError
-from filtercov.statistics.filter_statistics import LayerStatistics
 from tests.reference import usable_covariance
 
 

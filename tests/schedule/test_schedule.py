@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 import filtercov as fc
+from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.errors import CovarianceError, SourceError
 from filtercov.schedule.fit import fit_sigma
 from filtercov.schedule.schedules import LEAST_SIGMA
-from filtercov.statistics.filter_statistics import LayerStatistics
 
 
 def closed_form_statistics(schedule, depth, kernel_size=9, scale=1.0):

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import filtercov as fc
+from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.schedule.schedules import LEAST_SIGMA
-from filtercov.statistics.filter_statistics import LayerStatistics
 
 K = 5
 FINE = np.geomspace(0.02, 64, 400)

@@ -14,7 +14,6 @@ from filtercov.cli.say import say
 from filtercov.errors import NothingChosenError
 from filtercov.files.state_dict import write_state_dict
 from filtercov.filters.init import init_
-from filtercov.filters.prescription import Source
 from filtercov.lab.models.lookup import find
 from filtercov.nn import native_status
 from filtercov.printable import printable
@@ -60,7 +59,7 @@ def init(
     """Write an initial checkpoint that any trainer can start from, and print what was done to each layer."""
     torch.manual_seed(seed)
     built = find(model, num_classes=num_classes, in_channels=in_channels)
-    source: Source = FilterStatistics.load(statistics) if statistics else preset
+    source: FilterStatistics | str = FilterStatistics.load(statistics) if statistics else preset
     try:
         report = init_(built, source, min_kernel_size=min_kernel_size, scale="match" if match_scale else None)
     except NothingChosenError as error:

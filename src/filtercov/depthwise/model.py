@@ -44,6 +44,11 @@ class DepthwiseLayer:
         """The number n of weights in one filter."""
         return math.prod(self.kernel_size)
 
+    @property
+    def channels(self) -> int:
+        """The number of filters."""
+        return self.module.out_channels
+
     def trainable(self) -> list[nn.Parameter]:
         """Return the parameters behind the filters: the weight itself, or what its parametrisation is made of."""
         steps = parametrisation(self.module)

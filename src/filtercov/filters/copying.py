@@ -12,9 +12,9 @@ from filtercov.depthwise.model import DepthwiseLayer, depthwise_layers
 from filtercov.depthwise.weight import plain_values
 from filtercov.errors import ModelError, NothingChosenError
 from filtercov.filters.assign import assign_filters_, first_shared
-from filtercov.filters.init_report import InitReport, InitRow
 from filtercov.filters.rounding import rounded
 from filtercov.filters.sample import check_weight, drawing
+from filtercov.schedule.init_report import InitReport, InitRow
 
 
 def copy_filters_(target_model: nn.Module, source_model: nn.Module) -> InitReport:

@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-import operator
-from collections import Counter
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from filtercov.covariance.forms import show_size
-from filtercov.covariance.root import Negative, Root, check_negative, covariance_root, gaussian_roots
+from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.covariance.root import Negative, Root, check_negative
 from filtercov.covariance.scalar import as_float
 from filtercov.depthwise.model import DepthwiseLayer, LayerFilter, depthwise_layers
-from filtercov.errors import CovarianceError, ModelError, NothingChosenError, SourceError
+from filtercov.errors import CovarianceError, ModelError, SourceError
 from filtercov.filters.assign import assign_filters_, first_shared
-from filtercov.filters.init_report import InitReport, InitRow
-from filtercov.filters.prescription import Prescription, Source, prescriber
 from filtercov.filters.rounding import rounded
-from filtercov.filters.sample import check_drawing, check_generator, check_mean, check_weight, drawing, sample_filters
-from filtercov.statistics.filter_statistics import LayerStatistics
+from filtercov.filters.sample import (
+    as_array,
+    check_drawing,
+    check_generator,
+    check_mean,
+    check_weight,
+    drawing,
+    sample_filters,
+)
+from filtercov.schedule.choice import choose, initialised_row, nothing_chosen, skipped_row, with_roots
+from filtercov.schedule.init_report import InitReport
+from filtercov.schedule.prescription import Prescription, Source
 
 Scale = Literal["match"] | float | None
-
-# The paper found the closed form no help to 3×3 filters; transfer helps them too.
-LEAST_KERNEL_OF_CLOSED_FORM = 5
-
-NOT_CHOSEN = "not chosen by filter_fn"
 
 
 def init_(
     model: nn.Module,
-    source: Source = "imagenet-thawed",
+    source: Source[DepthwiseLayer] = "imagenet-thawed",
     *,
     filter_fn: LayerFilter | None = None,
     min_kernel_size: int | None = None,
@@ -76,88 +76,24 @@ def init_(
     check_drawing("init_")
     scale = _check_scale(scale)
     layers = depthwise_layers(model, example_input)
-    skipped, prescribed = _choose(layers, source, filter_fn, min_kernel_size)
+    skipped, prescribed = choose(
+        layers, source, filter_fn=filter_fn, min_kernel_size=min_kernel_size, as_array=as_array
+    )
     for layer in prescribed:
         check_weight(layer.weight, layer.name)
     for layer, other in first_shared(list(prescribed)).items():
         skipped[layer] = f"shares its weight with {other.name}"
         del prescribed[layer]
     if not prescribed:
-        raise NothingChosenError(*_nothing(layers, skipped))
+        raise nothing_chosen(layers, skipped)
 
     rows, staged = {}, []
     with drawing():
-        for layer, prescription, root in _with_roots(prescribed, negative):
+        for layer, prescription, root in with_roots(prescribed, negative):
             staged.append(_sample(layer, root, prescription, scale, generator))
-            rows[layer] = _row(layer, prescription, root)
+            rows[layer] = initialised_row(layer, prescription, root)
         assign_filters_(list(prescribed), staged)
-    return InitReport(tuple(rows.get(layer) or _skipped_row(layer, skipped[layer]) for layer in layers))
-
-
-def _choose(
-    layers: list[DepthwiseLayer], source: Source, filter_fn: LayerFilter | None, min_kernel_size: int | None
-) -> tuple[dict[DepthwiseLayer, str], dict[DepthwiseLayer, Prescription]]:
-    """Return the layers to leave alone, each with the reason, and the others, each with what to draw it from."""
-    least = 1 if min_kernel_size is None else _check_kernel_size(min_kernel_size)
-    prescribe = prescriber(source, len(layers))
-    skipped, prescribed = {}, {}
-    for layer in layers:
-        if filter_fn is not None and not filter_fn(layer):
-            skipped[layer] = NOT_CHOSEN
-        elif max(layer.kernel_size) < least:
-            skipped[layer] = _too_small(layer, least)
-        else:
-            prescription = prescribe(layer)
-            closed_form = isinstance(prescription, float) and min_kernel_size is None
-            if closed_form and max(layer.kernel_size) < LEAST_KERNEL_OF_CLOSED_FORM:
-                skipped[layer] = _too_small(layer, LEAST_KERNEL_OF_CLOSED_FORM)
-            else:
-                prescribed[layer] = prescription
-    return skipped, prescribed
-
-
-def _too_small(layer: DepthwiseLayer, least: int) -> str:
-    return f"{show_size(layer.kernel_size)} is under min_kernel_size={least}"
-
-
-def _nothing(layers: list[DepthwiseLayer], skipped: dict[DepthwiseLayer, str]) -> tuple[str, str]:
-    """Say why no layer is left to initialise, and what would leave some."""
-    reasons = ", ".join(f"{count} × {reason}" for reason, count in Counter(skipped.values()).items())
-    small = [max(layer.kernel_size) for layer in layers if skipped[layer] != NOT_CHOSEN]
-    if small:
-        advice = (
-            f"pass min_kernel_size={max(small)} to initialise them all the same, or transfer the FilterStatistics of a "
-            "trained model, which the paper finds right for filters as small as these"
-        )
-    else:
-        advice = (
-            f"filter_fn is given layers, with names such as {layers[0].name!r}, and returns true for those it chooses"
-        )
-    return f"init_: needed a layer to initialise, got none of {len(layers)} depthwise ones ({reasons})", advice
-
-
-def _with_roots(
-    prescribed: dict[DepthwiseLayer, Prescription], negative: Negative
-) -> Iterator[tuple[DepthwiseLayer, Prescription, Root]]:
-    """Yield each layer with its prescription and its root; layers of one kernel size and σ share a root."""
-    wanted = Counter((layer.kernel_size, p) for layer, p in prescribed.items() if isinstance(p, float))
-    sizes = {size for size, _ in wanted}
-    closed = {size: gaussian_roots(size, [s for k, s in wanted if k == size], negative=negative) for size in sizes}
-    held: dict[tuple[tuple[int, ...], float], Root] = {}
-    for layer, prescription in prescribed.items():
-        if isinstance(prescription, float):
-            key = (layer.kernel_size, prescription)
-            root = held[key] if key in held else held.setdefault(key, next(closed[layer.kernel_size]))
-            wanted[key] -= 1
-            if not wanted[key]:
-                del held[key]
-        else:
-            cov = prescription.covariance if isinstance(prescription, LayerStatistics) else prescription
-            try:
-                root = covariance_root(cov, layer.kernel_size, negative=negative)
-            except CovarianceError as error:
-                raise CovarianceError(f"{layer.name}: {error}") from None
-        yield layer, prescription, root
+    return InitReport(tuple(rows.get(layer) or skipped_row(layer, skipped[layer]) for layer in layers))
 
 
 def _sample(
@@ -199,27 +135,6 @@ def _matching_factor(layer: DepthwiseLayer, filters: Tensor) -> float:
     return float(np.sqrt(before / after))
 
 
-def _row(layer: DepthwiseLayer, prescription: Prescription, root: Root) -> InitRow:
-    sigma = prescription if isinstance(prescription, float) else None
-    source_layer = None
-    if sigma is None:
-        source_layer = prescription.name if isinstance(prescription, LayerStatistics) else "given covariance"
-    return InitRow(
-        name=layer.name,
-        kernel_size=layer.kernel_size,
-        channels=layer.module.out_channels,
-        depth=layer.depth,
-        initialised=True,
-        sigma=sigma,
-        source_layer=source_layer,
-        negative_mass=root.negative_mass,
-    )
-
-
-def _skipped_row(layer: DepthwiseLayer, reason: str) -> InitRow:
-    return InitRow(layer.name, layer.kernel_size, layer.module.out_channels, layer.depth, False, reason)
-
-
 def _check_scale(scale: Scale) -> Scale:
     if scale is None or (isinstance(scale, str) and scale == "match"):
         return scale
@@ -227,10 +142,3 @@ def _check_scale(scale: Scale) -> Scale:
     if number is None or not 0 < number < np.inf:
         raise SourceError(f"scale: needed None, 'match' or a positive number, got {scale!r}")
     return number
-
-
-def _check_kernel_size(min_kernel_size: int) -> int:
-    try:
-        return operator.index(min_kernel_size)
-    except TypeError:
-        raise SourceError(f"min_kernel_size: needed a whole number or None, got {min_kernel_size!r}") from None

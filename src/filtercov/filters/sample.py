@@ -19,7 +19,9 @@ from numpy.typing import ArrayLike
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from filtercov.covariance.forms import Array, show_size
+from filtercov.covariance import arrays
+from filtercov.covariance.arrays import as_mean
+from filtercov.covariance.forms import Array
 from filtercov.covariance.root import Negative, Root, covariance_root
 from filtercov.depthwise.weight import write_values_
 from filtercov.errors import CovarianceError, ModelError
@@ -171,30 +173,19 @@ def check_generator(generator: torch.Generator | None) -> None:
 
 def check_mean(mean: ArrayLike | Tensor | None, kernel_size: tuple[int, ...]) -> Array | None:
     """Return the mean as float64 (n,), or say what is wrong with it."""
-    if mean is None:
-        return None
-    n = math.prod(kernel_size)
-    vector = as_array(mean, "mean")
-    if vector.size != n or vector.shape not in ((n,), kernel_size):
-        raise CovarianceError(f"{show_size(kernel_size)} filters need a ({n},) mean, got {vector.shape}")
-    if not np.isfinite(vector).all():
-        raise CovarianceError("mean: needed finite numbers, got nan or inf")
-    return vector.reshape(n)
+    return None if mean is None else as_mean(_without_device(mean), kernel_size)
 
 
 def as_array(values: ArrayLike | Tensor, what: str) -> Array:
     """Return an array or tensor, on any device and of any real type, as float64, or say that it is something else."""
+    return arrays.as_array(_without_device(values), what)
+
+
+def _without_device(values: ArrayLike | Tensor) -> ArrayLike:
+    """Return what a tensor of real numbers holds, on whichever device, as an array; anything else as it is."""
     if isinstance(values, Tensor) and not values.is_complex() and not _without_values(values):
-        values = values.detach().cpu().double().numpy()
-    try:
-        array = np.asarray(values)
-        if array.dtype.kind in "cSU":
-            raise TypeError(f"dtype {array.dtype}")
-        return array.astype(np.float64, copy=False)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise CovarianceError(
-            f"{what}: needed an array of real numbers, got {type(values).__name__} ({error})"
-        ) from None
+        return values.detach().cpu().double().numpy()
+    return values
 
 
 def _without_values(tensor: Tensor) -> str:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from filtercov.covariance.empirical import check_pixels, empirical_covariance
 from filtercov.covariance.forms import LARGEST, Array, KernelSize, as_covariance, kernel_shape, kron, show_size
 from filtercov.covariance.kronecker import nearest_kronecker
-from filtercov.covariance.resize import resize_covariance, resize_mean
+from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.depthwise.model import depthwise_layers, notes_on_lookalikes
 from filtercov.depthwise.state_dict import read_depthwise_weights
 from filtercov.depthwise.weight import plain_values
@@ -31,39 +31,16 @@ from filtercov.schedule.schedules import check_depth, relative_depth
 from filtercov.statistics import statistics_file
 
 
-@dataclass(frozen=True, eq=False)
-class LayerStatistics:
-    """The Gaussian that the `count` filters of one layer look drawn from: mean (n,) and covariance (n, n)."""
-
-    name: str
-    kernel_size: tuple[int, ...]
-    count: int
-    mean: Array
-    covariance: Array
-
-    @classmethod
-    def measure(cls, name: str, weight: Tensor) -> LayerStatistics:
-        """Return the statistics of a weight (filters, 1, *kernel_size), or say which one cannot be measured and why."""
-        _check_size(name, weight)
-        filters = plain_values(weight, name).numpy()
-        kernel_size = filters.shape[2:]
-        try:
-            mean, covariance = empirical_covariance(filters.reshape(-1, *kernel_size))
-        except CovarianceError as error:
-            raise CovarianceError(f"{name}: {error}") from None
-        return cls(name, kernel_size, len(filters), mean, covariance)
-
-    def resize(self, kernel_size: KernelSize) -> LayerStatistics:
-        """Return these statistics for filters of another size."""
-        new = kernel_shape(kernel_size)
-        if new == self.kernel_size:
-            return self
-        return replace(
-            self,
-            kernel_size=new,
-            mean=resize_mean(self.mean, self.kernel_size, new),
-            covariance=resize_covariance(self.covariance, self.kernel_size, new),
-        )
+def measure_layer(name: str, weight: Tensor) -> LayerStatistics:
+    """Return the statistics of a weight (filters, 1, *kernel_size), or say which one cannot be measured and why."""
+    _check_size(name, weight)
+    filters = plain_values(weight, name).numpy()
+    kernel_size = filters.shape[2:]
+    try:
+        mean, covariance = empirical_covariance(filters.reshape(-1, *kernel_size))
+    except CovarianceError as error:
+        raise CovarianceError(f"{name}: {error}") from None
+    return LayerStatistics(name, kernel_size, len(filters), mean, covariance)
 
 
 def measure_layers(weights: Iterable[tuple[str, Tensor]]) -> tuple[LayerStatistics, ...]:
@@ -78,7 +55,7 @@ def measure_layers(weights: Iterable[tuple[str, Tensor]]) -> tuple[LayerStatisti
             f"{max(taken, key=lambda name: taken[name])} and others: needed layers whose filters and covariances take "
             f"at most {show_bytes(MEASURED)} together, got {show_bytes(total)}; measure fewer at a time"
         )
-    return tuple(LayerStatistics.measure(name, weight) for name, weight in named)
+    return tuple(measure_layer(name, weight) for name, weight in named)
 
 
 @dataclass(frozen=True, eq=False)

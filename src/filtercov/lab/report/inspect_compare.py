@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from filtercov.covariance.forms import show_size
+from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.errors import CovarianceError, TargetError
 from filtercov.lab.report.inspect_numbers import Inspection, LayerNumbers, number_or_none
 from filtercov.lab.report.inspect_target import Target
 from filtercov.schedule.fit import fit_sigma
-from filtercov.statistics.filter_statistics import LayerStatistics
 
 
 @dataclass(frozen=True, eq=False)

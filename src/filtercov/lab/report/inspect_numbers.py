@@ -10,6 +10,7 @@ import numpy as np
 
 from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.covariance.forms import Array, show_size
+from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.covariance.likeness import likeness
 from filtercov.covariance.structure import (
     centredness,
@@ -24,7 +25,6 @@ from filtercov.errors import SourceError
 from filtercov.lab.report.inspect_target import Target
 from filtercov.schedule.fit import fit_schedule, fit_sigma
 from filtercov.schedule.schedules import QuadraticSchedule, relative_depth
-from filtercov.statistics.filter_statistics import LayerStatistics
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,188 @@
+"""Covariance initialisation for JAX and Flax: `gaussian` for one layer, `init_depthwise` for all of a network.
+
+Kernels are laid out as Flax lays them out, (*kernel_size, 1, channels). Both work under `jax.jit`: covariances depend
+on shapes alone, and are constants of the trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from filtercov.covariance.arrays import as_mean
+from filtercov.covariance.closed_form import check_sigma
+from filtercov.covariance.forms import Array
+from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.covariance.root import Negative, Root, check_negative, gaussian_roots
+from filtercov.depthwise.order import building_key
+from filtercov.errors import CovarianceError, ModelError
+from filtercov.schedule.choice import choose, nothing_chosen, with_roots
+from filtercov.schedule.prescription import Prescription, Source
+from filtercov.schedule.schedules import relative_depth
+
+Tree = TypeVar("Tree")
+
+# Flax's attention with a single head has projections of the shape of depthwise kernels, under these names.
+PROJECTIONS = {"query", "key", "value"}
+
+
+def gaussian(sigma: float, *, negative: Negative = "clip") -> Callable[..., jax.Array]:
+    """Return an initialiser `init(key, shape, dtype)` of depthwise kernels with the closed-form covariance of one σ.
+
+    `shape` is (*kernel_size, 1, channels), with one to three axes of pixels. `negative` says what becomes of negative
+    eigenvalues, see `symmetric_root`.
+
+    >>> init = gaussian(0.8)
+    >>> init(jax.random.key(0), (7, 7, 1, 96)).shape
+    (7, 7, 1, 96)
+    """
+    sigma = check_sigma(sigma)
+    check_negative(negative)
+
+    def init(key: jax.Array, shape: Sequence[int], dtype: Any = None) -> jax.Array:
+        shape = tuple(shape)
+        if not 3 <= len(shape) <= 5 or shape[-2] != 1:
+            raise ModelError(
+                f"gaussian: needed the shape of a depthwise kernel, (*kernel_size, 1, channels), got {shape}; dense "
+                "layers keep an initialiser of their own"
+            )
+        [root] = gaussian_roots(shape[:-2], [sigma], negative=negative)
+        return _draw(key, root, shape[-1], jnp.result_type(float) if dtype is None else dtype)
+
+    return init
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A depthwise kernel of a parameter tree: what it is, and how deep it lies."""
+
+    name: str
+    kernel_size: tuple[int, ...]
+    channels: int
+    index: int
+    depth: float
+
+
+def init_depthwise(
+    params: Tree,
+    source: Source[Kernel] = "imagenet-thawed",
+    *,
+    key: jax.Array,
+    filter_fn: Callable[[Kernel], bool] | None = None,
+    min_kernel_size: int | None = None,
+    negative: Negative = "clip",
+    order: Sequence[str] | None = None,
+) -> Tree:
+    """Return `params` with the filters of every depthwise kernel drawn anew, from what `source` says of its depth.
+
+    `params` is any tree of parameters: nested dictionaries, Flax's `FrozenDict`, an `nnx.State`. A depthwise kernel is
+    a leaf called `kernel` of shape (*kernel_size, 1, channels) with more than one channel; a dense layer that reads
+    one-channel images has that shape too. Kernels are named by the keys that lead to them, joined by dots and without
+    the last.
+
+    JAX sorts the keys of dictionaries, so the order of layers is guessed from their names: 2 before 10, stems first.
+    `order` names the kernels in forward order instead; those it leaves out are not counted and not changed.
+
+    `source`, `filter_fn`, `min_kernel_size` and `negative` are as in `filtercov.init_`. Where no kernel would be
+    initialised, `NothingChosenError` is raised.
+
+    >>> params = {f"block_{i}": {"kernel": jnp.zeros((7, 7, 1, 64))} for i in range(2)}
+    >>> params = init_depthwise(params, "cifar-p2", key=jax.random.key(0))
+    >>> bool(params["block_0"]["kernel"].std() < params["block_1"]["kernel"].std())  # σ grows with depth
+    True
+    """
+    check_negative(negative)
+    leaves, tree = jax.tree_util.tree_flatten_with_path(params)
+    found = _find_kernels(leaves)
+    names = sorted(found, key=_building_key) if order is None else _checked_order(order, found)
+    shapes = [leaves[found[name]][1].shape for name in names]
+    kernels = [
+        Kernel(name, tuple(shape[:-2]), shape[-1], i, relative_depth(i, len(names)))
+        for i, (name, shape) in enumerate(zip(names, shapes, strict=True))
+    ]
+    who = "init_depthwise"
+    skipped, prescribed = choose(kernels, source, filter_fn=filter_fn, min_kernel_size=min_kernel_size, who=who)
+    if not prescribed:
+        raise nothing_chosen(kernels, skipped, who)
+
+    values = [leaf for _, leaf in leaves]
+    for kernel, prescription, root in with_roots(prescribed, negative):
+        place = found[kernel.name]
+        layer_key = jax.random.fold_in(key, kernel.index)
+        try:
+            values[place] = _draw(layer_key, root, kernel.channels, values[place].dtype, _mean(prescription, kernel))
+        except (CovarianceError, ModelError) as error:
+            raise type(error)(f"{kernel.name}: {error}") from None
+    return jax.tree_util.tree_unflatten(tree, values)  # type: ignore[no-any-return]
+
+
+def _find_kernels(leaves: Sequence[tuple[Any, Any]]) -> dict[str, int]:
+    """Return where among the leaves of a tree its depthwise kernels lie, by name."""
+    found: dict[str, int] = {}
+    for i, (path, leaf) in enumerate(leaves):
+        name = _name_of_kernel(path, leaf)
+        if name in found:
+            raise ModelError(f"init_depthwise: needed kernels of different names, got two called {name!r}")
+        if name is not None:
+            found[name] = i
+    if not found:
+        raise ModelError(
+            "init_depthwise: needed at least one depthwise kernel, a leaf called 'kernel' of shape (*kernel_size, 1, "
+            f"channels) with more than one channel, found none among {len(leaves)} leaves"
+        )
+    return found
+
+
+def _name_of_kernel(path: Sequence[Any], leaf: Any) -> str | None:
+    """Return the name of the layer whose depthwise kernel a leaf is, None if it is something else."""
+    keys = [str(getattr(part, "key", getattr(part, "name", getattr(part, "idx", part)))) for part in path]
+    if keys[-1:] == ["value"]:  # what an nnx.Param holds
+        keys.pop()
+    shape: Sequence[int] = getattr(leaf, "shape", ())
+    depthwise = 3 <= len(shape) <= 5 and shape[-2] == 1 and shape[-1] > 1
+    if not depthwise or keys[-1:] != ["kernel"] or PROJECTIONS.intersection(keys[-2:-1]):
+        return None
+    return ".".join(keys[:-1]) or "kernel"
+
+
+def _building_key(name: str) -> Any:
+    # In a Flax network conv_1 follows conv_0; only in others is a first conv1 the stem.
+    return building_key(f"params.{name}")
+
+
+def _checked_order(order: Sequence[str], found: dict[str, int]) -> list[str]:
+    names = [order] if isinstance(order, str) else list(order)
+    unknown = [name for name in names if name not in found]
+    if not names or unknown or len(set(names)) < len(names):
+        wrong = f"{unknown[0]!r}" if unknown else "the same name twice" if names else "no names"
+        raise ModelError(f"order: needed each name once, of {', '.join(sorted(found, key=_building_key))}, got {wrong}")
+    return names
+
+
+def _mean(prescription: Prescription, kernel: Kernel) -> Array | None:
+    return as_mean(prescription.mean, kernel.kernel_size) if isinstance(prescription, LayerStatistics) else None
+
+
+def _draw(key: jax.Array, root: Root, channels: int, dtype: Any, mean: Array | None = None) -> jax.Array:
+    """Return a kernel (*kernel_size, 1, channels) of filters with a root's covariance, in single precision or finer."""
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise ModelError(f"needed a floating-point kernel, got {jnp.dtype(dtype)}")
+    if not root.matrix.any() and (mean is None or not mean.any()):
+        raise CovarianceError("needed a covariance that is not all zero, or every filter would be zero")
+    dtype = jax.dtypes.canonicalize_dtype(dtype)
+    work = jnp.promote_types(dtype, jnp.float32)
+    drawn = jax.random.normal(key, (channels, len(root.matrix)), work)
+    window = jnp.matmul(drawn, jnp.asarray(root.matrix, work), precision=jax.lax.Precision.HIGHEST)
+    filters = jnp.zeros((channels, *root.kernel_size), work)
+    filters = filters.at[(slice(None), *root.window)].set(window.reshape(channels, *_lengths(root)))
+    if mean is not None:
+        filters = filters + jnp.asarray(mean.reshape(root.kernel_size), work)
+    return jnp.moveaxis(filters, 0, -1)[..., None, :].astype(dtype)
+
+
+def _lengths(root: Root) -> tuple[int, ...]:
+    return tuple(axis.stop - axis.start for axis in root.window)

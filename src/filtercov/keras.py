@@ -1,0 +1,241 @@
+"""Covariance initialisation for Keras 3: `Gaussian` for one layer, `init_` for a whole model, with any backend.
+
+Filters are drawn by NumPy in double precision and rounded once, so that a seed gives the same ones with every backend.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+
+from filtercov.covariance.arrays import as_mean
+from filtercov.covariance.closed_form import check_sigma
+from filtercov.covariance.forms import Array
+from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.covariance.root import Negative, Root, check_negative, gaussian_roots
+from filtercov.covariance.rounding import to_odd
+from filtercov.errors import CovarianceError, ModelError, SourceError
+from filtercov.schedule.choice import choose, initialised_row, nothing_chosen, skipped_row, with_roots
+from filtercov.schedule.init_report import InitReport
+from filtercov.schedule.prescription import Prescription, Source
+from filtercov.schedule.schedules import relative_depth
+
+DEPTHWISE = (keras.layers.DepthwiseConv1D, keras.layers.DepthwiseConv2D)
+SEPARABLE = (keras.layers.SeparableConv1D, keras.layers.SeparableConv2D)
+GROUPED = (keras.layers.Conv1D, keras.layers.Conv2D, keras.layers.Conv3D)
+
+
+@keras.saving.register_keras_serializable(package="filtercov")
+class Gaussian(keras.initializers.Initializer):  # type: ignore[misc]
+    """An initialiser of depthwise kernels with the closed-form covariance of one σ.
+
+    It is the `depthwise_initializer` of DepthwiseConv and SeparableConv layers, whose kernels are (*kernel_size,
+    channels, multiplier), and the `kernel_initializer` of Conv layers with a group for each channel, whose kernels are
+    (*kernel_size, 1, channels). Like Keras' own, an initialiser gives the same filters whenever it is called, and picks
+    a seed where it is given none. `negative` says what becomes of negative eigenvalues, see `symmetric_root`.
+
+    >>> Gaussian(0.8, seed=0)((7, 7, 96, 1)).shape == (7, 7, 96, 1)
+    True
+    """
+
+    def __init__(self, sigma: float, seed: int | None = None, negative: Negative = "clip") -> None:
+        self.sigma = check_sigma(sigma)
+        check_negative(negative)
+        self.negative = negative
+        self._given_seed = _check_seed(seed)
+        self.seed = int(np.random.default_rng().integers(2**31)) if seed is None else self._given_seed
+
+    def __call__(self, shape: Sequence[int], dtype: str | None = None) -> Any:
+        """Return a kernel of a depthwise layer's shape."""
+        shape = tuple(shape)
+        if not 3 <= len(shape) <= 5:
+            raise ModelError(
+                "Gaussian: needed the shape of a depthwise kernel, (*kernel_size, channels, multiplier) or "
+                f"(*kernel_size, 1, channels), got {shape}"
+            )
+        [root] = gaussian_roots(shape[:-2], [self.sigma], negative=self.negative)
+        kernel = _draw(np.random.default_rng(self.seed), root, shape)
+        return keras.ops.convert_to_tensor(*_rounded(kernel, dtype or keras.config.floatx()))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments it was made with."""
+        return {"sigma": self.sigma, "seed": self._given_seed, "negative": self.negative}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A depthwise layer of a Keras model: what it is, and how deep it lies."""
+
+    name: str
+    kernel_size: tuple[int, ...]
+    channels: int
+    index: int
+    depth: float
+    layer: Any = field(compare=False, repr=False)
+    kernel: Any = field(compare=False, repr=False)
+
+
+def init_(
+    model: Any,
+    source: Source[Layer] = "imagenet-thawed",
+    seed: int | None = None,
+    *,
+    filter_fn: Callable[[Layer], bool] | None = None,
+    min_kernel_size: int | None = None,
+    negative: Negative = "clip",
+) -> InitReport:
+    """Initialise the filters of every depthwise layer in a Keras model, in place, and report what was done.
+
+    Those are DepthwiseConv1D and 2D, the depthwise kernels of SeparableConv1D and 2D, and Conv layers with as many
+    groups as input channels, in the order in which the model holds its layers, those of nested models and of layers
+    made of layers included, each once. `source`, `filter_fn`, `min_kernel_size` and `negative` are as in
+    `filtercov.init_`. All chosen layers are changed or, on any error, none.
+
+    >>> layers = [keras.layers.DepthwiseConv2D(k, name=f"dw{k}") for k in (3, 7)]
+    >>> net = keras.Sequential([keras.Input((16, 16, 8)), *layers])
+    >>> print(init_(net, "cifar-p2", seed=0))
+    layer  kernel  channels  depth  source   negative  outcome
+    dw3       3x3         8  0.000  -               -  skipped: 3x3 is under min_kernel_size=5
+    dw7       7x7         8  1.000  σ = 1.9     2.75%  initialised
+    1 of 2 depthwise layers initialised
+    """
+    check_negative(negative)
+    generator = np.random.default_rng(_check_seed(seed))
+    layers = depthwise_layers(model)
+    skipped, prescribed = choose(layers, source, filter_fn=filter_fn, min_kernel_size=min_kernel_size)
+    if not prescribed:
+        raise nothing_chosen(layers, skipped)
+    rows, staged = {}, []
+    for layer, prescription, root in with_roots(prescribed, negative):
+        staged.append(_sample(layer, root, prescription, generator))
+        rows[layer.name] = initialised_row(layer, prescription, root)
+    _assign([layer.kernel for layer in prescribed], staged)
+    return InitReport(tuple(rows.get(layer.name) or skipped_row(layer, skipped[layer]) for layer in layers))
+
+
+def depthwise_layers(model: Any) -> list[Layer]:
+    """Return the depthwise layers of a Keras model in the order in which it holds them, each once.
+
+    >>> net = keras.Sequential([keras.Input((16, 16, 8)), keras.layers.SeparableConv2D(4, 5, name="separable")])
+    >>> [(layer.name, layer.kernel_size, layer.channels) for layer in depthwise_layers(net)]
+    [('separable', (5, 5), 8)]
+    """
+    if not isinstance(model, keras.layers.Layer):
+        raise ModelError(f"init_: needed a Keras model or layer, got {type(model).__name__}")
+    found = [(layer, kernel) for layer in _walk(model, set()) if (kernel := _depthwise_kernel(layer)) is not None]
+    if not found:
+        unbuilt = "" if model.built else " in a model that is not built yet; call it on an example first"
+        raise ModelError(
+            f"{model.name}: needed at least one depthwise layer (DepthwiseConv, SeparableConv, or Conv with as many "
+            f"groups as input channels, and more than one), found none{unbuilt}"
+        )
+    names = _unique([(layer.path or layer.name).removeprefix(f"{model.name}/") for layer, _ in found])
+    return [
+        Layer(name, tuple(k.shape[:-2]), math.prod(k.shape[-2:]), i, relative_depth(i, len(found)), layer, k)
+        for i, (name, (layer, k)) in enumerate(zip(names, found, strict=True))
+    ]
+
+
+def _walk(layer: Any, seen: set[int]) -> Iterator[Any]:
+    """Yield a layer and those inside it, depth first, each once."""
+    if id(layer) in seen:
+        return
+    seen.add(id(layer))
+    yield layer
+    inner = (
+        layer.layers if isinstance(layer, keras.Model) else layer._flatten_layers(include_self=False, recursive=False)
+    )
+    for one in inner:
+        yield from _walk(one, seen)
+
+
+def _depthwise_kernel(layer: Any) -> Any:
+    """Return the variable of a layer's depthwise filters, None if it has none."""
+    grouped = isinstance(layer, GROUPED) and layer.groups > 1
+    if not isinstance(layer, DEPTHWISE + SEPARABLE) and not grouped:
+        return None
+    if not layer.built:
+        raise ModelError(
+            f"{layer.path or layer.name}: needed a layer that knows its channels, got a {type(layer).__name__} that is "
+            "not built yet; build the model first, by calling it on an example or with build(input_shape)"
+        )
+    kernel = layer.depthwise_kernel if isinstance(layer, SEPARABLE) else layer.kernel
+    if grouped and kernel.shape[-2] > 1:
+        return None
+    if not isinstance(kernel, keras.Variable) or not keras.backend.is_float_dtype(kernel.dtype):
+        raise ModelError(
+            f"{layer.path or layer.name}: needed a kernel that is a floating-point variable, got one that is computed "
+            "from others, as with LoRA, or quantised; initialise the model before that"
+        )
+    return kernel
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """Return names with a number after those that occurred before: nested models may use a name again."""
+    counts: dict[str, int] = {}
+    unique = []
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+        unique.append(name if counts[name] == 1 else f"{name}#{counts[name]}")
+    return unique
+
+
+def _sample(layer: Layer, root: Root, prescription: Prescription, generator: np.random.Generator) -> Any:
+    """Return new filters for a layer, in its kernel's type, without touching it."""
+    try:
+        mean = as_mean(prescription.mean, layer.kernel_size) if isinstance(prescription, LayerStatistics) else None
+    except CovarianceError as error:
+        raise CovarianceError(f"{layer.name}: {error}") from None
+    kernel = _draw(generator, root, tuple(layer.kernel.shape), mean)
+    if not kernel.any():
+        raise CovarianceError(f"{layer.name}: needed a covariance that is not all zero, or every filter would be zero")
+    return keras.ops.convert_to_tensor(*_rounded(kernel, layer.kernel.dtype))
+
+
+def _draw(generator: np.random.Generator, root: Root, shape: tuple[int, ...], mean: Array | None = None) -> Array:
+    """Return a float64 kernel (*kernel_size, channels, multiplier) whose every filter has the root's covariance."""
+    count = math.prod(shape[-2:])
+    filters = np.zeros((count, *root.kernel_size))
+    window = filters[(slice(None), *root.window)]
+    window[...] = (generator.standard_normal((count, len(root.matrix))) @ root.matrix).reshape(window.shape)
+    if mean is not None:
+        filters += mean.reshape(root.kernel_size)
+    return np.moveaxis(filters, 0, -1).reshape(shape)
+
+
+def _rounded(values: Array, dtype: str) -> tuple[Any, str]:
+    """Return values and their type such that the backend's conversion to it rounds each number once."""
+    dtype = keras.backend.standardize_dtype(dtype)
+    if dtype == "float64":
+        return values, dtype
+    return values.astype(np.float32) if dtype == "float32" else to_odd(values), dtype
+
+
+def _assign(variables: Sequence[Any], values: Sequence[Any]) -> None:
+    """Give all variables their values or, if one refuses, none."""
+    before = [np.array(keras.ops.convert_to_numpy(variable.value)) for variable in variables]
+    try:
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+    except BaseException:
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(value)
+        raise
+
+
+def _check_seed(seed: object) -> int | None:
+    if seed is None:
+        return None
+    try:
+        number = operator.index(seed)  # type: ignore[arg-type]
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise SourceError(f"seed: needed a whole number from 0, or None, got {seed!r}")
+    return number
