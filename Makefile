@@ -22,7 +22,7 @@ lint: .venv/dev
 	$(BIN)/mypy
 
 docs: .venv-docs/ready
-	.venv-docs/bin/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
 
 # The platform's wheel is named for what it runs on; OpenMP's library stays torch's, two in one process get in each other's way.
 wheel: .venv-wheel/ready
