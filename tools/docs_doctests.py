@@ -1,4 +1,4 @@
-"""An extension of griffe's for the site: examples in docstrings are fenced, or Markdown would take >>> for quotations."""
+"""An extension of griffe's: examples in docstrings are fenced, or Markdown would take their >>> for quotations."""
 
 from typing import Any
 
