@@ -35,6 +35,7 @@ def test_the_site_builds_strictly_and_shows_every_name(site):
         text = page.read_text(encoding="utf-8")
         for name in re.findall(r"^::: (\S+)$", source, re.MULTILINE):
             assert f'id="{name}"' in text
+        assert "doc-symbol-module" not in text  # a function in a file of its name is shown, not the file
 
 
 def test_the_site_loads_nothing_from_elsewhere(site):
