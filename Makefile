@@ -24,7 +24,7 @@ lint: .venv/dev
 docs: .venv-docs/ready
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
 
-# The platform's wheel is named for what it runs on; OpenMP's library stays torch's, two in one process get in each other's way.
+# On Linux the wheel is named for what it runs on; OpenMP's library stays torch's, as two in a process disagree.
 wheel: .venv-wheel/ready
 	rm -rf dist
 	.venv-wheel/bin/python -m build --no-isolation
