@@ -5,7 +5,7 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet install
 NATIVE := $(wildcard src/filtercov/csrc/*)
 PYTHON_CODE := src tests benchmarks examples tools conftest.py setup.py
 
-.PHONY: demo test test-faults lint clean
+.PHONY: demo test test-faults lint docs wheel clean
 
 demo: .venv/package
 	$(BIN)/filtercov demo --out demo
@@ -21,8 +21,20 @@ lint: .venv/dev
 	$(BIN)/ruff check $(PYTHON_CODE)
 	$(BIN)/mypy
 
+docs: .venv-docs/ready
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+
+# On Linux the wheel is named for what it runs on; OpenMP's library stays torch's, as two in a process disagree.
+wheel: .venv-wheel/ready
+	rm -rf dist
+	.venv-wheel/bin/python -m build --no-isolation
+	if ls dist/*-linux_*.whl >/dev/null 2>&1; then \
+	  PATH="$(CURDIR)/.venv-wheel/bin:$$PATH" auditwheel repair --exclude libgomp.so.1 -w dist dist/*-linux_*.whl && \
+	  rm dist/*-linux_*.whl; fi
+	.venv-wheel/bin/twine check --strict dist/*
+
 clean:
-	rm -rf .venv build demo
+	rm -rf .venv .venv-docs .venv-wheel build dist demo
 
 .venv/runtime: requirements.lock
 	$(PYTHON) -m venv .venv
@@ -40,4 +52,9 @@ clean:
 .venv/peers: .venv/dev requirements-peers.lock requirements-frameworks.lock
 	$(PIP) --no-deps -r requirements-peers.lock || echo "peers not installed: their tests will skip"
 	$(PIP) --no-deps -r requirements-frameworks.lock || echo "JAX and Keras not installed: their tests will skip"
+	touch $@
+
+.venv-%/ready: requirements-%.lock
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/pip --disable-pip-version-check --quiet install -r $<
 	touch $@

@@ -1,0 +1,155 @@
+"""The documentation points at what exists: names, links, pictures, files, commands, flags, and code that compiles."""
+
+import ast
+import importlib
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import filtercov
+import filtercov.covariance
+import filtercov.errors
+import filtercov.nn
+from filtercov.cli.app import COMMANDS, _load
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    [*(ROOT / "docs").rglob("*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md"))]
+)
+FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def shown(page):
+    return str(page.relative_to(ROOT))
+
+
+def prose(page):
+    """The text of a page without its blocks of code."""
+    return FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+@cache
+def anchors(page):
+    """The anchors of a page's headings, as the site and GitHub both make them."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    plain = [re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings]
+    return {re.sub(r"[\s-]+", "-", heading) for heading in plain}
+
+
+def documented():
+    """The objects that the pages of the reference show, by dotted name."""
+    pages = (ROOT / "docs" / "api").glob("*.md")
+    return {
+        name for page in pages for name in re.findall(r"^::: (\S+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+
+
+def resolve(name):
+    """The object of a dotted name."""
+    parts = name.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[cut:]:
+            found = getattr(found, part)
+        return found
+    raise ModuleNotFoundError(name)
+
+
+@pytest.mark.parametrize("module", [filtercov, filtercov.nn, filtercov.covariance], ids=lambda module: module.__name__)
+def test_every_public_name_is_in_the_reference(module):
+    in_reference = [resolve(name) for name in documented()]
+    missing = [name for name in module.__all__ if not any(getattr(module, name) is found for found in in_reference)]
+    assert missing == []
+
+
+def test_every_error_is_in_the_reference():
+    errors = {name for name, value in vars(filtercov.errors).items() if isinstance(value, type)}
+    assert {f"filtercov.errors.{name}" for name in errors} <= documented()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_links_and_pictures_lead_somewhere(page):
+    dead = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        path, _, anchor = target.partition("#")
+        if "://" in path or path.startswith("mailto:"):
+            continue
+        found = (page.parent / path).resolve() if path else page
+        if not found.exists() or (anchor and anchor not in anchors(found)):
+            dead.append(target)
+    assert dead == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_files_that_are_named_exist(page):
+    missing = []
+    for code in re.findall(r"`([^`\n]+)`", prose(page)):
+        for word in code.split():
+            name = word.partition("::")[0]
+            ours = name.startswith(("src/", "tests/", "tools/", "benchmarks/", "docs/", ".github/"))
+            if ours or re.fullmatch(r"(\w+/)*\w+\.(py|cpp|h|inl|lock)", name):
+                places = (ROOT / name, ROOT / "src" / name, ROOT / "src" / "filtercov" / name)
+                missing += [name] * (not any(place.exists() for place in places))
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_modules_that_are_named_exist(page):
+    for name in set(re.findall(r"`(filtercov(?:\.\w+)+)\b", page.read_text(encoding="utf-8"))):
+        if name in ("filtercov.initialisations", "filtercov.order"):  # a group of entry points, a key of metadata
+            continue
+        assert resolve(name) is not None
+
+
+def commands(page):
+    """Every call of the command line on a page: (subcommand, its flags)."""
+    text = re.sub(r"\\\n\s*", " ", page.read_text(encoding="utf-8"))
+    for line in re.findall(r"(?:^|[\s`(])filtercov ((?!import)[a-z][^\n`]*)", text):
+        words = re.split(r"\s#|\s{3,}|[`;|]|\.\s", line)[0].split()
+        if words and (words[0] in COMMANDS or any(word.startswith("--") for word in words)):
+            yield words[0], [word.partition("=")[0].rstrip(".,:)") for word in words if re.match(r"--?[a-z]", word)]
+
+
+@cache
+def flags(command):
+    loaded = _load(command)
+    names = {name for option in loaded.params for name in (*option.opts, *option.secondary_opts)}
+    return names | {"--help"}
+
+
+def test_the_search_for_commands_finds_them():
+    found = [command for page in PAGES for command in commands(page)]
+    assert len(found) > 40
+    assert {name for name, _ in found} >= {
+        "init",
+        "stats",
+        "train",
+        "reproduce",
+        "plan",
+        "search",
+        "inspect",
+        "explore",
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_commands_and_flags_exist(page):
+    wrong = []
+    for command, given in commands(page):
+        if command not in COMMANDS:
+            wrong.append(command)
+        else:
+            wrong += [f"{command} {flag}" for flag in given if flag not in flags(command)]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_python_compiles(page):
+    for kind, code in FENCE.findall(page.read_text(encoding="utf-8")):
+        if kind == "python":
+            ast.parse(code)

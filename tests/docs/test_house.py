@@ -1,0 +1,48 @@
+"""The plan in docs/design.md, table and picture, is the one that the imports have."""
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+from tests.test_layering import LABORATORY, LEAVES, LIBRARY, imports
+
+DOCS = Path(__file__).parents[2] / "docs"
+AGAIN = "draw it again: python -m tools.draw_house"
+
+
+def drawn():
+    """The rooms and the arrows of the picture."""
+    elements = list(ElementTree.parse(DOCS / "images" / "house.svg").iter())
+    rooms = {element.get("data-part") for element in elements if element.get("data-part")}
+    arrows = {(element.get("data-from"), element.get("data-to")) for element in elements if element.get("data-from")}
+    return rooms, arrows
+
+
+def test_every_part_has_a_room_in_the_picture():
+    rooms, _ = drawn()
+    assert rooms == (LIBRARY.keys() | LABORATORY.keys() | {"cli"}) - {"lab"}, AGAIN
+
+
+def test_the_pictures_arrows_are_the_imports():
+    parts = dict.fromkeys(LIBRARY.keys() - LEAVES, "filtercov") | dict.fromkeys(LABORATORY, "lab")
+    wanted = set()
+    for _, part, imported, _ in imports():
+        if part in parts and imported in parts and part != imported:
+            same_floor = parts[part] == parts[imported]
+            wanted.add((part, imported) if same_floor else (parts[part], parts[imported]))
+    assert drawn()[1] == wanted, AGAIN
+
+
+def test_the_table_of_parts_is_the_one_that_is_held():
+    text = (DOCS / "design.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w.]+)` \| [^|]* \| ([^|]*)\|$", text, re.MULTILINE)
+    told = {part: set(re.findall(r"`([\w.]+)`", may)) for part, may in rows if part != "cli"}
+    assert told == {part: may for part, may in (LIBRARY | LABORATORY).items() if part != "lab"}
+
+
+def test_the_walks_name_files_that_exist():
+    text = (DOCS / "design.md").read_text(encoding="utf-8").partition("## Three walks")[2].partition("\n## ")[0]
+    files = re.findall(r"`([\w/]+\.py)`", text)
+    source = DOCS.parent / "src" / "filtercov"
+    assert len(files) > 30
+    assert [file for file in files if not (source / file).exists()] == []

@@ -1,0 +1,75 @@
+"""The documentation site: it builds strictly, shows every name, and needs no network to be read."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def mkdocs():
+    own = ROOT / ".venv-docs" / "bin" / "mkdocs"
+    return str(own) if own.exists() else shutil.which("mkdocs")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site, built strictly."""
+    if mkdocs() is None:
+        pytest.skip("mkdocs is not installed; `make docs` installs it in .venv-docs")
+    out = tmp_path_factory.mktemp("site")
+    command = [mkdocs(), "build", "--strict", "--quiet", "--site-dir", str(out)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return out
+
+
+def test_the_site_builds_strictly_and_shows_every_name(site):
+    for page in (site / "api").glob("*.html"):
+        source = (ROOT / "docs" / "api" / page.with_suffix(".md").name).read_text(encoding="utf-8")
+        text = page.read_text(encoding="utf-8")
+        for name in re.findall(r"^::: (\S+)$", source, re.MULTILINE):
+            assert f'id="{name}"' in text
+        assert "doc-symbol-module" not in text  # a function in a file of its name is shown, not the file
+
+
+def test_the_site_loads_nothing_from_elsewhere(site):
+    fetched = re.compile(r'<(?:script|img|iframe|source)[^>]*\ssrc="(?:https?:)?//|<link[^>]*\shref="(?:https?:)?//')
+    assert [page.name for page in site.rglob("*.html") if fetched.search(page.read_text(encoding="utf-8"))] == []
+
+
+def test_the_sites_examples_are_code_and_not_quotations(site):
+    text = (site / "api" / "filtercov.html").read_text(encoding="utf-8")
+    assert "<blockquote>" not in text
+    assert 'class="language-pycon highlight"' in text
+
+
+def test_pages_opened_as_files_need_no_network_and_can_be_searched(site):
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium to look with")
+    asked, errors = [], []
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 390, "height": 844})
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        for file in sorted(site.rglob("*.html")):
+            page.goto(file.as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390, file.name
+        page.set_viewport_size({"width": 1280, "height": 844})
+        page.goto((site / "howto" / "ray.html").as_uri())
+        page.click("input.md-search__input")
+        page.keyboard.type("empirical")
+        page.wait_for_selector(
+            ".md-search-result__item a[href*='api/covariance.html']", state="attached", timeout=30_000
+        )
+        browser.close()
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:", "about:"))] == []
+    assert errors == []
