@@ -5,4 +5,4 @@ from importlib.util import find_spec
 
 collect_ignore = [f"src/filtercov/{name}.py" for name in ("jax", "keras") if find_spec(name) is None]
 
-os.environ.setdefault("KERAS_BACKEND", "torch" if find_spec("torch") else "jax")  # its own default is TensorFlow
+os.environ.setdefault("KERAS_BACKEND", "jax" if find_spec("jax") else "torch")  # its own default is TensorFlow
