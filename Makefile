@@ -18,9 +18,10 @@ test-faults: .venv/peers
 
 # In an environment of their own: JAX starts threads when it is imported, and other tests fork.
 test-frameworks: .venv/peers
-	$(PYTHON) -m venv --system-site-packages .venv-frameworks
-	$(PWD)/.venv-frameworks/bin/pip --disable-pip-version-check --quiet install --no-deps -r requirements-frameworks.lock
-	PYTHONPATH=src:.:$(PWD)/$(wildcard .venv/lib/python3*/site-packages) .venv-frameworks/bin/python -m pytest -q tests/test_jax.py tests/test_keras.py
+	$(PYTHON) -m venv .venv-frameworks
+	.venv-frameworks/bin/pip --disable-pip-version-check --quiet install --no-deps -r requirements-frameworks.lock
+	PYTHONPATH="$(CURDIR)/src:$$(echo $(CURDIR)/.venv/lib/python3*/site-packages)" \
+	  .venv-frameworks/bin/python -m pytest -q tests/test_jax.py tests/test_keras.py
 
 lint: .venv/dev
 	$(BIN)/ruff format --check $(PYTHON_CODE)
@@ -40,7 +41,7 @@ wheel: .venv-wheel/ready
 	.venv-wheel/bin/twine check --strict dist/*
 
 clean:
-	rm -rf .venv .venv-docs .venv-wheel build dist demo
+	rm -rf .venv .venv-docs .venv-frameworks .venv-wheel build dist demo
 
 .venv/runtime: requirements.lock
 	$(PYTHON) -m venv .venv
