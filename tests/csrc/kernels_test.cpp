@@ -18,6 +18,8 @@ std::mt19937 random_engine(0);
 
 int64_t draw(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_engine); }
 
+constexpr double kHole = 1024.0;  // what no sum of the integers below comes to
+
 int failures = 0;
 
 void fail(const std::string& what) {
@@ -55,39 +57,64 @@ Guarded integers(int64_t count, int64_t largest) {
 }
 
 std::string describe(const filtercov_geometry& g, int32_t isa) {
-    char text[256];
-    std::snprintf(text, sizeof text, "isa %d n %ld c %ld in %ldx%ld kernel %ldx%ld pad %ld,%ld out %ldx%ld", isa,
-                  static_cast<long>(g.batch), static_cast<long>(g.channels), static_cast<long>(g.height),
-                  static_cast<long>(g.width), static_cast<long>(g.kernel_height), static_cast<long>(g.kernel_width),
-                  static_cast<long>(g.pad_top), static_cast<long>(g.pad_left), static_cast<long>(g.out_height),
-                  static_cast<long>(g.out_width));
-    return text;
+    std::string text = "isa " + std::to_string(isa) + " n " + std::to_string(g.batch) + " c " + std::to_string(g.channels);
+    const auto list = [&](const char* name, const int64_t (&values)[3]) {
+        text += std::string(" ") + name;
+        for (const int64_t value : values) text += " " + std::to_string(value);
+    };
+    list("size", g.size);
+    list("kernel", g.kernel);
+    list("pad", g.pad);
+    list("stride", g.stride);
+    list("dilation", g.dilation);
+    list("out", g.out);
+    list("x strides", g.x.axis);
+    return text + " channel strides " + std::to_string(g.x.channel) + " " + std::to_string(g.y.channel);
+}
+
+int64_t offset(const filtercov_strides& s, int64_t n, int64_t c, const int64_t (&at)[3]) {
+    return n * s.image + c * s.channel + at[0] * s.axis[0] + at[1] * s.axis[1] + at[2] * s.axis[2];
+}
+
+// Call f(position) for every position in a box.
+template <class F>
+void for_box(const int64_t (&extent)[3], const F& f) {
+    for (int64_t i = 0; i < extent[0]; ++i)
+        for (int64_t j = 0; j < extent[1]; ++j)
+            for (int64_t k = 0; k < extent[2]; ++k) f({i, j, k});
 }
 
 struct Results {
-    std::vector<double> y, grad_x, grad_weight;
+    std::vector<double> y, grad_x, grad_weight;  // y and grad_x with holes where the strides leave some
 };
 
 // The definition: every (output pixel, tap) that meets a pixel of the image.
 Results by_definition(const filtercov_geometry& g, Guarded& x, Guarded& weight, Guarded& bias, Guarded& grad_y) {
-    Results r{std::vector<double>(grad_y.size()), std::vector<double>(x.size()), std::vector<double>(weight.size())};
-    for (int64_t n = 0; n < g.batch; ++n)
-        for (int64_t oy = 0; oy < g.out_height; ++oy)
-            for (int64_t ox = 0; ox < g.out_width; ++ox)
-                for (int64_t c = 0; c < g.channels; ++c) {
-                    const int64_t out = ((n * g.out_height + oy) * g.out_width + ox) * g.channels + c;
-                    r.y[out] = bias[c];
-                    for (int64_t i = 0; i < g.kernel_height; ++i)
-                        for (int64_t j = 0; j < g.kernel_width; ++j) {
-                            const int64_t iy = oy + i - g.pad_top, ix = ox + j - g.pad_left;
-                            if (iy < 0 || iy >= g.height || ix < 0 || ix >= g.width) continue;
-                            const int64_t in = ((n * g.height + iy) * g.width + ix) * g.channels + c;
-                            const int64_t tap = (c * g.kernel_height + i) * g.kernel_width + j;
-                            r.y[out] += static_cast<double>(x[in]) * weight[tap];
-                            r.grad_x[in] += static_cast<double>(grad_y[out]) * weight[tap];
-                            r.grad_weight[tap] += static_cast<double>(grad_y[out]) * x[in];
-                        }
-                }
+    Results r{std::vector<double>(grad_y.size(), kHole), std::vector<double>(x.size(), kHole),
+              std::vector<double>(weight.size())};
+    for (int64_t n = 0; n < g.batch; ++n) {
+        for (int64_t c = 0; c < g.channels; ++c) {
+            for_box(g.size, [&](const int64_t(&at)[3]) { r.grad_x[offset(g.x, n, c, at)] = 0.0; });
+            for_box(g.out, [&](const int64_t(&to)[3]) {
+                const int64_t out = offset(g.y, n, c, to);
+                r.y[out] = bias[c];
+                for_box(g.kernel, [&](const int64_t(&tap)[3]) {
+                    int64_t at[3];
+                    bool inside = true;
+                    for (int i = 0; i < 3; ++i) {
+                        at[i] = to[i] * g.stride[i] - g.pad[i] + tap[i] * g.dilation[i];
+                        inside = inside && at[i] >= 0 && at[i] < g.size[i];
+                    }
+                    if (!inside) return;
+                    const int64_t in = offset(g.x, n, c, at);
+                    const int64_t w = ((c * g.kernel[0] + tap[0]) * g.kernel[1] + tap[1]) * g.kernel[2] + tap[2];
+                    r.y[out] += static_cast<double>(x[in]) * weight[w];
+                    r.grad_x[in] += static_cast<double>(grad_y[out]) * weight[w];
+                    r.grad_weight[w] += static_cast<double>(grad_y[out]) * x[in];
+                });
+            });
+        }
+    }
     return r;
 }
 
@@ -102,13 +129,38 @@ void expect_equal(const std::string& what, int32_t status, Guarded& got, const s
     }
 }
 
-void check_convolution(const filtercov_geometry& g, int32_t isa, int32_t threads) {
-    Guarded x = integers(g.batch * g.height * g.width * g.channels, 4);
-    Guarded weight = integers(g.channels * g.kernel_height * g.kernel_width, 4);
+// Strides for an image tensor, either order of channels, with room between channels or rows now and then; and its size.
+int64_t lay_out(const filtercov_geometry& g, const int64_t (&extent)[3], filtercov_strides& s) {
+    const int64_t gap = draw(0, 2) == 0 ? draw(1, 5) : 0;  // as in a slice of a larger tensor
+    if (draw(0, 1) == 0) {
+        s.channel = 1;
+        s.axis[2] = g.channels + gap;
+        s.axis[1] = extent[2] * s.axis[2];
+        s.axis[0] = extent[1] * s.axis[1];
+        s.image = extent[0] * s.axis[0];
+    } else {
+        s.axis[2] = 1;
+        s.axis[1] = extent[2] + gap;
+        s.axis[0] = extent[1] * s.axis[1];
+        s.channel = extent[0] * s.axis[0];
+        s.image = g.channels * s.channel;
+    }
+    return g.batch * s.image;
+}
+
+Guarded holes(int64_t count) {
+    Guarded buffer(count);
+    for (int64_t i = 0; i < count; ++i) buffer[i] = static_cast<float>(kHole);
+    return buffer;
+}
+
+void check_convolution(filtercov_geometry g, int32_t isa, int32_t threads) {
+    Guarded x = integers(lay_out(g, g.size, g.x), 4);
+    Guarded grad_y = integers(lay_out(g, g.out, g.y), 4);
+    Guarded weight = integers(g.channels * g.kernel[0] * g.kernel[1] * g.kernel[2], 4);
     Guarded bias = integers(g.channels, 4);
-    Guarded grad_y = integers(g.batch * g.out_height * g.out_width * g.channels, 4);
     const Results wanted = by_definition(g, x, weight, bias, grad_y);
-    Guarded y(grad_y.size()), grad_x(x.size()), grad_weight(weight.size()), sums(g.channels);
+    Guarded y = holes(grad_y.size()), grad_x = holes(x.size()), grad_weight(weight.size());
     const std::string name = describe(g, isa);
     expect_equal("forward " + name,
                  filtercov_depthwise_forward(&g, x.data(), weight.data(), bias.data(), y.data(), isa, threads), y,
@@ -119,43 +171,51 @@ void check_convolution(const filtercov_geometry& g, int32_t isa, int32_t threads
     expect_equal("weight_grad " + name,
                  filtercov_depthwise_weight_grad(&g, grad_y.data(), x.data(), grad_weight.data(), isa, threads),
                  grad_weight, wanted.grad_weight);
-
-    std::vector<double> column_sums(g.channels);
-    for (int64_t i = 0; i < grad_y.size(); ++i) column_sums[i % g.channels] += static_cast<double>(grad_y[i]);
-    const int64_t rows = g.batch * g.out_height * g.out_width;
-    expect_equal("channel_sum " + name,
-                 filtercov_channel_sum(rows, g.channels, grad_y.data(), sums.data(), isa, threads), sums, column_sums);
     for (Guarded* input : {&x, &weight, &bias, &grad_y}) {
         if (!input->intact()) fail("an input's guard bytes changed: " + name);
     }
 }
 
-filtercov_geometry random_geometry() {
+void check_channel_sum(int64_t rows, int64_t channels, int32_t isa, int32_t threads) {
+    Guarded matrix = integers(rows * channels, 4), sums(channels);
+    std::vector<double> wanted(channels);
+    for (int64_t i = 0; i < matrix.size(); ++i) wanted[i % channels] += static_cast<double>(matrix[i]);
+    expect_equal("channel_sum " + std::to_string(rows) + " x " + std::to_string(channels),
+                 filtercov_channel_sum(rows, channels, matrix.data(), sums.data(), isa, threads), sums, wanted);
+}
+
+int64_t random_channels() {
     const int64_t channels[] = {1, 2, 4, 7, 8, 13, 15, 16, 17, 20, 31, 32, 33, 55};
-    filtercov_geometry g{};
-    g.batch = draw(0, 3);
-    g.channels = channels[draw(0, 13)];
-    g.height = draw(1, 20);
-    g.width = draw(1, 20);
-    g.kernel_height = draw(1, 12);
-    g.kernel_width = draw(1, 22);
-    g.pad_top = draw(-2, g.kernel_height + 1);  // crops, and windows wholly outside the image
-    g.pad_left = draw(-2, g.kernel_width + 1);
-    g.out_height = draw(0, g.height + 3);
-    g.out_width = draw(0, g.width + 3);
+    return channels[draw(0, 13)];
+}
+
+// In `dimensions` dimensions; strides and dilations for two in three.
+filtercov_geometry random_geometry(int dimensions) {
+    const int64_t most_size[] = {90, 20, 9}, most_kernel[] = {40, 16, 5};
+    filtercov_geometry g{draw(0, 3), random_channels(), {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {}, {}};
+    for (int i = 3 - dimensions; i < 3; ++i) {
+        g.size[i] = draw(1, most_size[dimensions - 1]);
+        g.kernel[i] = draw(1, most_kernel[dimensions - 1]);
+        const int64_t kind = draw(0, 2);
+        if (kind == 1) g.stride[i] = draw(2, 4);
+        if (kind == 2) g.dilation[i] = draw(2, 5);
+        g.pad[i] = draw(-2, (g.kernel[i] - 1) * g.dilation[i] + 2);  // crops, and windows wholly outside the image
+        g.out[i] = draw(0, g.size[i] / g.stride[i] + 3);
+    }
     return g;
 }
 
 // Padding that keeps the image's size, and widths that the kernels have code of their own for.
-filtercov_geometry centred_geometry() {
+filtercov_geometry centred_geometry(int dimensions) {
     const int64_t widths[] = {4, 7, 8, 14, 16};
-    filtercov_geometry g = random_geometry();
-    g.width = g.out_width = widths[draw(0, 4)];
-    g.out_height = g.height;
-    g.kernel_height = 2 * draw(0, 4) + 1;
-    g.kernel_width = 2 * draw(0, 5) + 1;
-    g.pad_top = g.kernel_height / 2;
-    g.pad_left = g.kernel_width / 2;
+    filtercov_geometry g = random_geometry(dimensions);
+    g.size[2] = widths[draw(0, 4)];
+    for (int i = 3 - dimensions; i < 3; ++i) {
+        g.stride[i] = g.dilation[i] = 1;
+        g.out[i] = g.size[i];
+        g.kernel[i] = 2 * draw(0, dimensions == 3 ? 2 : 5) + 1;
+        g.pad[i] = g.kernel[i] / 2;
+    }
     return g;
 }
 
@@ -242,16 +302,21 @@ void check_gelu_batch_norm(int64_t rows, int64_t channels, int32_t isa, int32_t 
 
 void check_refusals() {
     float value = 0.0f;
-    filtercov_geometry g{1, 1, 1, 1, 1, 1, 0, 0, 1, 1};
+    filtercov_geometry g{1, 1, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, {1, 1, 1}}, {1, 1, {1, 1, 1}}};
     if (filtercov_depthwise_forward(&g, &value, &value, nullptr, &value, 99, 1) != FILTERCOV_BAD_ISA) fail("isa 99 taken");
     if (filtercov_depthwise_forward(&g, &value, &value, nullptr, &value, 0, 0) != FILTERCOV_BAD_ARGUMENT) {
         fail("no threads taken");
     }
-    g.kernel_width = 0;
+    g.stride[1] = g.dilation[1] = 2;
+    if (filtercov_depthwise_input_grad(&g, &value, &value, &value, 0, 1) != FILTERCOV_BAD_ARGUMENT) {
+        fail("a stride together with dilation taken");
+    }
+    g.stride[1] = g.dilation[1] = 1;
+    g.kernel[2] = 0;
     if (filtercov_depthwise_weight_grad(&g, &value, &value, &value, 0, 1) != FILTERCOV_BAD_ARGUMENT) {
         fail("empty kernel taken");
     }
-    g.kernel_height = g.kernel_width = int64_t{1} << 21;
+    g.kernel[1] = g.kernel[2] = int64_t{1} << 21;
     if (filtercov_depthwise_forward(&g, &value, &value, nullptr, &value, 0, 1) != FILTERCOV_NO_MEMORY) {
         fail("a filter of 2^42 taps found memory");
     }
@@ -267,13 +332,19 @@ int main(int argc, char** argv) {
         if (!filtercov_isa_available(isa)) continue;
         std::printf("isa %d\n", isa);
         for (int i = 0; i < shapes; ++i, ++convolutions) {
-            check_convolution(i % 3 == 0 ? centred_geometry() : random_geometry(), isa, 1 + i % 4);
+            const int dimensions = 1 + i % 3;
+            check_convolution(i % 4 == 0 ? centred_geometry(dimensions) : random_geometry(dimensions), isa, 1 + i % 5);
         }
-        // More than one tile, in both directions.
-        check_convolution({1, 17, 70, 67, 3, 9, 1, 4, 70, 67}, isa, 2);
-        check_convolution({1, 3, 9, 150, 5, 31, 2, 15, 9, 150}, isa, 2);
+        // More than one tile, along every axis.
+        check_convolution({1, 17, {1, 70, 67}, {1, 3, 9}, {0, 1, 4}, {1, 1, 1}, {1, 1, 1}, {1, 70, 67}, {}, {}}, isa, 2);
+        check_convolution({1, 3, {1, 9, 150}, {1, 5, 31}, {0, 2, 15}, {1, 2, 2}, {1, 1, 1}, {1, 5, 75}, {}, {}}, isa, 2);
+        check_convolution({1, 17, {1, 1, 700}, {1, 1, 31}, {0, 0, 30}, {1, 1, 1}, {1, 1, 1}, {1, 1, 700}, {}, {}}, isa, 2);
+        check_convolution({1, 3, {20, 21, 70}, {3, 5, 3}, {1, 2, 1}, {1, 1, 1}, {1, 1, 1}, {20, 21, 70}, {}, {}}, isa, 3);
         for (int64_t rows : {1, 2, 63, 700}) {
-            for (int64_t channels : {1, 7, 16, 37}) check_gelu_batch_norm(rows, channels, isa, 2);
+            for (int64_t channels : {1, 7, 16, 37}) {
+                check_channel_sum(rows, channels, isa, 3);
+                check_gelu_batch_norm(rows, channels, isa, 2);
+            }
         }
     }
     check_refusals();

@@ -18,33 +18,41 @@ FILTERCOV_INLINE void add_taps(Vec (&sums)[Outputs], const float* weight, const 
     });
 }
 
-// Kernel rows or columns [first, last) that see the image from any of `outputs` outputs starting at `at`.
+// Taps [first, last) along an axis that see the image from any of `outputs` outputs starting at `at`; more than one only
+// where the stride is 1.
 struct Span {
     int64_t first, last;
 };
 
-FILTERCOV_INLINE Span taps_inside(int64_t at, int64_t outputs, int64_t pad, int64_t extent, int64_t kernel) {
-    const int64_t first = clamp(pad - (at + outputs - 1), 0, kernel);
-    return {first, clamp(extent + pad - at, first, kernel)};
+FILTERCOV_INLINE Span taps_inside(const Axis& axis, int64_t at, int64_t outputs) {
+    const int64_t start = at * axis.stride - axis.pad;
+    const int64_t first = clamp(-(start + outputs - 1), 0, axis.kernel);
+    return {first, clamp(axis.size - start, first, axis.kernel)};
 }
 
-// Strips one below the other: `outputs` columns of output rows [top, top + rows).
+FILTERCOV_INLINE int64_t taps_in_run(const Axis& across, int64_t run) {
+    return ceil_quotient(across.kernel - run, across.stride);
+}
+
+// Strips one below the other: `outputs` columns of output rows [top, top + rows) of one plane.
 struct Strips {
-    const filtercov_geometry& geometry;
-    const float* weight;  // the first kernel column used, kernel row 0
+    const Shape& shape;
+    const float* weight;  // the first kernel column used of kernel plane and row 0
     const float* pixels;  // the pixel under it for the first output of row `top`
-    int64_t pixel_row_floats;
-    int64_t tap_columns;  // how many kernel columns are used
+    int64_t row_floats, plane_floats, run_floats;  // of the pixels
+    int64_t tap_columns;  // how many kernel columns are used, if there is one run; all are if there are more
+    Span deep;            // kernel planes inside the image
     int64_t top, rows, left, outputs, lanes;
     Vec start;
     float* y;
+    int64_t y_row, y_pixel;  // strides
     bool stream;
-    const Image& next;  // what the next item reads
+    const Block& next;  // what the next item reads
 };
 
 template <int Outputs>
 FILTERCOV_INLINE void store_strip(const Strips& s, const Vec (&sums)[Outputs], float* y) {
-    const int64_t stride = s.geometry.channels;
+    const int64_t stride = s.y_pixel;
     if (s.stream) {
         unroll<Outputs>([&](auto o) {
             if (o.value < s.outputs) stream(y + o.value * stride, sums[o.value]);
@@ -60,23 +68,35 @@ FILTERCOV_INLINE void store_strip(const Strips& s, const Vec (&sums)[Outputs], f
 
 template <int Outputs, int TapsAtOnce, bool WholeRow>
 void convolve_strips(const Strips& s) {
-    const filtercov_geometry& g = s.geometry;
+    const Axis &down = s.shape.axis[1], &across = s.shape.axis[2];
+    const int64_t weight_row = across.kernel * kBlock, weight_plane = down.kernel * weight_row;
     for (int64_t row = 0; row < s.rows; ++row) {
-        float* y = s.y + row * g.out_width * g.channels;
-        if (!s.stream) prefetch_output(y, s.outputs, g.channels);
-        prefetch_input(s.next, s.top + row, s.left, s.outputs);
+        float* y = s.y + row * s.y_row;
+        if (!s.stream) prefetch_output(y, s.outputs, s.y_pixel);
+        for (int64_t i = 0; i < down.stride; ++i) {
+            prefetch_row(s.next, s.shape, (s.top + row) * down.stride + i, s.left * across.stride,
+                         s.outputs * across.stride);
+        }
         Vec sums[Outputs];
         unroll<Outputs>([&](auto o) { sums[o.value] = s.start; });
-        const Span down = taps_inside(s.top + row, 1, g.pad_top, g.height, g.kernel_height);
-        for (int64_t tap = down.first; tap < down.last; ++tap) {
-            const float* weight = s.weight + tap * g.kernel_width * kBlock;
-            const float* pixels = s.pixels + (row + tap) * s.pixel_row_floats;
-            int64_t column = 0;
-            for (; column + TapsAtOnce <= s.tap_columns; column += TapsAtOnce) {
-                add_taps<Outputs, TapsAtOnce, WholeRow>(sums, weight + column * kBlock, pixels + column * kBlock);
-            }
-            for (; column < s.tap_columns; ++column) {
-                add_taps<Outputs, 1, false>(sums, weight + column * kBlock, pixels + column * kBlock);
+        const Span rows = taps_inside(down, s.top + row, 1);
+        for (int64_t plane_tap = s.deep.first; plane_tap < s.deep.last; ++plane_tap) {
+            for (int64_t row_tap = rows.first; row_tap < rows.last; ++row_tap) {
+                const float* weight = s.weight + plane_tap * weight_plane + row_tap * weight_row;
+                const float* pixels =
+                    s.pixels + plane_tap * s.plane_floats + (row * down.stride + row_tap) * s.row_floats;
+                for (int64_t run = 0; run < across.stride; ++run, pixels += s.run_floats) {
+                    const int64_t taps = across.stride == 1 ? s.tap_columns : taps_in_run(across, run);
+                    int64_t column = 0;
+                    for (; column + TapsAtOnce <= taps; column += TapsAtOnce) {
+                        add_taps<Outputs, TapsAtOnce, WholeRow>(sums, weight + column * kBlock,
+                                                                pixels + column * kBlock);
+                    }
+                    for (; column < taps; ++column) {
+                        add_taps<Outputs, 1, false>(sums, weight + column * kBlock, pixels + column * kBlock);
+                    }
+                    weight += taps * kBlock;
+                }
             }
         }
         store_strip(s, sums, y);
@@ -93,19 +113,21 @@ struct StripChoice {
 };
 
 #if FILTERCOV_REGISTERS >= 32
-constexpr int64_t kTapsAtOnce[] = {9, 7, 5, 3, 1};
+constexpr int64_t kTapsAtOnce[] = {9, 7, 5, 4, 3, 2, 1};
 template <int Outputs, bool WholeRow>
 constexpr StripFunction kStrips[] = {
     convolve_strips<Outputs, 9, WholeRow>, convolve_strips<Outputs, 7, WholeRow>, convolve_strips<Outputs, 5, WholeRow>,
-    convolve_strips<Outputs, 3, WholeRow>, convolve_strips<Outputs, 1, WholeRow>};
+    convolve_strips<Outputs, 4, false>,    convolve_strips<Outputs, 3, WholeRow>, convolve_strips<Outputs, 2, false>,
+    convolve_strips<Outputs, 1, WholeRow>};
 constexpr StripChoice kStripChoices[] = {{16, kStrips<16, false>, kStrips<16, true>},
                                          {14, kStrips<14, false>, kStrips<14, true>},
                                          {8, kStrips<8, false>, kStrips<8, true>},
                                          {4, kStrips<4, false>, kStrips<4, true>}};
 #else
-constexpr int64_t kTapsAtOnce[] = {5, 3, 1};
+constexpr int64_t kTapsAtOnce[] = {5, 4, 3, 2, 1};
 template <int Outputs, bool WholeRow>
-constexpr StripFunction kStrips[] = {convolve_strips<Outputs, 5, WholeRow>, convolve_strips<Outputs, 3, WholeRow>,
+constexpr StripFunction kStrips[] = {convolve_strips<Outputs, 5, WholeRow>, convolve_strips<Outputs, 4, false>,
+                                     convolve_strips<Outputs, 3, WholeRow>, convolve_strips<Outputs, 2, false>,
                                      convolve_strips<Outputs, 1, WholeRow>};
 constexpr StripChoice kStripChoices[] = {{8, kStrips<8, false>, kStrips<8, true>},
                                          {7, kStrips<7, false>, kStrips<7, true>},
@@ -124,13 +146,13 @@ FILTERCOV_INLINE int taps_at_once(int64_t columns) {
     return best;
 }
 
-inline int64_t cheapest_strip(const filtercov_geometry& g) {
+inline int64_t cheapest_strip(const Axis& across) {
     int64_t best = -1, lowest = 0;
     for (int64_t i = 0; i < static_cast<int64_t>(sizeof(kStripChoices) / sizeof(StripChoice)); ++i) {
         const StripChoice& choice = kStripChoices[i];
         int64_t cost = 0;
-        for (int64_t x = 0; x < g.out_width; x += choice.outputs) {
-            const Span span = taps_inside(x, choice.outputs, g.pad_left, g.width, g.kernel_width);
+        for (int64_t x = 0; x < across.out; x += choice.outputs) {
+            const Span span = across.stride == 1 ? taps_inside(across, x, choice.outputs) : Span{0, across.kernel};
             cost += (span.last - span.first) * (2 * choice.outputs + 3);  // 3: the loads a strip cannot share
         }
         if (best < 0 || cost < lowest) best = i, lowest = cost;
@@ -138,75 +160,131 @@ inline int64_t cheapest_strip(const filtercov_geometry& g) {
     return best;
 }
 
-ConvolutionPlan plan_convolution(const filtercov_geometry& g) {
+FILTERCOV_INLINE int64_t round_up(int64_t count, int64_t step) { return (count + step - 1) / step * step; }
+
+ConvolutionPlan plan_convolution(const Shape& shape, bool channels_last) {
+    const Axis &deep = shape.axis[0], &down = shape.axis[1], &across = shape.axis[2];
     ConvolutionPlan plan{};
-    plan.strip = cheapest_strip(g);
-    plan.tile_columns = tile_columns(g);
-    const int64_t outputs = kStripChoices[plan.strip].outputs;
-    const int64_t whole_strips = (plan.tile_columns + outputs - 1) / outputs * outputs;
-    plan.row_floats = larger(1, whole_strips + g.kernel_width - 1) * kBlock;  // 1: an image without columns
-    plan.tile_rows = tile_rows(g, plan.row_floats);
-    plan.scratch_floats = (plan.tile_rows + g.kernel_height - 1) * plan.row_floats;
+    plan.strip = cheapest_strip(across);
+    const int64_t whole_strips = round_up(tile_columns(shape), kStripChoices[plan.strip].outputs);
+    plan.run_columns = whole_strips + larger(1, taps_in_run(across, 0)) - 1;
+    const int64_t row_floats = across.stride * plan.run_columns * kBlock;
+    plan.tiling = choose_tiling(shape, row_floats);
+    const int64_t* extent = plan.tiling.extent;
+    plan.source_floats = inputs_seen(deep, extent[0]) * inputs_seen(down, extent[1]) * row_floats;
+    const int64_t target_floats = channels_last ? 0 : extent[0] * extent[1] * whole_strips * kBlock;
+    plan.scratch_floats = plan.source_floats + target_floats;
     return plan;
 }
 
-// One tile, already in scratch: `rows` x `columns` outputs starting at (top, left). `next` is what the next item reads.
-inline void convolve_tile(const Convolution& job, int64_t image, int64_t block, int64_t top, int64_t left, int64_t rows,
-                          int64_t columns, const float* scratch, const Image& next) {
-    const filtercov_geometry& g = job.geometry;
+// Where a tile's outputs go: into y itself, or dense as (plane, row, column, 16) into scratch first.
+struct Target {
+    float* data;
+    int64_t plane, row, pixel;  // strides
+    bool is_scratch;
+};
+
+FILTERCOV_INLINE float* first_output(const Convolution& job, const Box& box, int64_t image, int64_t block) {
+    const filtercov_strides& y = job.y.strides;
+    return job.y.data + image * y.image + block * kBlock * y.channel + box.first[0] * y.axis[0] +
+           box.first[1] * y.axis[1] + box.first[2] * y.axis[2];
+}
+
+// One tile, its inputs already in scratch. `next` is what the next item reads.
+inline void convolve_tile(const Convolution& job, const Box& box, int64_t block, const float* scratch,
+                          const Target& target, const Block& next) {
+    const Axis &deep = job.shape.axis[0], &down = job.shape.axis[1], &across = job.shape.axis[2];
     const StripChoice& strip = kStripChoices[job.plan.strip];
     const int64_t first_channel = block * kBlock;
-    const float* weight = job.packed_weight + first_channel * g.kernel_height * g.kernel_width;
-    float* y = job.y + ((image * g.out_height + top) * g.out_width + left) * g.channels + first_channel;
-    for (int64_t x = 0; x < columns; x += strip.outputs) {
-        const int64_t outputs = smaller(strip.outputs, columns - x);
-        const Span across = taps_inside(left + x, outputs, g.pad_left, g.width, g.kernel_width);
-        const int at_once = taps_at_once(across.last - across.first);
+    const float* weight = job.packed_weight + first_channel * deep.kernel * down.kernel * across.kernel;
+    const int64_t run_floats = job.plan.run_columns * kBlock, row_floats = across.stride * run_floats;
+    const int64_t plane_floats = inputs_seen(down, box.extent[1]) * row_floats;
+    for (int64_t x = 0; x < box.extent[2]; x += strip.outputs) {
+        const int64_t outputs = smaller(strip.outputs, box.extent[2] - x);
+        const bool one_run = across.stride == 1;
+        const Span columns = one_run ? taps_inside(across, box.first[2] + x, outputs) : Span{0, across.kernel};
+        const int at_once = taps_at_once(one_run ? columns.last - columns.first : taps_in_run(across, 0));
         const bool whole_row =
-            keeps_width(g) && g.width == strip.outputs && g.kernel_width == kTapsAtOnce[at_once];
+            keeps_width(across) && across.size == strip.outputs && across.kernel == kTapsAtOnce[at_once];
         const StripFunction convolve = (whole_row ? strip.whole_row_by_taps : strip.by_taps)[at_once];
         for (int v = 0; v < kVectors; ++v) {
-            const int64_t lane = v * kLanes, lanes = g.channels - first_channel - lane;
+            const int64_t lane = v * kLanes, lanes = job.channels - first_channel - lane;
             if (lanes <= 0) break;
-            convolve({g,
-                      weight + across.first * kBlock + lane,
-                      scratch + (x + across.first) * kBlock + lane,
-                      job.plan.row_floats,
-                      across.last - across.first,
-                      top,
-                      rows,
-                      left + x,
-                      outputs,
-                      lanes,
-                      job.bias != nullptr ? load_first(job.bias + first_channel + lane, lanes) : Vec{},
-                      y + x * g.channels + lane,
-                      job.stream,
-                      next});
+            const Vec start = job.bias != nullptr ? load_first(job.bias + first_channel + lane, lanes) : Vec{};
+            for (int64_t plane = 0; plane < box.extent[0]; ++plane) {
+                convolve({job.shape,
+                          weight + columns.first * kBlock + lane,
+                          scratch + plane * deep.stride * plane_floats + (x + columns.first) * kBlock + lane,
+                          row_floats,
+                          plane_floats,
+                          run_floats,
+                          columns.last - columns.first,
+                          taps_inside(deep, box.first[0] + plane, 1),
+                          box.first[1],
+                          box.extent[1],
+                          box.first[2] + x,
+                          target.is_scratch ? strip.outputs : outputs,
+                          target.is_scratch ? kLanes : lanes,
+                          start,
+                          target.data + plane * target.plane + x * target.pixel + lane,
+                          target.row,
+                          target.pixel,
+                          job.stream,
+                          next});
+            }
         }
     }
 }
 
-// Items come image by image and in each block by block: this is the one after the given one, without data if none is.
-FILTERCOV_INLINE Image next_item(const Convolution& job, int64_t image, int64_t block) {
-    const filtercov_geometry& g = job.geometry;
-    const bool last_block = block + 1 == channel_blocks(g.channels);
-    if (last_block && image + 1 == g.batch) return Image{};
-    if (last_block) return image_block(job.x, image + 1, g.height, g.width, g.channels, 0);
-    return image_block(job.x, image, g.height, g.width, g.channels, block + 1);
+// Write `count` pixels from scratch to where channels are `channel` floats apart, pixels `stride`.
+FILTERCOV_INLINE void write_pixels(const float* from, int64_t lanes, int64_t count, float* to, int64_t channel,
+                                   int64_t stride) {
+    int64_t x = 0;
+    if (stride == 1) {
+        for (; x + kLanes <= count; x += kLanes) {
+            for (int v = 0; v < kVectors; ++v) {
+                Vec rows[kLanes];
+                unroll<kLanes>([&](auto i) { rows[i.value] = load(from + (x + i.value) * kBlock + v * kLanes); });
+                transpose(rows);
+                unroll<kLanes>([&](auto i) {
+                    const int64_t lane = v * kLanes + i.value;
+                    if (lane < lanes) store(to + lane * channel + x, rows[i.value]);
+                });
+            }
+        }
+    }
+    for (; x < count; ++x) {
+        for (int64_t lane = 0; lane < lanes; ++lane) to[lane * channel + x * stride] = from[x * kBlock + lane];
+    }
 }
 
-void convolve(const Convolution& job, int64_t image, int64_t block, float* scratch) {
-    const filtercov_geometry& g = job.geometry;
+// Items come image by image and in each block by block: this is the block after the given one, without data if none is.
+FILTERCOV_INLINE Block next_block(const Convolution& job, int64_t image, int64_t block) {
+    const bool last_block = block + 1 == channel_blocks(job.channels);
+    if (last_block && image + 1 == job.batch) return Block{};
+    return channel_block(job.x, job.channels, image + last_block, last_block ? 0 : block + 1);
+}
+
+void convolve(const Convolution& job, int64_t image, int64_t block, int64_t tile, float* scratch) {
     const ConvolutionPlan& plan = job.plan;
-    const Image x = image_block(job.x, image, g.height, g.width, g.channels, block);
-    const Image next = next_item(job, image, block);
-    for (int64_t top = 0; top < g.out_height; top += plan.tile_rows) {
-        const int64_t rows = smaller(plan.tile_rows, g.out_height - top);
-        for (int64_t left = 0; left < g.out_width; left += plan.tile_columns) {
-            const int64_t columns = smaller(plan.tile_columns, g.out_width - left);
-            copy_tile(x, top - g.pad_top, left - g.pad_left, rows + g.kernel_height - 1, plan.row_floats / kBlock,
-                      scratch);
-            convolve_tile(job, image, block, top, left, rows, columns, scratch, next);
+    const Box box = tile_box(plan.tiling, job.shape, tile);
+    const Block x = channel_block(job.x, job.channels, image, block);
+    copy_tile(x, job.shape, box, plan.run_columns, scratch);
+    const filtercov_strides& y = job.y.strides;
+    float* first = first_output(job, box, image, block);
+    const Block next = next_block(job, image, block);
+    if (y.channel == 1) {
+        convolve_tile(job, box, block, scratch, {first, y.axis[0], y.axis[1], y.axis[2], false}, next);
+    } else {
+        const int64_t columns = round_up(box.extent[2], kStripChoices[plan.strip].outputs);
+        const int64_t row = columns * kBlock, plane = box.extent[1] * row;
+        float* outputs = scratch + plan.source_floats;
+        convolve_tile(job, box, block, scratch, {outputs, plane, row, kBlock, true}, next);
+        for (int64_t i = 0; i < box.extent[0]; ++i) {
+            for (int64_t j = 0; j < box.extent[1]; ++j) {
+                write_pixels(outputs + i * plane + j * row, x.lanes, box.extent[2],
+                             first + i * y.axis[0] + j * y.axis[1], y.channel, y.axis[2]);
+            }
         }
     }
     if (job.stream) done_streaming();

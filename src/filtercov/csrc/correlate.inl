@@ -8,7 +8,7 @@
 struct Pixels {
     const float* grad_y;
     const float* x;
-    int64_t grad_row_floats, x_row_floats;
+    int64_t grad_row_floats, x_row_floats;  // from one row of grad_y to the next, and between the rows of x they see
     int64_t rows, groups;  // groups of `AtOnce` pixels per row
 };
 
@@ -73,10 +73,10 @@ constexpr PixelChoice kWholeRowChoices[] = {
 };
 
 // The function for whole rows, or null where there is none for this convolution.
-FILTERCOV_INLINE TapsFunction whole_row_function(const filtercov_geometry& g) {
-    if (!keeps_width(g) || g.kernel_width > kMostTapsHeld) return nullptr;
+FILTERCOV_INLINE TapsFunction whole_row_function(const Axis& across) {
+    if (!keeps_width(across) || across.kernel > kMostTapsHeld) return nullptr;
     for (const PixelChoice& choice : kWholeRowChoices) {
-        if (choice.at_once == g.width) return choice.by_taps[g.kernel_width / 2];
+        if (choice.at_once == across.size) return choice.by_taps[across.kernel / 2];
     }
     return nullptr;
 }
@@ -95,93 +95,120 @@ FILTERCOV_INLINE const PixelChoice& closest_group(int64_t columns) {
 constexpr int64_t kGroupSlack = 8;               // pixels a group may read past the last one's
 constexpr int64_t kCacheFloats = 24 * 1024 / 4;  // of a 32 KiB L1
 
-struct CorrelationRows {
-    int64_t grad, x;  // floats per row in scratch
+CorrelationPlan plan_correlation(const Shape& shape) {
+    const Axis &deep = shape.axis[0], &down = shape.axis[1], &across = shape.axis[2];
+    CorrelationPlan plan{};
+    plan.grad_columns = tile_columns(shape) + kGroupSlack;
+    plan.run_columns = plan.grad_columns + taps_in_run(across, 0) - 1;
+    const int64_t grad_row = plan.grad_columns * kBlock, x_row = across.stride * plan.run_columns * kBlock;
+    plan.tiling = choose_tiling(shape, grad_row + x_row);
+    const int64_t* extent = plan.tiling.extent;
+    plan.grad_floats = extent[0] * extent[1] * grad_row;
+    plan.scratch_floats =
+        plan.grad_floats + inputs_seen(deep, extent[0]) * inputs_seen(down, extent[1]) * x_row;
+    return plan;
+}
+
+// grad_y as a convolution would see it that leaves everything as it is.
+FILTERCOV_INLINE Shape unmoved(const Shape& shape) {
+    Shape same;
+    for (int axis = 0; axis < 3; ++axis) same.axis[axis] = {shape.axis[axis].out, shape.axis[axis].out, 1, 0, 1};
+    return same;
+}
+
+// Outputs [first, last) of `count`, from `start` on, whose input under a tap lies in the image.
+FILTERCOV_INLINE Span outputs_inside(const Axis& axis, int64_t tap, int64_t start, int64_t count) {
+    const int64_t first = clamp(ceil_quotient(axis.pad - tap, axis.stride) - start, 0, count);
+    return {first, clamp(ceil_quotient(axis.size + axis.pad - tap, axis.stride) - start, first, count)};
+}
+
+// The block that is read after this one, in both tensors.
+struct BlockPair {
+    Block grad_y, x;
 };
 
-FILTERCOV_INLINE CorrelationRows correlation_rows(const filtercov_geometry& g) {
-    const int64_t columns = tile_columns(g) + kGroupSlack;
-    return {columns * kBlock, (columns + g.kernel_width - 1) * kBlock};
-}
-
-int64_t correlation_scratch(const filtercov_geometry& g) {
-    const CorrelationRows row = correlation_rows(g);
-    const int64_t rows = tile_rows(g, row.grad + row.x);
-    return rows * row.grad + (rows + g.kernel_height - 1) * row.x;
-}
-
-// An image's channel block in both tensors.
-struct ImagePair {
-    Image grad_y, x;
+// One plane of taps over some rows of one plane of a tile, both already in scratch: `rows` of grad_y from `top` on in
+// the image, its columns from `left` on.
+struct CorrelatedRows {
+    const float *grad_y, *x;
+    int64_t top, rows, left, columns;
+    float* accumulator;  // of this plane of taps
 };
 
-FILTERCOV_INLINE ImagePair image_pair(const Correlation& job, int64_t image, int64_t block) {
-    const filtercov_geometry& g = job.geometry;
-    if (image >= g.batch) return ImagePair{};
-    return {image_block(job.grad_y, image, g.out_height, g.out_width, g.channels, block),
-            image_block(job.x, image, g.height, g.width, g.channels, block)};
-}
-
-// One tile, already in scratch: `rows` x `columns` of grad_y starting at (top, left). `next` is what comes after it.
-inline void correlate_tile(const filtercov_geometry& g, int64_t top, int64_t left, int64_t rows, int64_t columns,
-                           const float* grad_y, const float* x, float* accumulator, const ImagePair& next) {
-    const CorrelationRows row = correlation_rows(g);
-    const TapsFunction whole_row = whole_row_function(g);
-    const PixelChoice& pixels = closest_group(columns);
-    const int64_t groups_of_taps = (g.kernel_width + kMostTapsHeld - 1) / kMostTapsHeld;
-    for (int64_t i = 0; i < g.kernel_height; ++i) {
-        for (int64_t y = top + rows * i / g.kernel_height; y < top + rows * (i + 1) / g.kernel_height; ++y) {
-            prefetch_input(next.grad_y, y, left, columns);
-            prefetch_input(next.x, y, left, columns);
+inline void correlate_rows(const Correlation& job, const CorrelatedRows& r, const BlockPair& next) {
+    const Axis &down = job.shape.axis[1], &across = job.shape.axis[2];
+    const int64_t grad_row = job.plan.grad_columns * kBlock, run_floats = job.plan.run_columns * kBlock;
+    const int64_t x_row = across.stride * run_floats;
+    const TapsFunction whole_row = whole_row_function(across);
+    const PixelChoice& pixels = closest_group(r.columns);
+    for (int64_t i = 0; i < down.kernel; ++i) {
+        for (int64_t y = r.top + r.rows * i / down.kernel; y < r.top + r.rows * (i + 1) / down.kernel; ++y) {
+            prefetch_row(next.grad_y, unmoved(job.shape), y, r.left, r.columns);
+            prefetch_row(next.x, job.shape, y * down.stride, r.left * across.stride, r.columns * across.stride);
         }
-        // Rows of grad_y whose input row under tap row i lies in the image.
-        const int64_t first_row = clamp(g.pad_top - i - top, 0, rows);
-        const int64_t last_row = clamp(g.height + g.pad_top - i - top, first_row, rows);
-        if (first_row == last_row) continue;
-        for (int64_t group = 0; group < groups_of_taps; ++group) {
-            const int64_t first_tap = g.kernel_width * group / groups_of_taps;
-            const int64_t last_tap = g.kernel_width * (group + 1) / groups_of_taps;
-            // Columns of grad_y that see the image through any of these taps.
-            const int64_t first = clamp(g.pad_left - (last_tap - 1) - left, 0, columns);
-            const int64_t last = clamp(g.width + g.pad_left - first_tap - left, first, columns);
-            if (first == last) continue;
-            Pixels p{grad_y + first_row * row.grad + first * kBlock,
-                     x + (first_row + i) * row.x + (first + first_tap) * kBlock,
-                     row.grad,
-                     row.x,
-                     last_row - first_row,
-                     whole_row != nullptr ? 1 : (last - first + pixels.at_once - 1) / pixels.at_once};
-            const TapsFunction correlate = whole_row != nullptr ? whole_row : pixels.by_taps[last_tap - first_tap - 1];
-            float* sums = accumulator + (i * g.kernel_width + first_tap) * kBlock;
-            for (int v = 0; v < kVectors; ++v, p.grad_y += kLanes, p.x += kLanes, sums += kLanes) correlate(p, sums);
+        const Span rows = outputs_inside(down, i, r.top, r.rows);
+        if (rows.first == rows.last) continue;
+        float* run_sums = r.accumulator + i * across.kernel * kBlock;
+        for (int64_t run = 0; run < across.stride; ++run) {
+            const int64_t taps = taps_in_run(across, run);
+            const int64_t groups_of_taps = (taps + kMostTapsHeld - 1) / kMostTapsHeld;
+            for (int64_t group = 0; group < groups_of_taps; ++group) {
+                const int64_t first_tap = taps * group / groups_of_taps, last_tap = taps * (group + 1) / groups_of_taps;
+                // Columns of grad_y that see the image through any of these taps.
+                const int64_t first =
+                    outputs_inside(across, run + (last_tap - 1) * across.stride, r.left, r.columns).first;
+                const int64_t last = outputs_inside(across, run + first_tap * across.stride, r.left, r.columns).last;
+                if (first >= last) continue;
+                Pixels p{r.grad_y + rows.first * grad_row + first * kBlock,
+                         r.x + (rows.first * down.stride + i) * x_row + run * run_floats + (first + first_tap) * kBlock,
+                         grad_row,
+                         down.stride * x_row,
+                         rows.last - rows.first,
+                         whole_row != nullptr ? 1 : (last - first + pixels.at_once - 1) / pixels.at_once};
+                const TapsFunction correlate =
+                    whole_row != nullptr ? whole_row : pixels.by_taps[last_tap - first_tap - 1];
+                float* sums = run_sums + first_tap * kBlock;
+                for (int v = 0; v < kVectors; ++v, p.grad_y += kLanes, p.x += kLanes, sums += kLanes) {
+                    correlate(p, sums);
+                }
+            }
+            run_sums += taps * kBlock;
         }
     }
 }
 
-void correlate(const Correlation& job, int64_t image, int64_t block, float* accumulator, float* scratch) {
-    const filtercov_geometry& g = job.geometry;
-    const CorrelationRows row = correlation_rows(g);
-    const int64_t most_rows = tile_rows(g, row.grad + row.x), most_columns = tile_columns(g);
-    const int64_t cached_rows = larger(1, kCacheFloats / (row.grad + row.x));
+void correlate(const Correlation& job, int64_t image, int64_t block, int64_t tile, float* accumulator, float* scratch) {
+    const Axis &deep = job.shape.axis[0], &down = job.shape.axis[1], &across = job.shape.axis[2];
+    const Box box = tile_box(job.plan.tiling, job.shape, tile);
+    const int64_t grad_row = job.plan.grad_columns * kBlock, x_row = across.stride * job.plan.run_columns * kBlock;
+    const int64_t grad_plane = box.extent[1] * grad_row, x_plane = inputs_seen(down, box.extent[1]) * x_row;
     float* grad_tile = scratch;
-    float* x_tile = scratch + most_rows * row.grad;
-    const ImagePair now = image_pair(job, image, block), next = image_pair(job, image + 1, block);
-    for (int64_t top = 0; top < g.out_height; top += most_rows) {
-        const int64_t rows = smaller(most_rows, g.out_height - top);
-        for (int64_t left = 0; left < g.out_width; left += most_columns) {
-            const int64_t columns = smaller(most_columns, g.out_width - left);
-            copy_tile(now.grad_y, top, left, rows, row.grad / kBlock, grad_tile);
-            // Columns past this tile belong to the next one: they must not be counted here.
-            if (left + columns < g.out_width) {
-                for (int64_t y = 0; y < rows; ++y) {
-                    zero_pixels(grad_tile + y * row.grad + columns * kBlock, kGroupSlack);
-                }
-            }
-            copy_tile(now.x, top - g.pad_top, left - g.pad_left, rows + g.kernel_height - 1, row.x / kBlock,
-                      x_tile);
-            for (int64_t y = 0; y < rows; y += cached_rows) {
-                correlate_tile(g, top + y, left, smaller(cached_rows, rows - y), columns, grad_tile + y * row.grad,
-                               x_tile + y * row.x, accumulator, next);
+    float* x_tile = scratch + job.plan.grad_floats;
+    const bool more = image + 1 < job.batch;
+    const BlockPair now = {channel_block(job.grad_y, job.channels, image, block),
+                           channel_block(job.x, job.channels, image, block)};
+    const BlockPair next = {more ? channel_block(job.grad_y, job.channels, image + 1, block) : Block{},
+                            more ? channel_block(job.x, job.channels, image + 1, block) : Block{}};
+    copy_tile(now.grad_y, unmoved(job.shape), box, job.plan.grad_columns, grad_tile);
+    // Columns past this tile belong to the next one: they must not be counted here.
+    if (box.first[2] + box.extent[2] < across.out) {
+        for (int64_t row = 0; row < box.extent[0] * box.extent[1]; ++row) {
+            zero_pixels(grad_tile + row * grad_row + box.extent[2] * kBlock, kGroupSlack);
+        }
+    }
+    copy_tile(now.x, job.shape, box, job.plan.run_columns, x_tile);
+    const int64_t cached_rows = larger(1, kCacheFloats / (grad_row + down.stride * x_row));
+    for (int64_t plane = 0; plane < box.extent[0]; ++plane) {
+        for (int64_t row = 0; row < box.extent[1]; row += cached_rows) {
+            for (int64_t tap = 0; tap < deep.kernel; ++tap) {
+                const int64_t seen = (box.first[0] + plane) * deep.stride - deep.pad + tap;
+                if (seen < 0 || seen >= deep.size) continue;
+                correlate_rows(job,
+                               {grad_tile + plane * grad_plane + row * grad_row,
+                                x_tile + (plane * deep.stride + tap) * x_plane + row * down.stride * x_row,
+                                box.first[1] + row, smaller(cached_rows, box.extent[1] - row), box.first[2],
+                                box.extent[2], accumulator + tap * down.kernel * across.kernel * kBlock},
+                               next);
             }
         }
     }

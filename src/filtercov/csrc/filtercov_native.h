@@ -1,8 +1,8 @@
 // The C interface of filtercov's native kernels: what Python (through ctypes) and the test binary call.
 //
-// Tensors are dense float32 in channels-last order: images (batch, height, width, channels), filters
-// (channels, kernel_height, kernel_width). Nothing here knows of Python or torch. Every function returns a
-// filtercov_status, checks its geometry before it touches memory, and gives the same bits for every thread count.
+// Numbers are float32. Images lie as their strides say, filters as (channels, depth, height, width), matrices as
+// (rows, channels). Nothing here knows of Python or torch. Every function returns a filtercov_status, checks its
+// geometry before it touches memory, and gives the same bits for every thread count.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,26 @@
 #pragma GCC visibility push(default)
 extern "C" {
 
-// A stride-1, dilation-1 depthwise convolution. Output pixel (y, x) sees input rows y - pad_top ... y - pad_top +
-// kernel_height - 1 and columns likewise; whatever lies outside the image is zero. Padding may be negative (a crop).
+// Where the numbers of an image tensor lie, in floats from its first: batch, channel, and depth, height, width.
+struct filtercov_strides {
+    int64_t image, channel;
+    int64_t axis[3];
+};
+
+// A depthwise convolution in three dimensions; a missing one has extent 1. Along each axis output p sees the input at
+// p * stride - pad + tap * dilation for each tap; whatever lies outside the image is zero. Padding may be negative (a
+// crop). Stride and dilation may not both exceed 1 along one axis.
 struct filtercov_geometry {
     int64_t batch, channels;
-    int64_t height, width;
-    int64_t kernel_height, kernel_width;
-    int64_t pad_top, pad_left;
-    int64_t out_height, out_width;
+    int64_t size[3], kernel[3], pad[3], stride[3], dilation[3], out[3];
+    filtercov_strides x, y;  // of the input, and its gradient; of the output, and its gradient
 };
 
 enum filtercov_isa : int32_t { FILTERCOV_PORTABLE = 0, FILTERCOV_AVX2 = 1, FILTERCOV_AVX512 = 2, FILTERCOV_NEON = 3 };
 
 enum filtercov_status : int32_t {
     FILTERCOV_OK = 0,
-    FILTERCOV_BAD_ARGUMENT = 1,  // negative extent, empty kernel or no thread
+    FILTERCOV_BAD_ARGUMENT = 1,  // negative extent, empty kernel, stride with dilation, or no thread
     FILTERCOV_NO_MEMORY = 2,
     FILTERCOV_BAD_ISA = 3,  // this machine, or this build, cannot run that instruction set
 };

@@ -15,14 +15,15 @@ constexpr int kLanes = 4;
 
 #include "vector.inl"
 // After vector.inl, which they all use:
+#include "transpose.inl"
 #include "tile.inl"
 #include "convolve.inl"
 #include "correlate.inl"
 #include "gelu_batch_norm.inl"
 
 const Kernels kTable = {
-    plan_convolution, correlation_scratch, convolve,           correlate,     sum_rows,
-    gelu_moments,     gelu_normalise,      gelu_gradient_sums, gelu_gradient,
+    plan_convolution, plan_correlation, convolve,           correlate,     sum_rows,
+    gelu_moments,     gelu_normalise,   gelu_gradient_sums, gelu_gradient,
 };
 
 }  // namespace

@@ -17,29 +17,64 @@ constexpr int64_t kBlock = 16;
 
 inline constexpr int64_t channel_blocks(int64_t channels) { return (channels + kBlock - 1) / kBlock; }
 
-// How a convolution is cut up; the same for all of its items.
-struct ConvolutionPlan {
-    int64_t strip;  // which of the instruction set's strips
-    int64_t tile_rows, tile_columns;
-    int64_t row_floats, scratch_floats;
+// One axis of a convolution without dilation: output p sees the input at p * stride - pad + tap, zero outside.
+struct Axis {
+    int64_t size, out, kernel, pad, stride;
 };
 
-// Convolve one image's channel block. `packed_weight` is (channel block, kernel pixel, 16).
+// Depth, height, width.
+struct Shape {
+    Axis axis[3];
+};
+
+// An image tensor: its first number, and where the others lie.
+template <class Float>
+struct Tensor {
+    Float* data;
+    filtercov_strides strides;
+};
+
+// Outputs are cut into tiles of this extent, all but the last along an axis; `counts` is how many there are.
+struct Tiling {
+    int64_t extent[3], counts[3];
+};
+
+inline constexpr int64_t tiles(const Tiling& tiling) { return tiling.counts[0] * tiling.counts[1] * tiling.counts[2]; }
+
+// How a convolution is cut up; the same for all of its items.
+struct ConvolutionPlan {
+    Tiling tiling;
+    int64_t strip;         // which of the instruction set's strips
+    int64_t run_columns;   // pixels in scratch of each of the `stride` runs that a row is sorted into
+    int64_t source_floats, scratch_floats;
+};
+
+// Convolve one tile of one image's channel block. `packed_weight` is (channel block, kernel pixel, 16), the taps of a
+// kernel row sorted into runs as the pixels are.
 struct Convolution {
-    filtercov_geometry geometry;
+    int64_t batch, channels;
+    Shape shape;
     ConvolutionPlan plan;
-    const float* x;
+    Tensor<const float> x;
     const float* packed_weight;
     const float* bias;  // may be null
-    float* y;
+    Tensor<float> y;
     bool stream;  // write y past the caches: every pixel of it is on a 64-byte boundary
 };
 
-// Correlate one image's channel block. The sum is added to a (kernel pixel, 16) accumulator.
+struct CorrelationPlan {
+    Tiling tiling;
+    int64_t grad_columns, run_columns;  // pixels of a row in scratch
+    int64_t grad_floats, scratch_floats;
+};
+
+// Correlate one tile of one image's channel block. The sum is added to a (kernel pixel, 16) accumulator, whose taps
+// are sorted into runs.
 struct Correlation {
-    filtercov_geometry geometry;
-    const float* grad_y;
-    const float* x;
+    int64_t batch, channels;
+    Shape shape;
+    CorrelationPlan plan;
+    Tensor<const float> grad_y, x;
 };
 
 // Rows [first, last) of a (rows, channels) matrix.
@@ -57,11 +92,12 @@ struct GeluBatchNorm {
 };
 
 struct Kernels {
-    ConvolutionPlan (*plan_convolution)(const filtercov_geometry&);
-    int64_t (*correlation_scratch)(const filtercov_geometry&);  // in floats
+    ConvolutionPlan (*plan_convolution)(const Shape&, bool channels_last);
+    CorrelationPlan (*plan_correlation)(const Shape&);
 
-    void (*convolve)(const Convolution&, int64_t image, int64_t block, float* scratch);
-    void (*correlate)(const Correlation&, int64_t image, int64_t block, float* accumulator, float* scratch);
+    void (*convolve)(const Convolution&, int64_t image, int64_t block, int64_t tile, float* scratch);
+    void (*correlate)(const Correlation&, int64_t image, int64_t block, int64_t tile, float* accumulator,
+                      float* scratch);
 
     void (*sum_rows)(const float* matrix, int64_t channels, RowRange, float* sums);
     void (*gelu_moments)(const GeluBatchNorm&, RowRange, float* mean, float* squares, float* origin);

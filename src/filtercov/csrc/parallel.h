@@ -27,7 +27,10 @@ Buffer<T> allocate(int64_t count) {
     return Buffer<T>(static_cast<T*>(std::aligned_alloc(64, bytes)));
 }
 
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+// The least integer not below a / b, for b > 0.
+inline int64_t ceil_div(int64_t a, int64_t b) { return a > 0 ? (a + b - 1) / b : -(-a / b); }
+
+inline int64_t smaller_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Call run(item, scratch) for every item; each thread has scratch of its own, of `scratch_floats` floats.
 template <class Run>

@@ -5,7 +5,14 @@ any model, `restore_` takes them out, and `native_status` says whether the nativ
 """
 
 from filtercov.nn.accelerate import Acceleration, accelerate_
-from filtercov.nn.depthwise import DepthwiseConv2d, depthwise_conv2d
+from filtercov.nn.depthwise import (
+    DepthwiseConv1d,
+    DepthwiseConv2d,
+    DepthwiseConv3d,
+    depthwise_conv1d,
+    depthwise_conv2d,
+    depthwise_conv3d,
+)
 from filtercov.nn.gelu_batch_norm import gelu_batch_norm
 from filtercov.nn.library import NativeStatus, native_status
 from filtercov.nn.restore import restore_
@@ -13,11 +20,15 @@ from filtercov.nn.sequential import FusedSequential
 
 __all__ = [
     "Acceleration",
+    "DepthwiseConv1d",
     "DepthwiseConv2d",
+    "DepthwiseConv3d",
     "FusedSequential",
     "NativeStatus",
     "accelerate_",
+    "depthwise_conv1d",
     "depthwise_conv2d",
+    "depthwise_conv3d",
     "gelu_batch_norm",
     "native_status",
     "restore_",

@@ -10,10 +10,17 @@ from torch import Tensor, nn
 from filtercov.depthwise.definition import is_depthwise, is_uninitialised
 from filtercov.errors import ModelError
 from filtercov.nn import library
-from filtercov.nn.depthwise import DepthwiseConv2d
+from filtercov.nn.depthwise import DepthwiseConv1d, DepthwiseConv2d, DepthwiseConv3d
 from filtercov.nn.layouts import read_layouts, remember_changed_layouts_
 from filtercov.nn.sequential import FusedSequential, norm_after_gelu
 from filtercov.nn.strided_pointwise import StridedPointwiseConv2d, is_endangered
+
+
+_SWAPS: dict[type[nn.Module], type[nn.Module]] = {
+    nn.Conv1d: DepthwiseConv1d,
+    nn.Conv2d: DepthwiseConv2d,
+    nn.Conv3d: DepthwiseConv3d,
+}
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,7 @@ class Acceleration:
 
 
 def accelerate_(model: nn.Module) -> Acceleration:
-    """Make every depthwise `nn.Conv2d` of a model a `DepthwiseConv2d`, in place, and move the model to channels_last.
+    """Make every depthwise convolution of a model a `DepthwiseConv1d`, 2d or 3d, in place; move it to channels_last.
 
     Modules stay the same objects: parameters, optimisers, hooks and state_dict keys are untouched. An `nn.Sequential`
     that holds a GELU directly followed by a BatchNorm2d becomes a `FusedSequential` where there are native kernels.
@@ -59,10 +66,12 @@ def accelerate_(model: nn.Module) -> Acceleration:
     native = library.available()  # says why, once, if nothing will be faster
     swapped, fused, skipped, made_safe = [], [], {}, []
     for name, module in model.named_modules():
-        if type(module) is nn.Conv2d and is_depthwise(module):
-            module.__class__ = DepthwiseConv2d
+        if type(module) in _SWAPS and is_depthwise(module):
+            module.__class__ = _SWAPS[type(module)]
             swapped.append(name)
-        elif isinstance(module, nn.Conv2d) and type(module) is not DepthwiseConv2d and is_depthwise(module):
+        elif (
+            isinstance(module, tuple(_SWAPS)) and type(module) not in _SWAPS.values() and is_depthwise(module)
+        ):
             skipped[name] = f"it is a {type(module).__name__}, which may compute something else"
         elif type(module) is nn.Conv2d and is_endangered(module):
             module.__class__ = StridedPointwiseConv2d

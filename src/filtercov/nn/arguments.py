@@ -1,122 +1,159 @@
-"""Check what `depthwise_conv2d` is given, before any memory is touched.
+"""Check what the depthwise convolutions are given, before any memory is touched.
 
 The kinds of error are those of `F.conv2d`: TypeError for what is no tensor or no integer, RuntimeError for the rest.
+Padding is (before, after) along each axis in turn; for images that is (top, bottom, left, right).
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from torch import Tensor, is_autocast_enabled
 
 from filtercov.errors import ConvolutionError
 
 Size = int | Sequence[int]
+AXES = {1: "L", 2: "HW", 3: "DHW"}  # the axes of an image, by their number
 
 
-def check_tensors(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-    """Raise unless x (N, C, H, W) or (C, H, W), weight (M * C, 1, KH, KW) and bias (M * C,) belong together."""
+class Convolution(NamedTuple):
+    """How a depthwise convolution moves: one number an axis, of padding two."""
+
+    padding: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+
+def function_name(axes: int) -> str:
+    """Return the function that a user would call for images of so many axes."""
+    return f"depthwise_conv{axes}d"
+
+
+def letters(axes: int, before: str = "") -> str:
+    """Return how the shape of an image is written.
+
+    >>> letters(2, "K")
+    'KH, KW'
+    """
+    return ", ".join(before + axis for axis in AXES[axes])
+
+
+def check_tensors(axes: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    """Raise unless x (N, C, *size) or (C, *size), weight (M * C, 1, *kernel) and bias (M * C,) belong together."""
+    function = function_name(axes)
     for name, value in (("x", x), ("weight", weight), ("bias", bias)):
         if not isinstance(value, Tensor) and not (name == "bias" and value is None):
-            raise TypeError(f"depthwise_conv2d: {name} must be a tensor, got {type(value).__name__}")
-    check_shapes(x.shape, weight.shape, None if bias is None else bias.shape)
-    _check_kind(x, "weight", weight)
+            raise TypeError(f"{function}: {name} must be a tensor, got {type(value).__name__}")
+    check_shapes(axes, x.shape, weight.shape, None if bias is None else bias.shape)
+    _check_kind(function, x, "weight", weight)
     if bias is not None:
-        _check_kind(x, "bias", bias)
+        _check_kind(function, x, "bias", bias)
 
 
-def check_shapes(image: Sequence[int], filters: Sequence[int], bias: Sequence[int] | None) -> None:
+def check_shapes(axes: int, image: Sequence[int], filters: Sequence[int], bias: Sequence[int] | None) -> None:
     """Raise unless the shapes are those of a depthwise convolution, of one image or of several."""
-    if len(image) not in (3, 4):
-        raise ConvolutionError(f"depthwise_conv2d: x must be (N, C, H, W) or (C, H, W), got {tuple(image)}")
-    if len(filters) != 4 or filters[1] != 1:
-        raise ConvolutionError(f"depthwise_conv2d: weight must be (C, 1, KH, KW), got {tuple(filters)}")
-    channels = image[-3]
+    function = function_name(axes)
+    if len(image) not in (axes + 1, axes + 2):
+        size = letters(axes)
+        raise ConvolutionError(f"{function}: x must be (N, C, {size}) or (C, {size}), got {tuple(image)}")
+    if len(filters) != axes + 2 or filters[1] != 1:
+        raise ConvolutionError(f"{function}: weight must be (C, 1, {letters(axes, 'K')}), got {tuple(filters)}")
+    channels = image[-1 - axes]
     if channels == 0 or filters[0] == 0 or filters[0] % channels != 0:
         raise ConvolutionError(
-            f"depthwise_conv2d: {channels} channels need a multiple of {channels} filters, got {filters[0]}; x is "
+            f"{function}: {channels} channels need a multiple of {channels} filters, got {filters[0]}; x is "
             f"{tuple(image)}, weight {tuple(filters)}"
         )
     if bias is not None and tuple(bias) != (filters[0],):
-        raise ConvolutionError(
-            f"depthwise_conv2d: {filters[0]} filters need a bias of ({filters[0]},), got {tuple(bias)}"
-        )
+        raise ConvolutionError(f"{function}: {filters[0]} filters need a bias of ({filters[0]},), got {tuple(bias)}")
 
 
-def _check_kind(x: Tensor, name: str, other: Tensor) -> None:
+def _check_kind(function: str, x: Tensor, name: str, other: Tensor) -> None:
     if other.device != x.device:
         raise ConvolutionError(
-            f"depthwise_conv2d: x is on {x.device} but {name} on {other.device}; move one to the other's device"
+            f"{function}: x is on {x.device} but {name} on {other.device}; move one to the other's device"
         )
     # Under autocast F.conv2d brings them to one dtype itself.
     if other.dtype != x.dtype and not is_autocast_enabled(x.device.type):
-        raise ConvolutionError(
-            f"depthwise_conv2d: x is {x.dtype} but {name} {other.dtype}; convert one to the other's dtype"
-        )
+        raise ConvolutionError(f"{function}: x is {x.dtype} but {name} {other.dtype}; convert one to the other's dtype")
 
 
-def pair(name: str, value: Size, *, least: int = 0) -> tuple[int, int]:
-    """Return an argument given as one integer, or a sequence of one or two, as (vertical, horizontal).
+def numbers(axes: int, name: str, value: Size, *, least: int = 0) -> tuple[int, ...]:
+    """Return an argument given as one integer, or as one for each axis, as one for each.
 
-    >>> pair("stride", 2), pair("stride", (1, 3))
+    >>> numbers(2, "stride", 2), numbers(2, "stride", (1, 3))
     ((2, 2), (1, 3))
     """
     if type(value) is int and value >= least:  # the usual case, quickly
-        return value, value
-    values = (value, value) if isinstance(value, int) else tuple(value) if isinstance(value, Sequence) else ()
+        return (value,) * axes
+    values = (value,) if isinstance(value, int) else tuple(value) if isinstance(value, Sequence) else ()
     if isinstance(value, str) or not values or not all(isinstance(v, int) for v in values):
-        raise TypeError(f"depthwise_conv2d: {name} must be an integer or a pair of them, got {value!r}")
+        kind = "an integer" if axes == 1 else f"an integer or {axes} of them"
+        raise TypeError(f"{function_name(axes)}: {name} must be {kind}, got {value!r}")
     if len(values) == 1:
-        values = values * 2
-    if len(values) != 2 or min(values) < least:
-        raise ConvolutionError(f"depthwise_conv2d: {name} needs one or two integers >= {least}, got {value!r}")
+        values = values * axes
+    if len(values) != axes or min(values) < least:
+        count = "one integer" if axes == 1 else f"one or {axes} integers"
+        raise ConvolutionError(f"{function_name(axes)}: {name} needs {count} >= {least}, got {value!r}")
     return values
 
 
-def edges(
-    padding: Size | str, kernel: Sequence[int], stride: tuple[int, int], dilation: tuple[int, int]
-) -> tuple[int, int, int, int]:
-    """Return the padding as (top, bottom, left, right); "same" puts the odd one out at the bottom and the right.
+def convolution(axes: int, kernel: Sequence[int], stride: Size, padding: Size | str, dilation: Size) -> Convolution:
+    """Return the arguments of a convolution in full; "same" puts the odd one out after the image.
 
-    >>> edges("same", (4, 3), (1, 1), (1, 1))
+    >>> convolution(2, (4, 3), 1, "same", 1).padding
     (1, 2, 1, 1)
     """
+    strides = numbers(axes, "stride", stride, least=1)
+    dilations = numbers(axes, "dilation", dilation, least=1)
+    return Convolution(_edges(axes, padding, kernel, strides, dilations), strides, dilations)
+
+
+def _edges(
+    axes: int, padding: Size | str, kernel: Sequence[int], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> tuple[int, ...]:
+    function = function_name(axes)
     if padding == "valid":
-        return 0, 0, 0, 0
+        return (0, 0) * axes
     if padding == "same":
-        if stride != (1, 1):
-            raise ConvolutionError(
-                f"depthwise_conv2d: padding='same' needs stride 1, got {stride}; give numbers instead"
-            )
-        total = [step * (k - 1) for step, k in zip(dilation, kernel, strict=True)]
-        top, left = total[0] // 2, total[1] // 2
-        return top, total[0] - top, left, total[1] - left
+        if max(stride) > 1:
+            raise ConvolutionError(f"{function}: padding='same' needs stride 1, got {stride}; give numbers instead")
+        totals = [step * (taps - 1) for step, taps in zip(dilation, kernel, strict=True)]
+        return tuple(edge for total in totals for edge in (total // 2, total - total // 2))
     if isinstance(padding, str):
-        raise ConvolutionError(f"depthwise_conv2d: padding must be 'same', 'valid' or numbers, got {padding!r}")
-    vertical, horizontal = pair("padding", padding)
-    return vertical, vertical, horizontal, horizontal
+        raise ConvolutionError(f"{function}: padding must be 'same', 'valid' or numbers, got {padding!r}")
+    return tuple(edge for edge in numbers(axes, "padding", padding) for _ in range(2))
 
 
-def out_size(size: Sequence[int], kernel: Sequence[int], padding: Sequence[int]) -> tuple[int, int]:
-    """Return the (height, width) that a convolution of stride 1 makes of an image of `size`.
+def out_size(size: Sequence[int], kernel: Sequence[int], how: Convolution) -> tuple[int, ...]:
+    """Return the size of what a convolution makes of an image of `size`.
 
-    >>> out_size((16, 16), (9, 9), (4, 4, 3, 3))
-    (16, 14)
+    >>> out_size((16, 16), (9, 9), Convolution((4, 4, 3, 3), (1, 2), (1, 1)))
+    (16, 7)
     """
-    top, bottom, left, right = padding
-    return size[0] + top + bottom - kernel[0] + 1, size[1] + left + right - kernel[1] + 1
+    across = spans(kernel, how)
+    return tuple(
+        (size[i] + how.padding[2 * i] + how.padding[2 * i + 1] - across[i]) // how.stride[i] + 1
+        for i in range(len(size))
+    )
 
 
-def check_fit(image: Sequence[int], kernel: Sequence[int], margins: Sequence[int], dilation: tuple[int, int]) -> None:
+def spans(kernel: Sequence[int], how: Convolution) -> tuple[int, ...]:
+    """Return how many pixels a filter reaches over along each axis."""
+    return tuple(step * (taps - 1) + 1 for step, taps in zip(how.dilation, kernel, strict=True))
+
+
+def check_fit(image: Sequence[int], kernel: Sequence[int], how: Convolution) -> None:
     """Raise unless an image of this shape has pixels and the kernel, with taps, fits into it with its padding."""
-    top, bottom, left, right = margins
-    height, width = image[-2:]
-    across = dilation[0] * (kernel[0] - 1) + 1, dilation[1] * (kernel[1] - 1) + 1
-    if height == 0 or width == 0 or kernel[0] == 0 or kernel[1] == 0:
+    axes = len(kernel)
+    function, size, across = function_name(axes), tuple(image[-axes:]), spans(kernel, how)
+    if min(size) == 0 or min(kernel) == 0:
         raise ConvolutionError(
-            f"depthwise_conv2d: images and filters need at least one pixel, got images {tuple(image)} and filters of "
+            f"{function}: images and filters need at least one pixel, got images {tuple(image)} and filters of "
             f"{tuple(kernel)}"
         )
-    if height + top + bottom < across[0] or width + left + right < across[1]:
+    if any(size[i] + how.padding[2 * i] + how.padding[2 * i + 1] < across[i] for i in range(axes)):
+        filters, images = ("x".join(map(str, extent)) for extent in (across, size))
         raise ConvolutionError(
-            f"depthwise_conv2d: a filter spanning {across[0]}x{across[1]} does not fit an image of {height}x{width} "
-            f"with padding {tuple(margins)} (top, bottom, left, right); use a smaller filter or more padding"
+            f"{function}: a filter spanning {filters} does not fit an image of {images} with padding "
+            f"{how.padding} (before and after along each axis); use a smaller filter or more padding"
         )

@@ -9,49 +9,65 @@ import torch
 from torch import Tensor
 
 from filtercov.errors import ConvolutionError, NormalisationError
-from filtercov.nn.arguments import check_fit, check_shapes, out_size
+from filtercov.nn.arguments import AXES, Convolution, check_fit, check_shapes, letters, out_size
 
 Error = type[ConvolutionError] | type[NormalisationError]
 
 
-def check_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, padding: Sequence[int]) -> None:
-    """Raise unless (N, C, H, W), (C, 1, KH, KW) and, if given, (C,) make a convolution of stride 1."""
-    name = "depthwise_conv2d"
-    _check_image(ConvolutionError, name, x=x)
-    check_shapes(x.shape, weight.shape, None if bias is None else bias.shape)
+def check_convolution(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    padding: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+) -> None:
+    """Raise unless (N, C, *size), (C, 1, *kernel) and, if given, (C,) make a convolution."""
+    name = "depthwise_conv"
+    axes = _check_image(ConvolutionError, name, x=x)
+    check_shapes(axes, x.shape, weight.shape, None if bias is None else bias.shape)
     _check_alike(ConvolutionError, name, x=x, weight=weight, bias=bias)
-    _check_filters(name, weight, x.shape[1])
-    _check_padding(name, padding)
-    check_fit(x.shape, weight.shape[2:], padding, (1, 1))
+    _check_filters(name, weight, x.shape[1], axes)
+    check_fit(x.shape, weight.shape[2:], _how(name, axes, padding, stride, dilation))
 
 
 def check_input_grad(
     grad_y: Tensor,
     weight: Tensor,
     padding: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
     size: Sequence[int],
     channels_last: bool,  # noqa: ARG001 - either will do
 ) -> None:
-    """Raise unless grad_y (N, C, OH, OW) is what (C, 1, KH, KW) makes of images of `size`."""
-    name = "depthwise_conv2d_input_grad"
-    _check_image(ConvolutionError, name, grad_y=grad_y)
+    """Raise unless grad_y (N, C, *out) is what (C, 1, *kernel) makes of images of `size`."""
+    name = "depthwise_conv_input_grad"
+    axes = _check_image(ConvolutionError, name, grad_y=grad_y)
     _check_alike(ConvolutionError, name, grad_y=grad_y, weight=weight)
-    _check_filters(name, weight, grad_y.shape[1])
-    _check_size(name, "size", size)
-    _check_output(name, grad_y, (*grad_y.shape[:2], *size), weight.shape[2:], padding)
+    _check_filters(name, weight, grad_y.shape[1], axes)
+    _check_size(name, "size", size, axes)
+    how = _how(name, axes, padding, stride, dilation)
+    _check_output(name, grad_y, (*grad_y.shape[:2], *size), weight.shape[2:], how)
 
 
-def check_weight_grad(grad_y: Tensor, x: Tensor, padding: Sequence[int], kernel: Sequence[int]) -> None:
-    """Raise unless grad_y (N, C, OH, OW) is what filters of `kernel` make of x (N, C, H, W)."""
-    name = "depthwise_conv2d_weight_grad"
-    _check_image(ConvolutionError, name, grad_y=grad_y, x=x)
+def check_weight_grad(
+    grad_y: Tensor,
+    x: Tensor,
+    padding: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    kernel: Sequence[int],
+) -> None:
+    """Raise unless grad_y (N, C, *out) is what filters of `kernel` make of x (N, C, *size)."""
+    name = "depthwise_conv_weight_grad"
+    axes = _check_image(ConvolutionError, name, grad_y=grad_y, x=x)
     _check_alike(ConvolutionError, name, grad_y=grad_y, x=x)
-    _check_size(name, "kernel", kernel)
-    _check_output(name, grad_y, x.shape, kernel, padding)
+    _check_size(name, "kernel", kernel, axes)
+    _check_output(name, grad_y, x.shape, kernel, _how(name, axes, padding, stride, dilation))
 
 
 def check_channel_sum(x: Tensor) -> None:
-    """Raise unless x is (N, C, H, W)."""
+    """Raise unless x is (N, C, *size)."""
     _check_image(ConvolutionError, "channel_sum", x=x)
     _check_alike(ConvolutionError, "channel_sum", x=x)
 
@@ -59,7 +75,7 @@ def check_channel_sum(x: Tensor) -> None:
 def check_gelu_batch_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> None:  # noqa: ARG001
     """Raise unless x is (N, C, H, W), with a variance in each channel, and the others are (C,)."""
     name = "gelu_batch_norm"
-    _check_image(NormalisationError, name, x=x)
+    _check_plane(name, x=x)
     _check_alike(NormalisationError, name, x=x, weight=weight, bias=bias)
     _check_per_channel(name, x, weight=weight, bias=bias)
     _check_variance(name, x)
@@ -70,7 +86,7 @@ def check_gelu_batch_norm_backward(
 ) -> None:
     """Raise unless grad_y and x are (N, C, H, W), with a variance in each channel, and the others are (C,)."""
     name = "gelu_batch_norm_backward"
-    _check_image(NormalisationError, name, grad_y=grad_y, x=x)
+    _check_plane(name, grad_y=grad_y, x=x)
     _check_alike(NormalisationError, name, grad_y=grad_y, x=x, weight=weight, mean=mean, inverse_std=inverse_std)
     if grad_y.shape != x.shape:
         raise NormalisationError(f"{name}: x is {tuple(x.shape)}, so must be grad_y, got {tuple(grad_y.shape)}")
@@ -78,10 +94,34 @@ def check_gelu_batch_norm_backward(
     _check_variance(name, x)
 
 
-def _check_image(error: Error, name: str, **images: Tensor) -> None:
+def _check_image(error: Error, name: str, **images: Tensor) -> int:
+    """Return the number of axes that all images have beside batch and channels."""
+    axes = next(iter(images.values())).dim() - 2
+    for argument, image in images.items():
+        if axes not in AXES:
+            raise error(f"{name}: {argument} must be (N, C, size along 1 to 3 axes), got {tuple(image.shape)}")
+        if image.dim() != axes + 2:
+            raise error(f"{name}: {argument} must be (N, C, {letters(axes)}) too, got {tuple(image.shape)}")
+    return axes
+
+
+def _check_plane(name: str, **images: Tensor) -> None:
     for argument, image in images.items():
         if image.dim() != 4:
-            raise error(f"{name}: {argument} must be (N, C, H, W), got {tuple(image.shape)}")
+            raise NormalisationError(f"{name}: {argument} must be (N, C, H, W), got {tuple(image.shape)}")
+
+
+def _how(
+    name: str, axes: int, padding: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> Convolution:
+    if len(padding) != 2 * axes or min(padding) < 0:
+        raise ConvolutionError(
+            f"{name}: padding must be (before, after) along each of {axes} axes, each >= 0, got {tuple(padding)}"
+        )
+    for argument, steps in (("stride", stride), ("dilation", dilation)):
+        if len(steps) != axes or min(steps) < 1:
+            raise ConvolutionError(f"{name}: {argument} must be {axes} numbers, each >= 1, got {tuple(steps)}")
+    return Convolution(tuple(padding), tuple(stride), tuple(dilation))
 
 
 def _check_alike(error: Error, name: str, **tensors: Tensor | None) -> None:
@@ -105,33 +145,26 @@ def _check_alike(error: Error, name: str, **tensors: Tensor | None) -> None:
             )
 
 
-def _check_filters(name: str, weight: Tensor, channels: int) -> None:
-    if weight.dim() != 4 or weight.shape[0] != channels or weight.shape[1] != 1 or channels == 0:
+def _check_filters(name: str, weight: Tensor, channels: int, axes: int) -> None:
+    if weight.dim() != axes + 2 or weight.shape[0] != channels or weight.shape[1] != 1 or channels == 0:
         raise ConvolutionError(
-            f"{name}: {channels} channels need a weight of ({channels}, 1, KH, KW), got {tuple(weight.shape)}"
+            f"{name}: {channels} channels need a weight of ({channels}, 1, {letters(axes, 'K')}), got "
+            f"{tuple(weight.shape)}"
         )
 
 
-def _check_padding(name: str, padding: Sequence[int]) -> None:
-    if len(padding) != 4 or min(padding) < 0:
-        raise ConvolutionError(f"{name}: padding must be (top, bottom, left, right), each >= 0, got {tuple(padding)}")
+def _check_size(name: str, argument: str, size: Sequence[int], axes: int) -> None:
+    if len(size) != axes or min(size) < 1:
+        raise ConvolutionError(f"{name}: {argument} must be ({letters(axes)}), each >= 1, got {tuple(size)}")
 
 
-def _check_size(name: str, argument: str, size: Sequence[int]) -> None:
-    if len(size) != 2 or min(size) < 1:
-        raise ConvolutionError(f"{name}: {argument} must be (height, width), each >= 1, got {tuple(size)}")
-
-
-def _check_output(
-    name: str, grad_y: Tensor, image: Sequence[int], kernel: Sequence[int], padding: Sequence[int]
-) -> None:
-    _check_padding(name, padding)
-    check_fit(image, kernel, padding, (1, 1))
-    needed = *image[:2], *out_size(image[2:], kernel, padding)
+def _check_output(name: str, grad_y: Tensor, image: Sequence[int], kernel: Sequence[int], how: Convolution) -> None:
+    check_fit(image, kernel, how)
+    needed = *image[:2], *out_size(image[2:], kernel, how)
     if tuple(grad_y.shape) != needed:
         raise ConvolutionError(
-            f"{name}: images {tuple(image)}, filters of {tuple(kernel)} and padding {tuple(padding)} need a grad_y of "
-            f"{needed}, got {tuple(grad_y.shape)}"
+            f"{name}: images {tuple(image)}, filters of {tuple(kernel)}, padding {how.padding}, stride {how.stride} "
+            f"and dilation {how.dilation} need a grad_y of {needed}, got {tuple(grad_y.shape)}"
         )
 
 

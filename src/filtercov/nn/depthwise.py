@@ -1,16 +1,37 @@
-"""Depthwise convolution: a function, and the module that replaces `nn.Conv2d`."""
+"""Depthwise convolution: functions, and modules that replace `nn.Conv1d`, `nn.Conv2d` and `nn.Conv3d`."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.jit import is_scripting  # type: ignore[attr-defined]
 from torch.nn import functional
+from torch.nn.modules.conv import _ConvNd
 
 from filtercov.errors import ModelError
 from filtercov.nn import ops, routing
-from filtercov.nn.arguments import Size, check_fit, check_tensors, edges, pair
+from filtercov.nn.arguments import Convolution, Size, check_fit, check_tensors, convolution, numbers
+from filtercov.nn.reference import CONVOLVE
 from filtercov.nn.tracing import untraced
+
+
+def depthwise_conv1d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size | str = 0,
+    dilation: Size = 1,
+) -> Tensor:
+    """Convolve each channel of (N, C, L), or (C, L), with its own filter of (C, 1, K); else as `depthwise_conv2d`.
+
+    A causal convolution is one with padding of (K - 1) * dilation, of whose result the first L are taken.
+
+    >>> depthwise_conv1d(torch.arange(4.0).reshape(1, 1, 4), torch.ones(1, 1, 3), padding=2)[..., :4]
+    tensor([[[0., 1., 3., 6.]]])
+    """
+    return _convolve(1, depthwise_conv1d, x, weight, bias, stride, padding, dilation)
 
 
 def depthwise_conv2d(
@@ -32,77 +53,106 @@ def depthwise_conv2d(
     tensor([[[[ 8., 12.],
               [20., 24.]]]])
     """
-    if torch.overrides.has_torch_function_variadic(x, weight, bias):
-        # As in torch.nn.functional: torch.fx's proxies, tensor subclasses and function modes see one call.
-        tensors, others = (x, weight, bias), (stride, padding, dilation)
-        return torch.overrides.handle_torch_function(depthwise_conv2d, tensors, *tensors, *others)
-    strides, dilations = pair("stride", stride, least=1), pair("dilation", dilation, least=1)
-    margins = _operator_margins(x, weight, bias, strides, padding, dilations)
-    if margins is None:
-        exact_padding = padding if isinstance(padding, str) else pair("padding", padding)
-        return _in_torch(x, weight, bias, strides, exact_padding, dilations)
-    y: Tensor = ops.depthwise_conv2d(x if x.dim() == 4 else x[None], weight, bias, margins)
-    return y if x.dim() == 4 else y[0]
+    return _convolve(2, depthwise_conv2d, x, weight, bias, stride, padding, dilation)
 
 
-@untraced
-def _operator_margins(
+def depthwise_conv3d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size | str = 0,
+    dilation: Size = 1,
+) -> Tensor:
+    """Convolve each channel of (N, C, D, H, W), or (C, D, H, W), with its own filter; else as `depthwise_conv2d`.
+
+    >>> depthwise_conv3d(torch.ones(1, 8, 4, 4, 4), torch.ones(8, 1, 3, 3, 3), padding=1)[0, 0, 1, 1]
+    tensor([18., 27., 27., 18.])
+    """
+    return _convolve(3, depthwise_conv3d, x, weight, bias, stride, padding, dilation)
+
+
+def _convolve(
+    axes: int,
+    public: Callable[..., Tensor],
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    stride: tuple[int, int],
+    stride: Size,
     padding: Size | str,
-    dilation: tuple[int, int],
-) -> tuple[int, int, int, int] | None:
-    """Return the padding to call filtercov's operator with, or None if the convolution is PyTorch's."""
-    if routing.fits(x, weight, bias, stride, dilation):  # the operator itself checks the rest
-        return edges(padding, weight.shape[2:], stride, dilation)
-    check_tensors(x, weight, bias)
-    check_fit(x.shape, weight.shape[2:], edges(padding, weight.shape[2:], stride, dilation), dilation)
+    dilation: Size,
+) -> Tensor:
+    if torch.overrides.has_torch_function_variadic(x, weight, bias):
+        # As in torch.nn.functional: torch.fx's proxies, tensor subclasses and function modes see one call.
+        tensors, others = (x, weight, bias), (stride, padding, dilation)
+        result: Tensor = torch.overrides.handle_torch_function(public, tensors, *tensors, *others)
+        return result
+    how = _for_operator(axes, x, weight, bias, stride, padding, dilation)
+    if how is None:
+        return _in_torch(axes, x, weight, bias, stride, padding, dilation)
+    batched = x.dim() == axes + 2
+    y: Tensor = ops.convolve(x if batched else x[None], weight, bias, *how)
+    return y if batched else y[0]
+
+
+@untraced
+def _for_operator(
+    axes: int,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Size,
+    padding: Size | str,
+    dilation: Size,
+) -> Convolution | None:
+    """Return what to call filtercov's operator with, or None if the convolution is PyTorch's."""
+    if routing.fits(axes, x, weight, bias):  # the operator itself checks the rest
+        return convolution(axes, weight.shape[2:], stride, padding, dilation)
+    check_tensors(axes, x, weight, bias)
+    check_fit(x.shape, weight.shape[2:], convolution(axes, weight.shape[2:], stride, padding, dilation))
     return None
 
 
 def _in_torch(
+    axes: int,
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    stride: tuple[int, int],
-    padding: tuple[int, int] | str,
-    dilation: tuple[int, int],
+    stride: Size,
+    padding: Size | str,
+    dilation: Size,
 ) -> Tensor:
-    channels = _channels(x)
+    exact_padding = padding if isinstance(padding, str) else numbers(axes, "padding", padding)
+    strides, dilations = numbers(axes, "stride", stride), numbers(axes, "dilation", dilation)
+    convolve, channels = CONVOLVE[axes], _channels(x, axes)
     if bias is None or weight.requires_grad or not bias.requires_grad:
-        return functional.conv2d(x, weight, bias, stride, padding, dilation, channels)
+        return convolve(x, weight, bias, strides, exact_padding, dilations, channels)
     # To get the bias gradient PyTorch's CPU backward computes the weight gradient too; a separate sum spares us that.
-    y = functional.conv2d(x, weight, None, stride, padding, dilation, channels)
-    return y + bias.to(y.dtype)[:, None, None]
+    y = convolve(x, weight, None, strides, exact_padding, dilations, channels)
+    return y + bias.to(y.dtype).reshape(-1, *[1] * axes)
 
 
 @untraced
-def _channels(x: Tensor) -> int:
-    return x.shape[-3]
+def _channels(x: Tensor, axes: int) -> int:
+    return x.shape[-1 - axes]
 
 
-class DepthwiseConv2d(nn.Conv2d):
-    """A depthwise `nn.Conv2d`: same arguments, same parameters, same results, computed by `depthwise_conv2d`.
-
-    >>> layer = DepthwiseConv2d(8, 8, kernel_size=9, padding="same", groups=8)
-    >>> layer(torch.zeros(2, 8, 16, 16)).shape
-    torch.Size([2, 8, 16, 16])
-    """
+class _DepthwiseConv(_ConvNd):
+    """What the depthwise modules of every dimension have in common."""
 
     always_depthwise = True  # also with one channel, where any convolution would be
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Size, *args: Any, **kwargs: Any) -> None:
         super().__init__(in_channels, out_channels, kernel_size, *args, **kwargs)  # type: ignore[arg-type]
         if self.groups != in_channels:
+            name = type(self).__name__
             raise ModelError(
-                f"DepthwiseConv2d: {in_channels} input channels need groups={in_channels}, got groups={self.groups}; "
-                "use nn.Conv2d for other groupings"
+                f"{name}: {in_channels} input channels need groups={in_channels}, got groups={self.groups}; "
+                f"use nn.{name.removeprefix('Depthwise')} for other groupings"
             )
 
     def forward(self, input: Tensor) -> Tensor:
-        """Return the (N, C, OH, OW) convolution of the (N, C, H, W) input."""
+        """Return the (N, C, *out) convolution of the (N, C, *size) input."""
         if is_scripting():  # TorchScript compiles this branch alone
             plain: Tensor = self._conv_forward(input, self.weight, self.bias)
             return plain
@@ -110,4 +160,35 @@ class DepthwiseConv2d(nn.Conv2d):
         if self.padding_mode != "zeros":
             input = functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = 0
-        return depthwise_conv2d(input, self.weight, self.bias, self.stride, padding, self.dilation)
+        convolve = _FUNCTIONS[self.weight.dim() - 2]
+        return convolve(input, self.weight, self.bias, self.stride, padding, self.dilation)
+
+
+class DepthwiseConv1d(_DepthwiseConv, nn.Conv1d):
+    """A depthwise `nn.Conv1d`: same arguments, same parameters, same results, computed by `depthwise_conv1d`.
+
+    >>> layer = DepthwiseConv1d(8, 8, kernel_size=31, padding="same", groups=8)
+    >>> layer(torch.zeros(2, 8, 100)).shape
+    torch.Size([2, 8, 100])
+    """
+
+
+class DepthwiseConv2d(_DepthwiseConv, nn.Conv2d):
+    """A depthwise `nn.Conv2d`: same arguments, same parameters, same results, computed by `depthwise_conv2d`.
+
+    >>> layer = DepthwiseConv2d(8, 8, kernel_size=9, padding="same", groups=8)
+    >>> layer(torch.zeros(2, 8, 16, 16)).shape
+    torch.Size([2, 8, 16, 16])
+    """
+
+
+class DepthwiseConv3d(_DepthwiseConv, nn.Conv3d):
+    """A depthwise `nn.Conv3d`: same arguments, same parameters, same results, computed by `depthwise_conv3d`.
+
+    >>> layer = DepthwiseConv3d(8, 8, kernel_size=5, padding="same", groups=8)
+    >>> layer(torch.zeros(2, 8, 6, 6, 6)).shape
+    torch.Size([2, 8, 6, 6, 6])
+    """
+
+
+_FUNCTIONS = {1: depthwise_conv1d, 2: depthwise_conv2d, 3: depthwise_conv3d}

@@ -11,23 +11,21 @@ from torch.utils.flop_counter import conv_flop_count
 Shape = Sequence[int]
 
 
-def convolution(x: Shape, weight: Shape, _bias: Shape | None, _padding: Shape, *, out_shape: Shape) -> int:
+def convolution(x: Shape, weight: Shape, *_how: Any, out_shape: Shape) -> int:
     """Return two for each tap of each output pixel.
 
-    >>> convolution((1, 8, 4, 4), (8, 1, 3, 3), None, (1, 1, 1, 1), out_shape=(1, 8, 4, 4)) == 2 * 9 * 8 * 16
+    >>> convolution((1, 8, 4, 4), (8, 1, 3, 3), out_shape=(1, 8, 4, 4)) == 2 * 9 * 8 * 16
     True
     """
     return conv_flop_count(list(x), list(weight), list(out_shape))
 
 
-def input_grad(
-    grad_y: Shape, weight: Shape, _padding: Shape, _size: Shape, _channels_last: bool, *, out_shape: Shape
-) -> int:
+def input_grad(grad_y: Shape, weight: Shape, *_how: Any, out_shape: Shape) -> int:
     """Return what the forward pass costs."""
     return conv_flop_count(list(grad_y), list(weight), list(out_shape), transposed=True)
 
 
-def weight_grad(grad_y: Shape, x: Shape, _padding: Shape, _kernel: Shape, *, out_shape: Shape) -> int:
+def weight_grad(grad_y: Shape, x: Shape, *_how: Any, out_shape: Shape) -> int:
     """Return PyTorch's figure, which has every channel meet every other: C times what a depthwise gradient costs."""
     return conv_flop_count(_swapped(x), _swapped(grad_y), _swapped(out_shape))
 

@@ -1,53 +1,105 @@
 """The native kernels as functions of tensors.
 
-Images are float32, on the CPU and dense in channels_last order, other tensors contiguous: the callers in this package
-see to it. `isa` picks an instruction set other than the one in use.
+Tensors are float32 and on the CPU. Images may lie in either order of channels, with gaps, as `readable` makes them;
+other tensors are contiguous: the callers in this package see to it. `isa` picks an instruction set other than the one
+in use.
 """
 
 import ctypes
-from typing import NamedTuple
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from filtercov.nn.library import Geometry, GeometryStruct, call
+from filtercov.nn.arguments import Convolution
+from filtercov.nn.images import empty_image
+from filtercov.nn.library import Geometry, call
 
 
 def _pointer(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
-def _struct(geometry: Geometry) -> object:
-    return ctypes.byref(GeometryStruct(*geometry))
+def _triple(values: Sequence[int], missing: int) -> list[int]:
+    return [missing] * (3 - len(values)) + list(values)
 
 
-def forward(geometry: Geometry, x: Tensor, weight: Tensor, bias: Tensor | None, *, isa: str | None = None) -> Tensor:
-    """Return the (N, C, OH, OW) convolution of (N, C, H, W) with (C, 1, KH, KW)."""
-    y = _image(geometry.batch, geometry.channels, geometry.out_height, geometry.out_width)
-    pointers = map(_pointer, (x, weight, bias, y))
-    call("depthwise_forward", _struct(geometry), *pointers, isa=isa)
+@lru_cache(maxsize=4096)
+def _geometry(
+    x_shape: tuple[int, ...],
+    x_strides: tuple[int, ...],
+    kernel: tuple[int, ...],
+    how: Convolution,
+    y_shape: tuple[int, ...],
+    y_strides: tuple[int, ...],
+) -> Any:
+    """Return a pointer to what the C interface is told; kept, because making one takes longer than a small kernel."""
+    return ctypes.pointer(
+        Geometry(
+            *x_shape[:2],
+            *_triple(x_shape[2:], 1),
+            *_triple(kernel, 1),
+            *_triple(how.padding[::2], 0),
+            *_triple(how.stride, 1),
+            *_triple(how.dilation, 1),
+            *_triple(y_shape[2:], 1),
+            *x_strides[:2],
+            *_triple(x_strides[2:], 0),
+            *y_strides[:2],
+            *_triple(y_strides[2:], 0),
+        )
+    )
+
+
+def forward(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    how: Convolution,
+    out: Sequence[int],
+    *,
+    channels_last: bool,
+    isa: str | None = None,
+) -> Tensor:
+    """Return the (N, C, *out) convolution of (N, C, *size) with (C, 1, *kernel), in the layout asked for."""
+    y = empty_image((*x.shape[:2], *out), channels_last=channels_last)
+    geometry = _geometry(x.shape, x.stride(), weight.shape[2:], how, y.shape, y.stride())
+    call("depthwise_forward", geometry, _pointer(x), _pointer(weight), _pointer(bias), _pointer(y), isa=isa)
     return y
 
 
-def input_grad(geometry: Geometry, grad_y: Tensor, weight: Tensor, *, isa: str | None = None) -> Tensor:
-    """Return the (N, C, H, W) gradient of the forward pass's input."""
-    grad_x = _image(geometry.batch, geometry.channels, geometry.height, geometry.width)
-    call("depthwise_input_grad", _struct(geometry), *map(_pointer, (grad_y, weight, grad_x)), isa=isa)
+def input_grad(
+    grad_y: Tensor,
+    weight: Tensor,
+    how: Convolution,
+    size: Sequence[int],
+    *,
+    channels_last: bool,
+    isa: str | None = None,
+) -> Tensor:
+    """Return the (N, C, *size) gradient of the forward pass's input, in the layout asked for."""
+    grad_x = empty_image((*grad_y.shape[:2], *size), channels_last=channels_last)
+    geometry = _geometry(grad_x.shape, grad_x.stride(), weight.shape[2:], how, grad_y.shape, grad_y.stride())
+    call("depthwise_input_grad", geometry, _pointer(grad_y), _pointer(weight), _pointer(grad_x), isa=isa)
     return grad_x
 
 
-def weight_grad(geometry: Geometry, grad_y: Tensor, x: Tensor, *, isa: str | None = None) -> Tensor:
-    """Return the (C, 1, KH, KW) gradient of the forward pass's filters."""
-    shape = geometry.channels, 1, geometry.kernel_height, geometry.kernel_width
-    grad_weight = x.new_empty(shape)
-    call("depthwise_weight_grad", _struct(geometry), *map(_pointer, (grad_y, x, grad_weight)), isa=isa)
+def weight_grad(
+    grad_y: Tensor, x: Tensor, how: Convolution, kernel: Sequence[int], *, isa: str | None = None
+) -> Tensor:
+    """Return the (C, 1, *kernel) gradient of the forward pass's filters."""
+    grad_weight = x.new_empty((x.shape[1], 1, *kernel))
+    geometry = _geometry(x.shape, x.stride(), tuple(kernel), how, grad_y.shape, grad_y.stride())
+    call("depthwise_weight_grad", geometry, _pointer(grad_y), _pointer(x), _pointer(grad_weight), isa=isa)
     return grad_weight
 
 
 def channel_sum(x: Tensor, *, isa: str | None = None) -> Tensor:
-    """Return the (C,) sums of (N, C, H, W) over images and pixels."""
+    """Return the (C,) sums of a channels-last (N, C, *size) over images and pixels."""
     sums = x.new_empty(x.shape[1])
-    call("channel_sum", *_matrix(x), *map(_pointer, (x, sums)), isa=isa)
+    call("channel_sum", x.numel() // x.shape[1], x.shape[1], _pointer(x), _pointer(sums), isa=isa)
     return sums
 
 
@@ -78,10 +130,6 @@ def gelu_batch_norm_backward(
     pointers = map(_pointer, (grad_y, x, weight, mean, inverse_std, *grads))
     call("gelu_batch_norm_backward", *_matrix(x), *pointers, isa=isa)
     return grads
-
-
-def _image(*shape: int) -> Tensor:
-    return torch.empty(shape, dtype=torch.float32, device="cpu", memory_format=torch.channels_last)
 
 
 def _matrix(x: Tensor) -> tuple[int, int]:

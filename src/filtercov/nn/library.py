@@ -17,29 +17,12 @@ import torch
 from filtercov.errors import NativeError
 
 ISAS = ("portable", "avx2", "avx512", "neon")  # in the order of the C interface, and of what is better
-ABI_VERSION = 1
+ABI_VERSION = 2
 PACKAGE = Path(__file__).parent.parent
 
 
-class Geometry(NamedTuple):
-    """A stride-1 depthwise convolution, field for field the C interface's `filtercov_geometry`."""
-
-    batch: int
-    channels: int
-    height: int
-    width: int
-    kernel_height: int
-    kernel_width: int
-    pad_top: int
-    pad_left: int
-    out_height: int
-    out_width: int
-
-
-class GeometryStruct(ctypes.Structure):
-    """A `Geometry` as C sees it."""
-
-    _fields_ = [(name, ctypes.c_int64) for name in Geometry._fields]
+# The C interface's `filtercov_geometry`: batch, channels, six triples, and five strides each of input and output.
+Geometry = ctypes.c_int64 * 30
 
 
 _POINTER, _INT32, _INT64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
@@ -47,9 +30,9 @@ _SIGNATURES: dict[str, list[type]] = {
     "abi_version": [],
     "has_openmp": [],
     "isa_available": [_INT32],
-    "depthwise_forward": [ctypes.POINTER(GeometryStruct), *[_POINTER] * 4, _INT32, _INT32],
-    "depthwise_input_grad": [ctypes.POINTER(GeometryStruct), *[_POINTER] * 3, _INT32, _INT32],
-    "depthwise_weight_grad": [ctypes.POINTER(GeometryStruct), *[_POINTER] * 3, _INT32, _INT32],
+    "depthwise_forward": [ctypes.POINTER(Geometry), *[_POINTER] * 4, _INT32, _INT32],
+    "depthwise_input_grad": [ctypes.POINTER(Geometry), *[_POINTER] * 3, _INT32, _INT32],
+    "depthwise_weight_grad": [ctypes.POINTER(Geometry), *[_POINTER] * 3, _INT32, _INT32],
     "channel_sum": [_INT64, _INT64, *[_POINTER] * 2, _INT32, _INT32],
     "gelu_batch_norm_forward": [_INT64, _INT64, *[_POINTER] * 3, ctypes.c_double, *[_POINTER] * 4, _INT32, _INT32],
     "gelu_batch_norm_backward": [_INT64, _INT64, *[_POINTER] * 8, _INT32, _INT32],

@@ -1,55 +1,65 @@
-"""The four passes of a stride-1 depthwise convolution in PyTorch's own operators, for any dtype, device and layout.
+"""The four passes of a depthwise convolution in PyTorch's own operators, for any dtype, device, layout and dimension.
 
-They are what the native kernels are compared with, and what runs wherever those do not. `padding` is (top, bottom,
-left, right), each at least zero.
+They are what the native kernels are compared with, and what runs wherever those do not.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from filtercov.nn.arguments import Convolution
 
-def forward(x: Tensor, weight: Tensor, bias: Tensor | None, padding: Sequence[int]) -> Tensor:
-    """Return the (N, C, OH, OW) convolution of (N, C, H, W) with (C, 1, KH, KW)."""
-    x, symmetric = _pad_rest(x, padding)
-    return functional.conv2d(x, weight, bias, padding=symmetric, groups=weight.shape[0])
+CONVOLVE = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 
 
-def input_grad(grad_y: Tensor, weight: Tensor, padding: Sequence[int], size: Sequence[int]) -> Tensor:
-    """Return the (N, C, H, W) gradient of the input, where (H, W) is `size`."""
+def forward(x: Tensor, weight: Tensor, bias: Tensor | None, how: Convolution) -> Tensor:
+    """Return the (N, C, *out) convolution of (N, C, *size) with (C, 1, *kernel)."""
+    x, symmetric = _pad_rest(x, how.padding)
+    convolve = CONVOLVE[weight.dim() - 2]
+    return convolve(x, weight, bias, how.stride, symmetric, how.dilation, weight.shape[0])
+
+
+def input_grad(grad_y: Tensor, weight: Tensor, how: Convolution, size: Sequence[int]) -> Tensor:
+    """Return the (N, C, *size) gradient of the input."""
     # The values of x do not enter, only its shape; expanding one element costs no memory.
     x = grad_y.new_zeros(()).expand(grad_y.shape[0], grad_y.shape[1], *size)
-    padded, symmetric = _pad_rest(x, padding)
-    grad = _backward(grad_y, padded, weight, symmetric, 0)
-    return grad[:, :, : size[0], : size[1]]
+    padded, symmetric = _pad_rest(x, how.padding)
+    grad = _backward(grad_y, padded, weight, symmetric, how, 0)
+    shared = [min(how.padding[2 * i : 2 * i + 2]) for i in range(len(size))]
+    for axis, extent in enumerate(size):  # what was padded on one side alone lies around the gradient
+        grad = grad.narrow(2 + axis, how.padding[2 * axis] - shared[axis], extent)
+    return grad
 
 
-def weight_grad(grad_y: Tensor, x: Tensor, padding: Sequence[int], kernel: Sequence[int]) -> Tensor:
-    """Return the (C, 1, KH, KW) gradient of the filters, where (KH, KW) is `kernel`."""
-    x, symmetric = _pad_rest(x, padding)
+def weight_grad(grad_y: Tensor, x: Tensor, how: Convolution, kernel: Sequence[int]) -> Tensor:
+    """Return the (C, 1, *kernel) gradient of the filters."""
+    x, symmetric = _pad_rest(x, how.padding)
     weight = x.new_zeros(()).expand(x.shape[1], 1, *kernel)
-    return _backward(grad_y, x, weight, symmetric, 1)
+    return _backward(grad_y, x, weight, symmetric, how, 1)
 
 
 def channel_sum(x: Tensor) -> Tensor:
     """Return the (C,) sums over images and pixels: the gradient of the bias."""
-    return x.sum((0, 2, 3))
+    return x.sum((0, *range(2, x.dim())))
 
 
 def _pad_rest(x: Tensor, padding: Sequence[int]) -> tuple[Tensor, list[int]]:
-    """Return the padding both sides share, and x with what remains on one side added as zeros."""
-    top, bottom, left, right = padding
-    shared = [min(top, bottom), min(left, right)]
-    rest = [left - shared[1], right - shared[1], top - shared[0], bottom - shared[0]]
-    return (functional.pad(x, rest) if any(rest) else x), shared
+    """Return x with what is padded on one side alone added as zeros, and the padding that both sides share."""
+    pairs = [padding[i : i + 2] for i in range(0, len(padding), 2)]
+    shared = [min(pair) for pair in pairs]
+    rest = [(before - both, after - both) for (before, after), both in zip(pairs, shared, strict=True)]
+    from_last = list(chain.from_iterable(reversed(rest)))  # as F.pad wants it
+    return (functional.pad(x, from_last) if any(from_last) else x), shared
 
 
-def _backward(grad_y: Tensor, x: Tensor, weight: Tensor, padding: list[int], wanted: int) -> Tensor:
+def _backward(grad_y: Tensor, x: Tensor, weight: Tensor, padding: list[int], how: Convolution, wanted: int) -> Tensor:
     mask = [wanted == 0, wanted == 1, False]
+    none = [0] * len(padding)
     grads = torch.ops.aten.convolution_backward(
-        grad_y, x, weight, None, [1, 1], padding, [1, 1], False, [0, 0], weight.shape[0], mask
+        grad_y, x, weight, None, how.stride, padding, how.dilation, False, none, weight.shape[0], mask
     )
     grad: Tensor = grads[wanted]
     return grad

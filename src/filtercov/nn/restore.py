@@ -2,20 +2,22 @@
 
 from torch import nn
 
-from filtercov.nn.depthwise import DepthwiseConv2d
+from filtercov.nn.depthwise import DepthwiseConv1d, DepthwiseConv2d, DepthwiseConv3d
 from filtercov.nn.layouts import restore_layouts_
 from filtercov.nn.sequential import FusedSequential
 from filtercov.nn.strided_pointwise import StridedPointwiseConv2d
 
 _ORIGINALS: dict[type[nn.Module], type[nn.Module]] = {
+    DepthwiseConv1d: nn.Conv1d,
     DepthwiseConv2d: nn.Conv2d,
+    DepthwiseConv3d: nn.Conv3d,
     StridedPointwiseConv2d: nn.Conv2d,
     FusedSequential: nn.Sequential,
 }
 
 
 def restore_(model: nn.Module) -> tuple[str, ...]:
-    """Make filtercov's convolutions `nn.Conv2d` and every `FusedSequential` an `nn.Sequential`; return their names.
+    """Make filtercov's convolutions `nn.Conv1d`, 2d and 3d and every `FusedSequential` an `nn.Sequential`; return their names.
 
     This undoes `accelerate_`, for exporting a model to where there is no filtercov: modules, parameters, hooks and
     state_dict stay, and what `accelerate_` moved to channels_last lies in memory as it did before. Layers that were

@@ -1,10 +1,11 @@
 """Who computes what: the one place where filtercov's kernels are chosen over PyTorch's, or not.
 
-`fits` asks whether a convolution is of the kind the kernels know at all; everything else is handed to `F.conv2d`.
-`native_wins` asks, pass by pass, whether they are worth calling: figures behind the numbers are in docs/depthwise.md.
+`fits` asks whether a convolution is of the kind filtercov's operators take; everything else is handed to PyTorch.
+`native_wins` asks, pass by pass, whether the kernels are worth calling: figures are in docs/depthwise.md.
 """
 
 from collections.abc import Sequence
+from math import prod
 from typing import Literal
 
 import torch
@@ -12,66 +13,60 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from filtercov.nn import library
+from filtercov.nn.arguments import Convolution
+from filtercov.nn.images import is_channels_last
 
 Pass = Literal["forward", "input_grad", "weight_grad"]
 
 # Subclasses (DTensor, quantised tensors, ...) bring their own F.conv2d.
 PLAIN_TENSORS = (Tensor, nn.Parameter)
 
-# The least kernel area (height x width) from which a pass is faster than PyTorch's on channels_last tensors ...
-LEAST_AREA: dict[Pass, int] = {"forward": 25, "input_grad": 25, "weight_grad": 10}
-# ... and on NCHW tensors, where two or three of them are converted first.
-LEAST_AREA_NCHW: dict[Pass, int] = {"forward": 225, "input_grad": 225, "weight_grad": 25}
+# The least number of taps from which a pass is faster than PyTorch's on channels-last images ...
+LEAST_TAPS: dict[Pass, int] = {"forward": 25, "input_grad": 25, "weight_grad": 10}
+# ... and on channels-first ones.
+LEAST_TAPS_CHANNELS_FIRST: dict[Pass, int] = {"forward": 225, "input_grad": 225, "weight_grad": 25}
 # Below this many channels most lanes of a 16-channel block would be idle.
 LEAST_CHANNELS = 5
 
 
-def fits(x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, int], dilation: tuple[int, int]) -> bool:
-    """Return whether filtercov's operator takes this: plain float32 or float64 on the CPU, stride and dilation 1."""
+def fits(axes: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Return whether filtercov's operators take this: plain float32 or float64 on the CPU, one filter a channel."""
     return (
         type(x) in PLAIN_TENSORS
         and type(weight) in PLAIN_TENSORS
         and (bias is None or type(bias) in PLAIN_TENSORS)
-        and x.dim() in (3, 4)
-        and weight.dim() == 4
+        and x.dim() in (axes + 1, axes + 2)
+        and weight.dim() == axes + 2
         and x.device.type == "cpu"
         and x.dtype in (torch.float32, torch.float64)
-        and weight.shape[0] == x.shape[-3]
-        and stride == (1, 1)
-        and dilation == (1, 1)
+        and weight.shape[0] == x.shape[-1 - axes]
         and not torch.is_autocast_enabled("cpu")
         and not torch._C._are_functorch_transforms_active()  # vmap, grad, jvp, ... know F.conv2d, not our operator
         and forward_ad._current_level < 0  # as does forward-mode differentiation
     )
 
 
-def native_wins(which: Pass, image: Tensor, kernel: Sequence[int], *, channels_last: bool) -> bool:
-    """Return whether a pass over an (N, C, H, W) image should run natively; float64 and idle lanes never do.
+def native_wins(
+    which: Pass, image: Tensor, kernel: Sequence[int], how: Convolution, *, channels_last: bool
+) -> bool:
+    """Return whether a pass over an (N, C, *size) image should run natively; float64 and idle lanes never do.
 
-    >>> native_wins("weight_grad", torch.zeros(8, 16, 4, 4, dtype=torch.float64), (9, 9), channels_last=True)
+    >>> here = torch.zeros(8, 16, 4, 4, dtype=torch.float64)
+    >>> native_wins("weight_grad", here, (9, 9), Convolution((4,) * 4, (1, 1), (1, 1)), channels_last=True)
     False
     """
     if image.dtype != torch.float32 or image.shape[1] < LEAST_CHANNELS or not library.available():
         return False
-    return kernel[0] * kernel[1] >= (LEAST_AREA if channels_last else LEAST_AREA_NCHW)[which]
+    if any(stride > 1 and dilation > 1 for stride, dilation in zip(how.stride, how.dilation, strict=True)):
+        return False
+    return prod(kernel) >= (LEAST_TAPS if channels_last else LEAST_TAPS_CHANNELS_FIRST)[which]
 
 
 def native_sums(image: Tensor) -> bool:
-    """Return whether the sums over an (N, C, H, W) image's channels should run natively."""
+    """Return whether the sums over an (N, C, *size) image's channels should run natively."""
     return (
         image.dtype == torch.float32
         and image.shape[1] >= LEAST_CHANNELS
         and is_channels_last(image)
         and library.available()
     )
-
-
-def is_channels_last(x: Tensor) -> bool:
-    """Return whether an (N, C, H, W) tensor is laid out as (N, H, W, C).
-
-    Where strides cannot tell (one channel, or one pixel) the answer is no: the two orders are then the same memory.
-
-    >>> is_channels_last(torch.zeros(1, 3, 2, 2).to(memory_format=torch.channels_last))
-    True
-    """
-    return x.shape[1] > 1 and x.stride(1) == 1 and not x.is_contiguous()
