@@ -28,66 +28,72 @@ def cases() -> dict[str, Case]:
     """Return operator and arguments by name: one thing wrong in each."""
     c = CHANNELS
     x, y, weight, bias = image(2, c, 12, 12), image(2, c, 12, 12), torch.ones(c, 1, 9, 9), torch.ones(c)
-    same, sparse = (4, 4, 4, 4), torch.ones(c).to_sparse()
+    steps, sparse = ((1, 1), (1, 1)), torch.ones(c).to_sparse()
+    same = (4, 4, 4, 4), *steps
     mistakes: dict[str, dict[str, tuple[object, ...]]] = {
-        "depthwise_conv2d": {
-            "x of 3 dimensions": (x[0], weight, bias, same),
-            "x of 5 dimensions": (x[None], weight, bias, same),
-            "too few filters": (x, weight[:2], None, same),
-            "several filters a channel": (x, weight.repeat(2, 1, 1, 1), None, same),
-            "filters of 3 dimensions": (x, weight[:, 0], bias, same),
-            "filters over channels": (x, weight.expand(c, c, 9, 9), bias, same),
-            "double filters": (x, weight.double(), None, same),
-            "integer filters": (x, weight.long(), None, same),
-            "integers": (x.long(), weight.long(), None, same),
-            "complex numbers": (x.cfloat(), weight.cfloat(), None, same),
-            "short bias": (x, weight, bias[:2], same),
-            "scalar bias": (x, weight, torch.ones(()), same),
-            "double bias": (x, weight, bias.double(), same),
-            "sparse bias": (x, weight, sparse, same),
-            "sparse x": (x.to_sparse(), weight, None, same),
-            "x in oneDNN's layout": (x.contiguous().to_mkldnn(), weight, None, same),
-            "filters elsewhere": (x, weight.to("meta"), None, same),
-            "bias elsewhere": (x, weight, bias.to("meta"), same),
-            "negative padding": (x, weight, bias, (4, 4, -1, 4)),
-            "padding of two": (x, weight, bias, (4, 4)),
-            "padding of six": (x, weight, bias, (4, 4, 4, 4, 4, 4)),
-            "kernel larger than image": (x, torch.ones(c, 1, 30, 9), bias, same),
-            "no pixels": (x[:, :, :0], weight, bias, same),
-            "no taps": (x, weight[:, :, :0], bias, same),
-            "no channels": (x[:, :0], weight[:0], None, same),
+        "depthwise_conv": {
+            "x of 2 dimensions": (x[0, 0], weight, bias, *same),
+            "x of 6 dimensions": (x[None, None], weight, bias, *same),
+            "too few filters": (x, weight[:2], None, *same),
+            "several filters a channel": (x, weight.repeat(2, 1, 1, 1), None, *same),
+            "filters of 3 dimensions": (x, weight[:, 0], bias, *same),
+            "filters over channels": (x, weight.expand(c, c, 9, 9), bias, *same),
+            "double filters": (x, weight.double(), None, *same),
+            "integer filters": (x, weight.long(), None, *same),
+            "integers": (x.long(), weight.long(), None, *same),
+            "complex numbers": (x.cfloat(), weight.cfloat(), None, *same),
+            "short bias": (x, weight, bias[:2], *same),
+            "scalar bias": (x, weight, torch.ones(()), *same),
+            "double bias": (x, weight, bias.double(), *same),
+            "sparse bias": (x, weight, sparse, *same),
+            "sparse x": (x.to_sparse(), weight, None, *same),
+            "x in oneDNN's layout": (x.contiguous().to_mkldnn(), weight, None, *same),
+            "filters elsewhere": (x, weight.to("meta"), None, *same),
+            "bias elsewhere": (x, weight, bias.to("meta"), *same),
+            "negative padding": (x, weight, bias, (4, 4, -1, 4), *steps),
+            "padding of two": (x, weight, bias, (4, 4), *steps),
+            "padding of six": (x, weight, bias, (4, 4, 4, 4, 4, 4), *steps),
+            "kernel larger than image": (x, torch.ones(c, 1, 30, 9), bias, *same),
+            "no pixels": (x[:, :, :0], weight, bias, *same),
+            "no taps": (x, weight[:, :, :0], bias, *same),
+            "a line, filters of a plane": (x[..., 0], weight, bias, *same),
+            "stride of zero": (x, weight, bias, same[0], (0, 1), (1, 1)),
+            "stride of one number": (x, weight, bias, same[0], (2,), (1, 1)),
+            "dilation of zero": (x, weight, bias, same[0], (1, 1), (1, 0)),
+            "dilation too wide": (x, weight, bias, same[0], (1, 1), (5, 1)),
+            "no channels": (x[:, :0], weight[:0], None, *same),
         },
-        "depthwise_conv2d_input_grad": {
-            "grad_y of 3 dimensions": (y[0], weight, same, (12, 12), True),
-            "too few filters": (y, weight[:2], same, (12, 12), True),
-            "double filters": (y, weight.double(), same, (12, 12), True),
-            "images too large": (y, weight, same, (400, 400), True),
-            "images too small": (y, weight, same, (2, 2), True),
-            "no image": (y, weight, same, (0, 12), True),
-            "a size of three": (y, weight, same, (12, 12, 12), True),
-            "negative size": (y, weight, same, (-12, 12), True),
-            "negative padding": (y, weight, (-4, 12, 4, 4), (12, 12), True),
-            "grad_y smaller than the output": (y[:, :, :3], weight, same, (12, 12), True),
-            "filters elsewhere": (y, weight.to("meta"), same, (12, 12), True),
-            "integer grad_y": (y.long(), weight.long(), same, (12, 12), True),
+        "depthwise_conv_input_grad": {
+            "grad_y of 3 dimensions": (y[0], weight, *same, (12, 12), True),
+            "too few filters": (y, weight[:2], *same, (12, 12), True),
+            "double filters": (y, weight.double(), *same, (12, 12), True),
+            "images too large": (y, weight, *same, (400, 400), True),
+            "images too small": (y, weight, *same, (2, 2), True),
+            "no image": (y, weight, *same, (0, 12), True),
+            "a size of three": (y, weight, *same, (12, 12, 12), True),
+            "negative size": (y, weight, *same, (-12, 12), True),
+            "negative padding": (y, weight, (-4, 12, 4, 4), *steps, (12, 12), True),
+            "grad_y smaller than the output": (y[:, :, :3], weight, *same, (12, 12), True),
+            "filters elsewhere": (y, weight.to("meta"), *same, (12, 12), True),
+            "integer grad_y": (y.long(), weight.long(), *same, (12, 12), True),
         },
-        "depthwise_conv2d_weight_grad": {
-            "x of 3 dimensions": (y, x[0], same, (9, 9)),
-            "fewer images than gradients": (y, x[:1], same, (9, 9)),
-            "fewer gradients than images": (y[:1], x, same, (9, 9)),
-            "fewer channels": (y, image(2, 5, 12, 12), same, (9, 9)),
-            "double x": (y, x.double(), same, (9, 9)),
-            "kernel too large for grad_y": (y, x, same, (15, 15)),
-            "kernel larger than image": (y, x, same, (31, 31)),
-            "empty kernel": (y, x, same, (0, 9)),
-            "negative kernel": (y, x, same, (-9, 9)),
-            "kernel of one": (y, x, same, (9,)),
-            "grad_y smaller than the output": (y[:, :, :3], x, same, (9, 9)),
-            "x elsewhere": (y, x.to("meta"), same, (9, 9)),
+        "depthwise_conv_weight_grad": {
+            "x of 3 dimensions": (y, x[0], *same, (9, 9)),
+            "fewer images than gradients": (y, x[:1], *same, (9, 9)),
+            "fewer gradients than images": (y[:1], x, *same, (9, 9)),
+            "fewer channels": (y, image(2, 5, 12, 12), *same, (9, 9)),
+            "double x": (y, x.double(), *same, (9, 9)),
+            "kernel too large for grad_y": (y, x, *same, (15, 15)),
+            "kernel larger than image": (y, x, *same, (31, 31)),
+            "empty kernel": (y, x, *same, (0, 9)),
+            "negative kernel": (y, x, *same, (-9, 9)),
+            "kernel of one": (y, x, *same, (9,)),
+            "grad_y smaller than the output": (y[:, :, :3], x, *same, (9, 9)),
+            "x elsewhere": (y, x.to("meta"), *same, (9, 9)),
         },
         "channel_sum": {
             "a vector": (bias,),
-            "five dimensions": (x[None],),
+            "six dimensions": (x[None, None],),
             "integers": (x.long(),),
             "sparse": (x.to_sparse(),),
         },
@@ -194,7 +200,8 @@ def test_strided_vectors_are_read_by_their_strides() -> None:
 
 def test_no_images_are_an_empty_batch_not_a_mistake() -> None:
     x, weight = image(0, CHANNELS, 12, 12), torch.ones(CHANNELS, 1, 9, 9)
-    assert ops.depthwise_conv2d(x, weight, None, (4, 4, 4, 4)).shape == x.shape
-    assert ops.input_grad(x, weight, (4, 4, 4, 4), (12, 12), True).shape == x.shape
-    assert torch.equal(ops.weight_grad(x, x, (4, 4, 4, 4), (9, 9)), torch.zeros(CHANNELS, 1, 9, 9))
+    same = (4, 4, 4, 4), (1, 1), (1, 1)
+    assert ops.convolve(x, weight, None, *same).shape == x.shape
+    assert ops.input_grad(x, weight, *same, (12, 12), True).shape == x.shape
+    assert torch.equal(ops.weight_grad(x, x, *same, (9, 9)), torch.zeros(CHANNELS, 1, 9, 9))
     assert torch.equal(ops.channel_sum(x), torch.zeros(CHANNELS))

@@ -157,7 +157,7 @@ def test_a_frozen_filter_costs_no_weight_gradient_and_the_rest_is_unchanged(kern
     assert torch.equal(layer.bias.grad, wanted[1])
     called = {event.key for event in profile.key_averages()}
     assert "filtercov::channel_sum" in called
-    assert "filtercov::depthwise_conv2d_weight_grad" not in called
+    assert "filtercov::depthwise_conv_weight_grad" not in called
 
 
 def test_a_frozen_filter_trains_its_bias_where_pytorch_convolves() -> None:

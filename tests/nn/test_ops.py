@@ -1,6 +1,7 @@
 """The torch operators: gradients of every order, fake tensors, and the transformations users wrap models in."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,14 +9,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from filtercov.nn import DepthwiseConv2d, depthwise_conv2d, gelu_batch_norm, ops
+from filtercov.nn import DepthwiseConv2d, depthwise_conv1d, depthwise_conv2d, depthwise_conv3d, gelu_batch_norm, ops
 
 CHANNELS_LAST = torch.channels_last
-PADDING = (1, 2, 0, 3)
+FUNCTIONS = {
+    1: (depthwise_conv1d, functional.conv1d),
+    2: (depthwise_conv2d, functional.conv2d),
+    3: (depthwise_conv3d, functional.conv3d),
+}
 
 
 def image(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(shape, dtype=dtype).to(memory_format=CHANNELS_LAST).requires_grad_()
+    return torch.randn(shape, dtype=dtype).movedim(1, -1).contiguous().movedim(-1, 1).requires_grad_()
 
 
 def vector(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -27,43 +32,72 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
-@pytest.mark.parametrize("padding", [0, 2, (1, 0), "same", "valid"])
-def test_gradients_agree_with_finite_differences_to_second_order(padding: int | str | tuple[int, int]) -> None:
+ARGUMENTS: list[dict[str, Any]] = [
+    {"padding": 0},
+    {"padding": 2},
+    {"padding": "same"},
+    {"padding": "valid"},
+    {"padding": 1, "stride": 2},
+    {"padding": 2, "dilation": 2},
+    {"padding": 2, "dilation": 2, "stride": 2},
+]
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS, ids=str)
+@pytest.mark.parametrize("axes", FUNCTIONS)
+def test_gradients_agree_with_finite_differences_to_second_order(axes: int, arguments: dict[str, Any]) -> None:
     x, weight, bias = (
-        image(2, 3, 5, 4, dtype=torch.float64),
-        vector(3, 1, 2, 3, dtype=torch.float64),
-        vector(3, dtype=torch.float64),
+        image(1, 2, *(4, 3, 2)[:axes], dtype=torch.float64),
+        vector(2, 1, *(2, 3, 2)[:axes], dtype=torch.float64),
+        vector(2, dtype=torch.float64),
     )
 
     def convolve(*tensors: Tensor) -> Tensor:
-        return depthwise_conv2d(*tensors, padding=padding)
+        return FUNCTIONS[axes][0](*tensors, **arguments)
 
     assert torch.autograd.gradcheck(convolve, (x, weight, bias))
     assert torch.autograd.gradgradcheck(convolve, (x, weight, bias))
 
 
-def test_native_second_derivatives_agree_with_pytorchs() -> None:
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("axes", FUNCTIONS)
+def test_native_second_derivatives_agree_with_pytorchs(axes: int, stride: int) -> None:
     def second(convolve: object, *inputs: Tensor) -> tuple[Tensor, ...]:
         y = convolve(*inputs)  # type: ignore[operator]
         first = torch.autograd.grad(y.square().sum(), inputs, create_graph=True)
         return torch.autograd.grad(sum(g.square().sum() for g in first), inputs)
 
-    inputs = image(2, 20, 12, 12), vector(20, 1, 11, 11), vector(20)
-    ours = second(lambda *t: depthwise_conv2d(*t, padding=5), *inputs)
-    theirs = second(lambda *t: functional.conv2d(*t, padding=5, groups=20), *(t.double() for t in inputs))
+    ours_of, theirs_of = FUNCTIONS[axes]
+    size, kernel = {1: ((40,), (31,)), 2: ((12, 12), (11, 11)), 3: ((6, 7, 8), (5, 3, 5))}[axes]
+    inputs = image(2, 20, *size), vector(20, 1, *kernel), vector(20)
+    ours = second(lambda *t: ours_of(*t, padding=5, stride=stride), *inputs)
+    theirs = second(lambda *t: theirs_of(*t, padding=5, stride=stride, groups=20), *(t.double() for t in inputs))
     for a, b in zip(ours, theirs, strict=True):
         assert (a - b).norm() <= 1e-5 * b.norm()
 
 
-@pytest.mark.parametrize("layout", [CHANNELS_LAST, torch.contiguous_format])
-def test_operators_pass_torchs_own_checks(layout: torch.memory_format) -> None:
-    x = image(2, 16, 9, 9).detach().contiguous(memory_format=layout).requires_grad_()
-    weight, bias = vector(16, 1, 11, 11), vector(16)
+@pytest.mark.parametrize("channels_last", [True, False])
+@pytest.mark.parametrize(
+    ("size", "kernel", "how"),
+    [
+        ((9, 9), (11, 11), ((5, 5, 4, 6), (1, 1), (1, 1))),
+        ((9, 9), (7, 7), ((4, 2, 3, 3), (2, 2), (1, 1))),
+        ((40,), (31,), ((30, 30), (1,), (2,))),
+        ((6, 7, 8), (3, 5, 3), ((1, 1, 3, 1, 1, 1), (1, 1, 2), (1, 1, 1))),
+    ],
+    ids=["2d", "2d strided", "1d dilated", "3d"],
+)
+def test_operators_pass_torchs_own_checks(
+    size: tuple[int, ...], kernel: tuple[int, ...], how: tuple[tuple[int, ...], ...], channels_last: bool
+) -> None:
+    x = torch.randn(2, 16, *size)
+    x = (x.movedim(1, -1).contiguous().movedim(-1, 1) if channels_last else x).requires_grad_()
+    weight, bias = vector(16, 1, *kernel), vector(16)
     close = {"rtol": 1e-5, "atol": 1e-4}  # PyTorch's own float32 sums, where no compiler built ours, differ by layout
-    y = ops.depthwise_conv2d(x, weight, bias, (5, 5, 4, 6)).detach().requires_grad_()
-    torch.library.opcheck(ops.depthwise_conv2d, (x, weight, bias, (5, 5, 4, 6)), **close)
-    torch.library.opcheck(ops.input_grad, (y, weight, (5, 5, 4, 6), (9, 9), layout is CHANNELS_LAST), **close)
-    torch.library.opcheck(ops.weight_grad, (y, x, (5, 5, 4, 6), (11, 11)), **close)
+    y = ops.convolve(x, weight, bias, *how).detach().requires_grad_()
+    torch.library.opcheck(ops.convolve, (x, weight, bias, *how), **close)
+    torch.library.opcheck(ops.input_grad, (y, weight, *how, size, channels_last), **close)
+    torch.library.opcheck(ops.weight_grad, (y, x, *how, kernel), **close)
     torch.library.opcheck(ops.channel_sum, (y,), **close)
 
 

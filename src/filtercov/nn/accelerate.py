@@ -15,7 +15,6 @@ from filtercov.nn.layouts import read_layouts, remember_changed_layouts_
 from filtercov.nn.sequential import FusedSequential, norm_after_gelu
 from filtercov.nn.strided_pointwise import StridedPointwiseConv2d, is_endangered
 
-
 _SWAPS: dict[type[nn.Module], type[nn.Module]] = {
     nn.Conv1d: DepthwiseConv1d,
     nn.Conv2d: DepthwiseConv2d,
@@ -69,9 +68,7 @@ def accelerate_(model: nn.Module) -> Acceleration:
         if type(module) in _SWAPS and is_depthwise(module):
             module.__class__ = _SWAPS[type(module)]
             swapped.append(name)
-        elif (
-            isinstance(module, tuple(_SWAPS)) and type(module) not in _SWAPS.values() and is_depthwise(module)
-        ):
+        elif isinstance(module, tuple(_SWAPS)) and type(module) not in _SWAPS.values() and is_depthwise(module):
             skipped[name] = f"it is a {type(module).__name__}, which may compute something else"
         elif type(module) is nn.Conv2d and is_endangered(module):
             module.__class__ = StridedPointwiseConv2d

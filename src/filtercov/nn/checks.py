@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from filtercov.errors import ConvolutionError, NormalisationError
-from filtercov.nn.arguments import AXES, Convolution, check_fit, check_shapes, letters, out_size
+from filtercov.nn.arguments import AXES, Convolution, check_fit, check_shapes, function_name, letters, out_size
 
 Error = type[ConvolutionError] | type[NormalisationError]
 
@@ -23,8 +23,8 @@ def check_convolution(
     dilation: Sequence[int],
 ) -> None:
     """Raise unless (N, C, *size), (C, 1, *kernel) and, if given, (C,) make a convolution."""
-    name = "depthwise_conv"
-    axes = _check_image(ConvolutionError, name, x=x)
+    axes = _check_image(ConvolutionError, "depthwise_conv", x=x)
+    name = function_name(axes)
     check_shapes(axes, x.shape, weight.shape, None if bias is None else bias.shape)
     _check_alike(ConvolutionError, name, x=x, weight=weight, bias=bias)
     _check_filters(name, weight, x.shape[1], axes)
@@ -111,9 +111,7 @@ def _check_plane(name: str, **images: Tensor) -> None:
             raise NormalisationError(f"{name}: {argument} must be (N, C, H, W), got {tuple(image.shape)}")
 
 
-def _how(
-    name: str, axes: int, padding: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
-) -> Convolution:
+def _how(name: str, axes: int, padding: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Convolution:
     if len(padding) != 2 * axes or min(padding) < 0:
         raise ConvolutionError(
             f"{name}: padding must be (before, after) along each of {axes} axes, each >= 0, got {tuple(padding)}"

@@ -17,7 +17,7 @@ _ORIGINALS: dict[type[nn.Module], type[nn.Module]] = {
 
 
 def restore_(model: nn.Module) -> tuple[str, ...]:
-    """Make filtercov's convolutions `nn.Conv1d`, 2d and 3d and every `FusedSequential` an `nn.Sequential`; return their names.
+    """Make filtercov's convolutions and sequences PyTorch's own; return their names.
 
     This undoes `accelerate_`, for exporting a model to where there is no filtercov: modules, parameters, hooks and
     state_dict stay, and what `accelerate_` moved to channels_last lies in memory as it did before. Layers that were

@@ -46,9 +46,7 @@ def fits(axes: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     )
 
 
-def native_wins(
-    which: Pass, image: Tensor, kernel: Sequence[int], how: Convolution, *, channels_last: bool
-) -> bool:
+def native_wins(which: Pass, image: Tensor, kernel: Sequence[int], how: Convolution, *, channels_last: bool) -> bool:
     """Return whether a pass over an (N, C, *size) image should run natively; float64 and idle lanes never do.
 
     >>> here = torch.zeros(8, 16, 4, 4, dtype=torch.float64)
