@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -10,9 +9,8 @@ import safetensors
 from torch import Tensor
 
 from filtercov.errors import CheckpointError
+from filtercov.files import sealed
 from filtercov.files.limits import DESCRIPTION, show_bytes
-
-ORDER = "filtercov.order"  # of the metadata: a JSON list of all names, in the model's order
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, Tensor], list[str], bool]:
@@ -20,13 +18,12 @@ def read_safetensors(path: Path) -> tuple[dict[str, Tensor], list[str], bool]:
     check_header(path)
     with safetensors.safe_open(path, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.offset_keys()}
-        stored = (file.metadata() or {}).get(ORDER)
-    if stored is None:
+    order = sealed.claimed(path).get("order")
+    if order is None:
         return tensors, [], False
-    order = _names(stored)
-    if order is None or len(order) != len(tensors) or set(order) != tensors.keys():
+    if not isinstance(order, list) or sorted(map(str, order)) != sorted(tensors):
         return tensors, ["the order of layers stored in the file does not name its tensors and was not used"], False
-    return {name: tensors[name] for name in order}, [], True
+    return {name: tensors[name] for name in map(str, order)}, [], True
 
 
 def check_header(path: Path) -> None:
@@ -41,11 +38,3 @@ def check_header(path: Path) -> None:
             f"describes its tensors in {show_bytes(length)}, {show_bytes(DESCRIPTION)} is the most that is read; save "
             "only the weights"
         )
-
-
-def _names(text: str) -> list[str] | None:
-    try:
-        names = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None

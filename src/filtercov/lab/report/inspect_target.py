@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import safetensors
 from torch import Tensor, nn
 
 from filtercov.covariance.forms import Array
 from filtercov.depthwise.model import depthwise_layers
-from filtercov.depthwise.safetensors_file import check_header
 from filtercov.depthwise.state_dict import read_depthwise_weights, read_named_weights
 from filtercov.depthwise.weight import plain_values
 from filtercov.errors import CovarianceError, ModelError, TargetError
+from filtercov.files import sealed
+from filtercov.statistics import statistics_file
 from filtercov.statistics.filter_statistics import FilterStatistics, measure_layers
 
 Kind = Literal["checkpoint", "statistics file", "run", "model"]
@@ -69,14 +69,8 @@ def _read_run(path: Path) -> Target:
 
 
 def _is_statistics(path: Path) -> bool:
-    if not path.is_file():  # opening a pipe would wait for ever
-        return False
-    try:
-        check_header(path)
-        with safetensors.safe_open(path, framework="numpy") as file:
-            return "filtercov" in (file.metadata() or {})
-    except Exception:  # not a file, or not safetensors: reading it as a checkpoint says what is wrong
-        return False
+    # Opening a pipe would wait for ever.
+    return path.is_file() and sealed.claimed(path).get("format") == statistics_file.KIND.format
 
 
 def _measured(label: str, kind: Kind, weights: Iterable[tuple[str, Tensor]], *, notes: tuple[str, ...] = ()) -> Target:
