@@ -1,3 +1,4 @@
+import math
 import pickle
 from fractions import Fraction
 
@@ -90,7 +91,7 @@ def test_small_filters_are_left_alone_by_the_closed_form_only():
         "σ": (lambda _: 0.5, [False, False, True]),
         "statistics": (statistics, [True, True, True]),
         "layer statistics": (lambda layer: statistics.at(layer.depth), [True, True, True]),
-        "covariance": (lambda layer: np.eye(layer.pixels), [True, True, True]),
+        "covariance": (lambda layer: np.eye(math.prod(layer.kernel_size)), [True, True, True]),
         "some of each": (lambda layer: np.eye(9) if layer.index == 0 else 0.5, [True, False, True]),
     }
     for name, (source, initialised) in sources.items():
@@ -311,7 +312,7 @@ class BadSource:
         self.bad = bad
 
     def __call__(self, layer):
-        return self.bad if layer.index else np.eye(layer.pixels)
+        return self.bad if layer.index else np.eye(math.prod(layer.kernel_size))
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from filtercov.depthwise.definition import (
@@ -19,6 +16,7 @@ from filtercov.depthwise.definition import (
     resembles_depthwise,
 )
 from filtercov.depthwise.names import clean_name
+from filtercov.depthwise.running import run_once
 from filtercov.depthwise.weight import current_weight, parametrisation
 from filtercov.errors import ModelError
 from filtercov.schedule.schedules import relative_depth
@@ -38,11 +36,6 @@ class DepthwiseLayer:
     def weight(self) -> Tensor:
         """The filters (channels, 1, *kernel_size), computed anew if they are parametrised."""
         return current_weight(self.module, self.name)
-
-    @property
-    def pixels(self) -> int:
-        """The number n of weights in one filter."""
-        return math.prod(self.kernel_size)
 
     @property
     def channels(self) -> int:
@@ -130,31 +123,12 @@ def _refuse_lazy(root: nn.Module, *, traced: bool) -> None:
 def _traced(root: nn.Module, example_input: Any) -> list[nn.Module]:
     """Return the depthwise modules in the order of their first call."""
     seen: dict[nn.Module, None] = {}
-    hooks = [
-        module.register_forward_pre_hook(lambda module, _: seen.setdefault(module))
-        for module in root.modules()
-        if is_depthwise(module)
-    ]
     arguments = example_input if isinstance(example_input, tuple) else (example_input,)
+    watched = [module for module in root.modules() if is_depthwise(module)]
     try:
-        with _evaluation_mode(root), torch.no_grad(), torch.random.fork_rng(devices=[]):
-            root(*arguments)
+        run_once(root, *arguments, watch=watched, see=lambda module, _: seen.setdefault(module))
     except Exception as error:
         raise ModelError(
             f"example_input: running the model on it failed ({error}); pass what its forward takes"
         ) from error
-    finally:
-        for hook in hooks:
-            hook.remove()
     return list(seen)
-
-
-@contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        model.eval()
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training

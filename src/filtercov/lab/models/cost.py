@@ -1,7 +1,8 @@
 """What a network costs, counted by running it once: for planning runs that are equal in compute."""
 
-import torch
 from torch import Tensor, nn
+
+from filtercov.depthwise.running import run_once
 
 
 def flops(model: nn.Module, image_size: int) -> int:
@@ -15,23 +16,13 @@ def flops(model: nn.Module, image_size: int) -> int:
     first = next(module for module in model.modules() if isinstance(module, nn.Conv2d))
     total = 0
 
-    def count(module: nn.Module, _inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    def count(module: nn.Module, output: Tensor) -> None:
         nonlocal total
         # Each output value is a dot product with one row of the weight.
         total += output.numel() * module.weight[0].numel()  # type: ignore[index]
 
     modules = [module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
-    hooks = [module.register_forward_hook(count) for module in modules]
-    training = {module: module.training for module in model.modules()}
-    try:
-        model.eval()
-        with torch.no_grad():
-            model(first.weight.new_zeros(1, first.in_channels, image_size, image_size))
-    finally:
-        for hook in hooks:
-            hook.remove()
-        for module, was_training in training.items():
-            module.training = was_training
+    run_once(model, first.weight.new_zeros(1, first.in_channels, image_size, image_size), watch=modules, see=count)
     return total
 
 
