@@ -48,10 +48,6 @@ class Root:
     matrix: Array
     negative_mass: float
 
-    def variance(self) -> float:
-        """Return the variance this root gives a weight, averaged over all pixels of the filter."""
-        return float(np.square(self.matrix).sum()) / math.prod(self.kernel_size)
-
 
 def symmetric_root(cov: ArrayLike, *, negative: Negative = "clip") -> Array:
     """Return the symmetric R with R @ R = the nearest usable covariance: (n, n) -> (n, n).

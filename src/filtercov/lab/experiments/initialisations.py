@@ -28,6 +28,7 @@ import filtercov as fc
 from filtercov.depthwise.state_dict import read_depthwise_weights
 from filtercov.errors import ConfigError
 from filtercov.filters.assign import assign_filters_
+from filtercov.filters.copying import copy_weights_
 from filtercov.filters.sample import check_drawing, check_weight, drawing
 from filtercov.schedule.schedules import Schedule
 
@@ -191,31 +192,26 @@ def _closed_form(model: nn.Module, context: InitContext) -> object:
 
 
 def _statistics(model: nn.Module, context: InitContext) -> object:
-    statistics = fc.FilterStatistics.load(context.root / _required(context, "statistics file"))
+    return draw(model, context, fc.FilterStatistics.load(context.root / _required(context, "statistics file")))
+
+
+def draw(model: nn.Module, context: InitContext, statistics: fc.FilterStatistics) -> object:
+    """Draw the filters of a model from statistics, resized where kernel sizes or depths differ."""
     return fc.init_(
         model,
         lambda layer: statistics.at(layer.depth, layer.kernel_size),
-        min_kernel_size=2,
+        min_kernel_size=2,  # the paper transfers 3x3 filters too
         negative=context.negative,
         generator=context.generator,
     )
 
 
 def _filters(model: nn.Module, context: InitContext) -> object:
-    weights = read_depthwise_weights(context.root / _required(context, "checkpoint")).tensors.values()
+    weights = read_depthwise_weights(context.root / _required(context, "checkpoint")).tensors
     # By shape alone the stem of a network for one-channel images looks depthwise too, but has another shape.
     wanted = {layer.weight.shape for layer in fc.depthwise_layers(model)}
-    fitting = [weight for weight in weights if weight.shape in wanted] or weights
-    return fc.copy_filters_(model, nn.Sequential(*[_carrier(weight) for weight in fitting]))
-
-
-def _carrier(weight: Tensor) -> nn.Module:
-    """Return a depthwise layer that only holds a weight (channels, 1, *kernel)."""
-    kinds: dict[int, type[nn.Module]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
-    channels, kernel_size = weight.shape[0], tuple(weight.shape[2:])
-    layer = kinds[len(kernel_size)](channels, channels, kernel_size, groups=channels, bias=False)
-    layer.weight = nn.Parameter(weight, requires_grad=False)
-    return layer
+    fitting = {name: weight for name, weight in weights.items() if weight.shape in wanted}
+    return copy_weights_(model, fitting or weights)
 
 
 def _required(context: InitContext, what: str) -> str:

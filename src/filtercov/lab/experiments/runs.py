@@ -99,11 +99,6 @@ class Runs:
         finally:
             lock.release()
 
-    def read_journal(self) -> list[Record]:
-        """Return the journal's lines; one that a full disk cut short is left out."""
-        lines = self.journal.read_text(encoding="utf-8").splitlines() if self.journal.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("}")]
-
 
 def _check_identity(directory: RunDirectory, run: Run, inputs: Inputs) -> None:
     """Raise unless the run is the one its directory is named for, and read what `inputs` says."""
