@@ -13,15 +13,15 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from filtercov.covariance.arrays import as_mean
 from filtercov.covariance.closed_form import check_sigma
 from filtercov.covariance.forms import Array
 from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.covariance.numbers import as_mean
 from filtercov.covariance.root import Negative, Root, check_negative, gaussian_roots
-from filtercov.depthwise.order import building_key
 from filtercov.errors import CovarianceError, ModelError
-from filtercov.schedule.choice import choose, nothing_chosen, with_roots
-from filtercov.schedule.prescription import Prescription, Source
+from filtercov.layer_names import building_key
+from filtercov.prescription.choice import choose, nothing_chosen, with_roots
+from filtercov.prescription.prescriber import Prescription, Source
 from filtercov.schedule.schedules import relative_depth
 
 Tree = TypeVar("Tree")

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import filtercov as fc
-from filtercov.depthwise.names import clean_name
 from filtercov.errors import ModelError
+from filtercov.layer_names import clean_name
 from filtercov.nn import DepthwiseConv2d
 
 

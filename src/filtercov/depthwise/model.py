@@ -15,10 +15,10 @@ from filtercov.depthwise.definition import (
     is_uninitialised,
     resembles_depthwise,
 )
-from filtercov.depthwise.names import clean_name
 from filtercov.depthwise.running import run_once
 from filtercov.depthwise.weight import current_weight, parametrisation
 from filtercov.errors import ModelError
+from filtercov.layer_names import clean_name
 from filtercov.schedule.schedules import relative_depth
 
 

@@ -14,9 +14,8 @@ from filtercov.depthwise.model import DepthwiseLayer, depthwise_layers
 from filtercov.depthwise.weight import plain_values
 from filtercov.errors import ModelError, NothingChosenError
 from filtercov.filters.assign import assign_filters_, first_shared
-from filtercov.filters.rounding import rounded
-from filtercov.filters.sample import check_weight, drawing
-from filtercov.schedule.init_report import InitReport, InitRow
+from filtercov.filters.sample import check_weight, drawing, rounded
+from filtercov.prescription.init_report import InitReport, InitRow
 
 Source = TypeVar("Source")
 

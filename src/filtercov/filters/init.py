@@ -9,12 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.covariance.numbers import as_float
 from filtercov.covariance.root import Negative, Root, check_negative
-from filtercov.covariance.scalar import as_float
 from filtercov.depthwise.model import DepthwiseLayer, LayerFilter, depthwise_layers
 from filtercov.errors import CovarianceError, ModelError, SourceError
 from filtercov.filters.assign import assign_filters_, first_shared
-from filtercov.filters.rounding import rounded
 from filtercov.filters.sample import (
     as_array,
     check_drawing,
@@ -22,11 +21,12 @@ from filtercov.filters.sample import (
     check_mean,
     check_weight,
     drawing,
+    rounded,
     sample_filters,
 )
-from filtercov.schedule.choice import choose, initialised_row, nothing_chosen, skipped_row, with_roots
-from filtercov.schedule.init_report import InitReport
-from filtercov.schedule.prescription import Prescription, Source
+from filtercov.prescription.choice import choose, initialised_row, nothing_chosen, skipped_row, with_roots
+from filtercov.prescription.init_report import InitReport
+from filtercov.prescription.prescriber import Prescription, Source
 
 Scale = Literal["match"] | float | None
 

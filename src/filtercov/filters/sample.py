@@ -19,13 +19,12 @@ from numpy.typing import ArrayLike
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from filtercov.covariance import arrays
-from filtercov.covariance.arrays import as_mean
+from filtercov.covariance import numbers
 from filtercov.covariance.forms import Array
+from filtercov.covariance.numbers import as_mean, to_odd
 from filtercov.covariance.root import Negative, Root, covariance_root
 from filtercov.depthwise.weight import write_values_
 from filtercov.errors import CovarianceError, ModelError
-from filtercov.filters.rounding import rounded
 
 # Filters are drawn in blocks of about this many weights: enough to keep the multiplication efficient, little enough
 # that the float64 copies of a block stay in cache.
@@ -97,6 +96,21 @@ def sample_filters(
             sample += centre[root.window].reshape(pixels)
         window[start : start + rows] = rounded(sample, dtype).view(len(drawn), *window.shape[1:])
     return filters
+
+
+def rounded(values: Array, dtype: torch.dtype) -> Tensor:
+    """Return a float64 array as a tensor of `dtype`, every number the nearest that the type has.
+
+    torch converts float64 to 16 bits by way of float32, which rounds twice: 1 + 2⁻¹¹ + 2⁻³⁰ lies above the middle of
+    two halves, its float32 on it.
+
+    >>> import numpy as np
+    >>> x = np.array([1 + 2**-11 + 2**-30])
+    >>> float(torch.from_numpy(x).half()) - 1, float(rounded(x, torch.half)) - 1
+    (0.0, 0.0009765625)
+    """
+    exact = torch.from_numpy(values)
+    return exact.to(dtype) if dtype.itemsize >= 4 else torch.from_numpy(to_odd(values)).to(dtype)
 
 
 @contextmanager
@@ -178,7 +192,7 @@ def check_mean(mean: ArrayLike | Tensor | None, kernel_size: tuple[int, ...]) ->
 
 def as_array(values: ArrayLike | Tensor, what: str) -> Array:
     """Return an array or tensor, on any device and of any real type, as float64, or say that it is something else."""
-    return arrays.as_array(_without_device(values), what)
+    return numbers.as_array(_without_device(values), what)
 
 
 def _without_device(values: ArrayLike | Tensor) -> ArrayLike:

@@ -4,11 +4,10 @@
 any model, `restore_` takes them out, and `native_status` says whether the native kernels are in use.
 """
 
-from filtercov.nn.accelerate import Acceleration, accelerate_
+from filtercov.nn.accelerate import Acceleration, accelerate_, restore_
 from filtercov.nn.depthwise import DepthwiseConv2d, depthwise_conv2d
 from filtercov.nn.gelu_batch_norm import gelu_batch_norm
 from filtercov.nn.library import NativeStatus, native_status
-from filtercov.nn.restore import restore_
 from filtercov.nn.sequential import FusedSequential
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Put filtercov's layers into an existing model."""
+"""Put filtercov's layers into an existing model, and make it PyTorch's own again."""
 
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -11,9 +11,15 @@ from filtercov.depthwise.definition import is_depthwise, is_uninitialised
 from filtercov.errors import ModelError
 from filtercov.nn import library
 from filtercov.nn.depthwise import DepthwiseConv2d
-from filtercov.nn.layouts import read_layouts, remember_changed_layouts_
+from filtercov.nn.layouts import read_layouts, remember_changed_layouts_, restore_layouts_
 from filtercov.nn.sequential import FusedSequential, norm_after_gelu
 from filtercov.nn.strided_pointwise import StridedPointwiseConv2d, is_endangered
+
+_ORIGINALS: dict[type[nn.Module], type[nn.Module]] = {
+    DepthwiseConv2d: nn.Conv2d,
+    StridedPointwiseConv2d: nn.Conv2d,
+    FusedSequential: nn.Sequential,
+}
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,27 @@ def accelerate_(model: nn.Module) -> Acceleration:
     model._apply(_channels_last)  # type: ignore[no-untyped-call]
     remember_changed_layouts_(model, layouts)
     return Acceleration(tuple(swapped), tuple(fused), skipped, tuple(made_safe))
+
+
+def restore_(model: nn.Module) -> tuple[str, ...]:
+    """Make filtercov's convolutions `nn.Conv2d` and every `FusedSequential` an `nn.Sequential`; return their names.
+
+    This undoes `accelerate_`, for exporting a model to where there is no filtercov: modules, parameters, hooks and
+    state_dict stay, and what `accelerate_` moved to channels_last lies in memory as it did before. Layers that were
+    built as filtercov's become PyTorch's too. Subclasses of them are left alone.
+
+    >>> net = nn.Sequential(nn.Conv2d(8, 8, 9, padding=4, groups=8))
+    >>> report = accelerate_(net)
+    >>> restore_(net), type(net[0]).__name__
+    (('0',), 'Conv2d')
+    """
+    restored = []
+    for name, module in model.named_modules():
+        if type(module) in _ORIGINALS:
+            module.__class__ = _ORIGINALS[type(module)]
+            restored.append(name)
+    restore_layouts_(model)
+    return tuple(restored)
 
 
 def _channels_last(tensor: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch.nn import functional
 from filtercov.errors import ModelError
 from filtercov.nn import ops, routing
 from filtercov.nn.arguments import Size, check_fit, check_tensors, edges, pair
-from filtercov.nn.tracing import untraced
+from filtercov.nn.routing import untraced
 
 
 def depthwise_conv2d(

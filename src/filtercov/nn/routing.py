@@ -4,14 +4,18 @@
 `native_wins` asks, pass by pass, whether they are worth calling: figures behind the numbers are in docs/depthwise.md.
 """
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Literal, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from filtercov.nn import library
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
 
 Pass = Literal["forward", "input_grad", "weight_grad"]
 
@@ -75,3 +79,29 @@ def is_channels_last(x: Tensor) -> bool:
     True
     """
     return x.shape[1] > 1 and x.stride(1) == 1 and not x.is_contiguous()
+
+
+def untraced(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Return a function that `torch.jit.trace` does not follow, for decisions about shapes that are taken once.
+
+    While it traces, sizes are tensors: each comparison of them warns, and none can be handed on as an integer.
+
+    >>> @untraced
+    ... def channels(x: torch.Tensor) -> int:
+    ...     return x.shape[1]
+    >>> channels(torch.zeros(2, 3))
+    3
+    """
+
+    @wraps(function)
+    def run(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+        if not torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]
+            return function(*args, **kwargs)
+        state = torch._C._get_tracing_state()
+        torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
+        try:
+            return function(*args, **kwargs)
+        finally:
+            torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
+
+    return run

@@ -6,19 +6,18 @@ learned one, in least squares, that a multiple of the closed form explains is it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from filtercov.covariance.forms import Array, KernelSize
+from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.covariance.likeness import likeness
 from filtercov.errors import SourceError
 from filtercov.schedule.schedules import LEAST_SIGMA, QuadraticSchedule, relative_depth
-
-if TYPE_CHECKING:
-    from filtercov.statistics.filter_statistics import FilterStatistics
 
 # Every σ the paper used, with room on both sides; beyond 64 the closed form of a 31x31 filter hardly changes.
 SIGMAS: Array = np.geomspace(0.02, 64.0, 2000)
@@ -32,6 +31,13 @@ LOWEST, HIGHEST = 1.02 * LEAST_SIGMA, 16 * 64.0
 NOTICEABLE = 1e-9
 
 
+class StatisticsOfLayers(Protocol):
+    """The statistics of a network's layers in forward order, as `FilterStatistics` has them."""
+
+    @property
+    def layers(self) -> Sequence[LayerStatistics]: ...  # noqa: D102
+
+
 def fit_sigma(cov: ArrayLike, kernel_size: KernelSize) -> float:
     """Return the σ, to half a percent, whose closed form is most like a covariance (n, n).
 
@@ -42,7 +48,7 @@ def fit_sigma(cov: ArrayLike, kernel_size: KernelSize) -> float:
     return float(SIGMAS[np.argmax(likeness(cov, kernel_size, SIGMAS))])
 
 
-def fit_schedule(statistics: FilterStatistics, *, min_kernel_size: int = 5) -> QuadraticSchedule:
+def fit_schedule(statistics: StatisticsOfLayers, *, min_kernel_size: int = 5) -> QuadraticSchedule:
     """Return the quadratic schedule whose closed forms are, over all layers, most like a model's covariances.
 
     It minimises the share of the layers' covariances left unexplained, Σ (1 - cosine²), among the schedules whose σ is

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
-from filtercov.covariance.scalar import as_float
+from filtercov.covariance.numbers import as_float
 from filtercov.errors import CovarianceError
 
 # σ is in square pixels. From about 7e-4 down exp(-1/2σ) is zero, and filters are one pixel whatever σ is; this is a

@@ -6,13 +6,13 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from filtercov.covariance import arrays
+from filtercov.covariance import numbers
 from filtercov.covariance.forms import show_size
 from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.covariance.root import Negative, Root, covariance_root, gaussian_roots
 from filtercov.errors import CovarianceError, NothingChosenError, SourceError
-from filtercov.schedule.init_report import InitRow
-from filtercov.schedule.prescription import AsArray, L, Layer, Prescription, Source, prescriber
+from filtercov.prescription.init_report import InitRow
+from filtercov.prescription.prescriber import AsArray, L, Layer, Prescription, Source, prescriber
 
 # The paper found the closed form no help to 3×3 filters; transfer helps them too.
 LEAST_KERNEL_OF_CLOSED_FORM = 5
@@ -27,7 +27,7 @@ def choose(
     filter_fn: Callable[[L], bool] | None,
     min_kernel_size: int | None,
     who: str = "init_",
-    as_array: AsArray = arrays.as_array,
+    as_array: AsArray = numbers.as_array,
 ) -> tuple[dict[L, str], dict[L, Prescription]]:
     """Return the layers to leave alone, each with the reason, and the others, each with what to draw it from."""
     least = 1 if min_kernel_size is None else _check_kernel_size(min_kernel_size)

@@ -12,11 +12,11 @@ from typing import Protocol, TypeGuard, TypeVar
 
 from numpy.typing import ArrayLike
 
-from filtercov.covariance import arrays
+from filtercov.covariance import numbers
 from filtercov.covariance.closed_form import check_sigma
 from filtercov.covariance.forms import Array, show_size
 from filtercov.covariance.layer_statistics import LayerStatistics
-from filtercov.covariance.scalar import as_float
+from filtercov.covariance.numbers import as_float
 from filtercov.errors import CovarianceError, SourceError
 from filtercov.schedule.schedules import PRESETS, QuadraticSchedule, SawtoothSchedule
 
@@ -56,7 +56,7 @@ AsArray = Callable[[ArrayLike, str], Array]
 
 
 def prescriber(
-    source: Source[L], count: int, *, who: str = "init_", as_array: AsArray = arrays.as_array
+    source: Source[L], count: int, *, who: str = "init_", as_array: AsArray = numbers.as_array
 ) -> Callable[[L], Prescription]:
     """Return the function of the layer that a source stands for, in a model of `count` depthwise layers.
 
