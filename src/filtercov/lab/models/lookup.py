@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import nn
 
 from filtercov.errors import ModelError
@@ -37,28 +35,18 @@ def find(name: str, *, num_classes: int = 1000, in_channels: int = 3) -> nn.Modu
 
 
 def import_timm() -> Any:
-    """Import timm, also where torchvision's compiled operators are missing.
-
-    timm takes image transforms from torchvision, which on import declares the shapes of operators that its wheel lacks
-    beside a CPU build of torch. Nothing here calls those, so declaring them is skipped.
-    """
-    declare = torch.library.register_fake
-
-    def declare_others(operator: Any, *arguments: Any, **options: Any) -> Callable[..., Any]:
-        if isinstance(operator, str) and operator.startswith("torchvision::"):
-            return lambda function: function
-        declared: Callable[..., Any] = declare(operator, *arguments, **options)
-        return declared
-
-    torch.library.register_fake = declare_others
+    """Import timm, or say what keeps it from being imported."""
     try:
         return importlib.import_module("timm")
-    except (ImportError, RuntimeError) as error:
+    except ModuleNotFoundError as error:
         raise ModelError(
-            f"timm's models need timm, which cannot be imported here ({error}); install it first"
+            f"timm's models need {error.name}, which is not installed; install it with `pip install {error.name}`"
         ) from None
-    finally:
-        torch.library.register_fake = declare
+    except (ImportError, RuntimeError) as error:  # torchvision's, if it was built for another torch
+        raise ModelError(
+            f"timm's models need timm, which cannot be imported here ({error}); install a torchvision that was built "
+            "for this torch, both from the same index"
+        ) from None
 
 
 def _timm_has(name: str) -> bool:
