@@ -14,11 +14,9 @@ from torch import nn
 import filtercov as fc
 from filtercov.errors import ConfigError
 from filtercov.lab import models
-from filtercov.lab.experiments.initialisations import InitContext, register
+from filtercov.lab.experiments.initialisations import InitContext, Initialisation, add, find
 from filtercov.lab.training import load_checkpoint
 from filtercov.lab.training.rundir import RunDirectory, read_json
-
-KINDS = ("statistics-of", "kronecker-of", "filters-of")
 
 
 def reference_key(init: str) -> str | None:
@@ -27,8 +25,7 @@ def reference_key(init: str) -> str | None:
     >>> reference_key("filters-of:0123456789abcdef"), reference_key("closed-form")
     ('0123456789abcdef', None)
     """
-    kind, _, key = init.partition(":")
-    return key if kind in KINDS else None
+    return init.partition(":")[2] if find(init).argument == "RUN" else None
 
 
 def _statistics(model: nn.Module, context: InitContext) -> object:
@@ -68,6 +65,8 @@ def _run(context: InitContext) -> RunDirectory:
     return run
 
 
-register("statistics-of", _statistics)
-register("kronecker-of", _kronecker)
-register("filters-of", _filters)
+add(
+    Initialisation("statistics-of", _statistics, "drawn from the statistics of a run's filters", argument="RUN"),
+    Initialisation("kronecker-of", _kronecker, "the same, each covariance its nearest A⊗A", argument="RUN"),
+    Initialisation("filters-of", _filters, "a run's very filters", argument="RUN"),
+)
