@@ -32,7 +32,8 @@ def draw(drawing: DrawingRecord) -> str | None:
         stream = io.BytesIO()
         figure.savefig(stream, format="svg", metadata={"Date": None}, bbox_inches="tight", pad_inches=0.03)
     data = base64.b64encode(stream.getvalue()).decode()
-    return f'<img class="drawing" src="data:image/svg+xml;base64,{data}" alt="{text(drawing.title)}">'
+    image = f'<img class="drawing" src="data:image/svg+xml;base64,{data}" alt="{text(drawing.title)}">'
+    return f'<div class="scroll" tabindex="0">{image}</div>'
 
 
 def run_target(directory: Path) -> Target:
