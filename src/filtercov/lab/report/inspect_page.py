@@ -11,9 +11,14 @@ from filtercov.covariance.forms import Array, show_size
 from filtercov.lab.report import style
 from filtercov.lab.report.charts import Axis, Plot, decades, key
 from filtercov.lab.report.inspect_compare import LayerComparison
-from filtercov.lab.report.inspect_filters import shown_filters
 from filtercov.lab.report.inspect_numbers import Inspection, LayerNumbers, describe
-from filtercov.lab.report.inspect_pictures import FINEST, covariance_picture, filters_picture, variance_picture
+from filtercov.lab.report.inspect_pictures import (
+    FINEST,
+    covariance_picture,
+    filters_picture,
+    shown_filters,
+    variance_picture,
+)
 from filtercov.lab.report.page import asset, copyable, figure, page, table, text
 from filtercov.schedule.schedules import QuadraticSchedule
 

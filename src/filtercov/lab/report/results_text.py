@@ -122,7 +122,7 @@ def to_terminal(record: ExperimentRecord) -> str:
 def notes(record: ExperimentRecord, found: Sequence[Line]) -> list[str]:
     """Return what a reader of the numbers must know: reductions, the verdicts, what is missing or damaged."""
     said = []
-    if record.reduced:
+    if record.reduced and record.trained:
         said.append(f"Smaller than in the paper: {record.reduced}.")
     if any(line.difference for line in found):
         said.append(METHOD)
