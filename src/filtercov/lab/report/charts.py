@@ -174,7 +174,7 @@ def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str) -> str:
         parts.append(_label(across(mark), bottom + 15, f"{mark:g}"))
     for index, (name, row) in enumerate(rows.items()):
         top = 4 + row_height * index
-        parts.append(f'<text class="strong" x="0" y="{top + 11}">{text(name)}</text>')
+        parts.append(f'<text class="name" x="0" y="{top + 11}">{text(name)}</text>')
         for series_name, dot in row.items():
             colour = series.index(series_name)
             y = top + name_height + step * (colour + 0.5)
