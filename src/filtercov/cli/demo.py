@@ -10,8 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from filtercov.lab.experiments.demo import DemoRun, demo_specs, run_demo
-from filtercov.lab.report.demo_page import demo_page
-from filtercov.lab.report.demo_table import demo_rows
+from filtercov.lab.report.demo_page import demo_page, demo_rows
 from filtercov.lab.report.page import write_output
 from filtercov.lab.report.results_words import ONE_RUN
 
@@ -29,7 +28,7 @@ def demo(
 
 
 def results_table(runs: list[DemoRun]) -> Table:
-    """Return test accuracies by initialisation, frozen and thawed, what the closed form adds, and what that settles."""
+    """Return test accuracies by initialisation, frozen and thawed, and what the closed form adds."""
     (first, *others), *rows = demo_rows(runs)
     table = Table(first, title="Test accuracy, %", caption=ONE_RUN)
     for name in others:

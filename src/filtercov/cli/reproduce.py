@@ -15,6 +15,7 @@ from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.attempt import Machine, Outcome
 from filtercov.lab.experiments.builder import Options
 from filtercov.lab.experiments.graph import Experiment, Run, in_order
+from filtercov.lab.experiments.initialisations import find
 from filtercov.lab.experiments.mirror import is_address
 from filtercov.lab.experiments.planning import IMAGES_PER_SECOND_PER_CORE, YARDSTICK, expected_seconds
 from filtercov.lab.experiments.planning import plan as make_plan
@@ -232,7 +233,7 @@ def _located(inits: Sequence[str]) -> tuple[str, ...]:
     located = []
     for init in inits:
         kind, _, file = init.partition(":")
-        located.append(f"{kind}:{Path(file).absolute()}" if kind in ("stats", "filters") else init)
+        located.append(f"{kind}:{Path(file).absolute()}" if find(kind).argument == "FILE" else init)
     return tuple(located)
 
 

@@ -22,7 +22,7 @@ def train(
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides weights, order of images and augmentation.")] = 0,
     init: Annotated[
-        str, typer.Option(help=f"Filters: {', '.join(initialisations.names())}; stats:FILE and filters:FILE read one.")
+        str, typer.Option(help=f"Filters: {', '.join(initialisations.find(n).usage for n in initialisations.names())}.")
     ] = "uniform",
     schedule: Annotated[str | None, typer.Option(help="σ by depth for closed-form: a preset or 'σ0,v,a'.")] = None,
     negative: Annotated[str, typer.Option(help="Negative eigenvalues: clip or abs.")] = "clip",

@@ -6,6 +6,7 @@ mistaken for data; its name is a fingerprint of the source, so a changed source 
 
 import json
 import logging
+import os
 import shutil
 import tempfile
 from dataclasses import asdict
@@ -18,12 +19,17 @@ from filtercov.files.replacing import flush
 from filtercov.lab.data.arrays import ImageArrays
 from filtercov.lab.data.decode import UndecodableError, fit_square, open_image
 from filtercov.lab.data.layout import ImageFile
-from filtercov.lab.data.paths import cache_directory
 from filtercov.lab.data.scan import BadFile, BadFiles, read
 from filtercov.lab.data.tree import Tree
 
 _LOG = logging.getLogger("filtercov.lab.data")
 _VERSION = 3  # of what is kept and how: part of the fingerprint
+
+
+def cache_directory() -> Path:
+    """Return $FILTERCOV_CACHE, or ~/.cache/filtercov; it need not exist."""
+    configured = os.environ.get("FILTERCOV_CACHE")
+    return Path(configured).expanduser() if configured else Path.home() / ".cache" / "filtercov"
 
 
 def cached_arrays(tree: Tree, *, size: int, channels: int, bad_limit: int) -> dict[str, ImageArrays]:

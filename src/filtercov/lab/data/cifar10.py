@@ -13,7 +13,7 @@ import numpy as np
 from filtercov.errors import DataError
 from filtercov.files.replacing import replacing
 from filtercov.lab.data.arrays import Dataset, ImageArrays
-from filtercov.lab.data.paths import cache_directory
+from filtercov.lab.data.cache import cache_directory
 from filtercov.lab.data.pickles import read_array_pickle
 
 ARCHIVE = "cifar-10-python.tar.gz"

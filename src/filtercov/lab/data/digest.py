@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 
 from filtercov.files.replacing import replacing
 from filtercov.lab.data.arrays import Dataset, ImageArrays
+from filtercov.lab.data.cache import cache_directory
 from filtercov.lab.data.decode import UndecodableError
-from filtercov.lab.data.paths import cache_directory
 from filtercov.lab.data.scan import read
 from filtercov.lab.data.source import ImageSource
 from filtercov.lab.data.streaming import StreamedImages

@@ -15,11 +15,9 @@ import filtercov as fc
 from filtercov.errors import ConfigError
 from filtercov.filters.copying import copy_weights_
 from filtercov.lab import models
-from filtercov.lab.experiments.initialisations import InitContext, draw, register
+from filtercov.lab.experiments.initialisations import InitContext, Initialisation, add, draw, find
 from filtercov.lab.training import load_checkpoint
 from filtercov.lab.training.rundir import RunDirectory, read_json
-
-KINDS = ("statistics-of", "kronecker-of", "filters-of")
 
 
 def reference_key(init: str) -> str | None:
@@ -28,8 +26,7 @@ def reference_key(init: str) -> str | None:
     >>> reference_key("filters-of:0123456789abcdef"), reference_key("closed-form")
     ('0123456789abcdef', None)
     """
-    kind, _, key = init.partition(":")
-    return key if kind in KINDS else None
+    return init.partition(":")[2] if find(init).argument == "RUN" else None
 
 
 def _statistics(model: nn.Module, context: InitContext) -> object:
@@ -59,6 +56,8 @@ def _run(context: InitContext) -> RunDirectory:
     return run
 
 
-register("statistics-of", _statistics)
-register("kronecker-of", _kronecker)
-register("filters-of", _filters)
+add(
+    Initialisation("statistics-of", _statistics, "drawn from the statistics of a run's filters", argument="RUN"),
+    Initialisation("kronecker-of", _kronecker, "the same, each covariance its nearest A⊗A", argument="RUN"),
+    Initialisation("filters-of", _filters, "a run's very filters", argument="RUN"),
+)

@@ -19,8 +19,6 @@ from filtercov.lab.training.validate import choice, number, refuse_unknown, text
 # Raised whenever equal specifications come to mean another run, so that none is taken for one of before.
 VERSION = 2
 AUGMENTATIONS: tuple[str, ...] = get_args(Preset)
-# Initialisations of ours that have no σ; what others register may well have one.
-_WITHOUT_SCHEDULE = ("uniform", "kaiming", "trunc-normal", "orthogonal", "delta-gaussian", "dog", "stats", "filters")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +51,7 @@ class RunSpec:
         for name in ("model", "data", "init", *(["schedule"] if self.schedule is not None else [])):
             text(name, getattr(self, name))
         architecture = models.parse(self.model)
-        find(self.init)
+        initialisation = find(self.init)
         choice("augment", self.augment, AUGMENTATIONS)
         choice("negative", self.negative, ("clip", "abs"))
         choice("evaluate", self.evaluate, ("test", "validation"))
@@ -65,10 +63,10 @@ class RunSpec:
             raise ConfigError(f"freeze_filters must be true or false, got {self.freeze_filters!r}")
         if not isinstance(self.train, TrainConfig):
             raise ConfigError(f"train must be a TrainConfig, got {self.train!r}")
-        if self.init == "closed-form" and self.schedule is None:
+        if initialisation.schedule == "required" and self.schedule is None:
             object.__setattr__(self, "schedule", default_schedule(architecture.patch_size, frozen=self.freeze_filters))
         if self.schedule is not None:
-            if self.init.partition(":")[0] in _WITHOUT_SCHEDULE:
+            if initialisation.schedule == "none":
                 raise ConfigError(f"schedule {self.schedule!r} has no use with init {self.init!r}; leave it out")
             parse_schedule(self.schedule)
 
@@ -104,12 +102,14 @@ class RunSpec:
 
     @property
     def key(self) -> str:
-        """A name that depends on every field and on what fields mean: 16 hexadecimal digits.
+        """A name that depends on every field and on what fields mean, registered code included: 16 hexadecimal digits.
 
         What is behind the names of files and data is not in it, so that runs can be planned where those are not: that
         is in the run's `config.json`.
         """
-        described = {"format": FORMAT, "version": VERSION, **self.to_dict()}
+        code = find(self.init).code
+        registered = {} if code is None else {"code": code}
+        described = {"format": FORMAT, "version": VERSION, **registered, **self.to_dict()}
         canonical = json.dumps(described, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 

@@ -1,4 +1,4 @@
-"""What can be looked at: a checkpoint, a statistics file, a run, or a model in memory."""
+"""What can be looked at: a checkpoint, a statistics file, a run, a model in memory, or one by its name."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from filtercov.covariance.forms import Array
@@ -15,9 +16,11 @@ from filtercov.depthwise.state_dict import read_depthwise_weights, read_named_we
 from filtercov.depthwise.weight import plain_values
 from filtercov.errors import CovarianceError, ModelError, TargetError
 from filtercov.files import sealed
+from filtercov.lab.models.lookup import find, import_timm
 from filtercov.statistics import statistics_file
 from filtercov.statistics.filter_statistics import FilterStatistics, measure_layers
 
+UNTRAINED = "not trained: these are the filters the network starts with"
 Kind = Literal["checkpoint", "statistics file", "run", "model"]
 
 
@@ -54,6 +57,19 @@ def model_target(model: nn.Module, label: str, *, example_input: Any = None, not
     return _measured(label, "model", ((layer.name, layer.weight) for layer in layers), notes=notes)
 
 
+def named_target(name: str, *, untrained: bool = False) -> Target:
+    """Build one of our models, or `timm:NAME` with its pretrained weights unless `untrained`.
+
+    >>> len(named_target("convmixer_16_3_k5_p2").statistics.layers)
+    3
+    """
+    if name.startswith("timm:") and not untrained:
+        return model_target(_pretrained(name), name)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return model_target(find(name), name, notes=(UNTRAINED,))
+
+
 def _read_run(path: Path) -> Target:
     checkpoint, statistics = path / "checkpoint.safetensors", path / "statistics.safetensors"
     notes = () if (path / "result.json").exists() else ("the run is not finished: this is its last checkpoint",)
@@ -81,3 +97,16 @@ def _measured(label: str, kind: Kind, weights: Iterable[tuple[str, Tensor]], *, 
         raise TargetError(f"{label}: cannot be measured, {error}") from None
     filters = {name: plain_values(weight, name).flatten(0, 1).numpy() for name, weight in named}
     return Target(label, kind, FilterStatistics(layers, label), filters, notes)
+
+
+def _pretrained(name: str) -> nn.Module:
+    timm = import_timm()
+    try:
+        model: nn.Module = timm.create_model(name.removeprefix("timm:"), pretrained=True)
+    except Exception as error:  # timm, its hub and the network raise many kinds
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(
+            f"{name}: cannot be had with pretrained weights ({reason}); name a checkpoint file, or add --untrained to "
+            "look at the network as it starts"
+        ) from None
+    return model
