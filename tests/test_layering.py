@@ -30,9 +30,12 @@ LABORATORY = {
     "lab.models": set(),
     "lab.data": set(),
     "lab.training": set(),
-    "lab.experiments": {"lab.models", "lab.data", "lab.training"},
+    "lab.listing": set(),
+    "lab.machine_speed": set(),
+    "lab.experiments": {"lab.models", "lab.data", "lab.training", "lab.listing", "lab.machine_speed"},
     "lab.report": {"lab.models", "lab.data", "lab.training", "lab.experiments"},
-    "lab": {"lab.models", "lab.data", "lab.training", "lab.experiments", "lab.report"},
+    "lab.reproduction": {"lab.data", "lab.experiments", "lab.machine_speed", "lab.report"},
+    "lab": {"lab.reproduction"},
 }
 TOP = {"cli", "__init__"}
 

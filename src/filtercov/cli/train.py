@@ -5,16 +5,25 @@ from typing import Annotated
 
 import typer
 
+from filtercov.cli import options
+from filtercov.cli.say import say
+from filtercov.errors import ConfigError
 from filtercov.lab.experiments import initialisations
 from filtercov.lab.experiments.execute import execute
 from filtercov.lab.experiments.runspec import AUGMENTATIONS, RunSpec
 from filtercov.lab.training import RECIPES, Silent, process_group, progress_on
+from filtercov.printable import counted
 
 
 def train(
-    model: Annotated[str, typer.Option(help="Network, as in convmixer_256_8_k9_p2 or convnext_atto_p1.")],
+    model: Annotated[
+        str, typer.Option(help="One of ours, such as convmixer_256_8_k9_p2 or convnext_atto_p1, or a name timm knows.")
+    ],
     data: Annotated[str, typer.Option(help="embedded, cifar10 or folder:PATH (a directory or a zip).")] = "embedded",
-    run_dir: Annotated[Path | None, typer.Option(help="The run's directory; by default runs/ and its key.")] = None,
+    runs: options.Runs = options.RUNS,
+    run_dir: Annotated[
+        Path | None, typer.Option(help="The run's own directory; under --runs, named by a hash, if not given.")
+    ] = None,
     recipe: Annotated[str, typer.Option(help=f"Where settings not given come from: {', '.join(RECIPES)}.")] = "cifar",
     epochs: Annotated[int | None, typer.Option(help="Passes over the training images.")] = None,
     batch_size: Annotated[
@@ -52,8 +61,8 @@ def train(
     model_ema_decay: Annotated[float, typer.Option(help="How slowly it moves.")] = 0.9998,
     compile: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or another of PyTorch's.")] = "auto",
-    data_dir: Annotated[Path | None, typer.Option(help="Where cifar10's archive is, or is put.")] = None,
-    download: Annotated[bool, typer.Option("--download", help="Fetch cifar10 where it is missing.")] = False,
+    data_root: options.DataRoot = None,
+    download: options.Download = False,
     workers: Annotated[int | None, typer.Option("--workers", "-j", help="Processes that decode large images.")] = None,
     log_interval: Annotated[int, typer.Option(help="Steps between lines of metrics.jsonl.")] = 50,
     recovery_interval: Annotated[
@@ -98,12 +107,16 @@ def train(
         evaluate=evaluate,
         **{name: value for name, value in choices.items() if value is not None},
     )
-    directory = run_dir or Path("runs") / spec.key
+    if run_dir is None and "://" in runs:
+        raise ConfigError(
+            f"filtercov train needs a directory for --runs, got {runs}; addresses are for reproduce on Ray"
+        )
+    directory = run_dir or Path(runs) / spec.key
     with process_group(device) as (world, chosen):
         result = execute(
             spec,
             directory,
-            data_root=data_dir,
+            data_root=data_root,
             download=download,
             workers=workers,
             device=chosen,
@@ -114,4 +127,4 @@ def train(
         )
     if world.main:
         accuracy = f"{result.test_accuracy:.2f} % {spec.evaluate} accuracy"
-        typer.echo(f"{accuracy} after {result.epochs} epochs; the run is {directory}")
+        say(f"{accuracy} after {counted(result.epochs, 'epoch')}; the run is {directory}")

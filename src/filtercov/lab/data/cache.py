@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from filtercov.errors import DataError
+from filtercov.files.cache_directory import cache_directory
 from filtercov.files.replacing import flush
 from filtercov.lab.data.arrays import ImageArrays
 from filtercov.lab.data.decode import UndecodableError, fit_square, open_image
 from filtercov.lab.data.layout import ImageFile
-from filtercov.lab.data.paths import cache_directory
 from filtercov.lab.data.scan import BadFile, BadFiles, read
 from filtercov.lab.data.tree import Tree
 

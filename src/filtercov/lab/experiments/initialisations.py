@@ -59,6 +59,11 @@ def register(name: str, initialise: Initialisation) -> None:
     _table[name] = initialise
 
 
+def forget(name: str) -> None:
+    """Take back what `register` added."""
+    del _table[name]
+
+
 def names() -> tuple[str, ...]:
     """Return the names of all initialisations, installed ones included.
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO
 
 from filtercov.errors import ConfigError, ExperimentError
 from filtercov.lab.experiments.attempt import Machine, Outcome
@@ -19,14 +19,12 @@ from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.training.rundir import read_json
 from filtercov.lab.training.storage import write_atomic
 
-EngineName = Literal["local", "ray"]
-
 
 @dataclass(frozen=True)
 class Engine:
     """What does the runs: this process, `workers` processes, or Ray."""
 
-    name: EngineName = "local"
+    name: str = "local"
     workers: int = 1
     cluster: Cluster = field(default_factory=Cluster)
 
