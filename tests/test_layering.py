@@ -30,11 +30,10 @@ LABORATORY = {
     "lab.models": set(),
     "lab.data": set(),
     "lab.training": set(),
-    "lab.listing": set(),
-    "lab.machine_speed": set(),
-    "lab.experiments": {"lab.models", "lab.data", "lab.training", "lab.listing", "lab.machine_speed"},
+    "lab.costs": set(),
+    "lab.experiments": {"lab.models", "lab.data", "lab.training", "lab.costs"},
     "lab.report": {"lab.models", "lab.data", "lab.training", "lab.experiments"},
-    "lab.reproduction": {"lab.data", "lab.experiments", "lab.machine_speed", "lab.report"},
+    "lab.reproduction": {"lab.costs", "lab.experiments", "lab.report"},
     "lab": {"lab.reproduction"},
 }
 TOP = {"cli", "__init__"}

@@ -1,16 +1,16 @@
-"""Write what `filtercov reproduce --list` shows to `src/filtercov/lab/listing.csv`: `python -m tools.write_listing`.
+"""Write what `filtercov reproduce --list` shows to `src/filtercov/lab/costs/listing.csv`.
 
-A test compares the file with what this counts.
+`python -m tools.write_listing`; a test compares the file with what this counts.
 """
 
 import csv
 import io
 
+from filtercov.lab.costs.listing import FILE, SCALES
 from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.builder import Options
 from filtercov.lab.experiments.catalogue.places import PLACES
 from filtercov.lab.experiments.planning import yardstick_images
-from filtercov.lab.listing import FILE, SCALES
 
 
 def listing() -> str:

@@ -104,8 +104,7 @@ def test_a_sweep_leaves_its_counts_its_table_and_whole_words(terminal, tmp_path)
     assert text.count("7 of 7 done") == 1
     assert "running" not in text
     assert text.count("Smaller than in the paper") == 1
-    for words in ("it shows that the code runs, its accuracies mean nothing", "the paper's sign"):
-        assert all(word in text.split() for word in words.split())
+    assert "it shows that the code runs, its accuracies mean nothing." in text  # no word is broken
     assert sum("kronecker" in line and "frozen" in line for line in lines) == 1
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from filtercov.cli import options
 from filtercov.cli.say import say
 from filtercov.covariance.forms import show_size
 from filtercov.covariance.layer_statistics import LayerStatistics
@@ -58,10 +59,7 @@ def init(
     preset: Annotated[
         str | None, typer.Option(help=f"One of {', '.join(PRESETS)}; {DEFAULT} if no source is given.")
     ] = None,
-    schedule: Annotated[
-        str | None,
-        typer.Option(help="σ by depth as 'σ0,v,a'; with sawtooth: before it, starting again at each stage."),
-    ] = None,
+    schedule: options.Schedule = None,
     statistics: Annotated[
         Path | None,
         typer.Option(help="Statistics file to draw from, resized where the network's filters have another size."),

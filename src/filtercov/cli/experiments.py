@@ -11,6 +11,8 @@ from filtercov.cli import options
 from filtercov.cli.reproduce import described, interruptible, measure_here
 from filtercov.cli.say import say, say_table
 from filtercov.errors import ExperimentError
+from filtercov.lab.costs.listing import hours_and_minutes
+from filtercov.lab.costs.machine_speed import kept_speed
 from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.attempt import Machine
 from filtercov.lab.experiments.builder import Options
@@ -22,8 +24,6 @@ from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.search import search_grid, search_tpe, space
 from filtercov.lab.experiments.sweep import Engine, recorded
-from filtercov.lab.listing import hours_and_minutes
-from filtercov.lab.machine_speed import kept_speed
 from filtercov.lab.report.results import write_reports
 from filtercov.lab.report.results_words import show_seeds
 from filtercov.lab.reproduction import located
@@ -84,14 +84,16 @@ def plan(
 def search(
     name: Annotated[str, typer.Argument(help="One of the grid searches, such as grid-cifar-p2.")],
     method: Annotated[str, typer.Option(help="grid or tpe (Optuna).")] = "grid",
-    trials: Annotated[int | None, typer.Option(help="Of TPE, by default as many as the grid has points.")] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="Schedules TPE tries; as many as the grid has if not given.")
+    ] = None,
     scale: options.Scale = options.SCALE,
     runs: options.Runs = options.RUNS,
     data: options.Data = "cifar10",
     imagenet: options.Imagenet = None,
     workers: options.Workers = 1,
     study: Annotated[Path | None, typer.Option(help="TPE's journal, shared by the machines of a study.")] = None,
-    seed: Annotated[int, typer.Option(help="Of TPE's proposals; give each machine its own.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of TPE's proposals; give each machine its own.")] = 0,
     device: options.Device = "cpu",
     data_root: options.DataRoot = None,
     download: options.Download = False,

@@ -12,8 +12,8 @@ import typer
 from filtercov.cli import options
 from filtercov.cli.say import say, say_table
 from filtercov.errors import ExperimentError, TrainingInterrupted
-from filtercov.lab.listing import entries, hours_and_minutes
-from filtercov.lab.machine_speed import MachineSpeed, keep_speed, kept_speed
+from filtercov.lab.costs.listing import entries, hours_and_minutes
+from filtercov.lab.costs.machine_speed import MachineSpeed, keep_speed, kept_speed
 from filtercov.printable import counted
 
 UNMEASURED = "-"

@@ -10,9 +10,13 @@ from filtercov.cli.say import say
 from filtercov.errors import ConfigError
 from filtercov.lab.experiments import initialisations
 from filtercov.lab.experiments.execute import execute
+from filtercov.lab.experiments.references import KINDS
 from filtercov.lab.experiments.runspec import AUGMENTATIONS, RunSpec
 from filtercov.lab.training import RECIPES, Silent, process_group, progress_on
 from filtercov.printable import counted
+
+# Without those that need a file, and those by which a table's runs start from one another.
+_INITS = [name for name in initialisations.names() if name not in ("stats", "filters", *KINDS)]
 
 
 def train(
@@ -25,18 +29,25 @@ def train(
         Path | None, typer.Option(help="The run's own directory; under --runs, named by a hash, if not given.")
     ] = None,
     recipe: Annotated[str, typer.Option(help=f"Where settings not given come from: {', '.join(RECIPES)}.")] = "cifar",
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training images.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over the training images; the recipe's if not given.")
+    ] = None,
     batch_size: Annotated[
         int | None, typer.Option("--batch-size", "-b", help="Images per step, of all processes together.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides weights, order of images and augmentation.")] = 0,
     init: Annotated[
-        str, typer.Option(help=f"Filters: {', '.join(initialisations.names())}; stats:FILE and filters:FILE read one.")
+        str,
+        typer.Option(help=f"Filters: {', '.join(_INITS)}, stats:FILE (statistics) or filters:FILE (a checkpoint's)."),
     ] = "uniform",
-    schedule: Annotated[str | None, typer.Option(help="σ by depth for closed-form: a preset or 'σ0,v,a'.")] = None,
-    negative: Annotated[str, typer.Option(help="Negative eigenvalues: clip or abs.")] = "clip",
+    schedule: options.Schedule = None,
+    negative: Annotated[
+        str, typer.Option(help="What becomes of a covariance's negative eigenvalues: clip (to zero) or abs.")
+    ] = "clip",
     freeze_filters: Annotated[bool, typer.Option(help="Keep the depthwise filters as they are initialised.")] = False,
-    data_limit: Annotated[int | None, typer.Option(help="Training images to use.")] = None,
+    data_limit: Annotated[
+        int | None, typer.Option(help="Use only so many training images, the classes in proportion.")
+    ] = None,
     img_size: Annotated[int | None, typer.Option(help="Scale a folder's images to this size.")] = None,
     evaluate: Annotated[
         str, typer.Option(help="test, or validation (a tenth of the training images, or val/) for choosing settings.")
@@ -58,7 +69,9 @@ def train(
     amp: Annotated[bool, typer.Option("--amp", help="Mixed precision.")] = False,
     amp_dtype: Annotated[str, typer.Option(help="bfloat16, or float16 on a GPU.")] = "bfloat16",
     model_ema: Annotated[bool, typer.Option("--model-ema", help="Keep a moving average of the weights.")] = False,
-    model_ema_decay: Annotated[float, typer.Option(help="How slowly it moves.")] = 0.9998,
+    model_ema_decay: Annotated[
+        float, typer.Option(help="Decay of the moving average, from 0 to 1; higher is slower.")
+    ] = 0.9998,
     compile: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or another of PyTorch's.")] = "auto",
     data_root: options.DataRoot = None,
@@ -71,6 +84,8 @@ def train(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard's files too.")] = False,
 ) -> None:
     """Train a network; run the same command again to continue where it stopped.
+
+    Settings that are not given are the recipe's.
 
     Under `torchrun --nproc-per-node N $(which filtercov) train …` N processes train together.
     """

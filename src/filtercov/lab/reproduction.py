@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any, overload
 
 from filtercov.errors import ConfigError, ExperimentError, SweepError
-from filtercov.lab.data.load import check_name
+from filtercov.lab.costs.machine_speed import kept_speed
 from filtercov.lab.experiments import catalogue, initialisations
 from filtercov.lab.experiments.attempt import Machine, Outcome
 from filtercov.lab.experiments.builder import Options
@@ -32,7 +32,6 @@ from filtercov.lab.experiments.records import ExperimentRecord, collect, speed_f
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.speed import measure_speeds, write_speeds
 from filtercov.lab.experiments.sweep import Engine, local_copy, record, sweep
-from filtercov.lab.machine_speed import kept_speed
 from filtercov.lab.report import page
 from filtercov.lab.report.results import write_reports
 from filtercov.lab.report.results_lines import lines
@@ -165,9 +164,6 @@ def reproduce_all(
     say: Callable[[str], None] = lambda _: None,
 ) -> Reproduction:
     """Do every run of the experiments that match and collect their tables; failures are left to the caller."""
-    for named in (options.cifar, options.imagenet):
-        if named is not None:
-            check_name(named)
     chosen = catalogue.experiments(patterns, scale=scale, options=options)
     wanted = in_order([run for experiment in chosen for run in experiment.runs])
     _check_columns(chosen, options)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 import filtercov as fc
 from filtercov.lab import models
+from filtercov.lab.costs.listing import SECONDS_PER_RUN
 from filtercov.lab.experiments.graph import Run, in_order
 from filtercov.lab.experiments.runspec import RunSpec
-from filtercov.lab.listing import SECONDS_PER_RUN
 
 # Throughput is given for this network on CIFAR-10's images; others are slower or faster by their multiply-adds.
 YARDSTICK, YARDSTICK_SIZE = "convmixer_256_8_k9_p2", 32

@@ -13,9 +13,9 @@ from torch import nn
 
 import filtercov as fc
 from filtercov.lab import models
+from filtercov.lab.costs.machine_speed import MachineSpeed
 from filtercov.lab.experiments.planning import YARDSTICK
 from filtercov.lab.experiments.records import SpeedRecord
-from filtercov.lab.machine_speed import MachineSpeed
 from filtercov.lab.training.storage import write_atomic
 from filtercov.nn import accelerate_
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from filtercov.lab.costs.listing import matching
 from filtercov.lab.experiments.builder import Builder, Options
 from filtercov.lab.experiments.catalogue import grids, pictures, tables, transfers
 from filtercov.lab.experiments.graph import Experiment
 from filtercov.lab.experiments.scales import find_scale
-from filtercov.lab.listing import matching
 
 Make = Callable[[Builder], Experiment]
 
