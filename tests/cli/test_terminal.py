@@ -108,6 +108,17 @@ def test_a_sweep_leaves_its_counts_its_table_and_whole_words(terminal, tmp_path)
     assert sum("kronecker" in line and "frozen" in line for line in lines) == 1
 
 
+def test_a_sweep_that_is_stopped_leaves_a_count_and_a_sentence(terminal, tmp_path):
+    terminal.type(COMMAND, "reproduce", "width-transfer", "--scale", "smoke", "--runs", tmp_path)
+    until(lambda: any(tmp_path.glob("*/result.json")))
+    terminal.interrupt()
+    lines = terminal.wait()
+    text = " ".join(line.strip() for line in lines)
+    assert "running" not in text
+    assert text.count(" done") == 1
+    assert text.endswith("filtercov: stopped; what is done is kept, run the same command again to continue")
+
+
 def test_a_list_fits_the_terminal(terminal):
     terminal.type(COMMAND, "reproduce", "--list", "imagenet-to-cifar", "--scale", "smoke")
     text = " ".join(" ".join(terminal.wait()).split())

@@ -141,6 +141,7 @@ def reproduce(
             runs=str(runs),
             engine=Engine(workers=workers),
             machine=Machine(data_root=data_root, download=download, device=device),
+            functions=[function.__name__ for function in functions],
         )
     done.refuse_failures()
     (result,) = done.tables
@@ -160,13 +161,17 @@ def reproduce_all(
     runs: str,
     engine: Engine,
     machine: Machine,
+    functions: Sequence[str] = (),
     stream: IO[str] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Reproduction:
-    """Do every run of the experiments that match and collect their tables; failures are left to the caller."""
+    """Do every run of the experiments that match and collect their tables; failures are left to the caller.
+
+    `functions` are names of registered initialisations that must find a column.
+    """
     chosen = catalogue.experiments(patterns, scale=scale, options=options)
     wanted = in_order([run for experiment in chosen for run in experiment.runs])
-    _check_columns(chosen, options)
+    _check_columns(chosen, options, functions)
     say(_announcement(chosen, wanted))
     if not is_address(runs):
         for experiment in chosen:
@@ -198,10 +203,10 @@ def located(inits: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _check_columns(chosen: Sequence[Experiment], options: Options) -> None:
+def _check_columns(chosen: Sequence[Experiment], options: Options, functions: Sequence[str]) -> None:
     """Refuse to compare further initialisations where no experiment has a place for them."""
     shown = {cell.init for experiment in chosen for cell in experiment.cells}
-    if lost := [name for name in options.also if name not in shown]:
+    if lost := [name for name in (*options.also, *functions) if name not in shown]:
         names = ", ".join(experiment.name for experiment in chosen)
         raise ExperimentError(
             f"{names} has no column for {', '.join(lost)}; choose a table that compares initialisations"
