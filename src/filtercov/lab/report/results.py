@@ -12,6 +12,7 @@ from filtercov.lab.report.results_lines import Line, lines
 from filtercov.lab.report.results_text import notes, show_paper, table, to_csv, to_latex, to_markdown
 from filtercov.lab.report.results_words import show_measured, show_seeds
 from filtercov.lab.training.progress import duration
+from filtercov.printable import counted
 
 WIDEST = 14  # columns of a table in the paper's arrangement
 
@@ -74,7 +75,7 @@ def index_page(records: Sequence[ExperimentRecord], places: Sequence[str]) -> st
     """Return the page that lists several experiments."""
     rows: list[list[object]] = []
     for record, place in zip(records, places, strict=True):
-        state = f"{len(record.missing)} runs missing" if record.missing else "complete"
+        state = f"{counted(len(record.missing), 'run')} missing" if record.missing else "complete"
         link = f'<a href="{page.text(place)}">{page.text(record.name)}</a>'
         rows.append([link, page.text(record.scale), page.text(record.shows), state, duration(record.seconds)])
     head = ["experiment", "scale", "shows", "state", "training time"]

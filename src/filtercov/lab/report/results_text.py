@@ -9,6 +9,7 @@ from filtercov.lab.experiments.records import ExperimentRecord
 from filtercov.lab.report.results_lines import Line, lines, tally
 from filtercov.lab.report.results_words import METHOD, ONE_RUN, VERDICTS, show_difference, show_mean, show_measured
 from filtercov.lab.training.progress import duration
+from filtercov.printable import counted
 
 HEAD = (
     "row",
@@ -124,7 +125,8 @@ def notes(record: ExperimentRecord, found: Sequence[Line]) -> list[str]:
     if any(line.measured and line.measured.n == 1 for line in found):
         said.append(ONE_RUN)
     if record.missing:
-        said.append(f"Missing, and left out of every mean ({len(record.missing)} runs): {'; '.join(record.missing)}.")
+        count = counted(len(record.missing), "run")
+        said.append(f"Missing, and left out of every mean ({count}): {'; '.join(record.missing)}.")
     said += [f"{text[0].upper()}{text[1:]}." for text in record.damaged]
     if record.seconds:
         said.append(f"The runs took {duration(record.seconds)} of training in all.")
