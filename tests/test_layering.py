@@ -33,7 +33,7 @@ LABORATORY = {
     "lab.costs": set(),
     "lab.experiments": {"lab.models", "lab.data", "lab.training", "lab.costs"},
     "lab.report": {"lab.models", "lab.data", "lab.training", "lab.experiments"},
-    "lab.reproduction": {"lab.costs", "lab.experiments", "lab.report"},
+    "lab.reproduction": {"lab.training", "lab.costs", "lab.experiments", "lab.report"},
     "lab": {"lab.reproduction"},
 }
 TOP = {"cli", "__init__"}

@@ -39,6 +39,7 @@ ENDS = {
     ("lab.report", "lab.models"): (-30, 0),
     ("lab.report", "lab.training"): (20, -30),
     ("lab.reproduction", "lab.costs"): (50, -20),
+    ("lab.reproduction", "lab.training"): (-50, 10),
     ("lab.experiments", "lab.models"): (-50, 40),
     ("lab.experiments", "lab.training"): (-20, 30),
     ("lab.experiments", "lab.data"): (20, -20),

@@ -115,7 +115,7 @@ def test_statistics_are_resized_to_the_networks_filters_and_it_says_so(tmp_path)
     output = run("init", "convmixer_32_4_k9_p2", *start)
     assert "4 of 4 depthwise layers initialised" in output
     assert "resized statistics of 5x5 filters to 9x9 for 4 layers" in output
-    assert "resized" not in run("init", "convmixer_32_4_k5_p2", *start)
+    assert "resized statistics" not in run("init", "convmixer_32_4_k5_p2", *start)
 
 
 def spelled(name):

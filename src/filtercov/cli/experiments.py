@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -45,10 +46,10 @@ def plan(
     seeds: options.Seeds = None,
 ) -> None:
     """Print how many runs, epochs, operations, bytes and hours experiments take, without running any."""
-    if gpus < 1 or (images_per_second is not None and images_per_second <= 0):
-        raise ExperimentError(
-            f"a plan needs a throughput above 0 and at least one worker, got {images_per_second} and {gpus}"
-        )
+    if gpus < 1:
+        raise ExperimentError(f"a plan needs at least one worker, got {gpus}")
+    if images_per_second is not None and not 0 < images_per_second < math.inf:
+        raise ExperimentError(f"a plan needs a throughput above 0, got {images_per_second}")
     # ImageNet need not be there to be counted.
     asked = Options(cifar=data, imagenet=imagenet or "folder:imagenet", also=located(also or ()), seeds=seeds)
     chosen = catalogue.experiments(names or ["*"], scale=scale, options=asked)
@@ -104,6 +105,8 @@ def search(
     Accuracies are of validation images, a tenth of the training images where the data has no val/ beside test/: measure
     the schedule you choose on the test images, with filtercov train.
     """
+    if best < 1 or (trials is not None and trials < 1):
+        raise ExperimentError(f"a search tries and prints at least one schedule, got {trials=} and {best=}")
     where = space(name, scale=scale, options=Options(cifar=data, imagenet=imagenet))
     machine = Machine(data_root=data_root, download=download, device=device)
     with interruptible():

@@ -36,6 +36,7 @@ from filtercov.lab.report import page
 from filtercov.lab.report.results import write_reports
 from filtercov.lab.report.results_lines import lines
 from filtercov.lab.report.results_text import notes, table, to_csv, to_terminal
+from filtercov.lab.training.distributed import usable_device
 from filtercov.printable import counted
 
 _TEXT = ("experiment", "scale", "row", "filters", "initialisation", "verdict")
@@ -169,6 +170,8 @@ def reproduce_all(
 
     `functions` are names of registered initialisations that must find a column.
     """
+    if engine.name == "local":  # Ray's nodes may have other devices
+        machine = replace(machine, device=str(usable_device(machine.device)))
     chosen = catalogue.experiments(patterns, scale=scale, options=options)
     wanted = in_order([run for experiment in chosen for run in experiment.runs])
     _check_columns(chosen, options, functions)

@@ -45,10 +45,12 @@ def is_ours(name: str) -> bool:
         return False
     try:
         models.parse(name)
-    except ModelError:
-        if _timm_has(name):
-            return False
-        raise
+    except ModelError as not_ours:
+        if (known := _timm_has(name)) is None:
+            raise
+        if not known:
+            raise ModelError(f"{not_ours}; timm has no model of that name either") from None
+        return False
     return True
 
 
@@ -77,8 +79,9 @@ def import_timm() -> Any:
         torch.library.register_fake = declare
 
 
-def _timm_has(name: str) -> bool:
+def _timm_has(name: str) -> bool | None:
+    """Return whether timm has a model, None where timm cannot be asked."""
     try:
         return bool(import_timm().is_model(name))
     except ModelError:
-        return False
+        return None
