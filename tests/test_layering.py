@@ -32,9 +32,11 @@ LABORATORY = {
     "lab.models": set(),
     "lab.data": set(),
     "lab.training": set(),
-    "lab.experiments": {"lab.models", "lab.data", "lab.training"},
+    "lab.costs": set(),
+    "lab.experiments": {"lab.models", "lab.data", "lab.training", "lab.costs"},
     "lab.report": {"lab.models", "lab.data", "lab.training", "lab.experiments"},
-    "lab": {"lab.models", "lab.data", "lab.training", "lab.experiments", "lab.report"},
+    "lab.reproduction": {"lab.training", "lab.costs", "lab.experiments", "lab.report"},
+    "lab": {"lab.reproduction"},
 }
 TOP = {"cli", "__init__"}
 

@@ -15,6 +15,8 @@ WIDTH, HEIGHT, HALF, TALL = 780, 726, 66, 44
 # The centre of every room, and what it is for. Rooms that do not exist (yet) are not drawn.
 ROOMS: dict[str, tuple[int, int, str]] = {
     "lab.report": (230, 136, "tables, figures, pages"),
+    "lab.reproduction": (490, 136, "a table from Python"),
+    "lab.costs": (690, 206, "what it would take"),
     "lab.experiments": (490, 206, "runs, the paper's tables"),
     "lab.models": (150, 286, "networks by name"),
     "lab.training": (370, 286, "fit, resumable"),
@@ -38,6 +40,8 @@ ENDS = {
     ("lab.report", "lab.experiments"): (50, -30),
     ("lab.report", "lab.models"): (-30, 0),
     ("lab.report", "lab.training"): (20, -30),
+    ("lab.reproduction", "lab.costs"): (50, -20),
+    ("lab.reproduction", "lab.training"): (-50, 10),
     ("lab.experiments", "lab.models"): (-50, 40),
     ("lab.experiments", "lab.training"): (-20, 30),
     ("lab.experiments", "lab.data"): (20, -20),

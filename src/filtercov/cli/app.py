@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from filtercov.cli.say import say
 from filtercov.errors import FiltercovError, MissingPartError, TrainingInterrupted
 
 INTERRUPTED = 130  # the exit code shells give to what Ctrl-C ended
@@ -26,9 +27,9 @@ COMMANDS = {
     "stats": "core",
     "train": "train",
     "reproduce": "reproduce",
-    "plan": "reproduce",
-    "search": "reproduce",
-    "report": "reproduce",
+    "plan": "experiments",
+    "search": "experiments",
+    "report": "experiments",
     "inspect": "look",
     "explore": "look",
     "figures": "look",
@@ -89,7 +90,7 @@ def main() -> None:
     try:
         app()
     except FiltercovError as error:
-        print(f"filtercov: {error}", file=sys.stderr)
+        say(f"filtercov: {error}", err=True)
         raise SystemExit(INTERRUPTED if isinstance(error, TrainingInterrupted) else 1) from None
 
 

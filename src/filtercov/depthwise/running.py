@@ -13,9 +13,7 @@ from torch import Tensor, nn
 See = Callable[[nn.Module, Any], object]  # of a module that was called, and its output
 
 
-def run_once(
-    model: nn.Module, *arguments: Any, watch: Iterable[nn.Module] = (), see: See = lambda module, output: None
-) -> None:
+def run_once(model: nn.Module, *arguments: Any, watch: Iterable[nn.Module] = (), see: See = lambda *_: None) -> None:
     """Run a model in evaluation mode and without gradients; `see` is told of every call of the modules to watch.
 
     Modes, buffers, gradients, hooks and the random state are afterwards as they were, whether it ran or raised.

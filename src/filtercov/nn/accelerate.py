@@ -14,6 +14,7 @@ from filtercov.nn.depthwise import DepthwiseConv2d
 from filtercov.nn.layouts import read_layouts, remember_changed_layouts_, restore_layouts_
 from filtercov.nn.sequential import FusedSequential, norm_after_gelu
 from filtercov.nn.strided_pointwise import StridedPointwiseConv2d, is_endangered
+from filtercov.printable import counted
 
 _ORIGINALS: dict[type[nn.Module], type[nn.Module]] = {
     DepthwiseConv2d: nn.Conv2d,
@@ -34,10 +35,13 @@ class Acceleration:
     def __str__(self) -> str:
         """Return one line, and one more for each layer left alone."""
         lines = [
-            f"{len(self.swapped)} depthwise convolutions swapped, {len(self.fused)} GELU + BatchNorm2d pairs fused"
+            f"{counted(len(self.swapped), 'depthwise convolution')} swapped, "
+            f"{counted(len(self.fused), 'GELU + BatchNorm2d pair')} fused"
         ]
         if self.made_safe:
-            lines.append(f"{len(self.made_safe)} strided 1x1 convolutions kept out of a memory fault of PyTorch's")
+            lines.append(
+                f"{counted(len(self.made_safe), 'strided 1x1 convolution')} kept out of a memory fault of PyTorch's"
+            )
         return "\n".join([*lines, *(f"left alone: {name}: {reason}" for name, reason in self.skipped.items())])
 
 

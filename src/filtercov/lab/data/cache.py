@@ -6,7 +6,6 @@ mistaken for data; its name is a fingerprint of the source, so a changed source 
 
 import json
 import logging
-import os
 import shutil
 import tempfile
 from dataclasses import asdict
@@ -15,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from filtercov.errors import DataError
+from filtercov.files.cache_directory import cache_directory
 from filtercov.files.replacing import flush
 from filtercov.lab.data.arrays import ImageArrays
 from filtercov.lab.data.decode import UndecodableError, fit_square, open_image
@@ -24,12 +24,6 @@ from filtercov.lab.data.tree import Tree
 
 _LOG = logging.getLogger("filtercov.lab.data")
 _VERSION = 3  # of what is kept and how: part of the fingerprint
-
-
-def cache_directory() -> Path:
-    """Return $FILTERCOV_CACHE, or ~/.cache/filtercov; it need not exist."""
-    configured = os.environ.get("FILTERCOV_CACHE")
-    return Path(configured).expanduser() if configured else Path.home() / ".cache" / "filtercov"
 
 
 def cached_arrays(tree: Tree, *, size: int, channels: int, bad_limit: int) -> dict[str, ImageArrays]:

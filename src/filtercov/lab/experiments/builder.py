@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from filtercov import PRESETS
 from filtercov.errors import ExperimentError
+from filtercov.lab.data.load import check_name
 from filtercov.lab.experiments import initialisations
 from filtercov.lab.experiments.graph import Cell, Experiment, Run, transferred
 from filtercov.lab.experiments.runspec import RunSpec
@@ -27,6 +28,8 @@ class Options:
     def __post_init__(self) -> None:
         for name in self.also:
             initialisations.find(name)
+        for named in filter(None, (self.cifar, self.imagenet)):
+            check_name(named)
         if self.seeds is not None and self.seeds < 1:
             raise ExperimentError(f"a table needs at least one seed, got {self.seeds}")
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from filtercov.errors import ExperimentError
 from filtercov.lab.experiments.references import reference_key
 from filtercov.lab.experiments.runspec import RunSpec
+from filtercov.printable import counted
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Run:
         filters = "frozen" if spec.freeze_filters else "thawed"
         init = spec.init.partition(":")[0] + (f" {spec.schedule}" if spec.schedule else "")
         origin = f" {self.reference.spec.model}" if self.reference else ""
-        return f"{self.key}  {spec.model} {filters} {init}{origin}, {train.epochs} epochs, seed {train.seed}"
+        return f"{self.key}  {spec.model} {filters} {init}{origin}, {counted(train.epochs, 'epoch')}, seed {train.seed}"
 
 
 def transferred(kind: str, reference: Run) -> str:

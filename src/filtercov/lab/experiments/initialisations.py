@@ -88,6 +88,11 @@ def add(*entries: Initialisation) -> None:
     _table.update({entry.name: entry for entry in entries})
 
 
+def forget(name: str) -> None:
+    """Take back what `register` added."""
+    del _table[name]
+
+
 def names() -> tuple[str, ...]:
     """Return the names of all initialisations, installed ones included.
 
@@ -113,7 +118,8 @@ def find(name: str) -> Initialisation:
         return _table[key]
     for point in entry_points(group=ENTRY_POINTS, name=key):
         fill: Fill = point.load()
-        code = fingerprint(fill, point.dist and f"{point.dist.name} {point.dist.version}")
+        package = f"{point.dist.name} {point.dist.version}" if point.dist else None
+        code = fingerprint(fill, package)
         return Initialisation(key, fill, schedule="optional", ours=False, code=code)
     near = difflib.get_close_matches(key, names(), n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""

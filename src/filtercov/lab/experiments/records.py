@@ -15,6 +15,7 @@ from filtercov.lab.experiments.paper_numbers import PaperNumber, Place, paper_nu
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.training import FitResult, read_metrics
+from filtercov.printable import counted
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Trained:
         return cls(spec.model, f"{images}{name}", spec.train.epochs)
 
     def __str__(self) -> str:
-        return f"{self.model} on {self.data}, {count(self.epochs, 'epoch')}"
+        return f"{self.model} on {self.data}, {counted(self.epochs, 'epoch')}"
 
 
 @dataclass(frozen=True)
@@ -106,13 +107,14 @@ class ExperimentRecord:
     @property
     def trained(self) -> str:
         """What was trained in all its cells and pictures, in words; empty if nothing was."""
-        found = [part.trained for part in (*self.cells, *self.drawings) if part.trained]
+        parts: list[CellRecord | DrawingRecord] = [*self.cells, *self.drawings]
+        found = [part.trained for part in parts if part.trained]
         models = list(dict.fromkeys([*(trained.model for trained in found), *(speed.model for speed in self.speeds)]))
         words = " and ".join(models) if len(models) < 3 else f"{models[0]} and {len(models) - 1} more networks"
         if not found:
             return words
         epochs = sorted({trained.epochs for trained in found})
-        most = count(epochs[-1], "epoch")
+        most = counted(epochs[-1], "epoch")
         length = most if len(epochs) == 1 else f"{epochs[0]} to {most}"
         return f"{words} on {' and '.join(dict.fromkeys(trained.data for trained in found))}, {length}"
 
@@ -174,15 +176,6 @@ def versions(results: Sequence[FitResult]) -> dict[str, str]:
         "filtercov": version("filtercov"),
         **{name: ", ".join(sorted({run[name] for run in used})) for name in names},
     }
-
-
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    >>> count(1, "epoch"), count(1000, "image")
-    ('1 epoch', '1,000 images')
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def speed_file(experiment: Experiment, runs: Runs) -> Path:

@@ -12,6 +12,7 @@ from filtercov.lab import models
 from filtercov.lab.data import Augment
 from filtercov.lab.data.augment.pipeline import Preset
 from filtercov.lab.experiments.initialisations import find, parse_schedule
+from filtercov.lab.models.lookup import is_ours
 from filtercov.lab.training import RECIPES, TrainConfig
 from filtercov.lab.training.config import FORMAT
 from filtercov.lab.training.validate import choice, number, refuse_unknown, text, whole
@@ -50,7 +51,7 @@ class RunSpec:
     def __post_init__(self) -> None:
         for name in ("model", "data", "init", *(["schedule"] if self.schedule is not None else [])):
             text(name, getattr(self, name))
-        architecture = models.parse(self.model)
+        ours = is_ours(self.model)
         initialisation = find(self.init)
         choice("augment", self.augment, AUGMENTATIONS)
         choice("negative", self.negative, ("clip", "abs"))
@@ -64,7 +65,8 @@ class RunSpec:
         if not isinstance(self.train, TrainConfig):
             raise ConfigError(f"train must be a TrainConfig, got {self.train!r}")
         if initialisation.schedule == "required" and self.schedule is None:
-            object.__setattr__(self, "schedule", default_schedule(architecture.patch_size, frozen=self.freeze_filters))
+            patch_size = models.parse(self.model).patch_size if ours else None
+            object.__setattr__(self, "schedule", default_schedule(patch_size, frozen=self.freeze_filters))
         if self.schedule is not None:
             if initialisation.schedule == "none":
                 raise ConfigError(f"schedule {self.schedule!r} has no use with init {self.init!r}; leave it out")
@@ -118,12 +120,12 @@ class RunSpec:
         return Augment.preset(cast(Preset, self.augment))
 
 
-def default_schedule(patch_size: int, *, frozen: bool) -> str:
-    """Return the preset the paper found for a patch size.
+def default_schedule(patch_size: int | None, *, frozen: bool) -> str:
+    """Return the preset the paper found for a patch size; of networks that have none, as timm's, ImageNet's.
 
     >>> default_schedule(1, frozen=False), default_schedule(14, frozen=True)
     ('cifar-p1', 'imagenet-frozen')
     """
-    if patch_size <= 4:
+    if patch_size is not None and patch_size <= 4:
         return "cifar-p1" if patch_size == 1 else "cifar-p2"
     return "imagenet-frozen" if frozen else "imagenet-thawed"

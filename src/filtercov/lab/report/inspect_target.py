@@ -39,7 +39,7 @@ def read_target(path: Path) -> Target:
     """Read a checkpoint, a file that `FilterStatistics.save` wrote, or the directory of either or of a run."""
     if (path / "checkpoint.safetensors").exists() or (path / "statistics.safetensors").exists():
         return _read_run(path)
-    if _is_statistics(path):
+    if is_statistics(path):
         statistics = FilterStatistics.load(path)
         return Target(path.name, "statistics file", statistics, {}, statistics.notes)
     weights = read_depthwise_weights(path)
@@ -84,7 +84,8 @@ def _read_run(path: Path) -> Target:
     return _measured(label, "run", weights.tensors.items(), notes=(*notes, *weights.notes))
 
 
-def _is_statistics(path: Path) -> bool:
+def is_statistics(path: Path) -> bool:
+    """Tell whether a file is one that `FilterStatistics.save` wrote."""
     # Opening a pipe would wait for ever.
     return path.is_file() and sealed.claimed(path).get("format") == statistics_file.KIND.format
 

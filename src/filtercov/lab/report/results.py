@@ -21,6 +21,7 @@ from filtercov.lab.report.results_text import (
 )
 from filtercov.lab.report.results_words import heading, show_measured, show_seeds
 from filtercov.lab.training.progress import duration
+from filtercov.printable import counted
 
 WIDEST = 14  # columns of a table in the paper's arrangement
 
@@ -83,7 +84,7 @@ def index_page(records: Sequence[ExperimentRecord], places: Sequence[str]) -> st
     """Return the page that lists several experiments."""
     rows: list[list[object]] = []
     for record, place in zip(records, places, strict=True):
-        state = f"{len(record.missing)} runs missing" if record.missing else "complete"
+        state = f"{counted(len(record.missing), 'run')} missing" if record.missing else "complete"
         link = f'<a href="{page.text(place)}">{page.text(record.name)}</a>'
         shown = (record.scale, record.trained, record.shows)
         rows.append([link, *map(page.text, shown), state, duration(record.seconds)])

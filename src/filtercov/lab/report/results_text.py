@@ -17,6 +17,7 @@ from filtercov.lab.report.results_words import (
     show_measured,
 )
 from filtercov.lab.training.progress import duration
+from filtercov.printable import counted
 
 HEAD = (
     "row",
@@ -134,7 +135,8 @@ def notes(record: ExperimentRecord, found: Sequence[Line]) -> list[str]:
     if any(line.measured and line.measured.n == 1 for line in found):
         said.append(ONE_RUN)
     if record.missing:
-        said.append(f"Missing, and left out of every mean ({len(record.missing)} runs): {'; '.join(record.missing)}.")
+        count = counted(len(record.missing), "run")
+        said.append(f"Missing, and left out of every mean ({count}): {'; '.join(record.missing)}.")
     said += [f"{text[0].upper()}{text[1:]}." for text in record.damaged]
     if record.seconds:
         said.append(f"The runs took {duration(record.seconds)} of training in all.")

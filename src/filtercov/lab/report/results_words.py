@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
-from filtercov.lab.experiments.records import ExperimentRecord, Trained, count
+from filtercov.lab.experiments.records import ExperimentRecord, Trained
 from filtercov.lab.report.results_statistics import CONFIDENCE, Difference, Summary
+from filtercov.printable import counted
 
 NOT_MEASURED = "not measured"
 METHOD = (
@@ -76,4 +77,4 @@ def show_trained(trained: Trained, epochs: int, *, stands_for: bool) -> str:
     >>> show_trained(Trained("net", "toys", 20), 20, stands_for=False)
     '20 epochs'
     """
-    return f"{trained} for the paper's {epochs}" if stands_for else count(trained.epochs, "epoch")
+    return f"{trained} for the paper's {epochs}" if stands_for else counted(trained.epochs, "epoch")
