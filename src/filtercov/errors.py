@@ -14,6 +14,10 @@ class FiltercovError(Exception):
         return printable(super().__str__())  # messages repeat names from files, and files may be hostile
 
 
+class FiltercovWarning(UserWarning):
+    """Something that was done as asked, and is probably not what was wanted."""
+
+
 class CovarianceError(FiltercovError, ValueError):
     """A covariance, kernel size or σ that cannot be used."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import warnings
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated
@@ -11,13 +12,14 @@ import torch
 import typer
 
 from filtercov.cli.say import say
-from filtercov.errors import NothingChosenError
+from filtercov.errors import FiltercovWarning, NothingChosenError
 from filtercov.files.state_dict import write_state_dict
 from filtercov.filters.init import init_
 from filtercov.lab.models.lookup import find
 from filtercov.nn import native_status
 from filtercov.printable import printable
-from filtercov.schedule.fit import fit_schedule, fit_sigma
+from filtercov.schedule.fit import fit_schedule
+from filtercov.schedule.fit_quality import fit_layer
 from filtercov.schedule.schedules import PRESETS
 from filtercov.statistics.filter_statistics import FilterStatistics
 
@@ -61,7 +63,9 @@ def init(
     built = find(model, num_classes=num_classes, in_channels=in_channels)
     source: FilterStatistics | str = FilterStatistics.load(statistics) if statistics else preset
     try:
-        report = init_(built, source, min_kernel_size=min_kernel_size, scale="match" if match_scale else None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FiltercovWarning)  # the report's notes say the same
+            report = init_(built, source, min_kernel_size=min_kernel_size, scale="match" if match_scale else None)
     except NothingChosenError as error:
         raise NothingChosenError(f"{model}: {error.finding}", _ADVICE) from None
     write_state_dict(built.state_dict(), out)
@@ -79,17 +83,20 @@ def stats(
     measured.save(out)
     names = [printable(layer.name) for layer in measured.layers]
     width = max(map(len, names))
-    say(f"{'layer'.ljust(width)}  kernel  filters  variance  nearest σ")
+    say(f"{'layer'.ljust(width)}  kernel  filters  variance  nearest σ  likeness  by chance")
     for name, layer in zip(names, measured.layers, strict=True):
         size = "x".join(map(str, layer.kernel_size))
         variance = float(layer.covariance.trace()) / len(layer.mean)
-        sigma = fit_sigma(layer.covariance, layer.kernel_size)
-        say(f"{name.ljust(width)}  {size:>6}  {layer.count:>7}  {variance:>8.2e}  {sigma:>9.3g}")
+        fit = fit_layer(layer)
+        quality = f"{fit.sigma:>9.3g}  {fit.likeness:>8.2f}  {fit.chance:>9.2f}"
+        say(f"{name.ljust(width)}  {size:>6}  {layer.count:>7}  {variance:>8.2e}  {quality}")
     for note in measured.notes:
         say(f"note: {note}")
     if any(max(layer.kernel_size) >= 5 for layer in measured.layers):
         fitted = fit_schedule(measured).short()
-        say(f"nearest schedule: QuadraticSchedule({fitted.sigma0!r}, {fitted.v!r}, {fitted.a!r})")
+        if fitted.fit.usable:
+            say(f"nearest schedule: QuadraticSchedule({fitted.sigma0!r}, {fitted.v!r}, {fitted.a!r})")
+        say(f"schedule: {fitted.fit}")
     say(f"wrote {out}: {len(measured.layers)} layers")
 
 

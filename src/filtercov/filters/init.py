@@ -24,7 +24,7 @@ from filtercov.filters.sample import (
     drawing,
     sample_filters,
 )
-from filtercov.schedule.choice import choose, initialised_row, nothing_chosen, skipped_row, with_roots
+from filtercov.schedule.choice import choose, initialised_row, make_report, nothing_chosen, with_roots
 from filtercov.schedule.init_report import InitReport
 from filtercov.schedule.prescription import Prescription, Source
 
@@ -92,8 +92,9 @@ def init_(
         for layer, prescription, root in with_roots(prescribed, negative):
             staged.append(_sample(layer, root, prescription, scale, generator))
             rows[layer] = initialised_row(layer, prescription, root)
+        report = make_report(layers, source, rows, skipped, stacklevel=2)  # a warning may be an error
         assign_filters_(list(prescribed), staged)
-    return InitReport(tuple(rows.get(layer) or skipped_row(layer, skipped[layer]) for layer in layers))
+    return report
 
 
 def _sample(
