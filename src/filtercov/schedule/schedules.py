@@ -44,7 +44,8 @@ class QuadraticSchedule:
             number = as_float(getattr(self, name))
             if number is None or not math.isfinite(number):
                 given = f"({self.sigma0!r}, {self.v!r}, {self.a!r})"
-                raise CovarianceError(f"QuadraticSchedule: needed three finite numbers, got {given}")
+                hint = "; write numbers without quotes" if isinstance(getattr(self, name), str) else ""
+                raise CovarianceError(f"QuadraticSchedule: needed three finite numbers, got {given}{hint}")
             object.__setattr__(self, name, number)
         lowest, where = lowest_sigma(self.sigma0, self.v, self.a)
         if lowest < LEAST_SIGMA:

@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from filtercov.depthwise.model import check_model
 from filtercov.nn.depthwise import DepthwiseConv2d
 from filtercov.nn.layouts import restore_layouts_
 from filtercov.nn.sequential import FusedSequential
@@ -27,6 +28,7 @@ def restore_(model: nn.Module) -> tuple[str, ...]:
     >>> restore_(net), type(net[0]).__name__
     (('0',), 'Conv2d')
     """
+    check_model(model)
     restored = []
     for name, module in model.named_modules():
         if type(module) in _ORIGINALS:
