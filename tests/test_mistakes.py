@@ -47,7 +47,11 @@ def network():
         (lambda _: fc.fit_schedule("net.pth"), SourceError, r"got str; .*from_checkpoint\(path\)"),
         (lambda _: fc.QuadraticSchedule("0.1", 0.4, 2), CovarianceError, r"got \('0.1', 0.4, 2\); .*without quotes"),
         (lambda _: fc.QuadraticSchedule(0.1, None, 2), CovarianceError, r"three finite numbers, got \(0.1, None, 2\)$"),
-        (lambda net: fc.init_(net, lambda _layer: None), SourceError, "0: .*got None; the function .* returns nothing"),
+        (
+            lambda net: fc.init_(net, lambda _layer: None),
+            SourceError,
+            "^0: needed a σ, .*got None; a function given as source must return",
+        ),
         (lambda net: fc.init_(net, 0.5), SourceError, r"got 0.5; for one σ everywhere pass lambda layer: 0.5"),
         (lambda net: fc.init_(net, "imagenet"), SourceError, "unknown preset 'imagenet'.*did you mean"),
     ],

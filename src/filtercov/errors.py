@@ -4,9 +4,14 @@ Every one says what was needed, what came and what to do, and derives from `Filt
 command line) can tell a user's mistake from a defect. Those about a bad value are also `ValueError`s.
 """
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from filtercov.printable import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def no_such_name(module: str, name: str, known: Mapping[str, str]) -> AttributeError:

@@ -93,14 +93,10 @@ def _function_of_layer(source: Source[L], count: int, who: str) -> Callable[[L],
         return lambda layer: statistics.at(layer.depth)
     if callable(source):
         return source
-    if isinstance(source, int | float):
-        raise SourceError(
-            f"{who}: needed a source that tells σ of each layer, got {source!r}; for one σ everywhere pass "
-            f"lambda layer: {source!r}"
-        )
+    number = isinstance(source, int | float)
     raise SourceError(
         f"{who}: needed a preset name, a schedule, FilterStatistics or a function of the layer as source, got "
-        f"{type(source).__name__}"
+        + (f"{source!r}; for one σ everywhere pass lambda layer: {source!r}" if number else type(source).__name__)
     )
 
 
@@ -115,15 +111,12 @@ def _recognised(prescription: object, layer: Layer, as_array: AsArray) -> Prescr
     single = isinstance(prescription, bool) or getattr(prescription, "ndim", None) == 0
     if single or as_float(prescription) is not None:
         return check_sigma(prescription)
-    if prescription is None:
-        raise SourceError(
-            "needed a σ, a covariance or LayerStatistics, got None; the function given as source returns nothing here"
-        )
-    if isinstance(prescription, str | bytes | dict | set) or _has_statistics(prescription):
+    if prescription is None or isinstance(prescription, str | bytes | dict | set) or _has_statistics(prescription):
         n = math.prod(layer.kernel_size)
-        raise SourceError(
-            f"needed a σ, a covariance ({n}, {n}) or LayerStatistics from the source, got {type(prescription).__name__}"
-        )
+        came = type(prescription).__name__
+        if prescription is None:
+            came = "None; a function given as source must return one for every layer"
+        raise SourceError(f"needed a σ, a covariance ({n}, {n}) or LayerStatistics from the source, got {came}")
     return as_array(prescription, "covariance")  # type: ignore[arg-type]
 
 
