@@ -42,8 +42,8 @@ PLACES = (
     nn.Module,
     builtins,
 )
-# Of Flax, JAX and Keras, for their own pages; of what readers write themselves; and shell.
-FOREIGN = {"Gaussian", "build", "fold_in", "gaussian", "init", "init_depthwise", "look_at", "mine", "my_covariance"}
+# Of the C library, and of models of timm's.
+FOREIGN = {"free", "no_weight_decay"}
 
 
 def python_blocks():
