@@ -23,7 +23,7 @@ LIBRARY = {
     "prescription": {"covariance", "schedule"},
     "depthwise": {"schedule", "files"},
     "nn": {"depthwise"},
-    "statistics": {"covariance", "schedule", "depthwise", "files"},
+    "statistics": {"covariance", "schedule", "prescription", "depthwise", "files"},
     "filters": {"covariance", "prescription", "depthwise"},
     "jax": {"covariance", "schedule", "prescription"},
     "keras": {"covariance", "schedule", "prescription"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections import Counter
+import warnings
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -14,19 +14,18 @@ import typer
 
 from filtercov.cli import options
 from filtercov.cli.say import say
-from filtercov.covariance.forms import show_size
 from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.depthwise.model import DepthwiseLayer
-from filtercov.errors import CheckpointError, NothingChosenError, SourceError
+from filtercov.errors import CheckpointError, FiltercovWarning, NothingChosenError, SourceError
 from filtercov.files.state_dict import write_state_dict
 from filtercov.filters.init import init_
 from filtercov.lab.experiments.initialisations import parse_schedule
 from filtercov.lab.models.lookup import find
 from filtercov.lab.report.inspect_target import is_statistics
 from filtercov.nn import native_status
-from filtercov.prescription.init_report import InitReport
 from filtercov.printable import counted, printable
-from filtercov.schedule.fit import fit_schedule, fit_sigma
+from filtercov.schedule.fit import fit_schedule
+from filtercov.schedule.fit_quality import fit_layer
 from filtercov.schedule.schedules import PRESETS
 from filtercov.statistics.filter_statistics import FilterStatistics
 
@@ -86,13 +85,13 @@ def init(
             return given.at(layer.depth, layer.kernel_size)
 
     try:
-        report = init_(built, source, min_kernel_size=min_kernel_size, scale="match" if match_scale else None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FiltercovWarning)  # the report's notes say the same
+            report = init_(built, source, min_kernel_size=min_kernel_size, scale="match" if match_scale else None)
     except NothingChosenError as error:
         raise NothingChosenError(f"{model}: {error.finding}", _ADVICE) from None
     write_state_dict(built.state_dict(), out)
     say(str(report))
-    if loaded is not None:
-        _say_resized(loaded, report)
     say(f"wrote {out}")
 
 
@@ -111,17 +110,20 @@ def stats(
     measured.save(out)
     names = [printable(layer.name) for layer in measured.layers]
     width = max(map(len, names))
-    say(f"{'layer'.ljust(width)}  kernel  filters  variance  nearest σ")
+    say(f"{'layer'.ljust(width)}  kernel  filters  variance  nearest σ  likeness  by chance")
     for name, layer in zip(names, measured.layers, strict=True):
         size = "x".join(map(str, layer.kernel_size))
         variance = float(layer.covariance.trace()) / len(layer.mean)
-        sigma = fit_sigma(layer.covariance, layer.kernel_size)
-        say(f"{name.ljust(width)}  {size:>6}  {layer.count:>7}  {variance:>8.2e}  {sigma:>9.3g}")
+        fit = fit_layer(layer)
+        quality = f"{fit.sigma:>9.3g}  {fit.likeness:>8.2f}  {fit.chance:>9.2f}"
+        say(f"{name.ljust(width)}  {size:>6}  {layer.count:>7}  {variance:>8.2e}  {quality}")
     for note in measured.notes:
         say(f"note: {note}")
     if any(max(layer.kernel_size) >= 5 for layer in measured.layers):
         fitted = fit_schedule(measured).short()
-        say(f"nearest schedule: QuadraticSchedule({fitted.sigma0!r}, {fitted.v!r}, {fitted.a!r})")
+        if fitted.fit.usable:
+            say(f"nearest schedule: QuadraticSchedule({fitted.sigma0!r}, {fitted.v!r}, {fitted.a!r})")
+        say(f"schedule: {fitted.fit}")
     say(f"wrote {out}: {counted(len(measured.layers), 'layer')}")
 
 
@@ -130,17 +132,6 @@ def _check_sources(given: Mapping[str, object]) -> None:
     named = [flag for flag, value in given.items() if value is not None]
     if len(named) > 1:
         raise SourceError(f"needed one source of filters, got {' and '.join(named)}; leave out all but one")
-
-
-def _say_resized(statistics: FilterStatistics, report: InitReport) -> None:
-    """Say between which sizes statistics were resized."""
-    resized: Counter[tuple[str, str]] = Counter()
-    for row in report.initialised:
-        before, after = statistics.at(row.depth).kernel_size, row.kernel_size
-        if before != after:
-            resized[show_size(before), show_size(after)] += 1
-    for (before_size, after_size), layers in resized.items():
-        say(f"resized statistics of {before_size} filters to {after_size} for {counted(layers, 'layer')}")
 
 
 def _version(package: str) -> str | None:

@@ -48,6 +48,11 @@ class Root:
     matrix: Array
     negative_mass: float
 
+    def filled(self, least: float) -> int:
+        """Return how many pixels of a filter have a standard deviation above `least` times the largest one's."""
+        variance = np.square(self.matrix).sum(axis=0)
+        return int((variance > least * least * variance.max()).sum())
+
 
 def symmetric_root(cov: ArrayLike, *, negative: Negative = "clip") -> Array:
     """Return the symmetric R with R @ R = the nearest usable covariance: (n, n) -> (n, n).

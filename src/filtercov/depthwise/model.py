@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +72,7 @@ def depthwise_layers(model: nn.Module, example_input: Any = None) -> list[Depthw
     >>> [(layer.name, layer.kernel_size, layer.depth) for layer in depthwise_layers(net)]
     [('1', (7, 7), 0.0), ('2', (5, 5), 1.0)]
     """
+    check_model(model)
     root = unwrap(model)
     _refuse_lazy(root, traced=example_input is not None)
     found = [(clean_name(name), module) for name, module in root.named_modules() if is_depthwise(module)]
@@ -88,6 +90,21 @@ def depthwise_layers(model: nn.Module, example_input: Any = None) -> list[Depthw
         DepthwiseLayer(name, module, tuple(module.kernel_size), i, relative_depth(i, len(found)))
         for i, (name, module) in enumerate(found)
     ]
+
+
+def check_model(model: object) -> None:
+    """Raise for what is given where a model is needed: state dicts, classes, paths."""
+    if isinstance(model, nn.Module):
+        return
+    kind, advice = type(model).__name__, "pass the model itself"
+    if isinstance(model, Mapping):
+        kind = "a state dict" if any(isinstance(value, Tensor) for value in model.values()) else kind
+        advice = "pass the model it belongs to; its own tensors are copies that no model looks at"
+    elif isinstance(model, type) and issubclass(model, nn.Module):
+        kind, advice = f"the class {model.__name__}", f"make one first, {model.__name__}(...)"
+    elif isinstance(model, str | os.PathLike):
+        advice = "measure a file with FilterStatistics.from_checkpoint(path)"
+    raise ModelError(f"needed a model, a torch.nn.Module, got {kind}; {advice}")
 
 
 def notes_on_lookalikes(model: nn.Module) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -24,7 +25,7 @@ from filtercov.covariance.forms import Array
 from filtercov.covariance.numbers import as_mean, to_odd
 from filtercov.covariance.root import Negative, Root, covariance_root
 from filtercov.depthwise.weight import write_values_
-from filtercov.errors import CovarianceError, ModelError
+from filtercov.errors import CovarianceError, ModelError, SourceError
 
 # Filters are drawn in blocks of about this many weights: enough to keep the multiplication efficient, little enough
 # that the float64 copies of a block stay in cache.
@@ -38,21 +39,23 @@ def covariance_normal_(
     *,
     negative: Negative = "clip",
     generator: torch.Generator | None = None,
+    seed: int | None = None,
 ) -> Tensor:
     """Fill `weight` (channels, 1, *kernel_size) with filters from N(mean, cov), in place, and return it.
 
     `cov` is (n, n) in flat form and `mean` (n,), n being the number of pixels of a filter; the mean is zero if not
-    given. `negative` says what becomes of negative eigenvalues, see `symmetric_root`.
+    given. `negative` says what becomes of negative eigenvalues, see `symmetric_root`. Random numbers are of
+    `generator`, or of a new one with `seed`, by default of torch's global one.
 
     >>> from filtercov.covariance import gaussian_covariance
     >>> weight = torch.empty(256, 1, 9, 9)
-    >>> _ = covariance_normal_(weight, gaussian_covariance(9, 1.5), generator=torch.Generator().manual_seed(0))
+    >>> _ = covariance_normal_(weight, gaussian_covariance(9, 1.5), seed=0)
     >>> bool(weight[:, 0, 4, 4].std() > 3 * weight[:, 0, 0, 0].std())  # most variance is at the centre
     True
     """
     who = "covariance_normal_"
     check_drawing(who)
-    check_generator(generator)
+    generator = check_generator(generator, seed)
     kernel_size = check_weight(weight, who)
     with drawing():
         try:
@@ -176,13 +179,27 @@ def check_weight(weight: Tensor, who: str) -> tuple[int, ...]:
     return tuple(weight.shape[2:])
 
 
-def check_generator(generator: torch.Generator | None) -> None:
-    """Raise unless random numbers can be drawn on the CPU."""
+def check_generator(generator: torch.Generator | None, seed: int | None) -> torch.Generator | None:
+    """Return what to draw from, torch's global generator if None, or raise unless that can be done on the CPU."""
+    if seed is not None:
+        if generator is not None:
+            raise SourceError("seed: needed a seed or a generator, got both; leave one out")
+        try:
+            return torch.Generator("cpu").manual_seed(operator.index(seed))
+        except (TypeError, RuntimeError, ValueError, OverflowError):
+            raise SourceError(f"seed: needed a whole number of at most 64 bits, got {seed!r}") from None
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise SourceError(
+            f"generator: needed a torch.Generator or None, got {generator!r}; a number is given as seed={generator!r}"
+            if isinstance(generator, int)
+            else f"generator: needed a torch.Generator or None, got {type(generator).__name__}"
+        )
     if generator is not None and generator.device.type != "cpu":
         raise ModelError(
-            f"generator: needed one on the CPU, where all filters are drawn, got one on {generator.device}; use "
-            "torch.Generator().manual_seed(seed)"
+            f"generator: needed one on the CPU, where all filters are drawn, got one on {generator.device}; pass "
+            "seed=, or torch.Generator().manual_seed(seed)"
         )
+    return generator
 
 
 def check_mean(mean: ArrayLike | Tensor | None, kernel_size: tuple[int, ...]) -> Array | None:

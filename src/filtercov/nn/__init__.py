@@ -4,7 +4,11 @@
 any model, `restore_` takes them out, and `native_status` says whether the native kernels are in use.
 """
 
-from filtercov.nn.accelerate import Acceleration, accelerate_, restore_
+from importlib import import_module
+from typing import NoReturn
+
+from filtercov.errors import no_such_name
+from filtercov.nn.accelerating import Acceleration, accelerate_, restore_
 from filtercov.nn.depthwise import DepthwiseConv2d, depthwise_conv2d
 from filtercov.nn.gelu_batch_norm import gelu_batch_norm
 from filtercov.nn.library import NativeStatus, native_status
@@ -21,3 +25,8 @@ __all__ = [
     "native_status",
     "restore_",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Say which name was probably meant, of this module or of filtercov."""
+    raise no_such_name("filtercov.nn", name, import_module("filtercov")._known())

@@ -11,7 +11,8 @@ from filtercov.covariance.forms import show_size
 from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.covariance.root import Negative, Root, covariance_root, gaussian_roots
 from filtercov.errors import CovarianceError, NothingChosenError, SourceError
-from filtercov.prescription.init_report import InitRow
+from filtercov.prescription.init_notes import FILLED, tell
+from filtercov.prescription.init_report import InitReport, InitRow
 from filtercov.prescription.prescriber import AsArray, L, Layer, Prescription, Source, prescriber
 
 # The paper found the closed form no help to 3×3 filters; transfer helps them too.
@@ -107,10 +108,26 @@ def initialised_row(layer: Layer, prescription: Prescription, root: Root) -> Ini
         sigma=sigma,
         source_layer=source_layer,
         negative_mass=root.negative_mass,
+        resized=prescription.resized if isinstance(prescription, LayerStatistics) else None,
+        filled=root.filled(FILLED),
     )
 
 
-def skipped_row(layer: Layer, reason: str) -> InitRow:
+def make_report(
+    layers: Sequence[L],
+    source: Source[L],
+    initialised: Mapping[L, InitRow],
+    skipped: Mapping[L, str],
+    *,
+    who: str = "init_",
+    stacklevel: int,
+) -> InitReport:
+    """Return what was done to each layer, with notes, and warn of what is probably not what was wanted."""
+    rows = tuple(initialised.get(layer) or _skipped_row(layer, skipped[layer]) for layer in layers)
+    return InitReport(rows, tell(rows, source, who=who, stacklevel=stacklevel + 1))
+
+
+def _skipped_row(layer: Layer, reason: str) -> InitRow:
     """Return what a report says of a layer that was left alone."""
     return InitRow(layer.name, layer.kernel_size, layer.channels, layer.depth, False, reason)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from filtercov.covariance.forms import show_size
+from filtercov.covariance.resize import Resizing
 from filtercov.printable import printable
 
 
@@ -13,8 +14,9 @@ from filtercov.printable import printable
 class InitRow:
     """One depthwise layer: what was done to it, from what, or why nothing was.
 
-    `sigma` is set for a closed form, `source_layer` for a transfer. `negative_mass` is the share of the covariance's
-    spectrum that was negative and had to be dealt with.
+    `sigma` is set for a closed form, `source_layer` for a transfer, and `resized` where that was measured at another
+    kernel size. `negative_mass` is the share of the covariance's spectrum that was negative and had to be dealt with,
+    `filled` the number of pixels that vary by more than 1 % of what the most variable one does.
     """
 
     name: str
@@ -26,11 +28,15 @@ class InitRow:
     sigma: float | None = None
     source_layer: str | None = None
     negative_mass: float | None = None
+    resized: Resizing | None = None
+    filled: int | None = None
 
 
 @dataclass(frozen=True)
 class InitReport(Sequence[InitRow]):
     """The rows of an initialisation, one per depthwise layer in forward order; prints as a table.
+
+    `notes` say what the user should know about it.
 
     >>> row = InitRow("blocks.0.dw", (9, 9), 256, 0.0, True, sigma=0.08, negative_mass=0.0)
     >>> print(InitReport((row,)))
@@ -40,6 +46,7 @@ class InitReport(Sequence[InitRow]):
     """
 
     rows: tuple[InitRow, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def initialised(self) -> tuple[InitRow, ...]:
@@ -72,11 +79,14 @@ class InitReport(Sequence[InitRow]):
             ).rstrip()
             for line in table
         ]
-        return "\n".join([*lines, f"{len(self.initialised)} of {len(self)} depthwise layers initialised"])
+        total = f"{len(self.initialised)} of {len(self)} depthwise layers initialised"
+        return "\n".join([*lines, total, *(printable(f"note: {note}") for note in self.notes)])
 
 
 def _cells(row: InitRow) -> tuple[str, ...]:
     source = f"σ = {row.sigma:.4g}" if row.sigma is not None else row.source_layer or "-"
+    if row.resized is not None:
+        source += f", {show_size(row.resized.from_size)}"
     negative = "-" if row.negative_mass is None else f"{row.negative_mass:.2%}"
     outcome = "initialised" if row.initialised else f"skipped: {row.reason}"
     size, channels, depth = show_size(row.kernel_size), str(row.channels), f"{row.depth:.3f}"

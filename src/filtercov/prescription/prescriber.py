@@ -93,9 +93,10 @@ def _function_of_layer(source: Source[L], count: int, who: str) -> Callable[[L],
         return lambda layer: statistics.at(layer.depth)
     if callable(source):
         return source
+    number = isinstance(source, int | float)
     raise SourceError(
         f"{who}: needed a preset name, a schedule, FilterStatistics or a function of the layer as source, got "
-        f"{type(source).__name__}"
+        + (f"{source!r}; for one σ everywhere pass lambda layer: {source!r}" if number else type(source).__name__)
     )
 
 
@@ -112,9 +113,10 @@ def _recognised(prescription: object, layer: Layer, as_array: AsArray) -> Prescr
         return check_sigma(prescription)
     if prescription is None or isinstance(prescription, str | bytes | dict | set) or _has_statistics(prescription):
         n = math.prod(layer.kernel_size)
-        raise SourceError(
-            f"needed a σ, a covariance ({n}, {n}) or LayerStatistics from the source, got {type(prescription).__name__}"
-        )
+        came = type(prescription).__name__
+        if prescription is None:
+            came = "None; a function given as source must return one for every layer"
+        raise SourceError(f"needed a σ, a covariance ({n}, {n}) or LayerStatistics from the source, got {came}")
     return as_array(prescription, "covariance")  # type: ignore[arg-type]
 
 

@@ -6,8 +6,9 @@ mistaken for data; its name is a fingerprint of the source, so a changed source 
 
 import json
 import logging
+import os
+import secrets
 import shutil
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
@@ -38,7 +39,8 @@ def cached_arrays(tree: Tree, *, size: int, channels: int, bad_limit: int) -> di
             continue
         try:
             home.mkdir(parents=True, exist_ok=True)
-            working = Path(tempfile.mkdtemp(prefix=".decoding-", dir=home))
+            working = home / f".decoding-{os.getpid()}-{secrets.token_hex(4)}"
+            working.mkdir()  # with the user's umask, unlike tempfile's
         except OSError:  # not ours, or a read-only filesystem: the next place
             continue
         try:

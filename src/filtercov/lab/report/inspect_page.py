@@ -29,7 +29,8 @@ COLUMNS = {
     "size": "of the filters",
     "filters": "how many the layer has",
     "σ": "of the closed form most like the covariance",
-    "likeness": "cosine between that closed form and the covariance; 1 is the same up to scale",
+    "likeness": "cosine between that closed form and the covariance, 1 if they are the same up to scale; in brackets "
+    "what as many independent filters would show by chance, to which some σ is always the nearest",
     "centred": "1 if all variance is in the central pixel, 0 if every pixel varies alike, below 0 if the rim does more",
     "anisotropy": "distance from independent weights of one variance, as a share of the covariance's size; in brackets "
     "what as many independent filters would show by chance",
@@ -90,8 +91,10 @@ def _schedule(inspection: Inspection, comparisons: Sequence[LayerComparison], ag
         line = "<p>No kernel has five pixels along a side or more, too few to fit a schedule.</p>"
     else:
         fitted = f"σ(d) = {schedule.sigma0:.3g} {_signed(schedule.v)} d {_signed(schedule.a / 2)} d²"
-        keys += f"; {key(0)}the fitted schedule {fitted}"
-        line = "<p>To start another network with filters like these:</p>" + copyable(inspection.paste_line())
+        keys += f"; {key(0)}the nearest schedule {fitted}"
+        line = f"<p>How good that is: {text(str(schedule.fit))}.</p>"
+        if schedule.fit.usable:
+            line += "<p>To start another network with filters like these:</p>" + copyable(inspection.paste_line())
     return f"<h2>σ across depth</h2>{figure(chart, keys)}{line}"
 
 
@@ -156,7 +159,7 @@ def _row(layer: LayerNumbers) -> list[str]:
         _size(layer),
         str(layer.statistics.count),
         _show(layer.sigma),
-        _show(layer.likeness),
+        f"{_show(layer.likeness)} ({_show(layer.chance_likeness)})",
         _show(layer.centredness),
         f"{_show(layer.isotropic_distance)} ({_show(layer.isotropic_floor)})",
         _show(layer.dynamic),

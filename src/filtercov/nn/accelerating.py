@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from filtercov.depthwise.definition import is_depthwise, is_uninitialised
+from filtercov.depthwise.model import check_model
 from filtercov.errors import ModelError
 from filtercov.nn import library
 from filtercov.nn.depthwise import DepthwiseConv2d
@@ -59,6 +60,7 @@ def accelerate_(model: nn.Module) -> Acceleration:
     >>> report.swapped, type(net[0]).__name__
     (('0',), 'DepthwiseConv2d')
     """
+    check_model(model)
     for name, module in model.named_modules():
         if is_uninitialised(module):
             raise ModelError(
