@@ -55,6 +55,12 @@ USES: dict[str, list[str]] = {
 }
 
 
+def pinned() -> set[str]:
+    """Return the pins of all lock files; one lock includes another, which pip would install and not only heed."""
+    lines = [line for lock in LOCKS for line in (ROOT / lock).read_text(encoding="utf-8").splitlines()]
+    return {line for line in lines if "==" in line}
+
+
 class Environment:
     """A fresh virtual environment whose path leads to nothing but itself: no compiler, no other Python."""
 
@@ -64,6 +70,8 @@ class Environment:
         self.bin = directory / "venv" / "bin"
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         self.environment = kept | {"PATH": str(self.bin), "CC": "false", "CXX": "false"}
+        self.pins = directory / "constraints.txt"
+        self.pins.write_text("\n".join(sorted(pinned())), encoding="utf-8")
 
     def run(self, *command: str | Path) -> None:
         """Run a program of the environment in an empty directory, or stop with what it said."""
@@ -75,8 +83,7 @@ class Environment:
     def install(self, what: str) -> float:
         """Install with pip what the lock files allow, and return the seconds it took."""
         started = time.monotonic()
-        pins = [word for lock in LOCKS for word in ("-c", str(ROOT / lock))]
-        self.run("pip", "--disable-pip-version-check", "--quiet", "install", *pins, what)
+        self.run("pip", "--disable-pip-version-check", "--quiet", "install", "-c", self.pins, what)
         return time.monotonic() - started
 
 
@@ -88,6 +95,8 @@ def check(wheel: Path, extra: str) -> None:
         print(f"[{extra or 'no extra'}] installed in {seconds:.0f} s", flush=True)
         env.run("python", "-c", KERNELS)
         env.run("python", "-c", INIT)
+        if "lab" not in extra:
+            env.run("python", "-c", "from importlib.util import find_spec; assert find_spec('typer') is None")
         for use in USES.get(extra, []):
             env.run(*(use.split() if use.startswith("filtercov ") else ("python", "-c", use)))
         if not extra:

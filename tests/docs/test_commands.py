@@ -34,18 +34,21 @@ AS_IS = {
     "filtercov inspect trained.pth --against other.pth",
     "filtercov figures figures --learned trained.pth",
     "filtercov reproduce --list",
+    "filtercov reproduce --list --scale small",
     "filtercov plan 'cifar-*' --scale paper --images-per-second 2000 --gpus 8",
-    "filtercov init mobilenetv2_100 --statistics trained.stats --out start.safetensors",
     "filtercov info",
     'python -c "import filtercov.nn; print(filtercov.nn.native_status())"',
 }
-TRAIN = "filtercov train --model convmixer_8_2_k7_p4 --data embedded --data-limit 64 --batch-size 32"
+TRAIN = "filtercov train --model convmixer_8_2_k9_p4 --data embedded --data-limit 64 --batch-size 32"
 SMALLER = {
     "filtercov init convnext_tiny --preset imagenet-thawed --out start.safetensors": (
         "filtercov init convnext_atto --preset imagenet-thawed --out start.safetensors"
     ),
     "filtercov init convnext_tiny --preset imagenet-thawed --seed 0 --out start.safetensors": (
         "filtercov init convnext_atto --preset imagenet-thawed --seed 0 --out start.safetensors"
+    ),
+    "filtercov init convnext_tiny --statistics trained.stats --out start.safetensors": (
+        "filtercov init convnext_atto --statistics trained.stats --out start.safetensors"
     ),
     "filtercov explore": "filtercov explore --no-open",
     "filtercov explore --out explore.html": "filtercov explore --out explore.html --no-open",
@@ -73,6 +76,11 @@ ELSEWHERE = {
     "filtercov reproduce cifar-convmixer-256-8-p2 --scale small --also mine --also kaiming --out report.html": (
         "tests/lab/experiments/test_reproduce_cli.py"
     ),
+    "filtercov reproduce cifar-convmixer-256-8-p2 --scale small --workers 2 --out report.html": (
+        "tests/lab/experiments/test_reproduce_cli.py"
+    ),
+    "filtercov search grid-cifar-p2 --scale small": "tests/lab/experiments/test_reproduce_cli.py",
+    "filtercov search grid-cifar-p2 --scale small --method tpe": "tests/lab/experiments/test_reproduce_cli.py",
     "filtercov reproduce kronecker --scale smoke --engine ray --data embedded --cpus-per-run 1": (
         "tests/lab/experiments/test_ray.py"
     ),
@@ -108,6 +116,12 @@ def test_every_command_is_run_or_says_that_it_is_not():
     known = AS_IS | SMALLER.keys() | ELSEWHERE.keys()
     assert len(shown()) > 30
     assert [(page, command) for page, command, marked in shown() if not marked and command not in known] == []
+
+
+def test_commands_stand_in_fenced_blocks_where_the_others_look():
+    indented = re.compile(rf"^ {{4,}}(?:{'|'.join(map(re.escape, PROGRAMS[:4]))}) ", re.MULTILINE)
+    texts = {page.name: BLOCK.sub("", page.read_text(encoding="utf-8")) for page in PAGES}
+    assert [name for name, text in texts.items() if indented.search(text)] == []
 
 
 def test_nothing_is_listed_that_is_not_shown_or_is_marked():
