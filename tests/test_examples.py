@@ -57,6 +57,7 @@ def test_a_lightning_callback_fills_and_freezes_before_the_optimiser_is_made(tmp
     assert not torch.equal(pointwise, module.net[1][2].weight)
 
 
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # timm leaves images open
 def test_timms_parts_train_from_the_checkpoint_that_init_writes(tmp_path):
     import_peer("timm.data")
     rng = np.random.default_rng(0)
