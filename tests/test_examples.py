@@ -41,7 +41,7 @@ def test_plain_pytorch_trains_everything_but_the_frozen_filters(monkeypatch, cap
 
 
 def test_a_lightning_callback_fills_and_freezes_before_the_optimiser_is_made(tmp_path):
-    pytest.importorskip("lightning", reason="lightning is not installed; `make test-frameworks` has it")
+    import_peer("lightning")  # which imports torchvision; `make test-frameworks` has it
     names = example("lightning_callback")
     module, twin = names["Classifier"](), names["Classifier"]()
     callback = names["InitialiseFilters"]("imagenet-frozen", seed=3, freeze=True)
