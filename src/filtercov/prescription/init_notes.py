@@ -73,10 +73,11 @@ def _empty_notes(rows: Sequence[InitRow]) -> list[Note]:
         n = math.prod(size)
         if 2 * max(filled) < n:
             span = f"{min(filled)} to {max(filled)}" if min(filled) < max(filled) else str(filled[0])
+            layers = counted(len(filled), "layer")
             note = (
-                f"σ leaves most of the {show_size(size)} filters empty in {counted(len(filled), 'layer')}: {span} of {n} "
-                f"pixels vary by more than {FILLED:.0%} of what the centre does; the presets were found with 9x9 filters, "
-                "pass a schedule with larger σ to use larger ones"
+                f"σ leaves most of the {show_size(size)} filters empty in {layers}: {span} of {n} pixels vary by more "
+                f"than {FILLED:.0%} of what the centre does; the presets were found with 9x9 filters, pass a schedule "
+                "with larger σ to use larger ones"
             )
             notes.append((note, True))
     return notes
