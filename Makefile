@@ -5,23 +5,27 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet install
 NATIVE := $(wildcard src/filtercov/csrc/*)
 PYTHON_CODE := src tests benchmarks examples tools conftest.py setup.py
 
-.PHONY: demo test test-faults test-frameworks lint docs wheel clean
+.PHONY: demo test test-faults test-frameworks test-wheel lint docs wheel clean
 
 demo: .venv/package
 	$(BIN)/filtercov demo --out demo
 
-test: lint .venv/peers
+test: lint .venv/peers .venv-docs/ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses 2 --dist loadscope
 
 test-faults: .venv/peers
 	$(BIN)/python -m pytest -q -m faults
 
-# In an environment of their own: JAX starts threads when it is imported, and other tests fork.
+# In an environment of their own: JAX and Lightning start threads when they are imported, and other tests fork.
 test-frameworks: .venv/peers
 	$(PYTHON) -m venv .venv-frameworks
 	.venv-frameworks/bin/pip --disable-pip-version-check --quiet install --no-deps -r requirements-frameworks.lock
 	PYTHONPATH="$(CURDIR)/src:$$(echo $(CURDIR)/.venv/lib/python3*/site-packages)" \
-	  .venv-frameworks/bin/python -m pytest -q tests/test_jax.py tests/test_keras.py
+	  .venv-frameworks/bin/python -m pytest -q tests/test_jax.py tests/test_keras.py tests/test_examples.py
+
+# In fresh environments without a compiler, one an extra; it downloads about a gigabyte.
+test-wheel: wheel
+	$(PYTHON) tools/check_wheel.py
 
 lint: .venv/dev
 	$(BIN)/ruff format --check $(PYTHON_CODE)

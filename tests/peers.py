@@ -2,30 +2,14 @@
 
 import importlib
 import importlib.util
-from collections.abc import Callable
 from types import ModuleType
-from typing import Any
-from unittest import mock
 
 import pytest
-import torch
 
 
 def import_peer(name: str) -> ModuleType:
-    """Import timm or torchvision (or a submodule) beside a CPU build of torch.
-
-    torchvision registers fake kernels for compiled operators that its wheel lacks here; those registrations, and only
-    those, are ignored.
-    """
+    """Import timm or torchvision (or a submodule), which conftest.py mends beside a CPU build of torch."""
     package = name.partition(".")[0]
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
-    register_fake = torch.library.register_fake
-
-    def register_ours(op: str, *args: Any, **kwargs: Any) -> Callable[..., Any]:
-        if op.startswith("torchvision::"):
-            return lambda function: function
-        return register_fake(op, *args, **kwargs)
-
-    with mock.patch.object(torch.library, "register_fake", register_ours):
-        return importlib.import_module(name)
+    return importlib.import_module(name)

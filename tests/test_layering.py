@@ -12,33 +12,37 @@ import filtercov
 ROOT = Path(filtercov.__file__).parent
 
 # What each part may import of the package; everyone may import the leaves.
-LEAVES = {"errors", "printable"}
+LEAVES = {"errors", "printable", "layer_names"}
 LIBRARY = {
     "errors": set(),
     "printable": set(),
+    "layer_names": set(),
     "files": set(),
     "covariance": {"files"},
-    "schedule": {"covariance", "statistics"},
+    "schedule": {"covariance"},
+    "prescription": {"covariance", "schedule"},
     "depthwise": {"schedule", "files"},
     "nn": {"depthwise"},
-    "statistics": {"covariance", "schedule", "depthwise", "files"},
-    "filters": {"covariance", "schedule", "depthwise", "statistics"},
-    "jax": {"covariance", "schedule", "depthwise"},
-    "keras": {"covariance", "schedule"},
+    "statistics": {"covariance", "schedule", "prescription", "depthwise", "files"},
+    "filters": {"covariance", "prescription", "depthwise"},
+    "jax": {"covariance", "schedule", "prescription"},
+    "keras": {"covariance", "schedule", "prescription"},
 }
 LABORATORY = {
     "lab.models": set(),
     "lab.data": set(),
     "lab.training": set(),
-    "lab.experiments": {"lab.models", "lab.data", "lab.training"},
+    "lab.costs": set(),
+    "lab.experiments": {"lab.models", "lab.data", "lab.training", "lab.costs"},
     "lab.report": {"lab.models", "lab.data", "lab.training", "lab.experiments"},
-    "lab": {"lab.models", "lab.data", "lab.training", "lab.experiments", "lab.report"},
+    "lab.reproduction": {"lab.training", "lab.costs", "lab.experiments", "lab.report"},
+    "lab": {"lab.reproduction"},
 }
 TOP = {"cli", "__init__"}
 
 # What the library may import of others', and where more than these is allowed.
 THIRD_PARTIES = {"numpy", "torch", "safetensors", "threadpoolctl"}
-WITHOUT_TORCH = {"errors", "printable", "covariance", "schedule", "jax", "keras"}
+WITHOUT_TORCH = {"errors", "printable", "layer_names", "covariance", "schedule", "prescription", "jax", "keras"}
 FRAMEWORKS = {"jax": {"jax"}, "keras": {"keras"}}
 ONLY_FOR_THE_LABORATORY = {"files/lock.py": {"filelock"}}
 
@@ -81,6 +85,11 @@ def allowed(part, imported):
 def test_nothing_imports_upward():
     wrong = {f"{path} imports {name}" for path, part, name, _ in imports() if name and not allowed(part, name)}
     assert wrong == set()
+
+
+def test_a_room_of_the_library_imports_only_rooms_before_it_in_the_table():
+    rooms = list(LIBRARY)
+    assert all(rooms.index(lower) < rooms.index(room) for room, below in LIBRARY.items() for lower in below)
 
 
 def test_every_part_has_a_place():
@@ -150,8 +159,9 @@ def test_the_mathematics_works_without_torch():
 def test_schedules_and_the_choice_of_layers_work_without_torch():
     code = """
 import filtercov
-from filtercov.depthwise.order import building_key
-from filtercov.schedule import choice, fit, init_report, prescription
+from filtercov.layer_names import building_key
+from filtercov.prescription import choice, init_report, prescriber
+from filtercov.schedule import fit
 print(filtercov.PRESETS["cifar-p2"](0.0), filtercov.LayerStatistics.__name__)
 """
     ended = run_without("torch", "safetensors", "threadpoolctl", code=code)

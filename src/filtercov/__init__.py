@@ -15,6 +15,8 @@ Names are imported when they are first used, so that the mathematics can be had 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+__version__: str  # read from the installed package when it is asked for
+
 if TYPE_CHECKING:
     from filtercov.covariance import (
         empirical_covariance,
@@ -82,6 +84,18 @@ _HOMES = {
     "schedule.schedules": ("PRESETS", "QuadraticSchedule", "SawtoothSchedule"),
     "statistics.filter_statistics": ("FilterStatistics",),
 }
+# What belongs to filtercov.nn, and is looked for here; a test compares it with the names there.
+_OF_NN = (
+    "Acceleration",
+    "DepthwiseConv2d",
+    "FusedSequential",
+    "NativeStatus",
+    "accelerate_",
+    "depthwise_conv2d",
+    "gelu_batch_norm",
+    "native_status",
+    "restore_",
+)
 _HOME = {name: f"filtercov.{home}" for home, names in _HOMES.items() for name in names}
 _PACKAGES = ("covariance", "errors", "jax", "keras", "lab", "nn")
 
@@ -95,16 +109,14 @@ def __getattr__(name: str) -> Any:
     elif name == "__version__":
         value = import_module("importlib.metadata").version("filtercov")
     else:
-        raise AttributeError(f"filtercov has no {name!r}{_hint(name)}")
+        raise import_module("filtercov.errors").no_such_name("filtercov", name, _known())
     globals()[name] = value
     return value
 
 
-def _hint(name: str) -> str:
-    from difflib import get_close_matches  # seldom needed, and slow to import
-
-    near = [f"{name}_"] if f"{name}_" in _HOME else get_close_matches(name, _HOME, n=1)
-    return f"; did you mean filtercov.{near[0]}?" if near else ""
+def _known() -> dict[str, str]:
+    """Return the names that may have been meant, each with the module it is asked from."""
+    return {**dict.fromkeys(_OF_NN, "filtercov.nn"), **dict.fromkeys(_HOME, "filtercov")}
 
 
 def __dir__() -> list[str]:

@@ -4,7 +4,31 @@ Every one says what was needed, what came and what to do, and derives from `Filt
 command line) can tell a user's mistake from a defect. Those about a bad value are also `ValueError`s.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from filtercov.printable import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def no_such_name(module: str, name: str, known: Mapping[str, str]) -> AttributeError:
+    """Return the error for a name that `module` does not have, with the one that was probably meant.
+
+    `known` has the names there are, each with the module it is in.
+
+    >>> no_such_name("filtercov.nn", "accelerate", {"accelerate_": "filtercov.nn", "init_": "filtercov"})
+    AttributeError("filtercov.nn has no 'accelerate'; did you mean filtercov.nn.accelerate_?")
+    """
+    near = [name] if name in known else [f"{name}_"] if f"{name}_" in known else []
+    if not near and not name.startswith("_"):
+        from difflib import get_close_matches  # seldom needed, and slow to import
+
+        near = get_close_matches(name, known, n=1)
+    hint = f"; did you mean {known[near[0]]}.{near[0]}?" if near else ""
+    return AttributeError(f"{module} has no {name!r}{hint}")
 
 
 class FiltercovError(Exception):
@@ -12,6 +36,10 @@ class FiltercovError(Exception):
 
     def __str__(self) -> str:
         return printable(super().__str__())  # messages repeat names from files, and files may be hostile
+
+
+class FiltercovWarning(UserWarning):
+    """Something that was done as asked, and is probably not what was wanted."""
 
 
 class CovarianceError(FiltercovError, ValueError):

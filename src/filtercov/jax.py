@@ -13,15 +13,16 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from filtercov.covariance.arrays import as_mean
 from filtercov.covariance.closed_form import check_sigma
 from filtercov.covariance.forms import Array
 from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.covariance.numbers import as_mean
 from filtercov.covariance.root import Negative, Root, check_negative, gaussian_roots
-from filtercov.depthwise.order import building_key
 from filtercov.errors import CovarianceError, ModelError
-from filtercov.schedule.choice import choose, nothing_chosen, with_roots
-from filtercov.schedule.prescription import Prescription, Source
+from filtercov.layer_names import building_key
+from filtercov.prescription.choice import choose, initialised_row, nothing_chosen, with_roots
+from filtercov.prescription.init_notes import tell
+from filtercov.prescription.prescriber import Prescription, Source
 from filtercov.schedule.schedules import relative_depth
 
 Tree = TypeVar("Tree")
@@ -109,7 +110,7 @@ def init_depthwise(
     if not prescribed:
         raise nothing_chosen(kernels, skipped, who)
 
-    values = [leaf for _, leaf in leaves]
+    values, rows = [leaf for _, leaf in leaves], []
     for kernel, prescription, root in with_roots(prescribed, negative):
         place = found[kernel.name]
         layer_key = jax.random.fold_in(key, kernel.index)
@@ -117,6 +118,8 @@ def init_depthwise(
             values[place] = _draw(layer_key, root, kernel.channels, values[place].dtype, _mean(prescription, kernel))
         except (CovarianceError, ModelError) as error:
             raise type(error)(f"{kernel.name}: {error}") from None
+        rows.append(initialised_row(kernel, prescription, root))
+    tell(rows, source, who=who, stacklevel=2)
     return jax.tree_util.tree_unflatten(tree, values)  # type: ignore[no-any-return]
 
 

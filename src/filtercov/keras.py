@@ -14,16 +14,15 @@ from typing import Any
 import keras
 import numpy as np
 
-from filtercov.covariance.arrays import as_mean
 from filtercov.covariance.closed_form import check_sigma
 from filtercov.covariance.forms import Array
 from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.covariance.numbers import as_mean, to_odd
 from filtercov.covariance.root import Negative, Root, check_negative, gaussian_roots
-from filtercov.covariance.rounding import to_odd
 from filtercov.errors import CovarianceError, ModelError, SourceError
-from filtercov.schedule.choice import choose, initialised_row, nothing_chosen, skipped_row, with_roots
-from filtercov.schedule.init_report import InitReport
-from filtercov.schedule.prescription import Prescription, Source
+from filtercov.prescription.choice import choose, initialised_row, make_report, nothing_chosen, with_roots
+from filtercov.prescription.init_report import InitReport
+from filtercov.prescription.prescriber import Prescription, Source
 from filtercov.schedule.schedules import relative_depth
 
 DEPTHWISE = (keras.layers.DepthwiseConv1D, keras.layers.DepthwiseConv2D)
@@ -114,9 +113,10 @@ def init_(
     rows, staged = {}, []
     for layer, prescription, root in with_roots(prescribed, negative):
         staged.append(_sample(layer, root, prescription, generator))
-        rows[layer.name] = initialised_row(layer, prescription, root)
+        rows[layer] = initialised_row(layer, prescription, root)
+    report = make_report(layers, source, rows, skipped, stacklevel=2)  # a warning may be an error
     _assign([layer.kernel for layer in prescribed], staged)
-    return InitReport(tuple(rows.get(layer.name) or skipped_row(layer, skipped[layer]) for layer in layers))
+    return report
 
 
 def depthwise_layers(model: Any) -> list[Layer]:

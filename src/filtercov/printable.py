@@ -1,4 +1,4 @@
-"""Text from files and file names, made safe to show: one line, and nothing that a terminal or a page would obey."""
+"""Text made fit to show: text from files as one line that no terminal or page would obey, and counts."""
 
 from __future__ import annotations
 
@@ -29,6 +29,15 @@ def shortened(text: str, longest: int = 80) -> str:
     if len(text) > longest:
         text = f"{text[: longest // 2]}…{text[len(text) - (longest - 1) // 2 :]}"
     return printable(text)
+
+
+def counted(count: int, noun: str, nouns: str | None = None) -> str:
+    """Return a number of things in words, `nouns` being the plural where an s does not make it.
+
+    >>> counted(1, "epoch"), counted(20, "epoch"), counted(1200, "class", "classes")
+    ('1 epoch', '20 epochs', '1,200 classes')
+    """
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
 
 
 def _escaped(character: str) -> str:

@@ -10,10 +10,11 @@ import torch
 from typer.testing import CliRunner
 
 import filtercov as fc
-from filtercov.cli.app import app
-from filtercov.errors import NothingChosenError
+from filtercov.cli.app import COMMANDS, _load, app
+from filtercov.errors import CheckpointError, NothingChosenError
 from filtercov.lab import models
 from tests.peers import import_peer
+from tools import write_commands
 
 
 def run(*arguments):
@@ -101,6 +102,57 @@ def test_a_model_whose_filters_are_all_small_is_initialised_when_asked_to(tmp_pa
     assert "17 of 17 depthwise layers initialised" in run(*arguments, "--statistics", tmp_path / "start.stats")
 
 
+def test_a_schedule_of_three_numbers_is_what_the_filters_are_drawn_from(tmp_path):
+    output = run("init", "convmixer_16_3_k7_p2", "--schedule", "0.5,0.5,3", "--out", tmp_path / "start.pth")
+    sigmas = [float(line.split("σ = ")[1].split()[0]) for line in output.splitlines() if "σ = " in line]
+    assert sigmas == pytest.approx([0.5 + 0.5 * d + 3 / 2 * d * d for d in (0, 0.5, 1)], rel=1e-3)
+
+
+def test_statistics_are_resized_to_the_networks_filters_and_it_says_so(tmp_path):
+    run("init", "convmixer_64_2_k5_p2", "--out", tmp_path / "small.pth")
+    run("stats", tmp_path / "small.pth", "--out", tmp_path / "small.stats")
+    start = ["--statistics", tmp_path / "small.stats", "--out", tmp_path / "large.pth"]
+    output = run("init", "convmixer_32_4_k9_p2", *start)
+    assert "4 of 4 depthwise layers initialised" in output
+    assert "resized statistics of 5x5 filters to 9x9 for 4 layers" in output
+    assert "resized statistics" not in run("init", "convmixer_32_4_k5_p2", *start)
+
+
+def spelled(name):
+    """Every command's option of a name: its spellings, default and help."""
+    found = {}
+    for command in COMMANDS:
+        for parameter in _load(command).params:
+            if parameter.name == name:
+                found[command] = (tuple(parameter.opts), parameter.default, parameter.help)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "commands"),
+    [
+        ("scale", {"reproduce", "plan", "search"}),
+        ("runs", {"train", "reproduce", "plan", "search", "report"}),
+        ("data_root", {"train", "reproduce", "search"}),
+        ("download", {"train", "reproduce", "search"}),
+    ],
+)
+def test_what_several_commands_have_is_spelled_explained_and_set_alike(name, commands):
+    found = spelled(name)
+    assert found.keys() == commands
+    assert len(set(found.values())) == 1
+    assert next(iter(found.values()))[0] == (f"--{name.replace('_', '-')}",)
+
+
+def test_every_flag_is_explained():
+    silent = [f"{c} {p.name}" for c in COMMANDS for p in _load(c).params if not p.help]
+    assert silent == []
+
+
+def test_the_page_of_commands_says_what_they_say():
+    assert write_commands.PAGE.read_text(encoding="utf-8") == write_commands.page()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -112,6 +164,15 @@ def test_a_model_whose_filters_are_all_small_is_initialised_when_asked_to(tmp_pa
         (["init", "convmixer_256", "--out", "x.pth"], "unknown model 'convmixer_256'"),
         (["init", "convmixer_16_2_k7_p2", "--preset", "nope", "--out", "x.pth"], "unknown preset 'nope'"),
         (["init", "convmixer_16_2_k7_p2", "--out", "x.onnx"], "needed a name ending in .safetensors or .pth"),
+        (
+            ["init", "convmixer_16_2_k7_p2", "--preset", "cifar-p2", "--statistics", "x", "--out", "x.pth"],
+            "needed one source of filters, got --preset and --statistics; leave out all but one",
+        ),
+        (
+            ["init", "convmixer_16_2_k7_p2", "--schedule", "1,2", "--out", "x.pth"],
+            "cannot use the schedule '1,2'",
+        ),
+        (["init", "convmixer_16_2_k7_p2", "--schedule", "sawtooth:1,2,3", "--out", "x.pth"], "built in stages"),
         (["stats", "missing.pth", "--out", "x"], "missing.pth: needed a checkpoint file, found nothing"),
     ],
 )
@@ -124,6 +185,18 @@ def test_a_mistake_is_one_sentence_and_exit_code_1(arguments, message, tmp_path,
     assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_statistics_are_not_measured_again(tmp_path):
+    run("init", "convmixer_32_4_k7_p2", "--out", tmp_path / "small.pth")
+    run("stats", tmp_path / "small.pth", "--out", tmp_path / "small.stats")
+    with pytest.raises(CheckpointError, match=r"small.stats: these are filter statistics already"):
+        run("stats", tmp_path / "small.stats", "--out", tmp_path / "again.stats")
+    assert not (tmp_path / "again.stats").exists()
+
+
+def test_the_version_is_the_packages():
+    assert run("--version") == f"filtercov {fc.__version__}\n"
 
 
 def test_an_unknown_option_is_a_usage_error():

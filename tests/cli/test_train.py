@@ -5,14 +5,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
+from PIL import Image
 from typer.testing import CliRunner
 
 from filtercov.cli.train import train
-from filtercov.errors import ConfigError, RunMismatchError
+from filtercov.errors import ConfigError, DataError, RunMismatchError
 from filtercov.lab.experiments.runspec import RunSpec
-from filtercov.lab.training import TrainConfig, read_metrics, read_result
+from filtercov.lab.training import TrainConfig, load_checkpoint, read_metrics, read_result
+from tests.peers import import_peer
 
 APP = typer.Typer()
 APP.command()(train)
@@ -24,11 +27,24 @@ def run(*arguments):
     return CliRunner().invoke(APP, [*SMALL, *map(str, arguments)], catch_exceptions=False)
 
 
+def images(tmp_path):
+    """Two classes of noise, as a folder."""
+    generator = np.random.default_rng(0)
+    for split in ("train", "test"):
+        for label in ("cat", "dog"):
+            directory = tmp_path / "imgs" / split / label
+            directory.mkdir(parents=True)
+            for number in range(4):
+                pixels = generator.integers(0, 255, (64, 64, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(directory / f"{number}.png")
+    return tmp_path / "imgs"
+
+
 def test_a_run_is_trained_reported_and_found_finished_the_second_time(tmp_path):
     first = run("--run-dir", tmp_path / "run", "--init", "closed-form", "--freeze-filters")
     assert first.exit_code == 0
     accuracy = read_result(tmp_path / "run").test_accuracy
-    assert f"{accuracy:.2f} % test accuracy after 1 epochs; the run is {tmp_path / 'run'}" in first.output
+    assert f"{accuracy:.2f} % test accuracy after 1 epoch; the run is {tmp_path / 'run'}" in first.output
     again = run("--run-dir", tmp_path / "run", "--init", "closed-form", "--freeze-filters")
     assert again.output.splitlines()[-1] == first.output.splitlines()[-1]
     assert (tmp_path / "run" / "statistics.safetensors").exists()
@@ -39,7 +55,7 @@ def test_a_run_is_trained_reported_and_found_finished_the_second_time(tmp_path):
 def test_a_run_for_choosing_a_setting_reports_validation_accuracy(tmp_path):
     output = run("--run-dir", tmp_path / "run", "--evaluate", "validation").output
     accuracy = read_result(tmp_path / "run").test_accuracy
-    assert f"{accuracy:.2f} % validation accuracy after 1 epochs" in output
+    assert f"{accuracy:.2f} % validation accuracy after 1 epoch;" in output
     assert "test" not in output.replace(str(tmp_path), "")
     with pytest.raises(RunMismatchError, match="evaluate"):
         run("--run-dir", tmp_path / "run")
@@ -74,6 +90,39 @@ def test_without_a_directory_the_run_is_named_by_its_key(tmp_path, monkeypatch):
     run()
     spec = RunSpec(model=SMALL[1], data="embedded", data_limit=64, train=TrainConfig(epochs=1, batch_size=32))
     assert read_result(tmp_path / "runs" / spec.key) is not None
+
+
+def test_runs_are_kept_where_they_are_asked_to_be(tmp_path):
+    output = run("--runs", tmp_path / "mine").output
+    (directory,) = (tmp_path / "mine").iterdir()
+    assert read_result(directory) is not None
+    assert str(directory) in output
+
+
+def test_a_model_of_timms_is_trained_by_the_name_init_takes(tmp_path):
+    timm = import_peer("timm")
+    words = ["--model", "tf_mobilenetv3_small_minimal_100", "--img-size", "64", "--data", f"folder:{images(tmp_path)}"]
+    flags = ["--init", "closed-form", "--data-limit", "8", "--batch-size", "4", "--run-dir", tmp_path / "run"]
+    assert "after 1 epoch" in run(*words, *flags).output
+    trained = timm.create_model("tf_mobilenetv3_small_minimal_100", num_classes=2)
+    trained.load_state_dict(load_checkpoint(tmp_path / "run" / "checkpoint.safetensors")[0])
+    stored = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (stored["model"], stored["schedule"]) == ("tf_mobilenetv3_small_minimal_100", "imagenet-thawed")
+
+
+def test_images_too_small_for_a_model_of_timms_are_refused(tmp_path):
+    import_peer("timm")
+    with pytest.raises(ConfigError, match=r"convnext_zepto_rms cannot take images of 28 pixels, as embedded has"):
+        run("--run-dir", tmp_path / "run", "--model", "timm:convnext_zepto_rms")
+    assert not (tmp_path / "run").exists()
+
+
+def test_data_that_is_a_folder_is_told_how_to_be_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(images(tmp_path).parent)
+    with pytest.raises(DataError, match=r"unknown data 'imgs'; did you mean folder:imgs\?"):
+        run("--data", "imgs", "--run-dir", tmp_path / "run")
+    with pytest.raises(DataError, match="allow the download with --download"):
+        run("--data", "cifar10", "--data-root", tmp_path, "--run-dir", tmp_path / "run")
 
 
 def test_a_bad_flag_is_refused_with_a_sentence_and_no_directory_is_made(tmp_path):

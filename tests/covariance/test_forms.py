@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filtercov.covariance import block_transpose, to_block, to_flat
+from filtercov.covariance import to_block, to_flat
 from filtercov.covariance.forms import as_covariance, kernel_shape
 from filtercov.errors import CovarianceError
 from tests.reference import flat_from_block
@@ -34,11 +34,6 @@ def test_each_block_pictures_the_covariance_of_its_pixel_with_all_others():
     for i, j in itertools.product(range(3), range(5)):
         picture = block[3 * i : 3 * i + 3, 5 * j : 5 * j + 5]
         np.testing.assert_array_equal(picture, flat[5 * i + j].reshape(3, 5))
-
-
-def test_block_transpose_is_the_transpose_of_the_flat_form():
-    flat = np.random.default_rng(0).normal(size=(9, 9))
-    np.testing.assert_array_equal(to_flat(block_transpose(to_block(flat, 3), 3), 3), flat.T)
 
 
 @pytest.mark.parametrize("bad", [0, -3, 2.5, "9", (), (3, 0), (1, 2, 3, 4), None])

@@ -58,7 +58,6 @@ def test_the_windowed_parity_root_equals_the_root_of_the_whole(kernel_size, nega
         whole = covariance_root(gaussian_covariance(kernel_size, sigma), kernel_size, negative=negative)
         np.testing.assert_allclose(embedded(root), whole.matrix, rtol=0, atol=WINDOW_ERROR)
         assert root.negative_mass == pytest.approx(whole.negative_mass, abs=1e-6)
-        assert root.variance() == pytest.approx(whole.variance(), rel=1e-6)
 
 
 @pytest.mark.parametrize("sigma", [0.3, 0.9, 2.0])

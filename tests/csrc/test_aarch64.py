@@ -4,15 +4,13 @@ import os
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-CSRC = ROOT / "src" / "filtercov" / "csrc"
+from tests.csrc.kernels_program import ROOT, build
+
 COMPILER = "aarch64-linux-gnu-g++"
-FLAGS = ["-std=c++17", "-O1", "-g0", "-fopenmp", "-ffp-contract=fast", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}"]
 AARCH64 = 183  # e_machine in an ELF header
 
 pytestmark = [
@@ -21,20 +19,10 @@ pytestmark = [
 ]
 
 
-def _compile(source: Path, folder: Path) -> Path:
-    target = folder / f"{source.stem}.o"
-    subprocess.run([COMPILER, *FLAGS, "-c", str(source), "-o", str(target)], check=True)
-    return target
-
-
 @pytest.mark.skipif(shutil.which("qemu-aarch64") is None, reason="needs qemu-aarch64 (Debian: qemu-user)")
 def test_neon_and_portable_kernels_equal_the_definition(tmp_path: Path) -> None:
-    sources = [*sorted(CSRC.glob("*.cpp")), Path(__file__).with_name("kernels_test.cpp")]
-    with ThreadPoolExecutor(2) as pool:
-        objects = list(pool.map(lambda source: _compile(source, tmp_path), sources))
-    program = tmp_path / "kernels_test"
     # Static, so that qemu needs no system library of the other architecture.
-    subprocess.run([COMPILER, "-static", "-fopenmp", *map(str, objects), "-o", str(program)], check=True)
+    program = build(COMPILER, tmp_path, flags=["-O1", "-g0"], linking=["-static"])
     run = subprocess.run(["qemu-aarch64", str(program), "100"], capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-2000:]
     portable, neon = "isa 0\n", "isa 3\n"

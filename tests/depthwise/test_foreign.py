@@ -233,7 +233,7 @@ def test_a_stored_order_is_used_and_a_wrong_one_noted(tmp_path):
     path = tmp_path / "net.safetensors"
     order = list(expected)
     for stored, right in ((order, True), (order[1:], False), ([*order[1:], order[1]], False), ({"a": 1}, False)):
-        safetensors.torch.save_file(expected, path, metadata={"filtercov.order": json.dumps(stored)})
+        safetensors.torch.save_file(expected, path, metadata={"filtercov": json.dumps({"order": stored})})
         state = read_state_dict(path)
         assert state.in_model_order == right
         assert (list(state.tensors) == order) == right

@@ -1,10 +1,12 @@
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import nn
 
 import filtercov as fc
-from filtercov.depthwise.names import clean_name
 from filtercov.errors import ModelError
+from filtercov.layer_names import clean_name
 from filtercov.nn import DepthwiseConv2d
 
 
@@ -65,7 +67,41 @@ def test_tracing_leaves_modes_buffers_and_randomness_as_they_were():
     assert net.norm.training
     assert not net.drop.training
     assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
-    assert not any(module._forward_pre_hooks for module in net.modules())
+    assert not any(module._forward_hooks for module in net.modules())
+
+
+class Restless(nn.Module):
+    """Counts its calls, replaces a buffer, adds one and draws random numbers, whatever its mode; then may fail."""
+
+    def __init__(self, fails=False):
+        super().__init__()
+        self.conv = nn.Conv1d(4, 4, 5, groups=4)
+        self.register_buffer("calls", torch.zeros(1))
+        self.register_buffer("last", torch.zeros(4))
+        self.fails = fails
+
+    def forward(self, x):
+        self.calls += 1
+        self.last = x.mean((0, 2)) + torch.randn(4)
+        self.register_buffer("cached", x)
+        if self.fails:
+            raise RuntimeError("on purpose")
+        return self.conv(x)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_model_that_changes_when_it_runs_is_as_it_was_after_tracing(fails):
+    net = Restless(fails)
+    buffers = dict(net.named_buffers())
+    state = torch.get_rng_state()
+    with pytest.raises(ModelError, match="on purpose") if fails else nullcontext():
+        fc.depthwise_layers(net, torch.ones(2, 4, 9))
+    assert list(net._buffers) == ["calls", "last"]
+    assert all(net._buffers[name] is buffer for name, buffer in buffers.items())
+    assert not any(buffer.any() for buffer in buffers.values())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert net.conv.training
+    assert not net.conv._forward_hooks
 
 
 def test_an_example_input_that_does_not_fit_is_refused():

@@ -1,3 +1,4 @@
+import math
 import pickle
 from fractions import Fraction
 
@@ -90,7 +91,7 @@ def test_small_filters_are_left_alone_by_the_closed_form_only():
         "σ": (lambda _: 0.5, [False, False, True]),
         "statistics": (statistics, [True, True, True]),
         "layer statistics": (lambda layer: statistics.at(layer.depth), [True, True, True]),
-        "covariance": (lambda layer: np.eye(layer.pixels), [True, True, True]),
+        "covariance": (lambda layer: np.eye(math.prod(layer.kernel_size)), [True, True, True]),
         "some of each": (lambda layer: np.eye(9) if layer.index == 0 else 0.5, [True, False, True]),
     }
     for name, (source, initialised) in sources.items():
@@ -138,7 +139,8 @@ def test_a_bad_sigma_is_blamed_on_its_own_layer(bad):
 
 @pytest.mark.parametrize("given", [None, "0.5", {}, fc.FilterStatistics.from_model(depthwise())])
 def test_what_is_neither_a_sigma_nor_a_covariance_is_named(given):
-    with pytest.raises(SourceError, match=rf"^0: needed a σ, a covariance \(49, 49\) .*got {type(given).__name__}"):
+    came = "None" if given is None else type(given).__name__
+    with pytest.raises(SourceError, match=rf"^0: needed a σ, a covariance \(49, 49\) .*got {came}"):
         fc.init_(nn.Sequential(depthwise()), lambda _: given)
 
 
@@ -176,6 +178,7 @@ def test_min_kernel_size_must_be_a_number():
         fc.init_(depthwise(), min_kernel_size="5")
 
 
+@pytest.mark.filterwarnings("ignore::filtercov.errors.FiltercovWarning")  # 51 pixels are too many for σ = .8
 @pytest.mark.parametrize(
     "layer",
     [
@@ -311,7 +314,7 @@ class BadSource:
         self.bad = bad
 
     def __call__(self, layer):
-        return self.bad if layer.index else np.eye(layer.pixels)
+        return self.bad if layer.index else np.eye(math.prod(layer.kernel_size))
 
 
 @pytest.mark.parametrize(

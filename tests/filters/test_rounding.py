@@ -10,8 +10,7 @@ from torch import nn
 import filtercov as fc
 from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.covariance.root import gaussian_roots
-from filtercov.filters.rounding import rounded
-from filtercov.filters.sample import sample_filters
+from filtercov.filters.sample import rounded, sample_filters
 
 NARROW = [torch.bfloat16, torch.float16, torch.float32]
 

@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 import filtercov as fc
+from filtercov.covariance.forms import kernel_shape
 from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.errors import CovarianceError, SourceError
-from filtercov.schedule.fit import fit_sigma
+from filtercov.schedule.fit_quality import fit_layer
 from filtercov.schedule.schedules import LEAST_SIGMA
 
 
@@ -106,9 +107,10 @@ def test_stages_without_layers_are_refused(stages):
 
 @pytest.mark.parametrize("kernel_size", [5, 9, (7, 3), (11,), (3, 5, 3)])
 @pytest.mark.parametrize("sigma", [0.1, 0.45, 2.3])
-def test_fit_sigma_recovers_the_sigma_of_a_closed_form_at_any_scale(kernel_size, sigma):
+def test_fit_layer_recovers_the_sigma_of_a_closed_form_at_any_scale(kernel_size, sigma):
     cov = 0.003 * fc.gaussian_covariance(kernel_size, sigma)
-    assert fit_sigma(cov, kernel_size) == pytest.approx(sigma, rel=5e-3)
+    layer = LayerStatistics("layer", kernel_shape(kernel_size), 64, np.zeros(len(cov)), cov)
+    assert fit_layer(layer).sigma == pytest.approx(sigma, rel=5e-3)
 
 
 @pytest.mark.parametrize("name", ["cifar-p2", "imagenet-thawed", "imagenet-frozen", "figure"])

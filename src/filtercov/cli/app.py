@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import io
 import sys
+import warnings
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +17,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from filtercov.errors import FiltercovError, MissingPartError, TrainingInterrupted
+from filtercov.cli.say import say
+from filtercov.errors import FiltercovError, FiltercovWarning, MissingPartError, TrainingInterrupted
 
 INTERRUPTED = 130  # the exit code shells give to what Ctrl-C ended
 
@@ -26,9 +28,9 @@ COMMANDS = {
     "stats": "core",
     "train": "train",
     "reproduce": "reproduce",
-    "plan": "reproduce",
-    "search": "reproduce",
-    "report": "reproduce",
+    "plan": "experiments",
+    "search": "experiments",
+    "report": "experiments",
     "inspect": "look",
     "explore": "look",
     "figures": "look",
@@ -36,6 +38,8 @@ COMMANDS = {
     "demo": "demo",
     "info": "core",
 }
+
+_formatwarning = warnings.formatwarning
 
 
 class Deferred(TyperCommand):
@@ -86,11 +90,19 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    warnings.formatwarning = _one_line
     try:
         app()
     except FiltercovError as error:
-        print(f"filtercov: {error}", file=sys.stderr)
+        say(f"filtercov: {error}", err=True)
         raise SystemExit(INTERRUPTED if isinstance(error, TrainingInterrupted) else 1) from None
+
+
+def _one_line(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> str:
+    """Return a warning of filtercov's own without the line of code it came from, which no user wrote."""
+    if issubclass(category, FiltercovWarning):
+        return f"note: {message}\n"
+    return _formatwarning(message, category, *where, **more)
 
 
 def _docstring(module: str, function: str) -> str:

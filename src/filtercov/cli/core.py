@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import platform
+import warnings
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
 
+from filtercov.cli import options
 from filtercov.cli.say import say
-from filtercov.errors import NothingChosenError
+from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.depthwise.model import DepthwiseLayer
+from filtercov.errors import CheckpointError, FiltercovWarning, NothingChosenError, SourceError
 from filtercov.files.state_dict import write_state_dict
 from filtercov.filters.init import init_
+from filtercov.lab.experiments.initialisations import parse_schedule
 from filtercov.lab.models.lookup import find
+from filtercov.lab.report.inspect_target import is_statistics
 from filtercov.nn import native_status
-from filtercov.printable import printable
-from filtercov.schedule.fit import fit_schedule, fit_sigma
+from filtercov.printable import counted, printable
+from filtercov.schedule.fit import fit_schedule
+from filtercov.schedule.fit_quality import fit_layer
 from filtercov.schedule.schedules import PRESETS
 from filtercov.statistics.filter_statistics import FilterStatistics
 
+DEFAULT = "imagenet-thawed"  # of init_ too
 _ADVICE = (
     "transfer from a trained model with --statistics FILE, which the paper finds right for filters as small as these, "
     "or pass a smaller --min-kernel-size"
@@ -46,8 +55,14 @@ def info() -> None:
 def init(
     model: Annotated[str, typer.Argument(help="One of ours, such as convmixer_256_8_k9_p2, or a name timm knows.")],
     out: Annotated[Path, typer.Option(help="Checkpoint to write, .safetensors or .pth.")],
-    preset: Annotated[str, typer.Option(help=f"One of {', '.join(PRESETS)}.")] = "imagenet-thawed",
-    statistics: Annotated[Path | None, typer.Option(help="Statistics file to draw from, in place of a preset.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help=f"One of {', '.join(PRESETS)}; {DEFAULT} if no source is given.")
+    ] = None,
+    schedule: options.Schedule = None,
+    statistics: Annotated[
+        Path | None,
+        typer.Option(help="Statistics file to draw from, resized where the network's filters have another size."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the model's and the filters' random numbers.")] = 0,
     num_classes: Annotated[int, typer.Option(help="Classes of the model's head.")] = 1000,
     in_channels: Annotated[int, typer.Option("--in-channels", "--in-chans", help="Channels of the images.")] = 3,
@@ -57,11 +72,22 @@ def init(
     match_scale: Annotated[bool, typer.Option(help="Keep the variance each layer's weights had.")] = False,
 ) -> None:
     """Write an initial checkpoint that any trainer can start from, and print what was done to each layer."""
+    _check_sources({"--preset": preset, "--schedule": schedule, "--statistics": statistics})
+    loaded = FilterStatistics.load(statistics) if statistics else None
     torch.manual_seed(seed)
     built = find(model, num_classes=num_classes, in_channels=in_channels)
-    source: FilterStatistics | str = FilterStatistics.load(statistics) if statistics else preset
+    source: Any = parse_schedule(schedule, built) if schedule else preset or DEFAULT
+    if loaded is not None:
+        given = loaded
+        min_kernel_size = 1 if min_kernel_size is None else min_kernel_size
+
+        def source(layer: DepthwiseLayer) -> LayerStatistics:
+            return given.at(layer.depth, layer.kernel_size)
+
     try:
-        report = init_(built, source, min_kernel_size=min_kernel_size, scale="match" if match_scale else None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FiltercovWarning)  # the report's notes say the same
+            report = init_(built, source, min_kernel_size=min_kernel_size, scale="match" if match_scale else None)
     except NothingChosenError as error:
         raise NothingChosenError(f"{model}: {error.finding}", _ADVICE) from None
     write_state_dict(built.state_dict(), out)
@@ -75,22 +101,37 @@ def stats(
     like: Annotated[str | None, typer.Option(help="The model it is of, which tells layers and their order.")] = None,
 ) -> None:
     """Measure the filter covariances of a checkpoint's depthwise layers and write them to a file."""
+    if is_statistics(checkpoint):
+        raise CheckpointError(
+            f"{checkpoint}: these are filter statistics already; draw from them with filtercov init --statistics, or "
+            "look at them with filtercov inspect"
+        )
     measured = FilterStatistics.from_checkpoint(checkpoint, like=find(like) if like else None)
     measured.save(out)
     names = [printable(layer.name) for layer in measured.layers]
     width = max(map(len, names))
-    say(f"{'layer'.ljust(width)}  kernel  filters  variance  nearest σ")
+    say(f"{'layer'.ljust(width)}  kernel  filters  variance  nearest σ  likeness  by chance")
     for name, layer in zip(names, measured.layers, strict=True):
         size = "x".join(map(str, layer.kernel_size))
         variance = float(layer.covariance.trace()) / len(layer.mean)
-        sigma = fit_sigma(layer.covariance, layer.kernel_size)
-        say(f"{name.ljust(width)}  {size:>6}  {layer.count:>7}  {variance:>8.2e}  {sigma:>9.3g}")
+        fit = fit_layer(layer)
+        quality = f"{fit.sigma:>9.3g}  {fit.likeness:>8.2f}  {fit.chance:>9.2f}"
+        say(f"{name.ljust(width)}  {size:>6}  {layer.count:>7}  {variance:>8.2e}  {quality}")
     for note in measured.notes:
         say(f"note: {note}")
     if any(max(layer.kernel_size) >= 5 for layer in measured.layers):
         fitted = fit_schedule(measured).short()
-        say(f"nearest schedule: QuadraticSchedule({fitted.sigma0!r}, {fitted.v!r}, {fitted.a!r})")
-    say(f"wrote {out}: {len(measured.layers)} layers")
+        if fitted.fit.usable:
+            say(f"nearest schedule: QuadraticSchedule({fitted.sigma0!r}, {fitted.v!r}, {fitted.a!r})")
+        say(f"schedule: {fitted.fit}")
+    say(f"wrote {out}: {counted(len(measured.layers), 'layer')}")
+
+
+def _check_sources(given: Mapping[str, object]) -> None:
+    """Refuse two sources for the same filters."""
+    named = [flag for flag, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise SourceError(f"needed one source of filters, got {' and '.join(named)}; leave out all but one")
 
 
 def _version(package: str) -> str | None:

@@ -11,6 +11,7 @@ from rich.progress import Progress
 
 from filtercov.cli.say import say
 from filtercov.lab.data import scan as scan_folder
+from filtercov.printable import counted
 
 
 def scan(
@@ -29,6 +30,7 @@ def scan(
     counts = {split: sum(n for (s, _), n in report.images.items() if s == split) for split in splits}
     classes = len({label for _, label in report.images})
     summary = ", ".join(f"{count} in {split}" for split, count in counts.items())
-    say(f"{sum(counts.values())} images of {classes} classes ({summary}), {len(report.bad)} files unusable")
+    found = f"{counted(sum(counts.values()), 'image')} of {counted(classes, 'class', 'classes')}"
+    say(f"{found} ({summary}), {counted(len(report.bad), 'file')} unusable")
     if report.bad:
         raise typer.Exit(1)

@@ -9,27 +9,28 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from filtercov.cli.say import say
 from filtercov.lab.experiments.demo import DemoRun, demo_specs, run_demo
-from filtercov.lab.report.demo_page import demo_page
-from filtercov.lab.report.demo_table import demo_rows
+from filtercov.lab.report.demo_page import demo_page, demo_rows
 from filtercov.lab.report.page import write_output
 from filtercov.lab.report.results_words import ONE_RUN
+from filtercov.printable import counted
 
 
 def demo(
     out: Annotated[Path, typer.Option(help="Where the runs and the page go.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="Of all four runs.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all four runs.")] = 0,
 ) -> None:
     """Train a small network four times on embedded data: uniform and closed-form filters, frozen and thawed."""
     started = time.monotonic()
     runs = run_demo(out, specs=demo_specs(seed=seed))
     path = write_output(out / "index.html", demo_page(runs))
     Console().print(results_table(runs))
-    typer.echo(f"{time.monotonic() - started:.0f} seconds; open {path} for curves, filters and covariances")
+    say(f"{counted(round(time.monotonic() - started), 'second')}; open {path} for curves, filters and covariances")
 
 
 def results_table(runs: list[DemoRun]) -> Table:
-    """Return test accuracies by initialisation, frozen and thawed, what the closed form adds, and what that settles."""
+    """Return test accuracies by initialisation, frozen and thawed, and what the closed form adds."""
     (first, *others), *rows = demo_rows(runs)
     table = Table(first, title="Test accuracy, %", caption=ONE_RUN)
     for name in others:

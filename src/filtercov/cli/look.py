@@ -16,6 +16,7 @@ from filtercov.lab.report.explore import explore_page
 from filtercov.lab.report.figures import write_figures
 from filtercov.lab.report.inspect import find_target, look
 from filtercov.lab.report.page import write_output
+from filtercov.printable import counted
 
 TARGET = "A checkpoint (.safetensors, .pth), a statistics file, a run's directory, one of our models, or timm:NAME."
 
@@ -35,7 +36,7 @@ def inspect(
     if out is not None:
         say(f"wrote {write_output(out, report.page())}", err=as_json)
     if png is not None:
-        say(f"wrote {len(report.write_pngs(png))} pictures to {png}", err=as_json)
+        say(f"wrote {counted(len(report.write_pngs(png)), 'picture')} to {png}", err=as_json)
     if as_json:
         say(json.dumps(report.as_json(), indent=1, allow_nan=False))
     for note in report.inspection.target.notes:

@@ -5,29 +5,47 @@ from typing import Annotated
 
 import typer
 
+from filtercov.cli import options
+from filtercov.cli.say import say
+from filtercov.errors import ConfigError
 from filtercov.lab.experiments import initialisations
 from filtercov.lab.experiments.execute import execute
 from filtercov.lab.experiments.runspec import AUGMENTATIONS, RunSpec
 from filtercov.lab.training import RECIPES, Silent, process_group, progress_on
+from filtercov.printable import counted
+
+# Without those by which a table's runs start from one another.
+_INITS = [entry.usage for entry in map(initialisations.find, initialisations.names()) if entry.argument != "RUN"]
 
 
 def train(
-    model: Annotated[str, typer.Option(help="Network, as in convmixer_256_8_k9_p2 or convnext_atto_p1.")],
+    model: Annotated[
+        str, typer.Option(help="One of ours, such as convmixer_256_8_k9_p2 or convnext_atto_p1, or a name timm knows.")
+    ],
     data: Annotated[str, typer.Option(help="embedded, cifar10 or folder:PATH (a directory or a zip).")] = "embedded",
-    run_dir: Annotated[Path | None, typer.Option(help="The run's directory; by default runs/ and its key.")] = None,
+    runs: options.Runs = options.RUNS,
+    run_dir: Annotated[
+        Path | None, typer.Option(help="The run's own directory; under --runs, named by a hash, if not given.")
+    ] = None,
     recipe: Annotated[str, typer.Option(help=f"Where settings not given come from: {', '.join(RECIPES)}.")] = "cifar",
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training images.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over the training images; the recipe's if not given.")
+    ] = None,
     batch_size: Annotated[
         int | None, typer.Option("--batch-size", "-b", help="Images per step, of all processes together.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides weights, order of images and augmentation.")] = 0,
     init: Annotated[
-        str, typer.Option(help=f"Filters: {', '.join(initialisations.names())}; stats:FILE and filters:FILE read one.")
+        str, typer.Option(help=f"Filters: {', '.join(_INITS)} (statistics, or a checkpoint's filters).")
     ] = "uniform",
-    schedule: Annotated[str | None, typer.Option(help="σ by depth for closed-form: a preset or 'σ0,v,a'.")] = None,
-    negative: Annotated[str, typer.Option(help="Negative eigenvalues: clip or abs.")] = "clip",
+    schedule: options.Schedule = None,
+    negative: Annotated[
+        str, typer.Option(help="What becomes of a covariance's negative eigenvalues: clip (to zero) or abs.")
+    ] = "clip",
     freeze_filters: Annotated[bool, typer.Option(help="Keep the depthwise filters as they are initialised.")] = False,
-    data_limit: Annotated[int | None, typer.Option(help="Training images to use.")] = None,
+    data_limit: Annotated[
+        int | None, typer.Option(help="Use only so many training images, the classes in proportion.")
+    ] = None,
     img_size: Annotated[int | None, typer.Option(help="Scale a folder's images to this size.")] = None,
     evaluate: Annotated[
         str, typer.Option(help="test, or validation (a tenth of the training images, or val/) for choosing settings.")
@@ -49,11 +67,13 @@ def train(
     amp: Annotated[bool, typer.Option("--amp", help="Mixed precision.")] = False,
     amp_dtype: Annotated[str, typer.Option(help="bfloat16, or float16 on a GPU.")] = "bfloat16",
     model_ema: Annotated[bool, typer.Option("--model-ema", help="Keep a moving average of the weights.")] = False,
-    model_ema_decay: Annotated[float, typer.Option(help="How slowly it moves.")] = 0.9998,
+    model_ema_decay: Annotated[
+        float, typer.Option(help="Decay of the moving average, from 0 to 1; higher is slower.")
+    ] = 0.9998,
     compile: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or another of PyTorch's.")] = "auto",
-    data_dir: Annotated[Path | None, typer.Option(help="Where cifar10's archive is, or is put.")] = None,
-    download: Annotated[bool, typer.Option("--download", help="Fetch cifar10 where it is missing.")] = False,
+    data_root: options.DataRoot = None,
+    download: options.Download = False,
     workers: Annotated[int | None, typer.Option("--workers", "-j", help="Processes that decode large images.")] = None,
     log_interval: Annotated[int, typer.Option(help="Steps between lines of metrics.jsonl.")] = 50,
     recovery_interval: Annotated[
@@ -62,6 +82,8 @@ def train(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard's files too.")] = False,
 ) -> None:
     """Train a network; run the same command again to continue where it stopped.
+
+    Settings that are not given are the recipe's.
 
     Under `torchrun --nproc-per-node N $(which filtercov) train …` N processes train together.
     """
@@ -98,12 +120,16 @@ def train(
         evaluate=evaluate,
         **{name: value for name, value in choices.items() if value is not None},
     )
-    directory = run_dir or Path("runs") / spec.key
+    if run_dir is None and "://" in runs:
+        raise ConfigError(
+            f"filtercov train needs a directory for --runs, got {runs}; addresses are for reproduce on Ray"
+        )
+    directory = run_dir or Path(runs) / spec.key
     with process_group(device) as (world, chosen):
         result = execute(
             spec,
             directory,
-            data_root=data_dir,
+            data_root=data_root,
             download=download,
             workers=workers,
             device=chosen,
@@ -114,4 +140,4 @@ def train(
         )
     if world.main:
         accuracy = f"{result.test_accuracy:.2f} % {spec.evaluate} accuracy"
-        typer.echo(f"{accuracy} after {result.epochs} epochs; the run is {directory}")
+        say(f"{accuracy} after {counted(result.epochs, 'epoch')}; the run is {directory}")

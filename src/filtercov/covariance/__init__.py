@@ -6,13 +6,12 @@
 
 from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.covariance.empirical import empirical_covariance
-from filtercov.covariance.forms import block_transpose, to_block, to_flat
+from filtercov.covariance.forms import to_block, to_flat
 from filtercov.covariance.kronecker import nearest_kronecker
 from filtercov.covariance.resize import resize_covariance
 from filtercov.covariance.root import symmetric_root
 
 __all__ = [
-    "block_transpose",
     "empirical_covariance",
     "gaussian_covariance",
     "nearest_kronecker",

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from filtercov.covariance.forms import Array, KernelSize, kernel_shape, kron
-from filtercov.covariance.scalar import as_float
+from filtercov.covariance.numbers import as_float
 from filtercov.errors import CovarianceError
 
 

@@ -128,18 +128,6 @@ def to_flat(block: ArrayLike, kernel_size: KernelSize) -> Array:
     return blocks.reshape(pairs).transpose(np.argsort(_interleaved(len(shape)))).reshape(n, n)
 
 
-def block_transpose(block: ArrayLike, kernel_size: KernelSize) -> Array:
-    """Return Σᴮ, which swaps the position of a block with the position inside it; (X⊗Y)ᴮ = Y⊗X.
-
-    A block form is a covariance only if it equals its block transpose.
-
-    >>> x, y = np.array([[1.0, 2], [3, 4]]), np.array([[0.0, 1], [5, 7]])
-    >>> np.array_equal(block_transpose(np.kron(x, y), 2), np.kron(y, x))
-    True
-    """
-    return to_block(to_flat(block, kernel_size).T, kernel_size)
-
-
 def kron(factors: Sequence[Array]) -> Array:
     """Return the Kronecker product of one or more arrays, which puts filter axes together in row-major order."""
     result = factors[0]

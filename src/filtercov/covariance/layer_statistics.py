@@ -2,30 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from filtercov.covariance.forms import Array, KernelSize, kernel_shape
-from filtercov.covariance.resize import resize_covariance, resize_mean
+from filtercov.covariance.forms import Array, KernelSize, kernel_shape, show_size
+from filtercov.covariance.resize import Resizing, compare_resized, resize_covariance, resize_mean
+from filtercov.printable import shortened
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LayerStatistics:
-    """The Gaussian that the `count` filters of one layer look drawn from: mean (n,) and covariance (n, n)."""
+    """The Gaussian that the `count` filters of one layer look drawn from: mean (n,) and covariance (n, n).
+
+    `resized` says what is left of it, if they were measured at another kernel size.
+    """
 
     name: str
     kernel_size: tuple[int, ...]
     count: int
     mean: Array
     covariance: Array
+    resized: Resizing | None = None
+
+    def __repr__(self) -> str:
+        origin = "" if self.resized is None else f", resized from {show_size(self.resized.from_size)}"
+        return (
+            f"<LayerStatistics {shortened(self.name)}: {self.count} filters of {show_size(self.kernel_size)}{origin}>"
+        )
 
     def resize(self, kernel_size: KernelSize) -> LayerStatistics:
         """Return these statistics for filters of another size."""
         new = kernel_shape(kernel_size)
         if new == self.kernel_size:
             return self
+        covariance = resize_covariance(self.covariance, self.kernel_size, new)
+        resizing = compare_resized(self.covariance, self.kernel_size, covariance, new)
         return replace(
             self,
             kernel_size=new,
             mean=resize_mean(self.mean, self.kernel_size, new),
-            covariance=resize_covariance(self.covariance, self.kernel_size, new),
+            covariance=covariance,
+            resized=resizing.after(self.resized),
         )
+
+
+def mix_resizings(layers: Sequence[LayerStatistics], weights: Sequence[float]) -> Resizing | None:
+    """Return what is left in a weighted mean of layers, of which some may have been resized: the mean of each."""
+    resized = [layer.resized for layer in layers if layer.resized is not None]
+    if not resized:
+        return None
+    each = [(1.0, 0.0) if (r := layer.resized) is None else (r.survives, r.padding) for layer in layers]
+    survives, padding = (
+        sum(w * value for w, value in zip(weights, values, strict=True)) for values in zip(*each, strict=True)
+    )
+    return Resizing(resized[0].from_size, survives, padding)

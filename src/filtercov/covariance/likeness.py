@@ -1,4 +1,4 @@
-"""How alike a covariance and the closed form are, for many σ at once.
+"""How alike a covariance and the closed form are, for many σ at once, and how alike they would be by chance.
 
 Likeness is the cosine between the two as vectors, so scale does not matter. Nothing of size n² is built for it: with
 u = g_i G_il, v = G_il g_l and w = g_i g_l along each axis, the closed form is ½(⊗u + ⊗v − ⊗w) in block form, and inner
@@ -7,11 +7,20 @@ products with it are taken axis by axis.
 
 from __future__ import annotations
 
+import math
+from functools import cache
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from filtercov.covariance.closed_form import axis_gaussians, check_sigma
 from filtercov.covariance.forms import Array, KernelSize, as_covariance, kernel_shape, to_block
+
+# Every σ the paper used, with room on both sides; beyond 64 the closed form of a 31x31 filter hardly changes.
+SIGMAS: Array = np.geomspace(0.02, 64.0, 2000)
+
+# Likeness by chance varies by less than this many times `spread` in 99 of 100 layers of independent filters.
+SPREADS = 4
 
 AT_ONCE = 2**22  # numbers in each of the arrays over σ and an axis: long axes take fewer σ at a time
 
@@ -33,6 +42,32 @@ def likeness(cov: ArrayLike, kernel_size: KernelSize, sigmas: ArrayLike) -> Arra
     at_once = max(1, AT_ONCE // sum(k * k for k in shape))
     parts = [_cosines(block, size, shape, s[i : i + at_once]) for i in range(0, len(s), at_once)]
     return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def chance_likeness(kernel_size: KernelSize, count: int) -> tuple[float, float]:
+    """Return the likeness that `count` filters of independent Gaussian weights have on average, and seldom more than.
+
+    Their covariance is the identity but for sampling: with n pixels, m = count - 1 and E‖S‖² = n + n(n+1)/m,
+
+        chance = max over σ of tr Σ′ / ‖Σ′‖ / √(n + n(n+1)/m)        spread = √(2/m) / √(n + n(n+1)/m)
+
+    because ⟨S, Σ′⟩ has the mean tr Σ′ and the variance 2‖Σ′‖²/m. The second number is chance + 4 spread. Both are nan
+    for a single filter, which has no covariance.
+
+    >>> [round(x, 2) for x in chance_likeness(9, 256)]
+    [0.25, 0.28]
+    """
+    n, m = math.prod(kernel_shape(kernel_size)), count - 1
+    if m < 1:
+        return math.nan, math.nan
+    size = math.sqrt(1 + (n + 1) / m)  # over that of the identity, √n
+    chance = _likeness_of_identity(kernel_shape(kernel_size)) / size
+    return chance, min(chance + SPREADS * math.sqrt(2 / (m * n)) / size, 1.0)
+
+
+@cache
+def _likeness_of_identity(shape: tuple[int, ...]) -> float:
+    return float(likeness(np.eye(math.prod(shape)), shape, SIGMAS[::10]).max())
 
 
 def _cosines(block: Array, size: float, shape: tuple[int, ...], s: Array) -> Array:

@@ -3,14 +3,17 @@
 In block form every block is a picture of the filter's extent: pad it with its mean, or clip it, around its centre to
 the new size; then interpolate linearly over the grid of blocks to get as many of them as the new filter has pixels. The
 result is symmetrised and projected to the nearest positive semi-definite matrix.
+
+Far from the old size little of the old covariance is left in that: `Resizing` says how much.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from filtercov.covariance.forms import Array, KernelSize, as_covariance, kernel_shape, show_size
 from filtercov.errors import CovarianceError
@@ -45,6 +48,63 @@ def resize_mean(mean: ArrayLike, from_size: KernelSize, to_size: KernelSize) -> 
     return _resize_pictures(picture, new).reshape(-1)
 
 
+@dataclass(frozen=True)
+class Resizing:
+    """What a covariance of `from_size` filters went through on the way to another size.
+
+    `survives` is the squared cosine between the covariances before and after, laid over each other around the centre
+    with zeros where one has no pixels: the share of the new one, in least squares, that the old one explains. `padding`
+    is the share of the new one's variance at pixels that the old filters did not have.
+    """
+
+    from_size: tuple[int, ...]
+    survives: float
+    padding: float
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether little survives: under a quarter of what was there, or under half of the variance in its place."""
+        return self.survives < 0.25 or self.padding > 0.5
+
+    def after(self, first: Resizing | None) -> Resizing:
+        """Return both resizings as one, if another went before."""
+        if first is None:
+            return self
+        padding = 1 - (1 - first.padding) * (1 - self.padding)
+        return Resizing(first.from_size, first.survives * self.survives, padding)
+
+
+def compare_resized(before: Array, from_size: tuple[int, ...], after: Array, to_size: tuple[int, ...]) -> Resizing:
+    """Return what is left of the covariance `before` in `after`, which is it resized.
+
+    >>> cov = np.eye(9)
+    >>> resizing = compare_resized(cov, (3, 3), resize_covariance(cov, 3, 7), (7, 7))
+    >>> round(resizing.survives, 2), round(resizing.padding, 2)
+    (0.09, 0.57)
+    """
+    old, new = _shared_pixels(from_size, to_size), _shared_pixels(to_size, from_size)
+    norms = float(np.linalg.norm(before) * np.linalg.norm(after))
+    inner = float(np.vdot(before[np.ix_(old, old)], after[np.ix_(new, new)]))
+    variance = np.diagonal(after)
+    total = float(variance.sum())
+    return Resizing(
+        from_size=from_size,
+        survives=(inner / norms) ** 2 if norms else 1.0,
+        padding=1 - float(variance[new].sum()) / total if total > 0 else 0.0,
+    )
+
+
+def _shared_pixels(size: tuple[int, ...], other: tuple[int, ...]) -> NDArray[np.intp]:
+    """Return the flat numbers of the pixels of `size` filters that `other` ones have too, around the centre."""
+    inside = _around_centre(size, other)
+    return np.arange(math.prod(size), dtype=np.intp).reshape(size)[inside].ravel()
+
+
+def _around_centre(size: tuple[int, ...], other: tuple[int, ...]) -> tuple[slice, ...]:
+    shared = [min(k, o) for k, o in zip(size, other, strict=True)]
+    return tuple(slice((k - m) // 2, (k - m) // 2 + m) for k, m in zip(size, shared, strict=True))
+
+
 def _matching_shapes(from_size: KernelSize, to_size: KernelSize) -> tuple[tuple[int, ...], tuple[int, ...]]:
     old, new = kernel_shape(from_size), kernel_shape(to_size)
     if len(old) != len(new):
@@ -60,12 +120,8 @@ def _resize_pictures(pictures: Array, new: tuple[int, ...]) -> Array:
     means = pictures.reshape(len(pictures), -1).mean(axis=1)
     resized = np.empty((len(pictures), *new))
     resized[...] = means.reshape(-1, *(1 for _ in new))
-    inside, outside = [slice(None)], [slice(None)]
-    for k_old, k_new in zip(old, new, strict=True):
-        shared = min(k_old, k_new)
-        inside.append(slice((k_old - shared) // 2, (k_old - shared) // 2 + shared))
-        outside.append(slice((k_new - shared) // 2, (k_new - shared) // 2 + shared))
-    resized[tuple(outside)] = pictures[tuple(inside)]
+    inside, outside = _around_centre(old, new), _around_centre(new, old)
+    resized[:, *outside] = pictures[:, *inside]
     return resized
 
 

@@ -48,9 +48,10 @@ class Root:
     matrix: Array
     negative_mass: float
 
-    def variance(self) -> float:
-        """Return the variance this root gives a weight, averaged over all pixels of the filter."""
-        return float(np.square(self.matrix).sum()) / math.prod(self.kernel_size)
+    def filled(self, least: float) -> int:
+        """Return how many pixels of a filter have a standard deviation above `least` times the largest one's."""
+        variance = np.square(self.matrix).sum(axis=0)
+        return int((variance > least * least * variance.max()).sum())
 
 
 def symmetric_root(cov: ArrayLike, *, negative: Negative = "clip") -> Array:

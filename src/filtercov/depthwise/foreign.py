@@ -7,20 +7,22 @@ tensors are mapped, not read, until they are used.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
+import safetensors
 from torch import Tensor
 
 from filtercov.depthwise.definition import has_depthwise_shape
 from filtercov.depthwise.inert_pickle import Left
 from filtercov.depthwise.nested import averages_note, choose_weights, mappings, without_averaged_twins
-from filtercov.depthwise.safetensors_file import read_safetensors
 from filtercov.depthwise.shards import INDEX, in_directory, read_index
 from filtercov.depthwise.stored import StoredTensor
 from filtercov.depthwise.torch_file import TorchFile
 from filtercov.errors import CheckpointError
-from filtercov.files.limits import NAME, show_bytes
+from filtercov.files import sealed
+from filtercov.files.limits import DESCRIPTION, NAME, show_bytes
 from filtercov.printable import shortened
 
 LFS = b"version https://git-lfs.github.com/spec/"
@@ -89,7 +91,7 @@ def _read_file(path: Path) -> StateDict:
     if not start:
         raise CheckpointError("cannot be read as a checkpoint, it is empty; get it again")
     if path.suffix == ".safetensors":
-        tensors, notes, ordered = read_safetensors(path)
+        tensors, notes, ordered = _read_safetensors(path)
         weights, dropped = without_averaged_twins(tensors)
         state = StateDict(weights, tuple(notes + averages_note(dropped)), ordered)
     else:
@@ -98,6 +100,33 @@ def _read_file(path: Path) -> StateDict:
         if len(name) > NAME:
             raise CheckpointError(f"has a tensor with a name of {len(name)} characters; needed at most {NAME}")
     return state
+
+
+def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], list[str], bool]:
+    """Return the tensors by name, notes, and whether they are in the order of the model they came from."""
+    _check_header(path)
+    with safetensors.safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.offset_keys()}
+    order = sealed.claimed(path).get("order")
+    if order is None:
+        return tensors, [], False
+    if not isinstance(order, list) or sorted(map(str, order)) != sorted(tensors):
+        return tensors, ["the order of layers stored in the file does not name its tensors and was not used"], False
+    return {name: tensors[name] for name in map(str, order)}, [], True
+
+
+def _check_header(path: Path) -> None:
+    """Refuse a file whose header is longer than is read; nothing else of it is looked at."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        size = os.fstat(file.fileno()).st_size
+    if length > size - 8:
+        raise CheckpointError("cannot be read as a checkpoint, it is truncated or no safetensors; get it again")
+    if length > DESCRIPTION:
+        raise CheckpointError(
+            f"describes its tensors in {show_bytes(length)}, {show_bytes(DESCRIPTION)} is the most that is read; save "
+            "only the weights"
+        )
 
 
 def _read_torch(path: Path) -> StateDict:

@@ -9,7 +9,7 @@ from itertools import takewhile
 from torch import Tensor
 
 from filtercov.depthwise.definition import is_depthwise_shape
-from filtercov.depthwise.order import without_numbers
+from filtercov.layer_names import without_numbers
 
 STEM = re.compile(r"stem|patch_?embed|^conv_?1\.")
 TRANSPOSED = re.compile(r"deconv|transpose")

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from filtercov.depthwise.definition import has_depthwise_shape
 from filtercov.depthwise.foreign import StateDict
 from filtercov.depthwise.model import DepthwiseLayer, depthwise_layers, unwrap
-from filtercov.depthwise.names import clean_name, common_holder
 from filtercov.depthwise.weight import current_weight, parametrisation
 from filtercov.errors import CheckpointError
+from filtercov.layer_names import clean_name, common_holder
 
 
 def weights_like(state: StateDict, model: nn.Module, source: str) -> tuple[dict[str, Tensor], list[str]]:

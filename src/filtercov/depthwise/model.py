@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from filtercov.depthwise.definition import (
@@ -18,9 +16,10 @@ from filtercov.depthwise.definition import (
     is_uninitialised,
     resembles_depthwise,
 )
-from filtercov.depthwise.names import clean_name
+from filtercov.depthwise.running import run_once
 from filtercov.depthwise.weight import current_weight, parametrisation
 from filtercov.errors import ModelError
+from filtercov.layer_names import clean_name
 from filtercov.schedule.schedules import relative_depth
 
 
@@ -38,11 +37,6 @@ class DepthwiseLayer:
     def weight(self) -> Tensor:
         """The filters (channels, 1, *kernel_size), computed anew if they are parametrised."""
         return current_weight(self.module, self.name)
-
-    @property
-    def pixels(self) -> int:
-        """The number n of weights in one filter."""
-        return math.prod(self.kernel_size)
 
     @property
     def channels(self) -> int:
@@ -78,6 +72,7 @@ def depthwise_layers(model: nn.Module, example_input: Any = None) -> list[Depthw
     >>> [(layer.name, layer.kernel_size, layer.depth) for layer in depthwise_layers(net)]
     [('1', (7, 7), 0.0), ('2', (5, 5), 1.0)]
     """
+    check_model(model)
     root = unwrap(model)
     _refuse_lazy(root, traced=example_input is not None)
     found = [(clean_name(name), module) for name, module in root.named_modules() if is_depthwise(module)]
@@ -95,6 +90,21 @@ def depthwise_layers(model: nn.Module, example_input: Any = None) -> list[Depthw
         DepthwiseLayer(name, module, tuple(module.kernel_size), i, relative_depth(i, len(found)))
         for i, (name, module) in enumerate(found)
     ]
+
+
+def check_model(model: object) -> None:
+    """Raise for what is given where a model is needed: state dicts, classes, paths."""
+    if isinstance(model, nn.Module):
+        return
+    kind, advice = type(model).__name__, "pass the model itself"
+    if isinstance(model, Mapping):
+        kind = "a state dict" if any(isinstance(value, Tensor) for value in model.values()) else kind
+        advice = "pass the model it belongs to; its own tensors are copies that no model looks at"
+    elif isinstance(model, type) and issubclass(model, nn.Module):
+        kind, advice = f"the class {model.__name__}", f"make one first, {model.__name__}(...)"
+    elif isinstance(model, str | os.PathLike):
+        advice = "measure a file with FilterStatistics.from_checkpoint(path)"
+    raise ModelError(f"needed a model, a torch.nn.Module, got {kind}; {advice}")
 
 
 def notes_on_lookalikes(model: nn.Module) -> tuple[str, ...]:
@@ -130,31 +140,12 @@ def _refuse_lazy(root: nn.Module, *, traced: bool) -> None:
 def _traced(root: nn.Module, example_input: Any) -> list[nn.Module]:
     """Return the depthwise modules in the order of their first call."""
     seen: dict[nn.Module, None] = {}
-    hooks = [
-        module.register_forward_pre_hook(lambda module, _: seen.setdefault(module))
-        for module in root.modules()
-        if is_depthwise(module)
-    ]
     arguments = example_input if isinstance(example_input, tuple) else (example_input,)
+    watched = [module for module in root.modules() if is_depthwise(module)]
     try:
-        with _evaluation_mode(root), torch.no_grad(), torch.random.fork_rng(devices=[]):
-            root(*arguments)
+        run_once(root, *arguments, watch=watched, see=lambda module, _: seen.setdefault(module))
     except Exception as error:
         raise ModelError(
             f"example_input: running the model on it failed ({error}); pass what its forward takes"
         ) from error
-    finally:
-        for hook in hooks:
-            hook.remove()
     return list(seen)
-
-
-@contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        model.eval()
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training

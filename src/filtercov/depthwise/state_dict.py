@@ -17,9 +17,9 @@ from filtercov.depthwise.definition import has_depthwise_shape
 from filtercov.depthwise.foreign import StateDict, read_state_dict
 from filtercov.depthwise.lookalikes import lookalikes, may_read_images, parametrised_names
 from filtercov.depthwise.matching import cleaned, layer_name, out_of_holder, weights_like
-from filtercov.depthwise.order import building_key, differ_in_numbers_only, looks_built, sorted_by_writer
 from filtercov.depthwise.ties import equal_weights, same_modules
 from filtercov.errors import CheckpointError
+from filtercov.layer_names import building_key, differ_in_numbers_only, looks_built, sorted_by_writer
 
 SURE = "pass like=model to be sure"
 

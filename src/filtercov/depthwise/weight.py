@@ -12,6 +12,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from filtercov.depthwise.definition import Convolution
+from filtercov.depthwise.running import evaluating
 from filtercov.errors import ModelError
 
 
@@ -85,13 +86,8 @@ def parametrisation(module: nn.Module) -> nn.Module | None:
 def _computed(module: nn.Module) -> Tensor:
     steps = parametrisation(module)
     if steps is not None:
-        modes = [(step, step.training) for step in steps.modules()]
-        try:
-            steps.eval()
+        with evaluating(steps):
             return module.weight  # type: ignore[return-value]
-        finally:
-            for step, training in modes:
-                step.training = training
     for hook in module._forward_pre_hooks.values():
         if isinstance(hook, WeightNorm) and hook.name == "weight":
             return hook.compute_weight(module)  # type: ignore[no-any-return]

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from pathlib import Path
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a name beside `path` to write to; at the end that file takes its place, or vanishes if anything was raised.
+
+    It has the permissions that the user's umask gives to new files, whoever wrote it.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -19,7 +22,11 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        temporary.touch()
+        mode = temporary.stat().st_mode
         yield temporary
+        if temporary.stat().st_mode != mode:  # safetensors, for one, makes a new file that its owner alone can read
+            temporary.chmod(stat.S_IMODE(mode))
         flush(temporary)
         temporary.replace(path)
         _flush_names(path.parent)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +14,10 @@ from filtercov.depthwise.model import DepthwiseLayer, depthwise_layers
 from filtercov.depthwise.weight import plain_values
 from filtercov.errors import ModelError, NothingChosenError
 from filtercov.filters.assign import assign_filters_, first_shared
-from filtercov.filters.rounding import rounded
-from filtercov.filters.sample import check_weight, drawing
-from filtercov.schedule.init_report import InitReport, InitRow
+from filtercov.filters.sample import check_weight, drawing, rounded
+from filtercov.prescription.init_report import InitReport, InitRow
+
+Source = TypeVar("Source")
 
 
 def copy_filters_(target_model: nn.Module, source_model: nn.Module) -> InitReport:
@@ -28,17 +31,24 @@ def copy_filters_(target_model: nn.Module, source_model: nn.Module) -> InitRepor
     '0'
     """
     targets, sources = depthwise_layers(target_model), depthwise_layers(source_model)
-    pairs = [(target, sources[math.floor(target.depth * (len(sources) - 1) + 0.5)]) for target in targets]
-    for target, source in pairs:
-        _check_pair(target, source)
-    if all(target.module is source.module for target, source in pairs):
+    if all(target.module is _nearest(target, sources).module for target in targets):
         raise NothingChosenError(
             "copy_filters_: needed two models, got one as target and as source", "pass the model that has the filters"
         )
-    shared = first_shared(targets)
-    chosen = [(target, source) for target, source in pairs if target not in shared]
     with drawing():
-        assign_filters_([target for target, _ in chosen], [_filters(target, source) for target, source in chosen])
+        return copy_weights_(target_model, {source.name: source.weight for source in sources})
+
+
+def copy_weights_(model: nn.Module, weights: Mapping[str, Tensor]) -> InitReport:
+    """Copy depthwise weights (channels, 1, *kernel_size), by name in forward order, into a model as `copy_filters_`."""
+    targets, sources = depthwise_layers(model), list(weights.items())
+    pairs = [(target, *_nearest(target, sources)) for target in targets]
+    for pair in pairs:
+        _check_pair(*pair)
+    shared = first_shared(targets)
+    chosen = [pair for pair in pairs if pair[0] not in shared]
+    with drawing():
+        assign_filters_([target for target, _, _ in chosen], [_filters(*pair) for pair in chosen])
     return InitReport(
         tuple(
             InitRow(
@@ -48,28 +58,33 @@ def copy_filters_(target_model: nn.Module, source_model: nn.Module) -> InitRepor
                 depth=target.depth,
                 initialised=target not in shared,
                 reason=f"shares its weight with {shared[target].name}" if target in shared else "",
-                source_layer=source.name,
+                source_layer=name,
             )
-            for target, source in pairs
+            for target, name, _ in pairs
         )
     )
 
 
-def _filters(target: DepthwiseLayer, source: DepthwiseLayer) -> Tensor:
+def _nearest(target: DepthwiseLayer, sources: Sequence[Source]) -> Source:
+    """Return the source at the relative depth of a layer, or the deeper of the two around it where it is halfway."""
+    return sources[math.floor(target.depth * (len(sources) - 1) + 0.5)]
+
+
+def _filters(target: DepthwiseLayer, name: str, source: Tensor) -> Tensor:
     """Return a copy of the source's filters, rounded once if the target's type is narrower."""
-    weight = source.weight.detach()
+    weight = source.detach()
     if weight.dtype == torch.float64 and target.weight.dtype != torch.float64:
-        return rounded(plain_values(weight, source.name).numpy(), target.weight.dtype)
+        return rounded(plain_values(weight, name).numpy(), target.weight.dtype)
     return weight.clone()
 
 
-def _check_pair(target: DepthwiseLayer, source: DepthwiseLayer) -> None:
+def _check_pair(target: DepthwiseLayer, name: str, source: Tensor) -> None:
     check_weight(target.weight, target.name)
-    check_weight(source.weight, source.name)
-    if target.weight.shape == source.weight.shape:
+    check_weight(source, name)
+    if target.weight.shape == source.shape:
         return
     raise ModelError(
         f"copy_filters_: {target.name} has {len(target.weight)} filters of {show_size(target.kernel_size)}, but "
-        f"{source.name} of the source has {len(source.weight)} of {show_size(source.kernel_size)}; to transfer between "
-        "widths or kernel sizes use init_(model, FilterStatistics.from_model(source_model).resize(kernel_size=...))"
+        f"{name} of the source has {len(source)} of {show_size(tuple(source.shape[2:]))}; to transfer between widths "
+        "or kernel sizes use init_(model, FilterStatistics.from_model(source_model).resize(kernel_size=...))"
     )

@@ -8,7 +8,7 @@ from torch import nn
 
 from filtercov.depthwise.model import DepthwiseLayer, LayerFilter, depthwise_layers
 from filtercov.errors import ModelError, NothingChosenError
-from filtercov.schedule.init_report import InitReport
+from filtercov.prescription.init_report import InitReport
 
 Model = TypeVar("Model", bound=nn.Module)
 

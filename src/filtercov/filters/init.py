@@ -9,12 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.covariance.numbers import as_float
 from filtercov.covariance.root import Negative, Root, check_negative
-from filtercov.covariance.scalar import as_float
 from filtercov.depthwise.model import DepthwiseLayer, LayerFilter, depthwise_layers
 from filtercov.errors import CovarianceError, ModelError, SourceError
 from filtercov.filters.assign import assign_filters_, first_shared
-from filtercov.filters.rounding import rounded
 from filtercov.filters.sample import (
     as_array,
     check_drawing,
@@ -22,11 +21,12 @@ from filtercov.filters.sample import (
     check_mean,
     check_weight,
     drawing,
+    rounded,
     sample_filters,
 )
-from filtercov.schedule.choice import choose, initialised_row, nothing_chosen, skipped_row, with_roots
-from filtercov.schedule.init_report import InitReport
-from filtercov.schedule.prescription import Prescription, Source
+from filtercov.prescription.choice import choose, initialised_row, make_report, nothing_chosen, with_roots
+from filtercov.prescription.init_report import InitReport
+from filtercov.prescription.prescriber import Prescription, Source
 
 Scale = Literal["match"] | float | None
 
@@ -40,6 +40,7 @@ def init_(
     scale: Scale = None,
     negative: Negative = "clip",
     generator: torch.Generator | None = None,
+    seed: int | None = None,
     example_input: Any = None,
 ) -> InitReport:
     """Initialise the filters of every depthwise convolution in `model`, in place, and report what was done.
@@ -58,21 +59,24 @@ def init_(
 
     `scale="match"` keeps the variance that each layer's weights had, for networks without normalisation after the
     convolution; a number multiplies the filters. `negative` says what becomes of negative eigenvalues, see
-    `symmetric_root`. `generator` is one on the CPU, by default torch's global one; a seed gives the same filters
-    whatever torch's default type and device. `example_input` traces the order in which layers run, see
-    `depthwise_layers`.
+    `symmetric_root`. Random numbers are of `generator`, one on the CPU, or of a new one with `seed`, by default of
+    torch's global one; a seed gives the same filters whatever torch's default type and device. `example_input` traces
+    the order in which layers run, see `depthwise_layers`.
+
+    Where little of resized statistics is left, where σ leaves most of a large kernel empty, or where a fitted schedule
+    does not fit, the report has a note and a `FiltercovWarning` is given.
 
     All chosen layers are changed or, on any error, none.
 
     >>> net = nn.Sequential(nn.Conv2d(16, 16, 3, groups=16), nn.Conv2d(16, 16, 7, groups=16))
-    >>> print(init_(net, "cifar-p2", generator=torch.Generator().manual_seed(0)))
+    >>> print(init_(net, "cifar-p2", seed=0))
     layer  kernel  channels  depth  source   negative  outcome
     0         3x3        16  0.000  -               -  skipped: 3x3 is under min_kernel_size=5
     1         7x7        16  1.000  σ = 1.9     2.75%  initialised
     1 of 2 depthwise layers initialised
     """
     check_negative(negative)
-    check_generator(generator)
+    generator = check_generator(generator, seed)
     check_drawing("init_")
     scale = _check_scale(scale)
     layers = depthwise_layers(model, example_input)
@@ -92,8 +96,9 @@ def init_(
         for layer, prescription, root in with_roots(prescribed, negative):
             staged.append(_sample(layer, root, prescription, scale, generator))
             rows[layer] = initialised_row(layer, prescription, root)
+        report = make_report(layers, source, rows, skipped, stacklevel=2)  # a warning may be an error
         assign_filters_(list(prescribed), staged)
-    return InitReport(tuple(rows.get(layer) or skipped_row(layer, skipped[layer]) for layer in layers))
+    return report
 
 
 def _sample(

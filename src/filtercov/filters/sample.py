@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -19,13 +20,12 @@ from numpy.typing import ArrayLike
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from filtercov.covariance import arrays
-from filtercov.covariance.arrays import as_mean
+from filtercov.covariance import numbers
 from filtercov.covariance.forms import Array
+from filtercov.covariance.numbers import as_mean, to_odd
 from filtercov.covariance.root import Negative, Root, covariance_root
 from filtercov.depthwise.weight import write_values_
-from filtercov.errors import CovarianceError, ModelError
-from filtercov.filters.rounding import rounded
+from filtercov.errors import CovarianceError, ModelError, SourceError
 
 # Filters are drawn in blocks of about this many weights: enough to keep the multiplication efficient, little enough
 # that the float64 copies of a block stay in cache.
@@ -39,21 +39,23 @@ def covariance_normal_(
     *,
     negative: Negative = "clip",
     generator: torch.Generator | None = None,
+    seed: int | None = None,
 ) -> Tensor:
     """Fill `weight` (channels, 1, *kernel_size) with filters from N(mean, cov), in place, and return it.
 
     `cov` is (n, n) in flat form and `mean` (n,), n being the number of pixels of a filter; the mean is zero if not
-    given. `negative` says what becomes of negative eigenvalues, see `symmetric_root`.
+    given. `negative` says what becomes of negative eigenvalues, see `symmetric_root`. Random numbers are of
+    `generator`, or of a new one with `seed`, by default of torch's global one.
 
     >>> from filtercov.covariance import gaussian_covariance
     >>> weight = torch.empty(256, 1, 9, 9)
-    >>> _ = covariance_normal_(weight, gaussian_covariance(9, 1.5), generator=torch.Generator().manual_seed(0))
+    >>> _ = covariance_normal_(weight, gaussian_covariance(9, 1.5), seed=0)
     >>> bool(weight[:, 0, 4, 4].std() > 3 * weight[:, 0, 0, 0].std())  # most variance is at the centre
     True
     """
     who = "covariance_normal_"
     check_drawing(who)
-    check_generator(generator)
+    generator = check_generator(generator, seed)
     kernel_size = check_weight(weight, who)
     with drawing():
         try:
@@ -97,6 +99,21 @@ def sample_filters(
             sample += centre[root.window].reshape(pixels)
         window[start : start + rows] = rounded(sample, dtype).view(len(drawn), *window.shape[1:])
     return filters
+
+
+def rounded(values: Array, dtype: torch.dtype) -> Tensor:
+    """Return a float64 array as a tensor of `dtype`, every number the nearest that the type has.
+
+    torch converts float64 to 16 bits by way of float32, which rounds twice: 1 + 2⁻¹¹ + 2⁻³⁰ lies above the middle of
+    two halves, its float32 on it.
+
+    >>> import numpy as np
+    >>> x = np.array([1 + 2**-11 + 2**-30])
+    >>> float(torch.from_numpy(x).half()) - 1, float(rounded(x, torch.half)) - 1
+    (0.0, 0.0009765625)
+    """
+    exact = torch.from_numpy(values)
+    return exact.to(dtype) if dtype.itemsize >= 4 else torch.from_numpy(to_odd(values)).to(dtype)
 
 
 @contextmanager
@@ -162,13 +179,27 @@ def check_weight(weight: Tensor, who: str) -> tuple[int, ...]:
     return tuple(weight.shape[2:])
 
 
-def check_generator(generator: torch.Generator | None) -> None:
-    """Raise unless random numbers can be drawn on the CPU."""
+def check_generator(generator: torch.Generator | None, seed: int | None) -> torch.Generator | None:
+    """Return what to draw from, torch's global generator if None, or raise unless that can be done on the CPU."""
+    if seed is not None:
+        if generator is not None:
+            raise SourceError("seed: needed a seed or a generator, got both; leave one out")
+        try:
+            return torch.Generator("cpu").manual_seed(operator.index(seed))
+        except (TypeError, RuntimeError, ValueError, OverflowError):
+            raise SourceError(f"seed: needed a whole number of at most 64 bits, got {seed!r}") from None
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise SourceError(
+            f"generator: needed a torch.Generator or None, got {generator!r}; a number is given as seed={generator!r}"
+            if isinstance(generator, int)
+            else f"generator: needed a torch.Generator or None, got {type(generator).__name__}"
+        )
     if generator is not None and generator.device.type != "cpu":
         raise ModelError(
-            f"generator: needed one on the CPU, where all filters are drawn, got one on {generator.device}; use "
-            "torch.Generator().manual_seed(seed)"
+            f"generator: needed one on the CPU, where all filters are drawn, got one on {generator.device}; pass "
+            "seed=, or torch.Generator().manual_seed(seed)"
         )
+    return generator
 
 
 def check_mean(mean: ArrayLike | Tensor | None, kernel_size: tuple[int, ...]) -> Array | None:
@@ -178,7 +209,7 @@ def check_mean(mean: ArrayLike | Tensor | None, kernel_size: tuple[int, ...]) ->
 
 def as_array(values: ArrayLike | Tensor, what: str) -> Array:
     """Return an array or tensor, on any device and of any real type, as float64, or say that it is something else."""
-    return arrays.as_array(_without_device(values), what)
+    return numbers.as_array(_without_device(values), what)
 
 
 def _without_device(values: ArrayLike | Tensor) -> ArrayLike:

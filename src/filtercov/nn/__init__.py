@@ -1,10 +1,15 @@
 """Fast depthwise convolution for training on the CPU, drop-in for PyTorch's.
 
-`DepthwiseConv2d` and `depthwise_conv2d` compute what `nn.Conv2d` and `F.conv2d` compute, `accelerate_` puts them into
-any model, `restore_` takes them out, and `native_status` says whether the native kernels are in use.
+`DepthwiseConv2d` and `depthwise_conv2d` compute what `nn.Conv2d` and `F.conv2d` compute, those of one and three
+dimensions likewise; `accelerate_` puts them into any model, `restore_` takes them out, and `native_status` says whether
+the native kernels are in use.
 """
 
-from filtercov.nn.accelerate import Acceleration, accelerate_
+from importlib import import_module
+from typing import NoReturn
+
+from filtercov.errors import no_such_name
+from filtercov.nn.accelerating import Acceleration, accelerate_, restore_
 from filtercov.nn.depthwise import (
     DepthwiseConv1d,
     DepthwiseConv2d,
@@ -15,7 +20,6 @@ from filtercov.nn.depthwise import (
 )
 from filtercov.nn.gelu_batch_norm import gelu_batch_norm
 from filtercov.nn.library import NativeStatus, native_status
-from filtercov.nn.restore import restore_
 from filtercov.nn.sequential import FusedSequential
 
 __all__ = [
@@ -33,3 +37,8 @@ __all__ = [
     "native_status",
     "restore_",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Say which name was probably meant, of this module or of filtercov."""
+    raise no_such_name("filtercov.nn", name, import_module("filtercov")._known())

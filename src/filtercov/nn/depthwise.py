@@ -13,7 +13,7 @@ from filtercov.errors import ModelError
 from filtercov.nn import ops, routing
 from filtercov.nn.arguments import Convolution, Size, check_fit, check_tensors, convolution, numbers
 from filtercov.nn.reference import CONVOLVE
-from filtercov.nn.tracing import untraced
+from filtercov.nn.routing import untraced
 
 
 def depthwise_conv1d(

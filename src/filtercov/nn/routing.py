@@ -4,9 +4,10 @@
 `native_wins` asks, pass by pass, whether the kernels are worth calling: figures are in docs/depthwise.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from math import prod
-from typing import Literal
+from typing import Literal, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,9 @@ from torch.autograd import forward_ad
 from filtercov.nn import library
 from filtercov.nn.arguments import Convolution
 from filtercov.nn.images import is_channels_last
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
 
 Pass = Literal["forward", "input_grad", "weight_grad"]
 
@@ -68,3 +72,29 @@ def native_sums(image: Tensor) -> bool:
         and is_channels_last(image)
         and library.available()
     )
+
+
+def untraced(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Return a function that `torch.jit.trace` does not follow, for decisions about shapes that are taken once.
+
+    While it traces, sizes are tensors: each comparison of them warns, and none can be handed on as an integer.
+
+    >>> @untraced
+    ... def channels(x: torch.Tensor) -> int:
+    ...     return x.shape[1]
+    >>> channels(torch.zeros(2, 3))
+    3
+    """
+
+    @wraps(function)
+    def run(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+        if not torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]
+            return function(*args, **kwargs)
+        state = torch._C._get_tracing_state()
+        torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
+        try:
+            return function(*args, **kwargs)
+        finally:
+            torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
+
+    return run

@@ -10,8 +10,7 @@ from torch.jit import is_scripting  # type: ignore[attr-defined]
 from torch.nn.modules import module as torch_module
 
 from filtercov.nn.gelu_batch_norm import gelu_batch_norm
-from filtercov.nn.routing import PLAIN_TENSORS
-from filtercov.nn.tracing import untraced
+from filtercov.nn.routing import PLAIN_TENSORS, untraced
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _any_global_hook = cast(Callable[[], bool], torch_module._has_any_global_hook)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
-from filtercov.covariance.scalar import as_float
+from filtercov.covariance.numbers import as_float
 from filtercov.errors import CovarianceError
 
 # σ is in square pixels. From about 7e-4 down exp(-1/2σ) is zero, and filters are one pixel whatever σ is; this is a
@@ -43,13 +43,15 @@ class QuadraticSchedule:
         for name in ("sigma0", "v", "a"):
             number = as_float(getattr(self, name))
             if number is None or not math.isfinite(number):
-                raise CovarianceError(f"QuadraticSchedule: needed three finite numbers, got {self}")
+                given = f"({self.sigma0!r}, {self.v!r}, {self.a!r})"
+                hint = "; write numbers without quotes" if isinstance(getattr(self, name), str) else ""
+                raise CovarianceError(f"QuadraticSchedule: needed three finite numbers, got {given}{hint}")
             object.__setattr__(self, name, number)
         lowest, where = lowest_sigma(self.sigma0, self.v, self.a)
         if lowest < LEAST_SIGMA:
             raise CovarianceError(
                 f"QuadraticSchedule: needed σ of at least {LEAST_SIGMA:g} at every depth, got σ({where:.3g}) = "
-                f"{lowest:.3g} from {self}"
+                f"{lowest:.3g} from ({self.sigma0}, {self.v}, {self.a})"
             )
 
     def short(self) -> QuadraticSchedule:

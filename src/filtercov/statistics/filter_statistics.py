@@ -6,11 +6,13 @@ are interpolated linearly over relative depth, between kernel sizes they are res
 
 from __future__ import annotations
 
+import difflib
 import math
 import operator
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +22,14 @@ from torch import Tensor, nn
 from filtercov.covariance.empirical import check_pixels, empirical_covariance
 from filtercov.covariance.forms import LARGEST, Array, KernelSize, as_covariance, kernel_shape, kron, show_size
 from filtercov.covariance.kronecker import nearest_kronecker
-from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.covariance.layer_statistics import LayerStatistics, mix_resizings
+from filtercov.covariance.resize import Resizing
 from filtercov.depthwise.model import depthwise_layers, notes_on_lookalikes
 from filtercov.depthwise.state_dict import read_depthwise_weights
 from filtercov.depthwise.weight import plain_values
-from filtercov.errors import CheckpointError, CovarianceError, ModelError, SourceError
+from filtercov.errors import CheckpointError, CovarianceError, FiltercovWarning, ModelError, SourceError
 from filtercov.files.limits import LAYER, MEASURED, NAME, show_bytes
+from filtercov.prescription.init_notes import resizing_notes
 from filtercov.printable import shortened
 from filtercov.schedule.schedules import check_depth, relative_depth
 from filtercov.statistics import statistics_file
@@ -58,7 +62,7 @@ def measure_layers(weights: Iterable[tuple[str, Tensor]]) -> tuple[LayerStatisti
     return tuple(measure_layer(name, weight) for name, weight in named)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FilterStatistics:
     """The filter statistics of a model's depthwise layers, in forward order.
 
@@ -67,7 +71,11 @@ class FilterStatistics:
     >>> import torch
     >>> net = nn.Sequential(nn.Conv2d(64, 64, 7, groups=64), nn.Conv2d(64, 64, 7, groups=64))
     >>> statistics = FilterStatistics.from_model(net)
-    >>> len(statistics.resize(depth=6, kernel_size=9).layers)
+    >>> statistics
+    <FilterStatistics of Sequential: 2 layers of 7x7 filters>
+    >>> statistics[0], statistics["1"]
+    (<LayerStatistics 0: 64 filters of 7x7>, <LayerStatistics 1: 64 filters of 7x7>)
+    >>> len(statistics.resize(depth=6))
     6
     """
 
@@ -78,6 +86,30 @@ class FilterStatistics:
     def __post_init__(self) -> None:
         if not self.layers:
             raise SourceError("FilterStatistics: needed the statistics of at least one layer, got none")
+
+    def __len__(self) -> int:
+        """Return the number of layers."""
+        return len(self.layers)
+
+    def __iter__(self) -> Iterator[LayerStatistics]:
+        """Iterate over the layers in forward order."""
+        return iter(self.layers)
+
+    def __getitem__(self, key: int | str) -> LayerStatistics:
+        """Return the layer at a position, or of a name."""
+        if not isinstance(key, str):
+            return self.layers[operator.index(key)]
+        for layer in self.layers:
+            if layer.name == key:
+                return layer
+        near = difflib.get_close_matches(key, [layer.name for layer in self.layers], n=1)
+        raise KeyError(f"no layer is called {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+
+    def __repr__(self) -> str:
+        sizes = " and ".join(dict.fromkeys(show_size(layer.kernel_size) for layer in self.layers))
+        origin = f" of {shortened(self.source)}" if self.source else ""
+        notes = f", with {_counted(len(self.notes), 'note')}" if self.notes else ""
+        return f"<FilterStatistics{origin}: {_counted(len(self), 'layer')} of {sizes} filters{notes}>"
 
     @classmethod
     def from_model(cls, model: nn.Module, example_input: Any = None, *, source: str | None = None) -> FilterStatistics:
@@ -127,17 +159,26 @@ class FilterStatistics:
             count=min(below.count, above.count),
             mean=(1 - weight) * below.mean + weight * above.mean,
             covariance=(1 - weight) * below.covariance + weight * above.covariance,
+            resized=mix_resizings((below, above), (1 - weight, weight)),
         )
 
     def resize(self, *, depth: int | None = None, kernel_size: KernelSize | None = None) -> FilterStatistics:
-        """Return these statistics for a model with `depth` depthwise layers, of `kernel_size`, or both."""
+        """Return these statistics for a model with `depth` depthwise layers, of `kernel_size`, or both.
+
+        `resized` of each layer says what is left of it at the new kernel size; where that is little, a note is added
+        and a `FiltercovWarning` given.
+        """
         if depth is None:
-            return replace(self, layers=tuple(self._sized(layer, kernel_size) for layer in self.layers))
-        if depth < 1:
+            layers = tuple(layer if kernel_size is None else layer.resize(kernel_size) for layer in self.layers)
+        elif depth < 1:
             raise SourceError(f"resize: needed a depth of at least one layer, got {depth}")
-        return replace(
-            self, layers=tuple(self.at(relative_depth(i, depth), kernel_size=kernel_size) for i in range(depth))
-        )
+        else:
+            layers = tuple(self.at(relative_depth(i, depth), kernel_size=kernel_size) for i in range(depth))
+        notes = resizing_notes([(layer.kernel_size, layer.resized) for layer in layers])
+        doubts = [note for note, doubtful in notes if doubtful]
+        for doubt in doubts:
+            warnings.warn(f"FilterStatistics.resize: {doubt}", FiltercovWarning, stacklevel=2)
+        return replace(self, layers=layers, notes=tuple(dict.fromkeys((*self.notes, *doubts))))
 
     def kronecker(self) -> FilterStatistics:
         """Return these statistics with every covariance replaced by its nearest Kronecker square A⊗A."""
@@ -151,7 +192,13 @@ class FilterStatistics:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the statistics to a safetensors file with a checksum; an existing file is replaced whole or not."""
         described = [
-            {"name": layer.name, "kernel_size": list(layer.kernel_size), "count": layer.count} for layer in self.layers
+            {
+                "name": layer.name,
+                "kernel_size": list(layer.kernel_size),
+                "count": layer.count,
+                **({} if layer.resized is None else {"resized": asdict(layer.resized)}),
+            }
+            for layer in self.layers
         ]
         statistics_file.write(
             Path(path),
@@ -168,10 +215,6 @@ class FilterStatistics:
             for entry, (mean, covariance) in zip(described["layers"], arrays, strict=True)
         )
         return cls(layers, described["source"], tuple(described["notes"]))
-
-    @staticmethod
-    def _sized(layer: LayerStatistics, kernel_size: KernelSize | None) -> LayerStatistics:
-        return layer if kernel_size is None else layer.resize(kernel_size)
 
 
 def _check_size(name: str, weight: Tensor) -> None:
@@ -195,6 +238,7 @@ def _checked_layer(
         name, count = str(entry["name"]), operator.index(entry["count"])
         kernel_size = kernel_shape(tuple(entry["kernel_size"]))
         check_pixels(kernel_size)
+        resized = _read_resizing(entry["resized"]) if "resized" in entry else None
     except (KeyError, TypeError, ValueError) as error:
         reason = shortened(str(error), 160)
         raise CheckpointError(f"{path}: the description of a layer cannot be read ({reason})") from None
@@ -215,4 +259,15 @@ def _checked_layer(
         as_covariance(covariance)
     except CovarianceError as error:
         raise CheckpointError(f"{path}: {name}: {error}") from None
-    return LayerStatistics(name, kernel_size, count, mean, covariance)
+    return LayerStatistics(name, kernel_size, count, mean, covariance, resized)
+
+
+def _read_resizing(entry: Mapping[str, Any]) -> Resizing:
+    shares = float(entry["survives"]), float(entry["padding"])
+    if not all(0 <= share <= 1 for share in shares):
+        raise ValueError(f"needed shares from 0 to 1 of what a resizing left, got {shares}")
+    return Resizing(kernel_shape(tuple(entry["from_size"])), *shares)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

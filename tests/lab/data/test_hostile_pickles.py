@@ -81,10 +81,6 @@ def hostile_pickles(marker: Path) -> dict[str, bytes]:
 NAMES = list(hostile_pickles(Path("unused")))
 
 
-def test_there_are_at_least_thirty() -> None:
-    assert len(NAMES) >= 30
-
-
 @pytest.mark.parametrize("kind", NAMES)
 def test_a_hostile_pickle_is_refused_and_nothing_runs(kind: str, tmp_path: Path) -> None:
     marker = tmp_path / "executed"

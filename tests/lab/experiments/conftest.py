@@ -4,13 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.experiments.children import CONTEXT, run_children, sweep_tiny
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _warm_fork_server() -> None:
-    """Import PyTorch once for all the processes that tests start and kill."""
-    CONTEXT.set_forkserver_preload(["filtercov.lab.experiments.sweep", "torch._dynamo"])
+from tests.lab.experiments.children import run_children, sweep_tiny
 
 
 @pytest.fixture(scope="session")

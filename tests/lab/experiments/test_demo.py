@@ -8,8 +8,7 @@ from rich.console import Console
 
 from filtercov.cli.demo import results_table
 from filtercov.lab.experiments.demo import demo_specs, run_demo
-from filtercov.lab.report.demo_page import demo_page
-from filtercov.lab.report.demo_table import demo_rows
+from filtercov.lab.report.demo_page import demo_page, demo_rows
 from filtercov.lab.training import TrainConfig
 
 
@@ -74,15 +73,14 @@ def test_the_page_is_well_formed_complete_and_asks_the_network_for_nothing(runs)
 
 
 def test_one_seed_settles_nothing_and_the_table_says_so(runs):
-    head, uniform, closed_form, difference, claim = demo_rows(runs)
+    head, uniform, closed_form, difference = demo_rows(runs)
     assert head == ["filters", "frozen", "thawed"]
     for column in (1, 2):
         gain = float(closed_form[column]) - float(uniform[column])
         assert float(difference[column].split()[0]) == pytest.approx(gain, abs=0.011)
         assert difference[column].endswith("[not measured], n = 1")
-    assert claim == ["closed-form is above uniform", "open", "open"]
     page = demo_page(runs)
-    assert page.count("<td>open</td>") == 2
+    assert not {"open", "holds", "contradicts"} & set(re.findall(r"<td>(.*?)</td>", page))
     assert "Where n is 1 the spread is not measured" in page
 
 

@@ -1,6 +1,7 @@
 """Runs from their specification: what they leave behind, that they resume exactly, that bad ones are refused."""
 
 import dataclasses
+import functools
 import math
 import os
 import shutil
@@ -143,9 +144,74 @@ def test_others_can_register_their_own_initialisation(monkeypatch):
     initialisations.register("ones", ones)
     spec = dataclasses.replace(SPEC, init="ones:3", schedule=None)
     assert all((f == 3).all() for f in filters(build_model(spec, DATA)))
-    for taken in ("ones", "uniform", "a:b", ""):
-        with pytest.raises(ConfigError):
+    for taken in ("uniform", "filters-of", "a:b", ""):
+        with pytest.raises(ConfigError, match="name of its own"):
             initialisations.register(taken, ones)
+
+
+def constant(value):
+    def fill(model, _context, factor=1.0):
+        for layer in fc.depthwise_layers(model):
+            layer.weight.data.fill_(factor * value)
+
+    return fill
+
+
+def test_changed_code_under_the_same_name_is_another_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(initialisations, "_table", dict(initialisations._table))
+    spec = dataclasses.replace(SPEC, init="uniform", schedule=None)
+    ours = spec.key
+    keys = []
+    for fill in (constant(1.0), constant(1.0), constant(2.0), functools.partial(constant(1.0), factor=3.0)):
+        initialisations.register("constant", fill)
+        spec = dataclasses.replace(SPEC, init="constant", schedule=None)
+        keys.append(spec.key)
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 3
+    # In one directory: what the older code began is not continued with the newer.
+    execute(spec, tmp_path / "run", data=DATA)
+    initialisations.register("constant", constant(4.0))
+    with pytest.raises(FiltercovError, match="code"):
+        execute(spec, tmp_path / "run", data=DATA)
+    assert dataclasses.replace(SPEC, init="uniform", schedule=None).key == ours
+
+
+def test_code_without_a_source_is_known_by_what_it_was_compiled_to_or_by_its_version(monkeypatch):
+    monkeypatch.setattr(initialisations, "_table", dict(initialisations._table))
+
+    def key(fill, version=None):
+        initialisations.register("typed", fill, version=version)
+        return dataclasses.replace(SPEC, init="typed", schedule=None).key
+
+    def typed(source):
+        names = {}
+        exec(source, names)
+        return names["f"]
+
+    texts = ["def f(m, c): return 1", "def f(m, c): return 2", "def f(m, c): return (lambda: 1)()", "def f(m, c): m()"]
+    assert len({key(typed(source)) for source in texts}) == len(texts)
+    assert key(typed(texts[0])) == key(typed(texts[0]))
+    assert key(print, "1") == key(len, "1") != key(print, "2")
+    with pytest.raises(ConfigError, match="give its version"):
+        key(print)
+
+
+class Mine:
+    def __call__(self, model, context):
+        pass
+
+
+def test_what_each_initialisation_needs_is_asked_of_the_table():
+    assert [initialisations.find(name).usage for name in ("uniform", "stats", "filters-of:0123")] == [
+        "uniform",
+        "stats:FILE",
+        "filters-of:RUN",
+    ]
+    assert {name for name in initialisations.names() if initialisations.find(name).schedule != "none"} == {
+        "closed-form"
+    }
+    assert initialisations.others() == ()
+    assert len(initialisations.fingerprint(Mine())) == 64
 
 
 def test_delta_gaussian_filters_are_zero_but_for_the_centre():

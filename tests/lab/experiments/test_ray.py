@@ -15,7 +15,7 @@ from filtercov.lab.experiments.mirror import Mirror
 from filtercov.lab.experiments.ray_engine import Cluster, _connected
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.sweep import Engine, local_copy, sweep
-from tests.lab.experiments.tiny import spec, table
+from tests.lab.experiments.tiny import read_journal, spec, table
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning:ray")
 ENGINE = Engine("ray", cluster=Cluster(local_cpus=2))
@@ -34,7 +34,7 @@ def one_ray():
 def kill_a_worker(runs: Runs, busy_with: Run, victims: list[int]) -> None:
     """Wait until a worker has begun that run and kill it."""
     while not victims:
-        for entry in runs.read_journal():
+        for entry in read_journal(runs):
             if entry["event"] == "began" and entry["run"] == busy_with.key:
                 victims.append(entry["process"])
                 os.kill(entry["process"], signal.SIGKILL)
@@ -55,7 +55,7 @@ def test_a_killed_ray_worker_costs_no_run_and_repeats_none(tmp_path, undisturbed
     assert victims
     assert {outcome.status for outcome in outcomes.values()} == {"done"}
     assert set(outcomes) == {run.key for run in wanted}
-    journal = runs.read_journal()
+    journal = read_journal(runs)
     assert Counter(e["run"] for e in journal if e["event"] == "finished") == Counter(run.key for run in wanted)
     begun = Counter(entry["run"] for entry in journal if entry["event"] == "began")
     assert sum(begun.values()) == len(wanted) + 1  # the killed one, again

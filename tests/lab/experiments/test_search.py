@@ -9,6 +9,7 @@ from filtercov.lab.experiments.catalogue.grids import GRIDS
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.search import search_grid, search_tpe, space
 from tests.lab.experiments.children import run_children, search_by_tpe
+from tests.lab.experiments.tiny import read_journal
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def test_the_grid_tries_each_schedule_once_and_ranks_them(where, tmp_path):
     trials = search_grid(where, tmp_path)
     assert [trial.schedule for trial in trials] == ["0.15,0.5,0.25"]
     assert search_grid(where, tmp_path) == trials
-    assert len(Runs(tmp_path).read_journal()) == 2  # began and finished, the first time
+    assert len(read_journal(Runs(tmp_path))) == 2  # began and finished, the first time
 
 
 def test_tpe_spends_its_budget_once_however_often_and_wherever_it_is_called(where, tmp_path):
@@ -55,7 +56,7 @@ def test_two_searches_at_once_work_on_one_study(where, tmp_path):
     found = search_tpe(where, tmp_path, trials=4, say=lambda _: None)
     assert 4 <= len(found) <= 5
     assert len({trial.schedule for trial in found}) == len(found)
-    journal = Runs(tmp_path).read_journal()
+    journal = read_journal(Runs(tmp_path))
     finished = Counter(entry["run"] for entry in journal if entry["event"] == "finished")
     assert len(finished) == len(found)
     assert set(finished.values()) == {1}

@@ -3,7 +3,6 @@
 import io
 
 import pytest
-import torch
 
 from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.builder import Options
@@ -66,15 +65,6 @@ def test_the_report_of_all_lists_each_experiment_that_was_asked_for(smoke, tmp_p
     assert (tmp_path / "report-kronecker-smoke.tex").exists()
 
 
-@pytest.fixture
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("one_thread")
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning:ray")
 @pytest.mark.parametrize("name", ["local", "ray"])
 def test_every_engine_does_the_same_runs(smoke, tmp_path, name):

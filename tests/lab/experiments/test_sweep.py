@@ -17,7 +17,7 @@ from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.sweep import Engine, sweep
 from tests.lab.experiments.children import CONTEXT, run_children, sweep_tiny, sweep_tiny_with_workers
-from tests.lab.experiments.tiny import reference, spec, table
+from tests.lab.experiments.tiny import read_journal, reference, spec, table
 
 
 def accuracies(root):
@@ -32,7 +32,7 @@ def weights(root):
 
 
 def times_finished(root):
-    return Counter(entry["run"] for entry in Runs(root).read_journal() if entry["event"] == "finished")
+    return Counter(entry["run"] for entry in read_journal(Runs(root)) if entry["event"] == "finished")
 
 
 def kill_at_random(folder, target, kills, *, seed):
@@ -44,10 +44,10 @@ def kill_at_random(folder, target, kills, *, seed):
     roots = [folder / "0"]
     while kills:
         root = roots[-1]
-        before = len(Runs(root).read_journal())
+        before = len(read_journal(Runs(root)))
         child = CONTEXT.Process(target=target, args=(root,))
         child.start()
-        while child.is_alive() and len(Runs(root).read_journal()) == before:
+        while child.is_alive() and len(read_journal(Runs(root))) == before:
             time.sleep(0.005)
         time.sleep(rng.uniform(0, 0.3))
         child.kill()
@@ -82,7 +82,7 @@ def test_8_processes_on_one_directory_do_no_run_twice(undisturbed, tmp_path):
     run_children(sweep_tiny, tmp_path, count=8)
     assert set(times_finished(tmp_path)) == {run.key for run in table().runs}
     assert set(times_finished(tmp_path).values()) == {1}
-    begun = Counter(entry["run"] for entry in Runs(tmp_path).read_journal() if entry["event"] == "began")
+    begun = Counter(entry["run"] for entry in read_journal(Runs(tmp_path)) if entry["event"] == "began")
     assert set(begun.values()) == {1}
     assert weights(tmp_path) == weights(undisturbed)
 
@@ -92,7 +92,7 @@ def test_workers_share_the_runs_and_one_that_dies_is_replaced(tmp_path):
 
     def emit(event):
         told.append(event)
-        pids = {entry["process"] for entry in Runs(tmp_path).read_journal() if entry["event"] == "began"}
+        pids = {entry["process"] for entry in read_journal(Runs(tmp_path)) if entry["event"] == "began"}
         if len(told) == 1:
             os.kill(pids.pop(), signal.SIGKILL)
 

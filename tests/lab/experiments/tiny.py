@@ -1,6 +1,10 @@
 """A table small enough to be run dozens of times: 9 runs of about a tenth of a second, two of which are references."""
 
+import json
+from typing import Any
+
 from filtercov.lab.experiments.graph import Cell, Experiment, Run, transferred
+from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import RunSpec
 
 MODEL, NARROW = "convmixer_4_2_k3_p14", "convmixer_2_2_k3_p14"
@@ -33,3 +37,9 @@ def table() -> Experiment:
         cell("closed-form", Run(frozen(0, init="closed-form", schedule="cifar-p2"))),
     )
     return Experiment("tiny", "A tiny table", "that sweeps work", "tiny", "", cells, chart="bars")
+
+
+def read_journal(runs: Runs) -> list[dict[str, Any]]:
+    """Return the lines of a journal; there is none before the first run begins."""
+    lines = runs.journal.read_text(encoding="utf-8").splitlines() if runs.journal.exists() else []
+    return [json.loads(line) for line in lines]

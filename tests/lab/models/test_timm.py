@@ -1,10 +1,15 @@
 """Our ConvMixer and ConvNeXt are timm's, weight for weight and value for value."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
 
+from filtercov.errors import ModelError
 from filtercov.lab import models
+from filtercov.lab.models.lookup import find
 from tests.peers import import_peer
 
 PAIRS = [
@@ -67,3 +72,30 @@ def test_a_fresh_convnext_is_initialised_as_timm_initialises_it() -> None:
             torch.testing.assert_close(parameter, theirs[key], rtol=0, atol=0)
         elif parameter.numel() > 1000:  # enough draws to compare their spread
             assert parameter.std().item() == pytest.approx(theirs[key].std().item(), rel=0.1), key
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (
+            "raise RuntimeError('operator torchvision::nms does not exist')",
+            r"nms does not exist\); install a torchvision",
+        ),
+        ("import a_package_that_timm_needs", "need a_package_that_timm_needs, which is not installed; install it with"),
+    ],
+)
+def test_a_timm_that_cannot_be_imported_is_told_in_a_sentence(monkeypatch, tmp_path, broken, message):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "timm"]:
+        monkeypatch.delitem(sys.modules, name)
+    (tmp_path / "timm").mkdir()
+    (tmp_path / "timm" / "__init__.py").write_text(broken)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModelError, match=message):
+        find("timm:convnext_atto")
+
+
+def test_a_child_of_the_tests_imports_timm_though_torchvision_has_no_operators():
+    import_peer("timm")
+    code = "import timm, torch; print(torch.library.register_fake.__module__)"
+    child = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
+    assert child.stdout == "torch.library\n", child.stderr

@@ -74,6 +74,36 @@ def test_covariance_and_spectrum_are_the_librarys(tab: Tab) -> None:
         assert mass == pytest.approx(covariance_root(cov, k, negative="clip").negative_mass, abs=1e-12)
 
 
+@pytest.mark.parametrize("schedule", ["sigma0=0.02&v=0&a=0", "sigma0=0.5&v=0.5&a=3", "sigma0=3&v=4&a=8"])
+def test_the_curve_lies_where_the_numbers_on_the_axis_say(browser: Browser, written: Path, schedule: str) -> None:
+    tab = browser.open(written, fragment=f"depth=4&{schedule}")
+    finish(tab)
+    numbers, heights = (
+        js(tab, f"[...document.querySelectorAll('#schedule .shown text[text-anchor=end]')].map(t => Number({what}))")
+        for what in ("t.textContent", "t.getAttribute('y')")
+    )
+    assert len(numbers) >= 3
+    dots = js(tab, "[...document.querySelectorAll('#schedule circle')].map(c => Number(c.getAttribute('cy')))")
+    sigmas = js(tab, "Array.from({length: 4}, (_, i) => sigmaAt(state, i / 3))")
+    assert numbers[0] == 0
+    assert numbers[-1] >= sigmas.max() >= numbers[-1] / 3
+    np.testing.assert_allclose(dots, np.interp(sigmas, numbers, heights - 4), atol=0.11)  # labels hang 4 below
+
+
+def test_eigenvalues_lie_where_the_numbers_on_the_axis_say(tab: Tab) -> None:
+    finish(tab)
+    numbers, heights = (
+        js(tab, f"[...document.querySelectorAll('#spectrum text[text-anchor=end]')].map(t => Number({what}))")
+        for what in ("t.textContent", "t.getAttribute('y')")
+    )
+    sigma = float(tab.evaluate("sigmaAt(state, relativeDepth(state.layer, state.depth))"))
+    eigenvalues = np.linalg.eigvalsh(filtercov.gaussian_covariance(9, sigma))[::-1]
+    sizes = np.abs(eigenvalues / eigenvalues[0])
+    dots = js(tab, "[...document.querySelectorAll('#spectrum circle')].map(c => Number(c.getAttribute('cy')))")
+    expected = np.interp(np.log10(sizes[sizes > 1e-6]), np.log10(numbers), heights - 4)
+    np.testing.assert_allclose(dots, expected, atol=0.11)
+
+
 @pytest.mark.parametrize("negative", ["clip", "abs"])
 def test_filters_are_normal_numbers_times_the_symmetric_root(tab: Tab, negative: str) -> None:
     for k, sigma in CASES[:4]:
@@ -104,7 +134,7 @@ def test_random_numbers_are_normal_independent_and_seeded(tab: Tab) -> None:
 
 
 def test_bits_are_those_of_the_published_generator(tab: Tab) -> None:
-    state = [int(x) for x in js(tab, "Array.from({length: 4}, (_, i) => i + 1)")]
+    state = [0] * 4
     expected = []
     mask = 0xFFFFFFFF
     mixed = 5

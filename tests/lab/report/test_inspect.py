@@ -1,6 +1,5 @@
 """What `filtercov inspect` measures and compares, for every kind of target."""
 
-import importlib.util
 import json
 import math
 from importlib import metadata
@@ -19,6 +18,7 @@ from filtercov.lab.report.inspect import Report, find_target, look
 from filtercov.lab.report.inspect_compare import compare
 from filtercov.lab.report.inspect_numbers import measure_target
 from filtercov.lab.report.inspect_target import model_target, read_target
+from tests.peers import import_peer
 
 
 def network(*kernel_sizes: int, channels: int = 400, seed: int = 0, source: object = "figure") -> nn.Sequential:
@@ -107,8 +107,7 @@ def test_our_models_are_seen_as_they_start_and_leave_the_random_state_alone() ->
 
 
 def test_timm_models_are_targets(monkeypatch: pytest.MonkeyPatch) -> None:
-    if importlib.util.find_spec("timm") is None or importlib.util.find_spec("torchvision") is None:
-        pytest.skip("timm is not installed")
+    import_peer("timm")
     report = look("timm:test_convnext", untrained=True)
     assert report.inspection.layers[0].kernel_size == (7, 7)
     with pytest.raises(ModelError, match="no_such_network"):

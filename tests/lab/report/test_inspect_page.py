@@ -39,7 +39,7 @@ def run(*arguments: object) -> Any:
     return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
-def test_page_of_forty_layers_opens_fast_and_without_errors(browser: Browser, tmp_path: Path) -> None:
+def test_page_of_forty_layers_is_small_and_opens_without_errors(browser: Browser, tmp_path: Path) -> None:
     html = Report(measure_target(target(*[7] * 40))).page()
     assert len(html) < 4_000_000
     tab = browser.open(write_output(tmp_path / "p.html", html))
@@ -47,8 +47,6 @@ def test_page_of_forty_layers_opens_fast_and_without_errors(browser: Browser, tm
     assert tab.requests == []
     assert tab.evaluate("document.querySelectorAll('.card').length") == 40
     assert tab.evaluate("document.querySelectorAll('.strip a').length") == 40
-    entry = "performance.getEntriesByType('navigation')[0]"
-    assert tab.evaluate(f"{entry}.domContentLoadedEventEnd") < 3000  # measured: 400 on a busy machine
 
 
 def test_page_shows_the_numbers_that_json_has(browser: Browser, tmp_path: Path) -> None:
@@ -81,10 +79,23 @@ def test_page_fits_its_window_and_every_picture_is_there(browser: Browser, tmp_p
 
 
 def test_links_lead_to_the_layers(browser: Browser, tmp_path: Path) -> None:
-    tab = browser.open(write_output(tmp_path / "p.html", Report(measure_target(target(5, 5, 5, 5))).page()))
-    tab.click(".strip a:nth-child(4)")
-    assert tab.evaluate("location.hash") == "#layer-3"
-    assert tab.evaluate("document.querySelector(location.hash).textContent.includes('4. 3')")
+    path = write_output(tmp_path / "p.html", Report(measure_target(target(*[5] * 30))).page())
+    place = "document.querySelector(location.hash).getBoundingClientRect().top"
+    for width in (390, 1280):
+        tab = browser.open(path, width=width)
+        for number in (25, 4):
+            tab.page.click(f".strip a:nth-child({number})")
+            tab.evaluate(
+                "(async () => { const frame = () => new Promise(requestAnimationFrame); let before = NaN;"
+                "for (let still = 0; still < 10; before = scrollY) {"
+                "await frame(); still = scrollY === before ? still + 1 : 0 } })()"
+            )
+            assert tab.evaluate("location.hash") == f"#layer-{number - 1}"
+            assert tab.evaluate("document.querySelector(location.hash).innerText").startswith(f"{number}. {number - 1}")
+            assert 0 <= tab.evaluate(place) < 40
+        linked = browser.open(path, width=width, fragment="layer-20")
+        linked.settle()
+        assert 0 <= linked.evaluate(place) < 40
 
 
 def test_hostile_names_stay_text(browser: Browser, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from filtercov.lab.experiments.records import DrawingRecord, SpeedRecord
+from filtercov.lab.experiments.records import DrawingRecord, SpeedRecord, Trained
 from filtercov.lab.report.results import write_reports
 from tests.lab.report.results_records import TABLE, cell, record
 
@@ -15,7 +15,7 @@ GRID = record(
 )
 CURVES = record(
     *(
-        cell(f"thawed/{init}", e + 1.0, e + 2.0, epochs=e, trained_epochs=e)
+        cell(f"thawed/{init}", e + 1.0, e + 2.0, epochs=e, trained=Trained("net_k9", "toys", e))
         for init in ("uniform", "closed-form")
         for e in (2, 5, 9)
     ),

@@ -1,10 +1,19 @@
 """Means, paired intervals and verdicts: right on paper, and right as often as they say."""
 
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
 
-from filtercov.lab.report.results_statistics import Difference, judge, paired_difference, summarise, t_interval
+from filtercov.lab.report.results_statistics import (
+    Difference,
+    judge,
+    paired_difference,
+    summarise,
+    t_interval,
+    t_quantile,
+)
 
 EXPERIMENTS = 200_000  # the standard error of a coverage of .95 is then .0005
 OURS, UNIFORM = {0: 54.1, 1: 55.5, 2: 57.2}, {0: 50.0, 1: 51.2, 2: 53.9}
@@ -89,3 +98,21 @@ def test_a_claim_is_decided_by_an_interval_wholly_on_one_side(low, high, claim, 
 
 def test_a_difference_that_was_not_measured_leaves_a_claim_open():
     assert judge(None, 1.0) == "open"
+
+
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.9, 0.95, 0.99, 0.999])
+def test_quantiles_are_scipys_for_every_number_of_degrees_of_freedom(level):
+    df = np.arange(1, 1001)
+    found = [t_quantile(level, int(each)) for each in df]
+    np.testing.assert_allclose(found, stats.t.ppf((1 + level) / 2, df), rtol=1e-11)
+
+
+def test_the_first_two_have_closed_forms():
+    assert t_quantile(0.95, 1) == pytest.approx(math.tan(0.95 * math.pi / 2), rel=1e-13)
+    assert t_quantile(0.95, 2) == pytest.approx(0.95 * math.sqrt(2 / (1 - 0.95**2)), rel=1e-13)
+
+
+@pytest.mark.parametrize(("level", "df"), [(0.0, 2), (1.0, 2), (1.5, 2), (0.95, 0), (math.nan, 2)])
+def test_what_has_no_quantile_is_refused(level, df):
+    with pytest.raises(ValueError, match="needs 0 < level < 1"):
+        t_quantile(level, df)

@@ -3,13 +3,14 @@
 import csv
 import html
 import io
+import re
 
 import numpy as np
 import pytest
 
 from filtercov.errors import ExperimentError
+from filtercov.lab.experiments.records import Trained
 from filtercov.lab.report.results import results_page, write_reports
-from filtercov.lab.report.results_charts import ticks
 from filtercov.lab.report.results_lines import lines, tally
 from filtercov.lab.report.results_text import to_csv, to_latex, to_markdown, to_terminal
 from tests.lab.report.results_records import TABLE, cell, record
@@ -34,10 +35,10 @@ def test_columns_with_other_seeds_are_compared_over_those_they_share_and_the_num
     stranger = cell("thawed/kaiming", 54.0, 55.0, seeds=(8, 9), paper=90.0)
     _, shared, unpaired = lines(record(uniform, ours, stranger))
     assert (shared.difference.mean, shared.difference.n) == (4.5, 2)
-    assert (unpaired.difference, unpaired.verdict) == (None, "open")
+    assert (unpaired.difference, unpaired.verdict) == (None, None)
     text = to_markdown(record(uniform, ours, stranger))
     assert "| +4.50 [-1.85, +10.85], n = 2 | +1.00 | open |" in text
-    assert "| no seed in common | +1.00 | open |" in text
+    assert "| no seed in common | +1.00 |  |" in text
 
 
 def test_a_paper_without_a_difference_makes_no_claim():
@@ -61,11 +62,42 @@ def test_one_run_is_never_shown_with_a_spread_an_interval_or_a_decided_sign(make
     assert "54.00 ±" not in text
     assert "± 0.00" not in text
     assert "Where n is 1 the spread is not measured" in text
-    assert "0 hold, 0 are contradicted and 1 are open" in text
+    assert "signs of the paper's differences" not in text
+    assert lines(record(*cells))[1].verdict is None
     if make is not to_latex:  # which has no differences
         assert "+4.00 [not measured], n = 1" in text
     if make is results_page:
         assert "one run each, spread not measured" in text
+
+
+def test_a_scale_whose_accuracies_mean_nothing_decides_no_sign():
+    cells = cell("thawed/uniform", 50.0, 51.0, paper=89.0), cell("thawed/closed-form", 60.0, 61.1, paper=90.0)
+    assert lines(record(*cells))[1].verdict == "holds"
+    smoke = record(*cells, scale="smoke")
+    assert lines(smoke)[1].verdict is None
+    for make in (to_markdown, to_terminal, to_latex, results_page):
+        assert "signs of the paper's differences" not in html.unescape(make(smoke))
+        assert "holds" not in re.sub("<style>.*?</style>", "", make(smoke), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("make", [to_markdown, to_terminal, to_latex, results_page])
+def test_a_reduced_scale_says_what_was_trained_beside_what_it_stands_for(make):
+    text = html.unescape(make(TABLE))
+    assert "net_k9 on 10,000 images of toys, 5 epochs, standing for: Made up <for tests>" in text
+    assert "k9: net_k9" in text.replace("\\_", "_")
+    whole = html.unescape(make(record(*TABLE.cells, scale="paper", reduced="")))
+    assert "Made up <for tests>" in whole
+    assert "standing for" not in whole
+    assert "net_k9" not in whole
+
+
+def test_networks_and_epochs_of_a_whole_table_are_counted():
+    cells = [
+        cell("thawed/uniform", 50.0, trained=Trained(f"net_k{k}", "toys", epochs))
+        for k, epochs in ((3, 1), (5, 9), (7, 2))
+    ]
+    assert record(*cells[:2]).trained == "net_k3 and net_k5 on toys, 1 to 9 epochs"
+    assert record(*cells).trained == "net_k3 and 2 more networks on toys, 1 to 9 epochs"
 
 
 def test_missing_runs_are_named_everywhere_and_averaged_nowhere():
@@ -104,13 +136,6 @@ def test_latex_compiles_in_principle():
     rows = [line for line in text[begin:].splitlines() if line.endswith("\\\\")]
     assert {line.count(" & ") for line in rows} == {2}
     assert text.count("{") == text.count("}")
-
-
-def test_ticks_enclose_what_they_measure():
-    for low, high in [(0.0, 1.0), (49.9, 50.1), (10.0, 10.0), (-3.0, 97.0), (89.99, 93.01)]:
-        marks = ticks(low, high)
-        assert marks[0] <= low <= high <= marks[-1]
-        assert 2 <= len(marks) <= 8
 
 
 def test_a_report_of_nothing_is_refused(tmp_path):

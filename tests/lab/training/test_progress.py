@@ -4,7 +4,7 @@ import re
 import pytest
 from rich.console import Console
 
-from filtercov.lab.training.progress import Lines, Snapshot, TerminalBar, progress_on
+from filtercov.lab.training.progress import Lines, Silent, Snapshot, TerminalBar, progress_on
 from tests.lab.training.toys import toy_fit
 
 
@@ -61,7 +61,45 @@ def test_a_terminal_gets_a_bar_with_loss_accuracy_speed_and_time_left(terminal):
     bar.close()
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.getvalue())
     assert "━" in text
-    assert "run  epoch 1/10  loss 1.2346  train 50.00 %  test 61.50 %  1,234 images/s  1:15 left" in text
+    assert re.search(r"run  epoch 1/10  loss 1.2346  train 50.00 % +━+.*1,234 images/s  1:15 left", text)
+    assert "run  epoch 1/10  loss 1.2346  train 50.00 %  test 61.50 %  1,234 images/s" in text
+    assert text.count("61.50 %") == 1
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_bar_takes_one_line_with_room_for_what_a_terminal_writes_behind_it(terminal, width):
+    bar = TerminalBar(Console(file=terminal, force_terminal=True, width=width))
+    bar.update(snapshot(50))
+    bar.close()
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.getvalue())
+    drawn = [line for line in re.split(r"[\r\n]", text) if line]
+    assert drawn
+    for line in drawn:
+        assert line.startswith("epoch 1/10")
+        assert line.rstrip().endswith("1:15 left")
+        assert len(line) <= width - 4
+
+
+def test_a_run_that_continues_says_where_and_closes_its_display(tmp_path):
+    class Crash(Silent):
+        def update(self, snapshot):
+            if snapshot.step == 7:
+                raise RuntimeError("crash")
+
+    class Watched(Lines):
+        closed = 0
+
+        def close(self):
+            self.closed += 1
+
+    with pytest.raises(RuntimeError, match="crash"):
+        toy_fit(tmp_path, progress=Crash(), recovery_interval=5)
+    stream = io.StringIO()
+    watched = Watched(stream, label="run")
+    result = toy_fit(tmp_path, progress=watched)
+    assert stream.getvalue().splitlines()[0] == f"run  resuming at step 5 of {result.steps}"
+    assert stream.getvalue().count("resuming") == 1
+    assert watched.closed == 1
 
 
 def test_the_display_is_chosen_by_the_stream(terminal):

@@ -8,8 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from filtercov.errors import DataError
-from filtercov.lab.data.plan import Fetched, Plan
-from filtercov.lab.data.source import ImageSource
+from filtercov.lab.data.source import Fetched, ImageSource, Plan
 
 
 @dataclass(frozen=True, eq=False)

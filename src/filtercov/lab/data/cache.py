@@ -6,19 +6,20 @@ mistaken for data; its name is a fingerprint of the source, so a changed source 
 
 import json
 import logging
+import os
+import secrets
 import shutil
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
 from filtercov.errors import DataError
+from filtercov.files.cache_directory import cache_directory
 from filtercov.files.replacing import flush
 from filtercov.lab.data.arrays import ImageArrays
 from filtercov.lab.data.decode import UndecodableError, fit_square, open_image
 from filtercov.lab.data.layout import ImageFile
-from filtercov.lab.data.paths import cache_directory
 from filtercov.lab.data.scan import BadFile, BadFiles, read
 from filtercov.lab.data.tree import Tree
 
@@ -38,7 +39,8 @@ def cached_arrays(tree: Tree, *, size: int, channels: int, bad_limit: int) -> di
             continue
         try:
             home.mkdir(parents=True, exist_ok=True)
-            working = Path(tempfile.mkdtemp(prefix=".decoding-", dir=home))
+            working = home / f".decoding-{os.getpid()}-{secrets.token_hex(4)}"
+            working.mkdir()  # with the user's umask, unlike tempfile's
         except OSError:  # not ours, or a read-only filesystem: the next place
             continue
         try:

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from filtercov.errors import DataError
+from filtercov.files.cache_directory import cache_directory
 from filtercov.files.replacing import replacing
 from filtercov.lab.data.arrays import Dataset, ImageArrays
-from filtercov.lab.data.paths import cache_directory
 from filtercov.lab.data.pickles import read_array_pickle
 
 ARCHIVE = "cifar-10-python.tar.gz"
@@ -30,7 +30,10 @@ def load_cifar10(root: Path | None = None, *, download: bool = False, url: str =
     path = (root or cache_directory()) / ARCHIVE
     if not path.is_file():
         if not download:
-            raise DataError(f"CIFAR-10 is not at {path}; put {ARCHIVE} there, or allow the download")
+            raise DataError(
+                f"CIFAR-10 is not at {path}; put {ARCHIVE} there, or allow the download with --download "
+                "(in Python download=True)"
+            )
         _download(url, path, sha256)
     elif (found := _sha256(path)) != sha256:
         raise DataError(

@@ -12,10 +12,10 @@ from functools import singledispatch
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
+from filtercov.files.cache_directory import cache_directory
 from filtercov.files.replacing import replacing
 from filtercov.lab.data.arrays import Dataset, ImageArrays
 from filtercov.lab.data.decode import UndecodableError
-from filtercov.lab.data.paths import cache_directory
 from filtercov.lab.data.scan import read
 from filtercov.lab.data.source import ImageSource
 from filtercov.lab.data.streaming import StreamedImages

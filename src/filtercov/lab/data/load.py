@@ -1,5 +1,6 @@
 """`load`: a dataset from its name."""
 
+import difflib
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,21 +38,32 @@ def load(
     >>> len(data.train), len(data.validation), len(data.test)
     (9000, 1000, 2000)
     """
+    check_name(spec)
     if spec == "embedded":
         data = load_embedded()
     elif spec == "cifar10":
         data = load_cifar10(root, download=download)
-    elif spec.startswith("folder:") and len(spec) > len("folder:"):
+    else:
         path = Path(spec.removeprefix("folder:")).expanduser()
         data = load_folder(path, image_size=image_size, bad_limit=bad_limit, workers=workers)
-    else:
-        raise DataError(f"unknown data {spec!r}; choose embedded, cifar10 or folder:PATH")
     if image_size is not None and image_size != data.image_size:
         raise DataError(f"{spec} has images of {data.image_size} pixels, not {image_size}; only folders are scaled")
     if limit is not None and not 1 <= limit <= len(data.train):
         raise DataError(f"limit must lie in 1..{len(data.train)}, the training images of {data.name}, got {limit}")
     split_off = validation and data.validation is None
     return data if limit is None and not split_off else _chosen(data, limit, split_off=split_off)
+
+
+def check_name(spec: str) -> None:
+    """Raise `DataError` unless `load` could know a dataset of that name; nothing is looked for."""
+    if spec in ("embedded", "cifar10") or (spec.startswith("folder:") and spec != "folder:"):
+        return
+    near = difflib.get_close_matches(spec.lower(), ("embedded", "cifar10"), n=1, cutoff=0.8)
+    if Path(spec).expanduser().exists():
+        hint = f"; did you mean folder:{spec}?"
+    else:
+        hint = f"; did you mean {near[0]}?" if near else "; choose embedded, cifar10 or folder:PATH"
+    raise DataError(f"unknown data {spec!r}{hint}")
 
 
 def _chosen(data: Dataset, limit: int | None, *, split_off: bool) -> Dataset:

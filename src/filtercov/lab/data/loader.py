@@ -10,8 +10,7 @@ from torch import Tensor
 
 from filtercov.errors import DataError
 from filtercov.lab.data.augment import Augment, Draws
-from filtercov.lab.data.plan import Fetched, Plan
-from filtercov.lab.data.source import ImageSource
+from filtercov.lab.data.source import Fetched, ImageSource, Plan
 
 _ORDER, _BATCH = 0, 1  # what a generator is for
 

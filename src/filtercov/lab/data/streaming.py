@@ -15,8 +15,8 @@ from torch.utils.data import Dataset as TorchDataset
 from filtercov.errors import DataError
 from filtercov.lab.data.augment.crops import crop_boxes
 from filtercov.lab.data.decode import UndecodableError, fit_square, open_image, pixels
-from filtercov.lab.data.plan import Fetched, Plan
 from filtercov.lab.data.scan import BadFile, BadFiles, read
+from filtercov.lab.data.source import Fetched, Plan
 from filtercov.lab.data.tree import Tree
 
 _LOG = logging.getLogger("filtercov.lab.data")

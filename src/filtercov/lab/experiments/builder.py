@@ -6,15 +6,14 @@ from typing import Any, Literal
 
 from filtercov import PRESETS
 from filtercov.errors import ExperimentError
+from filtercov.lab.data.load import check_name
 from filtercov.lab.experiments import initialisations
 from filtercov.lab.experiments.graph import Cell, Experiment, Run, transferred
-from filtercov.lab.experiments.references import KINDS
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.experiments.scales import Family, Scale
 
 # No seed of a table's, so that a reference shares no random weight with the runs that start from it.
 REFERENCE_SEED = 100
-OURS = ("uniform", "kaiming", "trunc-normal", "orthogonal", "delta-gaussian", "dog", "closed-form", "stats", "filters")
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,8 @@ class Options:
     def __post_init__(self) -> None:
         for name in self.also:
             initialisations.find(name)
+        for named in filter(None, (self.cifar, self.imagenet)):
+            check_name(named)
         if self.seeds is not None and self.seeds < 1:
             raise ExperimentError(f"a table needs at least one seed, got {self.seeds}")
 
@@ -93,8 +94,7 @@ class Builder:
 
     def also(self) -> list[Init]:
         """Return the columns the user asked for, and those that others have registered."""
-        registered = [name for name in initialisations.names() if name not in (*OURS, *KINDS)]
-        return [Init(name, name) for name in dict.fromkeys([*self.options.also, *registered])]
+        return [Init(name, name) for name in dict.fromkeys([*self.options.also, *initialisations.others()])]
 
     def experiment(self, name: str, *, title: str, shows: str, cells: Iterable[Cell] = (), **more: Any) -> Experiment:
         """Return the experiment, with the scale's name and reductions filled in."""

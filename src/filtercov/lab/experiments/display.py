@@ -1,9 +1,9 @@
-"""Showing how a sweep goes: a live table on a terminal, plain lines elsewhere."""
+"""Showing how a sweep goes: on a terminal a live table that is gone at the end, plain lines elsewhere."""
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import IO
 
 from rich.console import Console, Group
@@ -39,11 +39,22 @@ class Display:
         self.outcomes: dict[str, Outcome] = {}
         self._live: Live | None = None
         if self._stream.isatty():
-            self._live = Live(self._table(), console=Console(file=self._stream), refresh_per_second=4)
+            console = Console(file=self._stream)
+            self._live = Live(
+                self._table(), console=console, refresh_per_second=4, transient=True, redirect_stdout=False
+            )
 
-    def watching(self) -> AbstractContextManager[object]:
-        """Return the context in which to emit events."""
-        return self._live or nullcontext()
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Emit events inside; on a terminal how much was done stays when the table is gone."""
+        if self._live is None:
+            yield
+            return
+        try:
+            with self._live:
+                yield
+        finally:
+            self._live.console.print(Text(self._ended()))
 
     def __call__(self, event: Event) -> None:
         """Take note of an event and show it."""
@@ -55,7 +66,7 @@ class Display:
             self.outcomes[event.key] = event
         if self._live:
             if isinstance(event, Note):
-                self._live.console.print(event.text, highlight=False)
+                self._live.console.print(Text(event.text))
             self._live.update(self._table())
         elif isinstance(event, Note):
             self._print(event.text)
@@ -70,12 +81,14 @@ class Display:
         left = sum(seconds for key, seconds in self._expected.items() if key not in self.outcomes)
         return (self._clock() - self._began) / worked * left
 
-    def _counts(self) -> str:
+    def _ended(self) -> str:
         done = sum(outcome.status == "done" for outcome in self.outcomes.values())
         failed = len(self.outcomes) - done
+        return f"{done} of {len(self._runs)} done" + (f", {failed} failed" if failed else "")
+
+    def _counts(self) -> str:
         left = self.time_left()
-        parts = [f"{done} of {len(self._runs)} done"]
-        parts += [f"{failed} failed"] if failed else []
+        parts = [self._ended()]
         parts += [f"{len(self._running)} running"] if self._running else []
         parts += [f"about {duration(left)} left"] if left is not None else []
         return ", ".join(parts)

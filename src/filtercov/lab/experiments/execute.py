@@ -18,6 +18,8 @@ from filtercov.lab.data.digest import content_digest
 from filtercov.lab.experiments.initialisations import InitContext, find
 from filtercov.lab.experiments.inputs import Inputs, read_inputs
 from filtercov.lab.experiments.runspec import VERSION, RunSpec
+from filtercov.lab.models.lookup import find as build
+from filtercov.lab.models.lookup import is_ours
 from filtercov.lab.training import FitResult, Progress, World, current_world, fit
 from filtercov.lab.training.progress import Snapshot
 from filtercov.nn import accelerate_
@@ -96,17 +98,19 @@ def build_model(spec: RunSpec, data: Dataset, *, init_root: Path | str = ".") ->
     Weights other than the filters depend on the seed alone, so that runs which differ in initialisation differ in
     nothing else.
     """
-    smallest = models.parse(spec.model).smallest_image
-    if data.image_size < smallest:
+    ours = is_ours(spec.model)
+    if ours and data.image_size < (smallest := models.parse(spec.model).smallest_image):
         raise ConfigError(
             f"{spec.model} needs images of at least {smallest} pixels, {data.name} has {data.image_size}; choose a "
             "smaller patch size or larger images"
         )
     with torch.random.fork_rng([]):
         torch.manual_seed(spec.train.seed)
-        model = models.create(
+        model = build(
             spec.model, num_classes=data.num_classes, in_channels=data.in_channels, drop_path_rate=spec.drop_path
         )
+    if not ours:
+        _check_takes(model, spec.model, data)
     (state,) = np.random.SeedSequence((spec.train.seed, _FILTERS)).generate_state(1, np.uint64)
     context = InitContext(
         generator=torch.Generator().manual_seed(int(state >> np.uint64(1))),
@@ -117,6 +121,23 @@ def build_model(spec: RunSpec, data: Dataset, *, init_root: Path | str = ".") ->
     )
     find(spec.init)(model, context)
     return fc.freeze_(model) if spec.freeze_filters else model
+
+
+def _check_takes(model: nn.Module, name: str, data: Dataset) -> None:
+    """Refuse images that a network of timm's cannot take, of which only the network itself knows."""
+    training = model.training
+    try:
+        with torch.no_grad():
+            logits = model.eval()(torch.zeros(1, data.in_channels, data.image_size, data.image_size))
+    except (RuntimeError, ValueError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(
+            f"{name} cannot take images of {data.image_size} pixels, as {data.name} has ({reason}); choose larger "
+            "images, of a folder with --img-size"
+        ) from None
+    model.train(training)
+    if not isinstance(logits, torch.Tensor) or logits.shape != (1, data.num_classes):
+        raise ConfigError(f"{name} is no classifier: needed (1, {data.num_classes}) numbers for an image")
 
 
 def build_batches(
@@ -147,6 +168,9 @@ class _Judged:
 
     def update(self, snapshot: Snapshot) -> None:
         self._progress.update(replace(snapshot, judged_on=self._judged_on))
+
+    def note(self, text: str) -> None:
+        self._progress.note(text)
 
     def close(self) -> None:
         self._progress.close()

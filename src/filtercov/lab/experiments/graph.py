@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from filtercov.errors import ExperimentError
-from filtercov.lab.experiments.references import KINDS, reference_key
+from filtercov.lab.experiments.references import reference_key
 from filtercov.lab.experiments.runspec import RunSpec
+from filtercov.printable import counted
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,15 @@ class Run:
         filters = "frozen" if spec.freeze_filters else "thawed"
         init = spec.init.partition(":")[0] + (f" {spec.schedule}" if spec.schedule else "")
         origin = f" {self.reference.spec.model}" if self.reference else ""
-        return f"{self.key}  {spec.model} {filters} {init}{origin}, {train.epochs} epochs, seed {train.seed}"
+        return f"{self.key}  {spec.model} {filters} {init}{origin}, {counted(train.epochs, 'epoch')}, seed {train.seed}"
 
 
 def transferred(kind: str, reference: Run) -> str:
-    """Return the `init` of a run that starts from another: `kind` is one of `references.KINDS`."""
-    if kind not in KINDS:
-        raise ExperimentError(f"a run starts from another by one of {', '.join(KINDS)}, not {kind!r}")
+    """Return the `init` of a run that starts from another by the initialisation `kind`."""
+    if reference_key(kind) is None:
+        raise ExperimentError(
+            f"{kind!r} does not start from another run; use statistics-of, kronecker-of or filters-of"
+        )
     return f"{kind}:{reference.key}"
 
 

@@ -1,16 +1,7 @@
 """Ways to initialise depthwise filters, by name: the columns of every table.
 
-    uniform          PyTorch's default, U(±1/√n) for filters of n pixels
-    kaiming          N(0, 2/n)
-    trunc-normal     normal of deviation .02 cut at two deviations, timm's default
-    orthogonal       rows of a random semi-orthogonal matrix
-    delta-gaussian   N(0, 1) at the centre, zero elsewhere
-    dog              differences of centred Gaussians of random size and strength
-    closed-form      the paper's covariance, σ by depth as the run's schedule says
-    stats:FILE       drawn from the statistics of a trained model, resized where kernel sizes or depths differ
-    filters:FILE     the very filters of a checkpoint
-
-Others join with `register`, or from an installed package through the entry point group `filtercov.initialisations`.
+One table, at the end, holds ours with what each needs; everything else asks it. Others join with `register`, or from an
+installed package through the entry point group `filtercov.initialisations`.
 """
 
 import difflib
@@ -28,7 +19,9 @@ import filtercov as fc
 from filtercov.depthwise.state_dict import read_depthwise_weights
 from filtercov.errors import ConfigError
 from filtercov.filters.assign import assign_filters_
+from filtercov.filters.copying import copy_weights_
 from filtercov.filters.sample import check_drawing, check_weight, drawing
+from filtercov.lab.experiments.fingerprint import fingerprint
 from filtercov.schedule.schedules import Schedule
 
 ENTRY_POINTS = "filtercov.initialisations"
@@ -47,16 +40,57 @@ class InitContext:
     root: Path = field(default_factory=Path)  # where relative file names start
 
 
-Initialisation = Callable[[nn.Module, InitContext], object]
+Fill = Callable[[nn.Module, InitContext], object]
+
+
+@dataclass(frozen=True)
+class Initialisation:
+    """A way to fill depthwise filters, and what it needs."""
+
+    name: str
+    fill: Fill
+    about: str = ""
+    schedule: Literal["none", "optional", "required"] = "none"  # whether it has a σ
+    argument: Literal["", "FILE", "RUN"] = ""  # what must follow its name and a colon; others' may have one too
+    ours: bool = True
+    code: str | None = None  # the checksum of what others' code does, part of a run's identity
+
+    def __call__(self, model: nn.Module, context: InitContext) -> object:
+        """Fill a model's filters in place."""
+        return self.fill(model, context)
+
+    @property
+    def usage(self) -> str:
+        """The name as one writes it: `stats:FILE`."""
+        return f"{self.name}:{self.argument}" if self.argument else self.name
+
 
 _table: dict[str, Initialisation] = {}
 
 
-def register(name: str, initialise: Initialisation) -> None:
-    """Add an initialisation under a new name: `initialise(model, context)` fills the depthwise filters in place."""
-    if not name or ":" in name or name in _table:
-        raise ConfigError(f"an initialisation needs a new name without a colon, got {name!r}")
-    _table[name] = initialise
+def register(name: str, initialise: Fill, *, version: str | None = None) -> None:
+    """Add an initialisation under a name of one's own: `initialise(model, context)` fills depthwise filters in place.
+
+    Registering again replaces it. A run is known by what its initialisation does: by `version` if one is given, else by
+    the function's source, its defaults and the numbers and text that it closes over. Functions that it calls are not
+    looked at, so where those change, give a version.
+    """
+    if not name or ":" in name or (name in _table and _table[name].ours):
+        raise ConfigError(
+            f"an initialisation needs a name of its own without a colon, got {name!r}; ours are "
+            f"{', '.join(entry.name for entry in _table.values() if entry.ours)}"
+        )
+    add(Initialisation(name, initialise, schedule="optional", ours=False, code=fingerprint(initialise, version)))
+
+
+def add(*entries: Initialisation) -> None:
+    """Put initialisations of ours into the table."""
+    _table.update({entry.name: entry for entry in entries})
+
+
+def forget(name: str) -> None:
+    """Take back what `register` added."""
+    del _table[name]
 
 
 def names() -> tuple[str, ...]:
@@ -68,14 +102,25 @@ def names() -> tuple[str, ...]:
     return (*_table, *sorted(point.name for point in entry_points(group=ENTRY_POINTS) if point.name not in _table))
 
 
+def others() -> tuple[str, ...]:
+    """Return the names of those that are not ours: the columns that every table gets besides the paper's."""
+    return tuple(name for name in names() if name not in _table or not _table[name].ours)
+
+
 def find(name: str) -> Initialisation:
-    """Return the initialisation of a name, whose argument after a colon is ignored."""
+    """Return the initialisation of a name, whose argument after a colon is ignored.
+
+    >>> find("stats:some.safetensors").usage, find("closed-form").schedule
+    ('stats:FILE', 'required')
+    """
     key = name.partition(":")[0]
     if key in _table:
         return _table[key]
     for point in entry_points(group=ENTRY_POINTS, name=key):
-        found: Initialisation = point.load()
-        return found
+        fill: Fill = point.load()
+        package = f"{point.dist.name} {point.dist.version}" if point.dist else None
+        code = fingerprint(fill, package)
+        return Initialisation(key, fill, schedule="optional", ours=False, code=code)
     near = difflib.get_close_matches(key, names(), n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ConfigError(f"unknown initialisation {name!r}, the known ones are {', '.join(names())}{hint}")
@@ -112,7 +157,7 @@ def _stages(model: nn.Module) -> tuple[int, ...]:
     return tuple(len(fc.depthwise_layers(stage)) for stage in stages)
 
 
-def _filling(sample: Callable[[torch.Size, torch.Generator], Tensor]) -> Initialisation:
+def _filling(sample: Callable[[torch.Size, torch.Generator], Tensor]) -> Fill:
     """Return the initialisation that fills each depthwise weight (channels, 1, *kernel) with independent samples."""
 
     def initialise(model: nn.Module, context: InitContext) -> None:
@@ -191,31 +236,26 @@ def _closed_form(model: nn.Module, context: InitContext) -> object:
 
 
 def _statistics(model: nn.Module, context: InitContext) -> object:
-    statistics = fc.FilterStatistics.load(context.root / _required(context, "statistics file"))
+    return draw(model, context, fc.FilterStatistics.load(context.root / _required(context, "statistics file")))
+
+
+def draw(model: nn.Module, context: InitContext, statistics: fc.FilterStatistics) -> object:
+    """Draw the filters of a model from statistics, resized where kernel sizes or depths differ."""
     return fc.init_(
         model,
         lambda layer: statistics.at(layer.depth, layer.kernel_size),
-        min_kernel_size=2,
+        min_kernel_size=2,  # the paper transfers 3x3 filters too
         negative=context.negative,
         generator=context.generator,
     )
 
 
 def _filters(model: nn.Module, context: InitContext) -> object:
-    weights = read_depthwise_weights(context.root / _required(context, "checkpoint")).tensors.values()
+    weights = read_depthwise_weights(context.root / _required(context, "checkpoint")).tensors
     # By shape alone the stem of a network for one-channel images looks depthwise too, but has another shape.
     wanted = {layer.weight.shape for layer in fc.depthwise_layers(model)}
-    fitting = [weight for weight in weights if weight.shape in wanted] or weights
-    return fc.copy_filters_(model, nn.Sequential(*[_carrier(weight) for weight in fitting]))
-
-
-def _carrier(weight: Tensor) -> nn.Module:
-    """Return a depthwise layer that only holds a weight (channels, 1, *kernel)."""
-    kinds: dict[int, type[nn.Module]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
-    channels, kernel_size = weight.shape[0], tuple(weight.shape[2:])
-    layer = kinds[len(kernel_size)](channels, channels, kernel_size, groups=channels, bias=False)
-    layer.weight = nn.Parameter(weight, requires_grad=False)
-    return layer
+    fitting = {name: weight for name, weight in weights.items() if weight.shape in wanted}
+    return copy_weights_(model, fitting or weights)
 
 
 def _required(context: InitContext, what: str) -> str:
@@ -224,15 +264,23 @@ def _required(context: InitContext, what: str) -> str:
     return context.argument
 
 
-for _name, _sample in {
-    "uniform": _uniform,
-    "kaiming": _kaiming,
-    "trunc-normal": _trunc_normal,
-    "orthogonal": _orthogonal,
-    "delta-gaussian": _delta_gaussian,
-    "dog": _difference_of_gaussians,
-}.items():
-    register(_name, _filling(_sample))
-register("closed-form", _closed_form)
-register("stats", _statistics)
-register("filters", _filters)
+add(
+    Initialisation("uniform", _filling(_uniform), "PyTorch's default, U(±1/√n) for filters of n pixels"),
+    Initialisation("kaiming", _filling(_kaiming), "N(0, 2/n)"),
+    Initialisation(
+        "trunc-normal", _filling(_trunc_normal), "normal of deviation .02 cut at two deviations, timm's default"
+    ),
+    Initialisation("orthogonal", _filling(_orthogonal), "rows of a random semi-orthogonal matrix"),
+    Initialisation("delta-gaussian", _filling(_delta_gaussian), "N(0, 1) at the centre, zero elsewhere"),
+    Initialisation(
+        "dog", _filling(_difference_of_gaussians), "differences of centred Gaussians of random size and strength"
+    ),
+    Initialisation("closed-form", _closed_form, "the paper's covariance, σ by depth as a schedule says", "required"),
+    Initialisation(
+        "stats",
+        _statistics,
+        "drawn from the statistics of a trained model, resized where kernel sizes or depths differ",
+        argument="FILE",
+    ),
+    Initialisation("filters", _filters, "the very filters of a checkpoint", argument="FILE"),
+)

@@ -5,6 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from filtercov.errors import CheckpointError
+from filtercov.lab.experiments.initialisations import find
 from filtercov.lab.experiments.references import reference_key
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.training import read_result
@@ -13,7 +14,7 @@ Inputs = dict[str, str]
 
 
 def read_inputs(spec: RunSpec, content: str | None, *, init_root: Path | str = ".") -> Inputs:
-    """Return the checksum of the images, `content`, and that of the file or run that the filters come from.
+    """Return the checksums of the images, `content`, of the file or run that filters come from, of registered code.
 
     What is not there is left out.
 
@@ -21,7 +22,8 @@ def read_inputs(spec: RunSpec, content: str | None, *, init_root: Path | str = "
     >>> read_inputs(spec, "0123")
     {'data': '0123'}
     """
-    found = {"data": content, "init": _initialisation(spec.init, Path(init_root))}
+    init = _initialisation(spec.init, Path(init_root))
+    found = {"data": content, "init": init, "code": find(spec.init).code}
     return {name: checksum for name, checksum in found.items() if checksum is not None}
 
 

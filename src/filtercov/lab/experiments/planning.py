@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import filtercov as fc
 from filtercov.lab import models
+from filtercov.lab.costs.listing import SECONDS_PER_RUN
 from filtercov.lab.experiments.graph import Run, in_order
 from filtercov.lab.experiments.runspec import RunSpec
 
@@ -19,10 +20,8 @@ TRAINING_PASSES = 3  # a step costs a forward pass and, for two gradients, twice
 # Narrow networks wait for memory. On a CPU core a step takes about 0.07 ns per multiply-add and 5.3 ns per output
 # value, fitted to ConvMixer-256/8 and -32/8.
 VALUE_COST = 80  # multiply-adds' worth of time for one output value
-IMAGES_PER_SECOND_PER_CORE = 55.0  # of the yardstick, batches of 64, a core with AVX-512
 IMAGES = {"cifar10": (50_000, 32, 3, 10), "embedded": (10_000, 28, 1, 10)}
 IMAGENET = (1_281_167, 224, 3, 1000)
-SECONDS_PER_RUN = 2.0  # start, set-up and files, whatever the network
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,13 @@ def plan(wanted: Sequence[Run], *, images_per_second: float, finished: Sequence[
 
 def expected_seconds(spec: RunSpec, images_per_second: float) -> float:
     """Return how long a run takes on a machine that trains the yardstick at that many images a second."""
+    return SECONDS_PER_RUN + yardstick_images(spec) / images_per_second
+
+
+def yardstick_images(spec: RunSpec) -> float:
+    """Return how many images the yardstick would train on in the time of a run."""
     relative = forward_cost(spec.model, *_shape(spec)).time / forward_cost(YARDSTICK, YARDSTICK_SIZE, 3, 10).time
-    return SECONDS_PER_RUN + relative * training_images(spec) * spec.train.epochs / images_per_second
+    return relative * training_images(spec) * spec.train.epochs
 
 
 def training_flops(spec: RunSpec) -> float:

@@ -6,14 +6,40 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from filtercov.errors import DamagedRunError
 from filtercov.lab.experiments.builder import Options
 from filtercov.lab.experiments.graph import Cell, Drawing, Experiment, InColumn, Run
 from filtercov.lab.experiments.paper_numbers import PaperNumber, Place, paper_numbers
 from filtercov.lab.experiments.runs import Runs
+from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.training import FitResult, read_metrics
+from filtercov.printable import counted
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What was trained: the network, on what, for how many epochs."""
+
+    model: str
+    data: str
+    epochs: int
+
+    @classmethod
+    def of(cls, spec: RunSpec) -> Self:
+        """Return what a run trains.
+
+        >>> str(Trained.of(RunSpec(model="convmixer_8_2_k5_p2", data="embedded", data_limit=5000)))
+        'convmixer_8_2_k5_p2 on 5,000 images of the embedded data, 20 epochs'
+        """
+        kind, _, place = spec.data.partition(":")
+        name = Path(place).name or {"embedded": "the embedded data"}.get(kind, kind)
+        images = f"{spec.data_limit:,} images of " if spec.data_limit else ""
+        return cls(spec.model, f"{images}{name}", spec.train.epochs)
+
+    def __str__(self) -> str:
+        return f"{self.model} on {self.data}, {counted(self.epochs, 'epoch')}"
 
 
 @dataclass(frozen=True)
@@ -26,7 +52,7 @@ class CellRecord(InColumn):
     row: str
     column: str  # "thawed/" or "frozen/" and an initialisation
     epochs: int  # the paper's
-    trained_epochs: int
+    trained: Trained
     seeds: tuple[int, ...]  # of the accuracies, in their order
     accuracies: tuple[float, ...]
     missing: tuple[str, ...]  # descriptions of runs
@@ -47,6 +73,7 @@ class DrawingRecord:
     title: str
     needs_run: bool
     directory: Path | None
+    trained: Trained | None = None
 
 
 @dataclass(frozen=True)
@@ -76,6 +103,20 @@ class ExperimentRecord:
     speeds: tuple[SpeedRecord, ...]
     damaged: tuple[str, ...]  # what was found and not used
     seconds: float  # that all runs together, references included, took to train
+
+    @property
+    def trained(self) -> str:
+        """What was trained in all its cells and pictures, in words; empty if nothing was."""
+        parts: list[CellRecord | DrawingRecord] = [*self.cells, *self.drawings]
+        found = [part.trained for part in parts if part.trained]
+        models = list(dict.fromkeys([*(trained.model for trained in found), *(speed.model for speed in self.speeds)]))
+        words = " and ".join(models) if len(models) < 3 else f"{models[0]} and {len(models) - 1} more networks"
+        if not found:
+            return words
+        epochs = sorted({trained.epochs for trained in found})
+        most = counted(epochs[-1], "epoch")
+        length = most if len(epochs) == 1 else f"{epochs[0]} to {most}"
+        return f"{words} on {' and '.join(dict.fromkeys(trained.data for trained in found))}, {length}"
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -156,7 +197,7 @@ def _cell(table: str, cell: Cell, runs: Runs, results: dict[str, FitResult | Non
         row=cell.row,
         column=cell.column,
         epochs=cell.epochs,
-        trained_epochs=cell.runs[0].spec.train.epochs,
+        trained=Trained.of(cell.runs[0].spec),
         seeds=() if missing else tuple(run.spec.train.seed for run in cell.runs),
         accuracies=() if missing else tuple(result.test_accuracy for result in complete),
         missing=missing,
@@ -173,4 +214,5 @@ def _curve(runs: Runs, run: Run) -> tuple[float, ...]:
 def _drawing(drawing: Drawing, runs: Runs, results: dict[str, FitResult | None]) -> DrawingRecord:
     there = drawing.run is not None and results[drawing.run.key] is not None
     directory = runs.directory(drawing.run).path if drawing.run and there else None
-    return DrawingRecord(drawing.kind, drawing.title, drawing.run is not None, directory)
+    trained = Trained.of(drawing.run.spec) if drawing.run else None
+    return DrawingRecord(drawing.kind, drawing.title, drawing.run is not None, directory, trained)

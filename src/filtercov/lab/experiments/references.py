@@ -13,12 +13,11 @@ from torch import nn
 
 import filtercov as fc
 from filtercov.errors import ConfigError
+from filtercov.filters.copying import copy_weights_
 from filtercov.lab import models
-from filtercov.lab.experiments.initialisations import InitContext, register
+from filtercov.lab.experiments.initialisations import InitContext, Initialisation, add, draw, find
 from filtercov.lab.training import load_checkpoint
 from filtercov.lab.training.rundir import RunDirectory, read_json
-
-KINDS = ("statistics-of", "kronecker-of", "filters-of")
 
 
 def reference_key(init: str) -> str | None:
@@ -27,26 +26,15 @@ def reference_key(init: str) -> str | None:
     >>> reference_key("filters-of:0123456789abcdef"), reference_key("closed-form")
     ('0123456789abcdef', None)
     """
-    kind, _, key = init.partition(":")
-    return key if kind in KINDS else None
+    return init.partition(":")[2] if find(init).argument == "RUN" else None
 
 
 def _statistics(model: nn.Module, context: InitContext) -> object:
-    return _draw(model, context, fc.FilterStatistics.load(_run(context).path / "statistics.safetensors"))
+    return draw(model, context, fc.FilterStatistics.load(_run(context).path / "statistics.safetensors"))
 
 
 def _kronecker(model: nn.Module, context: InitContext) -> object:
-    return _draw(model, context, fc.FilterStatistics.load(_run(context).path / "statistics.safetensors").kronecker())
-
-
-def _draw(model: nn.Module, context: InitContext, statistics: fc.FilterStatistics) -> object:
-    return fc.init_(
-        model,
-        lambda layer: statistics.at(layer.depth, layer.kernel_size),
-        min_kernel_size=2,  # the paper transfers 3x3 filters too
-        negative=context.negative,
-        generator=context.generator,
-    )
+    return draw(model, context, fc.FilterStatistics.load(_run(context).path / "statistics.safetensors").kronecker())
 
 
 def _filters(model: nn.Module, context: InitContext) -> object:
@@ -56,9 +44,9 @@ def _filters(model: nn.Module, context: InitContext) -> object:
     name = read_json(run.config)["model"]
     with torch.device("meta"):
         reference = models.create(name, num_classes=1)
-    for layer in fc.depthwise_layers(reference):
-        layer.module.weight = nn.Parameter(tensors[f"{layer.name}.weight"], requires_grad=False)
-    return fc.copy_filters_(model, reference)
+    return copy_weights_(
+        model, {layer.name: tensors[f"{layer.name}.weight"] for layer in fc.depthwise_layers(reference)}
+    )
 
 
 def _run(context: InitContext) -> RunDirectory:
@@ -68,6 +56,8 @@ def _run(context: InitContext) -> RunDirectory:
     return run
 
 
-register("statistics-of", _statistics)
-register("kronecker-of", _kronecker)
-register("filters-of", _filters)
+add(
+    Initialisation("statistics-of", _statistics, "drawn from the statistics of a run's filters", argument="RUN"),
+    Initialisation("kronecker-of", _kronecker, "the same, each covariance its nearest A⊗A", argument="RUN"),
+    Initialisation("filters-of", _filters, "a run's very filters", argument="RUN"),
+)

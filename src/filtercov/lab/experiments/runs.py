@@ -15,16 +15,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
-
 from filtercov.errors import CheckpointError, DamagedRunError, FiltercovError, RunDirectoryError, StorageError
 from filtercov.files.lock import Lock
 from filtercov.lab.experiments.graph import Run
 from filtercov.lab.experiments.inputs import Inputs, changes
 from filtercov.lab.experiments.runspec import VERSION, RunSpec
-from filtercov.lab.training import FitResult, load_checkpoint, read_metrics, read_result
+from filtercov.lab.training import FitResult, read_metrics, read_result
 from filtercov.lab.training.config import FORMAT
 from filtercov.lab.training.rundir import RunDirectory, read_json
+from filtercov.lab.training.state_file import read_checksum
 from filtercov.statistics.filter_statistics import FilterStatistics
 
 Record = dict[str, Any]
@@ -100,11 +99,6 @@ class Runs:
         finally:
             lock.release()
 
-    def read_journal(self) -> list[Record]:
-        """Return the journal's lines; one that a full disk cut short is left out."""
-        lines = self.journal.read_text(encoding="utf-8").splitlines() if self.journal.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("}")]
-
 
 def _check_identity(directory: RunDirectory, run: Run, inputs: Inputs) -> None:
     """Raise unless the run is the one its directory is named for, and read what `inputs` says."""
@@ -129,10 +123,7 @@ def _check_numbers(directory: RunDirectory, result: FitResult) -> None:
 
 
 def _check_weights(directory: RunDirectory, result: FitResult) -> None:
-    load_checkpoint(directory.checkpoint)  # verifies the checksum in its metadata
-    with safe_open(directory.checkpoint, framework="pt") as file:
-        digest = file.metadata()["sha256"]
-    if digest != result.weights_sha256:
+    if read_checksum(directory.checkpoint) != result.weights_sha256:
         raise CheckpointError(
             f"{directory.checkpoint} holds other weights than {directory.result.name} was written for"
         )

@@ -12,6 +12,7 @@ from filtercov.lab import models
 from filtercov.lab.data import Augment
 from filtercov.lab.data.augment.pipeline import Preset
 from filtercov.lab.experiments.initialisations import find, parse_schedule
+from filtercov.lab.models.lookup import is_ours
 from filtercov.lab.training import RECIPES, TrainConfig
 from filtercov.lab.training.config import FORMAT
 from filtercov.lab.training.validate import choice, number, refuse_unknown, text, whole
@@ -19,8 +20,6 @@ from filtercov.lab.training.validate import choice, number, refuse_unknown, text
 # Raised whenever equal specifications come to mean another run, so that none is taken for one of before.
 VERSION = 2
 AUGMENTATIONS: tuple[str, ...] = get_args(Preset)
-# Initialisations of ours that have no σ; what others register may well have one.
-_WITHOUT_SCHEDULE = ("uniform", "kaiming", "trunc-normal", "orthogonal", "delta-gaussian", "dog", "stats", "filters")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +51,8 @@ class RunSpec:
     def __post_init__(self) -> None:
         for name in ("model", "data", "init", *(["schedule"] if self.schedule is not None else [])):
             text(name, getattr(self, name))
-        architecture = models.parse(self.model)
-        find(self.init)
+        ours = is_ours(self.model)
+        initialisation = find(self.init)
         choice("augment", self.augment, AUGMENTATIONS)
         choice("negative", self.negative, ("clip", "abs"))
         choice("evaluate", self.evaluate, ("test", "validation"))
@@ -65,10 +64,11 @@ class RunSpec:
             raise ConfigError(f"freeze_filters must be true or false, got {self.freeze_filters!r}")
         if not isinstance(self.train, TrainConfig):
             raise ConfigError(f"train must be a TrainConfig, got {self.train!r}")
-        if self.init == "closed-form" and self.schedule is None:
-            object.__setattr__(self, "schedule", default_schedule(architecture.patch_size, frozen=self.freeze_filters))
+        if initialisation.schedule == "required" and self.schedule is None:
+            patch_size = models.parse(self.model).patch_size if ours else None
+            object.__setattr__(self, "schedule", default_schedule(patch_size, frozen=self.freeze_filters))
         if self.schedule is not None:
-            if self.init.partition(":")[0] in _WITHOUT_SCHEDULE:
+            if initialisation.schedule == "none":
                 raise ConfigError(f"schedule {self.schedule!r} has no use with init {self.init!r}; leave it out")
             parse_schedule(self.schedule)
 
@@ -104,12 +104,14 @@ class RunSpec:
 
     @property
     def key(self) -> str:
-        """A name that depends on every field and on what fields mean: 16 hexadecimal digits.
+        """A name that depends on every field and on what fields mean, registered code included: 16 hexadecimal digits.
 
         What is behind the names of files and data is not in it, so that runs can be planned where those are not: that
         is in the run's `config.json`.
         """
-        described = {"format": FORMAT, "version": VERSION, **self.to_dict()}
+        code = find(self.init).code
+        registered = {} if code is None else {"code": code}
+        described = {"format": FORMAT, "version": VERSION, **registered, **self.to_dict()}
         canonical = json.dumps(described, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
@@ -118,12 +120,12 @@ class RunSpec:
         return Augment.preset(cast(Preset, self.augment))
 
 
-def default_schedule(patch_size: int, *, frozen: bool) -> str:
-    """Return the preset the paper found for a patch size.
+def default_schedule(patch_size: int | None, *, frozen: bool) -> str:
+    """Return the preset the paper found for a patch size; of networks that have none, as timm's, ImageNet's.
 
     >>> default_schedule(1, frozen=False), default_schedule(14, frozen=True)
     ('cifar-p1', 'imagenet-frozen')
     """
-    if patch_size <= 4:
+    if patch_size is not None and patch_size <= 4:
         return "cifar-p1" if patch_size == 1 else "cifar-p2"
     return "imagenet-frozen" if frozen else "imagenet-thawed"

@@ -46,6 +46,7 @@ class Scale:
     table_epochs: tuple[int, ...] = (20, 50, 200)  # of the CIFAR-10 tables
     figure_kernels: tuple[int, ...] = (3, 7, 9, 15)
     grid_points: int | None = None  # values on each axis of a grid search; None: all of them
+    judges: bool = True  # whether its accuracies can speak for or against the paper's
 
     def model(self, name: str) -> str:
         """Return the network that stands for one of the paper's.
@@ -141,6 +142,7 @@ SCALES: Mapping[str, Scale] = {
             table_epochs=(20,),
             figure_kernels=(9,),
             grid_points=1,
+            judges=False,
         ),
     )
 }

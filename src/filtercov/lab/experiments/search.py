@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from filtercov.errors import ConfigError, ExperimentError, SweepError
 from filtercov.lab.experiments.attempt import Machine, attempt
@@ -24,7 +24,6 @@ from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.experiments.sweep import Engine, sweep
 
-Method = Literal["grid", "tpe"]
 Values = tuple[float, float, float]
 NAMES = ("sigma0", "v", "a")
 LARGEST_STUDY = 100_000  # trials: seeds that far apart share no stream of random numbers

@@ -1,5 +1,6 @@
 """How long a training step takes with frozen and with thawed filters: the paper's speed figure, on this machine."""
 
+import datetime
 import json
 import statistics
 import time
@@ -12,18 +13,34 @@ from torch import nn
 
 import filtercov as fc
 from filtercov.lab import models
+from filtercov.lab.costs.machine_speed import MachineSpeed
+from filtercov.lab.experiments.planning import YARDSTICK
 from filtercov.lab.experiments.records import SpeedRecord
 from filtercov.lab.training.storage import write_atomic
 from filtercov.nn import accelerate_
 
 IMAGE_SIZE = 32
+BATCH = 64
 
 
 def measure_speeds(
-    names: Sequence[str], *, batch_size: int = 64, rounds: int = 5, device: str = "cpu"
+    names: Sequence[str], *, batch_size: int = BATCH, rounds: int = 5, device: str = "cpu"
 ) -> list[SpeedRecord]:
     """Time a step (forward, backward, AdamW) of each network, thawed and frozen in turn; the median of `rounds`."""
     return [_measure(name, batch_size, rounds, device) for name in names]
+
+
+def measure_machine(*, rounds: int = 3) -> MachineSpeed:
+    """Time a few steps of the yardstick on this machine's CPU, which takes seconds."""
+    step = _step(YARDSTICK, BATCH, frozen=False, device="cpu")
+    step()  # allocations and threads
+    times = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - began)
+    today = datetime.date.today().isoformat()
+    return MachineSpeed(round(BATCH / statistics.median(times), 1), torch.get_num_threads(), today)
 
 
 def write_speeds(path: Path, speeds: Sequence[SpeedRecord]) -> None:

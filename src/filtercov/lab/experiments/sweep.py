@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO
 
 from filtercov.errors import ConfigError, ExperimentError
 from filtercov.lab.experiments.attempt import Machine, Outcome
@@ -17,16 +17,14 @@ from filtercov.lab.experiments.mirror import Mirror, is_address
 from filtercov.lab.experiments.ray_engine import Cluster, run_on_ray
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.training.rundir import read_json
-from filtercov.lab.training.storage import write_atomic
-
-EngineName = Literal["local", "ray"]
+from filtercov.lab.training.storage import storage_error, write_atomic
 
 
 @dataclass(frozen=True)
 class Engine:
     """What does the runs: this process, `workers` processes, or Ray."""
 
-    name: EngineName = "local"
+    name: str = "local"
     workers: int = 1
     cluster: Cluster = field(default_factory=Cluster)
 
@@ -46,6 +44,8 @@ def sweep(
     display = Display(ordered, stream=stream, expected=expected)
     if engine.name not in ("local", "ray"):
         raise ConfigError(f"unknown engine {engine.name!r}; choose local or ray")
+    if engine.workers < 1:
+        raise ConfigError(f"a sweep needs at least one worker, got {engine.workers}")
     if is_address(str(root)) and engine.name != "ray":
         raise ConfigError(f"the runs at {root} can only be done with --engine ray; the local engine needs a directory")
     with display.watching():
@@ -71,7 +71,10 @@ def local_copy(wanted: Sequence[Run], root: str) -> Path:
 
 def record(wanted: Experiment, runs: Runs, options: Options) -> None:
     """Note under the runs that an experiment was asked for, so that a report knows what to look for."""
-    runs.sweeps.mkdir(parents=True, exist_ok=True)
+    try:
+        runs.sweeps.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(runs.sweeps, error) from error
     asked = {"name": wanted.name, "scale": wanted.scale, "options": asdict(options)}
     write_atomic(runs.sweeps / f"{wanted.name}--{wanted.scale}.json", json.dumps(asked, indent=2).encode() + b"\n")
 

@@ -113,5 +113,8 @@ class _Watcher:
             self._emit(Step(self._key, snapshot))
             self._last = now
 
+    def note(self, text: str) -> None:
+        self._emit(Note(f"run {self._key}: {text}"))
+
     def close(self) -> None:
         pass

@@ -4,7 +4,7 @@ from torch import Tensor, fx, nn
 from torch.nn.functional import layer_norm
 
 from filtercov.errors import ModelError
-from filtercov.nn.tracing import untraced
+from filtercov.nn.routing import untraced
 
 
 class StochasticDepth(nn.Module):

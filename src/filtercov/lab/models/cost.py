@@ -1,11 +1,13 @@
 """What a network costs, counted by running it once: for planning runs that are equal in compute."""
 
-import torch
-from torch import Tensor, nn
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from filtercov.depthwise.running import run_once
 
 
 def flops(model: nn.Module, image_size: int) -> int:
-    """Return the multiply-adds of one image's forward pass through convolutions and linear layers.
+    """Return the multiply-adds of one image's forward pass, as torch's counter finds them: half of what it calls flops.
 
     The training state, the weights and BatchNorm's statistics stay as they were.
 
@@ -13,26 +15,9 @@ def flops(model: nn.Module, image_size: int) -> int:
     2304
     """
     first = next(module for module in model.modules() if isinstance(module, nn.Conv2d))
-    total = 0
-
-    def count(module: nn.Module, _inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        nonlocal total
-        # Each output value is a dot product with one row of the weight.
-        total += output.numel() * module.weight[0].numel()  # type: ignore[index]
-
-    modules = [module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
-    hooks = [module.register_forward_hook(count) for module in modules]
-    training = {module: module.training for module in model.modules()}
-    try:
-        model.eval()
-        with torch.no_grad():
-            model(first.weight.new_zeros(1, first.in_channels, image_size, image_size))
-    finally:
-        for hook in hooks:
-            hook.remove()
-        for module, was_training in training.items():
-            module.training = was_training
-    return total
+    with FlopCounterMode(display=False) as counter:
+        run_once(model, first.weight.new_zeros(1, first.in_channels, image_size, image_size))
+    return int(counter.get_total_flops()) // 2
 
 
 def parameters(model: nn.Module) -> int:

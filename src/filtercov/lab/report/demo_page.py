@@ -8,19 +8,16 @@ import filtercov as fc
 from filtercov.covariance.forms import Array
 from filtercov.lab.experiments.demo import DemoRun
 from filtercov.lab.report import page, style
-from filtercov.lab.report.demo_table import demo_rows
+from filtercov.lab.report.charts import Series, line_chart
 from filtercov.lab.report.inspect_pictures import covariance_picture, filters_picture
-from filtercov.lab.report.results_charts import ticks
-from filtercov.lab.report.results_words import ONE_RUN
+from filtercov.lab.report.results_statistics import paired_difference
+from filtercov.lab.report.results_words import ONE_RUN, show_difference
 
 STYLE = """
-.cards { display: flex; flex-wrap: wrap; gap: 1.2rem; margin: 1rem 0; }
-.key { display: inline-block; width: 1.6rem; border-top: 3px solid; vertical-align: middle; margin-right: .3rem; }
-svg .frozen { stroke-dasharray: 6 4; }
-.first { color: var(--accent); } .second { color: var(--second); }
+.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); gap: 1.5rem; }
+td { white-space: normal; }
+td .pixels { min-width: 9rem; }
 """
-LEFT, RIGHT, TOP, BOTTOM = 44, 12, 24, 34
-WIDTH, HEIGHT = 480, 260
 
 
 def demo_page(runs: Sequence[DemoRun]) -> str:
@@ -34,7 +31,6 @@ default), or from the paper's closed-form covariance; frozen as drawn, or thawed
 {results_table(runs)}
 <p class="note">{page.text(ONE_RUN)}</p>
 <h2>Learning curves</h2>
-{_legend(runs)}
 <div class="cards">
 {page.figure(loss_chart(runs), "training loss, the mean since the point before")}
 {page.figure(accuracy_chart(runs), "test accuracy after each epoch, %")}
@@ -52,8 +48,25 @@ layer.</p>
     return page.page("filtercov demo", body, styles=[STYLE])
 
 
+def demo_rows(runs: Sequence[DemoRun]) -> list[list[str]]:
+    """Return the table, heading first: accuracies in percent, and what the closed form adds; of one seed no verdict."""
+    accuracy = {(run.spec.init, run.frozen): {run.spec.train.seed: run.result.test_accuracy} for run in runs}
+    states = {"frozen": True, "thawed": False}
+    differences = [
+        paired_difference(accuracy["closed-form", frozen], accuracy["uniform", frozen]) for frozen in states.values()
+    ]
+    return [
+        ["filters", *states],
+        *(
+            [init, *(f"{value:.2f}" for frozen in states.values() for value in accuracy[init, frozen].values())]
+            for init in ("uniform", "closed-form")
+        ),
+        ["difference", *map(show_difference, differences)],
+    ]
+
+
 def results_table(runs: Sequence[DemoRun]) -> str:
-    """Return accuracy by initialisation, frozen and thawed, the difference, and what it settles."""
+    """Return accuracy by initialisation, frozen and thawed, and the difference."""
     head, *rows = demo_rows(runs)
     shown: list[list[object]] = [[page.text(cell) for cell in row] for row in rows]
     return page.table([page.text(cell) for cell in head], shown, caption="test accuracy, %")
@@ -71,7 +84,7 @@ def accuracy_chart(runs: Sequence[DemoRun]) -> str:
         [(record["epoch"], record["test_accuracy"]) for record in run.metrics if record["event"] == "epoch"]
         for run in runs
     ]
-    return _chart(runs, curves, "test accuracy by epoch", "epoch", dots=True)
+    return _chart(runs, curves, "test accuracy by epoch", "epoch")
 
 
 def _chart(
@@ -81,53 +94,13 @@ def _chart(
     x_label: str,
     *,
     low: float | None = None,
-    dots: bool = False,
 ) -> str:
-    """Return lines over a common linear scale, in the page's colours."""
-    points = [point for curve in curves for point in curve]
-    first, last = min(x for x, _ in points), max(x for x, _ in points)
-    marks = ticks(min(y for _, y in points) if low is None else low, max(y for _, y in points))
-
-    def at(x: float, y: float) -> tuple[float, float]:
-        across = (x - first) / ((last - first) or 1)
-        up = (y - marks[0]) / (marks[-1] - marks[0])
-        return LEFT + across * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
-
-    parts = []
-    for tick in marks:
-        y = at(first, tick)[1]
-        parts.append(f'<path class="axis" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>')
-    for x in (tick for tick in ticks(first, last) if first <= tick <= last and tick == round(tick)):
-        parts.append(f'<text x="{at(x, 0)[0]:.1f}" y="{HEIGHT - 18}" text-anchor="middle">{x:g}</text>')
-    parts.append(f'<text x="{(LEFT + WIDTH) / 2}" y="{HEIGHT - 3}" text-anchor="middle">{x_label}</text>')
-    for run, curve in zip(runs, curves, strict=True):
-        kind = _kind(run)
-        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in (at(*point) for point in curve))
-        parts.append(f'<path class="{kind}" d="M{path}"><title>{page.text(run.label)}</title></path>')
-        for x, y in curve if dots else ():
-            left, top = at(x, y)
-            title = f"<title>{page.text(run.label)}: {y:.2f}</title>"
-            dot = "dot" if run.spec.init == "closed-form" else "dot2"
-            parts.append(f'<circle class="{dot}" cx="{left:.1f}" cy="{top:.1f}" r="3.5">{title}</circle>')
-    drawn = "".join(parts)
-    size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
-    return f'<svg role="img" aria-label="{page.text(label)}" {size}>{drawn}</svg>'
-
-
-def _kind(run: DemoRun) -> str:
-    colour = "first" if run.spec.init == "closed-form" else "second"
-    return f"{colour} frozen" if run.frozen else colour
-
-
-def _legend(runs: Sequence[DemoRun]) -> str:
-    entries = []
-    for run in runs:
-        dashes = "border-top-style: dashed" if run.frozen else ""
-        colour = _kind(run).split()[0]
-        key = f'<span class="{colour}"><span class="key" style="{dashes}"></span></span>'
-        entries.append(f'<span style="white-space: nowrap">{key}{page.text(run.label)}</span>')
-    return f"<p>{' &emsp; '.join(entries)}</p>"
+    """Return a line per run: a colour for each initialisation, dashed where the filters were frozen."""
+    series = [
+        Series(run.label, curve, dashed=run.frozen, colour=int(run.spec.init == "uniform"))
+        for run, curve in zip(runs, curves, strict=True)
+    ]
+    return line_chart(series, label=label, x_label=x_label, y_label=label.partition(" by ")[0], low=low)
 
 
 def _filters_section(runs: Sequence[DemoRun]) -> str:

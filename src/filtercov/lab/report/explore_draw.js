@@ -1,4 +1,4 @@
-// Pictures of numbers on canvases, and two charts as SVG. Red is positive, blue negative, white zero.
+// Pictures of numbers on canvases, and the marks of two charts. Red is positive, blue negative, white zero.
 "use strict";
 
 // The palette as pixels in the byte order of an image's data.
@@ -62,69 +62,53 @@ function covarianceLimit(cov, n) {
   return Math.max(between, largest / 4) || 1;
 }
 
-// A chart is a list of SVG elements in a box with room for labels.
-const BOX = { left: 44, right: 12, top: 24, bottom: 36 };
-
-function chart(svg, label, xTitle, yTitle, elements) {
-  const { width, height } = svg.viewBox.baseVal;
-  svg.setAttribute("aria-label", label);
-  svg.innerHTML = `${elements.join("")}<text x="4" y="11">${yTitle}</text>` +
-    `<text x="${(BOX.left + width) / 2}" y="${height - 4}" text-anchor="middle">${xTitle}</text>`;
+// The axes are there: charts.py drew them, a frame for every range of y. Show the first frame that reaches `most`, and
+// return where a share of the width and a value lie in it.
+function openStage(svg, most) {
+  const [left, right, top, bottom] = svg.dataset.box.split(" ").map(Number);
+  const frames = [...svg.querySelectorAll(".frame")];
+  const frame = frames.find((f) => most <= Number(f.dataset.high)) ?? frames.at(-1);
+  for (const f of frames) f.classList.toggle("shown", f === frame);
+  const [low, high] = [Number(frame.dataset.low), Number(frame.dataset.high)];
+  const along = "log" in frame.dataset
+    ? (value) => Math.log(value / low) / Math.log(high / low)
+    : (value) => (value - low) / (high - low);
+  return (share, value) => [left + share * (right - left), bottom - along(value) * (bottom - top)];
 }
 
-function plotArea(svg) {
-  const { width, height } = svg.viewBox.baseVal;
-  const x = (share) => BOX.left + share * (width - BOX.left - BOX.right);
-  const y = (share) => height - BOX.bottom - share * (height - BOX.top - BOX.bottom);
-  const lineAt = (share, name) => `<path class="axis" d="M${BOX.left} ${y(share)}H${width - BOX.right}"/>` +
-    `<text x="${BOX.left - 5}" y="${y(share)}" text-anchor="end" dominant-baseline="middle">${name}</text>`;
-  const tick = (share, name) => `<text x="${x(share)}" y="${height - 20}" text-anchor="middle">${name}</text>`;
-  return { x, y, lineAt, tick };
+function fillStage(svg, label, marks) {
+  svg.setAttribute("aria-label", label);
+  svg.querySelector(".marks").innerHTML = marks.join("");
+}
+
+function circle(kind, [x, y], radius) {
+  return `<circle class="${kind}" cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="${radius}"/>`;
 }
 
 function drawSchedule(svg, state, sigmas) {
-  const { x, y, lineAt, tick } = plotArea(svg);
   const curve = Array.from({ length: 101 }, (_, i) => sigmaAt(state, i / 100));
-  const step = niceStep(Math.max(...curve, 0.01) / 4);
-  const top = step * Math.ceil(Math.max(...curve) / step);
-  const lines = Array.from({ length: Math.round(top / step) + 1 }, (_, i) => lineAt((i * step) / top, shortNumber(i * step)));
-  const points = curve.map((sigma, i) => `${x(i / 100)} ${y(sigma / top)}`);
+  const at = openStage(svg, Math.max(...curve));
+  const points = curve.map((sigma, i) => at(i / 100, sigma).map((p) => p.toFixed(1)).join(" "));
   const dots = sigmas.map((sigma, i) => {
     const chosen = i === state.layer;
-    const at = `cx="${x(relativeDepth(i, sigmas.length))}" cy="${y(sigma / top)}"`;
-    return `<circle class="${chosen ? "dot2" : "dot"}" ${at} r="${chosen ? 6 : 4}"/>`;
+    return circle(chosen ? "mark s1" : "mark s0", at(relativeDepth(i, sigmas.length), sigma), chosen ? 5 : 3.5);
   });
   const label = `σ over depth, from ${shortNumber(curve[0])} at the first layer to ${shortNumber(curve[100])} at the last`;
-  chart(svg, label, "relative depth d", "σ", [
-    ...lines, ...[0, 0.5, 1].map((d) => tick(d, d)), `<path class="first" d="M${points.join("L")}"/>`, ...dots,
-  ]);
+  fillStage(svg, label, [`<path class="line s0" d="M${points.join("L")}"/>`, ...dots]);
 }
 
-// Eigenvalues over the largest one, by rank, on a logarithmic scale; negative ones by size, in the second colour.
+// Eigenvalues over the largest one, in their order; negative ones by size, in the second colour.
 function drawSpectrum(svg, eigenvalues, negative) {
-  const decades = 6;
-  const { x, y, lineAt, tick } = plotArea(svg);
-  const most = eigenvalues[0];
-  const n = eigenvalues.length;
-  const lines = Array.from({ length: decades / 2 + 1 }, (_, i) => lineAt(1 - (2 * i) / decades, i ? `1e−${2 * i}` : "1"));
-  const dots = [];
-  let below = 0;
-  eigenvalues.forEach((value, i) => {
-    const share = 1 + Math.log10(Math.abs(value) / most) / decades;
-    if (value < 0 && share > 0) below++;
-    if (!(share > 0)) return;
-    const at = `cx="${x(n > 1 ? i / (n - 1) : 0)}" cy="${y(share)}"`;
-    const hollow = value < 0 && negative === "clip";
-    dots.push(`<circle class="${value < 0 ? (hollow ? "ring" : "dot2") : "dot"}" ${at} r="2.5"/>`);
+  const [most, n] = [eigenvalues[0], eigenvalues.length];
+  const at = openStage(svg, 1);
+  const least = Number(svg.querySelector(".frame").dataset.low);
+  const shown = [...eigenvalues.entries()].filter(([, value]) => Math.abs(value) > least * most);
+  const dots = shown.map(([i, value]) => {
+    const kind = value > 0 ? "mark s0" : negative === "clip" ? "ring s1" : "mark s1";
+    return circle(kind, at(n > 1 ? i / (n - 1) : 0, Math.abs(value) / most), 2.2);
   });
-  const label = `spectrum of ${n} eigenvalues, ${below} of them negative and larger than a millionth of the first`;
-  chart(svg, label, "rank of the eigenvalue", "|λ| / λ₁", [...lines, tick(0, 1), tick(1, n), ...dots]);
-}
-
-// 1, 2 or 5 times a power of ten, at least x.
-function niceStep(x) {
-  const power = 10 ** Math.floor(Math.log10(x));
-  return power * [1, 2, 5, 10].find((m) => m * power >= x * 0.999);
+  const below = shown.filter(([, value]) => value < 0).length;
+  fillStage(svg, `spectrum of ${n} eigenvalues, ${below} of them negative and larger than a millionth of the first`, dots);
 }
 
 function shortNumber(x) {

@@ -18,7 +18,7 @@ from filtercov.covariance.forms import Array
 from filtercov.lab.report import style
 from filtercov.lab.report.figures_construction import construction_figure
 from filtercov.lab.report.figures_panels import save_figure, show_covariance, show_filters, show_scale
-from filtercov.lab.report.inspect_filters import sampled
+from filtercov.lab.report.inspect_pictures import sampled
 from filtercov.lab.report.inspect_target import Target
 from filtercov.lab.report.page import write_output
 from filtercov.schedule.fit import fit_schedule

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from filtercov.covariance.forms import Array, KernelSize
 from filtercov.lab.report import style
 from filtercov.lab.report.inspect_pictures import Picture, covariance_picture, filters_picture, variance_picture
+from filtercov.schedule.fit_quality import FittedSchedule
 from filtercov.schedule.schedules import QuadraticSchedule
 
 FINE = 500  # pixels across a panel, more than a printed column resolves
@@ -73,7 +74,8 @@ def show_schedule(
     if schedule is not None:
         d = np.linspace(0, 1, 101)
         numbers = f"{schedule.sigma0:.3g}, {schedule.v:.3g}, {schedule.a:.3g}"
-        axes.plot(d, [schedule(float(x)) for x in d], label=f"schedule ({numbers})")
+        quality = f", likeness {schedule.fit.likeness:.2f}" if isinstance(schedule, FittedSchedule) else ""
+        axes.plot(d, [schedule(float(x)) for x in d], label=f"schedule ({numbers}){quality}")
     if len(depths):
         axes.plot(depths, sigmas, "o", markersize=4, label="layers", color=style.LINES[1])
     axes.set(xlabel="relative depth $d$", ylabel="σ", xlim=(-0.02, 1.02))

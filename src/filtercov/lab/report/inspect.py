@@ -10,11 +10,10 @@ from typing import Any
 
 from filtercov.errors import TargetError
 from filtercov.lab.report.inspect_compare import LayerComparison, compare
-from filtercov.lab.report.inspect_models import named_target
 from filtercov.lab.report.inspect_numbers import Inspection, measure_target
 from filtercov.lab.report.inspect_page import inspection_page
 from filtercov.lab.report.inspect_png import layer_sheet, overview_sheet
-from filtercov.lab.report.inspect_target import Target, read_target
+from filtercov.lab.report.inspect_target import Target, named_target, read_target
 from filtercov.lab.report.page import write_output
 
 

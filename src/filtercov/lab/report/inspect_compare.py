@@ -13,7 +13,7 @@ from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.errors import CovarianceError, TargetError
 from filtercov.lab.report.inspect_numbers import Inspection, LayerNumbers, number_or_none
 from filtercov.lab.report.inspect_target import Target
-from filtercov.schedule.fit import fit_sigma
+from filtercov.schedule.fit_quality import fit_layer
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ def _compare(layer: LayerNumbers, against: Target) -> LayerComparison:
         resized=_sizes_near(against, layer.depth) != {size},
         cosine=float(np.vdot(own, theirs)) / norms if norms else math.nan,
         scale=math.sqrt(max(float(np.trace(theirs)), 0.0) / spread) if spread else math.nan,
-        sigma=fit_sigma(theirs, size) if theirs.any() else math.nan,
+        sigma=fit_layer(other).sigma,
     )
 
 

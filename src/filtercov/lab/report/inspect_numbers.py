@@ -11,7 +11,6 @@ import numpy as np
 from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.covariance.forms import Array, show_size
 from filtercov.covariance.layer_statistics import LayerStatistics
-from filtercov.covariance.likeness import likeness
 from filtercov.covariance.structure import (
     centredness,
     dynamic_and_static,
@@ -23,8 +22,9 @@ from filtercov.covariance.structure import (
 )
 from filtercov.errors import SourceError
 from filtercov.lab.report.inspect_target import Target
-from filtercov.schedule.fit import fit_schedule, fit_sigma
-from filtercov.schedule.schedules import QuadraticSchedule, relative_depth
+from filtercov.schedule.fit import fit_schedule
+from filtercov.schedule.fit_quality import FittedSchedule, fit_layer
+from filtercov.schedule.schedules import relative_depth
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +36,7 @@ class LayerNumbers:
     depth: float
     sigma: float
     likeness: float
+    chance_likeness: float
     closed_form_scale: float
     closed_form_eigenvalues: Array
     pixel_variance: Array
@@ -76,6 +77,7 @@ class LayerNumbers:
             "depth": self.depth,
             "sigma": self.sigma,
             "likeness": self.likeness,
+            "chance_likeness": self.chance_likeness,
             "closed_form_scale": self.closed_form_scale,
             "centredness": self.centredness,
             "isotropic_distance": self.isotropic_distance,
@@ -103,23 +105,22 @@ class Inspection:
 
     target: Target
     layers: tuple[LayerNumbers, ...]
-    schedule: QuadraticSchedule | None
+    schedule: FittedSchedule | None
 
     def paste_line(self) -> str:
-        """Return the Python that initialises another model with the fitted schedule, '' where there is none."""
-        if self.schedule is None:
+        """Return the Python that initialises another model with the fitted schedule, '' where none is worth it."""
+        if self.schedule is None or not self.schedule.fit.usable:
             return ""
         s = self.schedule.short()
         return f"filtercov.init_(model, filtercov.QuadraticSchedule({s.sigma0!r}, {s.v!r}, {s.a!r}))"
 
     def as_json(self) -> dict[str, Any]:
         """Return every number of the page."""
-        s = self.schedule
         return {
             "target": self.target.label,
             "kind": self.target.kind,
             "notes": list(self.target.notes),
-            "schedule": None if s is None else {"sigma0": s.sigma0, "v": s.v, "a": s.a},
+            "schedule": None if self.schedule is None else _schedule_json(self.schedule),
             "layers": [layer.as_json() for layer in self.layers],
         }
 
@@ -155,14 +156,28 @@ def number_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def _schedule_json(schedule: FittedSchedule) -> dict[str, Any]:
+    fit = schedule.fit
+    return {
+        "sigma0": schedule.sigma0,
+        "v": schedule.v,
+        "a": schedule.a,
+        "likeness": number_or_none(fit.likeness),
+        "attainable_likeness": number_or_none(fit.attainable),
+        "chance_likeness": number_or_none(fit.chance),
+        "layers": len(fit.layers),
+        "missed": fit.missed,
+        "usable": fit.usable,
+        "finding": str(fit),
+    }
+
+
 def _measure(layer: LayerStatistics, index: int, depth: float) -> LayerNumbers:
     cov, size = layer.covariance, layer.kernel_size
-    sigma, alike, scale = math.nan, math.nan, math.nan
-    dynamic, static = math.nan, math.nan
+    fit = fit_layer(layer)
+    sigma, scale, dynamic, static = fit.sigma, math.nan, math.nan, math.nan
     closed_eigenvalues: Array = np.zeros(len(cov))
-    if cov.any() and len(cov) > 1:  # one pixel is like the closed form at any σ
-        sigma = fit_sigma(cov, size)
-        alike = float(likeness(cov, size, sigma)[0])
+    if not math.isnan(sigma):
         closed = gaussian_covariance(size, sigma)
         scale = float(np.vdot(closed, cov) / np.vdot(closed, closed))
         dynamic, static = dynamic_and_static(cov, size, sigma)
@@ -173,7 +188,8 @@ def _measure(layer: LayerStatistics, index: int, depth: float) -> LayerNumbers:
         index=index,
         depth=depth,
         sigma=sigma,
-        likeness=alike,
+        likeness=fit.likeness,
+        chance_likeness=fit.chance,
         closed_form_scale=scale,
         closed_form_eigenvalues=closed_eigenvalues,
         pixel_variance=pixel_variance(cov, size),

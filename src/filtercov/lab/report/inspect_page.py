@@ -9,12 +9,18 @@ import numpy as np
 
 from filtercov.covariance.forms import Array, show_size
 from filtercov.lab.report import style
-from filtercov.lab.report.inspect_charts import sigma_chart, spectrum_chart
+from filtercov.lab.report.charts import Axis, Plot, decades, key
 from filtercov.lab.report.inspect_compare import LayerComparison
-from filtercov.lab.report.inspect_filters import shown_filters
 from filtercov.lab.report.inspect_numbers import Inspection, LayerNumbers, describe
-from filtercov.lab.report.inspect_pictures import FINEST, covariance_picture, filters_picture, variance_picture
+from filtercov.lab.report.inspect_pictures import (
+    FINEST,
+    covariance_picture,
+    filters_picture,
+    shown_filters,
+    variance_picture,
+)
 from filtercov.lab.report.page import asset, copyable, figure, page, table, text
+from filtercov.schedule.schedules import QuadraticSchedule
 
 THUMB, LARGE, SMALL = 100, 262, 126  # widths of pictures
 
@@ -23,7 +29,8 @@ COLUMNS = {
     "size": "of the filters",
     "filters": "how many the layer has",
     "σ": "of the closed form most like the covariance",
-    "likeness": "cosine between that closed form and the covariance; 1 is the same up to scale",
+    "likeness": "cosine between that closed form and the covariance, 1 if they are the same up to scale; in brackets "
+    "what as many independent filters would show by chance, to which some σ is always the nearest",
     "centred": "1 if all variance is in the central pixel, 0 if every pixel varies alike, below 0 if the rim does more",
     "anisotropy": "distance from independent weights of one variance, as a share of the covariance's size; in brackets "
     "what as many independent filters would show by chance",
@@ -77,22 +84,56 @@ def _overview(inspection: Inspection) -> str:
 
 def _schedule(inspection: Inspection, comparisons: Sequence[LayerComparison], against: str) -> str:
     layers, schedule = inspection.layers, inspection.schedule
-    chart = sigma_chart(
-        [layer.depth for layer in layers],
-        [layer.sigma for layer in layers],
-        schedule,
-        others=[other.sigma for other in comparisons],
-        names=[layer.name for layer in layers],
-    )
-    second = f' <span class="key2">●</span> {text(against)}' if comparisons else ""
-    key = f'<span class="key1">●</span> σ of the closed form most like each layer{second}'
+    chart = sigma_chart(layers, schedule, others=[other.sigma for other in comparisons])
+    second = f" {key(1, 'mark')}{text(against)}" if comparisons else ""
+    keys = f"{key(0, 'mark')}σ of the closed form most like each layer{second}"
     if schedule is None:
         line = "<p>No kernel has five pixels along a side or more, too few to fit a schedule.</p>"
     else:
         fitted = f"σ(d) = {schedule.sigma0:.3g} {_signed(schedule.v)} d {_signed(schedule.a / 2)} d²"
-        key += f'; <span class="key1">—</span> the fitted schedule {fitted}'
-        line = "<p>To start another network with filters like these:</p>" + copyable(inspection.paste_line())
-    return f"<h2>σ across depth</h2>{figure(chart, key)}{line}"
+        keys += f"; {key(0)}the nearest schedule {fitted}"
+        line = f"<p>How good that is: {text(str(schedule.fit))}.</p>"
+        if schedule.fit.usable:
+            line += "<p>To start another network with filters like these:</p>" + copyable(inspection.paste_line())
+    return f"<h2>σ across depth</h2>{figure(chart, keys)}{line}"
+
+
+def sigma_chart(layers: Sequence[LayerNumbers], schedule: QuadraticSchedule | None, *, others: Sequence[float]) -> str:
+    """Return σ of each layer over depth as dots, and the fitted schedule as a line; `others` are a second target's."""
+    curve = [(float(d), schedule(float(d))) for d in np.linspace(0, 1, 101)] if schedule else []
+    sigmas = [[layer.sigma for layer in layers], others]
+    finite = [s for s in (*sigmas[0], *others, *(s for _, s in curve)) if math.isfinite(s)] or [0.1, 1.0]
+    plot = Plot(
+        Axis(0.0, 1.0, (0.0, 0.25, 0.5, 0.75, 1.0)),
+        decades(min(finite), max(finite)),
+        label="σ of each layer over relative depth, with the fitted schedule",
+        x_label="relative depth d",
+        y_label="σ",
+    )
+    plot.line(curve)
+    for colour, values in enumerate(sigmas):
+        for layer, sigma in zip(layers, values, strict=False):
+            if math.isfinite(sigma):
+                plot.dot(layer.depth, sigma, f"{layer.name}: σ = {sigma:.3g}", colour=colour, radius=3.5)
+    return plot.html()
+
+
+def spectrum_chart(eigenvalues: Array, closed: Array) -> str:
+    """Return both spectra over the largest learned eigenvalue, on a logarithmic scale of four decades."""
+    top = float(eigenvalues[0]) if len(eigenvalues) and eigenvalues[0] > 0 else 1.0
+    n, scale = len(eigenvalues), decades(1e-4, 1.0)
+    plot = Plot(
+        Axis(1.0, float(max(n, 2)), (1, n)),
+        scale,
+        label="spectrum of the covariance and of the closed form",
+        x_label="eigenvalue",
+        y_label="λ / λ₁",
+        height=190,
+    )
+    for colour, values in ((1, closed), (0, eigenvalues)):
+        shares = [(float(rank), float(value) / top) for rank, value in enumerate(values, start=1)]
+        plot.line([(rank, min(share, 1.0)) for rank, share in shares if share > scale.low], colour=colour)
+    return plot.html()
 
 
 def _numbers(inspection: Inspection, comparisons: Sequence[LayerComparison], against: str) -> str:
@@ -118,7 +159,7 @@ def _row(layer: LayerNumbers) -> list[str]:
         _size(layer),
         str(layer.statistics.count),
         _show(layer.sigma),
-        _show(layer.likeness),
+        f"{_show(layer.likeness)} ({_show(layer.chance_likeness)})",
         _show(layer.centredness),
         f"{_show(layer.isotropic_distance)} ({_show(layer.isotropic_floor)})",
         _show(layer.dynamic),
@@ -153,8 +194,8 @@ def _card(
     shown += [_filters(caption, stack, layer) for caption, stack in shown_filters(inspection, layer, rng)]
     variance = variance_picture(layer.pixel_variance, size=SMALL).html(f"variance by pixel, {layer.name}")
     shown.append(figure(variance, f"variance by pixel, centred {_show(layer.centredness)}"))
-    key = '<span class="key1">—</span> layer <span class="key2">—</span> closed form'
-    shown.append(figure(spectrum_chart(layer.eigenvalues, layer.closed_form_eigenvalues), f"spectrum: {key}"))
+    keys = f"{key(0)}layer {key(1)}closed form"
+    shown.append(figure(spectrum_chart(layer.eigenvalues, layer.closed_form_eigenvalues), f"spectrum: {keys}"))
     facts = [
         ("σ", layer.sigma),
         ("likeness", layer.likeness),

@@ -1,4 +1,4 @@
-"""Covariances and filters as small palette PNGs.
+"""Covariances and filters as small palette PNGs, and which filters of a layer are shown.
 
 A page with forty layers holds hundreds of pictures; at a byte per pixel, with a colour table, they stay small enough to
 open at once. Gaps between blocks and between filters are transparent, so that they have the page's own colour.
@@ -15,9 +15,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from filtercov.covariance.forms import Array, KernelSize, kernel_shape
+from filtercov.covariance.root import symmetric_root
 from filtercov.lab.report import page, style
+from filtercov.lab.report.inspect_numbers import Inspection, LayerNumbers
 
 CLEAR = style.LEVELS  # the palette's index after the last colour
+SHOWN = 24  # filters of each kind
 FINEST = 16  # pixels along an axis of a filter at most; larger kernels are thinned out
 
 Levels = NDArray[np.uint8]
@@ -82,6 +85,36 @@ def filters_picture(filters: Array, *, columns: int | None = None, size: int) ->
 def variance_picture(variance: Array, *, size: int) -> Picture:
     """Return the variance by pixel, as a picture of the filter."""
     return _grid([style.levels(_on_paper(variance), style.symmetric_limit(variance))], columns=1, size=size, gap=0)
+
+
+def shown_filters(inspection: Inspection, layer: LayerNumbers, rng: np.random.Generator) -> list[tuple[str, Array]]:
+    """Return the filters to draw, with captions: the layer's own where there are any, and some of the closed form."""
+    shown = []
+    filters = inspection.target.filters.get(layer.name)
+    if filters is None:
+        drawn = sampled(layer.statistics.covariance, layer.kernel_size, rng, mean=layer.statistics.mean)
+        shown.append(("drawn from the statistics, which hold no filters", drawn))
+    else:
+        power = np.square(filters).sum(axis=tuple(range(1, filters.ndim)))
+        shown.append(("strongest filters", filters[np.argsort(-power, kind="stable")[:SHOWN]]))
+        if len(filters) > SHOWN:
+            shown.append(("random filters", filters[np.sort(rng.permutation(len(filters))[:SHOWN])]))
+    if not math.isnan(layer.sigma):
+        shown.append(("drawn from the closed form", sampled(layer.closed_form(), layer.kernel_size, rng)))
+    return shown
+
+
+def sampled(
+    cov: Array,
+    kernel_size: tuple[int, ...],
+    rng: np.random.Generator,
+    *,
+    mean: Array | None = None,
+    count: int = SHOWN,
+) -> Array:
+    """Return `count` filters (count, *kernel_size) from N(mean, cov)."""
+    filters: Array = rng.normal(size=(count, len(cov))) @ symmetric_root(cov)
+    return (filters if mean is None else filters + mean).reshape(-1, *kernel_size)
 
 
 def thinned(k: int) -> slice:

@@ -7,8 +7,8 @@ import numpy as np
 from filtercov.covariance.forms import show_size
 from filtercov.lab.report import style
 from filtercov.lab.report.figures_panels import save_figure, show_covariance, show_filters, show_schedule, show_variance
-from filtercov.lab.report.inspect_filters import shown_filters
 from filtercov.lab.report.inspect_numbers import Inspection, LayerNumbers
+from filtercov.lab.report.inspect_pictures import shown_filters
 from filtercov.printable import shortened
 
 ACROSS = 8  # covariances in a row of the overview

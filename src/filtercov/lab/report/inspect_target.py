@@ -1,4 +1,4 @@
-"""What can be looked at: a checkpoint, a statistics file, a run, or a model in memory."""
+"""What can be looked at: a checkpoint, a statistics file, a run, a model in memory, or one by its name."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import safetensors
+import torch
 from torch import Tensor, nn
 
 from filtercov.covariance.forms import Array
 from filtercov.depthwise.model import depthwise_layers
-from filtercov.depthwise.safetensors_file import check_header
 from filtercov.depthwise.state_dict import read_depthwise_weights, read_named_weights
 from filtercov.depthwise.weight import plain_values
 from filtercov.errors import CovarianceError, ModelError, TargetError
+from filtercov.files import sealed
+from filtercov.lab.models.lookup import find, import_timm
+from filtercov.statistics import statistics_file
 from filtercov.statistics.filter_statistics import FilterStatistics, measure_layers
 
+UNTRAINED = "not trained: these are the filters the network starts with"
 Kind = Literal["checkpoint", "statistics file", "run", "model"]
 
 
@@ -36,7 +39,7 @@ def read_target(path: Path) -> Target:
     """Read a checkpoint, a file that `FilterStatistics.save` wrote, or the directory of either or of a run."""
     if (path / "checkpoint.safetensors").exists() or (path / "statistics.safetensors").exists():
         return _read_run(path)
-    if _is_statistics(path):
+    if is_statistics(path):
         statistics = FilterStatistics.load(path)
         return Target(path.name, "statistics file", statistics, {}, statistics.notes)
     weights = read_depthwise_weights(path)
@@ -54,6 +57,19 @@ def model_target(model: nn.Module, label: str, *, example_input: Any = None, not
     return _measured(label, "model", ((layer.name, layer.weight) for layer in layers), notes=notes)
 
 
+def named_target(name: str, *, untrained: bool = False) -> Target:
+    """Build one of our models, or `timm:NAME` with its pretrained weights unless `untrained`.
+
+    >>> len(named_target("convmixer_16_3_k5_p2").statistics.layers)
+    3
+    """
+    if name.startswith("timm:") and not untrained:
+        return model_target(_pretrained(name), name)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return model_target(find(name), name, notes=(UNTRAINED,))
+
+
 def _read_run(path: Path) -> Target:
     checkpoint, statistics = path / "checkpoint.safetensors", path / "statistics.safetensors"
     notes = () if (path / "result.json").exists() else ("the run is not finished: this is its last checkpoint",)
@@ -68,15 +84,10 @@ def _read_run(path: Path) -> Target:
     return _measured(label, "run", weights.tensors.items(), notes=(*notes, *weights.notes))
 
 
-def _is_statistics(path: Path) -> bool:
-    if not path.is_file():  # opening a pipe would wait for ever
-        return False
-    try:
-        check_header(path)
-        with safetensors.safe_open(path, framework="numpy") as file:
-            return "filtercov" in (file.metadata() or {})
-    except Exception:  # not a file, or not safetensors: reading it as a checkpoint says what is wrong
-        return False
+def is_statistics(path: Path) -> bool:
+    """Tell whether a file is one that `FilterStatistics.save` wrote."""
+    # Opening a pipe would wait for ever.
+    return path.is_file() and sealed.claimed(path).get("format") == statistics_file.KIND.format
 
 
 def _measured(label: str, kind: Kind, weights: Iterable[tuple[str, Tensor]], *, notes: tuple[str, ...] = ()) -> Target:
@@ -87,3 +98,16 @@ def _measured(label: str, kind: Kind, weights: Iterable[tuple[str, Tensor]], *, 
         raise TargetError(f"{label}: cannot be measured, {error}") from None
     filters = {name: plain_values(weight, name).flatten(0, 1).numpy() for name, weight in named}
     return Target(label, kind, FilterStatistics(layers, label), filters, notes)
+
+
+def _pretrained(name: str) -> nn.Module:
+    timm = import_timm()
+    try:
+        model: nn.Module = timm.create_model(name.removeprefix("timm:"), pretrained=True)
+    except Exception as error:  # timm, its hub and the network raise many kinds
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(
+            f"{name}: cannot be had with pretrained weights ({reason}); name a checkpoint file, or add --untrained to "
+            "look at the network as it starts"
+        ) from None
+    return model

@@ -9,9 +9,19 @@ from filtercov.lab.report import page
 from filtercov.lab.report.results_drawings import draw
 from filtercov.lab.report.results_figures import charts, learning_curves
 from filtercov.lab.report.results_lines import Line, lines
-from filtercov.lab.report.results_text import notes, show_paper, table, to_csv, to_latex, to_markdown
-from filtercov.lab.report.results_words import show_measured, show_seeds
+from filtercov.lab.report.results_text import (
+    notes,
+    show_epochs,
+    show_paper,
+    show_row,
+    table,
+    to_csv,
+    to_latex,
+    to_markdown,
+)
+from filtercov.lab.report.results_words import heading, show_measured, show_seeds
 from filtercov.lab.training.progress import duration
+from filtercov.printable import counted
 
 WIDEST = 14  # columns of a table in the paper's arrangement
 
@@ -39,7 +49,7 @@ def results_page(record: ExperimentRecord) -> str:
     """Return an experiment's page."""
     found = lines(record)
     body = [
-        f"<h1>{page.text(record.title)}</h1>",
+        f"<h1>{page.text(heading(record))}</h1>",
         f"<p>{page.text(record.name)}, scale {page.text(record.scale)}: {page.text(record.shows)}.</p>",
         *(f'<p class="note">{page.text(note)}</p>' for note in notes(record, found)),
     ]
@@ -66,7 +76,7 @@ def results_page(record: ExperimentRecord) -> str:
     body += _section("Learning curves", [_card(chart) for chart in learning_curves(record)])
     body.append(_again(record))
     return page.page(
-        record.title, "\n".join(body), styles=[page.asset("results.css")], scripts=[page.asset("results.js")]
+        heading(record), "\n".join(body), styles=[page.asset("results.css")], scripts=[page.asset("results.js")]
     )
 
 
@@ -74,10 +84,11 @@ def index_page(records: Sequence[ExperimentRecord], places: Sequence[str]) -> st
     """Return the page that lists several experiments."""
     rows: list[list[object]] = []
     for record, place in zip(records, places, strict=True):
-        state = f"{len(record.missing)} runs missing" if record.missing else "complete"
+        state = f"{counted(len(record.missing), 'run')} missing" if record.missing else "complete"
         link = f'<a href="{page.text(place)}">{page.text(record.name)}</a>'
-        rows.append([link, page.text(record.scale), page.text(record.shows), state, duration(record.seconds)])
-    head = ["experiment", "scale", "shows", "state", "training time"]
+        shown = (record.scale, record.trained, record.shows)
+        rows.append([link, *map(page.text, shown), state, duration(record.seconds)])
+    head = ["experiment", "scale", "trained", "shows", "state", "training time"]
     body = f'<h1>Experiments</h1>\n<div class="sortable">{page.table(head, rows)}</div>'
     return page.page("Experiments", body, styles=[page.asset("results.css")], scripts=[page.asset("results.js")])
 
@@ -100,7 +111,9 @@ def _drawings(record: ExperimentRecord) -> list[str]:
     cards = []
     for drawing in record.drawings:
         picture = draw(drawing) or '<p class="note">The run this shows is missing.</p>'
-        cards.append(f'<div class="card wide">{page.figure(picture, page.text(drawing.title))}</div>')
+        trained = f": {drawing.trained}" if record.reduced and drawing.trained else ""
+        caption = page.text(f"{drawing.title}{trained}")
+        cards.append(f'<div class="card wide">{page.figure(picture, caption)}</div>')
     return _section("Pictures", cards)
 
 
@@ -112,9 +125,9 @@ def _seeds(found: Sequence[Line]) -> str:
 def _arranged(found: Sequence[Line]) -> str:
     """Return the table as the paper arranges it, the paper's number under each."""
     columns = list(dict.fromkeys((line.filters, line.init) for line in found))
-    by_place = {(line.row, line.epochs, line.filters, line.init): line for line in found}
+    by_place = {(show_row(line), show_epochs(line), line.filters, line.init): line for line in found}
     rows: list[list[object]] = []
-    for row, epochs in dict.fromkeys((line.row, line.epochs) for line in found):
+    for row, epochs in dict.fromkeys((show_row(line), show_epochs(line)) for line in found):
         cells: list[object] = [f"{page.text(row)}, {epochs} epochs"]
         for column in columns:
             line = by_place.get((row, epochs, *column))
@@ -125,7 +138,9 @@ def _arranged(found: Sequence[Line]) -> str:
             cells.append(f"{show_measured(line.measured, line.missing)}{paper}")
         rows.append(cells)
     head = ["", *(f"{page.text(filters)}<br>{page.text(init)}" for filters, init in columns)]
-    return page.table(head, rows, caption="measured, and under it the paper's number where it has one")
+    return page.table(
+        head, rows, caption="measured, and under it the paper's number where it has one; in brackets the paper's epochs"
+    )
 
 
 def _sortable(found: Sequence[Line]) -> str:

@@ -1,42 +1,49 @@
-"""Which charts an experiment gets: dots by initialisation, lines over epochs, grids over (σ0, v), learning curves."""
+"""Which charts an experiment gets: dots by initialisation, lines over epochs, grids over (σ0, v), learning curves.
+
+The paper's numbers are beside ours wherever it has any. Its accuracies are of larger runs than those of a reduced
+scale; its gains over uniform can be compared all the same, and have charts of their own.
+"""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from filtercov.lab.experiments.records import CellRecord, ExperimentRecord, SpeedRecord
+from filtercov.lab.report.charts import COLOURS, Dot, Series, dot_chart, heat_map, line_chart
 from filtercov.lab.report.page import figure, text
-from filtercov.lab.report.results_charts import COLOURS, Dot, Series, dot_chart, heat_map, line_chart
-from filtercov.lab.report.results_statistics import summarise
-from filtercov.lab.report.results_words import show_seeds
+from filtercov.lab.report.results_lines import Line, lines
+from filtercov.lab.report.results_statistics import CONFIDENCE, summarise
+from filtercov.lab.report.results_words import show_difference, show_mean, show_seeds, show_trained
 
 Group = tuple[str, int]
 MOST_CURVES = 12  # in one chart; those of a grid would hide one another
 
 
 def charts(record: ExperimentRecord) -> list[str]:
-    """Return an experiment's main charts as HTML figures; cells with runs missing are left out of them."""
+    """Return an experiment's main charts as HTML; cells with runs missing are left out of them."""
     complete = [cell for cell in record.cells if cell.accuracies]
     if record.speeds:
         return [figure(speed_chart(record.speeds), "time of a training step by kernel size")]
     if not complete:
         return []
-    kinds = {"bars": _dots, "lines": _lines, "grid": _grids}
-    # The paper's accuracies are of another size of run unless this is its scale.
-    return kinds[record.chart](complete, show_paper=record.scale == "paper")
+    if record.chart == "bars":
+        return _dots(record)
+    # Of these the paper has pictures and no numbers.
+    return _lines(complete, record) if record.chart == "lines" else _grids(complete)
 
 
 def learning_curves(record: ExperimentRecord) -> list[str]:
     """Return test accuracy after each epoch, mean over seeds, a chart per row; one epoch makes no curve."""
     groups: dict[tuple[str, int, str], list[CellRecord]] = defaultdict(list)
     for cell in record.cells:
-        if cell.curves and cell.trained_epochs > 1:
+        if cell.curves and cell.trained.epochs > 1:
             groups[cell.row, cell.epochs, cell.filters].append(cell)
     return [
         figure(
             _curves(cells),
-            f"{text(row)}, {cells[0].trained_epochs} epochs, {filters}: test accuracy in percent, "
+            f"{text(row)}, {text(show_trained(cells[0].trained, cells[0].epochs, stands_for=bool(record.reduced)))}, "
+            f"{filters}: test accuracy in percent, "
             f"{show_seeds((len(cell.curves) for cell in cells), spread=False)}",
         )
         for (row, _, filters), cells in groups.items()
@@ -53,26 +60,52 @@ def speed_chart(speeds: Sequence[SpeedRecord]) -> str:
     return line_chart(series, label="step time", x_label="kernel size", y_label="milliseconds")
 
 
-def _dots(cells: Sequence[CellRecord], *, show_paper: bool) -> list[str]:
-    groups: dict[Group, dict[str, dict[str, Dot]]] = defaultdict(lambda: defaultdict(dict))
-    counts: dict[Group, list[int]] = defaultdict(list)
-    for cell in cells:
-        summary = summarise(cell.accuracies)
-        paper = cell.paper.mean if show_paper and cell.paper else None
-        groups[cell.row, cell.epochs][cell.init][cell.filters] = Dot(summary.mean, summary.std, paper)
-        counts[cell.row, cell.epochs].append(summary.n)
-    ring = "; rings are the paper's" if show_paper else ""
-    return [
-        figure(
-            dot_chart(rows, label=f"accuracy of {row} after {epochs} epochs by initialisation"),
-            f"{text(row)}, the paper's {epochs} epochs: test accuracy in percent, "
-            f"{show_seeds(counts[row, epochs])}{ring}",
+def _dots(record: ExperimentRecord) -> list[str]:
+    """Return for each row its accuracies, and its gains over uniform where there is a uniform to compare with."""
+    groups: dict[Group, list[Line]] = defaultdict(list)
+    for line in lines(record):
+        if line.measured:
+            groups[line.row, line.epochs].append(line)
+    return [_row(row, found) for (row, _), found in groups.items()]
+
+
+def _row(row: str, found: Sequence[Line]) -> str:
+    accuracies: dict[str, dict[str, Dot]] = defaultdict(dict)
+    gains: dict[str, dict[str, Dot]] = defaultdict(dict)
+    for line in found:
+        if (measured := line.measured) is not None:
+            half = measured.std
+            low, high = (None, None) if half is None else (measured.mean - half, measured.mean + half)
+            paper = line.paper.mean if line.paper else None
+            shown = show_mean(measured.mean, half)
+            accuracies[line.init][line.filters] = Dot(measured.mean, low, high, paper, shown)
+        if (gain := line.difference) is not None:
+            shown = show_difference(gain)
+            gains[line.init][line.filters] = Dot(gain.mean, gain.low, gain.high, line.paper_difference, shown)
+    first = found[0]
+    name = f"{row}: {show_trained(first.trained, first.epochs, stands_for=first.stands_for)}"
+    seeds = show_seeds(line.measured.n for line in found if line.measured)
+    drawn = figure(
+        dot_chart(accuracies, label=f"accuracy by initialisation, {name}"),
+        f"test accuracy in percent, {seeds}{_rings(accuracies)}",
+    )
+    if gains:
+        certain = any(dot.low is not None for row in gains.values() for dot in row.values())
+        interval = f", {CONFIDENCE:.0%} intervals" if certain else ""
+        drawn += figure(
+            dot_chart(gains, label=f"gain over uniform by initialisation, {name}"),
+            f"points above uniform with the same seeds{interval}{_rings(gains)}",
         )
-        for (row, epochs), rows in groups.items()
-    ]
+    return f"<h3>{text(name)}</h3>{drawn}"
 
 
-def _lines(cells: Sequence[CellRecord], *, show_paper: bool) -> list[str]:  # noqa: ARG001 - the paper has no numbers
+def _rings(rows: Mapping[str, Mapping[str, Dot]]) -> str:
+    return (
+        "; rings are the paper's" if any(dot.paper is not None for row in rows.values() for dot in row.values()) else ""
+    )
+
+
+def _lines(cells: Sequence[CellRecord], record: ExperimentRecord) -> list[str]:
     rows: dict[str, dict[str, list[CellRecord]]] = defaultdict(lambda: defaultdict(list))
     for cell in cells:
         rows[cell.row][cell.init].append(cell)
@@ -81,15 +114,16 @@ def _lines(cells: Sequence[CellRecord], *, show_paper: bool) -> list[str]:  # no
         series = []
         for colour, (init, points) in enumerate(inits.items()):
             summaries = [summarise(cell.accuracies) for cell in points]
-            places = [(float(c.trained_epochs), s.mean) for c, s in zip(points, summaries, strict=True)]
+            places = [(float(c.trained.epochs), s.mean) for c, s in zip(points, summaries, strict=True)]
             series.append(Series(init, places, [s.std for s in summaries], colour=colour))
         chart = line_chart(series, label=f"convergence of {row}", x_label="epochs", y_label="test accuracy")
         seeds = show_seeds(len(cell.accuracies) for points in inits.values() for cell in points)
-        drawn.append(figure(chart, f"{text(row)}: test accuracy, each point a schedule of its own; {seeds}"))
+        named = f"{row}: {cells[0].trained.model}" if record.reduced else row
+        drawn.append(figure(chart, f"{text(named)}: test accuracy, each point a schedule of its own; {seeds}"))
     return drawn
 
 
-def _grids(cells: Sequence[CellRecord], *, show_paper: bool) -> list[str]:  # noqa: ARG001 - the paper has no numbers
+def _grids(cells: Sequence[CellRecord]) -> list[str]:
     means = {cell.init: summarise(cell.accuracies).mean for cell in cells}
     seeds = show_seeds((len(cell.accuracies) for cell in cells), spread=False)
     points = {

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from filtercov.lab.experiments.paper_numbers import PaperNumber
-from filtercov.lab.experiments.records import CellRecord, ExperimentRecord
+from filtercov.lab.experiments.records import CellRecord, ExperimentRecord, Trained
+from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report.results_statistics import Difference, Summary, Verdict, judge, paired_difference, summarise
 
 BASELINE = "uniform"
@@ -15,12 +16,14 @@ BASELINE = "uniform"
 class Line:
     """One cell of a table. The differences are from uniform in the same row, and missing where either side is.
 
-    The claim that the verdict is on is the sign of the paper's difference; there is none where that is zero.
+    The claim that the verdict is on is the sign of the paper's difference; there is none where that is zero. Nor is
+    there a verdict where the two sides share fewer than two seeds, or at a scale whose accuracies mean nothing.
     """
 
     row: str
-    epochs: int
-    trained_epochs: int
+    epochs: int  # the paper's
+    trained: Trained
+    stands_for: bool  # another network, other data or epochs than the paper's
     filters: str
     init: str
     measured: Summary | None
@@ -35,7 +38,8 @@ class Line:
 def lines(record: ExperimentRecord) -> list[Line]:
     """Return a line per cell, in the experiment's order."""
     uniform = {_group(cell): cell for cell in record.cells if cell.init == BASELINE}
-    return [_line(cell, uniform.get(_group(cell))) for cell in record.cells]
+    judges = find_scale(record.scale).judges
+    return [_line(cell, uniform.get(_group(cell)), bool(record.reduced), judges) for cell in record.cells]
 
 
 def tally(found: Sequence[Line]) -> Counter[Verdict]:
@@ -47,7 +51,7 @@ def _group(cell: CellRecord) -> tuple[str, int, str]:
     return cell.row, cell.epochs, cell.filters
 
 
-def _line(cell: CellRecord, uniform: CellRecord | None) -> Line:
+def _line(cell: CellRecord, uniform: CellRecord | None, reduced: bool, judges: bool) -> Line:
     difference = paper_difference = verdict = None
     unpaired = False
     if uniform is not None and cell.init != BASELINE:
@@ -56,11 +60,13 @@ def _line(cell: CellRecord, uniform: CellRecord | None) -> Line:
         if cell.accuracies and uniform.accuracies:
             difference = paired_difference(cell.by_seed, uniform.by_seed)
             unpaired = difference is None
-            verdict = judge(difference, paper_difference) if paper_difference else None
+            if judges and paper_difference and difference and difference.n > 1:
+                verdict = judge(difference, paper_difference)
     return Line(
         row=cell.row,
         epochs=cell.epochs,
-        trained_epochs=cell.trained_epochs,
+        trained=cell.trained,
+        stands_for=reduced,
         filters=cell.filters,
         init=cell.init,
         measured=summarise(cell.accuracies) if cell.accuracies else None,

@@ -7,8 +7,17 @@ from collections.abc import Callable, Sequence
 from filtercov.lab.experiments.paper_numbers import PaperNumber
 from filtercov.lab.experiments.records import ExperimentRecord
 from filtercov.lab.report.results_lines import Line, lines, tally
-from filtercov.lab.report.results_words import METHOD, ONE_RUN, VERDICTS, show_difference, show_mean, show_measured
+from filtercov.lab.report.results_words import (
+    METHOD,
+    ONE_RUN,
+    VERDICTS,
+    heading,
+    show_difference,
+    show_mean,
+    show_measured,
+)
 from filtercov.lab.training.progress import duration
+from filtercov.printable import counted
 
 HEAD = (
     "row",
@@ -23,7 +32,7 @@ HEAD = (
     "the paper's sign",
 )
 CSV_HEAD = (
-    *("experiment", "scale", "row", "epochs", "trained_epochs", "filters", "initialisation"),
+    *("experiment", "scale", "row", "epochs", "network", "data", "trained_epochs", "filters", "initialisation"),
     *("mean", "std", "n", "missing_runs", "paper_mean", "paper_std"),
     *("difference", "low", "high", "pairs", "paper_difference", "verdict"),
 )
@@ -37,7 +46,8 @@ def to_csv(record: ExperimentRecord) -> str:
     for line in lines(record):
         measured, paper, difference = line.measured, line.paper, line.difference
         writer.writerow(
-            [record.name, record.scale, line.row, line.epochs, line.trained_epochs, line.filters, line.init]
+            [record.name, record.scale, line.row, line.epochs, line.trained.model, line.trained.data]
+            + [line.trained.epochs, line.filters, line.init]
             + ([measured.mean, measured.std, measured.n] if measured else [None] * 3)
             + [line.missing]
             + ([paper.mean, paper.std] if paper else [None] * 2)
@@ -50,7 +60,7 @@ def to_csv(record: ExperimentRecord) -> str:
 def to_markdown(record: ExperimentRecord) -> str:
     """Return the table with what it needs to be understood."""
     found = lines(record)
-    parts = [f"## {record.title}", f"{record.name}, scale {record.scale}: {record.shows}.", *notes(record, found)]
+    parts = [f"## {heading(record)}", f"{record.name}, scale {record.scale}: {record.shows}.", *notes(record, found)]
     if found:
         head, *body = table(found)
         parts.append("\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *body]))
@@ -69,10 +79,10 @@ def to_latex(record: ExperimentRecord) -> str:
     """Return the table in the paper's arrangement, measured above the paper's numbers, for booktabs."""
     found = lines(record)
     columns = list(dict.fromkeys((line.filters, line.init) for line in found))
-    rows = list(dict.fromkeys((line.row, line.epochs) for line in found))
-    by_place = {(line.row, line.epochs, line.filters, line.init): line for line in found}
+    rows = list(dict.fromkeys((show_row(line), show_epochs(line)) for line in found))
+    by_place = {(show_row(line), show_epochs(line), line.filters, line.init): line for line in found}
 
-    def cell_row(place: tuple[str, int], show: Callable[[Line], str]) -> str:
+    def cell_row(place: tuple[str, str], show: Callable[[Line], str]) -> str:
         shown = (by_place.get((*place, *column)) for column in columns)
         return " & ".join(show(line) if line else "" for line in shown)
 
@@ -84,6 +94,7 @@ def to_latex(record: ExperimentRecord) -> str:
     return "\n".join(
         [
             f"% {record.command}",
+            f"% {heading(record)}",
             *(f"% {note}" for note in notes(record, found)),
             f"\\begin{{tabular}}{{ll{'r' * len(columns)}}}",
             "\\toprule",
@@ -100,7 +111,7 @@ def to_latex(record: ExperimentRecord) -> str:
 def to_terminal(record: ExperimentRecord) -> str:
     """Return the table in aligned columns."""
     found = lines(record)
-    text = [f"{record.title} ({record.name}, scale {record.scale})"]
+    text = [f"{heading(record)} ({record.name}, scale {record.scale})"]
     if found:
         text += _aligned(table(found))
     text += [
@@ -112,7 +123,7 @@ def to_terminal(record: ExperimentRecord) -> str:
 def notes(record: ExperimentRecord, found: Sequence[Line]) -> list[str]:
     """Return what a reader of the numbers must know: reductions, the verdicts, what is missing or damaged."""
     said = []
-    if record.reduced:
+    if record.reduced and record.trained:
         said.append(f"Smaller than in the paper: {record.reduced}.")
     if any(line.difference for line in found):
         said.append(METHOD)
@@ -124,7 +135,8 @@ def notes(record: ExperimentRecord, found: Sequence[Line]) -> list[str]:
     if any(line.measured and line.measured.n == 1 for line in found):
         said.append(ONE_RUN)
     if record.missing:
-        said.append(f"Missing, and left out of every mean ({len(record.missing)} runs): {'; '.join(record.missing)}.")
+        count = counted(len(record.missing), "run")
+        said.append(f"Missing, and left out of every mean ({count}): {'; '.join(record.missing)}.")
     said += [f"{text[0].upper()}{text[1:]}." for text in record.damaged]
     if record.seconds:
         said.append(f"The runs took {duration(record.seconds)} of training in all.")
@@ -140,7 +152,7 @@ def table(found: Sequence[Line]) -> list[list[str]]:
 
 def _cells(line: Line) -> tuple[str, ...]:
     return (
-        line.row,
+        show_row(line),
         show_epochs(line),
         line.filters,
         line.init,
@@ -153,9 +165,14 @@ def _cells(line: Line) -> tuple[str, ...]:
     )
 
 
+def show_row(line: Line) -> str:
+    """Return the paper's name of a row, and the network that stands for it where that is another."""
+    return f"{line.row}: {line.trained.model}" if line.stands_for else line.row
+
+
 def show_epochs(line: Line) -> str:
     """Return the epochs trained, and the paper's where they differ."""
-    return str(line.epochs) if line.trained_epochs == line.epochs else f"{line.trained_epochs} ({line.epochs})"
+    return str(line.epochs) if line.trained.epochs == line.epochs else f"{line.trained.epochs} ({line.epochs})"
 
 
 def show_paper(paper: PaperNumber | None) -> str:

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 
+from filtercov.lab.experiments.records import ExperimentRecord, Trained
 from filtercov.lab.report.results_statistics import CONFIDENCE, Difference, Summary
+from filtercov.printable import counted
 
 NOT_MEASURED = "not measured"
 METHOD = (
@@ -15,8 +17,8 @@ VERDICTS = (
     f"difference at all, one in {round(1 / (1 - CONFIDENCE))} is decided by chance."
 )
 ONE_RUN = (
-    f"Where n is 1 the spread is {NOT_MEASURED}: such a mean has no ±, its difference no interval, and the verdict is "
-    "open."
+    f"Where n is 1 the spread is {NOT_MEASURED}: such a mean has no ±, its difference no interval, and nothing is said "
+    "of its sign."
 )
 
 
@@ -60,3 +62,19 @@ def show_seeds(counts: Iterable[int], *, spread: bool = True) -> str:
         return f"one run each, spread {NOT_MEASURED}"
     seeds = str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
     return f"mean{' ± standard deviation' if spread else ''} over {seeds} seeds"
+
+
+def heading(record: ExperimentRecord) -> str:
+    """Return an experiment's title, after what was trained where that only stands for it."""
+    return f"{record.trained}, standing for: {record.title}" if record.reduced and record.trained else record.title
+
+
+def show_trained(trained: Trained, epochs: int, *, stands_for: bool) -> str:
+    """Return what was trained, for a caption, and for how many of the paper's epochs that stands.
+
+    >>> show_trained(Trained("net", "toys", 1), 20, stands_for=True)
+    "net on toys, 1 epoch for the paper's 20"
+    >>> show_trained(Trained("net", "toys", 20), 20, stands_for=False)
+    '20 epochs'
+    """
+    return f"{trained} for the paper's {epochs}" if stands_for else counted(trained.epochs, "epoch")

@@ -4,8 +4,8 @@ from filtercov.lab.training.batches import Batches, evaluate
 from filtercov.lab.training.config import RECIPES, TrainConfig
 from filtercov.lab.training.distributed import World, current_world, process_group
 from filtercov.lab.training.fitting import fit
-from filtercov.lab.training.learning_rate import learning_rate
 from filtercov.lab.training.metrics import read_metrics
+from filtercov.lab.training.optimizer import learning_rate
 from filtercov.lab.training.progress import Progress, Silent, progress_on
 from filtercov.lab.training.result import FitResult, read_result
 from filtercov.lab.training.rundir import RunDirectory

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name PyTorch's users know
 
+from filtercov.depthwise.running import evaluating
 from filtercov.lab.training.distributed import World
 from filtercov.lab.training.signals import StopRequest
 from filtercov.lab.training.state import Totals
@@ -50,21 +51,19 @@ def evaluate(
     """Return the summed loss and correct answers of all processes, or None if a stop was requested meanwhile."""
     device = next(model.parameters()).device
     sums = torch.zeros(4, dtype=torch.float64 if device.type != "mps" else torch.float32, device=device)
-    was_training = model.training
-    model.eval()
-    for images, targets in batches.epoch(0):
-        if stop and stop.requested:
-            sums[3] = 1.0
-            break
-        if len(images) == 0:
-            continue
-        images, targets = images.to(device, non_blocking=True), targets.to(device, non_blocking=True)
-        with autocast(device, amp):
-            logits = model(images)
-        sums[0] += F.cross_entropy(logits.float(), targets, reduction="sum")
-        sums[1] += count_correct(logits, targets)
-        sums[2] += len(images)
-    model.train(was_training)
+    with evaluating(model):
+        for images, targets in batches.epoch(0):
+            if stop and stop.requested:
+                sums[3] = 1.0
+                break
+            if len(images) == 0:
+                continue
+            images, targets = images.to(device, non_blocking=True), targets.to(device, non_blocking=True)
+            with autocast(device, amp):
+                logits = model(images)
+            sums[0] += F.cross_entropy(logits.float(), targets, reduction="sum")
+            sums[1] += count_correct(logits, targets)
+            sums[2] += len(images)
     loss, correct, images_seen, stopped = (world or World()).sum_(sums).tolist()
     return None if stopped else Totals(loss, correct, images_seen)
 

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from filtercov.errors import ConfigError
 from filtercov.lab.training.failures import FailTogether, portable
 
 T = TypeVar("T")
@@ -110,7 +111,7 @@ def process_group(device: str = "auto") -> Iterator[tuple[World, torch.device]]:
 
     An exception that leaves it in one process leaves it in all of them.
     """
-    chosen = _device(device)
+    chosen = usable_device(device)
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
         yield current_world(), chosen
         return
@@ -125,9 +126,18 @@ def process_group(device: str = "auto") -> Iterator[tuple[World, torch.device]]:
         dist.destroy_process_group()
 
 
-def _device(name: str) -> torch.device:
+def usable_device(name: str) -> torch.device:
+    """Return the device of a name, `auto` being a GPU where there is one; what cannot be used here is refused.
+
+    >>> usable_device("cpu")
+    device(type='cpu')
+    """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda":
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    return torch.device(name)
+    try:
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if name == "cuda" else torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(f"device {name!r} cannot be used here ({reason}); choose cpu, or auto for what is") from None
+    return device

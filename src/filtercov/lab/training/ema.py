@@ -1,4 +1,10 @@
-"""The exponential moving average of a model's weights."""
+"""The exponential moving average of a model's weights.
+
+Not `torch.optim.swa_utils.AveragedModel`: its first update replaces the average by the weights instead of moving it, so
+that a run which continues would need its counter too. Without buffers it leaves BatchNorm's statistics as they began;
+with them it averages counters of batches, rounding down, and turns masks of -inf into nan. Its weights are named
+`module.…`; these have the model's own names, so that `ema.safetensors` loads like any checkpoint.
+"""
 
 import copy
 

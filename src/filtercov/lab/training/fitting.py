@@ -68,6 +68,8 @@ def fit(
         metrics_size = world.together(lambda: _resume_(state, run))
         if config.compile:
             model.compile()
+        progress = progress or Silent()
+        stack.callback(progress.close)
         loop = Loop(
             state=state,
             train_batches=train_batches,
@@ -77,7 +79,7 @@ def fit(
             metrics=None,
             world=world,
             stop=stack.enter_context(StopRequest(patient=world.size > 1)),
-            progress=progress or Silent(),
+            progress=progress,
             log_interval=log_interval,
             recovery_interval=recovery_interval,
             on_checkpoint=on_checkpoint,
@@ -87,6 +89,8 @@ def fit(
             loop.metrics = stack.enter_context(
                 MetricsLog(run.metrics, size=metrics_size, tensorboard=board, step=loop.step)
             )
+        if loop.step:
+            progress.note(f"resuming at step {loop.step} of {loop.steps}")
         loop.run()
         return world.agree(lambda: _finish(loop, on_finish))
 

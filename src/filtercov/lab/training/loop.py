@@ -15,8 +15,8 @@ from filtercov.errors import ConfigError, DivergedError, TrainingInterrupted
 from filtercov.lab.training.batches import Batches, autocast, count_correct, evaluate
 from filtercov.lab.training.config import TrainConfig
 from filtercov.lab.training.distributed import World
-from filtercov.lab.training.learning_rate import learning_rate
 from filtercov.lab.training.metrics import MetricsLog, finite_or_none
+from filtercov.lab.training.optimizer import learning_rate
 from filtercov.lab.training.progress import Progress, Snapshot
 from filtercov.lab.training.rundir import RunDirectory
 from filtercov.lab.training.signals import StopRequest

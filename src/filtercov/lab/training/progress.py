@@ -3,12 +3,16 @@
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Protocol
 
-from rich.console import Console
-from rich.progress import BarColumn, TextColumn
-from rich.progress import Progress as Bar
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+WIDE = 100  # columns from which a bar has room for the speed
 
 
 @dataclass(frozen=True)
@@ -26,13 +30,20 @@ class Snapshot:
     test_accuracy: float | None = None  # at the end of an epoch
     judged_on: str = "test"  # which images that accuracy is of
 
+    @property
+    def reached(self) -> str:
+        """What was reached, which stays true: epoch, loss and accuracies."""
+        test = "" if self.test_accuracy is None else f"  {self.judged_on} {self.test_accuracy:5.2f} %"
+        return f"epoch {self.epoch}/{self.epochs}  loss {self.loss:.4f}  train {self.accuracy:5.2f} %{test}"
+
+    @property
+    def pace(self) -> str:
+        """How fast it goes, and how long it will still take."""
+        return f"{self.images_per_second:,.0f} images/s  {duration(self.seconds_left)} left"
+
     def __str__(self) -> str:
         """Return one line for people."""
-        test = "" if self.test_accuracy is None else f"  {self.judged_on} {self.test_accuracy:5.2f} %"
-        return (
-            f"epoch {self.epoch}/{self.epochs}  loss {self.loss:.4f}  train {self.accuracy:5.2f} %{test}"
-            f"  {self.images_per_second:,.0f} images/s  {duration(self.seconds_left)} left"
-        )
+        return f"{self.reached}  {self.pace}"
 
 
 class Progress(Protocol):
@@ -40,6 +51,10 @@ class Progress(Protocol):
 
     def update(self, snapshot: Snapshot) -> None:
         """Take note of a step, or of an epoch if its test accuracy is known."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Tell people something, once."""
         ...
 
     def close(self) -> None:
@@ -51,6 +66,9 @@ class Silent:
     """Shows nothing."""
 
     def update(self, snapshot: Snapshot) -> None:
+        """Do nothing."""
+
+    def note(self, text: str) -> None:
         """Do nothing."""
 
     def close(self) -> None:
@@ -73,29 +91,58 @@ class Lines:
             print(f"{self._label}{snapshot}", file=self._stream, flush=True)
             self._last = self._clock()
 
+    def note(self, text: str) -> None:
+        """Print it."""
+        print(f"{self._label}{text}", file=self._stream, flush=True)
+
     def close(self) -> None:
         """Do nothing: every line is already out."""
 
 
 class TerminalBar:
-    """A bar that moves with every step, above it a line per epoch."""
+    """A bar that moves with every step, above it a line per epoch; when it is closed only the lines are left."""
 
     def __init__(self, console: Console, *, label: str = "") -> None:
-        self._bar = Bar(TextColumn("{task.description}"), BarColumn(bar_width=24), console=console)
         self._label = f"{label}  " if label else ""
-        self._task = self._bar.add_task(self._label, total=None)
-        self._bar.start()
+        self._live = Live(console=console, transient=True, refresh_per_second=10, redirect_stdout=False)
 
     def update(self, snapshot: Snapshot) -> None:
         """Move the bar; keep the line of a finished epoch."""
-        text = f"{self._label}{snapshot}"
-        self._bar.update(self._task, total=snapshot.steps, completed=snapshot.step, description=text)
+        first = not self._live.is_started
+        if first:
+            self._live.start()
+        self._live.update(_BarLine(self._label, replace(snapshot, test_accuracy=None)), refresh=first)
         if snapshot.test_accuracy is not None:
-            self._bar.console.print(text, highlight=False)
+            self.note(f"{snapshot.reached}  {snapshot.images_per_second:,.0f} images/s")
+
+    def note(self, text: str) -> None:
+        """Leave a line above the bar."""
+        self._live.console.print(Text(f"{self._label}{text}"))
 
     def close(self) -> None:
-        """Leave the last state of the bar on the screen."""
-        self._bar.stop()
+        """Take the bar off the screen."""
+        self._live.stop()
+
+
+class _BarLine:
+    """The bar and what is known of the step, on one line of whatever width the terminal has now."""
+
+    def __init__(self, label: str, snapshot: Snapshot) -> None:
+        self._label, self._snapshot = label, snapshot
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        snapshot = self._snapshot
+        texts = [f"{self._label}{snapshot.reached}", f"{duration(snapshot.seconds_left)} left"]
+        if options.max_width >= WIDE:
+            texts[1] = snapshot.pace
+        bar = ProgressBar(snapshot.steps, snapshot.step)
+        grid = Table.grid(padding=(0, 2, 0, 0), expand=True)
+        grid.add_column(no_wrap=True, overflow="ellipsis")
+        grid.add_column(ratio=1)
+        grid.add_column(no_wrap=True)
+        grid.add_row(Text(texts[0]), bar, Text(texts[1]))
+        # A terminal writes ^C behind the bar: on a line without room for it the bar could not be taken back.
+        yield from console.render(grid, options.update_width(max(1, options.max_width - 4)))
 
 
 def progress_on(stream: IO[str] | None = None, *, label: str = "") -> Progress:

@@ -1,11 +1,9 @@
 """Every table and figure of the paper, by name."""
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from functools import partial
 
-from filtercov.errors import ExperimentError
+from filtercov.lab.costs.listing import matching
 from filtercov.lab.experiments.builder import Builder, Options
 from filtercov.lab.experiments.catalogue import grids, pictures, tables, transfers
 from filtercov.lab.experiments.graph import Experiment
@@ -41,12 +39,7 @@ def names(pattern: str = "*") -> tuple[str, ...]:
     >>> names("cifar-convnext-*")
     ('cifar-convnext-atto-p1', 'cifar-convnext-atto-p2')
     """
-    found = tuple(name for name in _CATALOGUE if fnmatchcase(name, pattern))
-    if not found:
-        near = difflib.get_close_matches(pattern, _CATALOGUE, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ExperimentError(f"no experiment is called {pattern!r}; filtercov reproduce --list shows all{hint}")
-    return found
+    return matching(pattern, list(_CATALOGUE))
 
 
 def experiment(name: str, *, scale: str, options: Options | None = None) -> Experiment:

@@ -1,0 +1,146 @@
+"""`filtercov plan`, `search` and `report`: what experiments take, schedules to choose from, and what runs show."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from filtercov.cli import options
+from filtercov.cli.reproduce import described, interruptible, measure_here
+from filtercov.cli.say import say, say_table
+from filtercov.errors import ExperimentError
+from filtercov.lab.costs.listing import hours_and_minutes
+from filtercov.lab.costs.machine_speed import kept_speed
+from filtercov.lab.experiments import catalogue
+from filtercov.lab.experiments.attempt import Machine
+from filtercov.lab.experiments.builder import Options
+from filtercov.lab.experiments.graph import in_order
+from filtercov.lab.experiments.mirror import is_address
+from filtercov.lab.experiments.planning import YARDSTICK
+from filtercov.lab.experiments.planning import plan as make_plan
+from filtercov.lab.experiments.records import collect
+from filtercov.lab.experiments.runs import Runs
+from filtercov.lab.experiments.search import search_grid, search_tpe, space
+from filtercov.lab.experiments.sweep import Engine, recorded
+from filtercov.lab.report.results import write_reports
+from filtercov.lab.report.results_words import show_seeds
+from filtercov.lab.reproduction import located
+from filtercov.printable import counted
+
+
+def plan(
+    names: Annotated[list[str] | None, typer.Argument(help="Experiments, or patterns such as 'cifar-*'.")] = None,
+    scale: options.Scale = options.SCALE,
+    images_per_second: Annotated[
+        float | None,
+        typer.Option(help=f"Training throughput of {YARDSTICK} on one worker or GPU; measured here if not given."),
+    ] = None,
+    gpus: Annotated[int, typer.Option(help="Workers or GPUs of that throughput.")] = 1,
+    runs: options.Runs = options.RUNS,
+    data: options.Data = "cifar10",
+    imagenet: options.Imagenet = None,
+    also: options.Also = None,
+    seeds: options.Seeds = None,
+) -> None:
+    """Print how many runs, epochs, operations, bytes and hours experiments take, without running any."""
+    if gpus < 1:
+        raise ExperimentError(f"a plan needs at least one worker, got {gpus}")
+    if images_per_second is not None and not 0 < images_per_second < math.inf:
+        raise ExperimentError(f"a plan needs a throughput above 0, got {images_per_second}")
+    # ImageNet need not be there to be counted.
+    asked = Options(cifar=data, imagenet=imagenet or "folder:imagenet", also=located(also or ()), seeds=seeds)
+    chosen = catalogue.experiments(names or ["*"], scale=scale, options=asked)
+    if images_per_second is None:
+        here = kept_speed() or measure_here()
+        images_per_second, source = here.images_per_second, described(here)
+    else:
+        source = f"{images_per_second:g} images/s"
+    kept = Runs(runs)
+    groups = [(experiment.name, experiment.runs) for experiment in chosen]
+    if len(chosen) > 1:
+        groups.append(("all, shared runs once", in_order([run for _, group in groups for run in group])))
+    rows: list[tuple[str, ...]] = [("experiment", "runs", "done", "epochs", "FLOPs", "storage", "h:mm")]
+    for name, group in groups:
+        finished = [run.key for run in group if not is_address(runs) and kept.finished(run)]
+        cost = make_plan(group, images_per_second=images_per_second, finished=finished)
+        rows.append(
+            (
+                name,
+                *(f"{count:,}" for count in (cost.runs, cost.done, cost.epochs)),
+                f"{cost.flops:.1e}",
+                f"{cost.bytes_kept / 1e6:,.0f} MB",
+                hours_and_minutes(cost.seconds / gpus),
+            )
+        )
+    say_table(rows, right=range(1, 7))
+    say(
+        f"Scale {scale}. Hours and minutes are for {counted(gpus, 'worker')} training {YARDSTICK} at {source}; other "
+        "networks by their multiply-adds and outputs. Storage is that of finished runs."
+    )
+
+
+def search(
+    name: Annotated[str, typer.Argument(help="One of the grid searches, such as grid-cifar-p2.")],
+    method: Annotated[str, typer.Option(help="grid or tpe (Optuna).")] = "grid",
+    trials: Annotated[
+        int | None, typer.Option(help="Schedules TPE tries; as many as the grid has if not given.")
+    ] = None,
+    scale: options.Scale = options.SCALE,
+    runs: options.Runs = options.RUNS,
+    data: options.Data = "cifar10",
+    imagenet: options.Imagenet = None,
+    workers: options.Workers = 1,
+    study: Annotated[Path | None, typer.Option(help="TPE's journal, shared by the machines of a study.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of TPE's proposals; give each machine its own.")] = 0,
+    device: options.Device = "cpu",
+    data_root: options.DataRoot = None,
+    download: options.Download = False,
+    best: Annotated[int, typer.Option(help="How many schedules to print.")] = 10,
+) -> None:
+    """Search for the schedule (σ0, v, a): the paper's grid, or TPE over the same space for the same budget.
+
+    Accuracies are of validation images, a tenth of the training images where the data has no val/ beside test/: measure
+    the schedule you choose on the test images, with filtercov train.
+    """
+    if best < 1 or (trials is not None and trials < 1):
+        raise ExperimentError(f"a search tries and prints at least one schedule, got {trials=} and {best=}")
+    where = space(name, scale=scale, options=Options(cifar=data, imagenet=imagenet))
+    machine = Machine(data_root=data_root, download=download, device=device)
+    with interruptible():
+        if method == "grid":
+            found = search_grid(where, Path(runs), engine=Engine(workers=workers), machine=machine)
+        elif method == "tpe":
+            found = search_tpe(where, Path(runs), trials=trials, seed=seed, study=study, machine=machine, say=say)
+        else:
+            raise ExperimentError(f"unknown method {method!r}; choose grid or tpe")
+    say(
+        f"{counted(len(found), 'schedule')} tried, {show_seeds([1])}: which is best is open. The highest validation "
+        "accuracies, not to be reported as test accuracies:"
+    )
+    for trial in found[:best]:
+        say(f"{trial.accuracy:6.2f} %  {trial.schedule}")
+
+
+def report(
+    runs: options.Runs = options.RUNS,
+    out: Annotated[Path, typer.Option(help="The page to write; .md, .csv and .tex go beside it.")] = Path(
+        "report.html"
+    ),
+    only: Annotated[str, typer.Option(help="Experiments to report, by name or pattern.")] = "*",
+) -> None:
+    """Write what the runs of a directory show as a page, Markdown, CSV and LaTeX; what is missing is named."""
+    kept = Runs(runs)
+    wanted = set(catalogue.names(only))
+    asked = [(experiment, chosen) for experiment, chosen in recorded(kept) if experiment.name in wanted]
+    if not asked:
+        raise ExperimentError(f"no experiment was run in {runs}; filtercov reproduce NAME --runs {runs} runs one")
+    records = [collect(experiment, kept, chosen) for experiment, chosen in asked]
+    for path in write_reports(records, out):
+        say(f"wrote {path}")
+    for found in records:
+        if found.missing:
+            are = "is" if len(found.missing) == 1 else "are"
+            say(f"{found.name}, scale {found.scale}: {counted(len(found.missing), 'run')} {are} missing")

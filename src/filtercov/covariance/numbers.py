@@ -1,0 +1,86 @@
+"""Numbers in whatever type they come, recognised; and in whatever type they go to, rounded once."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from filtercov.covariance.forms import Array, show_size
+from filtercov.errors import CovarianceError
+
+
+def as_float(value: object) -> float | None:
+    """Return a real number as a float, or None if `value` is not one.
+
+    Python's and NumPy's numbers, fractions, and arrays and tensors without axes are numbers; truth values, strings and
+    complex numbers are not. What is too large for a float is infinite.
+
+    >>> from fractions import Fraction
+    >>> import numpy as np
+    >>> [as_float(x) for x in (2, np.float32(0.5), np.array(0.5), Fraction(1, 2), True, "0.5", np.ones(1))]
+    [2.0, 0.5, 0.5, 0.5, None, None, None]
+    """
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        try:
+            value = value.item()
+        except RuntimeError:  # a tensor that holds no values, such as one on the meta device
+            return None
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def as_array(values: ArrayLike, what: str) -> Array:
+    """Return anything that NumPy reads as real numbers as float64, or say that it is something else.
+
+    >>> as_array([[2, 1], [1, 2]], "covariance").dtype
+    dtype('float64')
+    """
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind in "cSU":
+            raise TypeError(f"dtype {array.dtype}")
+        return array.astype(np.float64, copy=False)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise CovarianceError(
+            f"{what}: needed an array of real numbers, got {type(values).__name__} ({error})"
+        ) from None
+
+
+def as_mean(values: ArrayLike, kernel_size: tuple[int, ...]) -> Array:
+    """Return the mean of `kernel_size` filters, (n,) or *kernel_size, as float64 (n,), or say what is wrong with it."""
+    n = math.prod(kernel_size)
+    vector = as_array(values, "mean")
+    if vector.size != n or vector.shape not in ((n,), kernel_size):
+        raise CovarianceError(f"{show_size(kernel_size)} filters need a ({n},) mean, got {vector.shape}")
+    if not np.isfinite(vector).all():
+        raise CovarianceError("mean: needed finite numbers, got nan or inf")
+    return vector.reshape(n)
+
+
+Singles = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
+
+
+def to_odd(values: Array) -> Singles:
+    """Return float32s that keep, in their last bit, whether anything was cut off.
+
+    A number between two float32s goes to the one whose last bit is set, so it never lands on the middle between two
+    numbers of a type at least two bits shorter, and rounding it to that type is as good as rounding the double.
+
+    >>> x = np.array([1 + 2**-11 + 2**-30])
+    >>> x.astype(np.float32).astype(np.float16) == x.astype(np.float16), to_odd(x).astype(np.float16) == x.astype("e")
+    (array([False]), array([ True]))
+    """
+    with np.errstate(over="ignore"):
+        near = values.astype(np.float32)
+        below = near < values
+        even = (near.view(np.uint32) & 1) == 0
+        away = np.nextafter(near, np.where(below, np.float32(np.inf), np.float32(-np.inf)))
+    odd: Singles = np.where(even & (near != values), away, near)
+    return odd

@@ -1,0 +1,91 @@
+"""The catalogue as a list: what each experiment shows, where the paper has it and what it takes, read without torch.
+
+Counting runs and operations takes seconds and depends on the code alone, so it is done beforehand: `listing.csv` is
+written by `python -m tools.write_listing`, and a test compares it with the catalogue.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from filtercov.errors import ExperimentError
+
+FILE = Path(__file__).with_suffix(".csv")
+SCALES = ("paper", "small", "smoke")
+SECONDS_PER_RUN = 2.0  # start, set-up and files, whatever the network
+
+
+@dataclass(frozen=True)
+class Load:
+    """What an experiment takes at one scale: training runs, and images as if all were of the yardstick network."""
+
+    runs: int
+    images: int
+
+    def seconds(self, images_per_second: float) -> float:
+        """Return how long that takes on one worker that trains so many images of the yardstick a second."""
+        return SECONDS_PER_RUN * self.runs + self.images / images_per_second
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One experiment of the catalogue."""
+
+    name: str
+    place: str  # in the paper, as in "Table 10, Fig. 3"
+    shows: str
+    loads: Mapping[str, Load]  # by scale
+
+    def load(self, scale: str) -> Load:
+        """Return what it takes at a scale."""
+        if scale not in self.loads:
+            raise ExperimentError(f"unknown scale {scale!r}; choose one of {', '.join(SCALES)}")
+        return self.loads[scale]
+
+
+def matching(pattern: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names that match a pattern as shells have them, at least one."""
+    found = tuple(name for name in names if fnmatchcase(name, pattern))
+    if not found:
+        near = difflib.get_close_matches(pattern, names, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ExperimentError(f"no experiment is called {pattern!r}; filtercov reproduce --list shows all{hint}")
+    return found
+
+
+def entries(patterns: Sequence[str] = ("*",)) -> list[Entry]:
+    """Return the experiments that match any of the patterns, in the catalogue's order.
+
+    >>> first = entries()[0]
+    >>> first.name, first.place, first.load("paper").runs
+    ('cifar-convmixer-256-8-p2', 'Table 10, Fig. 3', 368)
+    """
+    with FILE.open(newline="", encoding="utf-8") as file:
+        rows = {row["name"]: row for row in csv.DictReader(file)}
+    wanted = {name for pattern in patterns for name in matching(pattern, list(rows))}
+    return [
+        Entry(
+            name,
+            row["place"],
+            row["shows"],
+            {scale: Load(int(row[f"{scale}_runs"]), int(row[f"{scale}_images"])) for scale in SCALES},
+        )
+        for name, row in rows.items()
+        if name in wanted
+    ]
+
+
+def hours_and_minutes(seconds: float) -> str:
+    """Return a length of time as h:mm, begun minutes counted whole.
+
+    >>> hours_and_minutes(0), hours_and_minutes(61), hours_and_minutes(360_000)
+    ('0:00', '0:02', '100:00')
+    """
+    hours, minutes = divmod(math.ceil(seconds / 60), 60)
+    return f"{hours:,}:{minutes:02d}"

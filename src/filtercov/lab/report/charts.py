@@ -1,0 +1,294 @@
+"""The one chart writer: axes, lines, bands, dots, intervals and grids of numbers, as inline SVG that needs no script.
+
+A chart is drawn at the width that a phone has for it, with text of a phone's smallest legible size. Wider windows
+enlarge it a little, or lay several side by side. Colours are classes of page.css (s0 to s5), so that charts follow
+light, dark and paper.
+
+One page redraws while a slider moves: explore. There `stage` draws the axes, once for every range that may be needed,
+and the page's script chooses one and puts marks into it; it has no ticks, labels or scales of its own. Were JavaScript
+to draw all charts, reports would be blank wherever scripts do not run; a second writer in JavaScript would have to
+agree with this one for ever.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from filtercov.lab.report.page import text
+
+WIDTH = 330  # units, which are pixels on a phone
+LEFT, RIGHT, TOP, BOTTOM = 46, 12, 20, 36  # room for labels around the plot
+HEIGHT = 210
+MOST_MARKS = 20  # on one line
+COLOURS = 6  # classes s0 to s5 of the style sheet
+APART = 24  # units between the middles of two labels along the x axis
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A scale from `low` to `high`, linear or logarithmic, and the numbers written along it."""
+
+    low: float
+    high: float
+    marks: Sequence[float]
+    log: bool = False
+
+    def share(self, value: float) -> float:
+        """Return how far along the axis a value lies, 0 at its beginning and 1 at its end.
+
+        >>> decades(0.01, 1.0).share(0.1), round_axis(0, 4).share(1)
+        (0.5, 0.25)
+        """
+        if self.log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / ((self.high - self.low) or 1.0)
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Return a handful of round numbers that enclose [low, high].
+
+    >>> ticks(50.2, 56.1)
+    [50.0, 52.0, 54.0, 56.0, 58.0]
+    """
+    rough = (high - low) / 4 or 1.0
+    unit = 10.0 ** math.floor(math.log10(rough))
+    step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough * 0.999)
+    first, last = math.floor(low / step), math.ceil(high / step)
+    return [round(step * i, 10) for i in range(first, max(last, first + 1) + 1)]
+
+
+def round_axis(low: float, high: float) -> Axis:
+    """Return a linear axis between round numbers that enclose [low, high]."""
+    marks = ticks(low, high)
+    return Axis(marks[0], marks[-1], marks)
+
+
+def decades(low: float, high: float) -> Axis:
+    """Return a logarithmic axis between powers of ten that enclose [low, high].
+
+    >>> decades(0.03, 2.0).marks
+    [0.01, 0.1, 1.0, 10.0]
+    """
+    first = math.floor(math.log10(low) + 1e-9)
+    last = max(math.ceil(math.log10(high) - 1e-9), first + 1)
+    marks = [10.0**exponent for exponent in range(first, last + 1)]
+    return Axis(marks[0], marks[-1], marks, log=True)
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line: points, half the height of its band at each (None: not measured), and whether it is dashed."""
+
+    name: str
+    points: Sequence[Point]
+    spread: Sequence[float | None] = ()
+    dashed: bool = False
+    colour: int = 0
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A dot of a dot chart: a value, its interval where there is one, and the paper's value where it has one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    paper: float | None = None
+    shown: str = ""  # the value in words
+
+    @property
+    def extremes(self) -> list[float]:
+        """Every number that is drawn."""
+        return [number for number in (self.value, self.low, self.high, self.paper) if number is not None]
+
+
+class Plot:
+    """A pair of axes to draw into; `html` returns the chart."""
+
+    def __init__(self, x: Axis, y: Axis, *, label: str, x_label: str, y_label: str, height: int = HEIGHT) -> None:
+        self.x, self.y, self.label, self.height = x, y, label, height
+        self._parts = [*_frame(x, y, height), *_titles(x_label, y_label, height)]
+
+    def at(self, x: float, y: float) -> Point:
+        """Return where a pair of values lies in the chart."""
+        return _across(self.x.share(x)), _down(self.y.share(y), self.height)
+
+    def line(self, points: Sequence[Point], *, colour: int = 0, dashed: bool = False) -> None:
+        """Draw a line through points."""
+        if points:
+            kind = f"line {_colour(colour)}{' dashed' if dashed else ''}"
+            self._parts.append(f'<path class="{kind}" d="M{self._path(points)}"/>')
+
+    def band(self, lower: Sequence[Point], upper: Sequence[Point], *, colour: int = 0) -> None:
+        """Fill what lies between two lines."""
+        self._parts.append(f'<path class="band {_colour(colour)}" d="M{self._path([*upper, *reversed(lower)])}Z"/>')
+
+    def dot(self, x: float, y: float, title: str, *, colour: int = 0, radius: float = 3) -> None:
+        """Draw a dot that says what it is when it is pointed at."""
+        self._parts.append(_circle("mark", self.at(x, y), title, colour=colour, radius=radius))
+
+    def html(self) -> str:
+        """Return the chart."""
+        return _svg(self._parts, self.height, self.label)
+
+    def _path(self, points: Sequence[Point]) -> str:
+        return "L".join(f"{x:.1f} {y:.1f}" for x, y in (self.at(*point) for point in points))
+
+
+def line_chart(series: Sequence[Series], *, label: str, x_label: str, y_label: str, low: float | None = None) -> str:
+    """Return lines over a common scale, which begins at `low` if that is given, with a legend below."""
+    points = [point for line in series for point in line.points]
+    edges = [y + side * spread for line in series for (_, y), spread in _spreads(line) for side in (-1, 1)]
+    y_axis = round_axis(min(edges) if low is None else low, max(edges))
+    plot = Plot(_over({x for x, _ in points}), y_axis, label=label, x_label=x_label, y_label=y_label)
+    for line in series:
+        if any(line.spread):
+            lower, upper = ([(x, y + side * spread) for (x, y), spread in _spreads(line)] for side in (-1, 1))
+            plot.band(lower, upper, colour=line.colour)
+        plot.line(line.points, colour=line.colour, dashed=line.dashed)
+        for x, y in line.points if len(line.points) <= MOST_MARKS else ():
+            plot.dot(x, y, f"{line.name}: {y:.2f} at {x:g}", colour=line.colour)
+    return plot.html() + legend([(line.name, key(line.colour, dashed=line.dashed)) for line in series])
+
+
+def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str) -> str:
+    """Return a row per name with a dot per series (thawed, frozen), its interval, and the paper's value as a ring.
+
+    Names stand above their dots, not beside them: a phone has no room for both.
+    """
+    series = list(dict.fromkeys(name for row in rows.values() for name in row))
+    dots = [dot for row in rows.values() for dot in row.values()]
+    x = round_axis(min(min(dot.extremes) for dot in dots), max(max(dot.extremes) for dot in dots))
+    step, name_height, left = 10, 15, 12
+    row_height = name_height + step * len(series) + 3
+    bottom = 4 + row_height * len(rows)
+
+    def across(value: float) -> float:
+        return left + x.share(value) * (WIDTH - 2 * left)
+
+    parts = []
+    for mark in x.marks:
+        kind = "axis zero" if mark == 0 else "axis"
+        parts.append(f'<path class="{kind}" d="M{across(mark):.1f} 4V{bottom}"/>')
+        parts.append(_label(across(mark), bottom + 15, f"{mark:g}"))
+    for index, (name, row) in enumerate(rows.items()):
+        top = 4 + row_height * index
+        parts.append(f'<text class="name" x="0" y="{top + 11}">{text(name)}</text>')
+        for series_name, dot in row.items():
+            colour = series.index(series_name)
+            y = top + name_height + step * (colour + 0.5)
+            said = f"{name}, {series_name}: {dot.shown or f'{dot.value:.2f}'}"
+            if dot.low is not None and dot.high is not None:
+                ends = f"M{across(dot.low):.1f} {y:.1f}H{across(dot.high):.1f}"
+                parts.append(f'<path class="line {_colour(colour)}" d="{ends}"/>')
+            parts.append(_circle("mark", (across(dot.value), y), said, colour=colour, radius=4))
+            if dot.paper is not None:
+                said = f"{name}, {series_name}: {dot.paper:.2f} in the paper"
+                parts.append(_circle("ring", (across(dot.paper), y), said, colour=colour, radius=4.5))
+    keys = [(name, key(i, "mark")) for i, name in enumerate(series)]
+    keys += [("the paper's", key(0, "ring"))] if any(dot.paper is not None for dot in dots) else []
+    return _svg(parts, bottom + 22, label) + legend(keys)
+
+
+def heat_map(values: Mapping[tuple[str, str], float], *, label: str, x_label: str, y_label: str, limits: Point) -> str:
+    """Return a grid of numbers on a scale of one colour, by (x, y)."""
+    columns, rows = (list(dict.fromkeys(key[axis] for key in values)) for axis in (0, 1))
+    cell_width, cell_height = min(72, (WIDTH - LEFT - RIGHT) / len(columns)), 30
+    height = TOP + cell_height * len(rows) + BOTTOM
+    span = (limits[1] - limits[0]) or 1.0
+    parts = _titles(x_label, y_label, height, right=LEFT + cell_width * len(columns))
+    for (x, y), value in values.items():
+        left, top = LEFT + cell_width * columns.index(x), TOP + cell_height * rows.index(y)
+        place = f'x="{left + 1:.1f}" y="{top + 1}" width="{cell_width - 2:.1f}" height="{cell_height - 2}"'
+        opacity = 0.05 + 0.6 * (value - limits[0]) / span
+        parts.append(f'<rect class="heat s0" {place} fill-opacity="{opacity:.2f}"/>')
+        parts.append(_label(left + cell_width / 2, top + cell_height / 2 + 4, f"{value:.2f}", kind="strong"))
+    parts += [_label(LEFT + cell_width * (i + 0.5), height - 20, name) for i, name in enumerate(columns)]
+    parts += [_label(LEFT - 6, TOP + cell_height * (i + 0.5) + 4, name, "end") for i, name in enumerate(rows)]
+    return _svg(parts, height, label)
+
+
+def stage(name: str, x: Axis, ranges: Sequence[Axis], *, x_label: str, y_label: str) -> str:
+    """Return an empty chart, the element `name`, for a script to fill: a frame for each range of y, smallest first.
+
+    The script shows one of them, reads its `data-low`, `data-high` and, where it is logarithmic, `data-log`, and the
+    edges of the plot in `data-box` (left, right, top, bottom), and writes marks into the group of class `marks`.
+    """
+    box = f"{_across(0):g} {_across(1):g} {_down(1, HEIGHT):g} {_down(0, HEIGHT):g}"
+    frames = (
+        f'<g class="frame" data-low="{y.low:g}" data-high="{y.high:g}"{" data-log" if y.log else ""}>'
+        f"{''.join(_frame(x, y, HEIGHT))}</g>"
+        for y in ranges
+    )
+    parts = [*_titles(x_label, y_label, HEIGHT), *frames, '<g class="marks"></g>']
+    return _svg(parts, HEIGHT, y_label, attributes=f' id="{text(name)}" data-box="{box}"')
+
+
+def key(colour: int, kind: str = "line", *, dashed: bool = False) -> str:
+    """Return what a line, mark or ring looks like, to stand beside its name."""
+    return f'<span class="key {kind} {_colour(colour)}{" dashed" if dashed else ""}"></span>'
+
+
+def legend(entries: Sequence[tuple[str, str]]) -> str:
+    """Return names beside their keys."""
+    return f'<p class="legend">{" ".join(f"<span>{drawn}{text(name)}</span>" for name, drawn in entries)}</p>'
+
+
+def _over(values: set[float]) -> Axis:
+    """Return an axis from the first value to the last, which names the values themselves where they are few."""
+    first, last = min(values), max(values)
+    marks = sorted(values) if len(values) <= 8 else [t for t in ticks(first, last) if first <= t <= last]
+    return Axis(first, last, marks)
+
+
+def _spreads(line: Series) -> list[tuple[Point, float]]:
+    spread = line.spread or [None] * len(line.points)
+    return [(point, half or 0.0) for point, half in zip(line.points, spread, strict=True)]
+
+
+def _frame(x: Axis, y: Axis, height: float) -> list[str]:
+    """Return the lines and numbers of both axes; of numbers too close together along x only the first."""
+    parts = []
+    for mark in y.marks:
+        down = _down(y.share(mark), height)
+        parts.append(f'<path class="axis" d="M{LEFT} {down:.1f}H{WIDTH - RIGHT}"/>')
+        parts.append(_label(LEFT - 6, down + 4, f"{mark:g}", "end"))
+    last = -math.inf
+    for mark in x.marks:
+        across = _across(x.share(mark))
+        if across - last >= APART:
+            parts.append(_label(across, height - 20, f"{mark:g}"))
+            last = across
+    return parts
+
+
+def _titles(x_label: str, y_label: str, height: float, *, right: float = WIDTH - RIGHT) -> list[str]:
+    return [_label(0, 11, y_label, "start"), _label((LEFT + right) / 2, height - 4, x_label)]
+
+
+def _across(share: float) -> float:
+    return LEFT + share * (WIDTH - LEFT - RIGHT)
+
+
+def _down(share: float, height: float) -> float:
+    return height - BOTTOM - share * (height - TOP - BOTTOM)
+
+
+def _colour(number: int) -> str:
+    return f"s{number % COLOURS}"
+
+
+def _circle(kind: str, at: Point, title: str, *, colour: int, radius: float) -> str:
+    place = f'cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="{radius:g}"'
+    return f'<circle class="{kind} {_colour(colour)}" {place}><title>{text(title)}</title></circle>'
+
+
+def _label(x: float, y: float, words: str, anchor: str = "middle", *, kind: str = "") -> str:
+    style = f' class="{kind}"' if kind else ""
+    return f'<text{style} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text(words)}</text>'
+
+
+def _svg(parts: Sequence[str], height: float, label: str, *, attributes: str = "") -> str:
+    size = f'viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" height="{height:g}"'
+    return f'<svg class="chart" role="img" aria-label="{text(label)}" {size}{attributes}>{"".join(parts)}</svg>'

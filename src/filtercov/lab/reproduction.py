@@ -1,0 +1,255 @@
+"""`reproduce`: run one of the paper's experiments and return its table, with one's own initialisations as columns.
+
+    table = reproduce("kronecker", scale="smoke", also=[mine])
+    print(table)               # as `filtercov reproduce` prints it; a notebook shows it as HTML
+    table[0]["mean"]           # a dictionary per cell; pandas.DataFrame(table) has them as rows
+    table.write("report.html")
+
+What is done is kept under `runs`: the same call continues where it was interrupted, and trains nothing twice.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any, overload
+
+from filtercov.errors import ConfigError, ExperimentError, SweepError
+from filtercov.lab.costs.machine_speed import kept_speed
+from filtercov.lab.experiments import catalogue, initialisations
+from filtercov.lab.experiments.attempt import Machine, Outcome
+from filtercov.lab.experiments.builder import Options
+from filtercov.lab.experiments.graph import Experiment, Run, in_order
+from filtercov.lab.experiments.initialisations import Fill
+from filtercov.lab.experiments.mirror import is_address
+from filtercov.lab.experiments.planning import expected_seconds
+from filtercov.lab.experiments.records import ExperimentRecord, collect, speed_file
+from filtercov.lab.experiments.runs import Runs
+from filtercov.lab.experiments.speed import measure_speeds, write_speeds
+from filtercov.lab.experiments.sweep import Engine, local_copy, record, sweep
+from filtercov.lab.report import page
+from filtercov.lab.report.results import write_reports
+from filtercov.lab.report.results_lines import lines
+from filtercov.lab.report.results_text import notes, table, to_csv, to_terminal
+from filtercov.lab.training.distributed import usable_device
+from filtercov.printable import counted
+
+_TEXT = ("experiment", "scale", "row", "filters", "initialisation", "verdict")
+_USUAL_SPEED = 100.0  # images a second; before a measurement only the proportions between runs are known
+
+
+@dataclass(frozen=True)
+class ResultTable(Sequence[Mapping[str, Any]]):
+    """What came out of an experiment: a dictionary per cell, with the same names as the CSV's columns."""
+
+    record: ExperimentRecord
+
+    @property
+    def cells(self) -> list[dict[str, Any]]:
+        """Every cell's numbers, unrounded; None where something is missing or unknown."""
+        rows = csv.DictReader(io.StringIO(to_csv(self.record)))
+        return [{name: _value(name, text) for name, text in row.items()} for row in rows]
+
+    @property
+    def shown(self) -> list[list[str]]:
+        """The heading and the rows as they are printed, nothing where the experiment has no numbers."""
+        found = lines(self.record)
+        return table(found) if found else []
+
+    def write(self, out: Path | str) -> list[Path]:
+        """Write the report as a page, and beside it as Markdown, CSV and LaTeX; return the paths."""
+        return write_reports([self.record], Path(out))
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        return self.cells[index]
+
+    def __len__(self) -> int:
+        return len(self.record.cells)
+
+    def __repr__(self) -> str:
+        return to_terminal(self.record)
+
+    def _repr_html_(self) -> str:
+        parts = [f"<h3>{page.text(self.record.title)}</h3>"]
+        if self.shown:
+            head, *rows = ([page.text(cell) for cell in row] for row in self.shown)
+            parts.append(page.table(head, rows))
+        parts += [f"<p>{page.text(note)}</p>" for note in notes(self.record, lines(self.record))]
+        return "".join(parts)
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """The tables of some experiments, and how each of their runs ended."""
+
+    tables: list[ResultTable]
+    outcomes: Mapping[str, Outcome]
+
+    def refuse_failures(self) -> None:
+        """Raise `SweepError` if runs failed, every reason said once."""
+        failed = [outcome for outcome in self.outcomes.values() if outcome.status == "failed"]
+        if not failed:
+            return
+        reasons = Counter(outcome.detail for outcome in failed)
+        said = "; ".join(f"{reason} ({counted(n, 'run')})" if n > 1 else reason for reason, n in reasons.items())
+        raise SweepError(f"{len(failed)} of {counted(len(self.outcomes), 'run')} failed: {said}")
+
+
+def reproduce(
+    name: str,
+    *,
+    scale: str = "small",
+    also: Sequence[str | Fill] = (),
+    seeds: int | None = None,
+    data: str = "cifar10",
+    imagenet: str | None = None,
+    runs: Path | str = "runs",
+    workers: int = 1,
+    device: str = "cpu",
+    data_root: Path | None = None,
+    download: bool = False,
+) -> ResultTable:
+    """Run an experiment of the paper, as `filtercov reproduce NAME` does, and return its table.
+
+    `also` adds columns: names of initialisations, or functions `initialise(model, context)` that fill the depthwise
+    filters in place, each a column under its own name.
+    """
+    chosen = catalogue.names(name)
+    if len(chosen) > 1:
+        raise ExperimentError(f"reproduce: needed one experiment, {name!r} matches {', '.join(chosen)}")
+    functions = [item for item in also if not isinstance(item, str)]
+    if functions and workers > 1:
+        raise ConfigError(
+            "reproduce: functions in also are known to this process alone; leave workers at 1, or announce them as "
+            "entry points of an installed package"
+        )
+    with _columns(functions):
+        named = located([item for item in also if isinstance(item, str)])
+        options = Options(cifar=data, imagenet=imagenet, also=named, seeds=seeds)
+        done = reproduce_all(
+            chosen,
+            scale=scale,
+            options=options,
+            runs=str(runs),
+            engine=Engine(workers=workers),
+            machine=Machine(data_root=data_root, download=download, device=device),
+            functions=[_name(function) for function in functions],
+        )
+    done.refuse_failures()
+    (result,) = done.tables
+    if not functions:
+        return result
+    # No command knows the functions.
+    called = ", ".join([*map(repr, options.also), *(_name(function) for function in functions)])
+    command = f"filtercov.lab.reproduce({result.record.name!r}, scale={scale!r}, also=[{called}])"
+    return ResultTable(replace(result.record, command=command))
+
+
+def reproduce_all(
+    patterns: Sequence[str],
+    *,
+    scale: str,
+    options: Options,
+    runs: str,
+    engine: Engine,
+    machine: Machine,
+    functions: Sequence[str] = (),
+    stream: IO[str] | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Reproduction:
+    """Do every run of the experiments that match and collect their tables; failures are left to the caller.
+
+    `functions` are names of registered initialisations that must find a column.
+    """
+    if engine.name == "local":  # Ray's nodes may have other devices
+        machine = replace(machine, device=str(usable_device(machine.device)))
+    chosen = catalogue.experiments(patterns, scale=scale, options=options)
+    wanted = in_order([run for experiment in chosen for run in experiment.runs])
+    _check_columns(chosen, options, functions)
+    say(_announcement(chosen, wanted))
+    if not is_address(runs):
+        for experiment in chosen:
+            record(experiment, Runs(runs), options)
+    speed = kept_speed()
+    pace = speed.images_per_second if speed else _USUAL_SPEED
+    outcomes = sweep(
+        wanted,
+        runs,
+        engine=engine,
+        machine=machine,
+        stream=stream,
+        expected=lambda run: expected_seconds(run.spec, pace),
+    )
+    kept = Runs(local_copy(wanted, runs))
+    for experiment in chosen:
+        path = speed_file(experiment, kept)
+        if experiment.speed and not path.exists():
+            write_speeds(path, measure_speeds(experiment.speed, device=machine.device))
+    return Reproduction([ResultTable(collect(experiment, kept, options)) for experiment in chosen], outcomes)
+
+
+def located(inits: Sequence[str]) -> tuple[str, ...]:
+    """Return initialisations with the files they name made absolute: runs look for files under their own directory."""
+    found = []
+    for init in inits:
+        kind, _, file = init.partition(":")
+        found.append(f"{kind}:{Path(file).absolute()}" if initialisations.find(kind).argument == "FILE" else init)
+    return tuple(found)
+
+
+def _check_columns(chosen: Sequence[Experiment], options: Options, functions: Sequence[str]) -> None:
+    """Refuse to compare further initialisations where no experiment has a place for them."""
+    shown = {cell.init for experiment in chosen for cell in experiment.cells}
+    if lost := [name for name in (*options.also, *functions) if name not in shown]:
+        names = ", ".join(experiment.name for experiment in chosen)
+        raise ExperimentError(
+            f"{names} has no column for {', '.join(lost)}; choose a table that compares initialisations"
+        )
+
+
+def _announcement(chosen: Sequence[Experiment], wanted: Sequence[Run]) -> str:
+    names = chosen[0].name if len(chosen) == 1 else counted(len(chosen), "experiment")
+    return f"{names}, scale {chosen[0].scale}: {counted(len(wanted), 'run')}"
+
+
+def _name(function: Fill) -> str:
+    return str(getattr(function, "__name__", ""))
+
+
+@contextmanager
+def _columns(functions: Sequence[Fill]) -> Iterator[None]:
+    """Register functions under their names for as long as it takes."""
+    registered = []
+    try:
+        for function in functions:
+            name = _name(function)
+            if not callable(function) or not name.isidentifier():
+                raise ConfigError(
+                    f"reproduce: needed names of initialisations or functions with a name in also, got {function!r}; "
+                    "write it as def mine(model, context): …"
+                )
+            if name in initialisations.names() and initialisations.find(name).fill is function:
+                continue  # the caller has registered it
+            initialisations.register(name, function)
+            registered.append(name)
+        yield
+    finally:
+        for name in registered:
+            initialisations.forget(name)
+
+
+def _value(name: str, text: str) -> Any:
+    if text == "":
+        return None
+    if name in _TEXT:
+        return text
+    return int(text) if text.lstrip("-").isdigit() else float(text)

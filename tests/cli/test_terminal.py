@@ -1,0 +1,126 @@
+"""What is left on a real terminal, tmux's, after Ctrl-C, after continuing and at the end, narrow and wide."""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+TMUX = shutil.which("tmux")
+pytestmark = pytest.mark.skipif(TMUX is None, reason="tmux is not installed")
+COMMAND = Path(sys.executable).with_name("filtercov")
+PATIENCE = 300.0  # seconds, of a test that would otherwise wait for ever
+
+
+class Terminal:
+    """A pane of tmux in which commands are typed."""
+
+    def __init__(self, width: int) -> None:
+        self._directory = tempfile.mkdtemp(prefix="tmux-")
+        self._tmux("new-session", "-d", "-x", str(width), "-y", "60", "env PS1='$ ' sh")
+
+    def type(self, *words: object) -> None:
+        """Type a command, after which the terminal's `ended` is told."""
+        line = shlex.join(map(str, words))
+        done = shlex.join([str(TMUX), "-S", f"{self._directory}/socket", "wait-for", "-S", "ended"])
+        self._tmux("send-keys", "-l", f"clear; {line}; {done}")
+        self._tmux("send-keys", "Enter")
+
+    def interrupt(self) -> None:
+        self._tmux("send-keys", "C-c")
+
+    def wait(self) -> list[str]:
+        """Return the lines of the screen when the command has ended, the prompts left out."""
+        self._tmux("wait-for", "ended")
+        lines = self._tmux("capture-pane", "-p").splitlines()
+        return [line for line in lines if line.strip() and not line.startswith("$")]
+
+    def close(self) -> None:
+        self._tmux("kill-server")
+        shutil.rmtree(self._directory)
+
+    def _tmux(self, *words: str) -> str:
+        command = [str(TMUX), "-S", f"{self._directory}/socket", "-f", os.devnull, *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout
+
+
+@pytest.fixture(params=[80, 120])
+def terminal(request):
+    opened = Terminal(request.param)
+    yield opened
+    opened.close()
+
+
+def until(condition):
+    """Wait for something that a child process does."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def trained_steps(metrics: Path) -> int:
+    if not metrics.exists():
+        return 0
+    complete = metrics.read_text().rpartition("\n")[0].splitlines()
+    return max((json.loads(line)["step"] for line in complete), default=0)
+
+
+def test_a_run_leaves_its_epochs_and_nothing_of_the_bar(terminal, tmp_path):
+    size = ["--model", "convmixer_16_4_k9_p2", "--data-limit", 2000, "--batch-size", 50, "--epochs", 3]
+    command = [COMMAND, "train", *size, "--log-interval", 1, "--run-dir", tmp_path / "run"]
+    terminal.type(*command)
+    until(lambda: trained_steps(tmp_path / "run" / "metrics.jsonl") >= 45)
+    terminal.interrupt()
+    stopped = terminal.wait()
+    text = " ".join(line.strip() for line in stopped)
+    assert "━" not in text
+    assert text.count("stopped on request after step") == 1
+    assert "run the same command again to continue" in text  # no word is broken
+    assert sum(line.startswith("epoch 1/3") for line in stopped) == 1
+    step = text.partition("after step ")[2].split()[0]
+
+    terminal.type(*command)
+    ended = terminal.wait()
+    text = " ".join(line.strip() for line in ended)
+    assert "━" not in text
+    assert ended[0] == f"resuming at step {step} of 120"
+    assert [line.split()[1] for line in ended[1:3]] == ["2/3", "3/3"]
+    assert "% test accuracy after 3 epochs; the run is" in text
+    assert text.count("accuracy") == 1
+
+
+def test_a_sweep_leaves_its_counts_its_table_and_whole_words(terminal, tmp_path):
+    terminal.type(COMMAND, "reproduce", "kronecker", "--scale", "smoke", "--seeds", 1, "--runs", tmp_path)
+    lines = terminal.wait()
+    text = " ".join(line.strip() for line in lines)
+    assert lines[0] == "kronecker, scale smoke: 7 runs"
+    assert text.count("7 of 7 done") == 1
+    assert "running" not in text
+    assert text.count("Smaller than in the paper") == 1
+    assert "it shows that the code runs, its accuracies mean nothing." in text  # no word is broken
+    assert sum("kronecker" in line and "frozen" in line for line in lines) == 1
+
+
+def test_a_sweep_that_is_stopped_leaves_a_count_and_a_sentence(terminal, tmp_path):
+    terminal.type(COMMAND, "reproduce", "width-transfer", "--scale", "smoke", "--runs", tmp_path)
+    until(lambda: any(tmp_path.glob("*/result.json")))
+    terminal.interrupt()
+    lines = terminal.wait()
+    text = " ".join(line.strip() for line in lines)
+    assert "running" not in text
+    assert text.count(" done") == 1
+    assert text.endswith("filtercov: stopped; what is done is kept, run the same command again to continue")
+
+
+def test_a_list_fits_the_terminal(terminal):
+    terminal.type(COMMAND, "reproduce", "--list", "imagenet-to-cifar", "--scale", "smoke")
+    text = " ".join(" ".join(terminal.wait()).split())
+    for word in "imagenet-to-cifar covariances learned help other".split():
+        assert word in text.split()

@@ -1,0 +1,164 @@
+"""Every command in a block of README and the documentation is run by a test, or says beside it that it is not.
+
+Quick ones run here as they stand, long ones with smaller numbers. What cannot run in a test (a cluster, a download, an
+hour) carries the words "(not run in tests)" in its comment or in the paragraph above its block.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+import filtercov as fc
+from filtercov.cli.app import app
+from filtercov.lab.experiments import initialisations
+from tests.peers import import_peer
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MARK = "(not run in tests)"
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PROGRAMS = ("filtercov", "make", "pip", "torchrun", "python", ".venv/bin/python", "for")
+
+AS_IS = {
+    "filtercov stats trained.pth --out trained.stats",
+    "filtercov inspect trained.pth --out page.html",
+    "filtercov inspect trained.pth --against other.pth",
+    "filtercov figures figures --learned trained.pth",
+    "filtercov reproduce --list",
+    "filtercov reproduce --list --scale small",
+    "filtercov plan 'cifar-*' --scale paper --images-per-second 2000 --gpus 8",
+    "filtercov info",
+    'python -c "import filtercov.nn; print(filtercov.nn.native_status())"',
+}
+TRAIN = "filtercov train --model convmixer_8_2_k9_p4 --data embedded --data-limit 64 --batch-size 32"
+SMALLER = {
+    "filtercov init convnext_tiny --preset imagenet-thawed --out start.safetensors": (
+        "filtercov init convnext_atto --preset imagenet-thawed --out start.safetensors"
+    ),
+    "filtercov init convnext_tiny --preset imagenet-thawed --seed 0 --out start.safetensors": (
+        "filtercov init convnext_atto --preset imagenet-thawed --seed 0 --out start.safetensors"
+    ),
+    "filtercov init convnext_tiny --statistics trained.stats --out start.safetensors": (
+        "filtercov init convnext_atto --statistics trained.stats --out start.safetensors"
+    ),
+    "filtercov explore": "filtercov explore --no-open",
+    "filtercov explore --out explore.html": "filtercov explore --out explore.html --no-open",
+    "filtercov inspect TARGET --out page.html": "filtercov inspect trained.stats --out page.html",
+    "filtercov inspect TARGET --against OTHER": "filtercov inspect trained.stats --against other.pth",
+    "filtercov inspect TARGET --png DIR --json": "filtercov inspect other.pth --png sheets --json",
+    "filtercov figures DIR [--learned TARGET]": "filtercov figures figures",
+    "filtercov train --model convmixer_256_8_k9_p2 --data cifar10 --init closed-form --freeze-filters": (
+        f"{TRAIN} --epochs 1 --init closed-form --freeze-filters"
+    ),
+    "filtercov train --model convmixer_256_8_k9_p2 --data cifar10 --init stats:trained.stats": (
+        f"{TRAIN} --epochs 1 --init stats:trained.stats"
+    ),
+    "filtercov train --model convmixer_256_8_k9_p2 --data cifar10 --init mine --freeze-filters": (
+        f"{TRAIN} --epochs 1 --init mine --freeze-filters"
+    ),
+    "filtercov train --model convmixer_256_8_k9_p2 --data cifar10 --epochs 20 --init closed-form --freeze-filters "
+    "--run-dir runs/first": f"{TRAIN} --epochs 1 --init closed-form --freeze-filters --run-dir runs/first",
+}
+# Run by another test, which is named.
+ELSEWHERE = {
+    "make demo": "tests/lab/experiments/test_demo.py",
+    "make test": ".ci/run",
+    "make docs": "tests/docs/test_site.py",
+    "filtercov reproduce cifar-convmixer-256-8-p2 --scale small --also mine --also kaiming --out report.html": (
+        "tests/lab/experiments/test_reproduce_cli.py"
+    ),
+    "filtercov reproduce cifar-convmixer-256-8-p2 --scale small --workers 2 --out report.html": (
+        "tests/lab/experiments/test_reproduce_cli.py"
+    ),
+    "filtercov search grid-cifar-p2 --scale small": "tests/lab/experiments/test_reproduce_cli.py",
+    "filtercov search grid-cifar-p2 --scale small --method tpe": "tests/lab/experiments/test_reproduce_cli.py",
+    "filtercov reproduce kronecker --scale smoke --engine ray --data embedded --cpus-per-run 1": (
+        "tests/lab/experiments/test_ray.py"
+    ),
+    "torchrun --nproc-per-node 4 $(which filtercov) train --model … --data … --run-dir …": "tests/cli/test_train.py",
+    ".venv/bin/python -m pytest -q tests/filters/test_init.py": "tests/filters/test_init.py",
+    "pip install .": "tools/check_wheel.py",
+    "pip install '.[lab]'": "tools/check_wheel.py",
+    "pip install '.[lab,ray]'": "tools/check_wheel.py",
+    "pip install dist/*.whl": "tools/check_wheel.py",
+}
+
+
+@cache
+def shown():
+    """Every command in a block: (page, command, whether it is marked as not run)."""
+    found = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for block in BLOCK.finditer(text):
+            paragraph = text[: block.start()].rstrip().rpartition("\n\n")[2]
+            for line in re.sub(r"\\\n\s*", "", block[2]).splitlines():
+                command, _, comment = line.partition(" #")
+                if block[1] in ("", "sh") and command.split(" ")[0] in PROGRAMS:
+                    found.append((page.name, command.strip(), MARK in comment or MARK in paragraph))
+    return found
+
+
+def flags(command):
+    return {word for word in shlex.split(command) if word.startswith("--")}
+
+
+def test_every_command_is_run_or_says_that_it_is_not():
+    known = AS_IS | SMALLER.keys() | ELSEWHERE.keys()
+    assert len(shown()) > 30
+    assert [(page, command) for page, command, marked in shown() if not marked and command not in known] == []
+
+
+def test_commands_stand_in_fenced_blocks_where_the_others_look():
+    indented = re.compile(rf"^ {{4,}}(?:{'|'.join(map(re.escape, PROGRAMS[:4]))}) ", re.MULTILINE)
+    texts = {page.name: BLOCK.sub("", page.read_text(encoding="utf-8")) for page in PAGES}
+    assert [name for name, text in texts.items() if indented.search(text)] == []
+
+
+def test_nothing_is_listed_that_is_not_shown_or_is_marked():
+    unmarked = {command for _, command, marked in shown() if not marked}
+    assert (AS_IS | SMALLER.keys() | ELSEWHERE.keys()) - unmarked == set()
+    assert [place for place in ELSEWHERE.values() if not (ROOT / place).exists()] == []
+
+
+def test_smaller_commands_are_the_same_commands():
+    for command, smaller in SMALLER.items():
+        assert smaller.split()[1] == command.split()[1]
+        assert flags(command.replace("[", "").replace("]", "")) - flags(smaller) <= {"--learned"}  # which is optional
+
+
+@pytest.mark.parametrize("target", sorted({c.split()[1] for _, c, _ in shown() if c.startswith("make ")}))
+def test_make_knows_its_targets(target):
+    ended = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_commands_of_the_documentation_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(initialisations, "_table", dict(initialisations._table))
+    initialisations.register("mine", lambda model, context: fc.init_(model, generator=context.generator))
+    import_peer("timm")
+    torch.manual_seed(0)
+    for name in ("trained", "other"):
+        model = nn.Sequential(*[nn.Conv2d(16, 16, 7, padding=3, groups=16) for _ in range(2)])
+        torch.save(model.state_dict(), f"{name}.pth")
+    fc.FilterStatistics.from_model(model).save("trained.stats")
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    for command in [*sorted(AS_IS), *SMALLER.values()]:
+        program, *arguments = shlex.split(command)
+        if program == "filtercov":
+            ended = CliRunner().invoke(app, arguments)
+            assert ended.exit_code == 0, f"{command}\n{ended.output}\n{ended.exception!r}"
+        else:
+            subprocess.run([program, *arguments], env=environment, check=True, timeout=300, capture_output=True)
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written >= {"page.html", "inspect.html", "figures", "start.safetensors", "explore.html", "sheets", "runs"}

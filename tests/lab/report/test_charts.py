@@ -1,0 +1,137 @@
+"""Charts: every mark is where the axes say, every label can be read on a phone, and the paper's values are there."""
+
+import re
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from filtercov.lab.report import charts
+from filtercov.lab.report.charts import Axis, Dot, Plot, Series, decades, dot_chart, heat_map, line_chart, ticks
+from filtercov.lab.report.explore import explore_page
+from filtercov.lab.report.page import page, write_output
+from filtercov.lab.report.results_figures import charts as result_charts
+from tests.lab.report.browser import Browser, Tab
+from tests.lab.report.results_records import TABLE, record
+
+LINES = [
+    Series("first <of two>", [(1, 50.2), (2, 53.3), (50, 56.1)], [0.5, None, 1.0]),
+    Series("second", [(1, 49.0), (2, 48.0), (50, 47.5)], dashed=True, colour=1),
+]
+DOTS = {
+    "closed-form .15 .5 .25": {"thawed": Dot(52.0, 51.5, 52.5, 67.4), "frozen": Dot(49.0)},
+    "covariance-eighth from ImageNet": {"thawed": Dot(-3.0, paper=2.0)},
+}
+GRID = {(f"0.{x}", f"{y}"): float(x * y) for x in range(1, 5) for y in (0.185, 0.37, 0.74, 1.48)}
+EVERY = {
+    "lines": line_chart(LINES, label="lines", x_label="epochs", y_label="test accuracy"),
+    "dots": dot_chart(DOTS, label="dots"),
+    "decades": Plot(
+        Axis(1.0, 49.0, (1, 49)), decades(1e-6, 1.0), label="decades", x_label="eigenvalue", y_label="|λ| / λ₁"
+    ).html(),
+    "grid": heat_map(GRID, label="grid", x_label="σ0", y_label="v", limits=(0.0, 6.0)),
+}
+
+
+def parsed(html: str) -> ElementTree.Element:
+    return ElementTree.fromstring(html[: html.index("</svg>") + 6])
+
+
+def numbered(svg: ElementTree.Element, anchor: str, along: str) -> tuple[list[float], list[float]]:
+    """Return the numbers written along an axis, and where."""
+    found = [t for t in svg.iter("text") if t.get("text-anchor") == anchor and re.fullmatch(r"[-\d.e]+", t.text or "")]
+    return [float(t.text or "") for t in found], [float(t.get(along) or "") for t in found]
+
+
+def test_ticks_enclose_what_they_measure():
+    for low, high in [(0.0, 1.0), (49.9, 50.1), (10.0, 10.0), (-3.0, 97.0), (89.99, 93.01)]:
+        marks = ticks(low, high)
+        assert marks[0] <= low <= high <= marks[-1]
+        assert 2 <= len(marks) <= 8
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_marks_lie_where_the_numbers_on_the_axes_say(log: bool) -> None:
+    y = decades(0.02, 3.0) if log else charts.round_axis(0.02, 3.0)
+    plot = Plot(Axis(0.0, 1.0, (0.0, 0.25, 0.5, 1.0)), y, label="c", x_label="d", y_label="σ")
+    values = [(0.0, 0.02), (0.3, 0.5), (0.75, 2.9)]
+    for x, value in values:
+        plot.dot(x, value, "a dot")
+    svg = parsed(plot.html())
+    marks, places = numbered(svg, "end", "y")
+    xs, across = numbered(svg, "middle", "x")
+    turn = np.log if log else np.asarray
+    slope, offset = np.polyfit(turn(marks), np.array(places) - 4, 1)  # labels hang 4 below their line
+    for circle, (x, value) in zip(svg.iter("circle"), values, strict=True):
+        assert float(circle.get("cy") or "") == pytest.approx(slope * turn(value) + offset, abs=0.11)
+        assert float(circle.get("cx") or "") == pytest.approx(np.interp(x, xs, across), abs=0.11)
+
+
+def test_dots_intervals_and_the_papers_rings_lie_where_the_numbers_on_the_axis_say() -> None:
+    svg = parsed(EVERY["dots"])
+    xs, across = numbered(svg, "middle", "x")
+    expected = [("mark s0", 52.0), ("ring s0", 67.4), ("mark s1", 49.0), ("mark s0", -3.0), ("ring s0", 2.0)]
+    found = [(circle.get("class"), float(circle.get("cx") or "")) for circle in svg.iter("circle")]
+    assert [kind for kind, _ in found] == [kind for kind, _ in expected]
+    for (_, place), (_, value) in zip(found, expected, strict=True):
+        assert place == pytest.approx(np.interp(value, xs, across), abs=0.11)
+    (interval,) = [path.get("d") for path in svg.iter("path") if path.get("class") == "line s0"]
+    left, _, right = map(float, re.findall(r"[\d.]+", interval or ""))
+    assert (left, right) == pytest.approx(np.interp([51.5, 52.5], xs, across), abs=0.11)
+
+
+def test_numbers_along_x_that_would_touch_are_left_out() -> None:
+    close = [Series("a", [(float(x), 1.0) for x in (2, 5, 10, 20, 35, 50, 100)])]
+    marks, across = numbered(parsed(line_chart(close, label="", x_label="", y_label="")), "middle", "x")
+    assert {2.0, 100.0} <= set(marks) < {2.0, 5.0, 10.0, 20.0, 35.0, 50.0, 100.0}
+    assert all(b - a >= 20 for a, b in pairwise(across))
+
+
+@pytest.mark.parametrize("scale", ["paper", "small"])
+def test_the_papers_values_are_beside_ours_at_every_scale(scale: str) -> None:
+    (card,) = result_charts(record(*TABLE.cells, scale=scale))
+    rings = [
+        [float(title) for title in re.findall(r'class="ring[^>]*><title>[^<]*: ([-\d.]+) in the paper', chart)]
+        for chart in card.split("</svg>")[:2]
+    ]
+    assert rings[0] == [89.26, 84.97, 90.85, 90.56]
+    assert rings[1] == [1.59, 5.59]
+    assert "points above uniform" in card
+
+
+LABELS = """[...document.querySelectorAll('svg text')].filter(t => t.getClientRects().length).map(t => {
+    const place = t.getBoundingClientRect(), chart = t.ownerSVGElement.getBoundingClientRect();
+    const charts = [...document.querySelectorAll('svg')];
+    return {words: t.textContent, size: parseFloat(getComputedStyle(t).fontSize) * t.getScreenCTM().a,
+        chart: charts.indexOf(t.ownerSVGElement), place: [place.left, place.right, place.top, place.bottom],
+        inside: place.left > chart.left - 1 && place.right < chart.right + 1 && place.top > chart.top - 1
+            && place.bottom < chart.bottom + 1}
+})"""
+
+
+def legible(tab: Tab) -> None:
+    labels = tab.evaluate(LABELS)
+    assert labels
+    assert min(label["size"] for label in labels) >= 11
+    assert [label["words"] for label in labels if not label["inside"]] == []
+    for i, one in enumerate(labels):
+        for other in labels[:i]:
+            if one["chart"] == other["chart"]:
+                (left, right, top, bottom), (l2, r2, t2, b2) = one["place"], other["place"]
+                # Boxes of text have room above and below the letters.
+                assert not (left < r2 and l2 < right and top < b2 - 4 and t2 < bottom - 4), (
+                    one["words"],
+                    other["words"],
+                )
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_labels_are_legible_inside_their_chart_and_apart(browser: Browser, tmp_path: Path, width: int) -> None:
+    cards = "".join(f'<div class="card">{chart}</div>' for chart in EVERY.values())
+    tab = browser.open(write_output(tmp_path / "p.html", page("charts", cards)), width=width)
+    legible(tab)
+    explore = browser.open(write_output(tmp_path / "e.html", explore_page()), width=width)
+    explore.evaluate("(async () => { while (finished !== drawing) await new Promise(requestAnimationFrame) })()")
+    legible(explore)

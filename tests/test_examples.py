@@ -1,0 +1,78 @@
+"""The examples run, and do what they say."""
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+import filtercov as fc
+from filtercov.cli.app import app
+from tests.peers import import_peer
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def example(name):
+    """The names that an example defines."""
+    return runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="example")
+
+
+def test_plain_pytorch_trains_everything_but_the_frozen_filters(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["plain_pytorch.py", "--limit", "1500", "--epochs", "1"])
+    names = runpy.run_path(str(EXAMPLES / "plain_pytorch.py"), run_name="__main__")
+    model, twin = names["model"], names["network"]()
+    fc.init_(twin, "cifar-p2", generator=torch.Generator().manual_seed(0))
+    drawn = [layer.weight for layer in fc.depthwise_layers(twin)]
+    kept = [layer.weight for layer in fc.depthwise_layers(model)]
+    assert len(kept) == 4
+    assert all(torch.equal(a, b) for a, b in zip(drawn, kept, strict=True))
+    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
+    said = capsys.readouterr().out
+    assert "4 of 4 depthwise layers initialised" in said
+    (loss,) = re.findall(r"epoch 1: loss (\S+)", said)
+    assert float(loss) < 2.0  # of ten classes, which chance gives 2.3
+
+
+def test_a_lightning_callback_fills_and_freezes_before_the_optimiser_is_made(tmp_path):
+    import_peer("lightning")  # which imports torchvision; `make test-frameworks` has it
+    names = example("lightning_callback")
+    module, twin = names["Classifier"](), names["Classifier"]()
+    callback = names["InitialiseFilters"]("imagenet-frozen", seed=3, freeze=True)
+    pointwise = module.net[1][2].weight.detach().clone()
+    names["fit"](module, callback, steps=2, directory=str(tmp_path))
+    fc.init_(twin, "imagenet-frozen", generator=torch.Generator().manual_seed(3))
+    assert len(callback.report.initialised) == 3
+    for ours, theirs in zip(fc.depthwise_layers(twin), fc.depthwise_layers(module), strict=True):
+        assert torch.equal(ours.weight, theirs.weight)
+        assert not theirs.weight.requires_grad
+    held = {id(p) for group in module.optimizers().param_groups for p in group["params"]}
+    assert not any(id(layer.weight) in held for layer in fc.depthwise_layers(module))
+    assert not torch.equal(pointwise, module.net[1][2].weight)
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # timm leaves images open
+def test_timms_parts_train_from_the_checkpoint_that_init_writes(tmp_path):
+    import_peer("timm.data")
+    rng = np.random.default_rng(0)
+    for label in ("cat", "dog"):
+        (tmp_path / "train" / label).mkdir(parents=True)
+        for i in range(16):
+            pixels = rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "train" / label / f"{i}.png")
+    start = tmp_path / "start.safetensors"
+    ended = CliRunner().invoke(app, ["init", "convnext_atto", "--num-classes", "2", "--out", str(start)])
+    assert ended.exit_code == 0, ended.output
+    settings = {"model": "convnext_atto", "initial_checkpoint": str(start), "num_classes": 2, "size": 32}
+    trained = example("timm_training")["train"](str(tmp_path), epochs=1, **settings).state_dict()
+    written = load_file(start)
+    assert trained.keys() == written.keys()
+    for name in [name for name in written if name.endswith("conv_dw.weight")]:
+        moved = (trained[name] - written[name]).abs().max()
+        assert 0 < moved < 0.01  # two steps of 0.001 from the filters drawn, not from others

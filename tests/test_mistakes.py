@@ -1,0 +1,141 @@
+"""What people get wrong at first is answered with one sentence that says what was meant, and changes nothing."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import filtercov as fc
+from filtercov.errors import CovarianceError, FiltercovError, ModelError, SourceError
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(*(nn.Conv2d(8, 8, 7, groups=8) for _ in range(3)))
+
+
+@pytest.mark.parametrize(
+    ("mistake", "kind", "sentence"),
+    [
+        (lambda net: fc.init_(net.state_dict()), ModelError, r"got a state dict; pass the model it belongs to"),
+        (lambda net: fc.init_({"model": net}), ModelError, "got dict; pass the model it belongs to"),
+        (lambda _: fc.init_(nn.Conv2d), ModelError, r"got the class Conv2d; make one first, Conv2d\(...\)"),
+        (lambda _: fc.init_("net.pth"), ModelError, r"got str; .*FilterStatistics.from_checkpoint\(path\)"),
+        (lambda net: fc.freeze_(net.state_dict()), ModelError, "got a state dict"),
+        (lambda net: fc.copy_filters_(net, net.state_dict()), ModelError, "got a state dict"),
+        (lambda net: fc.nn.accelerate_(net.state_dict()), ModelError, "got a state dict"),
+        (lambda net: fc.nn.restore_(list(net)), ModelError, "got list; pass the model itself"),
+        (lambda net: fc.FilterStatistics.from_model(net.state_dict()), ModelError, "got a state dict"),
+        (lambda net: fc.init_(net, generator=0), SourceError, r"needed a torch.Generator or None, got 0; .* seed=0"),
+        (lambda net: fc.init_(net, generator="cpu"), SourceError, "needed a torch.Generator or None, got str"),
+        (lambda net: fc.init_(net, seed="x"), SourceError, "seed: needed a whole number"),
+        (lambda net: fc.init_(net, seed=1 << 70), SourceError, "seed: needed a whole number"),
+        (
+            lambda net: fc.init_(net, seed=0, generator=torch.Generator()),
+            SourceError,
+            "needed a seed or a generator, got both",
+        ),
+        (
+            lambda net: fc.covariance_normal_(net[0].weight, np.eye(49), generator=3),
+            SourceError,
+            "a number is given as seed=3",
+        ),
+        (lambda net: fc.fit_schedule(net), SourceError, r"got Sequential; .*FilterStatistics.from_model\(model\)"),
+        (lambda net: fc.fit_schedule(net.state_dict()), SourceError, "needed FilterStatistics, got OrderedDict"),
+        (lambda _: fc.fit_schedule("net.pth"), SourceError, r"got str; .*from_checkpoint\(path\)"),
+        (lambda _: fc.QuadraticSchedule("0.1", 0.4, 2), CovarianceError, r"got \('0.1', 0.4, 2\); .*without quotes"),
+        (lambda _: fc.QuadraticSchedule(0.1, None, 2), CovarianceError, r"three finite numbers, got \(0.1, None, 2\)$"),
+        (
+            lambda net: fc.init_(net, lambda _layer: None),
+            SourceError,
+            "^0: needed a σ, .*got None; a function given as source must return",
+        ),
+        (lambda net: fc.init_(net, 0.5), SourceError, r"got 0.5; for one σ everywhere pass lambda layer: 0.5"),
+        (lambda net: fc.init_(net, "imagenet"), SourceError, "unknown preset 'imagenet'.*did you mean"),
+    ],
+)
+def test_a_mistake_is_one_sentence_that_says_what_was_meant(mistake, kind, sentence):
+    net = network()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    with pytest.raises(kind, match=sentence) as caught:
+        mistake(net)
+    assert isinstance(caught.value, FiltercovError)
+    assert "\n" not in str(caught.value)
+    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "meant"),
+    [
+        (fc, "init", "filtercov.init_"),
+        (fc, "freeze", "filtercov.freeze_"),
+        (fc, "thaw", "filtercov.thaw_"),
+        (fc, "copy_filters", "filtercov.copy_filters_"),
+        (fc, "covariance_normal", "filtercov.covariance_normal_"),
+        (fc, "FilterStatistic", "filtercov.FilterStatistics"),
+        (fc, "accelerate_", "filtercov.nn.accelerate_"),
+        (fc, "accelerate", "filtercov.nn.accelerate_"),
+        (fc, "restore", "filtercov.nn.restore_"),
+        (fc.nn, "accelerate", "filtercov.nn.accelerate_"),
+        (fc.nn, "restore", "filtercov.nn.restore_"),
+        (fc.nn, "DepthWiseConv2d", "filtercov.nn.DepthwiseConv2d"),
+        (fc.nn, "freeze_", "filtercov.freeze_"),
+        (fc.nn, "init", "filtercov.init_"),
+    ],
+)
+def test_a_name_that_is_not_there_is_answered_with_the_one_that_was_meant(module, name, meant):
+    with pytest.raises(AttributeError) as caught:
+        getattr(module, name)
+    assert str(caught.value) == f"{module.__name__} has no {name!r}; did you mean {meant}?"
+
+
+def test_names_near_to_nothing_get_no_hint():
+    with pytest.raises(AttributeError, match=r"^filtercov has no 'zzzzzz'$"):
+        fc.zzzzzz  # noqa: B018
+    assert not hasattr(fc.nn, "__wrapped__")
+
+
+def test_the_names_of_nn_that_filtercov_knows_of_are_all_of_them():
+    assert sorted(fc._OF_NN) == sorted(fc.nn.__all__)
+
+
+def test_a_seed_is_a_new_generator_with_that_seed():
+    one, two, other = network(), network(), network()
+    fc.init_(one, seed=3)
+    fc.init_(two, generator=torch.Generator().manual_seed(3))
+    fc.init_(other, seed=4)
+    state = torch.random.get_rng_state()
+    assert torch.equal(one[1].weight, two[1].weight)
+    assert not torch.equal(one[1].weight, other[1].weight)
+    fc.init_(one, seed=np.int64(4))
+    assert torch.equal(one[2].weight, other[2].weight)
+    a, b = (fc.covariance_normal_(torch.empty(8, 1, 3, 3), np.eye(9), seed=5) for _ in range(2))
+    assert torch.equal(a, b)
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_statistics_are_a_short_sequence_of_layers():
+    net = nn.Sequential(nn.Conv2d(8, 8, 7, groups=8), nn.Conv2d(8, 8, 31, groups=8))
+    statistics = fc.FilterStatistics.from_model(net, source="a" * 5000)
+    assert len(statistics) == 2
+    assert list(statistics) == list(statistics.layers)
+    assert statistics[-1] is statistics["1"] is statistics.layers[1]
+    assert isinstance(statistics[0], fc.LayerStatistics)
+    assert len(repr(statistics)) < 200
+    assert len(repr(statistics.layers)) < 200
+    assert repr(statistics).endswith(": 2 layers of 7x7 and 31x31 filters>")
+    with pytest.raises(IndexError):
+        statistics[2]
+    with pytest.raises(KeyError, match="no layer is called '11'; did you mean '1'"):
+        statistics["11"]
+    with pytest.raises(TypeError):
+        statistics[0.5]
+
+
+def test_the_version_is_that_of_the_package():
+    from filtercov import __version__
+
+    text = (pathlib.Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'version = "{__version__}"' in text
