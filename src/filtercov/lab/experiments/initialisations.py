@@ -112,7 +112,8 @@ def find(name: str) -> Initialisation:
         return _table[key]
     for point in entry_points(group=ENTRY_POINTS, name=key):
         fill: Fill = point.load()
-        code = fingerprint(fill, point.dist and f"{point.dist.name} {point.dist.version}")
+        version = f"{point.dist.name} {point.dist.version}" if point.dist else None
+        code = fingerprint(fill, version)
         return Initialisation(key, fill, schedule="optional", ours=False, code=code)
     near = difflib.get_close_matches(key, names(), n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""

@@ -106,7 +106,8 @@ class ExperimentRecord:
     @property
     def trained(self) -> str:
         """What was trained in all its cells and pictures, in words; empty if nothing was."""
-        found = [part.trained for part in (*self.cells, *self.drawings) if part.trained]
+        pictures = [drawing.trained for drawing in self.drawings if drawing.trained]
+        found = [*(cell.trained for cell in self.cells), *pictures]
         models = list(dict.fromkeys([*(trained.model for trained in found), *(speed.model for speed in self.speeds)]))
         words = " and ".join(models) if len(models) < 3 else f"{models[0]} and {len(models) - 1} more networks"
         if not found:
