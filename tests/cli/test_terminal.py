@@ -115,7 +115,7 @@ def test_a_sweep_that_is_stopped_leaves_a_count_and_a_sentence(terminal, tmp_pat
     lines = terminal.wait()
     text = " ".join(line.strip() for line in lines)
     assert "running" not in text
-    assert text.count(" done") == 1
+    assert text.count(" of 24 done") == 1
     assert text.endswith("filtercov: stopped; what is done is kept, run the same command again to continue")
 
 

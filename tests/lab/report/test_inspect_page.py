@@ -49,18 +49,23 @@ def test_page_of_forty_layers_is_small_and_opens_without_errors(browser: Browser
     assert tab.evaluate("document.querySelectorAll('.strip a').length") == 40
 
 
+def scalars(layer: dict[str, Any]) -> list[tuple[str, float | None]]:
+    return [(key, value) for key, value in layer.items() if value is None or isinstance(value, float)]
+
+
 def test_page_shows_the_numbers_that_json_has(browser: Browser, tmp_path: Path) -> None:
     inspection = measure_target(target(5, 7, (3, 5), 1))
     report = Report(inspection, "itself", compare(inspection, inspection.target))
     tab = browser.open(write_output(tmp_path / "p.html", report.page()))
     head = tab.evaluate("[...document.querySelectorAll('thead th')].map(e => e.textContent)")
     rows = tab.evaluate("[...document.querySelectorAll('tbody tr')].map(r => [...r.children].map(e => e.textContent))")
-    names = {"σ": "sigma", "likeness": "likeness", "centred": "centredness", "dynamic": "dynamic", "static": "static"}
+    names = {"σ": "sigma", "centred": "centredness", "dynamic": "dynamic", "static": "static"}
     for row, layer in zip(rows, report.as_json()["layers"], strict=True):
         shown = dict(zip(head, row, strict=True))
+        numbers = {key: "–" if value is None else f"{value:.3f}".replace("-", "−") for key, value in scalars(layer)}
         for column, key in names.items():
-            expected = "–" if layer[key] is None else f"{layer[key]:.3f}".replace("-", "−")
-            assert shown[column] == expected
+            assert shown[column] == numbers[key]
+        assert shown["likeness"] == f"{numbers['likeness']} ({numbers['chance_likeness']})"
         assert shown["anisotropy"] == f"{layer['isotropic_distance']:.3f} ({layer['isotropic_floor']:.3f})"
         assert shown["cosine"] == "1.000"
     assert tab.errors == []
