@@ -79,7 +79,7 @@ def accelerate_(model: nn.Module) -> Acceleration:
     for name, module in model.named_modules():
         kind = type(module)
         if kind in _SWAPS and is_depthwise(module):
-            module.__class__ = _SWAPS[kind]
+            module.__class__ = _SWAPS[kind]  # type: ignore[assignment]
             swapped.append(name)
         elif isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) and kind not in _ORIGINALS and is_depthwise(module):
             skipped[name] = f"it is a {type(module).__name__}, which may compute something else"
