@@ -87,7 +87,7 @@ def pass_contestants(batch: int, channels: int, size: int, kernel: int) -> dict[
     """Return, for each pass, filtercov and PyTorch in both layouts."""
     weight = torch.randn(channels, 1, kernel, kernel)
     pad, image, taps = kernel // 2, (size, size), (kernel, kernel)
-    margins = (pad, pad, pad, pad)
+    how = (pad, pad, pad, pad), (1, 1), (1, 1)
     nchw = torch.randn(batch, channels, size, size), torch.randn(batch, channels, size, size)
     x, grad_y = (t.to(memory_format=torch.channels_last) for t in nchw)
 
@@ -105,11 +105,11 @@ def pass_contestants(batch: int, channels: int, size: int, kernel: int) -> dict[
             **torchs(lambda x, _: functional.conv2d(x, weight, None, padding=pad, groups=channels)),
         },
         "input gradient": {
-            "ours": lambda: ops.input_grad(grad_y, weight, margins, image, True),
+            "ours": lambda: ops.input_grad(grad_y, weight, *how, image, True),
             **torchs(lambda x, g: backward(g, x, weight, [True, False, False])),
         },
         "weight gradient": {
-            "ours": lambda: ops.weight_grad(grad_y, x, margins, taps),
+            "ours": lambda: ops.weight_grad(grad_y, x, *how, taps),
             **torchs(lambda x, g: backward(g, x, weight, [False, True, False])),
         },
     }

@@ -1,6 +1,7 @@
 """`accelerate_` on any model: same numbers, same parameters, same hooks, and a true report."""
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -8,7 +9,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrize
 
-from filtercov.nn import DepthwiseConv2d, FusedSequential, accelerate_, native_status
+from filtercov.nn import (
+    DepthwiseConv1d,
+    DepthwiseConv2d,
+    DepthwiseConv3d,
+    FusedSequential,
+    accelerate_,
+    native_status,
+    restore_,
+)
 from tests.peers import import_peer
 
 
@@ -68,6 +77,54 @@ def test_training_gives_the_same_losses_and_weights() -> None:
     for (name, a), (other, b) in zip(plain.state_dict().items(), fast.state_dict().items(), strict=True):
         assert name == other
         assert torch.allclose(a.float(), b.float(), rtol=1e-3, atol=1e-4), name
+
+
+def speech(width: int = 16) -> nn.Sequential:
+    """Return the convolutions of a Conformer: gates, a wide depthwise filter, and a causal one as Mamba has it."""
+    return nn.Sequential(
+        nn.Conv1d(3, 2 * width, 1),
+        nn.GLU(dim=1),
+        nn.Conv1d(width, width, 31, padding=15, groups=width),
+        nn.BatchNorm1d(width),
+        nn.SiLU(),
+        nn.Conv1d(width, width, 4, padding=6, dilation=2, groups=width),
+        nn.Conv1d(width, width, 5, stride=2, groups=width),
+        nn.AdaptiveAvgPool1d(1),
+        nn.Flatten(),
+        nn.Linear(width, 10),
+    )
+
+
+def volumes(width: int = 16) -> nn.Sequential:
+    """Return the convolutions of a MedNeXt block and of the layer that halves after it."""
+    return nn.Sequential(
+        nn.Conv3d(3, width, 1),
+        nn.Conv3d(width, width, 5, padding=2, groups=width),
+        nn.GroupNorm(width, width),
+        nn.Conv3d(width, width, 1),
+        nn.GELU(),
+        nn.Conv3d(width, width, 3, stride=2, padding=1, groups=width),
+        nn.AdaptiveAvgPool3d(1),
+        nn.Flatten(),
+        nn.Linear(width, 10),
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "size", "swapped", "kind"),
+    [(speech, (60,), ("2", "5", "6"), DepthwiseConv1d), (volumes, (9, 10, 11), ("1", "5"), DepthwiseConv3d)],
+)
+def test_networks_of_one_and_three_dimensions_train_alike(
+    build: Callable[[], nn.Sequential], size: tuple[int, ...], swapped: tuple[str, ...], kind: type[nn.Module]
+) -> None:
+    plain = build()
+    fast = copy.deepcopy(plain)
+    assert accelerate_(fast).swapped == swapped
+    assert all(type(fast[int(name)]) is kind for name in swapped)
+    x, target = torch.randn(4, 3, *size), torch.randint(0, 10, (4,))
+    assert train(fast, x, target) == pytest.approx(train(plain, x, target), rel=1e-4)
+    assert restore_(fast) == swapped
+    assert [type(module) for module in fast] == [type(module) for module in plain]
 
 
 def test_modules_parameters_and_hooks_stay_the_same_objects() -> None:
@@ -166,8 +223,8 @@ def test_torchvision_models_give_the_same_output() -> None:
     assert same_output(models.convnext_tiny(num_classes=5, stochastic_depth_prob=0.0))
 
 
-def test_layers_of_other_dimensions_stay_as_they_are() -> None:
+def test_weights_of_lines_and_volumes_lie_as_they_did() -> None:
     net = nn.Sequential(nn.Conv3d(2, 2, 3, groups=2), nn.Conv2d(4, 4, 3, groups=4), nn.Conv1d(4, 4, 3, groups=4))
     before = [layer.weight.stride() for layer in net]
-    assert accelerate_(net).swapped == ("1",)
+    assert accelerate_(net).swapped == ("0", "1", "2")
     assert [layer.weight.stride() for layer in (net[0], net[2])] == [before[0], before[2]]

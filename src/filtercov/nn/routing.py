@@ -21,14 +21,27 @@ _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
 Pass = Literal["forward", "input_grad", "weight_grad"]
+Kind = Literal["line", "plane", "strided plane", "volume"]
 
 # Subclasses (DTensor, quantised tensors, ...) bring their own F.conv2d.
 PLAIN_TENSORS = (Tensor, nn.Parameter)
 
-# The least number of taps from which a pass is faster than PyTorch's on channels-last images ...
-LEAST_TAPS: dict[Pass, int] = {"forward": 25, "input_grad": 25, "weight_grad": 10}
-# ... and on channels-first ones.
-LEAST_TAPS_CHANNELS_FIRST: dict[Pass, int] = {"forward": 225, "input_grad": 225, "weight_grad": 25}
+# The least number of taps from which a pass is faster than PyTorch's, channels last and first, by kind of image and
+# step.
+LEAST_TAPS: dict[tuple[Kind, Pass], tuple[int, int]] = {
+    ("line", "forward"): (4, 4),
+    ("line", "input_grad"): (4, 4),
+    ("line", "weight_grad"): (4, 4),
+    ("plane", "forward"): (25, 81),
+    ("plane", "input_grad"): (25, 49),
+    ("plane", "weight_grad"): (10, 25),
+    ("strided plane", "forward"): (49, 49),
+    ("strided plane", "input_grad"): (9, 9),
+    ("strided plane", "weight_grad"): (25, 25),
+    ("volume", "forward"): (27, 27),
+    ("volume", "input_grad"): (27, 27),
+    ("volume", "weight_grad"): (27, 27),
+}
 # Below this many channels most lanes of a 16-channel block would be idle.
 LEAST_CHANNELS = 5
 
@@ -61,7 +74,14 @@ def native_wins(which: Pass, image: Tensor, kernel: Sequence[int], how: Convolut
         return False
     if any(stride > 1 and dilation > 1 for stride, dilation in zip(how.stride, how.dilation, strict=True)):
         return False
-    return prod(kernel) >= (LEAST_TAPS if channels_last else LEAST_TAPS_CHANNELS_FIRST)[which]
+    return prod(kernel) >= LEAST_TAPS[_kind(how), which][0 if channels_last else 1]
+
+
+def _kind(how: Convolution) -> Kind:
+    axes = len(how.stride)
+    if axes == 2:
+        return "strided plane" if max(how.stride) > 1 else "plane"
+    return "line" if axes == 1 else "volume"
 
 
 def native_sums(image: Tensor) -> bool:
