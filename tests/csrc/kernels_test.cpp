@@ -18,7 +18,7 @@ std::mt19937 random_engine(0);
 
 int64_t draw(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_engine); }
 
-constexpr double kHole = 1024.0;  // what no sum of the integers below comes to
+constexpr double kHole = 1 << 20;  // what no sum of the integers below comes to
 
 int failures = 0;
 

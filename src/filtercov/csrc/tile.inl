@@ -18,8 +18,11 @@ FILTERCOV_INLINE Block channel_block(const Tensor<const float>& tensor, int64_t 
             smaller(kBlock, channels - first)};
 }
 
-// The least integer not below a / b, for b > 0.
-FILTERCOV_INLINE int64_t ceil_quotient(int64_t a, int64_t b) { return a > 0 ? (a + b - 1) / b : -(-a / b); }
+// The least integer not below a / b, for b > 0; quickly for b = 1, as most strides are.
+FILTERCOV_INLINE int64_t ceil_quotient(int64_t a, int64_t b) {
+    if (b == 1) return a;
+    return a > 0 ? (a + b - 1) / b : -(-a / b);
+}
 
 FILTERCOV_INLINE void zero_pixels(float* to, int64_t count) {
     for (int64_t i = 0; i < count * kVectors; ++i) store(to + i * kLanes, Vec{});
