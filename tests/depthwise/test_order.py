@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import filtercov as fc
-from filtercov.files.state_dict import write_state_dict
+from filtercov.files.weights import write_state_dict
 from filtercov.lab.training import load_checkpoint, save_checkpoint
 from filtercov.layer_names import looks_built
 

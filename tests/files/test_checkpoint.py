@@ -11,7 +11,7 @@ from torch import nn
 import filtercov as fc
 from filtercov.depthwise.foreign import read_state_dict
 from filtercov.errors import CheckpointError
-from filtercov.files.state_dict import write_state_dict
+from filtercov.files.weights import write_state_dict
 
 
 class Net(nn.Module):

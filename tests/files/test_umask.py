@@ -13,7 +13,7 @@ from PIL import Image
 from torch import nn
 import filtercov as fc
 from filtercov.cli.app import app
-from filtercov.files.state_dict import write_state_dict
+from filtercov.files.weights import write_state_dict
 from filtercov.lab.report.inspect import look
 from filtercov.lab.report.page import write_output
 

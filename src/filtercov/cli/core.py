@@ -17,7 +17,7 @@ from filtercov.cli.say import say
 from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.depthwise.model import DepthwiseLayer
 from filtercov.errors import CheckpointError, FiltercovWarning, NothingChosenError, SourceError
-from filtercov.files.state_dict import write_state_dict
+from filtercov.files.weights import write_state_dict
 from filtercov.filters.init import init_
 from filtercov.lab.experiments.initialisations import parse_schedule
 from filtercov.lab.models.lookup import find

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from filtercov.errors import CheckpointError
 from filtercov.files import sealed
-from filtercov.files.state_dict import seal_tensors
+from filtercov.files.weights import seal_tensors
 from filtercov.lab.training.storage import storage_error
 
 KIND = sealed.Kind(
