@@ -160,7 +160,7 @@ class _DepthwiseConv(_ConvNd):
         if self.padding_mode != "zeros":
             input = functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = 0
-        convolve = _FUNCTIONS[self.weight.dim() - 2]
+        convolve = _FUNCTIONS[len(self.kernel_size)]
         return convolve(input, self.weight, self.bias, self.stride, padding, self.dilation)
 
 
