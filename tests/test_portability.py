@@ -35,7 +35,7 @@ def test_all_modules_import_and_a_run_is_trained_without_what_windows_lacks(tmp_
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "% test accuracy after 1 epochs" in done.stdout
+    assert "% test accuracy after 1 epoch" in done.stdout
     assert json.loads((tmp_path / "run" / "result.json").read_text())["epochs"] == 1
     assert b"\r" not in (tmp_path / "run" / "metrics.jsonl").read_bytes()
 

@@ -30,7 +30,7 @@ def _section(name: str) -> str:
     usage = " ".join(_word(argument) for argument in arguments)
     parts = [f"## `filtercov {name}`\n", f"{inspect.cleandoc(command.help)}\n"]
     if arguments:
-        parts.append(f"    filtercov {name} {usage}\n")
+        parts.append(f"`filtercov {name} {usage}`\n")
         parts += [f"* {_word(argument)}: {argument.help}" for argument in arguments]
         parts.append("")
     if options := [parameter for parameter in command.params if parameter not in arguments]:

@@ -119,7 +119,7 @@ def test_images_too_small_for_a_model_of_timms_are_refused(tmp_path):
 
 def test_data_that_is_a_folder_is_told_how_to_be_named(tmp_path, monkeypatch):
     monkeypatch.chdir(images(tmp_path).parent)
-    with pytest.raises(DataError, match=r"unknown data 'imgs'; did you mean folder:imgs\?"):
+    with pytest.raises(DataError, match=r"unknown data 'imgs', .*; did you mean folder:imgs\?"):
         run("--data", "imgs", "--run-dir", tmp_path / "run")
     with pytest.raises(DataError, match="allow the download with --download"):
         run("--data", "cifar10", "--data-root", tmp_path, "--run-dir", tmp_path / "run")

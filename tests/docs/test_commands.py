@@ -34,7 +34,6 @@ AS_IS = {
     "filtercov inspect trained.pth --against other.pth",
     "filtercov figures figures --learned trained.pth",
     "filtercov reproduce --list",
-    "filtercov reproduce --list --scale small",
     "filtercov plan 'cifar-*' --scale paper --images-per-second 2000 --gpus 8",
     "filtercov info",
     'python -c "import filtercov.nn; print(filtercov.nn.native_status())"',

@@ -49,27 +49,18 @@ def test_the_sites_examples_are_code_and_not_quotations(site):
     assert 'class="language-pycon highlight"' in text
 
 
-def test_pages_opened_as_files_need_no_network_and_can_be_searched(site):
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no Chromium to look with")
-    asked, errors = [], []
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 390, "height": 844})
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        for file in sorted(site.rglob("*.html")):
-            page.goto(file.as_uri())
-            assert page.evaluate("document.documentElement.scrollWidth") <= 390, file.name
-        page.set_viewport_size({"width": 1280, "height": 844})
-        page.goto((site / "howto" / "ray.html").as_uri())
-        page.click("input.md-search__input")
-        page.keyboard.type("empirical")
-        page.wait_for_selector(
-            ".md-search-result__item a[href*='api/covariance.html']", state="attached", timeout=30_000
-        )
-        browser.close()
+def test_pages_opened_as_files_need_no_network_and_can_be_searched(site, browser):
+    asked = []
+    tab = browser.open(site / "index.html", width=390)
+    page = tab.page
+    page.on("request", lambda request: asked.append(request.url))
+    for file in sorted(site.rglob("*.html")):
+        page.goto(file.as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, file.name
+    page.set_viewport_size({"width": 1280, "height": 844})
+    page.goto((site / "howto" / "ray.html").as_uri())
+    page.click("input.md-search__input")
+    page.keyboard.type("empirical")
+    page.wait_for_selector(".md-search-result__item a[href*='api/covariance.html']", state="attached", timeout=30_000)
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:", "about:"))] == []
-    assert errors == []
+    assert tab.errors == []

@@ -11,6 +11,7 @@ from filtercov.errors import ConfigError, ExperimentError, SweepError
 from filtercov.lab import reproduce
 from filtercov.lab.experiments import initialisations
 from filtercov.lab.experiments.runs import Runs
+from tests.lab.experiments.tiny import read_journal
 
 
 def constant(model, _context):
@@ -51,15 +52,15 @@ def test_the_function_is_what_the_runs_start_from_and_is_forgotten_after(table):
 
 def test_the_same_call_trains_nothing_again(table):
     root, found = table
-    before = Runs(root).read_journal()
+    before = read_journal(Runs(root))
     again = reproduce("kronecker", scale="smoke", seeds=2, also=[constant, "kaiming"], runs=root)
-    assert Runs(root).read_journal() == before
+    assert read_journal(Runs(root)) == before
     assert list(again) == list(found)
 
 
 def test_it_prints_shows_itself_in_a_notebook_and_writes_its_report(table, tmp_path):
     _, found = table
-    assert re.search(r"k9 +1 \(20\) +frozen +constant +\d+\.\d\d ± \d+\.\d\d +2", str(found))
+    assert re.search(r"k9: convmixer_8_2_k9_p7 +1 \(20\) +frozen +constant +\d+\.\d\d ± \d+\.\d\d +2", str(found))
     html = found._repr_html_()
     assert html.count("<tr>") == 11
     assert "constant" in html

@@ -111,6 +111,7 @@ def restore_(model: nn.Module) -> tuple[str, ...]:
     >>> restore_(net), type(net[0]).__name__
     (('0',), 'Conv2d')
     """
+    check_model(model)
     restored = []
     for name, module in model.named_modules():
         if type(module) in _ORIGINALS:

@@ -42,7 +42,7 @@ def test_the_table_is_printed_with_what_was_reduced(kronecker):
     assert "Smaller than in the paper" in output
     assert "9 of 9 done" in output
     for column in ("uniform", "covariance", "kronecker", "dog"):
-        assert re.search(rf"k9 +1 \(20\) +frozen +{column} +\d+\.\d\d +1", output)
+        assert re.search(rf"k9: convmixer_8_2_k9_p7 +1 \(20\) +frozen +{column} +\d+\.\d\d +1", output)
 
 
 def test_running_again_trains_nothing(kronecker):

@@ -13,7 +13,7 @@ from filtercov.lab.report.charts import Axis, Dot, Plot, Series, decades, dot_ch
 from filtercov.lab.report.explore import explore_page
 from filtercov.lab.report.page import page, write_output
 from filtercov.lab.report.results_figures import charts as result_charts
-from tests.lab.report.browser import Browser, Tab
+from tests.browser import Browser, Tab
 from tests.lab.report.results_records import TABLE, record
 
 LINES = [

@@ -15,7 +15,7 @@ from filtercov.covariance.root import covariance_root
 from filtercov.errors import CovarianceError
 from filtercov.lab.report.explore import explore_page
 from filtercov.lab.report.page import write_output
-from tests.lab.report.browser import Browser, Tab
+from tests.browser import Browser, Tab
 
 CASES = [(3, 0.08), (4, 0.7), (7, 0.16), (9, 1.9), (12, 0.5), (15, 5.0)]
 
@@ -265,6 +265,7 @@ def test_typing_nonsense_keeps_the_last_good_number(tab: Tab) -> None:
     assert tab.evaluate("[state.k, element('k-number').value, element('k').value]") == [9, "9", "9"]
 
 
+@pytest.mark.faults  # a time, which a busy machine does not keep
 def test_a_slider_step_at_k_9_is_done_within_50_ms(browser: Browser, written: Path) -> None:
     tab = browser.open(written, fragment="k=9&depth=8")
     finish(tab)

@@ -23,7 +23,7 @@ from filtercov.lab.report.inspect_numbers import measure_target
 from filtercov.lab.report.inspect_pictures import covariance_picture, filters_picture
 from filtercov.lab.report.inspect_target import Target, model_target
 from filtercov.lab.report.page import write_output
-from tests.lab.report.browser import Browser
+from tests.browser import Browser
 
 HOSTILE = '<img src=x onerror="window.broken=1">'
 
@@ -90,14 +90,9 @@ def test_links_lead_to_the_layers(browser: Browser, tmp_path: Path) -> None:
         tab = browser.open(path, width=width)
         for number in (25, 4):
             tab.page.click(f".strip a:nth-child({number})")
-            tab.evaluate(
-                "(async () => { const frame = () => new Promise(requestAnimationFrame); let before = NaN;"
-                "for (let still = 0; still < 10; before = scrollY) {"
-                "await frame(); still = scrollY === before ? still + 1 : 0 } })()"
-            )
+            tab.page.wait_for_function(f"{place} >= 0 && {place} < 40")
             assert tab.evaluate("location.hash") == f"#layer-{number - 1}"
             assert tab.evaluate("document.querySelector(location.hash).innerText").startswith(f"{number}. {number - 1}")
-            assert 0 <= tab.evaluate(place) < 40
         linked = browser.open(path, width=width, fragment="layer-20")
         linked.settle()
         assert 0 <= linked.evaluate(place) < 40

@@ -7,7 +7,7 @@ import pytest
 
 from filtercov.errors import OutputError
 from filtercov.lab.report.page import copyable, embedded_json, image, page, table, text, write_output
-from tests.lab.report.browser import Browser
+from tests.browser import Browser
 
 # A red 1x1 PNG.
 DOT = bytes.fromhex(

@@ -59,11 +59,10 @@ def check_name(spec: str) -> None:
     if spec in ("embedded", "cifar10") or (spec.startswith("folder:") and spec != "folder:"):
         return
     near = difflib.get_close_matches(spec.lower(), ("embedded", "cifar10"), n=1, cutoff=0.8)
-    if Path(spec).expanduser().exists():
-        hint = f"; did you mean folder:{spec}?"
-    else:
-        hint = f"; did you mean {near[0]}?" if near else "; choose embedded, cifar10 or folder:PATH"
-    raise DataError(f"unknown data {spec!r}{hint}")
+    if spec and Path(spec).expanduser().exists():
+        near = [f"folder:{spec}"]
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise DataError(f"unknown data {spec!r}, choose embedded, cifar10 or folder:PATH{hint}")
 
 
 def _chosen(data: Dataset, limit: int | None, *, split_off: bool) -> Dataset:

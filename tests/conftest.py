@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.lab.report.browser import CHROMIUM, Browser
+from tests.browser import CHROMIUM, Browser
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("no Chromium on this machine: install Debian's `chromium` to test pages")
