@@ -87,11 +87,15 @@ _HOMES = {
 # What belongs to filtercov.nn, and is looked for here; a test compares it with the names there.
 _OF_NN = (
     "Acceleration",
+    "DepthwiseConv1d",
     "DepthwiseConv2d",
+    "DepthwiseConv3d",
     "FusedSequential",
     "NativeStatus",
     "accelerate_",
+    "depthwise_conv1d",
     "depthwise_conv2d",
+    "depthwise_conv3d",
     "gelu_batch_norm",
     "native_status",
     "restore_",

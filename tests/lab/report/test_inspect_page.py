@@ -90,9 +90,13 @@ def test_links_lead_to_the_layers(browser: Browser, tmp_path: Path) -> None:
         tab = browser.open(path, width=width)
         for number in (25, 4):
             tab.page.click(f".strip a:nth-child({number})")
-            tab.page.wait_for_function(f"{place} >= 0 && {place} < 40")
+            tab.evaluate(  # a scroll may begin late
+                "(async () => { for (let frames = 0; frames < 600; frames++) {"
+                f"await new Promise(requestAnimationFrame); if (0 <= {place} && {place} < 40) return }} }})()"
+            )
             assert tab.evaluate("location.hash") == f"#layer-{number - 1}"
             assert tab.evaluate("document.querySelector(location.hash).innerText").startswith(f"{number}. {number - 1}")
+            assert 0 <= tab.evaluate(place) < 40
         linked = browser.open(path, width=width, fragment="layer-20")
         linked.settle()
         assert 0 <= linked.evaluate(place) < 40
