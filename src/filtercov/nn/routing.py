@@ -21,23 +21,25 @@ _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
 Pass = Literal["forward", "input_grad", "weight_grad"]
-Kind = Literal["line", "plane", "strided plane", "volume"]
+Kind = Literal["line", "plane", "strided plane", "dilated plane", "volume"]
 
 # Subclasses (DTensor, quantised tensors, ...) bring their own F.conv2d.
 PLAIN_TENSORS = (Tensor, nn.Parameter)
 
-# The least number of taps from which a pass is faster than PyTorch's, channels last and first, by kind of image and
-# step.
+# The least number of taps from which a pass is faster than PyTorch's, channels last and first, by kind of convolution.
 LEAST_TAPS: dict[tuple[Kind, Pass], tuple[int, int]] = {
     ("line", "forward"): (4, 4),
     ("line", "input_grad"): (4, 4),
     ("line", "weight_grad"): (4, 4),
-    ("plane", "forward"): (25, 81),
-    ("plane", "input_grad"): (25, 49),
-    ("plane", "weight_grad"): (10, 25),
-    ("strided plane", "forward"): (49, 49),
-    ("strided plane", "input_grad"): (9, 9),
+    ("plane", "forward"): (25, 225),
+    ("plane", "input_grad"): (9, 9),
+    ("plane", "weight_grad"): (10, 9),
+    ("strided plane", "forward"): (49, 121),
+    ("strided plane", "input_grad"): (9, 81),
     ("strided plane", "weight_grad"): (25, 25),
+    ("dilated plane", "forward"): (49, 49),
+    ("dilated plane", "input_grad"): (49, 49),
+    ("dilated plane", "weight_grad"): (49, 49),
     ("volume", "forward"): (27, 27),
     ("volume", "input_grad"): (27, 27),
     ("volume", "weight_grad"): (27, 27),
@@ -74,14 +76,18 @@ def native_wins(which: Pass, image: Tensor, kernel: Sequence[int], how: Convolut
         return False
     if any(stride > 1 and dilation > 1 for stride, dilation in zip(how.stride, how.dilation, strict=True)):
         return False
+    if which == "weight_grad" and kernel[-1] == 1:  # the kernel holds a row of taps at a time
+        return False
     return prod(kernel) >= LEAST_TAPS[_kind(how), which][0 if channels_last else 1]
 
 
 def _kind(how: Convolution) -> Kind:
     axes = len(how.stride)
-    if axes == 2:
-        return "strided plane" if max(how.stride) > 1 else "plane"
-    return "line" if axes == 1 else "volume"
+    if axes != 2:
+        return "line" if axes == 1 else "volume"
+    if max(how.dilation) > 1:
+        return "dilated plane"
+    return "strided plane" if max(how.stride) > 1 else "plane"
 
 
 def native_sums(image: Tensor) -> bool:
