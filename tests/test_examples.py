@@ -40,6 +40,7 @@ def test_plain_pytorch_trains_everything_but_the_frozen_filters(monkeypatch, cap
     assert float(loss) < 2.0  # of ten classes, which chance gives 2.3
 
 
+@pytest.mark.filterwarnings("default")  # those of Lightning and torch to each other
 def test_a_lightning_callback_fills_and_freezes_before_the_optimiser_is_made(tmp_path):
     import_peer("lightning")  # which imports torchvision; `make test-frameworks` has it
     names = example("lightning_callback")
