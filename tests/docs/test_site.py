@@ -55,6 +55,8 @@ def test_pages_opened_as_files_need_no_network_and_can_be_searched(site, browser
     page = tab.page
     page.on("request", lambda request: asked.append(request.url))
     for file in sorted(site.rglob("*.html")):
+        if file.name == "404.html":  # which only a server shows
+            continue
         page.goto(file.as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, file.name
     page.set_viewport_size({"width": 1280, "height": 844})

@@ -115,6 +115,7 @@ def test_the_report_of_init_says_how_good_a_fitted_schedule_is():
     assert "note: σ is of a fitted schedule; noise" in str(report)
 
 
+@pytest.mark.filterwarnings("error::filtercov.errors.FiltercovWarning")
 def test_a_warning_that_is_an_error_changes_nothing():
     net = independent(4, 8, 7)
     before = net[0].weight.detach().clone()
