@@ -107,7 +107,9 @@ def _for_operator(
 ) -> Convolution | None:
     """Return what to call filtercov's operator with, or None if the convolution is PyTorch's."""
     if routing.fits(axes, x, weight, bias):  # the operator itself checks the rest
-        return convolution(axes, weight.shape[2:], stride, padding, dilation)
+        how = convolution(axes, weight.shape[2:], stride, padding, dilation)
+        if routing.any_pass_wins(x, weight.shape[2:], how):
+            return how
     check_tensors(axes, x, weight, bias)
     check_fit(x.shape, weight.shape[2:], convolution(axes, weight.shape[2:], stride, padding, dilation))
     return None
