@@ -44,6 +44,8 @@ LEAST_TAPS: dict[tuple[Kind, Pass], tuple[int, int]] = {
     ("volume", "input_grad"): (27, 27),
     ("volume", "weight_grad"): (27, 27),
 }
+# With fewer taps no pass of a strided plane is.
+LEAST_STRIDED = min(min(LEAST_TAPS["strided plane", which]) for which in get_args(Pass))
 # Below this many channels most lanes of a 16-channel block would be idle.
 LEAST_CHANNELS = 5
 
@@ -86,12 +88,7 @@ def any_pass_wins(image: Tensor, kernel: Sequence[int], how: Convolution) -> boo
 
     Others always count as having one: they come through the operator for what a frozen filter spares them.
     """
-    kind = _kind(how)
-    return (
-        kind != "strided plane"
-        or image.dtype != torch.float32
-        or prod(kernel) >= min(min(LEAST_TAPS[kind, which]) for which in get_args(Pass))
-    )
+    return _kind(how) != "strided plane" or image.dtype != torch.float32 or prod(kernel) >= LEAST_STRIDED
 
 
 def _kind(how: Convolution) -> Kind:
