@@ -44,7 +44,8 @@ TOP = {"cli", "__init__"}
 THIRD_PARTIES = {"numpy", "torch", "safetensors", "threadpoolctl"}
 WITHOUT_TORCH = {"errors", "printable", "layer_names", "covariance", "schedule", "prescription", "jax", "keras"}
 FRAMEWORKS = {"jax": {"jax"}, "keras": {"keras"}}
-ONLY_FOR_THE_LABORATORY = {"files/lock.py": {"filelock"}}
+# Files that are imported only where these have been: by the laboratory, or by whoever made a model of theirs.
+WHERE_INSTALLED = {"files/lock.py": {"filelock"}, "nn/timm_convnext.py": {"timm"}}
 
 
 def part_of(names):
@@ -102,7 +103,7 @@ def test_the_library_needs_four_packages_and_the_mathematics_one():
     for path, part, ours, first in imports():
         if ours or part not in LIBRARY or first in sys.stdlib_module_names:
             continue
-        known = {"numpy"} if part in WITHOUT_TORCH else THIRD_PARTIES | ONLY_FOR_THE_LABORATORY.get(path, set())
+        known = {"numpy"} if part in WITHOUT_TORCH else THIRD_PARTIES | WHERE_INSTALLED.get(path, set())
         known = known | FRAMEWORKS.get(part, set())
         if first not in known:
             wrong.add(f"{path} imports {first}")

@@ -1,54 +1,18 @@
 // The native kernels against loops in double, with guard bytes around every buffer. Needs no torch, no Python.
 //
-// Inputs are small integers, so every sum is exact in float32 and results must be equal, not close. GELU + BatchNorm is
-// compared within a tolerance. Built and run under AddressSanitizer and UndefinedBehaviorSanitizer by test_sanitized.py.
-#include <cmath>
-#include <cstdio>
+// Inputs are small integers, so every sum is exact in float32 and results must be equal, not close. Kernels with roots
+// and exponentials are compared within a tolerance. Built and run under AddressSanitizer and
+// UndefinedBehaviorSanitizer by test_sanitized.py.
 #include <cstdlib>
 #include <cstring>
-#include <random>
-#include <string>
-#include <vector>
 
 #include "filtercov_native.h"
+#include "guarded.h"
+#include "rows_test.h"
 
 namespace {
 
-std::mt19937 random_engine(0);
-
-int64_t draw(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_engine); }
-
 constexpr double kHole = 1 << 20;  // what no sum of the integers below comes to
-
-int failures = 0;
-
-void fail(const std::string& what) {
-    ++failures;
-    std::printf("FAILED: %s\n", what.c_str());
-}
-
-// Floats between two runs of guard bytes, deliberately on no boundary wider than a float's own.
-class Guarded {
-  public:
-    explicit Guarded(int64_t count) : count_(count), bytes_(2 * kGuard + sizeof(float) * count, kMark) {}
-
-    float* data() { return reinterpret_cast<float*>(bytes_.data() + kGuard); }
-    float& operator[](int64_t i) { return data()[i]; }
-    int64_t size() const { return count_; }
-
-    bool intact() const {
-        for (size_t i = 0; i < kGuard; ++i) {
-            if (bytes_[i] != kMark || bytes_[bytes_.size() - 1 - i] != kMark) return false;
-        }
-        return true;
-    }
-
-  private:
-    static constexpr size_t kGuard = 68;
-    static constexpr unsigned char kMark = 0xA5;
-    int64_t count_;
-    std::vector<unsigned char> bytes_;
-};
 
 Guarded integers(int64_t count, int64_t largest) {
     Guarded buffer(count);
@@ -219,87 +183,6 @@ filtercov_geometry centred_geometry(int dimensions) {
     return g;
 }
 
-double normal_distribution(double x) { return 0.5 * std::erfc(-x * std::sqrt(0.5)); }
-double normal_density(double x) { return std::exp(-0.5 * x * x) / std::sqrt(2.0 * std::acos(-1.0)); }
-
-void expect_close(const std::string& what, Guarded& got, const std::vector<double>& wanted,
-                  const std::vector<double>& tolerance) {
-    if (!got.intact()) fail(what + ": wrote outside its output");
-    for (size_t i = 0; i < wanted.size(); ++i) {
-        if (!(std::fabs(static_cast<double>(got[i]) - wanted[i]) <= tolerance[i % tolerance.size()])) {
-            return fail(what + ": element " + std::to_string(i) + " is " + std::to_string(got[i]) + ", not " +
-                        std::to_string(wanted[i]));
-        }
-    }
-}
-
-void check_gelu_batch_norm(int64_t rows, int64_t channels, int32_t isa, int32_t threads) {
-    const double eps = 1e-5;
-    std::normal_distribution<float> normal(0.3f, 2.0f);
-    Guarded x(rows * channels), grad_y(rows * channels), weight(channels), bias(channels);
-    for (Guarded* buffer : {&x, &grad_y, &weight, &bias}) {
-        for (int64_t i = 0; i < buffer->size(); ++i) (*buffer)[i] = normal(random_engine);
-    }
-    Guarded y(rows * channels), mean(channels), variance(channels), inverse_std(channels);
-    Guarded grad_x(rows * channels), grad_weight(channels), grad_bias(channels);
-    const std::string name =
-        "isa " + std::to_string(isa) + " rows " + std::to_string(rows) + " channels " + std::to_string(channels);
-    if (filtercov_gelu_batch_norm_forward(rows, channels, x.data(), weight.data(), bias.data(), eps, y.data(),
-                                          mean.data(), variance.data(), inverse_std.data(), isa, threads) ||
-        filtercov_gelu_batch_norm_backward(rows, channels, grad_y.data(), x.data(), weight.data(), mean.data(),
-                                           inverse_std.data(), grad_x.data(), grad_weight.data(), grad_bias.data(), isa,
-                                           threads)) {
-        return fail("gelu_batch_norm " + name + ": status");
-    }
-
-    const double count = static_cast<double>(rows);
-    std::vector<double> out(x.size()), to_x(x.size()), means(channels), variances(channels), to_weight(channels),
-        to_bias(channels);
-    for (int64_t c = 0; c < channels; ++c) {
-        auto activation = [&](int64_t r) {
-            const double v = x[r * channels + c];
-            return v * normal_distribution(v);
-        };
-        for (int64_t r = 0; r < rows; ++r) means[c] += activation(r) / count;
-        for (int64_t r = 0; r < rows; ++r) variances[c] += std::pow(activation(r) - means[c], 2) / count;
-        const double scale = 1.0 / std::sqrt(variances[c] + eps);
-        auto normalised = [&](int64_t r) { return (activation(r) - means[c]) * scale; };
-        for (int64_t r = 0; r < rows; ++r) {
-            out[r * channels + c] = normalised(r) * weight[c] + bias[c];
-            to_bias[c] += grad_y[r * channels + c];
-            to_weight[c] += grad_y[r * channels + c] * normalised(r);
-        }
-        for (int64_t r = 0; r < rows; ++r) {
-            const double v = x[r * channels + c];
-            const double inner = grad_y[r * channels + c] - to_bias[c] / count - normalised(r) * to_weight[c] / count;
-            to_x[r * channels + c] =
-                inner * weight[c] * scale * (normal_distribution(v) + v * normal_density(v));
-        }
-    }
-    // Absolute tolerances: a few rounding errors of what enters each sum, times how far normalising magnifies them.
-    const double unit = std::ldexp(1.0, -23), spread = 8.0;  // |x| and the other inputs stay below `spread`
-    std::vector<double> magnified(channels), of_moments(channels, 8 * unit * spread), of_sums(channels);
-    std::vector<double> of_variance(channels);
-    for (int64_t c = 0; c < channels; ++c) {
-        // Squares are added about a range's first value, which may be as far from the mean as any.
-        double furthest = 0.0;
-        for (int64_t r = 0; r < rows; ++r) {
-            const double v = x[r * channels + c];
-            furthest = std::fmax(furthest, std::fabs(v * normal_distribution(v) - means[c]));
-        }
-        of_variance[c] = 4 * unit * (spread + furthest * furthest);
-        const double scale = 1.0 / std::sqrt(variances[c] + eps);
-        magnified[c] = 8 * unit * spread * (1.0 + std::fabs(weight[c]) * scale) * (1.0 + scale);
-        of_sums[c] = 8 * unit * spread * spread * std::sqrt(count) * (1.0 + scale);
-    }
-    expect_close("gelu_batch_norm y " + name, y, out, magnified);
-    expect_close("gelu_batch_norm mean " + name, mean, means, of_moments);
-    expect_close("gelu_batch_norm variance " + name, variance, variances, of_variance);
-    expect_close("gelu_batch_norm grad_x " + name, grad_x, to_x, magnified);
-    expect_close("gelu_batch_norm grad_weight " + name, grad_weight, to_weight, of_sums);
-    expect_close("gelu_batch_norm grad_bias " + name, grad_bias, to_bias, of_sums);
-}
-
 void check_refusals() {
     float value = 0.0f;
     filtercov_geometry g{1, 1, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, {1, 1, 1}}, {1, 1, {1, 1, 1}}};
@@ -344,6 +227,9 @@ int main(int argc, char** argv) {
             for (int64_t channels : {1, 7, 16, 37}) {
                 check_channel_sum(rows, channels, isa, 3);
                 check_gelu_batch_norm(rows, channels, isa, 2);
+                check_layer_norm(rows, channels, isa, 2);
+                check_bias_gelu(rows, channels, isa, 3);
+                check_scaled_residual(rows, channels, isa, 2);
             }
         }
     }

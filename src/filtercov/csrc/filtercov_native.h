@@ -71,5 +71,34 @@ int32_t filtercov_gelu_batch_norm_backward(int64_t rows, int64_t channels, const
                                            const float* weight, const float* mean, const float* inverse_std,
                                            float* grad_x, float* grad_weight, float* grad_bias, int32_t isa,
                                            int32_t threads);
+
+// LayerNorm of the rows of a (rows, channels) matrix, channels >= 1: writes y and, per row, the mean and
+// 1 / sqrt(variance + eps).
+int32_t filtercov_layer_norm_forward(int64_t rows, int64_t channels, const float* x, const float* weight,
+                                     const float* bias, double eps, float* y, float* mean, float* inverse_std,
+                                     int32_t isa, int32_t threads);
+
+// The same y once more, bit for bit, from what the forward pass wrote.
+int32_t filtercov_layer_norm_again(int64_t rows, int64_t channels, const float* x, const float* mean,
+                                   const float* inverse_std, const float* weight, const float* bias, float* y,
+                                   int32_t isa, int32_t threads);
+
+// Its gradients; grad_x may be grad_y.
+int32_t filtercov_layer_norm_backward(int64_t rows, int64_t channels, const float* grad_y, const float* x,
+                                      const float* mean, const float* inverse_std, const float* weight, float* grad_x,
+                                      float* grad_weight, float* grad_bias, int32_t isa, int32_t threads);
+
+// y = GELU(x + bias), bias per channel; y may be x.
+int32_t filtercov_bias_gelu_forward(int64_t rows, int64_t channels, const float* x, const float* bias, float* y,
+                                    int32_t isa, int32_t threads);
+
+// The same y once more, and the gradients of x and bias; grad_x may be grad_y.
+int32_t filtercov_bias_gelu_backward(int64_t rows, int64_t channels, const float* x, const float* bias,
+                                     const float* grad_y, float* y, float* grad_x, float* grad_bias, int32_t isa,
+                                     int32_t threads);
+
+// y = (x + bias) * scale + shortcut, bias and scale per channel; scale and shortcut may be null, y may be x.
+int32_t filtercov_scaled_residual(int64_t rows, int64_t channels, const float* x, const float* bias,
+                                  const float* scale, const float* shortcut, float* y, int32_t isa, int32_t threads);
 }
 #pragma GCC visibility pop

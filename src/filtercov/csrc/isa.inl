@@ -19,11 +19,14 @@ constexpr int kLanes = 4;
 #include "tile.inl"
 #include "convolve.inl"
 #include "correlate.inl"
+#include "gelu.inl"
 #include "gelu_batch_norm.inl"
+#include "layer_norm.inl"
 
 const Kernels kTable = {
-    plan_convolution, plan_correlation, convolve,           correlate,     sum_rows,
-    gelu_moments,     gelu_normalise,   gelu_gradient_sums, gelu_gradient,
+    plan_convolution, plan_correlation,   convolve,      correlate,       sum_rows,            gelu_moments,
+    gelu_normalise,   gelu_gradient_sums, gelu_gradient, bias_gelu,       bias_gelu_gradient,  layer_moments,
+    layer_normalise,  layer_norm_gradient, scaled_residual,
 };
 
 }  // namespace

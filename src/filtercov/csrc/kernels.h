@@ -91,6 +91,31 @@ struct GeluBatchNorm {
     float* out;
 };
 
+struct BiasGelu {
+    int64_t channels;
+    const float *x, *bias;
+    const float* grad_y;  // backward only
+    float* y;
+    float* grad_x;  // backward only
+};
+
+struct LayerNorm {
+    int64_t channels;
+    const float *x, *weight, *bias;
+    float eps;
+    const float *mean, *inverse_std;  // per row
+    const float* grad_y;              // backward only
+    float* out;
+};
+
+struct Residual {
+    int64_t channels;
+    const float *x, *bias;
+    const float* scale;     // per channel; may be null
+    const float* shortcut;  // may be null
+    float* out;
+};
+
 struct Kernels {
     ConvolutionPlan (*plan_convolution)(const Shape&, bool channels_last);
     CorrelationPlan (*plan_correlation)(const Shape&);
@@ -104,6 +129,13 @@ struct Kernels {
     void (*gelu_normalise)(const GeluBatchNorm&, RowRange);
     void (*gelu_gradient_sums)(const GeluBatchNorm&, RowRange, float* sum_grad, float* sum_grad_normal);
     void (*gelu_gradient)(const GeluBatchNorm&, RowRange);
+
+    void (*bias_gelu)(const BiasGelu&, RowRange);
+    void (*bias_gelu_gradient)(const BiasGelu&, RowRange, float* sums);
+    void (*layer_moments)(const LayerNorm&, RowRange, float* mean, float* inverse_std);
+    void (*layer_normalise)(const LayerNorm&, RowRange);
+    void (*layer_norm_gradient)(const LayerNorm&, RowRange, float* sum_grad, float* sum_grad_normal);
+    void (*scaled_residual)(const Residual&, RowRange);
 };
 
 // Null where the build's target or flags leave the instruction set out.

@@ -66,6 +66,22 @@ FILTERCOV_INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 FILTERCOV_INLINE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 FILTERCOV_INLINE int64_t clamp(int64_t v, int64_t low, int64_t high) { return smaller(larger(v, low), high); }
 
+// Call body(first channel, lanes) for each register's worth of channels.
+template <class Body>
+FILTERCOV_INLINE void for_channels(int64_t channels, const Body& body) {
+    int64_t c = 0;
+    for (; c + kLanes <= channels; c += kLanes) body(c, int64_t{kLanes});
+    if (c < channels) body(c, channels - c);
+}
+
+// The sum of all lanes, in halves: the same order for every vector of this width.
+FILTERCOV_INLINE float sum_of_lanes(Vec v) {
+    for (int apart = kLanes / 2; apart > 0; apart /= 2) {
+        for (int lane = 0; lane < apart; ++lane) v[lane] += v[lane + apart];
+    }
+    return v[0];
+}
+
 // Call f(Index<0>{}), f(Index<1>{}), ...: loops whose counter is a constant, so that arrays of Vec become registers.
 template <int I>
 struct Index {

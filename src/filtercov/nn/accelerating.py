@@ -1,5 +1,6 @@
 """Put filtercov's layers into an existing model, and make it PyTorch's own again."""
 
+import sys
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import cast
@@ -11,6 +12,7 @@ from filtercov.depthwise.definition import is_depthwise, is_uninitialised
 from filtercov.depthwise.model import check_model
 from filtercov.errors import ModelError
 from filtercov.nn import library
+from filtercov.nn.convnext_block import FUSED_BLOCKS
 from filtercov.nn.depthwise import DepthwiseConv1d, DepthwiseConv2d, DepthwiseConv3d
 from filtercov.nn.layouts import read_layouts, remember_changed_layouts_, restore_layouts_
 from filtercov.nn.sequential import FusedSequential, norm_after_gelu
@@ -32,10 +34,11 @@ _ORIGINALS: dict[type[nn.Module], type[nn.Module]] = {
 
 @dataclass(frozen=True)
 class Acceleration:
-    """What `accelerate_` did, by name: modules swapped, pairs fused, layers left alone and why, layers made safe."""
+    """What `accelerate_` did, by name: layers swapped, pairs and blocks fused, layers left alone and why, made safe."""
 
     swapped: tuple[str, ...]
     fused: tuple[str, ...]
+    blocks: tuple[str, ...] = ()
     skipped: dict[str, str] = field(default_factory=dict)
     made_safe: tuple[str, ...] = ()
 
@@ -45,6 +48,8 @@ class Acceleration:
             f"{counted(len(self.swapped), 'depthwise convolution')} swapped, "
             f"{counted(len(self.fused), 'GELU + BatchNorm2d pair')} fused"
         ]
+        if self.blocks:
+            lines.append(f"{counted(len(self.blocks), 'ConvNeXt block')} fused")
         if self.made_safe:
             lines.append(
                 f"{counted(len(self.made_safe), 'strided 1x1 convolution')} kept out of a memory fault of PyTorch's"
@@ -56,10 +61,11 @@ def accelerate_(model: nn.Module) -> Acceleration:
     """Make every depthwise convolution of a model a `DepthwiseConv1d`, 2d or 3d, in place; move it to channels_last.
 
     Modules stay the same objects: parameters, optimisers, hooks and state_dict keys are untouched. An `nn.Sequential`
-    that holds a GELU directly followed by a BatchNorm2d becomes a `FusedSequential` where there are native kernels.
-    Layers with a class of their own (subclasses, parametrised ones) are left alone and reported. Strided 1x1
-    convolutions of a few channels, whose weight gradient corrupts memory in channels_last (docs/depthwise.md), become
-    `StridedPointwiseConv2d`. `restore_` undoes it all.
+    that holds a GELU directly followed by a BatchNorm2d becomes a `FusedSequential`, and blocks of timm's ConvNeXt run
+    what follows their depthwise layer as one operator, where there are native kernels. Layers with a class of their
+    own (subclasses, parametrised ones) are left alone and reported. Strided 1x1 convolutions of a few channels, whose
+    weight gradient corrupts memory in channels_last (docs/depthwise.md), become `StridedPointwiseConv2d`. `restore_`
+    undoes it all.
 
     >>> net = nn.Sequential(nn.Conv2d(8, 8, 9, padding=4, groups=8), nn.GELU(), nn.BatchNorm2d(8))
     >>> report = accelerate_(net)
@@ -75,7 +81,9 @@ def accelerate_(model: nn.Module) -> Acceleration:
             )
     layouts = read_layouts(model)
     native = library.available()  # says why, once, if nothing will be faster
-    swapped, fused, skipped, made_safe = [], [], {}, []
+    if "timm.models.convnext" in sys.modules:
+        import filtercov.nn.timm_convnext  # noqa: F401 - only where timm is, and a block may be timm's
+    swapped, fused, blocks, skipped, made_safe = [], [], [], {}, []
     for name, module in model.named_modules():
         kind = type(module)
         if kind in _SWAPS and is_depthwise(module):
@@ -93,10 +101,13 @@ def accelerate_(model: nn.Module) -> Acceleration:
             if pairs:
                 module.__class__ = FusedSequential
                 fused += pairs
+        elif native and kind in FUSED_BLOCKS:
+            module.__class__ = FUSED_BLOCKS[kind]
+            blocks.append(name)
     # Not model.to(memory_format=...), which would refuse the five axes of a Conv3d's weight.
     model._apply(_channels_last)  # type: ignore[no-untyped-call]
     remember_changed_layouts_(model, layouts)
-    return Acceleration(tuple(swapped), tuple(fused), skipped, tuple(made_safe))
+    return Acceleration(tuple(swapped), tuple(fused), tuple(blocks), skipped, tuple(made_safe))
 
 
 def restore_(model: nn.Module) -> tuple[str, ...]:
@@ -114,8 +125,10 @@ def restore_(model: nn.Module) -> tuple[str, ...]:
     check_model(model)
     restored = []
     for name, module in model.named_modules():
-        if type(module) in _ORIGINALS:
-            module.__class__ = _ORIGINALS[type(module)]
+        kind = type(module)
+        plain = _ORIGINALS.get(kind) or vars(kind).get("plain_class")
+        if plain is not None:
+            module.__class__ = plain
             restored.append(name)
     restore_layouts_(model)
     return tuple(restored)

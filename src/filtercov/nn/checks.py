@@ -94,6 +94,110 @@ def check_gelu_batch_norm_backward(
     _check_variance(name, x)
 
 
+def check_norm_mlp(
+    x: Tensor,
+    shortcut: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    eps: float,  # noqa: ARG001 - any will do
+    w1: Tensor,
+    b1: Tensor,
+    w2: Tensor,
+    b2: Tensor,
+    gamma: Tensor | None,
+    keep: bool,  # noqa: ARG001 - either will do
+) -> None:
+    """Raise unless x and shortcut are (N, C, H, W), w1 (M, C), w2 (C, M) and the vectors belong to them."""
+    name = "norm_mlp"
+    _check_alike(
+        NormalisationError,
+        name,
+        x=x,
+        weight=weight,
+        bias=bias,
+        w1=w1,
+        b1=b1,
+        w2=w2,
+        b2=b2,
+        shortcut=shortcut,
+        gamma=gamma,
+    )
+    _check_plane(name, x=x)
+    if shortcut is not None and shortcut.shape != x.shape:
+        raise NormalisationError(f"{name}: x is {tuple(x.shape)}, so must be shortcut, got {tuple(shortcut.shape)}")
+    _check_block(name, x, weight, bias, w1, b1, w2, b2, gamma)
+
+
+def check_norm_mlp_backward(
+    grad_y: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    inverse_std: Tensor,
+    between: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    w1: Tensor,
+    b1: Tensor,
+    w2: Tensor,
+    b2: Tensor,
+    gamma: Tensor | None,
+) -> None:
+    """Raise unless grad_y is (N, C, H, W) as x, `between` (pixels, M), the moments (pixels,), the rest as forward."""
+    name = "norm_mlp_backward"
+    _check_alike(
+        NormalisationError,
+        name,
+        grad_y=grad_y,
+        x=x,
+        mean=mean,
+        inverse_std=inverse_std,
+        between=between,
+        weight=weight,
+        bias=bias,
+        w1=w1,
+        b1=b1,
+        w2=w2,
+        b2=b2,
+        gamma=gamma,
+    )
+    _check_plane(name, grad_y=grad_y, x=x)
+    if grad_y.shape != x.shape:
+        raise NormalisationError(f"{name}: x is {tuple(x.shape)}, so must be grad_y, got {tuple(grad_y.shape)}")
+    _check_block(name, x, weight, bias, w1, b1, w2, b2, gamma)
+    pixels = x.shape[0] * x.shape[2] * x.shape[3]
+    needed = {"mean": (pixels,), "inverse_std": (pixels,), "between": (pixels, w1.shape[0])}
+    for argument, tensor in (("mean", mean), ("inverse_std", inverse_std), ("between", between)):
+        if tuple(tensor.shape) != needed[argument] or not tensor.is_contiguous():
+            raise NormalisationError(
+                f"{name}: x of {tuple(x.shape)} needs a contiguous {argument} of {needed[argument]}, got "
+                f"{tuple(tensor.shape)}"
+            )
+
+
+def _check_block(
+    name: str,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    w1: Tensor,
+    b1: Tensor,
+    w2: Tensor,
+    b2: Tensor,
+    gamma: Tensor | None,
+) -> None:
+    channels = x.shape[1]
+    _check_per_channel(name, x, weight=weight, bias=bias, b2=b2, **({} if gamma is None else {"gamma": gamma}))
+    hidden = w1.shape[0] if w1.dim() else 0
+    for argument, matrix, needed in (("w1", w1, (hidden, channels)), ("w2", w2, (channels, hidden))):
+        if tuple(matrix.shape) not in (needed, (*needed, 1, 1)) or 0 in needed:
+            raise NormalisationError(
+                f"{name}: {channels} channels and {hidden} between need a {argument} of {needed}, got "
+                f"{tuple(matrix.shape)}"
+            )
+    if tuple(b1.shape) != (hidden,):
+        raise NormalisationError(f"{name}: w1 of {tuple(w1.shape)} needs a b1 of ({hidden},), got {tuple(b1.shape)}")
+
+
 def _check_image(error: Error, name: str, **images: Tensor) -> int:
     """Return the number of axes that all images have beside batch and channels."""
     axes = next(iter(images.values())).dim() - 2

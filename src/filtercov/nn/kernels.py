@@ -132,6 +132,57 @@ def gelu_batch_norm_backward(
     return grads
 
 
+class RowMoments(NamedTuple):
+    """Mean and 1 / sqrt(variance + eps) of each row, (R,)."""
+
+    mean: Tensor
+    inverse_std: Tensor
+
+
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float, y: Tensor, *, isa: str | None = None) -> RowMoments:
+    """Write the LayerNorm of the rows of an (R, C) matrix to y; return the moments it used."""
+    moments = RowMoments(x.new_empty(len(x)), x.new_empty(len(x)))
+    inputs, outputs = map(_pointer, (x, weight, bias)), map(_pointer, (y, *moments))
+    call("layer_norm_forward", *x.shape, *inputs, eps, *outputs, isa=isa)
+    return moments
+
+
+def layer_norm_again(
+    x: Tensor, moments: RowMoments, weight: Tensor, bias: Tensor, y: Tensor, *, isa: str | None = None
+) -> None:
+    """Write to y what `layer_norm` wrote."""
+    call("layer_norm_again", *x.shape, *map(_pointer, (x, *moments, weight, bias, y)), isa=isa)
+
+
+def layer_norm_backward_(
+    grad: Tensor, x: Tensor, moments: RowMoments, weight: Tensor, *, isa: str | None = None
+) -> tuple[Tensor, Tensor]:
+    """Turn the gradient of y into that of x, in place; return those of weight and bias."""
+    grad_weight, grad_bias = torch.empty_like(weight), torch.empty_like(weight)
+    pointers = map(_pointer, (grad, x, *moments, weight, grad, grad_weight, grad_bias))
+    call("layer_norm_backward", *x.shape, *pointers, isa=isa)
+    return grad_weight, grad_bias
+
+
+def bias_gelu(x: Tensor, bias: Tensor, y: Tensor, *, isa: str | None = None) -> None:
+    """Write GELU(x + bias), exact, of an (R, C) matrix to y, which may be x."""
+    call("bias_gelu_forward", *x.shape, *map(_pointer, (x, bias, y)), isa=isa)
+
+
+def bias_gelu_backward_(grad: Tensor, x: Tensor, bias: Tensor, y: Tensor, *, isa: str | None = None) -> Tensor:
+    """Turn the gradient of GELU(x + bias) into that of x, in place; write it anew to y; return the bias's gradient."""
+    grad_bias = torch.empty_like(bias)
+    call("bias_gelu_backward", *x.shape, *map(_pointer, (x, bias, grad, y, grad, grad_bias)), isa=isa)
+    return grad_bias
+
+
+def scaled_residual(
+    x: Tensor, bias: Tensor, scale: Tensor | None, shortcut: Tensor | None, y: Tensor, *, isa: str | None = None
+) -> None:
+    """Write (x + bias) * scale + shortcut of (R, C) matrices to y, which may be x."""
+    call("scaled_residual", *x.shape, *map(_pointer, (x, bias, scale, shortcut, y)), isa=isa)
+
+
 def _matrix(x: Tensor) -> tuple[int, int]:
     batch, channels, height, width = x.shape
     return batch * height * width, channels

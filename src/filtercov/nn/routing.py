@@ -7,11 +7,12 @@
 from collections.abc import Callable, Sequence
 from functools import wraps
 from math import prod
-from typing import Literal, ParamSpec, TypeVar, get_args
+from typing import Literal, ParamSpec, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.nn.modules import module as torch_module
 
 from filtercov.nn import library
 from filtercov.nn.arguments import Convolution
@@ -19,6 +20,9 @@ from filtercov.nn.images import is_channels_last
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_any_global_hook = cast(Callable[[], bool], torch_module._has_any_global_hook)
 
 Pass = Literal["forward", "input_grad", "weight_grad"]
 Kind = Literal["line", "plane", "strided plane", "dilated plane", "volume"]
@@ -108,6 +112,17 @@ def native_sums(image: Tensor) -> bool:
         and is_channels_last(image)
         and library.available()
     )
+
+
+def is_watched(*modules: nn.Module) -> bool:
+    """Return whether someone would notice that modules are not called: a hook on one of them, or on all modules.
+
+    >>> layer = nn.GELU()
+    >>> handle = layer.register_forward_hook(print)
+    >>> is_watched(layer), is_watched(nn.GELU())
+    (True, False)
+    """
+    return _any_global_hook() or any(getattr(module, hooks) for module in modules for hooks in _HOOKS)
 
 
 def untraced(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:

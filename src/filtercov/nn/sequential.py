@@ -1,19 +1,12 @@
 """A Sequential that runs each GELU directly followed by a BatchNorm2d as one operator."""
 
-from collections.abc import Callable
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.jit import is_scripting  # type: ignore[attr-defined]
-from torch.nn.modules import module as torch_module
 
 from filtercov.nn.gelu_batch_norm import gelu_batch_norm
-from filtercov.nn.routing import PLAIN_TENSORS, untraced
-
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_any_global_hook = cast(Callable[[], bool], torch_module._has_any_global_hook)
+from filtercov.nn.routing import PLAIN_TENSORS, is_watched, untraced
 
 
 class FusedSequential(nn.Sequential):
@@ -56,11 +49,10 @@ def norm_after_gelu(layer: nn.Module, following: nn.Module) -> nn.BatchNorm2d | 
 @untraced
 def _unnoticed(gelu: nn.Module, norm: nn.BatchNorm2d, x: Tensor) -> bool:
     """Return whether fusing this call changes nothing but its speed."""
-    watched = _any_global_hook() or any(getattr(module, hooks) for module in (gelu, norm) for hooks in _HOOKS)
     return (
         norm.training
         and norm.eps > 0  # another is nn.BatchNorm2d's to refuse
-        and not watched
+        and not is_watched(gelu, norm)
         and type(x) is Tensor
         and x.dtype == torch.float32
         and x.device.type == "cpu"

@@ -6,6 +6,7 @@ halves, so 32 pixels become 16, 8, 4, 2 with patches of 2. timm's `patch_size=2`
 1 pixels): `convnext_atto_p2_s2` is that network. docs/training.md says why `p2` alone means the other.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from filtercov.lab.models.blocks import LayerNorm2d, StochasticDepth, check_image_size, depth_rates
 from filtercov.nn import DepthwiseConv2d
+from filtercov.nn.convnext_block import FusedBlock
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,12 @@ class Block(nn.Module):
         return self.drop_path(branch * self.gamma.view(1, -1, 1, 1)) + x  # type: ignore[no-any-return]
 
 
+class FastBlock(FusedBlock, Block):
+    """The same block, fused where that cannot be noticed."""
+
+    norms = (nn.LayerNorm, LayerNorm2d)
+
+
 class Perceptron(nn.Module):
     """Channels to four times as many, GELU, and back: as 1×1 convolutions on NCHW or linear layers on NHWC."""
 
@@ -101,7 +109,7 @@ class Perceptron(nn.Module):
 class Stage(nn.Module):
     """A downsampling (when `stride` is 2) and the blocks of one resolution."""
 
-    def __init__(self, in_width: int, width: int, *, stride: int, blocks: list[Block]) -> None:
+    def __init__(self, in_width: int, width: int, *, stride: int, blocks: Sequence[Block]) -> None:
         super().__init__()
         self.downsample: nn.Module = nn.Identity()
         if stride > 1:
@@ -148,7 +156,7 @@ class ConvNeXt(nn.Module):
         for index, (width, depth) in enumerate(zip(widths, size.depths, strict=True)):
             stride = 2 if index > 0 else spec.first_stride
             blocks = [
-                Block(
+                FastBlock(
                     width,
                     kernel_size=spec.kernel_size,
                     pointwise_convs=size.pointwise_convs,

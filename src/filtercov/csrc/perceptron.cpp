@@ -1,0 +1,125 @@
+// What lies around the matrix products of a ConvNeXt block: LayerNorm, GELU with the bias before it, scaled residual.
+#include "rows.h"
+
+using namespace filtercov;
+
+int32_t filtercov_layer_norm_forward(int64_t rows, int64_t channels, const float* x, const float* weight,
+                                     const float* bias, double eps, float* y, float* mean, float* inverse_std,
+                                     int32_t isa, int32_t threads) {
+    const Kernels* kernels = kernels_for(isa);
+    if (kernels == nullptr) return FILTERCOV_BAD_ISA;
+    if (!valid(rows, channels, threads) || channels < 1) return FILTERCOV_BAD_ARGUMENT;
+    LayerNorm job{};
+    job.channels = channels;
+    job.x = x;
+    job.weight = weight;
+    job.bias = bias;
+    job.eps = static_cast<float>(eps);
+    job.mean = mean;
+    job.inverse_std = inverse_std;
+    job.out = y;
+    const Ranges ranges(rows, channels);
+    return run_items(ranges.count(), 0, threads, [&](int64_t i, float*) {
+        kernels->layer_moments(job, ranges[i], mean, inverse_std);
+        kernels->layer_normalise(job, ranges[i]);
+    });
+}
+
+int32_t filtercov_layer_norm_again(int64_t rows, int64_t channels, const float* x, const float* mean,
+                                   const float* inverse_std, const float* weight, const float* bias, float* y,
+                                   int32_t isa, int32_t threads) {
+    const Kernels* kernels = kernels_for(isa);
+    if (kernels == nullptr) return FILTERCOV_BAD_ISA;
+    if (!valid(rows, channels, threads) || channels < 1) return FILTERCOV_BAD_ARGUMENT;
+    LayerNorm job{};
+    job.channels = channels;
+    job.x = x;
+    job.weight = weight;
+    job.bias = bias;
+    job.mean = mean;
+    job.inverse_std = inverse_std;
+    job.out = y;
+    const Ranges ranges(rows, channels);
+    return run_items(ranges.count(), 0, threads, [&](int64_t i, float*) { kernels->layer_normalise(job, ranges[i]); });
+}
+
+int32_t filtercov_layer_norm_backward(int64_t rows, int64_t channels, const float* grad_y, const float* x,
+                                      const float* mean, const float* inverse_std, const float* weight, float* grad_x,
+                                      float* grad_weight, float* grad_bias, int32_t isa, int32_t threads) {
+    const Kernels* kernels = kernels_for(isa);
+    if (kernels == nullptr) return FILTERCOV_BAD_ISA;
+    if (!valid(rows, channels, threads) || channels < 1) return FILTERCOV_BAD_ARGUMENT;
+    const Ranges ranges(rows, channels);
+    const int64_t count = ranges.count();
+    const Buffer<float> parts = allocate<float>(2 * count * channels);
+    if (!parts) return FILTERCOV_NO_MEMORY;
+    float* sums = parts.get();
+    float* weighted = sums + count * channels;
+    LayerNorm job{};
+    job.channels = channels;
+    job.x = x;
+    job.weight = weight;
+    job.mean = mean;
+    job.inverse_std = inverse_std;
+    job.grad_y = grad_y;
+    job.out = grad_x;
+    const int32_t status = run_items(count, 0, threads, [&](int64_t i, float*) {
+        kernels->layer_norm_gradient(job, ranges[i], sums + i * channels, weighted + i * channels);
+    });
+    if (status != FILTERCOV_OK) return status;
+    for (int64_t c = 0; c < channels; ++c) {
+        grad_bias[c] = static_cast<float>(total(sums, count, channels, c));
+        grad_weight[c] = static_cast<float>(total(weighted, count, channels, c));
+    }
+    return FILTERCOV_OK;
+}
+
+int32_t filtercov_bias_gelu_forward(int64_t rows, int64_t channels, const float* x, const float* bias, float* y,
+                                    int32_t isa, int32_t threads) {
+    const Kernels* kernels = kernels_for(isa);
+    if (kernels == nullptr) return FILTERCOV_BAD_ISA;
+    if (!valid(rows, channels, threads)) return FILTERCOV_BAD_ARGUMENT;
+    BiasGelu job{};
+    job.channels = channels;
+    job.x = x;
+    job.bias = bias;
+    job.y = y;
+    const Ranges ranges(rows, channels);
+    return run_items(ranges.count(), 0, threads, [&](int64_t i, float*) { kernels->bias_gelu(job, ranges[i]); });
+}
+
+int32_t filtercov_bias_gelu_backward(int64_t rows, int64_t channels, const float* x, const float* bias,
+                                     const float* grad_y, float* y, float* grad_x, float* grad_bias, int32_t isa,
+                                     int32_t threads) {
+    const Kernels* kernels = kernels_for(isa);
+    if (kernels == nullptr) return FILTERCOV_BAD_ISA;
+    if (!valid(rows, channels, threads)) return FILTERCOV_BAD_ARGUMENT;
+    const Ranges ranges(rows, channels);
+    const Buffer<float> sums = allocate<float>(ranges.count() * channels);
+    if (!sums) return FILTERCOV_NO_MEMORY;
+    BiasGelu job{};
+    job.channels = channels;
+    job.x = x;
+    job.bias = bias;
+    job.grad_y = grad_y;
+    job.y = y;
+    job.grad_x = grad_x;
+    const int32_t status = run_items(ranges.count(), 0, threads, [&](int64_t i, float*) {
+        kernels->bias_gelu_gradient(job, ranges[i], sums.get() + i * channels);
+    });
+    if (status != FILTERCOV_OK) return status;
+    for (int64_t c = 0; c < channels; ++c) {
+        grad_bias[c] = static_cast<float>(total(sums.get(), ranges.count(), channels, c));
+    }
+    return FILTERCOV_OK;
+}
+
+int32_t filtercov_scaled_residual(int64_t rows, int64_t channels, const float* x, const float* bias,
+                                  const float* scale, const float* shortcut, float* y, int32_t isa, int32_t threads) {
+    const Kernels* kernels = kernels_for(isa);
+    if (kernels == nullptr) return FILTERCOV_BAD_ISA;
+    if (!valid(rows, channels, threads)) return FILTERCOV_BAD_ARGUMENT;
+    const Residual job{channels, x, bias, scale, shortcut, y};
+    const Ranges ranges(rows, channels);
+    return run_items(ranges.count(), 0, threads, [&](int64_t i, float*) { kernels->scaled_residual(job, ranges[i]); });
+}

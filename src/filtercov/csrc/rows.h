@@ -1,0 +1,32 @@
+// A (rows, channels) matrix cut into ranges of rows: the items of everything that works on matrices.
+#pragma once
+
+#include "parallel.h"
+
+namespace filtercov {
+
+// Rows per range: about 64 KiB of input for the cache's sake, and few enough that float32 sums over them stay exact to
+// a few units in the last place. Ranges are then added in double.
+inline int64_t rows_per_range(int64_t channels) {
+    const int64_t rows = 16 * 1024 / (channels < 1 ? 1 : channels);
+    return rows < 16 ? 16 : rows > 128 ? 128 : rows;
+}
+
+struct Ranges {
+    int64_t rows, size;
+
+    Ranges(int64_t rows, int64_t channels) : rows(rows), size(rows_per_range(channels)) {}
+    int64_t count() const { return ceil_div(rows, size); }
+    RowRange operator[](int64_t i) const { return {i * size, (i + 1) * size < rows ? (i + 1) * size : rows}; }
+};
+
+// total[c] = sum over ranges of part[range][c], in double: the parts are few, their rounding should not matter.
+inline double total(const float* parts, int64_t ranges, int64_t channels, int64_t channel) {
+    double sum = 0.0;
+    for (int64_t i = 0; i < ranges; ++i) sum += static_cast<double>(parts[i * channels + channel]);
+    return sum;
+}
+
+inline bool valid(int64_t rows, int64_t channels, int32_t threads) { return rows >= 0 && channels >= 0 && threads >= 1; }
+
+}  // namespace filtercov

@@ -1,0 +1,15 @@
+"""timm's ConvNeXt block, fused. Imported only where timm's has been: filtercov itself does not need timm."""
+
+from timm.layers.activations import GELU
+from timm.layers.norm import LayerNorm, LayerNorm2d
+from timm.models.convnext import ConvNeXtBlock
+from torch import nn
+
+from filtercov.nn.convnext_block import FusedBlock
+
+
+class FusedConvNeXtBlock(FusedBlock, ConvNeXtBlock):
+    """`timm.models.convnext.ConvNeXtBlock` with everything after the depthwise layer fused on the CPU."""
+
+    norms = (nn.LayerNorm, LayerNorm, LayerNorm2d)
+    activations = (nn.GELU, GELU)
