@@ -125,6 +125,7 @@ def search(
 
 
 def report(
+    context: typer.Context,
     runs: options.Runs = options.RUNS,
     out: Annotated[Path, typer.Option(help="The page to write; .md, .csv and .tex go beside it.")] = Path(
         "report.html"
@@ -138,7 +139,7 @@ def report(
     if not asked:
         raise ExperimentError(f"no experiment was run in {runs}; filtercov reproduce NAME --runs {runs} runs one")
     records = [collect(experiment, kept, chosen) for experiment, chosen in asked]
-    for path in write_reports(records, out):
+    for path in write_reports(records, out, command=context.obj):
         say(f"wrote {path}")
     for found in records:
         if found.missing:

@@ -22,6 +22,7 @@ TARGET = "A checkpoint (.safetensors, .pth), a statistics file, a run's director
 
 
 def inspect(
+    context: typer.Context,
     target: Annotated[str, typer.Argument(help=TARGET)],
     against: Annotated[str | None, typer.Option(help="Another target to compare with, layer by layer.")] = None,
     out: Annotated[Path | None, typer.Option(help="HTML page to write; inspect.html if nothing is asked for.")] = None,
@@ -34,7 +35,7 @@ def inspect(
     if out is None and png is None and not as_json:
         out = Path("inspect.html")
     if out is not None:
-        say(f"wrote {write_output(out, report.page())}", err=as_json)
+        say(f"wrote {write_output(out, report.page(command=context.obj))}", err=as_json)
     if png is not None:
         say(f"wrote {counted(len(report.write_pngs(png)), 'picture')} to {png}", err=as_json)
     if as_json:
@@ -44,11 +45,12 @@ def inspect(
 
 
 def explore(
+    context: typer.Context,
     out: Annotated[Path, typer.Option(help="HTML page to write.")] = Path("explore.html"),
     open_it: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser, where there is one.")] = True,
 ) -> None:
     """Write a page on which to move kernel size, depth and σ and see what filters come of it."""
-    written = write_output(out, explore_page())
+    written = write_output(out, explore_page(command=context.obj))
     say(f"wrote {written}")
     if open_it and _has_screen():
         webbrowser.open(written.resolve().as_uri())

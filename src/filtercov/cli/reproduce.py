@@ -20,6 +20,7 @@ UNMEASURED = "-"
 
 
 def reproduce(
+    context: typer.Context,
     names: Annotated[list[str] | None, typer.Argument(help="Experiments, or patterns such as 'cifar-*'.")] = None,
     scale: options.Scale = options.SCALE,
     runs: options.Runs = options.RUNS,
@@ -74,7 +75,7 @@ def reproduce(
         say_table(table.shown)
         say("\n".join(rest[len(table.shown) :]))
     if out is not None:
-        written = write_reports([table.record for table in done.tables], out)
+        written = write_reports([table.record for table in done.tables], out, command=context.obj)
         say(f"wrote {', '.join(map(str, written))}")
     done.refuse_failures()
 

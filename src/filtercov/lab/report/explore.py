@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from filtercov.lab.report import style
 from filtercov.lab.report.charts import Axis, decades, round_axis, stage
-from filtercov.lab.report.page import asset, embedded_json, page, text
+from filtercov.lab.report.page import Origin, asset, embedded_json, page, text
 from filtercov.schedule.schedules import PRESETS
 
 # In the order in which they build on each other.
@@ -26,8 +26,8 @@ SCRIPTS = (
 SIGMA_TOPS = [top * 10.0**exponent for exponent in (-2, -1, 0, 1) for top in (2, 4, 6, 10)]
 
 
-def explore_page() -> str:
-    """Return the page, with the library's presets and colours in it.
+def explore_page(*, command: str = "") -> str:
+    """Return the page, with the library's presets and colours in it, and the `command` that made it.
 
     >>> "imagenet-thawed" in explore_page()
     True
@@ -42,7 +42,13 @@ def explore_page() -> str:
     for name, part in parts.items():
         body = body.replace(f"<!-- {name} -->", part)
     scripts = [asset(name) for name in SCRIPTS]
-    return page("Explore filter covariances · filtercov", body, styles=[asset("explore.css")], scripts=scripts)
+    return page(
+        "Explore filter covariances · filtercov",
+        body,
+        origin=Origin(command=command),
+        styles=[asset("explore.css")],
+        scripts=scripts,
+    )
 
 
 def schedule_stage() -> str:
