@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from filtercov.cli import options
 from filtercov.cli.say import say
 from filtercov.lab.experiments.demo import DemoRun, demo_specs, run_demo
 from filtercov.lab.experiments.graph import Run
@@ -22,7 +23,7 @@ from filtercov.printable import counted
 def demo(
     context: typer.Context,
     out: Annotated[Path, typer.Option(help="Where the runs and the page go.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="Seed of all four runs.")] = 0,
+    seed: Annotated[int, typer.Option(callback=options.SEEDS, help="Seed of all four runs.")] = 0,
 ) -> None:
     """Train a small network four times on embedded data: uniform and closed-form filters, frozen and thawed."""
     started = time.monotonic()

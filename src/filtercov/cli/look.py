@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from filtercov.cli import options
 from filtercov.cli.say import say
 from filtercov.lab.report.explore import explore_page
 from filtercov.lab.report.figures import write_figures
@@ -59,7 +60,7 @@ def explore(
 def figures(
     directory: Annotated[Path, typer.Argument(help="Where to write the figures, as SVG and PNG.")],
     learned: Annotated[str | None, typer.Option(help=f"Set learned filters beside the constructed. {TARGET}")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the filters that are drawn.")] = 0,
+    seed: Annotated[int, typer.Option(callback=options.SEEDS, help="Seed of the filters that are drawn.")] = 0,
 ) -> None:
     """Draw the paper's illustrations: the construction, the schedule, covariances by depth and example filters."""
     target = None if learned is None else find_target(learned)
