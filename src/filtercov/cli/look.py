@@ -14,7 +14,7 @@ import typer
 from filtercov.cli import options
 from filtercov.cli.say import say
 from filtercov.lab.report.explore import explore_page
-from filtercov.lab.report.figures import write_figures
+from filtercov.lab.report.figures import fitted_to, write_figures
 from filtercov.lab.report.inspect import find_target, look
 from filtercov.lab.report.page import write_output
 from filtercov.printable import counted
@@ -66,7 +66,9 @@ def figures(
     target = None if learned is None else find_target(learned)
     for path in write_figures(directory, target, seed=seed):
         say(f"wrote {path}")
-    if target is None:
+    if target is not None:
+        say(f"schedule: {fitted_to(target).fit}")
+    else:
         say("without learned filters; name a trained network with --learned to set them beside these", err=True)
 
 

@@ -58,6 +58,7 @@ def reproduce(
     from filtercov.lab.experiments.ray_engine import Cluster
     from filtercov.lab.experiments.sweep import Engine
     from filtercov.lab.report.results import write_reports
+    from filtercov.lab.report.results_text import notes_once, speed_lines, title_line
 
     with interruptible():
         done = lab.reproduce_all(
@@ -69,11 +70,14 @@ def reproduce(
             machine=Machine(data_root=data_root, download=download, device=device),
             say=say,
         )
-    for table in done.tables:
-        title, *rest = repr(table).split("\n")
-        say(f"\n{title}")
+    own, shared = notes_once([table.record for table in done.tables])
+    for table, notes in zip(done.tables, own, strict=True):
+        say(f"\n{title_line(table.record)}")
         say_table(table.shown)
-        say("\n".join(rest[len(table.shown) :]))
+        for line in (*speed_lines(table.record), *notes):
+            say(line)
+    if shared:
+        say("\n" + "\n".join(shared))
     if out is not None:
         written = write_reports([table.record for table in done.tables], out, command=context.obj)
         say(f"wrote {', '.join(map(str, written))}")
