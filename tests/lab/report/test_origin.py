@@ -116,7 +116,7 @@ def test_reports_name_their_runs_and_the_index_names_them_all(browser: Browser, 
 
 def test_the_checksum_of_runs_is_what_sha256sum_makes_of_their_files(tmp_path: Path) -> None:
     runs = Runs(tmp_path)
-    done = [Run(RunSpec(model="convmixer_8_2_k5_p2", init=init)) for init in ("uniform", "kaiming")]
+    done = [Run(RunSpec(model="convmixer_8_2_k5_p2", data="embedded", init=init)) for init in ("uniform", "kaiming")]
     for number, each in enumerate(done):
         directory = runs.directory(each)
         directory.path.mkdir()

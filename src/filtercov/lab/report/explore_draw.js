@@ -7,11 +7,12 @@ const MIDDLE = (PALETTE.length - 1) / 2;
 const GAP = 2; // pixels between tiles, half as many where there are hundreds of them in little room
 
 // Draw tiles (each a k × k array of numbers) in rows; `limit(tile)` is what the ends of its colour scale stand for.
-// Gaps stay transparent. Every number is a square, as large as fits `size` pixels across.
-function drawTiles(canvas, tiles, k, columns, size, limit) {
+// Gaps stay transparent. Every number is a square, as large as fits `size` pixels across; or with Math.round for `fit`
+// the nearest to it, and the page then shows the picture smaller.
+function drawTiles(canvas, tiles, k, columns, size, limit, fit = Math.floor) {
   const fine = columns * k + GAP * (columns - 1) > size;
   const gap = fine ? GAP / 2 : GAP;
-  const cell = Math.max(1, Math.floor((size - gap * (columns - 1)) / (columns * k)));
+  const cell = Math.max(1, fit((size - gap * (columns - 1)) / (columns * k)));
   const side = k * cell;
   const rows = Math.ceil(tiles.length / columns);
   const width = columns * (side + gap) - gap;
@@ -46,7 +47,8 @@ function drawCovariance(canvas, k, sigma, size) {
   const n = kept.length ** 2;
   const blocks = Array.from({ length: n }, (_, p) => cov.subarray(p * n, (p + 1) * n));
   const limit = covarianceLimit(k, sigma);
-  drawTiles(canvas, blocks, kept.length, kept.length, size, () => limit);
+  drawTiles(canvas, blocks, kept.length, kept.length, size, () => limit, Math.round);
+  canvas.style.imageRendering = canvas.width > size ? "auto" : ""; // made smaller, pixels are mixed and none is lost
 }
 
 function thinning(k) {
