@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import io
+import shlex
 import sys
 import warnings
 from importlib import import_module
@@ -50,8 +51,9 @@ class Deferred(TyperCommand):
         super().__init__(name=name, callback=None, help=summary, short_help=summary)
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Return the context of the real command, which is then what runs."""
-        return _load(str(self.name)).make_context(info_name, args, parent, **extra)
+        """Return the context of the real command, which is then what runs; its `obj` is the command as it was typed."""
+        typed = shlex.join(["filtercov", str(self.name), *args])
+        return _load(str(self.name)).make_context(info_name, args, parent, obj=typed, **extra)
 
 
 class Commands(TyperGroup):

@@ -63,11 +63,17 @@ def init(
         Path | None,
         typer.Option(help="Statistics file to draw from, resized where the network's filters have another size."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the model's and the filters' random numbers.")] = 0,
+    seed: Annotated[
+        int, typer.Option(callback=options.SEEDS, help="Seed of the model's and the filters' random numbers.")
+    ] = 0,
     num_classes: Annotated[int, typer.Option(help="Classes of the model's head.")] = 1000,
     in_channels: Annotated[int, typer.Option("--in-channels", "--in-chans", help="Channels of the images.")] = 3,
     min_kernel_size: Annotated[
-        int | None, typer.Option(help="Leave smaller filters alone; 5 for presets and 1 for statistics if not given.")
+        int | None,
+        typer.Option(
+            callback=options.within(1),
+            help="Leave smaller filters alone; 5 for presets and 1 for statistics if not given.",
+        ),
     ] = None,
     match_scale: Annotated[bool, typer.Option(help="Keep the variance each layer's weights had.")] = False,
 ) -> None:

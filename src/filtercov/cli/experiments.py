@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated
 
@@ -36,9 +35,12 @@ def plan(
     scale: options.Scale = options.SCALE,
     images_per_second: Annotated[
         float | None,
-        typer.Option(help=f"Training throughput of {YARDSTICK} on one worker or GPU; measured here if not given."),
+        typer.Option(
+            callback=options.within(0, above=True),
+            help=f"Training throughput of {YARDSTICK} on one worker or GPU; measured here if not given.",
+        ),
     ] = None,
-    gpus: Annotated[int, typer.Option(help="Workers or GPUs of that throughput.")] = 1,
+    gpus: Annotated[int, typer.Option(callback=options.within(1), help="Workers or GPUs of that throughput.")] = 1,
     runs: options.Runs = options.RUNS,
     data: options.Data = "cifar10",
     imagenet: options.Imagenet = None,
@@ -46,10 +48,6 @@ def plan(
     seeds: options.Seeds = None,
 ) -> None:
     """Print how many runs, epochs, operations, bytes and hours experiments take, without running any."""
-    if gpus < 1:
-        raise ExperimentError(f"a plan needs at least one worker, got {gpus}")
-    if images_per_second is not None and not 0 < images_per_second < math.inf:
-        raise ExperimentError(f"a plan needs a throughput above 0, got {images_per_second}")
     # ImageNet need not be there to be counted.
     asked = Options(cifar=data, imagenet=imagenet or "folder:imagenet", also=located(also or ()), seeds=seeds)
     chosen = catalogue.experiments(names or ["*"], scale=scale, options=asked)
@@ -86,7 +84,8 @@ def search(
     name: Annotated[str, typer.Argument(help="One of the grid searches, such as grid-cifar-p2.")],
     method: Annotated[str, typer.Option(help="grid or tpe (Optuna).")] = "grid",
     trials: Annotated[
-        int | None, typer.Option(help="Schedules TPE tries; as many as the grid has if not given.")
+        int | None,
+        typer.Option(callback=options.within(1), help="Schedules TPE tries; as many as the grid has if not given."),
     ] = None,
     scale: options.Scale = options.SCALE,
     runs: options.Runs = options.RUNS,
@@ -94,19 +93,20 @@ def search(
     imagenet: options.Imagenet = None,
     workers: options.Workers = 1,
     study: Annotated[Path | None, typer.Option(help="TPE's journal, shared by the machines of a study.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of TPE's proposals; give each machine its own.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(callback=options.within(0, 2**32 - 1), help="Seed of TPE's proposals; give each machine its own."),
+    ] = 0,
     device: options.Device = "cpu",
     data_root: options.DataRoot = None,
     download: options.Download = False,
-    best: Annotated[int, typer.Option(help="How many schedules to print.")] = 10,
+    best: Annotated[int, typer.Option(callback=options.within(1), help="How many schedules to print.")] = 10,
 ) -> None:
     """Search for the schedule (σ0, v, a): the paper's grid, or TPE over the same space for the same budget.
 
     Accuracies are of validation images, a tenth of the training images where the data has no val/ beside test/: measure
     the schedule you choose on the test images, with filtercov train.
     """
-    if best < 1 or (trials is not None and trials < 1):
-        raise ExperimentError(f"a search tries and prints at least one schedule, got {trials=} and {best=}")
     where = space(name, scale=scale, options=Options(cifar=data, imagenet=imagenet))
     machine = Machine(data_root=data_root, download=download, device=device)
     with interruptible():
@@ -125,6 +125,7 @@ def search(
 
 
 def report(
+    context: typer.Context,
     runs: options.Runs = options.RUNS,
     out: Annotated[Path, typer.Option(help="The page to write; .md, .csv and .tex go beside it.")] = Path(
         "report.html"
@@ -138,7 +139,7 @@ def report(
     if not asked:
         raise ExperimentError(f"no experiment was run in {runs}; filtercov reproduce NAME --runs {runs} runs one")
     records = [collect(experiment, kept, chosen) for experiment, chosen in asked]
-    for path in write_reports(records, out):
+    for path in write_reports(records, out, command=context.obj):
         say(f"wrote {path}")
     for found in records:
         if found.missing:

@@ -11,9 +11,10 @@ from typing import Annotated
 
 import typer
 
+from filtercov.cli import options
 from filtercov.cli.say import say
 from filtercov.lab.report.explore import explore_page
-from filtercov.lab.report.figures import write_figures
+from filtercov.lab.report.figures import fitted_to, write_figures
 from filtercov.lab.report.inspect import find_target, look
 from filtercov.lab.report.page import write_output
 from filtercov.printable import counted
@@ -22,6 +23,7 @@ TARGET = "A checkpoint (.safetensors, .pth), a statistics file, a run's director
 
 
 def inspect(
+    context: typer.Context,
     target: Annotated[str, typer.Argument(help=TARGET)],
     against: Annotated[str | None, typer.Option(help="Another target to compare with, layer by layer.")] = None,
     out: Annotated[Path | None, typer.Option(help="HTML page to write; inspect.html if nothing is asked for.")] = None,
@@ -34,7 +36,7 @@ def inspect(
     if out is None and png is None and not as_json:
         out = Path("inspect.html")
     if out is not None:
-        say(f"wrote {write_output(out, report.page())}", err=as_json)
+        say(f"wrote {write_output(out, report.page(command=context.obj))}", err=as_json)
     if png is not None:
         say(f"wrote {counted(len(report.write_pngs(png)), 'picture')} to {png}", err=as_json)
     if as_json:
@@ -44,11 +46,12 @@ def inspect(
 
 
 def explore(
+    context: typer.Context,
     out: Annotated[Path, typer.Option(help="HTML page to write.")] = Path("explore.html"),
     open_it: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser, where there is one.")] = True,
 ) -> None:
     """Write a page on which to move kernel size, depth and σ and see what filters come of it."""
-    written = write_output(out, explore_page())
+    written = write_output(out, explore_page(command=context.obj))
     say(f"wrote {written}")
     if open_it and _has_screen():
         webbrowser.open(written.resolve().as_uri())
@@ -57,13 +60,15 @@ def explore(
 def figures(
     directory: Annotated[Path, typer.Argument(help="Where to write the figures, as SVG and PNG.")],
     learned: Annotated[str | None, typer.Option(help=f"Set learned filters beside the constructed. {TARGET}")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the filters that are drawn.")] = 0,
+    seed: Annotated[int, typer.Option(callback=options.SEEDS, help="Seed of the filters that are drawn.")] = 0,
 ) -> None:
     """Draw the paper's illustrations: the construction, the schedule, covariances by depth and example filters."""
     target = None if learned is None else find_target(learned)
     for path in write_figures(directory, target, seed=seed):
         say(f"wrote {path}")
-    if target is None:
+    if target is not None:
+        say(f"schedule: {fitted_to(target).fit}")
+    else:
         say("without learned filters; name a trained network with --learned to set them beside these", err=True)
 
 

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from filtercov.errors import ConfigError
+
 SCALE = "small"
 RUNS = "runs"
+
+
+def within(least: float, most: float = math.inf, *, above: bool = False) -> Callable[..., Any]:
+    """Return the callback of an option that refuses numbers below `least`, or not `above` it, and those over `most`.
+
+    What the library itself refuses by name, such as a learning rate, needs none.
+    """
+
+    def check(option: typer.CallbackParam, value: Any) -> Any:
+        # Written so that nan is refused too; whole numbers may be too large to be made a float of.
+        if value is None or ((value > least if above else value >= least) and value <= most and value < math.inf):
+            return value
+        bounds = f"{'above' if above else 'at least'} {least}{f' and at most {most}' if most < math.inf else ''}"
+        raise ConfigError(f"{option.opts[0]} must be {bounds}, got {value}")
+
+    return check
+
+
+SEEDS = within(0, 2**63 - 1)  # what both torch and a run's configuration take
 
 Scale = Annotated[str, typer.Option("--scale", help="paper, small (hours on 2 cores) or smoke (seconds).")]
 Runs = Annotated[
@@ -34,6 +57,11 @@ Also = Annotated[
     list[str] | None,
     typer.Option("--also", help="A further initialisation to compare, such as kaiming or stats:FILE; may be repeated."),
 ]
-Seeds = Annotated[int | None, typer.Option("--seeds", help="Seeds per cell, in place of the scale's.")]
-Workers = Annotated[int, typer.Option("--workers", help="Processes of the local engine, threads divided among them.")]
+Seeds = Annotated[
+    int | None, typer.Option("--seeds", callback=within(1), help="Seeds per cell, in place of the scale's.")
+]
+Workers = Annotated[
+    int,
+    typer.Option("--workers", callback=within(1), help="Processes of the local engine, threads divided among them."),
+]
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda or another of PyTorch's.")]

@@ -20,6 +20,7 @@ UNMEASURED = "-"
 
 
 def reproduce(
+    context: typer.Context,
     names: Annotated[list[str] | None, typer.Argument(help="Experiments, or patterns such as 'cifar-*'.")] = None,
     scale: options.Scale = options.SCALE,
     runs: options.Runs = options.RUNS,
@@ -30,8 +31,8 @@ def reproduce(
     engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
     workers: options.Workers = 1,
     ray_address: Annotated[str | None, typer.Option(help="A Ray cluster; one is started here if not given.")] = None,
-    cpus_per_run: Annotated[float, typer.Option(help="CPUs of each run on Ray.")] = 1.0,
-    gpus_per_run: Annotated[float, typer.Option(help="GPUs of each run on Ray.")] = 0.0,
+    cpus_per_run: Annotated[float, typer.Option(callback=options.within(0), help="CPUs of each run on Ray.")] = 1.0,
+    gpus_per_run: Annotated[float, typer.Option(callback=options.within(0), help="GPUs of each run on Ray.")] = 0.0,
     device: options.Device = "cpu",
     data_root: options.DataRoot = None,
     download: options.Download = False,
@@ -57,6 +58,7 @@ def reproduce(
     from filtercov.lab.experiments.ray_engine import Cluster
     from filtercov.lab.experiments.sweep import Engine
     from filtercov.lab.report.results import write_reports
+    from filtercov.lab.report.results_text import notes_once, speed_lines, title_line
 
     with interruptible():
         done = lab.reproduce_all(
@@ -68,13 +70,16 @@ def reproduce(
             machine=Machine(data_root=data_root, download=download, device=device),
             say=say,
         )
-    for table in done.tables:
-        title, *rest = repr(table).split("\n")
-        say(f"\n{title}")
+    own, shared = notes_once([table.record for table in done.tables])
+    for table, notes in zip(done.tables, own, strict=True):
+        say(f"\n{title_line(table.record)}")
         say_table(table.shown)
-        say("\n".join(rest[len(table.shown) :]))
+        for line in (*speed_lines(table.record), *notes):
+            say(line)
+    if shared:
+        say("\n" + "\n".join(shared))
     if out is not None:
-        written = write_reports([table.record for table in done.tables], out)
+        written = write_reports([table.record for table in done.tables], out, command=context.obj)
         say(f"wrote {', '.join(map(str, written))}")
     done.refuse_failures()
 

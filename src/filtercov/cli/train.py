@@ -34,7 +34,9 @@ def train(
     batch_size: Annotated[
         int | None, typer.Option("--batch-size", "-b", help="Images per step, of all processes together.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Decides weights, order of images and augmentation.")] = 0,
+    seed: Annotated[
+        int, typer.Option(callback=options.SEEDS, help="Decides weights, order of images and augmentation.")
+    ] = 0,
     init: Annotated[
         str, typer.Option(help=f"Filters: {', '.join(_INITS)} (statistics, or a checkpoint's filters).")
     ] = "uniform",
@@ -74,10 +76,18 @@ def train(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or another of PyTorch's.")] = "auto",
     data_root: options.DataRoot = None,
     download: options.Download = False,
-    workers: Annotated[int | None, typer.Option("--workers", "-j", help="Processes that decode large images.")] = None,
-    log_interval: Annotated[int, typer.Option(help="Steps between lines of metrics.jsonl.")] = 50,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", "-j", callback=options.within(0), help="Processes that decode large images."),
+    ] = None,
+    log_interval: Annotated[
+        int, typer.Option(callback=options.within(1), help="Steps between lines of metrics.jsonl.")
+    ] = 50,
     recovery_interval: Annotated[
-        int | None, typer.Option(help="Steps between checkpoints inside an epoch; there is one after each epoch.")
+        int | None,
+        typer.Option(
+            callback=options.within(1), help="Steps between checkpoints inside an epoch; there is one after each epoch."
+        ),
     ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard's files too.")] = False,
 ) -> None:

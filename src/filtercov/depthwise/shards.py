@@ -36,6 +36,13 @@ def in_directory(directory: Path) -> Path:
     raise CheckpointError(f"is a directory without a checkpoint; needed {' or '.join(USUAL[1:4:2])}, or name a file")
 
 
+def checkpoint_files(path: Path) -> list[Path]:
+    """Return every file that a checkpoint is: itself, the one of a directory, or an index and its shards."""
+    if path.is_dir():
+        path = in_directory(path)
+    return [path, *read_index(path)] if path.name.endswith(INDEX) else [path]
+
+
 def read_index(path: Path) -> dict[Path, list[str]]:
     """Return the shards that an index lists, by name, each with the tensors it should hold.
 

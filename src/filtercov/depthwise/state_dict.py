@@ -44,7 +44,8 @@ def read_depthwise_weights(path: Path, *, like: nn.Module | None = None) -> Dept
 def read_named_weights(path: Path, names: Sequence[str]) -> DepthwiseWeights:
     """Return the weights of the layers with these names, in their order; those the checkpoint lacks are left out."""
     state = read_state_dict(path)
-    tensors = {layer_name(name): tensor for name, tensor in cleaned(state.tensors).items()}
+    found = cleaned(state.tensors).items()
+    tensors = {layer_name(name): tensor for name, tensor in found if has_depthwise_shape(name, tensor)}
     return DepthwiseWeights({name: tensors[name] for name in names if name in tensors}, state.notes)
 
 

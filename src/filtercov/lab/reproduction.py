@@ -194,7 +194,9 @@ def reproduce_all(
         path = speed_file(experiment, kept)
         if experiment.speed and not path.exists():
             write_speeds(path, measure_speeds(experiment.speed, device=machine.device))
-    return Reproduction([ResultTable(collect(experiment, kept, options)) for experiment in chosen], outcomes)
+    return Reproduction(
+        [ResultTable(collect(experiment, kept, options, place=runs)) for experiment in chosen], outcomes
+    )
 
 
 def located(inits: Sequence[str]) -> tuple[str, ...]:

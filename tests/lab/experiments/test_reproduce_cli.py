@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from filtercov.cli import experiments
 from filtercov.cli.reproduce import reproduce
-from filtercov.errors import DataError, ExperimentError, SweepError
+from filtercov.errors import ConfigError, DataError, ExperimentError, SweepError
 from filtercov.lab.costs.listing import FILE
 from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.runs import Runs
@@ -117,7 +117,7 @@ def test_a_plan_counts_without_running(tmp_path):
     assert re.search(r"^cifar-convnext-atto-p1 +92 +0 +8,500 ", output, re.MULTILINE)
     assert re.search(r"^all, shared runs once +184 +0 +17,000 ", output, re.MULTILINE)
     assert "4 workers training convmixer_256_8_k9_p2 at 2000 images/s" in output
-    with pytest.raises(ExperimentError, match="at least one worker"):
+    with pytest.raises(ConfigError, match="--gpus must be at least 1, got 0"):
         run("plan", "kronecker", "--gpus", 0, "--runs", tmp_path)
 
 

@@ -1,5 +1,6 @@
 """Records for tests of the report, made of given accuracies rather than of runs."""
 
+from filtercov.files.source import Source
 from filtercov.lab.experiments.paper_numbers import PaperNumber
 from filtercov.lab.experiments.records import CellRecord, ExperimentRecord, SpeedRecord, Trained
 
@@ -16,6 +17,7 @@ def cell(column: str, *accuracies: float, paper: float | None = None, missing: t
 def record(*cells: CellRecord, chart: str = "bars", speeds: tuple[SpeedRecord, ...] = (), **more) -> ExperimentRecord:
     settings = {"drawings": (), "damaged": (), "seconds": 61.0, "scale": "small", "reduced": "everything & more"} | more
     return ExperimentRecord(
+        source=Source("5 runs in made up", "0123456789abcdef" * 4),
         name="made-up",
         title="Made up <for tests>",
         shows="how a report looks",

@@ -1,5 +1,7 @@
 """The explore page does the library's mathematics, and its controls do what they say, in a real browser."""
 
+import base64
+import io
 import json
 import re
 from pathlib import Path
@@ -8,16 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import filtercov
-from filtercov.covariance.root import covariance_root
+from filtercov.covariance.root import covariance_root, gaussian_roots
 from filtercov.errors import CovarianceError
+from filtercov.lab.report import style
 from filtercov.lab.report.explore import explore_page
+from filtercov.lab.report.inspect_pictures import covariance_picture
 from filtercov.lab.report.page import write_output
 from tests.browser import Browser, Tab
+from tests.pages import DOCS
 
 CASES = [(3, 0.08), (4, 0.7), (7, 0.16), (9, 1.9), (12, 0.5), (15, 5.0)]
+LARGE = [(24, 1.2), (31, 0.9), (31, 6.0)]
 
 
 @pytest.fixture(scope="module")
@@ -65,12 +72,12 @@ def test_page_opens_without_errors_or_requests(tab: Tab) -> None:
 
 
 def test_covariance_and_spectrum_are_the_librarys(tab: Tab) -> None:
-    for k, sigma in CASES:
+    for k, sigma in CASES + LARGE:
         cov = filtercov.gaussian_covariance(k, sigma)
         np.testing.assert_allclose(js(tab, f"covariance({k}, {sigma})").reshape(cov.shape), cov, atol=1e-14, rtol=0)
-        found = js(tab, f"decompose(covariance({k}, {sigma}), {k}).eigenvalues")
+        found = js(tab, f"decompose({k}, {sigma}).eigenvalues")
         np.testing.assert_allclose(found, np.linalg.eigvalsh(cov)[::-1], atol=1e-12, rtol=0)
-        mass = tab.evaluate(f"negativeMass(decompose(covariance({k}, {sigma}), {k}).eigenvalues)")
+        mass = tab.evaluate(f"negativeMass(decompose({k}, {sigma}).eigenvalues)")
         assert mass == pytest.approx(covariance_root(cov, k, negative="clip").negative_mass, abs=1e-12)
 
 
@@ -109,7 +116,7 @@ def test_filters_are_normal_numbers_times_the_symmetric_root(tab: Tab, negative:
     for k, sigma in CASES[:4]:
         n = k * k
         rows = (
-            f"(() => {{ const d = decompose(covariance({k}, {sigma}), {k});"
+            f"(() => {{ const d = decompose({k}, {sigma});"
             f"return Array.from({{length: {n}}}, (_, p) => "
             f"[...timesRoot(Float64Array.from({{length: {n}}}, (_, q) => p === q ? 1 : 0), d, '{negative}')]) }})()"
         )
@@ -121,6 +128,60 @@ def test_filters_are_normal_numbers_times_the_symmetric_root(tab: Tab, negative:
         np.testing.assert_allclose(root @ root, (vectors * usable) @ vectors.T, atol=1e-12)
         # A root magnifies the rounding of eigenvalues near zero: √1e-16 is 1e-8.
         np.testing.assert_allclose(root, filtercov.symmetric_root(cov, negative=negative), atol=1e-7)
+
+
+@pytest.mark.parametrize("negative", ["clip", "abs"])
+def test_filters_of_large_kernels_are_the_librarys(tab: Tab, negative: str) -> None:
+    for k, sigma in LARGE:
+        (root,) = gaussian_roots(k, [sigma], negative=negative)
+        z = js(tab, f"normals(3, {k * k})").reshape(k, k)
+        expected = np.zeros((k, k))
+        window = z[root.window]
+        expected[root.window] = (window.ravel() @ root.matrix).reshape(window.shape)
+        found = js(tab, f"timesRoot(normals(3, {k * k}), decompose({k}, {sigma}), '{negative}')").reshape(k, k)
+        np.testing.assert_allclose(found, expected, atol=1e-6)  # roots of eigenvalues near zero, over a thousand pixels
+
+
+def test_large_kernels_are_thinned_out_on_the_same_colour_scale(browser: Browser, written: Path) -> None:
+    tab = browser.open(written, fragment="k=31&depth=2&sigma0=0.5&v=0.5&a=0&layer=2")
+    finish(tab)
+    cov = filtercov.gaussian_covariance(31, 1.0)
+    assert tab.evaluate("covarianceLimit(31, 1)") == pytest.approx(style.covariance_limit(cov), rel=1e-12)
+    assert "One pixel in 2" in tab.evaluate("element('thinned').textContent")
+    shown = Image.open(io.BytesIO(base64.b64decode(tab.evaluate("element('covariance').toDataURL()").split(",")[1])))
+    drawn = covariance_picture(cov, 31, limit=style.covariance_limit(cov), size=253).rgba()
+    assert (shown.width, len(drawn)) == (15 * 30 + 14 * 2, 15 * 15 + 14 * 2)
+    here, there = (np.add.outer(np.arange(15) * (15 * cell + 2), cell * np.arange(15)).ravel() for cell in (2, 1))
+    found, expected = np.asarray(shown)[np.ix_(here, here)].astype(int), drawn[np.ix_(there, there)].astype(int)
+    assert np.abs(found - expected).max() <= 12  # a level in 255 may round the other way
+    tab.click("#strip button:first-child")
+    assert "Layer 1 of 2" in tab.evaluate("element('layer-title').textContent")
+    assert tab.errors == []
+
+
+def test_page_opens_on_what_init_does_by_default(tab: Tab) -> None:
+    finish(tab)
+    model = nn.Sequential(*(nn.Conv2d(4, 4, 9, groups=4) for _ in range(8)))
+    again = nn.Sequential(*(nn.Conv2d(4, 4, 9, groups=4) for _ in range(8)))
+    report = filtercov.init_(model, seed=0)
+    sigmas = js(tab, "Array.from({length: state.depth}, (_, i) => sigmaAt(state, relativeDepth(i, state.depth)))")
+    assert sigmas.tolist() == pytest.approx([row.sigma for row in report.initialised])
+    masses = js(
+        tab,
+        "Array.from({length: 8}, (_, i) => i / 7).map(d => negativeMass(decompose(9, sigmaAt(state, d)).eigenvalues))",
+    )
+    assert masses == pytest.approx([row.negative_mass for row in report.initialised], abs=1e-9)
+    eval(tab.evaluate("element('python').textContent"), {"filtercov": filtercov, "model": again})
+    assert all(torch.equal(a.weight, b.weight) for a, b in zip(model, again, strict=True))
+
+
+def test_the_closed_form_is_written_as_in_the_documentation(tab: Tab) -> None:
+    docs = (DOCS / "initialisation.md").read_text(encoding="utf-8")
+    formula = tab.evaluate("document.querySelector('.formula').textContent")
+    assert f"    {formula}\n" in docs
+    said = " ".join(tab.evaluate("document.querySelector('main').innerText").split())
+    (explained,) = re.findall(r"where z is a Gaussian.*?½ a d²\.", docs, re.DOTALL)
+    assert " ".join(explained.split()) in said
 
 
 def test_random_numbers_are_normal_independent_and_seeded(tab: Tab) -> None:
@@ -239,7 +300,7 @@ def test_a_broken_address_gives_a_working_page(browser: Browser, written: Path) 
         tab = browser.open(written, fragment=fragment)
         finish(tab)
         assert tab.errors == []
-        assert 3 <= tab.evaluate("state.k") <= 15
+        assert 3 <= tab.evaluate("state.k") <= 31
         assert 1 <= tab.evaluate("state.depth") <= 24
         assert 0 <= tab.evaluate("state.layer") < tab.evaluate("state.depth")
 

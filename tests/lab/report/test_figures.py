@@ -69,6 +69,33 @@ def test_learned_filters_stand_beside_the_drawn_ones(tmp_path: Path) -> None:
     assert "learned" not in [axes.get_title() for axes in figure.get_axes()]
 
 
+def test_wherever_a_fitted_sigma_is_shown_its_quality_is_too() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(*(nn.Conv2d(64, 64, 7, groups=64) for _ in range(4)))
+    noise = model_target(net, "noise")
+    fc.init_(net, "cifar-p2", seed=0)
+    drawn = model_target(net, "drawn")
+    shown = {}
+    with style.styled():
+        for target in (noise, drawn):
+            covariances, filters = covariances_figure(target), filters_figure(target)
+            under = [axes.get_xlabel() for axes in covariances.get_axes() if axes.get_xlabel()]
+            rows = [axes.get_xlabel() for axes in filters.get_axes() if axes.get_xlabel()]
+            assert len(under) == 4
+            assert len(rows) == 3
+            fit = fc.fit_schedule(target.statistics).fit
+            said = " ".join(covariances.get_supxlabel().split())
+            assert f"The schedule: {fit}." in said
+            for i, label in enumerate(under):
+                likeness, chance = (float(part.strip("()")) for part in label.split())
+                assert likeness == pytest.approx(fit.along[i], abs=0.006)
+                assert chance == pytest.approx(fit.layers[i].chance, abs=0.006)
+            assert f"likeness {fit.along[0]:.2f}, by chance {fit.layers[0].chance:.2f}" in rows[0]
+            shown[target.label] = said
+    assert "noise: no layer is more like the closed form" in shown["noise"]
+    assert "follows 4 of 4 layers" in shown["drawn"]
+
+
 def test_colours_are_symmetric_around_white_and_distinct_to_the_colour_blind() -> None:
     colours = style.palette().astype(float)
     assert colours[127].min() > 240

@@ -4,6 +4,7 @@ import csv
 import html
 import io
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from filtercov.errors import ExperimentError
 from filtercov.lab.experiments.records import Trained
 from filtercov.lab.report.results import results_page, write_reports
 from filtercov.lab.report.results_lines import lines, tally
-from filtercov.lab.report.results_text import to_csv, to_latex, to_markdown, to_terminal
+from filtercov.lab.report.results_text import notes, notes_once, to_csv, to_latex, to_markdown, to_terminal
+from filtercov.lab.report.results_words import METHOD
 from tests.lab.report.results_records import TABLE, cell, record
 
 
@@ -141,3 +143,18 @@ def test_latex_compiles_in_principle():
 def test_a_report_of_nothing_is_refused(tmp_path):
     with pytest.raises(ExperimentError, match="nothing to report"):
         write_reports([], tmp_path / "report.html")
+
+
+def test_notes_that_tables_share_are_said_once() -> None:
+    lone = replace(TABLE, name="alone", reduced="the data")
+    other = replace(TABLE, name="other", damaged=("run 0 is damaged",))
+    own, shared = notes_once([TABLE, other, lone])
+    everything = [note for record in (TABLE, other, lone) for note in notes(record, lines(record))]
+    said = [note for notes_of_one in own for note in notes_of_one] + shared
+    assert [sum(note in one for one in said) for note in everything] == [1] * len(everything)
+    assert own[0] == []
+    assert own[1] == ["Run 0 is damaged."]
+    assert own[2] == ["Smaller than in the paper: the data."]
+    assert "made-up, other: Smaller than in the paper: everything & more." in shared
+    assert METHOD in shared
+    assert notes_once([TABLE]) == ([notes(TABLE, lines(TABLE))], [])

@@ -1,6 +1,5 @@
 """CIFAR-10 (Krizhevsky, 2009) from its canonical python archive, which is checked before anything in it is read."""
 
-import hashlib
 import http.client
 import shutil
 import tarfile
@@ -13,6 +12,7 @@ import numpy as np
 from filtercov.errors import DataError
 from filtercov.files.cache_directory import cache_directory
 from filtercov.files.replacing import replacing
+from filtercov.files.source import file_sha256
 from filtercov.lab.data.arrays import Dataset, ImageArrays
 from filtercov.lab.data.pickles import read_array_pickle
 
@@ -35,7 +35,7 @@ def load_cifar10(root: Path | None = None, *, download: bool = False, url: str =
                 "(in Python download=True)"
             )
         _download(url, path, sha256)
-    elif (found := _sha256(path)) != sha256:
+    elif (found := file_sha256(path)) != sha256:
         raise DataError(
             f"{path} is not the CIFAR-10 archive: sha256 {found}, not {sha256}; delete it and fetch it anew"
         )
@@ -69,14 +69,9 @@ def _download(url: str, path: Path, sha256: str) -> None:
         with replacing(path) as temporary:
             with temporary.open("wb") as file, urllib.request.urlopen(url, timeout=60) as response:
                 shutil.copyfileobj(response, file)
-            if (found := _sha256(temporary)) != sha256:
+            if (found := file_sha256(temporary)) != sha256:
                 raise DataError(
                     f"{url} sent something else than was expected: sha256 {found}, not {sha256}; try again later"
                 )
     except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
         raise DataError(f"{url} could not be fetched to {path}: {error}; put the archive there by hand") from error
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -39,6 +39,8 @@ def load(
     (9000, 1000, 2000)
     """
     check_name(spec)
+    if workers is not None and workers < 0:
+        raise DataError(f"workers must be at least 0, got {workers}; 0 decodes in this process")
     if spec == "embedded":
         data = load_embedded()
     elif spec == "cifar10":

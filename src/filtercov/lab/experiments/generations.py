@@ -8,7 +8,6 @@ Nothing here needs storage that can rename or write a file at once: what was cut
 generation before it, which is kept, is as good as ever.
 """
 
-import hashlib
 import json
 import secrets
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from filtercov.errors import StorageError
+from filtercov.files.source import file_sha256
 
 RETRY_DELAYS = (0.5, 2.0, 5.0, 10.0)  # seconds to wait after each failure before it counts
 MANIFEST, RESULT = "manifest.json", "result.json"
@@ -38,7 +38,7 @@ class Generations:
 
         A finished run is not hidden by a checkpoint of someone who did not know that it is.
         """
-        manifest = {path.name: _checksum(path) for path in run_files(folder)}
+        manifest = {path.name: file_sha256(path) for path in run_files(folder)}
         others = self._names(key)
         previous = next(((name, found) for name in others if (found := self._manifest(key, name))), None)
         if previous and (manifest == previous[1] or (RESULT in previous[1] and RESULT not in manifest)):
@@ -92,7 +92,7 @@ class Generations:
             path = folder / Path(name).name
             path.unlink(missing_ok=True)  # of a generation that turned out to be damaged
             self._persistently(self._files.get_file, f"{place}/{name}", str(path), absent=None)
-            if not path.exists() or _checksum(path) != checksum:
+            if not path.exists() or file_sha256(path) != checksum:
                 return False
         for path in folder.iterdir():
             if path.name not in manifest:
@@ -124,8 +124,3 @@ def run_files(folder: Path) -> list[Path]:
 def _number(name: str) -> int:
     digits = name.removeprefix(_PREFIX).partition("-")[0]
     return int(digits) if digits.isdecimal() else 0
-
-
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

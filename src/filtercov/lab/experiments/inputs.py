@@ -1,10 +1,10 @@
 """What a run reads, by content: a specification has only names, and what is behind a name can change."""
 
-import hashlib
 from functools import lru_cache
 from pathlib import Path
 
 from filtercov.errors import CheckpointError
+from filtercov.files.source import file_sha256
 from filtercov.lab.experiments.initialisations import find
 from filtercov.lab.experiments.references import reference_key
 from filtercov.lab.experiments.runspec import RunSpec
@@ -56,5 +56,4 @@ def _initialisation(init: str, root: Path) -> str | None:
 @lru_cache(maxsize=256)
 def _file_digest(path: Path, *_version: int) -> str:
     """Return a file's SHA-256; its size, times and inode are asked for so that a changed file is read anew."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return file_sha256(path)

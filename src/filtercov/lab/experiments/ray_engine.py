@@ -5,6 +5,7 @@ new attempt continues from the run's checkpoint. Runs live in a directory that e
 """
 
 import logging
+import math
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -35,6 +36,11 @@ class Cluster:
     gpus_per_run: float = 0.0
     retries: int = 10  # of a run whose worker died
     local_cpus: int | None = None  # of a Ray started here; None: all
+
+    def __post_init__(self) -> None:
+        for name, share in (("CPUs", self.cpus_per_run), ("GPUs", self.gpus_per_run)):
+            if not 0 <= share < math.inf:
+                raise ConfigError(f"a run on Ray needs a number of {name} that is at least 0, got {share}")
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from filtercov.errors import DamagedRunError
+from filtercov.files.source import Source
 from filtercov.lab.experiments.builder import Options
 from filtercov.lab.experiments.graph import Cell, Drawing, Experiment, InColumn, Run
 from filtercov.lab.experiments.paper_numbers import PaperNumber, Place, paper_numbers
@@ -103,6 +104,7 @@ class ExperimentRecord:
     speeds: tuple[SpeedRecord, ...]
     damaged: tuple[str, ...]  # what was found and not used
     seconds: float  # that all runs together, references included, took to train
+    source: Source  # the runs that were read, by where they lie
 
     @property
     def trained(self) -> str:
@@ -126,8 +128,11 @@ class ExperimentRecord:
         return (*found, *pictures)
 
 
-def collect(experiment: Experiment, runs: Runs, options: Options) -> ExperimentRecord:
-    """Read an experiment's runs, checking each; what is damaged is named and counts as missing."""
+def collect(experiment: Experiment, runs: Runs, options: Options, *, place: str | None = None) -> ExperimentRecord:
+    """Read an experiment's runs, checking each; what is damaged is named and counts as missing.
+
+    `place` is what to call the directory, where that is a copy of an address.
+    """
     results: dict[str, FitResult | None] = {}
     damaged = []
     for run in experiment.runs:
@@ -136,6 +141,7 @@ def collect(experiment: Experiment, runs: Runs, options: Options) -> ExperimentR
         except DamagedRunError as error:
             results[run.key] = None
             damaged.append(str(error))
+    timings = speed_file(experiment, runs)
     return ExperimentRecord(
         name=experiment.name,
         title=experiment.title,
@@ -147,9 +153,14 @@ def collect(experiment: Experiment, runs: Runs, options: Options) -> ExperimentR
         versions=versions([result for result in results.values() if result]),
         cells=tuple(_cell(experiment.name, cell, runs, results) for cell in experiment.cells),
         drawings=tuple(_drawing(drawing, runs, results) for drawing in experiment.drawings),
-        speeds=read_speeds(speed_file(experiment, runs)),
+        speeds=read_speeds(timings),
         damaged=tuple(damaged),
         seconds=sum(result.seconds for result in results.values() if result),
+        source=runs.source(
+            [run for run in experiment.runs if results[run.key]],
+            place=place,
+            beside=[timings] if timings.exists() else [],
+        ),
     )
 
 

@@ -11,12 +11,13 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from filtercov.errors import CheckpointError, DamagedRunError, FiltercovError, RunDirectoryError, StorageError
 from filtercov.files.lock import Lock
+from filtercov.files.source import Source, files_sha256
 from filtercov.lab.experiments.graph import Run
 from filtercov.lab.experiments.inputs import Inputs, changes
 from filtercov.lab.experiments.runspec import VERSION, RunSpec
@@ -24,6 +25,7 @@ from filtercov.lab.training import FitResult, read_metrics, read_result
 from filtercov.lab.training.config import FORMAT
 from filtercov.lab.training.rundir import RunDirectory, read_json
 from filtercov.lab.training.state_file import read_checksum
+from filtercov.printable import counted
 from filtercov.statistics.filter_statistics import FilterStatistics
 
 Record = dict[str, Any]
@@ -69,6 +71,17 @@ class Runs:
         except (FiltercovError, ValueError) as error:  # ValueError: metrics that are not JSON
             raise DamagedRunError(f"run {run.key} is damaged and will not be used: {error}") from error
         return result
+
+    def source(self, finished: Iterable[Run], *, place: str | None = None, beside: Iterable[Path] = ()) -> Source:
+        """Return where finished runs lie, by `place` or the root as it was given, and the checksum of their numbers.
+
+        That is over the files `beside` and every result.json, which has the weights' checksum in it, and metrics.jsonl.
+        """
+        directories = [self.directory(run) for run in finished]
+        files = [*beside, *(file for directory in directories for file in (directory.result, directory.metrics))]
+        where = place or str(self.root)
+        name = f"{counted(len(directories), 'run')} in {where}" if directories else where
+        return Source(name, files_sha256(self.root, files) if files else "")
 
     def set_aside(self, run: Run, reason: str) -> Path:
         """Move what a run left out of the way, so that it can be done again; return where it went."""

@@ -20,8 +20,8 @@ td .pixels { min-width: 9rem; }
 """
 
 
-def demo_page(runs: Sequence[DemoRun]) -> str:
-    """Return the whole page for the four runs."""
+def demo_page(runs: Sequence[DemoRun], *, origin: page.Origin | None = None) -> str:
+    """Return the whole page for the four runs; `origin` says where they lie and what did them."""
     spec = runs[0].spec
     body = f"""<h1>What the covariance of filters is worth</h1>
 <p>{len(runs)} runs of <code>{page.text(spec.model)}</code> on {spec.data_limit:,} images of Fashion-MNIST for
@@ -45,7 +45,7 @@ form is what the filters are drawn from; the others are measured on the {len(run
 layer.</p>
 {_covariance_section(runs)}
 """
-    return page.page("filtercov demo", body, styles=[STYLE])
+    return page.page("filtercov demo", body, origin=origin, styles=[STYLE])
 
 
 def demo_rows(runs: Sequence[DemoRun]) -> list[list[str]]:

@@ -6,9 +6,15 @@ mathematics again in JavaScript; tests/lab/report/test_explore.py compares the t
 
 from __future__ import annotations
 
+from inspect import signature
+
+from filtercov.covariance.root import WINDOW_DECAY, WINDOW_ERROR
+from filtercov.filters.init import init_
 from filtercov.lab.report import style
 from filtercov.lab.report.charts import Axis, decades, round_axis, stage
-from filtercov.lab.report.page import asset, embedded_json, page, text
+from filtercov.lab.report.figures import KERNEL, LAYERS
+from filtercov.lab.report.inspect_pictures import FINEST
+from filtercov.lab.report.page import Origin, asset, embedded_json, page, text
 from filtercov.schedule.schedules import PRESETS
 
 # In the order in which they build on each other.
@@ -26,14 +32,25 @@ SCRIPTS = (
 SIGMA_TOPS = [top * 10.0**exponent for exponent in (-2, -1, 0, 1) for top in (2, 4, 6, 10)]
 
 
-def explore_page() -> str:
-    """Return the page, with the library's presets and colours in it.
+def explore_page(*, command: str = "") -> str:
+    """Return the page, with the library's presets and colours in it, and the `command` that made it.
+
+    It opens on what `init_` does by default, for the paper's ConvMixer-256/8 with 9×9 filters.
 
     >>> "imagenet-thawed" in explore_page()
     True
     """
     buttons = "".join(f'<button type="button" data-preset="{text(name)}">{text(name)}</button>' for name in PRESETS)
+    chosen = signature(init_).parameters
     settings = {
+        "start": {
+            "preset": chosen["source"].default,
+            "negative": chosen["negative"].default,
+            "k": KERNEL,
+            "depth": LAYERS,
+        },
+        "window": {"error": WINDOW_ERROR, "decay": WINDOW_DECAY},
+        "finest": FINEST,
         "presets": {name: {"sigma0": p.sigma0, "v": p.v, "a": p.a} for name, p in PRESETS.items()},
         "palette": style.palette().tolist(),
     }
@@ -42,7 +59,13 @@ def explore_page() -> str:
     for name, part in parts.items():
         body = body.replace(f"<!-- {name} -->", part)
     scripts = [asset(name) for name in SCRIPTS]
-    return page("Explore filter covariances · filtercov", body, styles=[asset("explore.css")], scripts=scripts)
+    return page(
+        "Explore filter covariances · filtercov",
+        body,
+        origin=Origin(command=command),
+        styles=[asset("explore.css")],
+        scripts=scripts,
+    )
 
 
 def schedule_stage() -> str:

@@ -6,8 +6,10 @@
 const FILTERS = 24;
 const LARGE = 424; // pixels across
 const FRAME = 30; // milliseconds
+const REMEMBERED = 4e6; // numbers of eigenvectors, the worth of 24 layers of 31 × 31 filters
 const element = (id) => document.getElementById(id);
 const decompositions = new Map();
+let held = 0; // numbers in them
 let state = parseState(location.hash);
 let asked = false; // a drawing is asked for at the next frame
 let drawing = 0; // the number of the current drawing: older ones stop
@@ -36,14 +38,15 @@ function draw() {
     return;
   }
   const sigmas = Array.from({ length: state.depth }, (_, i) => sigmaAt(state, relativeDepth(i, state.depth)));
-  const covariances = sigmas.map((sigma) => covariance(state.k, sigma));
   drawSchedule(element("schedule"), state, sigmas);
-  showStrip(sigmas, covariances);
-  drawCovariance(element("covariance"), covariances[state.layer], state.k, LARGE);
+  showStrip(sigmas);
+  drawCovariance(element("covariance"), state.k, sigmas[state.layer], LARGE);
+  const step = thinning(state.k);
+  element("thinned").textContent = step > 1 ? ` One pixel in ${step} along each axis is drawn.` : "";
   const others = sigmas.map((_, i) => i).filter((i) => i !== state.layer);
   const z = normals(state.seed, FILTERS * state.k ** 2);
   work(current, start, [state.layer, ...others], (i) => {
-    const found = decomposition(state.k, sigmas[i], covariances[i]);
+    const found = decomposition(state.k, sigmas[i]);
     const count = i === state.layer ? FILTERS : STRIP_FILTERS;
     const filters = Array.from({ length: count }, (_, f) =>
       timesRoot(z.subarray(f * state.k ** 2, (f + 1) * state.k ** 2), found, state.negative));
@@ -65,11 +68,16 @@ function work(current, start, jobs, perform) {
   finished = current;
 }
 
-function decomposition(k, sigma, cov) {
+function decomposition(k, sigma) {
   const key = `${k} ${sigma}`;
   if (!decompositions.has(key)) {
-    if (decompositions.size >= 256) decompositions.clear();
-    decompositions.set(key, decompose(cov, k));
+    const found = decompose(k, sigma);
+    held += found.parts.reduce((sum, { vectors }) => sum + vectors.length, 0);
+    if (held > REMEMBERED) {
+      decompositions.clear();
+      held = 0;
+    }
+    decompositions.set(key, found);
   }
   return decompositions.get(key);
 }

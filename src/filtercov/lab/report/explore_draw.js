@@ -7,11 +7,12 @@ const MIDDLE = (PALETTE.length - 1) / 2;
 const GAP = 2; // pixels between tiles, half as many where there are hundreds of them in little room
 
 // Draw tiles (each a k × k array of numbers) in rows; `limit(tile)` is what the ends of its colour scale stand for.
-// Gaps stay transparent. Every number is a square, as large as fits `size` pixels across.
-function drawTiles(canvas, tiles, k, columns, size, limit) {
+// Gaps stay transparent. Every number is a square, as large as fits `size` pixels across; or with Math.round for `fit`
+// the nearest to it, and the page then shows the picture smaller.
+function drawTiles(canvas, tiles, k, columns, size, limit, fit = Math.floor) {
   const fine = columns * k + GAP * (columns - 1) > size;
   const gap = fine ? GAP / 2 : GAP;
-  const cell = Math.max(1, Math.floor((size - gap * (columns - 1)) / (columns * k)));
+  const cell = Math.max(1, fit((size - gap * (columns - 1)) / (columns * k)));
   const side = k * cell;
   const rows = Math.ceil(tiles.length / columns);
   const width = columns * (side + gap) - gap;
@@ -36,20 +37,34 @@ function drawTiles(canvas, tiles, k, columns, size, limit) {
   canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
-// The block form: the row of the flat covariance that belongs to pixel (i, j) is the block at row i, column j.
-function drawCovariance(canvas, cov, k, size) {
-  const n = k * k;
+// The block form: the row of the flat covariance that belongs to pixel (i, j) is the block at row i, column j. Large
+// kernels are thinned out, around the centre, as inspect_pictures.py does it.
+function drawCovariance(canvas, k, sigma, size) {
+  const step = thinning(k);
+  const first = Math.floor((k - 1) / 2) % step;
+  const kept = Array.from({ length: Math.ceil((k - first) / step) }, (_, i) => first + i * step);
+  const cov = covariance(k, sigma, kept);
+  const n = kept.length ** 2;
   const blocks = Array.from({ length: n }, (_, p) => cov.subarray(p * n, (p + 1) * n));
-  const limit = covarianceLimit(cov, n);
-  drawTiles(canvas, blocks, k, k, size, () => limit);
+  const limit = covarianceLimit(k, sigma);
+  drawTiles(canvas, blocks, kept.length, kept.length, size, () => limit, Math.round);
+  canvas.style.imageRendering = canvas.width > size ? "auto" : ""; // made smaller, pixels are mixed and none is lost
+}
+
+function thinning(k) {
+  return Math.ceil(k / settings.finest);
 }
 
 function drawFilters(canvas, filters, k, columns, size) {
   drawTiles(canvas, filters, k, columns, size, (f) => f.reduce((most, x) => Math.max(most, Math.abs(x)), 0) || 1);
 }
 
-// The largest covariance between two pixels, or a quarter of the largest variance: see covariance_limit in style.py.
-function covarianceLimit(cov, n) {
+// The largest covariance between two pixels, or a quarter of the largest variance: see covariance_limit in style.py. Both
+// are found at the centre.
+function covarianceLimit(k, sigma) {
+  const kept = middle(k, Math.min(k, k % 2 ? 7 : 8));
+  const cov = covariance(k, sigma, kept);
+  const n = kept.length ** 2;
   let between = 0;
   let largest = 0;
   for (let p = 0; p < n; p++) {

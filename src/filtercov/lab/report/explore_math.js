@@ -1,26 +1,38 @@
 // The library's mathematics for square k × k filters: the closed form, its spectrum, its symmetric root.
 "use strict";
 
-// Σ′ = ½ (D C + C D − z zᵀ) in flat form, row by row: the same expression as filtercov.gaussian_covariance.
-function covariance(k, sigma) {
-  const centre = (k - 1) / 2;
-  const g = Float64Array.from({ length: k }, (_, i) => Math.exp(-((i - centre) ** 2) / (2 * sigma)));
-  const around = Float64Array.from({ length: k }, (_, d) => Math.exp(-(Math.min(d, k - d) ** 2) / (2 * sigma)));
-  const n = k * k;
+// Σ′ = ½ (D C + C D − z zᵀ) in flat form, row by row, between the pixels at `kept` along both axes, by default all: the
+// same expression as filtercov.gaussian_covariance.
+function covariance(k, sigma, kept = middle(k, k)) {
+  const m = kept.length;
+  const n = m * m;
+  const gaussian = (distance) => Math.exp(-(distance ** 2) / (2 * sigma));
+  const g = kept.map((i) => gaussian(i - (k - 1) / 2));
+  const around = kept.map((i) => kept.map((l) => gaussian(Math.min(Math.abs(i - l), k - Math.abs(i - l)))));
+  const z = Float64Array.from({ length: n }, (_, p) => g[Math.floor(p / m)] * g[p % m]);
   const result = new Float64Array(n * n);
-  for (let p = 0; p < n; p++) {
-    const i = Math.floor(p / k);
-    const j = p % k;
-    const zp = g[i] * g[j];
-    for (let l = 0, q = 0; l < k; l++) {
-      const rows = around[Math.abs(i - l)];
-      for (let m = 0; m < k; m++, q++) {
-        const zq = g[l] * g[m];
-        result[p * n + q] = 0.5 * ((zp + zq) * rows * around[Math.abs(j - m)] - zp * zq);
+  for (let p = 0, at = 0; p < n; p++) {
+    const rows = around[Math.floor(p / m)];
+    const columns = around[p % m];
+    for (let l = 0, q = 0; l < m; l++) {
+      for (let j = 0; j < m; j++, q++, at++) {
+        result[at] = 0.5 * ((z[p] + z[q]) * rows[l] * columns[j] - z[p] * z[q]);
       }
     }
   }
   return result;
+}
+
+// The positions of the `width` pixels in the middle of an axis of length k.
+function middle(k, width) {
+  return Array.from({ length: width }, (_, i) => i + (k - width) / 2);
+}
+
+// How many pixels in the middle of an axis carry the closed form: support_window in covariance/root.py.
+function supportWindow(k, sigma) {
+  const { error, decay } = settings.window;
+  const radius = Math.ceil(Math.sqrt((sigma * Math.log(1 / error)) / decay));
+  return Math.min(k, 2 * radius + (k % 2 ? 1 : 2));
 }
 
 // The covariance is the same after a flip of either axis and after swapping them. So in a basis of functions that are
@@ -65,15 +77,18 @@ function makeSectors(k) {
   return found.filter((sector) => sector.bases[0].length > 0);
 }
 
-// The eigenvalues and eigenvectors of a covariance by sector, and all eigenvalues from the largest down.
-function decompose(cov, k) {
-  const n = k * k;
-  const parts = sectors(k).map(({ bases }) => {
+// The eigenvalues and eigenvectors of the closed form by sector, and all eigenvalues from the largest down. Only the
+// window that carries it is decomposed; the others of its k² eigenvalues are zero to rounding.
+function decompose(k, sigma) {
+  const width = supportWindow(k, sigma);
+  const n = width * width;
+  const cov = covariance(k, sigma, middle(k, width));
+  const parts = sectors(width).map(({ bases }) => {
     const basis = bases[0];
     const m = basis.length;
     const matrix = new Float64Array(m * m);
     for (let a = 0; a < m; a++) {
-      // Σ carries a basis function to one of the same symmetry, which is known once it is known at one pixel.
+      // Σ′ carries a basis function to one of the same symmetry, which is known once it is known at one pixel.
       const [pixel, weight] = basis[a][0];
       for (let b = 0; b < m; b++) {
         let sum = 0;
@@ -83,9 +98,10 @@ function decompose(cov, k) {
     }
     return { bases, size: m, ...eigen(matrix, m) };
   });
-  const eigenvalues = Float64Array.from(parts.flatMap((part) => part.bases.flatMap(() => [...part.values])));
+  const eigenvalues = new Float64Array(k * k);
+  eigenvalues.set(parts.flatMap((part) => part.bases.flatMap(() => [...part.values])));
   eigenvalues.sort().reverse();
-  return { k, parts, eigenvalues };
+  return { k, width, parts, eigenvalues };
 }
 
 // Σ|λ| over negative eigenvalues as a share of Σ|λ| over all.
@@ -100,20 +116,20 @@ function negativeMass(eigenvalues) {
 }
 
 // z @ R for the symmetric root R, which is V √λ Vᵀ: one filter from one vector of normal numbers.
-function timesRoot(z, { k, parts }, negative) {
+function timesRoot(z, { k, width, parts }, negative) {
   const result = new Float64Array(k * k);
+  const offset = (k - width) / 2;
+  const inFilter = (pixel) => (Math.floor(pixel / width) + offset) * k + (pixel % width) + offset;
   for (const { bases, size, values, vectors } of parts) {
     const roots = values.map((value) => Math.sqrt(negative === "abs" ? Math.abs(value) : Math.max(value, 0)));
     for (const basis of bases) {
-      const inside = basis.map((f) => f.reduce((sum, [pixel, w]) => sum + w * z[pixel], 0));
+      const inside = Float64Array.from(basis, (f) => f.reduce((sum, [pixel, w]) => sum + w * z[inFilter(pixel)], 0));
       const turned = new Float64Array(size);
       for (let e = 0; e < size; e++) {
-        let along = 0;
-        for (let a = 0; a < size; a++) along += vectors[a * size + e] * inside[a];
-        along *= roots[e];
-        for (let a = 0; a < size; a++) turned[a] += vectors[a * size + e] * along;
+        const along = roots[e] * dot(vectors, inside, e * size, 0, 0, size);
+        for (let a = 0; a < size; a++) turned[a] += vectors[e * size + a] * along;
       }
-      basis.forEach((f, a) => f.forEach(([pixel, w]) => { result[pixel] += w * turned[a]; }));
+      basis.forEach((f, a) => f.forEach(([pixel, w]) => { result[inFilter(pixel)] += w * turned[a]; }));
     }
   }
   return result;

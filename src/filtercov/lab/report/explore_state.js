@@ -8,7 +8,8 @@ const NUMBERS = ["k", "depth", "sigma0", "v", "a", "seed"];
 const preset = (name) => ({ ...settings.presets[name] });
 
 function defaultState() {
-  return { k: 9, depth: 8, ...preset("figure"), seed: 0, negative: "clip", layer: 4 };
+  const { preset: name, negative, k, depth } = settings.start;
+  return { k, depth, ...preset(name), seed: 0, negative, layer: Math.floor(depth / 2) };
 }
 
 // Read a state out of an address's fragment; whatever is missing or makes no sense keeps its default.
@@ -19,7 +20,7 @@ function parseState(fragment) {
     const value = Number(given.get(name));
     if (given.get(name) && Number.isFinite(value)) state[name] = withinControl(name, value);
   }
-  if (given.get("negative") === "abs") state.negative = "abs";
+  if (["clip", "abs"].includes(given.get("negative"))) state.negative = given.get("negative");
   const layer = Number.parseInt(given.get("layer"), 10);
   state.layer = within(Number.isInteger(layer) ? layer - 1 : state.layer, 0, state.depth - 1);
   return state;
@@ -53,6 +54,5 @@ function pythonLine(state) {
   const name = presetOf(state);
   const source = name ? `"${name}"` : `filtercov.QuadraticSchedule(${state.sigma0}, ${state.v}, ${state.a})`;
   const smaller = state.k < LEFT_ALONE ? `, min_kernel_size=${state.k}` : "";
-  const generator = `generator=torch.Generator().manual_seed(${state.seed})`;
-  return `filtercov.init_(model, ${source}${smaller}, negative="${state.negative}", ${generator})`;
+  return `filtercov.init_(model, ${source}${smaller}, negative="${state.negative}", seed=${state.seed})`;
 }

@@ -4,14 +4,14 @@
 const STRIP_FILTERS = 6;
 const SMALL = 194; // pixels across, shown at half that size
 
-function showStrip(sigmas, covariances) {
+function showStrip(sigmas) {
   const strip = element("strip");
   while (strip.children.length > sigmas.length) strip.lastElementChild.remove();
   while (strip.children.length < sigmas.length) strip.append(stripButton(strip.children.length));
   sigmas.forEach((sigma, i) => {
     const button = strip.children[i];
     button.setAttribute("aria-pressed", String(i === state.layer));
-    drawCovariance(button.querySelector(".cov"), covariances[i], state.k, SMALL);
+    drawCovariance(button.querySelector(".cov"), state.k, sigma, SMALL);
   });
 }
 

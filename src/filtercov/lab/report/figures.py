@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import textwrap
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,8 @@ from matplotlib.figure import Figure
 
 from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.covariance.forms import Array
+from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.covariance.likeness import chance_likeness, likeness
 from filtercov.lab.report import style
 from filtercov.lab.report.figures_construction import construction_figure
 from filtercov.lab.report.figures_panels import save_figure, show_covariance, show_filters, show_scale
@@ -22,9 +25,11 @@ from filtercov.lab.report.inspect_pictures import sampled
 from filtercov.lab.report.inspect_target import Target
 from filtercov.lab.report.page import write_output
 from filtercov.schedule.fit import fit_schedule
-from filtercov.schedule.schedules import PRESETS, QuadraticSchedule, relative_depth
+from filtercov.schedule.fit_quality import FittedSchedule
+from filtercov.schedule.schedules import PRESETS, relative_depth
 
 KINDS: tuple[Literal["svg", "png"], ...] = ("svg", "png")
+SMALL = 6.5  # points, of what stands under a panel
 KERNEL, LAYERS = 9, 8  # what is drawn where there is no target: the paper's ConvMixer-256/8 with 9×9 filters
 
 
@@ -75,9 +80,9 @@ def covariances_figure(target: Target | None) -> Figure:
             show_covariance(panel, gaussian_covariance(KERNEL, sigma), KERNEL, f"σ = {sigma:.2g}")
         show_scale(figure, axes)
         return figure
-    layers, schedule = target.statistics.layers, _fitted(target)
+    layers, schedule = target.statistics.layers, fitted_to(target)
     chosen = _chosen(target, LAYERS)
-    figure = style.new_figure(style.COLUMN_WIDTH, 1.95)
+    figure = style.new_figure(style.COLUMN_WIDTH, 2.5)
     rows = figure.subplots(2, len(chosen), squeeze=False)
     for column, i in enumerate(chosen):
         layer, sigma = layers[i], schedule(relative_depth(i, len(layers)))
@@ -85,6 +90,10 @@ def covariances_figure(target: Target | None) -> Figure:
         show_covariance(
             rows[1, column], gaussian_covariance(layer.kernel_size, sigma), layer.kernel_size, f"σ = {sigma:.2g}"
         )
+        rows[1, column].set_xlabel("{:.2f}\n({:.2f})".format(*_quality(layer, sigma)), fontsize=SMALL)
+    meaning = "Under each σ the likeness of its closed form to the layer's covariance, in brackets that of chance."
+    words = [meaning, *textwrap.wrap(f"The schedule: {schedule.fit}.", 110)]
+    figure.supxlabel("\n".join(words), fontsize=SMALL)
     show_scale(figure, rows)
     rows[0, 0].set_ylabel("learned")
     rows[1, 0].set_ylabel("closed form")
@@ -102,25 +111,34 @@ def filters_figure(target: Target | None, *, seed: int = 0) -> Figure:
     columns = len(rows[0][1])
     figure = style.new_figure(style.COLUMN_WIDTH, len(rows) * (1.22 if columns == 3 else 1.85))
     grid = figure.subplots(len(rows), columns, squeeze=False)
-    for (label, panels), axes in zip(rows, grid, strict=True):
+    for (label, panels, fit), axes in zip(rows, grid, strict=True):
         for (title, filters), panel in zip(panels, axes, strict=True):
             show_filters(panel, filters, title if panel in grid[0] else "")
         axes[0].set_ylabel(label)
+        axes[-1].set_xlabel(fit, fontsize=SMALL)
     return figure
 
 
 Panels = list[tuple[str, Array]]
+Row = tuple[str, Panels, str]  # its label, its panels, and what stands under the last of them
 
 
-def _uniform_and_closed(d: float, rng: np.random.Generator) -> tuple[str, Panels]:
+def _quality(layer: LayerStatistics, sigma: float) -> tuple[float, float]:
+    """Return how like the closed form at `sigma` a layer is, and how like independent filters would be by chance."""
+    return float(likeness(layer.covariance, layer.kernel_size, sigma)[0]), chance_likeness(
+        layer.kernel_size, layer.count
+    )[0]
+
+
+def _uniform_and_closed(d: float, rng: np.random.Generator) -> Row:
     sigma = PRESETS["cifar-p2"](d)
     uniform = rng.uniform(-1, 1, size=(24, KERNEL, KERNEL))
     drawn = sampled(gaussian_covariance(KERNEL, sigma), (KERNEL, KERNEL), rng)
-    return f"$d$ = {d:g}, σ = {sigma:.2g}", [("uniform initialisation", uniform), ("closed form", drawn)]
+    return f"$d$ = {d:g}, σ = {sigma:.2g}", [("uniform initialisation", uniform), ("closed form", drawn)], ""
 
 
-def _learned(target: Target, rng: np.random.Generator) -> list[tuple[str, Panels]]:
-    layers, schedule = target.statistics.layers, _fitted(target)
+def _learned(target: Target, rng: np.random.Generator) -> list[Row]:
+    layers, schedule = target.statistics.layers, fitted_to(target)
     rows = []
     for i in _chosen(target, 3):
         layer, sigma = layers[i], schedule(relative_depth(i, len(layers)))
@@ -129,10 +147,11 @@ def _learned(target: Target, rng: np.random.Generator) -> list[tuple[str, Panels
             ("drawn from their covariance", sampled(layer.covariance, size, rng, mean=layer.mean)),
             ("closed form", sampled(gaussian_covariance(size, sigma), size, rng)),
         ]
+        fit = "σ = {:.2g}, likeness {:.2f}, by chance {:.2f}".format(sigma, *_quality(layer, sigma))
         filters = target.filters.get(layer.name)
         if filters is not None:
             panels.insert(0, ("learned", filters[np.sort(rng.permutation(len(filters))[:24])]))
-        rows.append((f"layer {i + 1}", panels))
+        rows.append((f"layer {i + 1}", panels, fit))
     return rows
 
 
@@ -143,7 +162,8 @@ def _chosen(target: Target, count: int) -> list[int]:
     return [candidates[i] for i in sorted({round(x) for x in np.linspace(0, len(candidates) - 1, count)})]
 
 
-def _fitted(target: Target) -> QuadraticSchedule:
+def fitted_to(target: Target) -> FittedSchedule:
+    """Return the schedule that is nearest to a target's layers, with how near it is."""
     largest = max(max(layer.kernel_size) for layer in target.statistics.layers)
     return fit_schedule(target.statistics, min_kernel_size=min(5, largest))
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from filtercov.errors import TargetError
+from filtercov.files.source import Source
 from filtercov.lab.report.inspect_compare import LayerComparison, compare
 from filtercov.lab.report.inspect_numbers import Inspection, measure_target
 from filtercov.lab.report.inspect_page import inspection_page
 from filtercov.lab.report.inspect_png import layer_sheet, overview_sheet
 from filtercov.lab.report.inspect_target import Target, named_target, read_target
-from filtercov.lab.report.page import write_output
+from filtercov.lab.report.page import Origin, write_output
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,10 +25,12 @@ class Report:
     inspection: Inspection
     against: str = ""
     comparisons: Sequence[LayerComparison] = ()
+    against_sources: tuple[Source, ...] = ()
 
-    def page(self) -> str:
-        """Return the HTML page."""
-        return inspection_page(self.inspection, against=self.against, comparisons=self.comparisons)
+    def page(self, *, command: str = "") -> str:
+        """Return the HTML page, which ends with what was looked at and the `command` that did it."""
+        origin = Origin((*self.inspection.target.sources, *self.against_sources), command)
+        return inspection_page(self.inspection, against=self.against, comparisons=self.comparisons, origin=origin)
 
     def as_json(self) -> dict[str, Any]:
         """Return every number of the page."""
@@ -60,7 +63,7 @@ def look(target: str, *, against: str | None = None, untrained: bool = False) ->
     if against is None:
         return Report(inspection)
     other = find_target(against, untrained=untrained)
-    return Report(inspection, other.label, compare(inspection, other))
+    return Report(inspection, other.label, compare(inspection, other), other.sources)
 
 
 def find_target(target: str, *, untrained: bool = False) -> Target:

@@ -19,7 +19,7 @@ from filtercov.lab.report.inspect_pictures import (
     shown_filters,
     variance_picture,
 )
-from filtercov.lab.report.page import asset, copyable, figure, page, table, text
+from filtercov.lab.report.page import Origin, asset, copyable, figure, page, table, text
 from filtercov.schedule.schedules import QuadraticSchedule
 
 THUMB, LARGE, SMALL = 100, 262, 126  # widths of pictures
@@ -44,7 +44,12 @@ COLUMNS = {
 
 
 def inspection_page(
-    inspection: Inspection, *, against: str = "", comparisons: Sequence[LayerComparison] = (), seed: int = 0
+    inspection: Inspection,
+    *,
+    against: str = "",
+    comparisons: Sequence[LayerComparison] = (),
+    origin: Origin | None = None,
+    seed: int = 0,
 ) -> str:
     """Return the page; `comparisons`, one per layer, put the target named `against` beside it."""
     title = f"{inspection.target.label} against {against}" if against else inspection.target.label
@@ -62,7 +67,7 @@ def inspection_page(
         "<h2>Layer by layer</h2>",
         *cards,
     ]
-    return page(f"{title} · filtercov", "\n".join(sections), styles=[asset("inspect.css")])
+    return page(f"{title} · filtercov", "\n".join(sections), origin=origin, styles=[asset("inspect.css")])
 
 
 def _overview(inspection: Inspection) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,38 +12,47 @@ from torch import Tensor, nn
 
 from filtercov.covariance.forms import Array
 from filtercov.depthwise.model import depthwise_layers
+from filtercov.depthwise.shards import checkpoint_files
 from filtercov.depthwise.state_dict import read_depthwise_weights, read_named_weights
 from filtercov.depthwise.weight import plain_values
 from filtercov.errors import CovarianceError, ModelError, TargetError
 from filtercov.files import sealed
+from filtercov.files.source import Source, file_sha256
 from filtercov.lab.models.lookup import find, import_timm
 from filtercov.statistics import statistics_file
 from filtercov.statistics.filter_statistics import FilterStatistics, measure_layers
 
 UNTRAINED = "not trained: these are the filters the network starts with"
+RUN_FILES = ("checkpoint.safetensors", "statistics.safetensors")
 Kind = Literal["checkpoint", "statistics file", "run", "model"]
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """The filter statistics of something, and its filters (count, *kernel_size) by layer where it has them."""
+    """The filter statistics of something, and its filters (count, *kernel_size) by layer where it has them.
+
+    `sources` are the files it was read from, or its name where it was built.
+    """
 
     label: str
     kind: Kind
     statistics: FilterStatistics
     filters: Mapping[str, Array]
     notes: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()
 
 
 def read_target(path: Path) -> Target:
     """Read a checkpoint, a file that `FilterStatistics.save` wrote, or the directory of either or of a run."""
-    if (path / "checkpoint.safetensors").exists() or (path / "statistics.safetensors").exists():
-        return _read_run(path)
+    of_run = [file for name in RUN_FILES if (file := path / name).exists()]
+    if of_run:
+        return _from_files(_read_run(path), of_run)
     if is_statistics(path):
         statistics = FilterStatistics.load(path)
-        return Target(path.name, "statistics file", statistics, {}, statistics.notes)
+        return _from_files(Target(path.name, "statistics file", statistics, {}, statistics.notes), [path])
     weights = read_depthwise_weights(path)
-    return _measured(path.name, "checkpoint", weights.tensors.items(), notes=weights.notes)
+    found = _measured(path.name, "checkpoint", weights.tensors.items(), notes=weights.notes)
+    return _from_files(found, checkpoint_files(path))
 
 
 def model_target(model: nn.Module, label: str, *, example_input: Any = None, notes: tuple[str, ...] = ()) -> Target:
@@ -54,7 +63,8 @@ def model_target(model: nn.Module, label: str, *, example_input: Any = None, not
     (8, 7, 7)
     """
     layers = depthwise_layers(model, example_input)
-    return _measured(label, "model", ((layer.name, layer.weight) for layer in layers), notes=notes)
+    found = _measured(label, "model", ((layer.name, layer.weight) for layer in layers), notes=notes)
+    return replace(found, sources=(Source(label),))
 
 
 def named_target(name: str, *, untrained: bool = False) -> Target:
@@ -71,7 +81,7 @@ def named_target(name: str, *, untrained: bool = False) -> Target:
 
 
 def _read_run(path: Path) -> Target:
-    checkpoint, statistics = path / "checkpoint.safetensors", path / "statistics.safetensors"
+    checkpoint, statistics = (path / name for name in RUN_FILES)
     notes = () if (path / "result.json").exists() else ("the run is not finished: this is its last checkpoint",)
     label = path.resolve().name
     loaded = FilterStatistics.load(statistics) if statistics.exists() else None
@@ -88,6 +98,10 @@ def is_statistics(path: Path) -> bool:
     """Tell whether a file is one that `FilterStatistics.save` wrote."""
     # Opening a pipe would wait for ever.
     return path.is_file() and sealed.claimed(path).get("format") == statistics_file.KIND.format
+
+
+def _from_files(target: Target, files: Iterable[Path]) -> Target:
+    return replace(target, sources=tuple(Source(str(file), file_sha256(file)) for file in files))
 
 
 def _measured(label: str, kind: Kind, weights: Iterable[tuple[str, Tensor]], *, notes: tuple[str, ...] = ()) -> Target:

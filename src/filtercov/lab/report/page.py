@@ -1,7 +1,8 @@
 """Self-contained HTML pages: one file, no network, light, dark and on paper.
 
 A page carries its style, scripts and pictures inside it, and a content security policy that forbids it to fetch
-anything, so that what opens today opens the same in ten years and from any disk.
+anything, so that what opens today opens the same in ten years and from any disk. It ends with what made it: version,
+sources and command, and no date, so that the same command makes the same page of the same files.
 """
 
 from __future__ import annotations
@@ -11,19 +12,40 @@ import html
 import json
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from importlib import resources
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from filtercov.errors import OutputError
 from filtercov.files.replacing import replacing
+from filtercov.files.source import Source
 from filtercov.printable import printable
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+SHOWN_DIGITS = 16  # of a checksum, as many as name a run
 
 
-def page(title: str, body: str, *, styles: Iterable[str] = (), scripts: Iterable[str] = ()) -> str:
+@dataclass(frozen=True)
+class Origin:
+    """What a page was made from, and the command that made it; empty where it was made from Python."""
+
+    sources: tuple[Source, ...] = ()
+    command: str = ""
+
+
+def page(
+    title: str,
+    body: str,
+    *,
+    origin: Origin | None = None,
+    styles: Iterable[str] = (),
+    scripts: Iterable[str] = (),
+) -> str:
     """Return a whole HTML document around `body`, with the shared style and any further style sheets and scripts.
+
+    At its end stands the `origin`, after the version of filtercov.
 
     >>> page("Filters & co", "<p>hello</p>").splitlines()[4]
     '<title>Filters &amp; co</title>'
@@ -41,6 +63,7 @@ def page(title: str, body: str, *, styles: Iterable[str] = (), scripts: Iterable
 {sheets}
 <main>
 {body}
+{_footer(origin or Origin())}
 </main>
 {programs}
 </html>
@@ -118,6 +141,18 @@ def write_output(path: str | os.PathLike[str], content: str | bytes) -> Path:
     except OSError as error:
         raise OutputError(f"{target}: cannot be written ({error.strerror}); choose another place") from None
     return target
+
+
+def _footer(origin: Origin) -> str:
+    facts = [("made by", f"filtercov {text(version('filtercov'))}")]
+    facts += [("from", _source(source)) for source in origin.sources]
+    facts += [("with", copyable(origin.command))] if origin.command else []
+    return f"<footer><dl>{''.join(f'<dt>{name}</dt><dd>{fact}</dd>' for name, fact in facts)}</dl></footer>"
+
+
+def _source(source: Source) -> str:
+    checksum = f" <code>sha256 {source.sha256[:SHOWN_DIGITS]}…</code>" if source.sha256 else ""
+    return f"{text(source.name)}{checksum}"
 
 
 def _cell(value: object) -> str:

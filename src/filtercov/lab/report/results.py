@@ -1,9 +1,11 @@
 """The report of an experiment: one page that stands alone, and the same table as Markdown, CSV and LaTeX."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from filtercov.errors import ExperimentError
+from filtercov.files.source import Source
 from filtercov.lab.experiments.records import ExperimentRecord
 from filtercov.lab.report import page
 from filtercov.lab.report.results_drawings import draw
@@ -26,8 +28,8 @@ from filtercov.printable import counted
 WIDEST = 14  # columns of a table in the paper's arrangement
 
 
-def write_reports(records: Sequence[ExperimentRecord], out: Path) -> list[Path]:
-    """Write the pages and texts of some experiments and return the paths.
+def write_reports(records: Sequence[ExperimentRecord], out: Path, *, command: str = "") -> list[Path]:
+    """Write the pages and texts of some experiments and return the paths; pages end with the `command` that made them.
 
     One experiment becomes `out` and, beside it, the same name with .md, .csv and .tex. Of several each becomes such a
     set, named after the experiment and beside `out`, which lists them.
@@ -35,17 +37,17 @@ def write_reports(records: Sequence[ExperimentRecord], out: Path) -> list[Path]:
     if not records:
         raise ExperimentError("there is nothing to report: no experiment was run in that directory")
     if len(records) == 1:
-        return _write(records[0], out)
+        return _write(records[0], out, command)
     written = []
     places = []
     for record in records:
         place = out.with_name(f"{out.stem}-{record.name}-{record.scale}{out.suffix or '.html'}")
-        written += _write(record, place)
+        written += _write(record, place, command)
         places.append(place.name)
-    return [page.write_output(out, index_page(records, places)), *written]
+    return [page.write_output(out, index_page(records, places, command=command)), *written]
 
 
-def results_page(record: ExperimentRecord) -> str:
+def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     """Return an experiment's page."""
     found = lines(record)
     body = [
@@ -75,12 +77,10 @@ def results_page(record: ExperimentRecord) -> str:
         body.append(f'<h2>Results</h2><div class="sortable">{page.table(head, rows)}</div>')
     body += _section("Learning curves", [_card(chart) for chart in learning_curves(record)])
     body.append(_again(record))
-    return page.page(
-        heading(record), "\n".join(body), styles=[page.asset("results.css")], scripts=[page.asset("results.js")]
-    )
+    return _page(heading(record), "\n".join(body), [record], command)
 
 
-def index_page(records: Sequence[ExperimentRecord], places: Sequence[str]) -> str:
+def index_page(records: Sequence[ExperimentRecord], places: Sequence[str], *, command: str = "") -> str:
     """Return the page that lists several experiments."""
     rows: list[list[object]] = []
     for record, place in zip(records, places, strict=True):
@@ -90,12 +90,27 @@ def index_page(records: Sequence[ExperimentRecord], places: Sequence[str]) -> st
         rows.append([link, *map(page.text, shown), state, duration(record.seconds)])
     head = ["experiment", "scale", "trained", "shows", "state", "training time"]
     body = f'<h1>Experiments</h1>\n<div class="sortable">{page.table(head, rows)}</div>'
-    return page.page("Experiments", body, styles=[page.asset("results.css")], scripts=[page.asset("results.js")])
+    return _page("Experiments", body, records, command)
 
 
-def _write(record: ExperimentRecord, out: Path) -> list[Path]:
+def _page(title: str, body: str, records: Sequence[ExperimentRecord], command: str) -> str:
+    sources = (record.source if len(records) == 1 else _of(record) for record in records)
+    return page.page(
+        title,
+        body,
+        origin=page.Origin(tuple(sources), command),
+        styles=[page.asset("results.css")],
+        scripts=[page.asset("results.js")],
+    )
+
+
+def _of(record: ExperimentRecord) -> Source:
+    return replace(record.source, name=f"{record.name}, scale {record.scale}: {record.source.name}")
+
+
+def _write(record: ExperimentRecord, out: Path, command: str) -> list[Path]:
     texts = {".md": to_markdown, ".csv": to_csv, ".tex": to_latex} if record.cells else {".md": to_markdown}
-    html = page.write_output(out, results_page(record))
+    html = page.write_output(out, results_page(record, command=command))
     return [html, *(page.write_output(out.with_suffix(suffix), make(record)) for suffix, make in texts.items())]
 
 

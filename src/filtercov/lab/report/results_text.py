@@ -111,13 +111,36 @@ def to_latex(record: ExperimentRecord) -> str:
 def to_terminal(record: ExperimentRecord) -> str:
     """Return the table in aligned columns."""
     found = lines(record)
-    text = [f"{heading(record)} ({record.name}, scale {record.scale})"]
-    if found:
-        text += _aligned(table(found))
-    text += [
+    rows = _aligned(table(found)) if found else []
+    return "\n".join([title_line(record), *rows, *speed_lines(record), *notes(record, found)])
+
+
+def title_line(record: ExperimentRecord) -> str:
+    """Return what a table is headed with in a terminal."""
+    return f"{heading(record)} ({record.name}, scale {record.scale})"
+
+
+def speed_lines(record: ExperimentRecord) -> list[str]:
+    """Return a line for each network whose steps were timed."""
+    return [
         f"{s.model}: thawed {1000 * s.thawed:.0f} ms, frozen {1000 * s.frozen:.0f} ms a step" for s in record.speeds
     ]
-    return "\n".join([*text, *notes(record, found)])
+
+
+def notes_once(records: Sequence[ExperimentRecord]) -> tuple[list[list[str]], list[str]]:
+    """Return the notes that each table has alone, and those that several share, once, with whose if not all tables'."""
+    of = [notes(record, lines(record)) for record in records]
+    tables: dict[str, list[str]] = {}
+    for record, said in zip(records, of, strict=True):
+        for note in said:
+            tables.setdefault(note, []).append(record.name)
+    own = [[note for note in said if len(tables[note]) == 1] for said in of]
+    shared = [
+        note if len(names) == len(records) else f"{', '.join(names)}: {note}"
+        for note, names in tables.items()
+        if len(names) > 1
+    ]
+    return own, shared
 
 
 def notes(record: ExperimentRecord, found: Sequence[Line]) -> list[str]:
@@ -130,8 +153,9 @@ def notes(record: ExperimentRecord, found: Sequence[Line]) -> list[str]:
     if verdicts := tally(found):
         said.append(
             f"Of {verdicts.total()} signs of the paper's differences from uniform {verdicts['holds']} hold, "
-            f"{verdicts['contradicts']} are contradicted and {verdicts['open']} are open. {VERDICTS}"
+            f"{verdicts['contradicts']} are contradicted and {verdicts['open']} are open."
         )
+        said.append(VERDICTS)
     if any(line.measured and line.measured.n == 1 for line in found):
         said.append(ONE_RUN)
     if record.missing:

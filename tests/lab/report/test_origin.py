@@ -1,0 +1,154 @@
+"""Every page ends with what made it: version, sources with their checksums, and the command, ready to be pasted."""
+
+import hashlib
+import shlex
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+from filtercov.cli.app import app
+from filtercov.files.source import Source, files_sha256
+from filtercov.lab.experiments.graph import Run
+from filtercov.lab.experiments.runs import Runs
+from filtercov.lab.experiments.runspec import RunSpec
+from filtercov.lab.report.explore import explore_page
+from filtercov.lab.report.inspect import look
+from filtercov.lab.report.page import Origin, page, write_output
+from filtercov.lab.report.results import index_page, results_page
+from tests.browser import Browser, Tab
+from tests.lab.report.results_records import TABLE
+
+LONG = Origin(
+    (Source("a place/with a long name/" + "deep/" * 12 + "weights.safetensors", "ab" * 32), Source("timm:some_net")),
+    shlex.join(["filtercov", "inspect", "it's <b>odd</b> & long" + "g" * 80, "--out", "a b.html"]),
+)
+
+
+def facts(tab: Tab) -> list[tuple[str, str]]:
+    """Return the footer's terms and what is said of each, as a reader sees them."""
+    found = tab.evaluate(
+        "[...document.querySelectorAll('footer dt')].map(t => [t.innerText, t.nextElementSibling.innerText])"
+    )
+    return [(term, said.removesuffix("\nCopy").removesuffix("Copy").strip()) for term, said in found]
+
+
+def run(*words: object) -> None:
+    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+
+
+@pytest.fixture
+def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkpoint with an awkward name in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    path = Path("my $net & 'co'.pth")
+    torch.save(nn.Sequential(nn.Conv2d(16, 16, 5, groups=16)).state_dict(), path)
+    return path
+
+
+def test_an_inspection_names_its_file_and_the_command_as_typed(browser: Browser, weights: Path) -> None:
+    words = ["inspect", str(weights), "--out", "page one.html"]
+    run(*words)
+    tab = browser.open(Path("page one.html"))
+    (_, made), (_, source), (_, command) = facts(tab)
+    assert made == f"filtercov {version('filtercov')}"
+    assert source == f"{weights} sha256 {hashlib.sha256(weights.read_bytes()).hexdigest()[:16]}…"
+    assert shlex.split(command) == ["filtercov", *words]
+    assert tab.errors == []
+
+
+def test_the_same_command_on_the_same_file_makes_the_same_bytes(weights: Path) -> None:
+    pages = []
+    for _ in range(2):
+        run("inspect", weights, "--out", "page.html")
+        pages.append(Path("page.html").read_bytes())
+    assert pages[0] == pages[1]
+
+
+def test_a_comparison_names_both_and_a_network_by_its_name_has_no_checksum(weights: Path) -> None:
+    found = look(str(weights), against="convmixer_16_2_k5_p2")
+    (_, *said) = found.page().partition("<footer>")[2].split("<dt>from</dt><dd>")
+    assert [part.partition("</dd>")[0].partition(" <code>")[0] for part in said] == [
+        "my $net &amp; &#x27;co&#x27;.pth",
+        "convmixer_16_2_k5_p2",
+    ]
+    assert ["sha256" in part for part in said] == [True, False]
+
+
+def test_shards_and_runs_name_every_file_that_was_read(weights: Path) -> None:
+    weights.rename("shard.bin")
+    Path("model.bin.index.json").write_text('{"weight_map": {"0.weight": "shard.bin"}}')
+    assert [source.name for source in look("model.bin.index.json").inspection.target.sources] == [
+        "model.bin.index.json",
+        "shard.bin",
+    ]
+    Path("run").mkdir()
+    run("init", "convmixer_16_2_k5_p2", "--out", "run/checkpoint.safetensors")
+    run("stats", "run/checkpoint.safetensors", "--out", "run/statistics.safetensors")
+    assert [source.name for source in look("run").inspection.target.sources] == [
+        "run/checkpoint.safetensors",
+        "run/statistics.safetensors",
+    ]
+
+
+def test_the_explorer_has_no_source_and_from_python_no_command(browser: Browser, tmp_path: Path) -> None:
+    out = tmp_path / "explore.html"
+    run("explore", "--no-open", "--out", out)
+    assert [term for term, _ in facts(browser.open(out))] == ["made by", "with"]
+    write_output(out, explore_page())
+    assert [term for term, _ in facts(browser.open(out))] == ["made by"]
+
+
+def test_reports_name_their_runs_and_the_index_names_them_all(browser: Browser, tmp_path: Path) -> None:
+    command = "filtercov report --runs 'made up'"
+    source = "5 runs in made up sha256 0123456789abcdef…"
+    alone = write_output(tmp_path / "one.html", results_page(TABLE, command=command))
+    assert facts(browser.open(alone))[1:] == [("from", source), ("with", command)]
+    both = write_output(tmp_path / "two.html", index_page([TABLE, TABLE], ["a.html", "b.html"], command=command))
+    assert [said for _, said in facts(browser.open(both))[1:-1]] == [f"made-up, scale small: {source}"] * 2
+
+
+def test_the_checksum_of_runs_is_what_sha256sum_makes_of_their_files(tmp_path: Path) -> None:
+    runs = Runs(tmp_path)
+    done = [Run(RunSpec(model="convmixer_8_2_k5_p2", data="embedded", init=init)) for init in ("uniform", "kaiming")]
+    for number, each in enumerate(done):
+        directory = runs.directory(each)
+        directory.path.mkdir()
+        directory.result.write_text(f"result {number}")
+        directory.metrics.write_text(f"metrics {number}")
+    names = "*/result.json */metrics.jsonl"
+    shell = f"sha256sum $(ls {names} | LC_ALL=C sort) | sha256sum"
+    expected = subprocess.run(shell, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert runs.source(done) == Source(f"2 runs in {tmp_path}", expected.split()[0])
+    assert runs.source(done, place="s3://bucket").name == "2 runs in s3://bucket"
+    assert runs.source(done[:1]).sha256 != runs.source(done).sha256 != files_sha256(tmp_path, [])
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("look", [{}, {"dark": True}, {"paper": True}], ids=["light", "dark", "paper"])
+def test_the_footer_is_whole_and_legible_everywhere(browser: Browser, tmp_path: Path, width: int, look: dict) -> None:
+    path = write_output(tmp_path / "p.html", page("p", "<p>words</p>", origin=LONG))
+    tab = browser.open(path, width=width, **look)
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert tab.evaluate("document.querySelector('footer code').matches('dd *')")
+    assert shlex.split(facts(tab)[-1][1]) == shlex.split(LONG.command)
+    # Nothing is cut off: every box is as large as what is in it.
+    assert tab.evaluate(
+        "[...document.querySelectorAll('footer *')].every(e => e.scrollWidth <= e.clientWidth + 1 || !e.clientWidth)"
+    )
+    contrast = tab.evaluate(
+        "(() => { const light = c => c.match(/[\\d.]+/g).slice(0, 3).map(v => v / 255)"
+        ".map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)"
+        ".reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);"
+        "const ink = light(getComputedStyle(document.querySelector('footer dd')).color);"
+        "const paper = light(getComputedStyle(document.documentElement).backgroundColor);"
+        "return (Math.max(ink, paper) + .05) / (Math.min(ink, paper) + .05) })()"
+    )
+    assert contrast >= 4.5
+    assert tab.errors == []
