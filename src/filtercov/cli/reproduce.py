@@ -112,7 +112,7 @@ def _list(patterns: list[str], scale: str, speed: MachineSpeed | None) -> None:
     for entry in entries(patterns or ["*"]):
         load = entry.load(scale)
         time = hours_and_minutes(load.seconds(speed.images_per_second)) if speed else UNMEASURED
-        rows.append((entry.name, entry.place, f"{load.runs:,}", time, entry.shows))
+        rows.append((entry.name, entry.place or "-", f"{load.runs:,}", time, entry.shows))
     say_table(rows, right=(2, 3))
     if speed:
         say(f"Scale {scale}. Hours and minutes are for one worker at {described(speed)}; --measure measures again.")

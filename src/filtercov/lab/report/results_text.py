@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 
 from filtercov.lab.experiments.paper_numbers import PaperNumber
 from filtercov.lab.experiments.records import ExperimentRecord
+from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report.results_lines import Line, lines, tally
+from filtercov.lab.report.results_ranking import NOT_RANKED, TOLD_APART, rankings
 from filtercov.lab.report.results_words import (
     METHOD,
     ONE_RUN,
@@ -62,8 +64,11 @@ def to_markdown(record: ExperimentRecord) -> str:
     found = lines(record)
     parts = [f"## {heading(record)}", f"{record.name}, scale {record.scale}: {record.shows}.", *notes(record, found)]
     if found:
-        head, *body = table(found)
-        parts.append("\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *body]))
+        parts.append(_markdown_table(table(found)))
+    ranked = rankings(record)
+    parts += [TOLD_APART] if ranked else []
+    for ranking in ranked:
+        parts += [f"### {ranking}", _markdown_table(ranking.table())]
     if record.speeds:
         rows = ["| network | kernel | thawed step, s | frozen step, s | frozen takes less |", "|---|---|---|---|---|"]
         rows += [
@@ -114,6 +119,10 @@ def to_terminal(record: ExperimentRecord) -> str:
     text = [f"{heading(record)} ({record.name}, scale {record.scale})"]
     if found:
         text += _aligned(table(found))
+    ranked = rankings(record)
+    for ranking in ranked:
+        text += ["", str(ranking), *_aligned(ranking.table())]
+    text += ["", TOLD_APART] if ranked else []
     text += [
         f"{s.model}: thawed {1000 * s.thawed:.0f} ms, frozen {1000 * s.frozen:.0f} ms a step" for s in record.speeds
     ]
@@ -132,6 +141,8 @@ def notes(record: ExperimentRecord, found: Sequence[Line]) -> list[str]:
             f"Of {verdicts.total()} signs of the paper's differences from uniform {verdicts['holds']} hold, "
             f"{verdicts['contradicts']} are contradicted and {verdicts['open']} are open. {VERDICTS}"
         )
+    if record.chart == "ranking" and not find_scale(record.scale).judges:
+        said.append(NOT_RANKED)
     if any(line.measured and line.measured.n == 1 for line in found):
         said.append(ONE_RUN)
     if record.missing:
@@ -180,6 +191,11 @@ def show_paper(paper: PaperNumber | None) -> str:
     if paper is None:
         return ""
     return show_mean(paper.mean, paper.std)
+
+
+def _markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    head, *body = rows
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *body])
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
