@@ -189,14 +189,21 @@ def test_every_formula_fills_every_kind_of_filter(name, kernel_size):
 NOT_RANDOM_AT_ONE_PIXEL = ("impulse", "gaussian-bump:1.5", "master-keys")
 
 
-@pytest.mark.parametrize("name", ["master-keys", "gaussian-bump:1.5", "box:3"])
+def test_what_is_computed_in_double_precision_is_rounded_once():
+    """By way of single precision one in about 18,000 halves comes out wrong."""
+    names = [f"gaussian-bump:{0.5 + step / 500}" for step in range(1500)]
+    exact = torch.stack([filled(name, (3, 9), channels=4, dtype=torch.float64) for name in names]).numpy()
+    halves = torch.stack([filled(name, (3, 9), channels=4, dtype=torch.float16) for name in names]).numpy()
+    np.testing.assert_array_equal(halves, exact.astype(np.float16))
+    assert (exact.astype(np.float32).astype(np.float16) != exact.astype(np.float16)).any()
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
-def test_what_is_computed_in_double_precision_is_rounded_once(name, dtype):
-    exact = filled(name, (7, 7), channels=2000, dtype=torch.float64)
-    rounded = filled(name, (7, 7), channels=2000, dtype=dtype)
-    assert rounded.dtype == dtype
-    step = torch.finfo(dtype).eps * exact.abs().clamp_min(torch.finfo(dtype).smallest_normal)
-    assert ((rounded.double() - exact).abs() <= step / 2).all()
+def test_filters_have_the_type_of_their_layer(dtype):
+    exact = filled("master-keys", (7, 7), dtype=torch.float64)
+    filters = filled("master-keys", (7, 7), dtype=dtype)
+    assert filters.dtype == dtype
+    torch.testing.assert_close(filters.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-7)
 
 
 def test_frozen_filters_can_be_filled_and_stay_frozen():
