@@ -69,7 +69,8 @@ def identity(shape: torch.Size, _generator: torch.Generator) -> Tensor:
     [0.0, 1.0, 0.0, 0.0]
     """
     filters = _empty(shape).zero_()
-    filters[(slice(None), 0, *((size - 1) // 2 for size in shape[2:]))] = 1.0
+    centre: tuple[slice | int, ...] = (slice(None), 0, *((size - 1) // 2 for size in shape[2:]))
+    filters[centre] = 1.0
     return filters
 
 
@@ -171,7 +172,7 @@ def master_key_filters(kernel_size: tuple[int, ...]) -> Array:
     >>> master_key_filters((7, 7)).shape, master_key_filters((9,)).shape, master_key_filters((3, 3, 3)).shape
     ((8, 7, 7), (5, 9), (11, 3, 3, 3))
     """
-    positions = [np.arange(size) - (size - 1) // 2 for size in kernel_size]
+    positions = [np.arange(size, dtype=np.float64) - (size - 1) // 2 for size in kernel_size]
     axes = [axis for axis, size in enumerate(kernel_size) if size > 1]
 
     def differences(sigma: float, stencil: Mapping[int, float], axis: int) -> Array:
@@ -189,7 +190,8 @@ def master_key_filters(kernel_size: tuple[int, ...]) -> Array:
         sharpened = sharpened - SHARPENING_STRENGTH * differences(SHARPENING, {1: 1, 0: -2, -1: 1}, axis)
     keys = np.stack([*one_sided, *centred, sharpened, smoothing])
     norms = np.sqrt((keys**2).reshape(len(keys), -1).sum(axis=1))
-    return keys / norms.reshape(-1, *[1] * len(kernel_size))
+    unit: Array = keys / norms.reshape(-1, *[1] * len(kernel_size))
+    return unit
 
 
 def _discrete_gaussian(positions: Array, sigma: float) -> Array:
@@ -200,7 +202,8 @@ def _discrete_gaussian(positions: Array, sigma: float) -> Array:
     """
     theta = 2 * np.pi * np.arange(1024) / 1024
     transform = np.exp(sigma**2 * (np.cos(theta) - 1))
-    return (transform * np.cos(np.multiply.outer(positions, theta))).mean(axis=-1)
+    values: Array = (transform * np.cos(np.multiply.outer(positions, theta))).mean(axis=-1)
+    return values
 
 
 def _product(along: list[Array]) -> Array:
