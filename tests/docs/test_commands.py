@@ -61,6 +61,15 @@ SMALLER = {
     "filtercov train --model convmixer_256_8_k9_p2 --data cifar10 --init stats:trained.stats": (
         f"{TRAIN} --epochs 1 --init stats:trained.stats"
     ),
+    "filtercov train --model convmixer_256_8_k9_p2 --data cifar10 --init master-keys --freeze-filters": (
+        f"{TRAIN} --epochs 1 --init master-keys --freeze-filters"
+    ),
+    "filtercov train --model convmixer_256_8_k9_p2 --data cifar10 --init interpolated:trained.pth": (
+        f"{TRAIN} --epochs 1 --init interpolated:trained.pth".replace("_8_2_", "_16_2_")
+    ),
+    "filtercov train --model convmixer_256_8_k9_p2 --data cifar10 --init selected:trained.pth": (
+        f"{TRAIN} --epochs 1 --init selected:trained.pth".replace("_k9_", "_k7_")
+    ),
     "filtercov train --model convmixer_256_8_k9_p2 --data cifar10 --init mine --freeze-filters": (
         f"{TRAIN} --epochs 1 --init mine --freeze-filters"
     ),
@@ -78,6 +87,7 @@ ELSEWHERE = {
     "filtercov reproduce cifar-convmixer-256-8-p2 --scale small --workers 2 --out report.html": (
         "tests/lab/experiments/test_reproduce_cli.py"
     ),
+    "filtercov reproduce ranking --scale small --workers 2 --out ranking.html": "tests/lab/experiments/test_smoke.py",
     "filtercov search grid-cifar-p2 --scale small": "tests/lab/experiments/test_reproduce_cli.py",
     "filtercov search grid-cifar-p2 --scale small --method tpe": "tests/lab/experiments/test_reproduce_cli.py",
     "filtercov reproduce kronecker --scale smoke --engine ray --data embedded --cpus-per-run 1": (

@@ -1,6 +1,7 @@
 """A seed gives the same filters whatever the settings of torch, and is refused where torch only pretends to compute."""
 
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from torch.nn.utils import parametrizations
 import filtercov as fc
 from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.errors import ModelError
+from filtercov.filters.copying import interpolate_weights_, select_weights_
 from filtercov.lab.experiments.initialisations import InitContext, find
 
 COVARIANCE = fc.gaussian_covariance(7, 0.9)
@@ -32,7 +34,7 @@ def from_init(source, **options):
 
 
 def by_name(name):
-    return lambda net: find(name)(net, InitContext(seeded()))
+    return lambda net: find(name)(net, InitContext(seeded(), argument=name.partition(":")[2]))
 
 
 def from_covariance(net):
@@ -48,17 +50,27 @@ WAYS = {
     "function": from_init(lambda layer: np.float32(0.5 + layer.index)),
     "covariance_normal_": from_covariance,
     "copied": lambda net: fc.copy_filters_(net, copied_from()),
+    "interpolated": lambda net: interpolate_weights_(net, weights_of(copied_from(5))),
+    "selected": lambda net: select_weights_(net, weights_of(copied_from(channels=48))),
     **{
         name: by_name(name)
-        for name in ("uniform", "kaiming", "trunc-normal", "orthogonal", "delta-gaussian", "dog", "closed-form")
+        for name in (
+            *("uniform", "kaiming", "trunc-normal", "orthogonal", "delta-gaussian", "dog", "closed-form"),
+            *("identity", "impulse", "box:9", "gaussian-bump:1", "master-keys"),
+        )
     },
 }
 
 
-def copied_from():
-    source = nn.Sequential(*(nn.Conv2d(32, 32, 7, groups=32, device="cpu", dtype=torch.float32) for _ in range(2)))
+def copied_from(kernel=7, channels=32):
+    make = partial(nn.Conv2d, channels, channels, kernel, groups=channels, device="cpu", dtype=torch.float32)
+    source = nn.Sequential(make(), make())
     fc.init_(source, generator=seeded())
     return source
+
+
+def weights_of(net):
+    return {layer.name: layer.weight for layer in fc.depthwise_layers(net)}
 
 
 @contextmanager

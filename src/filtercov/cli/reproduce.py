@@ -58,6 +58,7 @@ def reproduce(
     from filtercov.lab.experiments.ray_engine import Cluster
     from filtercov.lab.experiments.sweep import Engine
     from filtercov.lab.report.results import write_reports
+    from filtercov.lab.report.results_ranking import TOLD_APART, rankings
     from filtercov.lab.report.results_text import notes_once, speed_lines, title_line
 
     with interruptible():
@@ -74,6 +75,12 @@ def reproduce(
     for table, notes in zip(done.tables, own, strict=True):
         say(f"\n{title_line(table.record)}")
         say_table(table.shown)
+        ranked = rankings(table.record)
+        for ranking in ranked:
+            say(f"\n{ranking}")
+            say_table(ranking.table())
+        if ranked:
+            say(f"\n{TOLD_APART}")
         for line in (*speed_lines(table.record), *notes):
             say(line)
     if shared:
@@ -117,7 +124,7 @@ def _list(patterns: list[str], scale: str, speed: MachineSpeed | None) -> None:
     for entry in entries(patterns or ["*"]):
         load = entry.load(scale)
         time = hours_and_minutes(load.seconds(speed.images_per_second)) if speed else UNMEASURED
-        rows.append((entry.name, entry.place, f"{load.runs:,}", time, entry.shows))
+        rows.append((entry.name, entry.place or "-", f"{load.runs:,}", time, entry.shows))
     say_table(rows, right=(2, 3))
     if speed:
         say(f"Scale {scale}. Hours and minutes are for one worker at {described(speed)}; --measure measures again.")

@@ -1,9 +1,9 @@
-"""Direct transfer: give a model the very filters of another one, the paper's strongest baseline."""
+"""Direct transfer: give a model the very filters of another one, the paper's strongest baseline, or what fits."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import torch
@@ -13,11 +13,13 @@ from filtercov.covariance.forms import show_size
 from filtercov.depthwise.model import DepthwiseLayer, depthwise_layers
 from filtercov.depthwise.weight import plain_values
 from filtercov.errors import ModelError, NothingChosenError
+from filtercov.filters.adapting import Shape, enlarged, first_of_each_stage, selected
 from filtercov.filters.assign import assign_filters_, first_shared
 from filtercov.filters.sample import check_weight, drawing, rounded
 from filtercov.prescription.init_report import InitReport, InitRow
 
 Source = TypeVar("Source")
+_Pair = tuple[DepthwiseLayer, str, Tensor]  # a layer, and the name and weight of its source
 
 
 def copy_filters_(target_model: nn.Module, source_model: nn.Module) -> InitReport:
@@ -41,11 +43,43 @@ def copy_filters_(target_model: nn.Module, source_model: nn.Module) -> InitRepor
 
 def copy_weights_(model: nn.Module, weights: Mapping[str, Tensor]) -> InitReport:
     """Copy depthwise weights (channels, 1, *kernel_size), by name in forward order, into a model as `copy_filters_`."""
-    targets, sources = depthwise_layers(model), list(weights.items())
-    pairs = [(target, *_nearest(target, sources)) for target in targets]
+    pairs = _by_depth(model, weights)
     for pair in pairs:
         _check_pair(*pair)
-    shared = first_shared(targets)
+    return _write(pairs)
+
+
+def interpolate_weights_(model: nn.Module, weights: Mapping[str, Tensor]) -> InitReport:
+    """Give a model depthwise weights as `copy_weights_` does, each `enlarged` to the model's kernel size."""
+    return _write([_adapted(*pair, enlarged) for pair in _by_depth(model, weights)])
+
+
+def select_weights_(model: nn.Module, weights: Mapping[str, Tensor]) -> InitReport:
+    """Give a model filters `selected` from the first layers of each stage of a larger one."""
+    targets, sources = depthwise_layers(model), list(weights.items())
+    chosen = first_of_each_stage([len(target.weight) for target in targets], [len(weight) for _, weight in sources])
+    return _write([_adapted(target, *sources[index], selected) for target, index in zip(targets, chosen, strict=True)])
+
+
+def _by_depth(model: nn.Module, weights: Mapping[str, Tensor]) -> list[_Pair]:
+    sources = list(weights.items())
+    return [(target, *_nearest(target, sources)) for target in depthwise_layers(model)]
+
+
+def _adapted(target: DepthwiseLayer, name: str, source: Tensor, adapt: Callable[[Tensor, Shape], Tensor]) -> _Pair:
+    """Return a layer with the name of its source and the source's weight made to fit."""
+    check_weight(target.weight, target.name)
+    check_weight(source, name)
+    try:
+        with drawing():
+            return target, name, adapt(plain_values(source, name), tuple(target.weight.shape))
+    except ModelError as error:
+        raise ModelError(f"{target.name}: {error}") from None
+
+
+def _write(pairs: list[_Pair]) -> InitReport:
+    """Write the weights that fit their layers, and report which went where."""
+    shared = first_shared([target for target, _, _ in pairs])
     chosen = [pair for pair in pairs if pair[0] not in shared]
     with drawing():
         assign_filters_([target for target, _, _ in chosen], [_filters(*pair) for pair in chosen])

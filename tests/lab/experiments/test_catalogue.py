@@ -129,11 +129,35 @@ def test_what_others_register_becomes_a_column_of_every_table():
 
 
 def test_baselines_become_columns_when_asked_for():
-    names = ("kaiming", "trunc-normal", "orthogonal", "delta-gaussian", "dog")
+    names = ("kaiming", "trunc-normal", "orthogonal", "delta-gaussian", "dog", "box:25", "master-keys", "identity")
     table = catalogue.experiment("cifar-convnext-atto-p1", scale="smoke", options=Options(also=names))
     assert {f"frozen/{name}" for name in names} < {cell.column for cell in table.cells}
     with pytest.raises(ConfigError, match="did you mean 'orthogonal'"):
         Options(also=("ortogonal",))
+    with pytest.raises(ConfigError, match="whole number of pixels"):
+        Options(also=("box:none",))
+
+
+def test_the_ranking_has_every_initialisation_of_ours_as_a_column_of_every_row():
+    ranking = catalogue.experiment("ranking", scale="small", options=Options(also=("dog", "box:25")))
+    rows = {cell.row for cell in ranking.cells}
+    assert rows == {f"{network}-k{kernel}" for network in ("convmixer", "convnext") for kernel in (7, 9, 15)}
+    columns = [(cell.row, cell.column) for cell in ranking.cells]
+    assert len(columns) == len(set(columns))
+    for row in rows:
+        cells = [cell for cell in ranking.cells if cell.row == row]
+        for filters in ("thawed", "frozen"):
+            runs = [cell.runs for cell in cells if cell.filters == filters]
+            assert len({tuple(run.spec.train.seed for run in seeds) for seeds in runs}) == 1  # paired
+            started = {run.spec.init.partition(":")[0] for seeds in runs for run in seeds}
+            by_file = {"stats", "filters", "interpolated", "selected"}  # tables have them by run
+            assert started == set(initialisations.names()) - by_file - {"kronecker-of"}
+    by_column = {cell.column: cell.runs[0] for cell in ranking.cells if cell.row == "convnext-k15"}
+    sources = {column: run.reference.spec.model for column, run in by_column.items() if run.reference}
+    assert sources["frozen/interpolated, smaller k"] == sources["frozen/covariance, smaller k"]
+    assert sources["frozen/interpolated, smaller k"].endswith("_k9")
+    assert sources["frozen/selected, larger"].startswith("convnext_tiny")
+    assert sources["frozen/filters"] == by_column["frozen/filters"].spec.model
 
 
 def test_wrong_names_are_answered_with_right_ones():

@@ -67,7 +67,10 @@ def test_frozen_filters_end_as_they_began_and_thawed_ones_do_not(tmp_path):
 
 
 def test_initialisations_differ_in_the_filters_alone():
-    names = ("uniform", "kaiming", "trunc-normal", "orthogonal", "delta-gaussian", "dog", "closed-form")
+    names = (
+        *("uniform", "kaiming", "trunc-normal", "orthogonal", "delta-gaussian", "dog", "closed-form"),
+        *("identity", "impulse", "box:9", "gaussian-bump:1", "master-keys"),
+    )
     built = [build_model(dataclasses.replace(SPEC, init=name, schedule=None), DATA).state_dict() for name in names]
     depthwise = {f"{layer.name}.weight" for layer in fc.depthwise_layers(build_model(SPEC, DATA))}
     for name in built[0]:
@@ -115,6 +118,22 @@ def test_filters_are_transferred_directly_and_statistics_to_other_sizes(tmp_path
         assert torch.equal(layer.weight, trained[f"{layer.name}.weight"])
     larger = RunSpec(model="convmixer_64_3_k7_p1", data="embedded", init="stats:reference/statistics.safetensors")
     assert [f.shape for f in filters(build_model(larger, DATA, init_root=tmp_path))] == [(64, 1, 7, 7)] * 3
+
+
+def test_filters_are_enlarged_by_interpolation_and_selected_from_larger_networks(tmp_path):
+    grey = dataclasses.replace(DATA, in_channels=1)
+    for name, data in (("colour", DATA), ("grey", grey)):
+        source = build_model(dataclasses.replace(SPEC, model="convmixer_16_3_k5_p2"), data)
+        torch.save(source.state_dict(), tmp_path / f"{name}.pth")
+        larger = RunSpec(model="convmixer_16_3_k7_p2", data="embedded", init=f"interpolated:{name}.pth")
+        narrower = RunSpec(model="convmixer_8_2_k5_p2", data="embedded", init=f"selected:{name}.pth")
+        enlarged = filters(build_model(larger, data, init_root=tmp_path))
+        selected = filters(build_model(narrower, data, init_root=tmp_path))
+        for old, new in zip(filters(source), enlarged, strict=True):
+            expected = torch.nn.functional.interpolate(old.double(), size=(7, 7), mode="bilinear", align_corners=False)
+            torch.testing.assert_close(new, expected.float(), rtol=1e-6, atol=0)
+        for old, new in zip(filters(source)[:2], selected, strict=True):
+            assert torch.equal(new, old[::2])
 
 
 def test_filters_of_a_network_for_grey_images_are_told_from_its_stem(tmp_path):
@@ -233,6 +252,10 @@ def test_differences_of_gaussians_are_symmetric_and_balanced():
         ({"init": "stats:nowhere.safetensors"}, "nowhere"),
         ({"init": "filters:nowhere.pth"}, "nowhere"),
         ({"init": "stats"}, "after its name"),
+        ({"init": "interpolated:nowhere.pth"}, "nowhere"),
+        ({"init": "selected"}, "after its name"),
+        ({"init": "box"}, "needs a number after its name"),
+        ({"init": "box:26"}, "blocks.0.* needed filters of at least 26 pixels for box:26, got 5x5"),
         ({"model": "convmixer_8_2_k5_p16"}, "at least 16 pixels"),
         ({"train": TrainConfig(batch_size=64)}, "batch"),
     ],
@@ -248,7 +271,7 @@ GOOD = {
     "model": ["convmixer_4_1_k3_p4", "convmixer_3_2_k5_p2", "convmixer_4_1_k8_p4", "convmixer_4_1_k3_p8"],
     "data_limit": [None, 10],
     "image_size": [None, 8],
-    "init": ["uniform", "closed-form", "dog", "orthogonal"],
+    "init": ["uniform", "closed-form", "dog", "orthogonal", "box:9", "master-keys"],
     "schedule": [None, None, "cifar-p2", "1,2,3"],
     "negative": ["clip", "abs"],
     "freeze_filters": [True, False],

@@ -19,6 +19,7 @@ from filtercov.lab.experiments import runspec
 from filtercov.lab.experiments.attempt import attempt
 from filtercov.lab.experiments.execute import build_model, execute
 from filtercov.lab.experiments.graph import Run, transferred
+from filtercov.lab.experiments.inputs import read_inputs
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.sweep import sweep
 from tests.lab.experiments.tiny import spec
@@ -69,6 +70,14 @@ def test_overwritten_statistics_are_another_run_to_a_sweep_and_an_error_to_train
     write_statistics(tmp_path / "s.safetensors", seed=1)
     swept(run, runs.root)
     assert runs.result(run).weights_sha256 == before.weights_sha256
+
+
+def test_a_number_after_a_name_is_no_file_even_where_there_is_one(tmp_path):
+    (tmp_path / "9").write_text("not a file of filters")
+    assert read_inputs(spec(init="box:9"), "0123", init_root=tmp_path) == {"data": "0123"}
+    (tmp_path / "f.pth").write_text("a file")
+    for name in ("filters", "interpolated", "selected"):
+        assert "init" in read_inputs(spec(init=f"{name}:f.pth"), "0123", init_root=tmp_path)
 
 
 def test_an_unfinished_run_whose_statistics_changed_is_begun_again(tmp_path):

@@ -41,7 +41,8 @@ def transferred(kind: str, reference: Run) -> str:
     """Return the `init` of a run that starts from another by the initialisation `kind`."""
     if reference_key(kind) is None:
         raise ExperimentError(
-            f"{kind!r} does not start from another run; use statistics-of, kronecker-of or filters-of"
+            f"{kind!r} does not start from another run; use statistics-of, kronecker-of, filters-of, interpolated-of "
+            "or selected-of"
         )
     return f"{kind}:{reference.key}"
 
@@ -86,7 +87,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure of the paper at one scale."""
+    """A table or figure of the paper, or beside it, at one scale."""
 
     name: str
     title: str
@@ -95,7 +96,7 @@ class Experiment:
     reduced: str  # what is smaller than in the paper, in words; empty at the paper's scale
     cells: tuple[Cell, ...] = ()
     drawings: tuple[Drawing, ...] = ()
-    chart: str = ""  # how the cells are drawn: "bars", "lines" over epochs, "grid"
+    chart: str = ""  # how the cells are drawn: "bars", "lines" over epochs, "grid", "ranking"
     speed: tuple[str, ...] = field(default=())  # networks whose frozen and thawed steps are timed
 
     @property

@@ -19,12 +19,15 @@ import filtercov as fc
 from filtercov.depthwise.state_dict import read_depthwise_weights
 from filtercov.errors import ConfigError
 from filtercov.filters.assign import assign_filters_
-from filtercov.filters.copying import copy_weights_
-from filtercov.filters.sample import check_drawing, check_weight, drawing
+from filtercov.filters.copying import copy_weights_, interpolate_weights_, select_weights_
+from filtercov.filters.sample import check_drawing, check_weight, drawing, rounded
+from filtercov.lab.experiments import baselines
+from filtercov.lab.experiments.baselines import Sample
 from filtercov.lab.experiments.fingerprint import fingerprint
 from filtercov.schedule.schedules import Schedule
 
 ENTRY_POINTS = "filtercov.initialisations"
+LEAST_VARIANCE = 1e-4  # pixels², from where down a bump is one pixel
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,8 @@ class Initialisation:
     fill: Fill
     about: str = ""
     schedule: Literal["none", "optional", "required"] = "none"  # whether it has a σ
-    argument: Literal["", "FILE", "RUN"] = ""  # what must follow its name and a colon; others' may have one too
+    # What must follow its name and a colon; others' may have one too.
+    argument: Literal["", "FILE", "RUN", "N", "VARIANCE"] = ""
     ours: bool = True
     code: str | None = None  # the checksum of what others' code does, part of a run's identity
 
@@ -108,13 +112,14 @@ def others() -> tuple[str, ...]:
 
 
 def find(name: str) -> Initialisation:
-    """Return the initialisation of a name, whose argument after a colon is ignored.
+    """Return the initialisation of a name; of its argument after a colon only a number is looked at.
 
     >>> find("stats:some.safetensors").usage, find("closed-form").schedule
     ('stats:FILE', 'required')
     """
-    key = name.partition(":")[0]
+    key, _, argument = name.partition(":")
     if key in _table:
+        _check_number(name, argument, _table[key].argument)
         return _table[key]
     for point in entry_points(group=ENTRY_POINTS, name=key):
         fill: Fill = point.load()
@@ -124,6 +129,23 @@ def find(name: str) -> Initialisation:
     near = difflib.get_close_matches(key, names(), n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ConfigError(f"unknown initialisation {name!r}, the known ones are {', '.join(names())}{hint}")
+
+
+def _check_number(name: str, argument: str, kind: str) -> None:
+    """Refuse what follows a name that needs a number, if that is none."""
+    if not argument or kind not in ("N", "VARIANCE"):
+        return
+    try:
+        number = float(argument)
+    except ValueError:
+        number = math.nan
+    if kind == "N" and not (number >= 1 and argument.isdecimal()):
+        raise ConfigError(f"needed a whole number of pixels, 1 or more, after the colon of {name!r}; write box:9")
+    if kind == "VARIANCE" and not LEAST_VARIANCE <= number < math.inf:
+        raise ConfigError(
+            f"needed a variance in pixels², {LEAST_VARIANCE:g} or more, after the colon of {name!r}; write "
+            "gaussian-bump:1"
+        )
 
 
 def parse_schedule(text: str, model: nn.Module | None = None) -> Schedule:
@@ -157,71 +179,31 @@ def _stages(model: nn.Module) -> tuple[int, ...]:
     return tuple(len(fc.depthwise_layers(stage)) for stage in stages)
 
 
-def _filling(sample: Callable[[torch.Size, torch.Generator], Tensor]) -> Fill:
+def _filling(sample: Sample) -> Fill:
     """Return the initialisation that fills each depthwise weight (channels, 1, *kernel) with independent samples."""
+    return lambda model, context: _fill(model, context, sample)
 
-    def initialise(model: nn.Module, context: InitContext) -> None:
-        check_drawing("initialise")
-        layers = fc.depthwise_layers(model)
+
+def _numbered(make: Callable[[float], Sample]) -> Fill:
+    """Return the initialisation whose samples depend on the number after its name."""
+    return lambda model, context: _fill(model, context, make(float(_required(context, "number"))))
+
+
+def _fill(model: nn.Module, context: InitContext, sample: Sample) -> None:
+    check_drawing("initialise")
+    layers = fc.depthwise_layers(model)
+    for layer in layers:
+        check_weight(layer.weight, layer.name)
+    with drawing():
+        filters = []
         for layer in layers:
-            check_weight(layer.weight, layer.name)
-        with drawing():
-            assign_filters_(layers, [sample(layer.weight.shape, context.generator) for layer in layers])
-
-    return initialise
-
-
-def _empty(shape: torch.Size | tuple[int, ...]) -> Tensor:
-    """Return a tensor to fill, of the same type and in the same place whatever torch's defaults are."""
-    return torch.empty(shape, dtype=torch.float32, device="cpu")
-
-
-def _pixels(shape: torch.Size) -> int:
-    return math.prod(shape[2:])
-
-
-def _normal(shape: torch.Size | tuple[int, ...], generator: torch.Generator) -> Tensor:
-    return _empty(shape).normal_(generator=generator)
-
-
-def _uniform(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    return (2.0 * _empty(shape).uniform_(generator=generator) - 1.0) / math.sqrt(_pixels(shape))
-
-
-def _kaiming(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    return _normal(shape, generator) * math.sqrt(2.0 / _pixels(shape))
-
-
-def _trunc_normal(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    return nn.init.trunc_normal_(_empty(shape), std=0.02, a=-0.04, b=0.04, generator=generator)
-
-
-def _orthogonal(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    return nn.init.orthogonal_(_empty(shape), generator=generator)
-
-
-def _delta_gaussian(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    filters = _empty((shape[0], _pixels(shape))).zero_()
-    centre = sum(size // 2 * math.prod(shape[3 + axis :]) for axis, size in enumerate(shape[2:]))
-    filters[:, centre] = _normal((shape[0],), generator)
-    return filters.reshape(shape)
-
-
-def _difference_of_gaussians(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """Each filter: a narrow Gaussian less one 1.6 times as wide (a near-Laplacian), of unit norm times N(0, 1)."""
-    axes = [torch.arange(size, dtype=torch.float32, device="cpu") - (size - 1) / 2 for size in shape[2:]]
-    squared = torch.stack(torch.meshgrid(*[axis**2 for axis in axes], indexing="ij")).sum(0).unsqueeze(0)
-    per_filter = (shape[0], *[1] * len(axes))
-    width = 0.5 + (max(shape[2:]) / 4 - 0.5) * _empty(per_filter).uniform_(generator=generator)
-
-    def gaussian(deviation: Tensor) -> Tensor:
-        values = torch.exp(squared / (-2 * deviation.square()))
-        return values / values.flatten(1).sum(1).view(per_filter)
-
-    filters = gaussian(width) - gaussian(1.6 * width)
-    norm = filters.square().flatten(1).sum(1).sqrt().clamp_min(1e-12).view(per_filter)
-    strength = _normal(per_filter, generator)
-    return (strength * filters / norm).reshape(shape)
+            try:
+                drawn = sample(layer.weight.shape, context.generator)
+            except ConfigError as error:
+                raise ConfigError(f"{layer.name}: {error}") from None
+            exact = drawn.dtype == torch.float64
+            filters.append(rounded(drawn.numpy(), layer.weight.dtype) if exact else drawn)
+        assign_filters_(layers, filters)
 
 
 def _closed_form(model: nn.Module, context: InitContext) -> object:
@@ -251,29 +233,57 @@ def draw(model: nn.Module, context: InitContext, statistics: fc.FilterStatistics
 
 
 def _filters(model: nn.Module, context: InitContext) -> object:
-    weights = read_depthwise_weights(context.root / _required(context, "checkpoint")).tensors
+    weights = _stored_weights(context)
     # By shape alone the stem of a network for one-channel images looks depthwise too, but has another shape.
     wanted = {layer.weight.shape for layer in fc.depthwise_layers(model)}
     fitting = {name: weight for name, weight in weights.items() if weight.shape in wanted}
     return copy_weights_(model, fitting or weights)
 
 
+def _interpolated(model: nn.Module, context: InitContext) -> object:
+    return interpolate_weights_(model, _stored_weights(context))
+
+
+def _selected(model: nn.Module, context: InitContext) -> object:
+    return select_weights_(model, _stored_weights(context))
+
+
+def _stored_weights(context: InitContext) -> dict[str, Tensor]:
+    return read_depthwise_weights(context.root / _required(context, "checkpoint")).tensors
+
+
 def _required(context: InitContext, what: str) -> str:
     if not context.argument:
-        raise ConfigError(f"this initialisation needs a {what} after its name, as in stats:FILE or filters:FILE")
+        raise ConfigError(f"this initialisation needs a {what} after its name, as in stats:FILE, filters:FILE or box:9")
     return context.argument
 
 
 add(
-    Initialisation("uniform", _filling(_uniform), "PyTorch's default, U(±1/√n) for filters of n pixels"),
-    Initialisation("kaiming", _filling(_kaiming), "N(0, 2/n)"),
+    Initialisation("uniform", _filling(baselines.uniform), "PyTorch's default, U(±1/√n) for filters of n pixels"),
+    Initialisation("kaiming", _filling(baselines.kaiming), "N(0, 2/n)"),
     Initialisation(
-        "trunc-normal", _filling(_trunc_normal), "normal of deviation .02 cut at two deviations, timm's default"
+        "trunc-normal",
+        _filling(baselines.trunc_normal),
+        "normal of deviation .02 cut at two deviations, timm's default",
     ),
-    Initialisation("orthogonal", _filling(_orthogonal), "rows of a random semi-orthogonal matrix"),
-    Initialisation("delta-gaussian", _filling(_delta_gaussian), "N(0, 1) at the centre, zero elsewhere"),
+    Initialisation("orthogonal", _filling(baselines.orthogonal), "rows of a random semi-orthogonal matrix"),
+    Initialisation("identity", _filling(baselines.identity), "1 at the centre, zero elsewhere"),
+    Initialisation("delta-gaussian", _filling(baselines.delta_gaussian), "N(0, 1) at the centre, zero elsewhere"),
     Initialisation(
-        "dog", _filling(_difference_of_gaussians), "differences of centred Gaussians of random size and strength"
+        "dog",
+        _filling(baselines.difference_of_gaussians),
+        "differences of centred Gaussians of random size and strength",
+    ),
+    Initialisation("impulse", _filling(baselines.impulse), "one random pixel"),
+    Initialisation("box", _numbered(baselines.box), "N random pixels, all equal", argument="N"),
+    Initialisation(
+        "gaussian-bump",
+        _numbered(baselines.gaussian_bump),
+        "a Gaussian of a variance in pixels² around a random pixel",
+        argument="VARIANCE",
+    ),
+    Initialisation(
+        "master-keys", _filling(baselines.master_keys), "one of eight discrete Gaussian derivatives, at random"
     ),
     Initialisation("closed-form", _closed_form, "the paper's covariance, σ by depth as a schedule says", "required"),
     Initialisation(
@@ -283,4 +293,10 @@ add(
         argument="FILE",
     ),
     Initialisation("filters", _filters, "the very filters of a checkpoint", argument="FILE"),
+    Initialisation(
+        "interpolated", _interpolated, "a checkpoint's filters, enlarged by linear interpolation", argument="FILE"
+    ),
+    Initialisation(
+        "selected", _selected, "evenly spaced filters of the first layers of a larger checkpoint", argument="FILE"
+    ),
 )

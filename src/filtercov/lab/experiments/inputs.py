@@ -43,8 +43,9 @@ def _initialisation(init: str, root: Path) -> str | None:
         return result.weights_sha256 if result else None
     _, _, argument = init.partition(":")
     path = root / argument
-    # Whoever registered the initialisation: an argument that is a file's name is one that it reads.
-    if not argument or not path.is_file():
+    # Of what others registered an argument that is a file's name is one that it reads; ours say what theirs is.
+    entry = find(init)
+    if not argument or (entry.ours and entry.argument != "FILE") or not path.is_file():
         return None
     try:
         about = path.stat()

@@ -3,17 +3,19 @@
     statistics-of:KEY   drawn from the means and covariances of the run's filters
     kronecker-of:KEY    the same, each covariance replaced by its nearest Kronecker square
     filters-of:KEY      the run's very filters
+    interpolated-of:KEY the run's filters, enlarged by linear interpolation
+    selected-of:KEY     evenly spaced filters of the first layers of each of the run's stages
 
 KEY is the run's name in the directory of all runs. As it is a hash of all that decides the reference run, the key of
 a run that starts from it depends on that too.
 """
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import filtercov as fc
 from filtercov.errors import ConfigError
-from filtercov.filters.copying import copy_weights_
+from filtercov.filters.copying import copy_weights_, interpolate_weights_, select_weights_
 from filtercov.lab import models
 from filtercov.lab.experiments.initialisations import InitContext, Initialisation, add, draw, find
 from filtercov.lab.training import load_checkpoint
@@ -38,15 +40,25 @@ def _kronecker(model: nn.Module, context: InitContext) -> object:
 
 
 def _filters(model: nn.Module, context: InitContext) -> object:
+    return copy_weights_(model, _weights(context))
+
+
+def _interpolated(model: nn.Module, context: InitContext) -> object:
+    return interpolate_weights_(model, _weights(context))
+
+
+def _selected(model: nn.Module, context: InitContext) -> object:
+    return select_weights_(model, _weights(context))
+
+
+def _weights(context: InitContext) -> dict[str, Tensor]:
     run = _run(context)
     tensors, _ = load_checkpoint(run.checkpoint)
     # Shapes alone cannot tell a depthwise weight from the stem of one-channel images: the architecture can.
     name = read_json(run.config)["model"]
     with torch.device("meta"):
         reference = models.create(name, num_classes=1)
-    return copy_weights_(
-        model, {layer.name: tensors[f"{layer.name}.weight"] for layer in fc.depthwise_layers(reference)}
-    )
+    return {layer.name: tensors[f"{layer.name}.weight"] for layer in fc.depthwise_layers(reference)}
 
 
 def _run(context: InitContext) -> RunDirectory:
@@ -60,4 +72,6 @@ add(
     Initialisation("statistics-of", _statistics, "drawn from the statistics of a run's filters", argument="RUN"),
     Initialisation("kronecker-of", _kronecker, "the same, each covariance its nearest A⊗A", argument="RUN"),
     Initialisation("filters-of", _filters, "a run's very filters", argument="RUN"),
+    Initialisation("interpolated-of", _interpolated, "a run's filters, enlarged", argument="RUN"),
+    Initialisation("selected-of", _selected, "a selection of a larger run's filters", argument="RUN"),
 )

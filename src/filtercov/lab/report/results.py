@@ -11,6 +11,7 @@ from filtercov.lab.report import page
 from filtercov.lab.report.results_drawings import draw
 from filtercov.lab.report.results_figures import charts, learning_curves
 from filtercov.lab.report.results_lines import Line, lines
+from filtercov.lab.report.results_ranking import TOLD_APART, rankings
 from filtercov.lab.report.results_text import (
     notes,
     show_epochs,
@@ -57,6 +58,7 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     ]
     body += _section("Figures", [_card(chart) for chart in charts(record)])
     body += _drawings(record)
+    body += _rankings(record)
     if found:
         body.append("<h2>Results</h2>")
         body += [_arranged(found)] if len({(line.filters, line.init) for line in found}) <= WIDEST else []
@@ -130,6 +132,15 @@ def _drawings(record: ExperimentRecord) -> list[str]:
         caption = page.text(f"{drawing.title}{trained}")
         cards.append(f'<div class="card wide">{page.figure(picture, caption)}</div>')
     return _section("Pictures", cards)
+
+
+def _rankings(record: ExperimentRecord) -> list[str]:
+    found = rankings(record)
+    parts = [f"<h2>Ranking</h2><p>{page.text(TOLD_APART)}</p>"] if found else []
+    for ranking in found:
+        head, *rows = ([page.text(part) for part in row] for row in ranking.table())
+        parts.append(f'<h3>{page.text(str(ranking))}</h3><div class="sortable">{page.table(head, rows)}</div>')
+    return parts
 
 
 def _seeds(found: Sequence[Line]) -> str:

@@ -27,7 +27,7 @@ def charts(record: ExperimentRecord) -> list[str]:
         return [figure(speed_chart(record.speeds), "time of a training step by kernel size")]
     if not complete:
         return []
-    if record.chart == "bars":
+    if record.chart in ("bars", "ranking"):
         return _dots(record)
     # Of these the paper has pictures and no numbers.
     return _lines(complete, record) if record.chart == "lines" else _grids(complete)

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 
 from filtercov.lab.experiments.paper_numbers import PaperNumber
 from filtercov.lab.experiments.records import ExperimentRecord
+from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report.results_lines import Line, lines, tally
+from filtercov.lab.report.results_ranking import NOT_RANKED, TOLD_APART, rankings
 from filtercov.lab.report.results_words import (
     METHOD,
     ONE_RUN,
@@ -62,8 +64,11 @@ def to_markdown(record: ExperimentRecord) -> str:
     found = lines(record)
     parts = [f"## {heading(record)}", f"{record.name}, scale {record.scale}: {record.shows}.", *notes(record, found)]
     if found:
-        head, *body = table(found)
-        parts.append("\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *body]))
+        parts.append(_markdown_table(table(found)))
+    ranked = rankings(record)
+    parts += [TOLD_APART] if ranked else []
+    for ranking in ranked:
+        parts += [f"### {ranking}", _markdown_table(ranking.table())]
     if record.speeds:
         rows = ["| network | kernel | thawed step, s | frozen step, s | frozen takes less |", "|---|---|---|---|---|"]
         rows += [
@@ -112,7 +117,15 @@ def to_terminal(record: ExperimentRecord) -> str:
     """Return the table in aligned columns."""
     found = lines(record)
     rows = _aligned(table(found)) if found else []
-    return "\n".join([title_line(record), *rows, *speed_lines(record), *notes(record, found)])
+    said = [title_line(record), *rows, *ranking_lines(record), *speed_lines(record), *notes(record, found)]
+    return "\n".join(said)
+
+
+def ranking_lines(record: ExperimentRecord) -> list[str]:
+    """Return the rankings of a record, and what it takes to be told apart."""
+    ranked = rankings(record)
+    text = [line for ranking in ranked for line in ["", str(ranking), *_aligned(ranking.table())]]
+    return [*text, "", TOLD_APART] if ranked else []
 
 
 def title_line(record: ExperimentRecord) -> str:
@@ -156,6 +169,8 @@ def notes(record: ExperimentRecord, found: Sequence[Line]) -> list[str]:
             f"{verdicts['contradicts']} are contradicted and {verdicts['open']} are open."
         )
         said.append(VERDICTS)
+    if record.chart == "ranking" and not find_scale(record.scale).judges:
+        said.append(NOT_RANKED)
     if any(line.measured and line.measured.n == 1 for line in found):
         said.append(ONE_RUN)
     if record.missing:
@@ -204,6 +219,11 @@ def show_paper(paper: PaperNumber | None) -> str:
     if paper is None:
         return ""
     return show_mean(paper.mean, paper.std)
+
+
+def _markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    head, *body = rows
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *body])
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -36,4 +36,5 @@ PLACES: Mapping[str, str] = {
     "imagenet-50-convnext-atto": "Table 7",
     "imagenet-50-convmixer-512-12-p14": "Table 8",
     "imagenet-50-convmixer-512-24-p14": "Table 9",
+    "ranking": "",  # not in the paper
 }

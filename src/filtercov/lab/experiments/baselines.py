@@ -1,0 +1,227 @@
+"""Filters by formula: what others propose in place of a covariance, each as samples for one depthwise weight.
+
+Of a weight (channels, 1, *kernel_size), n pixels a filter, in any number of dimensions:
+
+| name            | each filter                                                            | mean squared norm    |
+|-----------------|------------------------------------------------------------------------|----------------------|
+| `uniform`       | n numbers of U(±1/√n): PyTorch's default                               | 1/3                  |
+| `kaiming`       | n numbers of N(0, 2/n)                                                 | 2                    |
+| `trunc-normal`  | n numbers of N(0, .02²) cut at ±.04: timm's default                    | .00031 n             |
+| `orthogonal`    | a row of a random semi-orthogonal matrix (channels, n)                 | min(1, n/channels)   |
+| `identity`      | 1 at the centre, 0 elsewhere: out comes what went in                   | 1                    |
+| `delta-gaussian`| N(0, 1) at the centre, 0 elsewhere                                     | 1                    |
+| `dog`           | N(0, 1) × a difference of Gaussians of unit norm                       | 1                    |
+| `impulse`       | 1/√3 at a random pixel, 0 elsewhere (arXiv 2401.12511)                 | 1/3                  |
+| `box:N`         | 1/√(3N) at N random pixels, 0 elsewhere (arXiv 2404.01139)             | 1/3                  |
+| `gaussian-bump` | exp(-d²/2v), d the distance from a random pixel (arXiv 2505.19985)     | 1/3                  |
+| `master-keys`   | one of the "master key" filters, at random (arXiv 2509.11711)          | 1/3                  |
+
+Impulse, box and bump are as their authors' first published code has them, in scale too, which is that of PyTorch's
+default. What was taken for the master keys stands at `master_key_filters`; docs/rivals.md says what was read of each.
+
+What is random is drawn in a fixed order from the generator given; what is computed is float64, for whoever writes the
+filters to round once.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from filtercov.covariance.forms import Array, show_size
+from filtercov.errors import ConfigError
+
+Sample = Callable[[torch.Size, torch.Generator], Tensor]
+
+POWER = 1 / 3  # the mean squared norm of U(±1/√n) filters
+
+# The pooled least-squares fits of arXiv 2509.12746 to the eight filters, deviations in pixels of 7×7 filters.
+ONE_SIDED, CENTRED = 0.522, 1.108
+SHARPENING, SHARPENING_STRENGTH = 0.675, 0.526
+
+
+def uniform(shape: torch.Size, generator: torch.Generator) -> Tensor:
+    """Return U(±1/√n) weights."""
+    return (2.0 * _empty(shape).uniform_(generator=generator) - 1.0) / math.sqrt(_pixels(shape))
+
+
+def kaiming(shape: torch.Size, generator: torch.Generator) -> Tensor:
+    """Return N(0, 2/n) weights."""
+    return _normal(shape, generator) * math.sqrt(2.0 / _pixels(shape))
+
+
+def trunc_normal(shape: torch.Size, generator: torch.Generator) -> Tensor:
+    """Return N(0, .02²) weights, those beyond two deviations drawn again."""
+    return nn.init.trunc_normal_(_empty(shape), std=0.02, a=-0.04, b=0.04, generator=generator)
+
+
+def orthogonal(shape: torch.Size, generator: torch.Generator) -> Tensor:
+    """Return orthonormal filters or, where there are more of them than pixels, pixels orthonormal over the filters."""
+    return nn.init.orthogonal_(_empty(shape), generator=generator)
+
+
+def identity(shape: torch.Size, _generator: torch.Generator) -> Tensor:
+    """Return filters that change nothing: 1 at the pixel that `padding="same"` puts over the one computed.
+
+    >>> identity(torch.Size((1, 1, 4)), torch.Generator())[0, 0].tolist()
+    [0.0, 1.0, 0.0, 0.0]
+    """
+    filters = _empty(shape).zero_()
+    centre: tuple[slice | int, ...] = (slice(None), 0, *((size - 1) // 2 for size in shape[2:]))
+    filters[centre] = 1.0
+    return filters
+
+
+def delta_gaussian(shape: torch.Size, generator: torch.Generator) -> Tensor:
+    """Return filters that are N(0, 1) at the centre and zero elsewhere."""
+    filters = _empty((shape[0], _pixels(shape))).zero_()
+    centre = sum(size // 2 * math.prod(shape[3 + axis :]) for axis, size in enumerate(shape[2:]))
+    filters[:, centre] = _normal((shape[0],), generator)
+    return filters.reshape(shape)
+
+
+def difference_of_gaussians(shape: torch.Size, generator: torch.Generator) -> Tensor:
+    """Return filters that are a narrow Gaussian less one 1.6 times as wide (a near-Laplacian), of norm |N(0, 1)|.
+
+    The narrow one's deviation is uniform from half a pixel to a quarter of the longest side. A single pixel has no
+    such difference and is N(0, 1) itself.
+    """
+    axes = [torch.arange(size, dtype=torch.float32, device="cpu") - (size - 1) / 2 for size in shape[2:]]
+    squared = torch.stack(torch.meshgrid(*[axis**2 for axis in axes], indexing="ij")).sum(0).unsqueeze(0)
+    per_filter = (shape[0], *[1] * len(axes))
+    width = 0.5 + (max(shape[2:]) / 4 - 0.5) * _empty(per_filter).uniform_(generator=generator)
+
+    def gaussian(deviation: Tensor) -> Tensor:
+        values = torch.exp(squared / (-2 * deviation.square()))
+        return values / values.flatten(1).sum(1).view(per_filter)
+
+    strength = _normal(per_filter, generator)
+    if _pixels(shape) == 1:
+        return strength.reshape(shape)
+    filters = gaussian(width) - gaussian(1.6 * width)
+    norm = filters.square().flatten(1).sum(1).sqrt().clamp_min(1e-12).view(per_filter)
+    return (strength * filters / norm).reshape(shape)
+
+
+def box(count: float) -> Sample:
+    """Return the sampler of filters that are equal at `count` random pixels, any set of them as likely, zero elsewhere.
+
+    >>> filters = box(3)(torch.Size((1, 1, 5, 5)), torch.Generator().manual_seed(0))
+    >>> torch.count_nonzero(filters).item(), round(filters.square().sum().item(), 6)
+    (3, 0.333333)
+    """
+    count = int(count)
+
+    def sample(shape: torch.Size, generator: torch.Generator) -> Tensor:
+        pixels = _pixels(shape)
+        if count > pixels:
+            size = show_size(tuple(shape[2:]))
+            raise ConfigError(f"needed filters of at least {count} pixels for box:{count}, got {size}; choose fewer")
+        # Double precision, of whose numbers no two are equal.
+        drawn = torch.rand((shape[0], pixels), generator=generator, dtype=torch.float64, device="cpu")
+        chosen = drawn.argsort(dim=1)[:, :count]
+        filters = torch.zeros_like(drawn).scatter_(1, chosen, math.sqrt(POWER / count))
+        return filters.reshape(shape)
+
+    return sample
+
+
+impulse = box(1)
+
+
+def gaussian_bump(variance: float) -> Sample:
+    """Return the sampler of Gaussians of a variance, in pixels², around random pixels of the filter.
+
+    They are cut where the filter ends. The layer is scaled as a whole to the mean squared norm 1/3, as its authors do
+    it, so that filters whose bump is cut are smaller than others.
+    """
+
+    def sample(shape: torch.Size, generator: torch.Generator) -> Tensor:
+        filters = np.ones((shape[0], 1))
+        for size in shape[2:]:
+            centre = torch.randint(size, (shape[0], 1), generator=generator, dtype=torch.int64, device="cpu").numpy()
+            along = np.exp((np.arange(size) - centre) ** 2 / (-2 * variance))
+            filters = (filters[:, :, None] * along[:, None, :]).reshape(shape[0], -1)
+        filters *= math.sqrt(POWER * shape[0] / (filters**2).sum())
+        return torch.from_numpy(filters.reshape(shape))
+
+    return sample
+
+
+def master_keys(shape: torch.Size, generator: torch.Generator) -> Tensor:
+    """Return filters each of which is one of `master_key_filters`, any as likely, scaled to the squared norm 1/3."""
+    keys = master_key_filters(tuple(shape[2:]))
+    chosen = torch.randint(len(keys), (shape[0],), generator=generator, dtype=torch.int64, device="cpu").numpy()
+    return torch.from_numpy(math.sqrt(POWER) * keys[chosen].reshape(shape))
+
+
+def master_key_filters(kernel_size: tuple[int, ...]) -> Array:
+    """Return the "master key" filters (count, *kernel_size), each of unit norm: eight for filters of two axes.
+
+    Babaiee et al. (arXiv 2509.11711) find eight filters of which those of trained networks are nearly all multiples,
+    plus a constant; Lindeberg et al. (arXiv 2509.12746) model them by differences of T, the discrete analogue of the
+    Gaussian. With the latter's pooled fits, along each axis of more than one pixel
+
+        T(p+1) - T(p), T(p) - T(p-1) at σ = .522, ½ (T(p+1) - T(p-1)) at σ = 1.108
+
+    and then δ(p) - .526 (ΔT)(p) at σ = .675, where Δ is the sum of the axes' second differences, and T at σ = .522.
+    Differences are taken before a filter is cut to its size; an even one has its centre left of the middle.
+
+    >>> master_key_filters((7, 7)).shape, master_key_filters((9,)).shape, master_key_filters((3, 3, 3)).shape
+    ((8, 7, 7), (5, 9), (11, 3, 3, 3))
+    """
+    positions = [np.arange(size, dtype=np.float64) - (size - 1) // 2 for size in kernel_size]
+    axes = [axis for axis, size in enumerate(kernel_size) if size > 1]
+
+    def differences(sigma: float, stencil: Mapping[int, float], axis: int) -> Array:
+        """Return T where along one axis it is the sum of weight × T(p + shift) over the stencil."""
+        factors = [_discrete_gaussian(p, sigma) for p in positions]
+        moved = [weight * _discrete_gaussian(positions[axis] + shift, sigma) for shift, weight in stencil.items()]
+        factors[axis] = np.sum(moved, axis=0)
+        return _product(factors)
+
+    one_sided = [differences(ONE_SIDED, stencil, axis) for stencil in ({1: 1, 0: -1}, {0: 1, -1: -1}) for axis in axes]
+    centred = [differences(CENTRED, {1: 0.5, -1: -0.5}, axis) for axis in axes]
+    smoothing = _product([_discrete_gaussian(p, ONE_SIDED) for p in positions])
+    sharpened = _product([(p == 0).astype(float) for p in positions])
+    for axis in axes:
+        sharpened = sharpened - SHARPENING_STRENGTH * differences(SHARPENING, {1: 1, 0: -2, -1: 1}, axis)
+    keys = np.stack([*one_sided, *centred, sharpened, smoothing])
+    norms = np.sqrt((keys**2).reshape(len(keys), -1).sum(axis=1))
+    unit: Array = keys / norms.reshape(-1, *[1] * len(kernel_size))
+    return unit
+
+
+def _discrete_gaussian(positions: Array, sigma: float) -> Array:
+    """Return exp(-σ²) I_p(σ²) at whole numbers p, I_p a modified Bessel function: what diffusion on a grid makes of 1.
+
+    Its Fourier transform is exp(σ² (cos θ - 1)), so it is a mean over frequencies, of which 1024 are enough for filters
+    of several hundred pixels a side.
+    """
+    theta = 2 * np.pi * np.arange(1024) / 1024
+    transform = np.exp(sigma**2 * (np.cos(theta) - 1))
+    values: Array = (transform * np.cos(np.multiply.outer(positions, theta))).mean(axis=-1)
+    return values
+
+
+def _product(along: list[Array]) -> Array:
+    """Return the filter that is a product of one function of each axis."""
+    filters = np.ones(())
+    for values in along:
+        filters = np.multiply.outer(filters, values)
+    return filters
+
+
+def _empty(shape: torch.Size | tuple[int, ...]) -> Tensor:
+    """Return a tensor to fill, of the same type and in the same place whatever torch's defaults are."""
+    return torch.empty(shape, dtype=torch.float32, device="cpu")
+
+
+def _pixels(shape: torch.Size) -> int:
+    return math.prod(shape[2:])
+
+
+def _normal(shape: torch.Size | tuple[int, ...], generator: torch.Generator) -> Tensor:
+    return _empty(shape).normal_(generator=generator)

@@ -1,0 +1,235 @@
+"""Filters by formula: each compared with slow code from its definition, or with the distribution it is said to have."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+import torch
+from torch import nn
+
+import filtercov as fc
+from filtercov.errors import ConfigError
+from filtercov.lab.experiments import baselines
+from filtercov.lab.experiments.initialisations import InitContext, find
+
+FORMULAS = [
+    *("uniform", "kaiming", "trunc-normal", "orthogonal", "identity", "delta-gaussian", "dog"),
+    *("impulse", "box:3", "gaussian-bump:1.5", "master-keys"),
+]
+SHAPES = [(7, 7), (4, 4), (2, 5), (1, 7), (9,), (8,), (3, 3, 3), (4, 3, 2)]
+
+
+def convolution(kernel_size, channels=16, dtype=torch.float32):
+    kind = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[len(kernel_size)]
+    return kind(channels, channels, kernel_size, groups=channels, dtype=dtype)
+
+
+def filled(name, kernel_size, channels=16, seed=0, dtype=torch.float32):
+    """The filters (channels, *kernel_size) that an initialisation gives a layer."""
+    layer = convolution(kernel_size, channels, dtype)
+    context = InitContext(torch.Generator().manual_seed(seed), argument=name.partition(":")[2])
+    find(name)(layer, context)
+    return layer.weight.detach()[:, 0]
+
+
+def discrete_gaussian(p, sigma):
+    return scipy.special.ive(abs(p), sigma**2)
+
+
+def master_keys_by_loops(kernel_size):
+    """Every filter pixel by pixel from its definition, T on all of the grid and cut afterwards."""
+    places = [range(-((k - 1) // 2), k // 2 + 1) for k in kernel_size]
+    axes = [axis for axis, k in enumerate(kernel_size) if k > 1]
+
+    def T(p, sigma):
+        return math.prod(discrete_gaussian(x, sigma) for x in p)
+
+    def moved(p, axis, by):
+        return tuple(x + by * (along == axis) for along, x in enumerate(p))
+
+    def laplacian(p, sigma):
+        return sum(T(moved(p, a, 1), sigma) + T(moved(p, a, -1), sigma) - 2 * T(p, sigma) for a in axes)
+
+    formulas = [
+        *(lambda p, a=a: T(moved(p, a, 1), 0.522) - T(p, 0.522) for a in axes),
+        *(lambda p, a=a: T(p, 0.522) - T(moved(p, a, -1), 0.522) for a in axes),
+        *(lambda p, a=a: (T(moved(p, a, 1), 1.108) - T(moved(p, a, -1), 1.108)) / 2 for a in axes),
+        lambda p: float(not any(p)) - 0.526 * laplacian(p, 0.675),
+        lambda p: T(p, 0.522),
+    ]
+    filters = np.array([[f(p) for p in itertools.product(*places)] for f in formulas])
+    return (filters / np.linalg.norm(filters, axis=1, keepdims=True)).reshape(-1, *kernel_size)
+
+
+@pytest.mark.parametrize("kernel_size", [*SHAPES, (1, 1), (15, 15)])
+def test_master_keys_are_differences_of_the_discrete_gaussian(kernel_size):
+    keys = baselines.master_key_filters(kernel_size)
+    np.testing.assert_allclose(keys, master_keys_by_loops(kernel_size), atol=1e-13)
+
+
+def test_the_eight_keys_have_the_symmetries_that_their_discoverers_describe():
+    """Four one-sided and two centred derivatives, across and along, then a sharpening and a smoothing filter."""
+    below, right, above, left, down, across, sharp, smooth = baselines.master_key_filters((7, 7))
+    np.testing.assert_allclose(right, below.T, atol=1e-15)
+    np.testing.assert_allclose(left, above.T, atol=1e-15)
+    np.testing.assert_allclose(across, down.T, atol=1e-15)
+    np.testing.assert_allclose(down[::-1], -down, atol=1e-15)  # odd about the centre
+    np.testing.assert_allclose(below[:-1], -below[:-1][::-1], atol=1e-9)  # and about half a pixel before it
+    np.testing.assert_allclose(above[1:], below[:-1], atol=1e-9)
+    for even in (sharp, smooth):
+        np.testing.assert_allclose(even, even[::-1], atol=1e-15)
+        np.testing.assert_allclose(even, even.T, atol=1e-15)
+    assert (smooth > 0).all()
+    assert sharp[3, 3] > 0 > sharp[3, 5]
+    assert all(abs(key.sum()) < 1e-3 for key in (below, right, above, left))
+
+
+def test_every_master_key_is_as_likely_and_has_a_third_of_unit_power():
+    filters = filled("master-keys", (5, 5), channels=8000).double().reshape(8000, -1)
+    keys = baselines.master_key_filters((5, 5)).reshape(8, -1)
+    likeness = filters.numpy() @ keys.T * math.sqrt(3)
+    assert np.allclose(likeness.max(axis=1), 1, atol=1e-6)
+    assert scipy.stats.chisquare(np.bincount(likeness.argmax(axis=1), minlength=8)).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(("name", "count"), [("impulse", 1), ("box:1", 1), ("box:4", 4), ("box:9", 9), ("box:15", 15)])
+def test_boxes_are_equal_at_random_pixels_and_zero_elsewhere(name, count):
+    filters = filled(name, (3, 5), channels=6000)
+    on = filters != 0
+    assert (on.flatten(1).sum(1) == count).all()
+    assert torch.allclose(filters[on], torch.tensor(1 / math.sqrt(3 * count)))
+    assert filters.square().flatten(1).sum(1).mean().item() == pytest.approx(1 / 3)
+    if count < 15:
+        each = on.sum(0).flatten().numpy()
+        assert scipy.stats.chisquare(each).pvalue > 1e-3
+        # Pixels of one filter are drawn without regard to their place: each pair is on together equally often.
+        pairs = (on.flatten(1).double().T @ on.flatten(1).double()).numpy()[np.triu_indices(15, 1)]
+        expected = 6000 * count * (count - 1) / (15 * 14)
+        assert np.abs(pairs - expected).max() <= 5 * math.sqrt(expected + 1e-9)
+
+
+@pytest.mark.parametrize("kernel_size", SHAPES)
+def test_bumps_are_gaussians_around_a_pixel_of_the_filter(kernel_size):
+    variance = 1.5
+    filters = filled("gaussian-bump:1.5", kernel_size, channels=40, dtype=torch.float64).numpy()
+    raw = []
+    for bump in filters:
+        centre = np.unravel_index(bump.argmax(), kernel_size)
+        raw.append(
+            [
+                math.exp(-sum((x - c) ** 2 for x, c in zip(p, centre, strict=True)) / (2 * variance))
+                for p in itertools.product(*map(range, kernel_size))
+            ]
+        )
+    raw = np.array(raw)
+    expected = raw / math.sqrt(3 * np.mean((raw**2).sum(axis=1)))
+    np.testing.assert_allclose(filters.reshape(40, -1), expected, rtol=1e-12)
+
+
+def test_bumps_are_centred_anywhere():
+    places = filled("gaussian-bump:0.3", (3, 5), channels=6000).flatten(1).argmax(1)
+    assert scipy.stats.chisquare(np.bincount(places, minlength=15)).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("kernel_size", [(5, 5), (4, 4), (1, 1), (2, 5), (7,), (6,), (3, 3, 3), (4, 3, 2)])
+def test_identity_passes_every_map_through(kernel_size):
+    layer = convolution(kernel_size)
+    layer.padding, layer.padding_mode = "same", "zeros"
+    layer.weight.data[:, 0] = filled("identity", kernel_size)
+    x = torch.randn(2, 16, *[8] * len(kernel_size), generator=torch.Generator().manual_seed(1))
+    same = getattr(nn.functional, f"conv{len(kernel_size)}d")
+    padding = [side for k in reversed(kernel_size) for side in ((k - 1) // 2, k // 2)]  # what padding="same" adds
+    assert torch.equal(same(nn.functional.pad(x, padding), layer.weight, groups=16), x)
+
+
+# The mean squared norms that the module says, of 4,000 filters of 7×7.
+POWERS = {
+    "uniform": 1 / 3,
+    "kaiming": 2,
+    "trunc-normal": 49 * 0.02**2 * scipy.stats.truncnorm(-2, 2).var(),
+    "orthogonal": 49 / 4000,
+    "identity": 1,
+    "delta-gaussian": 1,
+    "dog": 1,
+    "impulse": 1 / 3,
+    "box:3": 1 / 3,
+    "gaussian-bump:1.5": 1 / 3,
+    "master-keys": 1 / 3,
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_scales_are_as_stated(name):
+    power = filled(name, (7, 7), channels=4000).square().flatten(1).sum(1).mean().item()
+    assert power == pytest.approx(POWERS[name], rel=0.1 if name in ("delta-gaussian", "dog") else 0.01)
+
+
+def test_few_orthogonal_filters_have_unit_norm():
+    assert torch.allclose(filled("orthogonal", (7, 7), channels=9).flatten(1).norm(dim=1), torch.ones(9))
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.parametrize("kernel_size", [*SHAPES, (1, 1), (1,), (3, 3)])
+def test_every_formula_fills_every_kind_of_filter(name, kernel_size):
+    if name == "box:3" and math.prod(kernel_size) < 3:
+        return
+    filters = filled(name, kernel_size)
+    assert filters.shape == (16, *kernel_size)
+    assert torch.isfinite(filters).all()
+    assert filters.flatten(1).norm(dim=1).min() > 0  # no filter is dead
+    assert torch.equal(filters, filled(name, kernel_size))
+    same = torch.equal(filters, filled(name, kernel_size, seed=1))
+    # Where there is nothing to choose, no seed chooses.
+    assert same == (name == "identity" or (math.prod(kernel_size) == 1 and name in NOT_RANDOM_AT_ONE_PIXEL))
+
+
+NOT_RANDOM_AT_ONE_PIXEL = ("impulse", "gaussian-bump:1.5", "master-keys")
+
+
+def test_what_is_computed_in_double_precision_is_rounded_once():
+    """By way of single precision one in about 18,000 halves comes out wrong."""
+    names = [f"gaussian-bump:{0.5 + step / 500}" for step in range(1500)]
+    exact = torch.stack([filled(name, (3, 9), channels=4, dtype=torch.float64) for name in names]).numpy()
+    halves = torch.stack([filled(name, (3, 9), channels=4, dtype=torch.float16) for name in names]).numpy()
+    np.testing.assert_array_equal(halves, exact.astype(np.float16))
+    assert (exact.astype(np.float32).astype(np.float16) != exact.astype(np.float16)).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_filters_have_the_type_of_their_layer(dtype):
+    exact = filled("master-keys", (7, 7), dtype=torch.float64)
+    filters = filled("master-keys", (7, 7), dtype=dtype)
+    assert filters.dtype == dtype
+    torch.testing.assert_close(filters.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-7)
+
+
+def test_frozen_filters_can_be_filled_and_stay_frozen():
+    net = fc.freeze_(nn.Sequential(nn.Conv2d(4, 4, 5, groups=4)))
+    find("impulse")(net, InitContext(torch.Generator().manual_seed(0)))
+    assert torch.count_nonzero(net[0].weight) == 4
+    assert not net[0].weight.requires_grad
+
+
+@pytest.mark.parametrize("name", ["box:0", "box:-1", "box:2.5", "box:many", "box:²", "gaussian-bump:0"])
+def test_numbers_that_make_no_filter_are_refused_by_name(name):
+    with pytest.raises(ConfigError, match=rf"after the colon of '{name}'; write "):
+        find(name)
+
+
+@pytest.mark.parametrize("argument", ["nan", "inf", "-1", "1e-9", "wide"])
+def test_variances_that_make_no_bump_are_refused(argument):
+    with pytest.raises(ConfigError, match=r"needed a variance in pixels², 0.0001 or more"):
+        find(f"gaussian-bump:{argument}")
+
+
+def test_a_box_without_a_number_or_larger_than_its_filter_is_refused_and_changes_nothing():
+    net = nn.Sequential(nn.Conv2d(4, 4, 5, groups=4), nn.Conv2d(4, 4, 3, groups=4))
+    before = [layer.weight.detach().clone() for layer in net]
+    with pytest.raises(ConfigError, match=r"1: needed filters of at least 20 pixels for box:20, got 3x3; choose fewer"):
+        find("box:20")(net, InitContext(torch.Generator(), argument="20"))
+    with pytest.raises(ConfigError, match="needs a number after its name"):
+        find("box")(net, InitContext(torch.Generator()))
+    assert all(torch.equal(layer.weight, old) for layer, old in zip(net, before, strict=True))
