@@ -1,0 +1,94 @@
+"""Time alternatives against each other: they take turns, so that whatever else the machine does slows all alike.
+
+A ratio is taken turn by turn, between neighbours in time, and comes with the quartiles of those turns as its spread.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from math import inf
+from typing import NamedTuple, TypeVar
+
+Name = TypeVar("Name", bound=Hashable)
+
+# A first turn warms caches, threads and code generators up, and counts only if it is too long for that to matter.
+LONG = 1.0
+# What a contestant must do to replace another: see `clearly_faster`.
+LEAST_TURNS = 3
+LEAST_GAIN = 0.01
+
+
+class Ratio(NamedTuple):
+    """The median of what the turns say, and their quartiles."""
+
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f}x ({self.low:.2f} to {self.high:.2f})"
+
+
+def race(
+    contestants: Mapping[Name, Callable[[], object]],
+    *,
+    seconds: float,
+    turns: int,
+    before: Callable[[Name], object] = lambda _: None,
+    laggard: float = inf,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[Name, list[float]]:
+    """Return the seconds of each contestant's turns, `turns` of each or as many rounds as begin within `seconds`.
+
+    One there is always. `before` is called with the contestant's name ahead of each turn, and not timed. Who takes
+    more than `laggard` times as long as the best, after `LEAST_TURNS`, has no more. Every other round goes backwards.
+
+    >>> times = race({"a": lambda: sum(range(9)), "b": lambda: None}, seconds=1.0, turns=4)
+    >>> {name: len(seconds) for name, seconds in times.items()}
+    {'a': 4, 'b': 4}
+    """
+    times: dict[Name, list[float]] = {name: [] for name in contestants}
+    racing = list(contestants)
+    end = time.perf_counter() + seconds
+    for turn in range(turns + 1):
+        for name in racing if turn % 2 == 0 else reversed(racing):
+            before(name)
+            started = clock()
+            contestants[name]()
+            elapsed = clock() - started
+            if turn > 0 or elapsed > LONG:
+                times[name].append(elapsed)
+        if all(len(times[name]) >= turns for name in racing):
+            break
+        if time.perf_counter() > end and all(times[name] for name in racing):
+            break
+        if turn >= LEAST_TURNS:
+            best = min(min(times[name]) for name in racing)
+            racing = [name for name in racing if min(times[name]) <= laggard * best]
+    return times
+
+
+def ratio(before: Sequence[float], after: Sequence[float]) -> Ratio:
+    """Return how many times as fast `after` is as `before`, from the turns that both had.
+
+    >>> ratio([2.0, 2.2, 2.1], [1.0, 1.0, 1.0]).median
+    2.1
+    """
+    ratios = [a / b for a, b in zip(before, after, strict=False)]
+    if len(ratios) < 2:
+        return Ratio(*ratios * 3)
+    low, median, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return Ratio(median, low, high)
+
+
+def clearly_faster(before: Sequence[float], after: Sequence[float]) -> bool:
+    """Return whether `after` was at least 1 % faster in three turns of four, and in the best turn too.
+
+    >>> clearly_faster([1.0, 1.0, 1.0, 1.0], [0.9, 0.9, 0.9, 1.3])
+    True
+    >>> clearly_faster([1.0, 1.0, 1.0, 1.0], [0.9, 0.9, 1.1, 1.1])
+    False
+    """
+    if min(len(before), len(after)) < LEAST_TURNS:
+        return False
+    return ratio(before, after).low > 1 + LEAST_GAIN and min(after) < min(before)
