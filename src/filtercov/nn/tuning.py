@@ -31,9 +31,10 @@ from filtercov.nn.tuning_report import LayerTiming, StepTiming, Tuning
 SECONDS = 60.0
 # Shares of the time: what is left over by one goes to the next.
 LAYERS_END, CANDIDATES_END = 0.4, 0.75
-TURNS = 12
+# Turns of a layer and of a whole step, at most, and who needs no more: who takes so many times as long as the best.
+LAYER_TURNS, LAYER_LAGGARD = 12, 1.5
+STEP_TURNS, STEP_LAGGARD = 30, 1.15
 PER_LAYER = 0.5  # seconds, at most, of a race between the alternatives of one layer
-LAGGARD = 1.5  # who takes so many times as long as the best needs no more turns
 
 AS_IT_WAS, PLAIN_LAST = "as it was", "PyTorch's in channels_last"
 TUNED_OWN, TUNED_LAST, USUAL = "tuned", "tuned in channels_last", "by thresholds in channels_last"
@@ -177,9 +178,9 @@ class Tuner:
         return race(
             dict.fromkeys(candidates, self.step),
             seconds=self._left(until),
-            turns=TURNS,
+            turns=STEP_TURNS,
             before=lambda name: self._set(candidates[name]),
-            laggard=LAGGARD,
+            laggard=STEP_LAGGARD,
         )
 
     def _report(
@@ -243,7 +244,7 @@ def _seconds(toggle: Toggle, calls: Mapping[Part, list[Call]], settings: list[Se
     for part, made in calls.items():
         for call in made:
             contestants = {setting: runner(call, _alone(toggle, part, setting), part.modules) for setting in settings}
-            times = race(contestants, seconds=PER_LAYER, turns=TURNS, before=toggle.set_, laggard=LAGGARD)
+            times = race(contestants, seconds=PER_LAYER, turns=LAYER_TURNS, before=toggle.set_, laggard=LAYER_LAGGARD)
             for setting in settings:
                 totals[setting] += min(times[setting])
     return totals
