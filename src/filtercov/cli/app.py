@@ -35,6 +35,7 @@ COMMANDS = {
     "explore": "look",
     "figures": "look",
     "scan": "data",
+    "bench": "bench",
     "demo": "demo",
     "info": "core",
 }

@@ -90,7 +90,7 @@ def _same_buffers(model: nn.Module) -> Iterator[None]:
             table.clear()
             table.update(before)
         for buffer, version, value in values:
-            if _version(buffer) != version:
+            if _version(buffer) != version or _differs(buffer, value):
                 with torch.no_grad():
                     buffer.copy_(value)
 
@@ -98,6 +98,11 @@ def _same_buffers(model: nn.Module) -> Iterator[None]:
 def _version(tensor: Tensor) -> int:
     """Return how often a tensor was written to; those made in inference mode do not count it, and stay as they are."""
     return 0 if tensor.is_inference() else tensor._version
+
+
+def _differs(buffer: Tensor, value: Tensor) -> bool:
+    """Return whether a buffer was written to without its being counted, as BatchNorm writes its running statistics."""
+    return not buffer.is_inference() and buffer.layout is torch.strided and not torch.equal(buffer, value)
 
 
 def _graphics_cards(model: nn.Module) -> list[int]:

@@ -7,7 +7,7 @@ from torch import nn
 
 from filtercov.depthwise.definition import is_depthwise, is_uninitialised
 from filtercov.depthwise.model import check_model, unwrap
-from filtercov.errors import ModelError
+from filtercov.errors import ConfigError, ModelError
 from filtercov.nn import library
 from filtercov.nn.layouts import is_moved, restore_layouts_, to_channels_last_
 from filtercov.nn.strided_pointwise import StridedPointwiseConv2d, is_endangered
@@ -110,6 +110,8 @@ def restore_(model: nn.Module) -> tuple[str, ...]:
 
 def _tune_(model: nn.Module, example: Any, seconds: float) -> Acceleration:
     """Keep what is fastest; if the example does not fit, everything is as it was."""
+    if not isinstance(seconds, int | float) or not seconds >= 0:
+        raise ConfigError(f"accelerate_: seconds must be a number of at least 0, got {seconds!r}")
     check_on_cpu(model)
     before, moved, safe = [(t, t.setting) for t in toggles(model)], is_moved(model), _safe(model)
     restore_(model)
@@ -124,7 +126,7 @@ def _tune_(model: nn.Module, example: Any, seconds: float) -> Acceleration:
         if moved:
             to_channels_last_(model)
         raise
-    made_safe = endangered if outcome.candidate.channels_last or not tuner.unsafe else {}
+    made_safe = endangered if outcome.candidate.channels_last or not tuner.harmless else {}
     _set_(model, found, outcome.candidate, made_safe)
     return _report(model, found, made_safe=tuple(made_safe), tuning=outcome.report)
 

@@ -81,7 +81,7 @@ class Tuner:
         self.seconds = seconds
         self.plain = tuple(toggle.plain for toggle in toggles)
         # The fault that endangered layers have to be kept out of is of channels_last memory.
-        self.unsafe = not any(map(_lies_channels_last, tensors_of(example))) and not any(
+        self.harmless = not any(map(_lies_channels_last, tensors_of(example))) and not any(
             map(_lies_channels_last, model.parameters())
         )
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -121,7 +121,7 @@ class Tuner:
             toggle.set_(setting)
         self.layouts.lay_out_(channels_last=candidate.channels_last)
         for module in self.endangered:
-            module.__class__ = nn.Conv2d if self.unsafe and not candidate.channels_last else StridedPointwiseConv2d
+            module.__class__ = nn.Conv2d if self.harmless and not candidate.channels_last else StridedPointwiseConv2d
 
     def _tune_layers(self, *, channels_last: bool) -> Layers:
         self._set(Candidate(self.plain, channels_last))
@@ -187,8 +187,9 @@ class Tuner:
         self, winner: str, candidate: Candidate, layers: Mapping[bool, Layers], steps: Mapping[str, StepTiming]
     ) -> Tuning:
         own, now = layers[False].seconds, layers[candidate.channels_last].seconds
+        last = layers.get(True, layers[False]).seconds
         rows = []
-        for toggle, setting, before, after in zip(self.toggles, candidate.settings, own, now, strict=True):
+        for toggle, setting, before, moved, after in zip(self.toggles, candidate.settings, own, last, now, strict=True):
             part = next(part.name for part in self.parts[toggle.name])
             rows.append(
                 LayerTiming(
@@ -197,6 +198,7 @@ class Tuner:
                     self.shapes.get(part),
                     _described(toggle, setting),
                     before.get(toggle.plain),
+                    moved.get(toggle.plain),
                     after.get(setting),
                 )
             )

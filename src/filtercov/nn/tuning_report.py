@@ -7,17 +7,28 @@ from dataclasses import dataclass
 
 from filtercov.nn.timing import Ratio, ratio
 
+LAYER_HEADING = ("layer", "kind", "input", "now", "ms before", "ms channels_last", "ms now")
+
 
 @dataclass(frozen=True)
 class LayerTiming:
-    """One layer: the shape it gets, what was chosen, and its seconds alone before and after; None where not timed."""
+    """One layer: the shape it gets, what was chosen, and its seconds alone; None where they were not timed.
+
+    `before` and `channels_last` are PyTorch's own, in the model's layout and in that; `after` is what was chosen.
+    """
 
     name: str
     kind: str
     shape: tuple[int, ...] | None
     chosen: str
     before: float | None
+    channels_last: float | None
     after: float | None
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the row of a table that `LAYER_HEADING` is the heading of."""
+        shape = "not reached" if self.shape is None else "x".join(map(str, self.shape))
+        return self.name, self.kind, shape, self.chosen, *map(_ms, (self.before, self.channels_last, self.after))
 
 
 @dataclass(frozen=True)
@@ -63,24 +74,18 @@ class Tuning:
         what = "training step" if self.learns else "forward pass"
         early = "; the time was up before all was tried" if self.ended_early else ""
         steps = [(step.name, _ms(step.best), str(step.gain)) for step in self.steps]
-        layers = [
-            (row.name, row.kind, _shape(row.shape), row.chosen, _ms(row.before), _ms(row.after)) for row in self.layers
-        ]
+        layers = [row.cells() for row in self.layers]
         return "\n".join(
             [
                 f"kept: {self.kept}, after {self.seconds:.0f} s of timing{early}",
                 *_aligned([(what, "ms", "against as it was"), *steps]),
-                *_aligned([("layer", "kind", "input", "now", "ms before", "ms after"), *layers]),
+                *_aligned([LAYER_HEADING, *layers]),
             ]
         )
 
 
 def _ms(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds * 1e3:.2f}"
-
-
-def _shape(shape: tuple[int, ...] | None) -> str:
-    return "not reached" if shape is None else "x".join(map(str, shape))
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
