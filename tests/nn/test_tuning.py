@@ -268,7 +268,7 @@ def test_noise_alone_replaces_nothing_and_a_clear_gain_does() -> None:
     wrong = sum(clearly_faster(turns(1.0), turns(1.0)) for _ in range(1000))
     slower = sum(clearly_faster(turns(1.0), turns(1.03)) for _ in range(1000))
     right = sum(clearly_faster(turns(1.0), turns(0.9)) for _ in range(1000))
-    assert wrong <= 32
+    assert wrong <= 50
     assert slower == 0
     assert right >= 990
 
