@@ -135,7 +135,7 @@ def test_examples_are_whatever_the_forward_takes(as_dict: bool) -> None:
 
 def test_an_example_that_does_not_fit_leaves_the_model_alone() -> None:
     net = nn.Sequential(nn.Conv2d(3, 8, 1, stride=2), nn.Conv2d(8, 8, 9, groups=8), nn.BatchNorm2d(8))
-    example = torch.randn(2, 4, 12, 12)
+    example = torch.randn(2, 4, 12, 12).contiguous(memory_format=torch.channels_last)
     for _ in range(2):
         before, memory = snapshot(net), shapes_in_memory(net)
         with pytest.raises(ModelError, match=r"example_input: running the model on it failed \(.*\); pass what its"):
@@ -252,11 +252,15 @@ def test_what_is_kept_is_never_slower_in_its_own_measurements() -> None:
         levels = [generator.choice([0.8, 0.95, 1.0, 1.0, 1.2]) for _ in range(5)]
         noise = generator.choice([0.0, 0.02, 0.3])
         times = {str(i): [t + generator.expovariate(1) * noise for _ in range(turns)] for i, t in enumerate(levels)}
-        winner = kept(times)
+        winner = kept(times, plain={"0", "1"})
         assert winner == "0" or 1.01 * min(times[winner]) < min(times["0"])
+        assert (
+            winner in ("0", "1") or not clearly_faster(times["0"], times["1"]) or min(times[winner]) < min(times["1"])
+        )
         assert turns >= 5 or winner == "0"
-        if noise == 0 and turns >= 5 and winner == "0":
-            assert min(levels) * 1.01 >= levels[0]
+        if noise == 0 and turns >= 5:  # the fastest, but PyTorch's where ours is as fast
+            assert levels[int(winner)] == min(levels) if min(levels) < levels[0] else winner == "0"
+            assert winner in ("0", "1") or levels[int(winner)] < min(levels[:2])
 
 
 def test_noise_alone_replaces_nothing_and_a_clear_gain_does() -> None:

@@ -25,7 +25,7 @@ from filtercov.nn.routing import BITS, BY_THRESHOLDS
 from filtercov.nn.steps import Step, kept, tensors_of
 from filtercov.nn.strided_pointwise import StridedPointwiseConv2d
 from filtercov.nn.swaps import Part, Setting, Toggle
-from filtercov.nn.timing import LEAST_GAIN, race
+from filtercov.nn.timing import LEAST_GAIN, LEAST_TURNS, race
 from filtercov.nn.tuning_report import LayerTiming, StepTiming, Tuning
 
 SECONDS = 60.0
@@ -36,7 +36,7 @@ LAYER_TURNS, LAYER_LAGGARD = 12, 1.5
 STEP_TURNS, STEP_LAGGARD = 30, 1.1
 PER_LAYER = 0.5  # seconds, at most, of a race between the alternatives of one layer
 
-AS_IT_WAS, PLAIN_LAST = "as it was", "PyTorch's in channels_last"
+AS_IT_WAS, PLAIN_LAST = PLAIN = "as it was", "PyTorch's in channels_last"
 TUNED_OWN, TUNED_LAST, USUAL = "tuned", "tuned in channels_last", "by thresholds in channels_last"
 
 _NAMES = {"forward": "forward", "input_grad": "input gradient", "weight_grad": "weight gradient"}
@@ -85,6 +85,7 @@ class Tuner:
             map(_lies_channels_last, model.parameters())
         )
         self.shapes: dict[str, tuple[int, ...]] = {}
+        self.ended_early = False
 
     def run(self) -> Outcome:
         """Return the candidate to keep; the model is then as it was, bit for bit."""
@@ -97,13 +98,14 @@ class Tuner:
                 layers[True] = self._tune_layers(channels_last=True)
             candidates = self._candidates(layers)
             times = self._race(candidates, CANDIDATES_END)
-            winner, steps = kept(times), _timings(times)
+            winner, steps = kept(times, PLAIN), _timings(times)
             fastest = min(times, key=lambda name: min(times[name]))
             variants = self._variants(candidates[fastest], set(candidates.values()))
-            again = {name: candidates[name] for name in candidates if name in (AS_IT_WAS, winner, fastest)} | variants
-            if len(again) > 2 and self._left(1.0) > 0:
+            again = {name: candidates[name] for name in candidates if name in (*PLAIN, winner, fastest)} | variants
+            if fastest not in PLAIN and self._left(1.0) > 0:
                 times = self._race(again, 1.0)
-                winner, steps, candidates = kept(times), steps | _timings(times), candidates | variants
+                if _enough(times):  # or else what was found before stands
+                    winner, steps, candidates = kept(times, PLAIN), steps | _timings(times), candidates | variants
         return Outcome(candidates[winner], self._report(winner, candidates[winner], layers, steps))
 
     def _left(self, share: float) -> float:
@@ -116,6 +118,8 @@ class Tuner:
             yield
         finally:
             self._set(Candidate(tuple(before), channels_last=False))
+            for module in self.endangered:
+                module.__class__ = nn.Conv2d
 
     def _set(self, candidate: Candidate) -> None:
         for toggle, setting in zip(self.toggles, candidate.settings, strict=True):
@@ -138,8 +142,11 @@ class Tuner:
         for toggle in reversed(self.toggles):  # what is inside another first, and set as it won
             calls = {part: recorder.calls[part.name] for part in self.parts[toggle.name]}
             key = toggle.swap.kind, _key(calls)
-            if key not in known and self._left(end) > 0 and any(calls.values()):
-                known[key] = _race_of_settings(toggle, calls)
+            if key not in known and any(calls.values()):
+                if self._left(end) > 0:
+                    known[key] = _race_of_settings(toggle, calls)
+                else:
+                    self.ended_early = True
             seconds[toggle.name] = known.get(key, {})
             settings[toggle.name] = _fastest(toggle, seconds[toggle.name])
             toggle.set_(settings[toggle.name])
@@ -176,13 +183,15 @@ class Tuner:
         return {name: candidate for name, candidate in variants.items() if candidate not in tried}
 
     def _race(self, candidates: Mapping[str, Candidate], until: float) -> dict[str, list[float]]:
-        return race(
+        times = race(
             dict.fromkeys(candidates, self.step),
             seconds=self._left(until),
             turns=STEP_TURNS,
             before=lambda name: self._set(candidates[name]),
             laggard=STEP_LAGGARD,
         )
+        self.ended_early |= not _enough(times)
+        return times
 
     def _report(
         self, winner: str, candidate: Candidate, layers: Mapping[bool, Layers], steps: Mapping[str, StepTiming]
@@ -208,9 +217,13 @@ class Tuner:
             tuple(rows),
             tuple(steps.values()),
             time.perf_counter() - self.began,
-            self._left(1.0) <= 0 or any(row.shape is not None and row.before is None for row in rows),
+            self.ended_early,
             self.step.learns,
         )
+
+
+def _enough(times: Mapping[str, list[float]]) -> bool:
+    return min(map(len, times.values())) >= LEAST_TURNS
 
 
 def _timings(times: Mapping[str, list[float]]) -> dict[str, StepTiming]:
