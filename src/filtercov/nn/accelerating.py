@@ -102,7 +102,7 @@ def restore_(model: nn.Module) -> tuple[str, ...]:
             ours[module].set_(ours[module].plain)
             restored.append(name)
         elif type(module) is StridedPointwiseConv2d:
-            module.__class__ = nn.Conv2d
+            module.__class__ = nn.Conv2d  # type: ignore[assignment]
             restored.append(name)
     restore_layouts_(model)
     return tuple(restored)

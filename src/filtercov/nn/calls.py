@@ -81,7 +81,7 @@ def _noting_gradient(calls: list[Call]) -> Callable[[nn.Module, Any, Any], None]
     def note(_module: nn.Module, _args: Any, output: Any) -> None:
         if calls and isinstance(output, Tensor) and output.requires_grad:
             call = calls[-1]
-            output.register_hook(lambda grad: setattr(call, "grad", Lying.of(grad)))
+            output.register_hook(lambda grad: setattr(call, "grad", Lying.of(grad)))  # type: ignore[no-untyped-call]
 
     return note
 

@@ -68,7 +68,7 @@ class Toggle(NamedTuple):
 
     def set_(self, setting: Setting) -> None:
         """Change the module, which stays the same object."""
-        self.module.__class__ = setting.kind  # type: ignore[assignment]
+        self.module.__class__ = setting.kind
         vars(self.module).pop("passes", None)
         if setting.passes != BY_THRESHOLDS:
             self.module.passes = setting.passes  # type: ignore[assignment]

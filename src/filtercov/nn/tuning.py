@@ -133,9 +133,9 @@ class Tuner:
         recorder = Recorder()
         with recorder.watching(part for parts in self.parts.values() for part in parts):
             self.step()
-        for name, calls in recorder.calls.items():
-            if calls:
-                self.shapes.setdefault(name, calls[0].x.shape)
+        for name, made in recorder.calls.items():
+            if made:
+                self.shapes.setdefault(name, made[0].x.shape)
         known: dict[object, dict[Setting, float]] = {}
         settings, seconds = {}, {}
         end = LAYERS_END if channels_last or not self.layouts.differ else LAYERS_END / 2
