@@ -100,7 +100,7 @@ class Tuner:
             times = self._race(candidates, CANDIDATES_END)
             winner, steps = kept(times, PLAIN), _timings(times)
             fastest = min(times, key=lambda name: min(times[name]))
-            variants = self._variants(candidates[fastest], set(candidates.values()))
+            variants = self._variants(fastest, candidates)
             again = {name: candidates[name] for name in candidates if name in (*PLAIN, winner, fastest)} | variants
             if fastest not in PLAIN and self._left(1.0) > 0:
                 times = self._race(again, 1.0)
@@ -168,19 +168,20 @@ class Tuner:
             distinct.setdefault(candidate, name)
         return {name: candidate for candidate, name in distinct.items()}
 
-    def _variants(self, winner: Candidate, tried: set[Candidate]) -> dict[str, Candidate]:
-        """Return a candidate for each group of layers that are ours, with those PyTorch's again."""
+    def _variants(self, name: str, tried: Mapping[str, Candidate]) -> dict[str, Candidate]:
+        """Return candidates like one, each with another group of its layers that are ours made PyTorch's again."""
+        winner = tried[name]
         groups: dict[str, set[int]] = {}
         for i, (toggle, setting) in enumerate(zip(self.toggles, winner.settings, strict=True)):
             if setting != toggle.plain:
                 groups.setdefault(_group(toggle), set()).add(i)
         variants = {
-            f"without {group}": winner._replace(
+            f"{name}, without {group}": winner._replace(
                 settings=tuple(self.plain[i] if i in members else s for i, s in enumerate(winner.settings))
             )
             for group, members in groups.items()
         }
-        return {name: candidate for name, candidate in variants.items() if candidate not in tried}
+        return {name: candidate for name, candidate in variants.items() if candidate not in tried.values()}
 
     def _race(self, candidates: Mapping[str, Candidate], until: float) -> dict[str, list[float]]:
         times = race(
