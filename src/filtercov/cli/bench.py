@@ -40,7 +40,9 @@ def bench(
     say(f"{measured.model}, {'frozen' if frozen else 'trained'} depthwise filters, {size}")
     early = ", which was too short to try all" if tuning.ended_early else ""
     say(f"ours is: {tuning.kept}, after {tuning.seconds:.0f} s of tuning{early}\n")
-    rows = [("training step", "ms", "ours is faster, median (quartiles)", *lab.KINDS, "peak MiB")]
+    rows: list[tuple[str, ...]] = [
+        ("training step", "ms", "ours is faster, median (quartiles)", *lab.KINDS, "peak MiB")
+    ]
     for contestant in measured.contestants:
         shares = [f"{contestant.shares[kind]:.0%}" for kind in lab.KINDS]
         peak = f"{contestant.peak_bytes / 2**20:.0f}"
