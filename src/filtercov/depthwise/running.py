@@ -102,7 +102,9 @@ def _version(tensor: Tensor) -> int:
 
 def _differs(buffer: Tensor, value: Tensor) -> bool:
     """Return whether a buffer was written to without its being counted, as BatchNorm writes its running statistics."""
-    return not buffer.is_inference() and buffer.layout is torch.strided and not torch.equal(buffer, value)
+    if buffer.is_inference() or buffer.is_meta or buffer.layout is not torch.strided:
+        return False
+    return not torch.equal(buffer, value)
 
 
 def _graphics_cards(model: nn.Module) -> list[int]:
