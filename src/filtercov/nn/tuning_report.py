@@ -73,12 +73,12 @@ class Tuning:
         """Return a line about the whole, and tables of steps and layers."""
         what = "training step" if self.learns else "forward pass"
         early = "; the time was up before all was tried" if self.ended_early else ""
-        steps = [(step.name, _ms(step.best), str(step.gain)) for step in self.steps]
+        steps = [(step.name, _ms(step.best), _ms(min(step.before)), str(step.gain)) for step in self.steps]
         layers = [row.cells() for row in self.layers]
         return "\n".join(
             [
                 f"kept: {self.kept}, after {self.seconds:.0f} s of timing{early}",
-                *_aligned([(what, "ms", "against as it was"), *steps]),
+                *_aligned([(what, "ms", "ms as it was, in turns", "times as fast, median (quartiles)"), *steps]),
                 *_aligned([LAYER_HEADING, *layers]),
             ]
         )
