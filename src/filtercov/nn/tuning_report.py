@@ -28,7 +28,8 @@ class LayerTiming:
     def cells(self) -> tuple[str, ...]:
         """Return the row of a table that `LAYER_HEADING` is the heading of."""
         shape = "not reached" if self.shape is None else "x".join(map(str, self.shape))
-        return self.name, self.kind, shape, self.chosen, *map(_ms, (self.before, self.channels_last, self.after))
+        times = map(_ms, (self.before, self.channels_last, self.after))
+        return self.name or "(the model)", self.kind, shape, self.chosen, *times
 
 
 @dataclass(frozen=True)
