@@ -16,13 +16,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from filtercov.nn import accelerate_, depthwise_conv2d, native_status, ops
+from filtercov.lab.bench import KINDS, describe_machine, gemm_rate, profile
+from filtercov.nn import accelerate_, depthwise_conv2d, ops
+from filtercov.nn.timing import race
 
 SHAPES = [(64, 256, 16), (64, 96, 32), (32, 384, 14), (64, 64, 8), (16, 128, 56)]
 KERNELS = [5, 7, 9, 15, 31]
@@ -31,25 +32,9 @@ clock = time.perf_counter
 
 
 def best_times(contestants: Contestants, *, seconds: float, rounds: int) -> dict[str, float]:
-    """Return each contestant's best time; they alternate for `rounds` rounds or until `seconds` have passed.
-
-    One that takes more than four times as long as the second best is out of the race, to leave time for the others.
-    """
-    best: dict[str, float] = {}
-    racing = dict(contestants)
-    started = time.perf_counter()
-    for turn in range(rounds + 1):
-        for name, run in racing.items():
-            before = clock()
-            run()
-            elapsed = clock() - before
-            if turn > 0 or elapsed > 1.0:  # the first turn warms up, unless it is so long that this does not matter
-                best[name] = min(best.get(name, elapsed), elapsed)
-        if len(best) == len(contestants) > 2:
-            racing = {name: run for name, run in racing.items() if best[name] <= 4 * sorted(best.values())[1]}
-        if turn > 0 and time.perf_counter() - started > seconds:
-            break
-    return best
+    """Return each contestant's best time; they alternate for `rounds` rounds or until `seconds` have passed."""
+    times = race(contestants, seconds=seconds, turns=rounds, laggard=4, clock=clock)
+    return {name: min(turns) for name, turns in times.items()}
 
 
 def keep_freed_memory() -> None:
@@ -62,18 +47,6 @@ def keep_freed_memory() -> None:
         libc = ctypes.CDLL("libc.so.6")
         libc.mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD
         libc.mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD
-
-
-def gemm_rate() -> float:
-    """Return the FLOP/s of a 2048 x 2048 x 2048 matrix product."""
-    a, b = torch.randn(2048, 2048), torch.randn(2048, 2048)
-    return 2 * 2048**3 / best_times({"gemm": lambda: a @ b}, seconds=20, rounds=30)["gemm"]
-
-
-def describe_machine() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-    return f"{model}, {torch.get_num_threads()} threads, torch {torch.__version__}, {native_status()}"
 
 
 def backward(grad_y: Tensor, x: Tensor, weight: Tensor, mask: list[bool]) -> object:
@@ -198,31 +171,11 @@ def compare_steps(seconds: float, rounds: int) -> None:
             milliseconds = " | ".join(f"{t * 1e3:.0f}" for t in (ours, plain, last))
             print(f"| {label} | {kernel} | {milliseconds} | {plain / ours:.2f}× | {last / ours:.2f}× |", flush=True)
             for name in ("ours", "channels_last"):
-                breakdowns.append((f"{label}, k = {kernel}, {name}", breakdown(contestants[name])))
-    print("\n| step | depthwise | pointwise and patches | GELU + BatchNorm | rest |")
+                breakdowns.append((f"{label}, k = {kernel}, {name}", profile(contestants[name])[0].values()))
+    print(f"\n| step | {' | '.join(KINDS)} |")
     print("|---|---|---|---|---|")
     for label, shares in breakdowns:
         print(f"| {label} | " + " | ".join(f"{share:.0%}" for share in shares) + " |")
-
-
-def breakdown(step: Callable[[], object]) -> list[float]:
-    """Return the shares of a step's time: depthwise, other convolutions, GELU + BatchNorm, the rest."""
-    with torch.profiler.profile(record_shapes=True) as profile:
-        step()
-    totals = [0.0, 0.0, 0.0, 0.0]
-    for event in profile.key_averages(group_by_input_shape=True):
-        key = event.key.lower()
-        if "channel_sum" in key or "filtercov_depthwise" in key or "filtercov::depthwise" in key:
-            kind = 0
-        elif "convolution" in key or "conv2d" in key:
-            # A depthwise filter is the only (C, 1, KH, KW) tensor among a convolution's arguments.
-            kind = 0 if any(len(shape) == 4 and shape[1] == 1 for shape in event.input_shapes) else 1
-        elif "gelu" in key or "batch_norm" in key:
-            kind = 2
-        else:
-            kind = 3
-        totals[kind] += event.self_cpu_time_total
-    return [total / sum(totals) for total in totals]
 
 
 def peak_of_one_step(name: str, kernel: int, *, frozen: bool) -> None:

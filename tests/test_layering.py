@@ -33,6 +33,7 @@ LABORATORY = {
     "lab.data": set(),
     "lab.training": set(),
     "lab.costs": set(),
+    "lab.bench": {"lab.models"},
     "lab.experiments": {"lab.models", "lab.data", "lab.training", "lab.costs"},
     "lab.report": {"lab.models", "lab.data", "lab.training", "lab.experiments"},
     "lab.reproduction": {"lab.training", "lab.costs", "lab.experiments", "lab.report"},

@@ -17,6 +17,7 @@ ROOMS: dict[str, tuple[int, int, str]] = {
     "lab.report": (230, 136, "tables, figures, pages"),
     "lab.reproduction": (490, 136, "a table from Python"),
     "lab.costs": (690, 206, "what it would take"),
+    "lab.bench": (85, 206, "steps on this machine"),
     "lab.experiments": (490, 206, "runs, the paper's tables"),
     "lab.models": (150, 286, "networks by name"),
     "lab.training": (370, 286, "fit, resumable"),

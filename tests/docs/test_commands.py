@@ -49,6 +49,10 @@ SMALLER = {
     "filtercov init convnext_tiny --statistics trained.stats --out start.safetensors": (
         "filtercov init convnext_atto --statistics trained.stats --out start.safetensors"
     ),
+    "filtercov bench mobilenetv3_large_100 --batch-size 16 --img-size 128": (
+        "filtercov bench convmixer_8_2_k9_p4 --batch-size 4 --img-size 16 --seconds 1"
+    ),
+    "filtercov bench --frozen --json": "filtercov bench convmixer_8_2_k9_p4 --seconds 1 --frozen --json",
     "filtercov explore": "filtercov explore --no-open",
     "filtercov explore --out explore.html": "filtercov explore --out explore.html --no-open",
     "filtercov inspect TARGET --out page.html": "filtercov inspect trained.stats --out page.html",

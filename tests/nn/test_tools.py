@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import filtercov as fc
 from filtercov.lab import models
 from filtercov.nn import DepthwiseConv2d, accelerate_, depthwise_conv2d, gelu_batch_norm, native_status, restore_
+from filtercov.nn.swaps import DEPTHWISE, toggles
 from tests.peers import import_peer
 
 Tool = Callable[[nn.Module, Tensor], Tensor]
@@ -122,6 +123,17 @@ def test_tools_give_what_the_network_gives(tool: str, name: str, frozen: bool, g
     net, x = network(name, frozen=frozen), images()
     with torch.set_grad_enabled(grad):
         assert close(TOOLS[tool](net, x), net(x))
+
+
+@pytest.mark.usefixtures("_deprecated_tools")
+@pytest.mark.parametrize("tool", TOOLS)
+def test_tools_keep_what_was_measured(tool: str) -> None:
+    """Layers that `accelerate_` gave their own choice of passes, each another."""
+    net, x = network("our ConvMixer", frozen=False), images()
+    for passes, toggle in enumerate(toggle for toggle in toggles(net) if toggle.swap is DEPTHWISE):
+        toggle.set_(toggle.ours._replace(passes=6 + passes))
+    assert [m.passes for m in net.modules() if isinstance(m, DepthwiseConv2d)] == [6, 7]
+    assert close(TOOLS[tool](net, x), net(x))
 
 
 def pair_of_norms(**options: object) -> nn.Sequential:

@@ -36,6 +36,7 @@ COMMANDS = {
     "explore": "look",
     "figures": "look",
     "scan": "data",
+    "bench": "bench",
     "demo": "demo",
     "info": "core",
 }

@@ -16,7 +16,7 @@ from filtercov.depthwise.definition import (
     is_uninitialised,
     resembles_depthwise,
 )
-from filtercov.depthwise.running import run_once
+from filtercov.depthwise.running import blaming_the_example, run_once
 from filtercov.depthwise.weight import current_weight, parametrisation
 from filtercov.errors import ModelError
 from filtercov.layer_names import clean_name
@@ -65,8 +65,9 @@ def depthwise_layers(model: nn.Module, example_input: Any = None) -> list[Depthw
     """Return the depthwise convolutions of `model` in forward order, with their relative depth d in [0, 1].
 
     Forward order is registration order, which is right for nearly every network; pass an `example_input` (a tensor, or
-    a tuple of arguments) to trace the order in which the layers really run. Tracing runs the model once in evaluation
-    mode and leaves its modes, buffers and the random state as they were. Layers that the trace never meets come last.
+    a tuple or dict of arguments) to trace the order in which the layers really run. Tracing runs the model once in
+    evaluation mode and leaves its modes, buffers and the random state as they were. Layers that it never meets come
+    last.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 7, groups=8), nn.Conv2d(8, 8, 5, groups=8))
     >>> [(layer.name, layer.kernel_size, layer.depth) for layer in depthwise_layers(net)]
@@ -140,12 +141,7 @@ def _refuse_lazy(root: nn.Module, *, traced: bool) -> None:
 def _traced(root: nn.Module, example_input: Any) -> list[nn.Module]:
     """Return the depthwise modules in the order of their first call."""
     seen: dict[nn.Module, None] = {}
-    arguments = example_input if isinstance(example_input, tuple) else (example_input,)
     watched = [module for module in root.modules() if is_depthwise(module)]
-    try:
-        run_once(root, *arguments, watch=watched, see=lambda module, _: seen.setdefault(module))
-    except Exception as error:
-        raise ModelError(
-            f"example_input: running the model on it failed ({error}); pass what its forward takes"
-        ) from error
+    with blaming_the_example():
+        run_once(root, example_input, watch=watched, see=lambda module, _: seen.setdefault(module))
     return list(seen)

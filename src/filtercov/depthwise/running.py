@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import Any
@@ -10,10 +10,34 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from filtercov.errors import ModelError
+
 See = Callable[[nn.Module, Any], object]  # of a module that was called, and its output
 
 
-def run_once(model: nn.Module, *arguments: Any, watch: Iterable[nn.Module] = (), see: See = lambda *_: None) -> None:
+def call(model: nn.Module, example: Any) -> Any:
+    """Return what a model makes of an example: a tuple or dict of its forward's arguments, or else the only one.
+
+    >>> call(nn.Identity(), {"input": 3}), call(nn.Identity(), (3,)), call(nn.Identity(), 3)
+    (3, 3, 3)
+    """
+    if isinstance(example, Mapping):
+        return model(**example)
+    return model(*example) if isinstance(example, tuple) else model(example)
+
+
+@contextmanager
+def blaming_the_example() -> Iterator[None]:
+    """Make whatever a model raises a `ModelError` about the example it was run on."""
+    try:
+        yield
+    except Exception as error:
+        raise ModelError(
+            f"example_input: running the model on it failed ({error}); pass what its forward takes"
+        ) from error
+
+
+def run_once(model: nn.Module, example: Any, watch: Iterable[nn.Module] = (), see: See = lambda *_: None) -> None:
     """Run a model in evaluation mode and without gradients; `see` is told of every call of the modules to watch.
 
     Modes, buffers, gradients, hooks and the random state are afterwards as they were, whether it ran or raised.
@@ -25,14 +49,20 @@ def run_once(model: nn.Module, *arguments: Any, watch: Iterable[nn.Module] = (),
     True
     """
     with ExitStack() as stack:
-        stack.enter_context(torch.random.fork_rng(_graphics_cards(model)))
+        stack.enter_context(unchanged(model))
         stack.enter_context(torch.no_grad())
-        stack.enter_context(_same_buffers(model))
         stack.enter_context(evaluating(model))
         for module in watch:
             hook = module.register_forward_hook(lambda module, _, output: (see(module, output), None)[1])
             stack.callback(hook.remove)
-        model(*arguments)
+        call(model, example)
+
+
+@contextmanager
+def unchanged(model: nn.Module) -> Iterator[None]:
+    """Give a model the buffers it had, and torch the random state, however often the model is run inside."""
+    with torch.random.fork_rng(_graphics_cards(model)), _same_buffers(model):
+        yield
 
 
 @contextmanager
@@ -60,13 +90,21 @@ def _same_buffers(model: nn.Module) -> Iterator[None]:
             table.clear()
             table.update(before)
         for buffer, version, value in values:
-            if _version(buffer) != version:
-                buffer.copy_(value)
+            if _version(buffer) != version or _differs(buffer, value):
+                with torch.no_grad():
+                    buffer.copy_(value)
 
 
 def _version(tensor: Tensor) -> int:
     """Return how often a tensor was written to; those made in inference mode do not count it, and stay as they are."""
     return 0 if tensor.is_inference() else tensor._version
+
+
+def _differs(buffer: Tensor, value: Tensor) -> bool:
+    """Return whether a buffer was written to without its being counted, as BatchNorm writes its running statistics."""
+    if buffer.is_inference() or buffer.is_meta or buffer.layout is not torch.strided:
+        return False
+    return not torch.equal(buffer, value)
 
 
 def _graphics_cards(model: nn.Module) -> list[int]:

@@ -1,49 +1,40 @@
 """Put filtercov's layers into an existing model, and make it PyTorch's own again."""
 
-import sys
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import cast
+from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from filtercov.depthwise.definition import is_depthwise, is_uninitialised
-from filtercov.depthwise.model import check_model
-from filtercov.errors import ModelError
+from filtercov.depthwise.model import check_model, unwrap
+from filtercov.errors import ConfigError, ModelError
 from filtercov.nn import library
-from filtercov.nn.convnext_block import FUSED_BLOCKS
-from filtercov.nn.depthwise import DepthwiseConv1d, DepthwiseConv2d, DepthwiseConv3d
-from filtercov.nn.layouts import read_layouts, remember_changed_layouts_, restore_layouts_
-from filtercov.nn.sequential import FusedSequential, norm_after_gelu
+from filtercov.nn.layouts import is_moved, restore_layouts_, to_channels_last_
 from filtercov.nn.strided_pointwise import StridedPointwiseConv2d, is_endangered
+from filtercov.nn.swaps import BLOCK, DEPTHWISE, GELU_NORM, Toggle, toggles
+from filtercov.nn.tuning import SECONDS, Candidate, Tuner, check_on_cpu
+from filtercov.nn.tuning_report import Tuning
 from filtercov.printable import counted
 
-# What takes the place of what.
-_SWAPS: dict[type[nn.Module], type[nn.Module]] = {
-    nn.Conv1d: DepthwiseConv1d,
-    nn.Conv2d: DepthwiseConv2d,
-    nn.Conv3d: DepthwiseConv3d,
-}
-_ORIGINALS: dict[type[nn.Module], type[nn.Module]] = {
-    **{ours: plain for plain, ours in _SWAPS.items()},
-    StridedPointwiseConv2d: nn.Conv2d,
-    FusedSequential: nn.Sequential,
-}
+_ENDANGERED = (nn.Conv2d, StridedPointwiseConv2d)
 
 
 @dataclass(frozen=True)
 class Acceleration:
-    """What `accelerate_` did, by name: layers swapped, pairs and blocks fused, layers left alone and why, made safe."""
+    """What `accelerate_` did, by name: layers swapped, pairs and blocks fused, layers left alone and why, made safe.
+
+    `tuning` has what was measured, if there was an example to measure with.
+    """
 
     swapped: tuple[str, ...]
     fused: tuple[str, ...]
     blocks: tuple[str, ...] = ()
     skipped: dict[str, str] = field(default_factory=dict)
     made_safe: tuple[str, ...] = ()
+    tuning: Tuning | None = None
 
     def __str__(self) -> str:
-        """Return one line, and one more for each layer left alone."""
+        """Return one line, one more for each layer left alone, and what was measured."""
         lines = [
             f"{counted(len(self.swapped), 'depthwise convolution')} swapped, "
             f"{counted(len(self.fused), 'GELU + BatchNorm2d pair')} fused"
@@ -54,10 +45,11 @@ class Acceleration:
             lines.append(
                 f"{counted(len(self.made_safe), 'strided 1x1 convolution')} kept out of a memory fault of PyTorch's"
             )
-        return "\n".join([*lines, *(f"left alone: {name}: {reason}" for name, reason in self.skipped.items())])
+        lines += [f"left alone: {name}: {reason}" for name, reason in self.skipped.items()]
+        return "\n".join([*lines, *([str(self.tuning)] if self.tuning else [])])
 
 
-def accelerate_(model: nn.Module) -> Acceleration:
+def accelerate_(model: nn.Module, *, example_input: Any = None, seconds: float = SECONDS) -> Acceleration:
     """Make every depthwise convolution of a model a `DepthwiseConv1d`, 2d or 3d, in place; move it to channels_last.
 
     Modules stay the same objects: parameters, optimisers, hooks and state_dict keys are untouched. An `nn.Sequential`
@@ -66,6 +58,11 @@ def accelerate_(model: nn.Module) -> Acceleration:
     own (subclasses, parametrised ones) are left alone and reported. Strided 1x1 convolutions of a few channels, whose
     weight gradient corrupts memory in channels_last (docs/depthwise.md), become `StridedPointwiseConv2d`. `restore_`
     undoes it all.
+
+    With an example (a tensor, or a tuple or dict of what the model's forward takes) each layer, and the layout of the
+    whole, becomes what is fastest on this machine for inputs like it, which may be what it was: the time for that is
+    about `seconds`, and the report has what was measured. A step is timed forward and backward if the model is in
+    training mode, forward if in evaluation mode. Modes, buffers, gradients and random numbers stay as they were.
 
     >>> net = nn.Sequential(nn.Conv2d(8, 8, 9, padding=4, groups=8), nn.GELU(), nn.BatchNorm2d(8))
     >>> report = accelerate_(net)
@@ -79,35 +76,14 @@ def accelerate_(model: nn.Module) -> Acceleration:
                 f"accelerate_: {name} is a {type(module).__name__} that has seen no input yet; run the model once on "
                 "an example first"
             )
-    layouts = read_layouts(model)
-    native = library.available()  # says why, once, if nothing will be faster
-    if "timm.models.convnext" in sys.modules:
-        import filtercov.nn.timm_convnext  # noqa: F401 - only where timm is, and a block may be timm's
-    swapped, fused, blocks, skipped, made_safe = [], [], [], {}, []
-    for name, module in model.named_modules():
-        kind = type(module)
-        if kind in _SWAPS and is_depthwise(module):
-            module.__class__ = _SWAPS[kind]  # type: ignore[assignment]
-            swapped.append(name)
-        elif isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) and kind not in _ORIGINALS and is_depthwise(module):
-            skipped[name] = f"it is a {type(module).__name__}, which may compute something else"
-        elif type(module) is nn.Conv2d and is_endangered(module):
-            module.__class__ = StridedPointwiseConv2d
-            made_safe.append(name)
-        elif isinstance(module, nn.Conv2d) and type(module) is not StridedPointwiseConv2d and is_endangered(module):
-            skipped[name] = f"it is a {type(module).__name__}; PyTorch's weight gradient of it may corrupt memory"
-        elif native and type(module) in (nn.Sequential, FusedSequential):
-            pairs = _pairs(name, cast(nn.Sequential, module))
-            if pairs:
-                module.__class__ = FusedSequential
-                fused += pairs
-        elif native and kind in FUSED_BLOCKS:
-            module.__class__ = FUSED_BLOCKS[kind]
-            blocks.append(name)
-    # Not model.to(memory_format=...), which would refuse the five axes of a Conv3d's weight.
-    model._apply(_channels_last)  # type: ignore[no-untyped-call]
-    remember_changed_layouts_(model, layouts)
-    return Acceleration(tuple(swapped), tuple(fused), tuple(blocks), skipped, tuple(made_safe))
+    library.available()  # says why, once, if nothing will be faster
+    if example_input is not None:
+        return _tune_(model, example_input, seconds)
+    found = toggles(model)
+    plain = {toggle.name for toggle in found if toggle.setting == toggle.plain}
+    endangered = _endangered(model)
+    _set_(model, found, Candidate(tuple(toggle.ours for toggle in found), channels_last=True), endangered)
+    return _report(model, found, made_safe=tuple(endangered), newly=plain)
 
 
 def restore_(model: nn.Module) -> tuple[str, ...]:
@@ -123,26 +99,90 @@ def restore_(model: nn.Module) -> tuple[str, ...]:
     (('0',), 'Conv2d')
     """
     check_model(model)
+    ours = {toggle.module: toggle for toggle in toggles(model) if toggle.setting != toggle.plain}
     restored = []
     for name, module in model.named_modules():
-        kind = type(module)
-        plain = _ORIGINALS.get(kind) or vars(kind).get("plain_class")
-        if plain is not None:
-            module.__class__ = plain
+        if module in ours:
+            ours[module].set_(ours[module].plain)
+            restored.append(name)
+        elif type(module) is StridedPointwiseConv2d:
+            module.__class__ = nn.Conv2d  # type: ignore[assignment]
             restored.append(name)
     restore_layouts_(model)
     return tuple(restored)
 
 
-def _channels_last(tensor: Tensor) -> Tensor:
-    return tensor.to(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
+def _tune_(model: nn.Module, example: Any, seconds: float) -> Acceleration:
+    """Keep what is fastest; if the example does not fit, everything is as it was."""
+    if not isinstance(seconds, int | float) or not seconds >= 0:
+        raise ConfigError(f"accelerate_: seconds must be a number of at least 0, got {seconds!r}")
+    check_on_cpu(model)
+    before, moved, safe = [(t, t.setting) for t in toggles(model)], is_moved(model), _safe(model)
+    restore_(model)
+    found, endangered = toggles(model), _endangered(model)
+    try:
+        tuner = Tuner(unwrap(model), example, found, list(endangered.values()), seconds=seconds)
+        outcome = tuner.run()
+    except BaseException:
+        for toggle, setting in before:
+            toggle.set_(setting)
+        _make_safe_(safe)
+        if moved:
+            to_channels_last_(model)
+        raise
+    made_safe = endangered if outcome.candidate.channels_last or not tuner.harmless else {}
+    _set_(model, found, outcome.candidate, made_safe)
+    return _report(model, found, made_safe=tuple(made_safe), tuning=outcome.report)
 
 
-def _pairs(name: str, layers: nn.Sequential) -> list[str]:
-    prefix = f"{name}." if name else ""
-    children = list(layers.named_children())
-    return [
-        f"{prefix}{first}+{second}"
-        for (first, layer), (second, following) in pairwise(children)
-        if norm_after_gelu(layer, following) is not None
-    ]
+def _set_(model: nn.Module, found: list[Toggle], candidate: Candidate, endangered: dict[str, nn.Conv2d]) -> None:
+    for toggle, setting in zip(found, candidate.settings, strict=True):
+        toggle.set_(setting)
+    _make_safe_(endangered)
+    if candidate.channels_last:
+        to_channels_last_(model)
+
+
+def _make_safe_(endangered: dict[str, nn.Conv2d]) -> None:
+    for module in endangered.values():
+        module.__class__ = StridedPointwiseConv2d
+
+
+def _endangered(model: nn.Module) -> dict[str, nn.Conv2d]:
+    return {name: m for name, m in model.named_modules() if type(m) is nn.Conv2d and is_endangered(m)}
+
+
+def _safe(model: nn.Module) -> dict[str, nn.Conv2d]:
+    return {name: m for name, m in model.named_modules() if type(m) is StridedPointwiseConv2d}
+
+
+def _report(
+    model: nn.Module,
+    found: list[Toggle],
+    *,
+    made_safe: tuple[str, ...],
+    newly: set[str] | None = None,
+    tuning: Tuning | None = None,
+) -> Acceleration:
+    """Return what was done; `newly` are the toggles that were PyTorch's before, all if not given."""
+    ours = [toggle for toggle in found if toggle.setting.kind is not toggle.plain.kind]
+    swapped, blocks = (
+        tuple(t.name for t in ours if t.swap is swap and (newly is None or t.name in newly))
+        for swap in (DEPTHWISE, BLOCK)
+    )
+    fused = [part.name for t in ours if t.swap is GELU_NORM for part in t.parts]
+    return Acceleration(swapped, tuple(fused), blocks, _skipped(model, found), made_safe, tuning)
+
+
+def _skipped(model: nn.Module, found: list[Toggle]) -> dict[str, str]:
+    """Return the layers with a class of their own that are like those that change, and why they were left alone."""
+    skipped, changing = {}, {toggle.module for toggle in found}
+    for name, module in model.named_modules():
+        if module in changing:
+            continue
+        kind = type(module).__name__
+        if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) and is_depthwise(module):
+            skipped[name] = f"it is a {kind}, which may compute something else"
+        elif isinstance(module, nn.Conv2d) and type(module) not in _ENDANGERED and is_endangered(module):
+            skipped[name] = f"it is a {kind}; PyTorch's weight gradient of it may corrupt memory"
+    return skipped

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from filtercov.errors import ConvolutionError, NormalisationError
 from filtercov.nn.arguments import AXES, Convolution, check_fit, check_shapes, function_name, letters, out_size
+from filtercov.nn.routing import BITS, BY_THRESHOLDS
 
 Error = type[ConvolutionError] | type[NormalisationError]
 
@@ -21,6 +22,7 @@ def check_convolution(
     padding: Sequence[int],
     stride: Sequence[int],
     dilation: Sequence[int],
+    passes: int = BY_THRESHOLDS,
 ) -> None:
     """Raise unless (N, C, *size), (C, 1, *kernel) and, if given, (C,) make a convolution."""
     axes = _check_image(ConvolutionError, "depthwise_conv", x=x)
@@ -29,6 +31,7 @@ def check_convolution(
     _check_alike(ConvolutionError, name, x=x, weight=weight, bias=bias)
     _check_filters(name, weight, x.shape[1], axes)
     check_fit(x.shape, weight.shape[2:], _how(name, axes, padding, stride, dilation))
+    _check_passes(name, passes)
 
 
 def check_input_grad(
@@ -39,6 +42,7 @@ def check_input_grad(
     dilation: Sequence[int],
     size: Sequence[int],
     channels_last: bool,  # noqa: ARG001 - either will do
+    passes: int = BY_THRESHOLDS,
 ) -> None:
     """Raise unless grad_y (N, C, *out) is what (C, 1, *kernel) makes of images of `size`."""
     name = "depthwise_conv_input_grad"
@@ -48,6 +52,7 @@ def check_input_grad(
     _check_size(name, "size", size, axes)
     how = _how(name, axes, padding, stride, dilation)
     _check_output(name, grad_y, (*grad_y.shape[:2], *size), weight.shape[2:], how)
+    _check_passes(name, passes)
 
 
 def check_weight_grad(
@@ -57,6 +62,7 @@ def check_weight_grad(
     stride: Sequence[int],
     dilation: Sequence[int],
     kernel: Sequence[int],
+    passes: int = BY_THRESHOLDS,
 ) -> None:
     """Raise unless grad_y (N, C, *out) is what filters of `kernel` make of x (N, C, *size)."""
     name = "depthwise_conv_weight_grad"
@@ -64,6 +70,7 @@ def check_weight_grad(
     _check_alike(ConvolutionError, name, grad_y=grad_y, x=x)
     _check_size(name, "kernel", kernel, axes)
     _check_output(name, grad_y, x.shape, kernel, _how(name, axes, padding, stride, dilation))
+    _check_passes(name, passes)
 
 
 def check_channel_sum(x: Tensor) -> None:
@@ -224,6 +231,13 @@ def _how(name: str, axes: int, padding: Sequence[int], stride: Sequence[int], di
         if len(steps) != axes or min(steps) < 1:
             raise ConvolutionError(f"{name}: {argument} must be {axes} numbers, each >= 1, got {tuple(steps)}")
     return Convolution(tuple(padding), tuple(stride), tuple(dilation))
+
+
+def _check_passes(name: str, passes: int) -> None:
+    if not BY_THRESHOLDS <= passes <= sum(BITS.values()):
+        raise ConvolutionError(
+            f"{name}: passes must be a sum of {BITS}, or {BY_THRESHOLDS} to leave it to thresholds, got {passes}"
+        )
 
 
 def _check_alike(error: Error, name: str, **tensors: Tensor | None) -> None:

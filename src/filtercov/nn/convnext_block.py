@@ -9,6 +9,7 @@ The modules of a block stay what they are. A call is fused only where that canno
 own.
 """
 
+import sys
 from collections.abc import Callable
 from functools import update_wrapper
 from types import FunctionType
@@ -25,7 +26,14 @@ from filtercov.nn.norm_mlp import norm_mlp
 from filtercov.nn.routing import PLAIN_TENSORS, is_watched, untraced
 
 # Classes of blocks, and what takes their place.
-FUSED_BLOCKS: dict[type[nn.Module], type["FusedBlock"]] = {}
+_FUSED: dict[type[nn.Module], type["FusedBlock"]] = {}
+
+
+def fused_class(block: nn.Module) -> type["FusedBlock"] | None:
+    """Return what can take the place of a block's class, None for any other module."""
+    if "timm.models.convnext" in sys.modules:  # only then can a block be timm's
+        import filtercov.nn.timm_convnext  # noqa: F401
+    return _FUSED.get(type(block))
 
 
 class FusedBlock(nn.Module):
@@ -47,7 +55,7 @@ class FusedBlock(nn.Module):
         super().__init_subclass__(**arguments)
         cls.plain_class = cls.__mro__[2]
         cls.plain_forward = _renamed(cls.plain_class.forward, "plain_forward")
-        FUSED_BLOCKS[cls.plain_class] = cls
+        _FUSED[cls.plain_class] = cls
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the (N, C, H, W) output of the block."""

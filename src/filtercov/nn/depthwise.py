@@ -13,7 +13,7 @@ from filtercov.errors import ModelError
 from filtercov.nn import ops, routing
 from filtercov.nn.arguments import Convolution, Size, check_fit, check_tensors, convolution, numbers
 from filtercov.nn.reference import CONVOLVE
-from filtercov.nn.routing import untraced
+from filtercov.nn.routing import BY_THRESHOLDS, untraced
 
 
 def depthwise_conv1d(
@@ -23,6 +23,8 @@ def depthwise_conv1d(
     stride: Size = 1,
     padding: Size | str = 0,
     dilation: Size = 1,
+    *,
+    passes: int = BY_THRESHOLDS,
 ) -> Tensor:
     """Convolve each channel of (N, C, L), or (C, L), with its own filter of (C, 1, K); else as `depthwise_conv2d`.
 
@@ -31,7 +33,7 @@ def depthwise_conv1d(
     >>> depthwise_conv1d(torch.arange(4.0).reshape(1, 1, 4), torch.ones(1, 1, 3), padding=2)[..., :4]
     tensor([[[0., 1., 3., 6.]]])
     """
-    return _convolve(1, depthwise_conv1d, x, weight, bias, stride, padding, dilation)
+    return _convolve(1, depthwise_conv1d, x, weight, bias, stride, padding, dilation, passes)
 
 
 def depthwise_conv2d(
@@ -41,19 +43,22 @@ def depthwise_conv2d(
     stride: Size = 1,
     padding: Size | str = 0,
     dilation: Size = 1,
+    *,
+    passes: int = BY_THRESHOLDS,
 ) -> Tensor:
     """Convolve each channel of (N, C, H, W), or (C, H, W), with its own filter of (C, 1, KH, KW).
 
     The same results and kinds of error as `F.conv2d(..., groups=C)`, computed by filtercov's kernels where those are
-    faster. A frozen filter costs no weight gradient and keeps no input alive, whatever the bias does. Filters of shape
-    (M * C, 1, KH, KW) give M outputs per channel, as in `F.conv2d`.
+    faster: where `passes`, a sum of 1 (forward), 2 (input gradient) and 4 (weight gradient), says so, or else where
+    thresholds do. A frozen filter costs no weight gradient and keeps no input alive, whatever the bias does. Filters of
+    shape (M * C, 1, KH, KW) give M outputs per channel, as in `F.conv2d`.
 
     >>> x = torch.arange(9.0).reshape(1, 1, 3, 3)
     >>> depthwise_conv2d(x, torch.ones(1, 1, 2, 2))
     tensor([[[[ 8., 12.],
               [20., 24.]]]])
     """
-    return _convolve(2, depthwise_conv2d, x, weight, bias, stride, padding, dilation)
+    return _convolve(2, depthwise_conv2d, x, weight, bias, stride, padding, dilation, passes)
 
 
 def depthwise_conv3d(
@@ -63,13 +68,15 @@ def depthwise_conv3d(
     stride: Size = 1,
     padding: Size | str = 0,
     dilation: Size = 1,
+    *,
+    passes: int = BY_THRESHOLDS,
 ) -> Tensor:
     """Convolve each channel of (N, C, D, H, W), or (C, D, H, W), with its own filter; else as `depthwise_conv2d`.
 
     >>> depthwise_conv3d(torch.ones(1, 8, 4, 4, 4), torch.ones(8, 1, 3, 3, 3), padding=1)[0, 0, 1, 1]
     tensor([18., 27., 27., 18.])
     """
-    return _convolve(3, depthwise_conv3d, x, weight, bias, stride, padding, dilation)
+    return _convolve(3, depthwise_conv3d, x, weight, bias, stride, padding, dilation, passes)
 
 
 def _convolve(
@@ -81,17 +88,18 @@ def _convolve(
     stride: Size,
     padding: Size | str,
     dilation: Size,
+    passes: int,
 ) -> Tensor:
     if torch.overrides.has_torch_function_variadic(x, weight, bias):
         # As in torch.nn.functional: torch.fx's proxies, tensor subclasses and function modes see one call.
         tensors, others = (x, weight, bias), (stride, padding, dilation)
-        result: Tensor = torch.overrides.handle_torch_function(public, tensors, *tensors, *others)
+        result: Tensor = torch.overrides.handle_torch_function(public, tensors, *tensors, *others, passes=passes)
         return result
-    how = _for_operator(axes, x, weight, bias, stride, padding, dilation)
+    how = _for_operator(axes, x, weight, bias, stride, padding, dilation, passes)
     if how is None:
         return _in_torch(axes, x, weight, bias, stride, padding, dilation)
     batched = x.dim() == axes + 2
-    y: Tensor = ops.convolve(x if batched else x[None], weight, bias, *how)
+    y: Tensor = ops.convolve(x if batched else x[None], weight, bias, *how, passes)
     return y if batched else y[0]
 
 
@@ -104,11 +112,12 @@ def _for_operator(
     stride: Size,
     padding: Size | str,
     dilation: Size,
+    passes: int,
 ) -> Convolution | None:
     """Return what to call filtercov's operator with, or None if the convolution is PyTorch's."""
     if routing.fits(axes, x, weight, bias):  # the operator itself checks the rest
         how = convolution(axes, weight.shape[2:], stride, padding, dilation)
-        if routing.any_pass_wins(x, weight.shape[2:], how):
+        if passes != BY_THRESHOLDS or routing.any_pass_wins(x, weight.shape[2:], how):
             return how
     check_tensors(axes, x, weight, bias)
     check_fit(x.shape, weight.shape[2:], convolution(axes, weight.shape[2:], stride, padding, dilation))
@@ -143,6 +152,7 @@ class _DepthwiseConv(_ConvNd):
     """What the depthwise modules of every dimension have in common."""
 
     always_depthwise = True  # also with one channel, where any convolution would be
+    passes = BY_THRESHOLDS  # those that run natively; `accelerate_` sets it where it has an example to measure with
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Size, *args: Any, **kwargs: Any) -> None:
         super().__init__(in_channels, out_channels, kernel_size, *args, **kwargs)  # type: ignore[arg-type]
@@ -163,7 +173,7 @@ class _DepthwiseConv(_ConvNd):
             input = functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = 0
         convolve = _FUNCTIONS[len(self.kernel_size)]
-        return convolve(input, self.weight, self.bias, self.stride, padding, self.dilation)
+        return convolve(input, self.weight, self.bias, self.stride, padding, self.dilation, passes=self.passes)
 
 
 class DepthwiseConv1d(_DepthwiseConv, nn.Conv1d):

@@ -44,6 +44,41 @@ def remember_changed_layouts_(model: nn.Module, before: dict[nn.Module, Layouts]
             setattr(module, _ATTRIBUTE, {**changed, **getattr(module, _ATTRIBUTE, {})})
 
 
+def to_channels_last_(model: nn.Module) -> None:
+    """Lay out the images and filters of a model, and their gradients, channels last; note how they lay before."""
+    before = read_layouts(model)
+    # Not model.to(memory_format=...), which would refuse the five axes of a Conv3d's weight.
+    model._apply(_channels_last)  # type: ignore[no-untyped-call]
+    remember_changed_layouts_(model, before)
+
+
+def is_moved(model: nn.Module) -> bool:
+    """Return whether `to_channels_last_` was called, and not undone since."""
+    return any(_ATTRIBUTE in vars(module) for module in model.modules())
+
+
+class BothLayouts:
+    """The four-dimensional tensors of a model as they lie and channels last, to change between the two at no cost.
+
+    For as long as nobody writes to them.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        tensors = {id(t): t for module in model.modules() for _, t in _tensors(module) if t.dim() == 4}
+        self._own = [(tensor, tensor.data) for tensor in tensors.values()]
+        self._last = [(tensor, _channels_last(data)) for tensor, data in self._own]
+
+    @property
+    def differ(self) -> bool:
+        """Whether there is anything to change."""
+        return any(own.stride() != last.stride() for (_, own), (_, last) in zip(self._own, self._last, strict=True))
+
+    def lay_out_(self, *, channels_last: bool) -> None:
+        """Give every tensor its data in the layout asked for."""
+        for tensor, data in self._last if channels_last else self._own:
+            tensor.data = data
+
+
 def restore_layouts_(model: nn.Module) -> None:
     """Lay out every parameter and buffer, and its gradient, as it was before `remember_changed_layouts_`; forget."""
     for module in model.modules():
@@ -53,6 +88,10 @@ def restore_layouts_(model: nn.Module) -> None:
                 tensor.data = _laid_out(tensor.data, noted[name])
                 if tensor.grad is not None:
                     tensor.grad.data = _laid_out(tensor.grad.data, noted[name])
+
+
+def _channels_last(tensor: Tensor) -> Tensor:
+    return tensor.to(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -2,7 +2,7 @@
 
 Each pass is bilinear, and its gradients are the other two: gradients of any order stay within these operators.
 `padding` is (before, after) along each axis, `stride` and `dilation` one number an axis; images, of one to three axes,
-keep the layout they come in.
+keep the layout they come in. `passes` says which run natively: the sum of `routing.BITS`, or by thresholds.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from filtercov.nn import checks, flops, kernels, reference
 from filtercov.nn.arguments import Convolution, out_size
 from filtercov.nn.images import is_channels_last, laid_out, readable
 from filtercov.nn.operator import LIBRARY, define_operator
-from filtercov.nn.routing import native_sums, native_wins
+from filtercov.nn.routing import BY_THRESHOLDS, native_sums, runs_natively
 
 Numbers = Sequence[int]
 
@@ -31,10 +31,11 @@ def _forward(
     padding: Sequence[int],
     stride: Sequence[int],
     dilation: Sequence[int],
+    passes: int = BY_THRESHOLDS,
 ) -> Tensor:
     """Return the (N, C, *out) convolution of (N, C, *size) with (C, 1, *kernel)."""
     how, kernel, last = _how(padding, stride, dilation), weight.shape[2:], is_channels_last(x)
-    if not native_wins("forward", x, kernel, how, channels_last=last):
+    if not runs_natively("forward", x, kernel, how, channels_last=last, passes=passes):
         return laid_out(reference.forward(x, weight, bias, how), channels_last=last)
     bias = None if bias is None else bias.contiguous()
     out = out_size(x.shape[2:], kernel, how)
@@ -42,7 +43,13 @@ def _forward(
 
 
 def _fake_forward(
-    x: Tensor, weight: Tensor, _bias: Tensor | None, padding: Numbers, stride: Numbers, dilation: Numbers
+    x: Tensor,
+    weight: Tensor,
+    _bias: Tensor | None,
+    padding: Numbers,
+    stride: Numbers,
+    dilation: Numbers,
+    _passes: int = BY_THRESHOLDS,
 ) -> Tensor:
     out = out_size(x.shape[2:], weight.shape[2:], _how(padding, stride, dilation))
     return laid_out(x.new_empty((*x.shape[:2], *out)), channels_last=is_channels_last(x))
@@ -56,10 +63,11 @@ def _input_grad(
     dilation: Sequence[int],
     size: Sequence[int],
     channels_last: bool,
+    passes: int = BY_THRESHOLDS,
 ) -> Tensor:
     """Return the (N, C, *size) gradient of the input, in the layout asked for."""
     how, kernel = _how(padding, stride, dilation), weight.shape[2:]
-    if not native_wins("input_grad", grad_y, kernel, how, channels_last=channels_last):
+    if not runs_natively("input_grad", grad_y, kernel, how, channels_last=channels_last, passes=passes):
         return laid_out(reference.input_grad(grad_y, weight, how, size), channels_last=channels_last)
     return kernels.input_grad(readable(grad_y), weight.contiguous(), how, size, channels_last=channels_last)
 
@@ -72,6 +80,7 @@ def _fake_input_grad(
     _dilation: Numbers,
     size: Numbers,
     channels_last: bool,
+    _passes: int = BY_THRESHOLDS,
 ) -> Tensor:
     return laid_out(grad_y.new_empty((*grad_y.shape[:2], *size)), channels_last=channels_last)
 
@@ -83,16 +92,23 @@ def _weight_grad(
     stride: Sequence[int],
     dilation: Sequence[int],
     kernel: Sequence[int],
+    passes: int = BY_THRESHOLDS,
 ) -> Tensor:
     """Return the (C, 1, *kernel) gradient of the filters."""
     how = _how(padding, stride, dilation)
-    if native_wins("weight_grad", x, kernel, how, channels_last=is_channels_last(x)):
+    if runs_natively("weight_grad", x, kernel, how, channels_last=is_channels_last(x), passes=passes):
         return kernels.weight_grad(readable(grad_y), readable(x), how, kernel)
     return reference.weight_grad(grad_y, x, how, kernel).contiguous()
 
 
 def _fake_weight_grad(
-    _grad_y: Tensor, x: Tensor, _padding: Numbers, _stride: Numbers, _dilation: Numbers, kernel: Numbers
+    _grad_y: Tensor,
+    x: Tensor,
+    _padding: Numbers,
+    _stride: Numbers,
+    _dilation: Numbers,
+    kernel: Numbers,
+    _passes: int = BY_THRESHOLDS,
 ) -> Tensor:
     return x.new_empty((x.shape[1], 1, *kernel))
 
@@ -142,7 +158,7 @@ channel_sum = define_operator(
 
 
 def _save_forward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
-    x, weight, _, *ctx.how = inputs
+    x, weight, _, *ctx.how, ctx.passes = inputs
     needs_x, needs_weight, *_ = ctx.needs_input_grad
     ctx.save_for_backward(x if needs_weight else None, weight if needs_x else None)
     ctx.size, ctx.kernel = x.shape[2:], weight.shape[2:]
@@ -153,20 +169,20 @@ def _save_forward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  #
 def _forward_backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
     x, weight = ctx.saved_tensors
     needs_x, needs_weight, needs_bias, *_ = ctx.needs_input_grad
-    grad_weight = weight_grad(grad_y, x, *ctx.how, ctx.kernel) if needs_weight else None
+    grad_weight = weight_grad(grad_y, x, *ctx.how, ctx.kernel, ctx.passes) if needs_weight else None
     if grad_weight is not None and ctx.weight_strides is not None:
         # A dense (C, 1, *kernel) tensor has several spellings of its strides; DDP's buckets want the parameter's.
         grad_weight = grad_weight.as_strided(grad_weight.shape, ctx.weight_strides)
     return (
-        input_grad(grad_y, weight, *ctx.how, ctx.size, ctx.channels_last) if needs_x else None,
+        input_grad(grad_y, weight, *ctx.how, ctx.size, ctx.channels_last, ctx.passes) if needs_x else None,
         grad_weight,
         channel_sum(grad_y) if needs_bias else None,
-        *[None] * 3,
+        *[None] * 4,
     )
 
 
 def _save_input_grad(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
-    grad_y, weight, *ctx.how, _, _ = inputs
+    grad_y, weight, *ctx.how, _, _, ctx.passes = inputs
     ctx.save_for_backward(grad_y, weight)
 
 
@@ -174,14 +190,14 @@ def _input_grad_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     grad_y, weight = ctx.saved_tensors
     needs_grad_y, needs_weight, *_ = ctx.needs_input_grad
     return (
-        convolve(grad, weight, None, *ctx.how) if needs_grad_y else None,
-        weight_grad(grad_y, grad, *ctx.how, weight.shape[2:]) if needs_weight else None,
-        *[None] * 5,
+        convolve(grad, weight, None, *ctx.how, ctx.passes) if needs_grad_y else None,
+        weight_grad(grad_y, grad, *ctx.how, weight.shape[2:], ctx.passes) if needs_weight else None,
+        *[None] * 6,
     )
 
 
 def _save_weight_grad(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
-    grad_y, x, *ctx.how, _ = inputs
+    grad_y, x, *ctx.how, _, ctx.passes = inputs
     ctx.save_for_backward(grad_y, x)
 
 
@@ -189,9 +205,9 @@ def _weight_grad_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     grad_y, x = ctx.saved_tensors
     needs_grad_y, needs_x, *_ = ctx.needs_input_grad
     return (
-        convolve(x, grad, None, *ctx.how) if needs_grad_y else None,
-        input_grad(grad_y, grad, *ctx.how, x.shape[2:], is_channels_last(x)) if needs_x else None,
-        *[None] * 4,
+        convolve(x, grad, None, *ctx.how, ctx.passes) if needs_grad_y else None,
+        input_grad(grad_y, grad, *ctx.how, x.shape[2:], is_channels_last(x), ctx.passes) if needs_x else None,
+        *[None] * 5,
     )
 
 

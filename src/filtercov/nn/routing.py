@@ -1,7 +1,8 @@
 """Who computes what: the one place where filtercov's kernels are chosen over PyTorch's, or not.
 
 `fits` asks whether a convolution is of the kind filtercov's operators take; everything else is handed to PyTorch.
-`native_wins` asks, pass by pass, whether the kernels are worth calling: figures are in docs/depthwise.md.
+`runs_natively` says, pass by pass, whether the kernels are called: where they were measured to be faster on this
+machine (`nn/tuning.py`), or else by thresholds (`native_wins`), whose figures are in docs/depthwise.md.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,6 +51,9 @@ LEAST_TAPS: dict[tuple[Kind, Pass], tuple[int, int]] = {
 }
 # With fewer taps no pass of a strided plane is.
 LEAST_STRIDED = min(min(LEAST_TAPS["strided plane", which]) for which in get_args(Pass))
+# Passes as an operator is told them: the sum of those to run natively, or that the thresholds are to say.
+BITS: dict[Pass, int] = {"forward": 1, "input_grad": 2, "weight_grad": 4}
+BY_THRESHOLDS = -1
 # Below this many channels most lanes of a 16-channel block would be idle.
 LEAST_CHANNELS = 5
 
@@ -71,16 +75,37 @@ def fits(axes: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     )
 
 
+def runs_natively(
+    which: Pass, image: Tensor, kernel: Sequence[int], how: Convolution, *, channels_last: bool, passes: int
+) -> bool:
+    """Return whether a pass over an (N, C, *size) image is the kernels': as measured, or by the thresholds.
+
+    >>> here, how = torch.zeros(8, 16, 4, 4, dtype=torch.float64), Convolution((4,) * 4, (1, 1), (1, 1))
+    >>> runs_natively("forward", here, (9, 9), how, channels_last=True, passes=BITS["forward"])
+    False
+    """
+    if passes == BY_THRESHOLDS:
+        return native_wins(which, image, kernel, how, channels_last=channels_last)
+    return bool(passes & BITS[which]) and runs_at_all(image, how)
+
+
+def runs_at_all(image: Tensor, how: Convolution) -> bool:
+    """Return whether there are kernels for a convolution of this image: not of float64, nor of dilated strides."""
+    return (
+        image.dtype == torch.float32
+        and library.available()
+        and not any(stride > 1 and dilation > 1 for stride, dilation in zip(how.stride, how.dilation, strict=True))
+    )
+
+
 def native_wins(which: Pass, image: Tensor, kernel: Sequence[int], how: Convolution, *, channels_last: bool) -> bool:
-    """Return whether a pass over an (N, C, *size) image should run natively; float64 and idle lanes never do.
+    """Return whether a pass over an (N, C, *size) image should run natively, by thresholds; idle lanes never do.
 
     >>> here = torch.zeros(8, 16, 4, 4, dtype=torch.float64)
     >>> native_wins("weight_grad", here, (9, 9), Convolution((4,) * 4, (1, 1), (1, 1)), channels_last=True)
     False
     """
-    if image.dtype != torch.float32 or image.shape[1] < LEAST_CHANNELS or not library.available():
-        return False
-    if any(stride > 1 and dilation > 1 for stride, dilation in zip(how.stride, how.dilation, strict=True)):
+    if image.shape[1] < LEAST_CHANNELS or not runs_at_all(image, how):
         return False
     if which == "weight_grad" and kernel[-1] == 1:  # the kernel holds a row of taps at a time
         return False

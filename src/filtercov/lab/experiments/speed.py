@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
 
 import torch
@@ -18,6 +19,7 @@ from filtercov.lab.experiments.planning import YARDSTICK
 from filtercov.lab.experiments.records import SpeedRecord
 from filtercov.lab.training.storage import write_atomic
 from filtercov.nn import accelerate_
+from filtercov.nn.timing import race
 
 IMAGE_SIZE = 32
 BATCH = 64
@@ -33,12 +35,7 @@ def measure_speeds(
 def measure_machine(*, rounds: int = 3) -> MachineSpeed:
     """Time a few steps of the yardstick on this machine's CPU, which takes seconds."""
     step = _step(YARDSTICK, BATCH, frozen=False, device="cpu")
-    step()  # allocations and threads
-    times = []
-    for _ in range(rounds):
-        began = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - began)
+    times = race({YARDSTICK: step}, seconds=inf, turns=rounds, clock=time.perf_counter)[YARDSTICK]
     today = datetime.date.today().isoformat()
     return MachineSpeed(round(BATCH / statistics.median(times), 1), torch.get_num_threads(), today)
 
@@ -51,14 +48,7 @@ def write_speeds(path: Path, speeds: Sequence[SpeedRecord]) -> None:
 
 def _measure(name: str, batch_size: int, rounds: int, device: str) -> SpeedRecord:
     steps = {frozen: _step(name, batch_size, frozen=frozen, device=device) for frozen in (False, True)}
-    times: dict[bool, list[float]] = {False: [], True: []}
-    for step in steps.values():
-        step()  # allocations and threads
-    for _ in range(rounds):
-        for frozen, step in steps.items():  # side by side, so that whatever else the machine does slows both
-            began = time.perf_counter()
-            step()
-            times[frozen].append(time.perf_counter() - began)
+    times = race(steps, seconds=inf, turns=rounds, clock=time.perf_counter)
     kernel_size = models.parse(name).kernel_size
     return SpeedRecord(name, kernel_size, statistics.median(times[False]), statistics.median(times[True]))
 

@@ -1,0 +1,53 @@
+"""`filtercov bench`: how fast a network trains on this machine, ours and plain PyTorch's."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import torch
+import typer
+
+from filtercov.cli.say import say, say_table
+from filtercov.lab import bench as lab
+from filtercov.nn.tuning import SECONDS
+from filtercov.nn.tuning_report import LAYER_HEADING
+
+
+def bench(
+    model: Annotated[
+        str, typer.Argument(help="One of ours, such as convmixer_256_8_k9_p2, or a name timm knows.")
+    ] = lab.MODEL,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images in a step.")] = lab.BATCH,
+    img_size: Annotated[
+        int | None, typer.Option(min=1, help="Height and width; 32 for our models, timm's own for timm's if not given.")
+    ] = None,
+    frozen: Annotated[bool, typer.Option("--frozen", help="Freeze the depthwise filters.")] = False,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the CPU; torch's choice if not given.")] = None,
+    seconds: Annotated[float, typer.Option(min=0.0, help="Time for tuning, and again for comparing.")] = SECONDS,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: every turn of every contestant.")] = False,
+) -> None:
+    """Tune a network for this machine and compare its training step with plain PyTorch's, in both layouts."""
+    if threads is not None:
+        torch.set_num_threads(threads)
+    measured = lab.bench(model, batch_size=batch_size, image_size=img_size, frozen=frozen, seconds=seconds)
+    if as_json:
+        say(json.dumps(measured.as_json(), indent=2))
+        return
+    tuning = measured.tuning
+    size = f"{measured.batch_size} x 3 x {measured.image_size} x {measured.image_size}"
+    say(f"{measured.machine}; GEMM 2048x2048x2048 {measured.gemm / 1e9:.0f} GFLOP/s")
+    say(f"{measured.model}, {'frozen' if frozen else 'trained'} depthwise filters, {size}")
+    early = ", which was too short to try all" if tuning.ended_early else ""
+    say(f"ours is: {tuning.kept}, after {tuning.seconds:.0f} s of tuning{early}\n")
+    rows: list[tuple[str, ...]] = [
+        ("training step", "ms", "ours is faster, median (quartiles)", *lab.KINDS, "peak MiB")
+    ]
+    for contestant in measured.contestants:
+        shares = [f"{contestant.shares[kind]:.0%}" for kind in lab.KINDS]
+        peak = f"{contestant.peak_bytes / 2**20:.0f}"
+        faster = "" if contestant.name == lab.OURS else str(measured.ratio(contestant))
+        rows.append((contestant.name, f"{contestant.best * 1e3:.1f}", faster, *shares, peak))
+    say_table(rows, right=(1, 3, 4, 5, 6, 7))
+    say("")
+    say_table([LAYER_HEADING, *(row.cells() for row in tuning.layers)], right=(4, 5, 6))

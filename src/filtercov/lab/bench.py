@@ -1,0 +1,157 @@
+"""A training step of any network on this machine: tuned by `accelerate_`, beside plain PyTorch in both its layouts.
+
+The three take turns in one process. Where a step's time goes is told by PyTorch's profiler, and so is the peak of what
+its tensors take; the roof is the rate of a large matrix product.
+"""
+
+from __future__ import annotations
+
+import copy
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from filtercov.filters.freeze import freeze_
+from filtercov.lab.models.lookup import find, is_ours
+from filtercov.nn import accelerate_, native_status
+from filtercov.nn.steps import Step
+from filtercov.nn.swaps import toggles
+from filtercov.nn.timing import Ratio, race, ratio
+from filtercov.nn.tuning import SECONDS
+from filtercov.nn.tuning_report import Tuning
+from filtercov.printable import counted
+
+OURS, PLAIN, CHANNELS_LAST = "ours", "PyTorch", "PyTorch, channels_last"
+KINDS = ("depthwise", "matrix products", "norms", "rest")
+MODEL, BATCH, OUR_SIZE = "convmixer_256_8_k9_p2", 16, 32
+TURNS = 15
+
+_PRODUCTS = ("convolution", "conv1d", "conv2d", "conv3d", "linear", "::mm", "addmm", "matmul", "::bmm", "baddbmm")
+_NORMS = ("batch_norm", "layer_norm", "group_norm")
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One way to take a step: its seconds turn by turn, shares of its time by kind, and the peak of its tensors."""
+
+    name: str
+    seconds: tuple[float, ...]
+    shares: dict[str, float]
+    peak_bytes: int
+
+    @property
+    def best(self) -> float:
+        """The shortest turn."""
+        return min(self.seconds)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What was measured of a network: ours first, then PyTorch's two layouts."""
+
+    machine: str
+    gemm: float  # FLOP/s
+    model: str
+    batch_size: int
+    image_size: int
+    frozen: bool
+    contestants: tuple[Contestant, ...]
+    tuning: Tuning
+
+    def ratio(self, contestant: Contestant) -> Ratio:
+        """Return how many times as fast ours is."""
+        return ratio(contestant.seconds, self.contestants[0].seconds)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it as numbers and names."""
+        tuning = asdict(self.tuning)
+        tuning["layers"] = [asdict(row) for row in self.tuning.layers]
+        contestants = [asdict(c) | {"ours_faster": self.ratio(c)._asdict()} for c in self.contestants]
+        return asdict(self) | {"contestants": contestants, "tuning": tuning}
+
+
+def bench(
+    model: str = MODEL,
+    *,
+    batch_size: int = BATCH,
+    image_size: int | None = None,
+    frozen: bool = False,
+    seconds: float = SECONDS,
+) -> Bench:
+    """Tune a network by name for this machine and compare it with plain PyTorch, in about twice `seconds`."""
+    torch.manual_seed(0)
+    plain = find(model, num_classes=10).train()
+    if frozen:
+        freeze_(plain)
+    size = image_size or _own_size(model, plain)
+    images = torch.randn(batch_size, 3, size, size)
+    tuned, moved = copy.deepcopy(plain), copy.deepcopy(plain)
+    report = accelerate_(tuned, example_input=images, seconds=seconds)
+    assert report.tuning is not None
+    accelerate_(moved)
+    for toggle in toggles(moved):  # which leaves the layout, and what keeps it out of PyTorch's fault
+        toggle.set_(toggle.plain)
+    steps = {name: Step(net, images) for name, net in ((OURS, tuned), (PLAIN, plain), (CHANNELS_LAST, moved))}
+    times = race(steps, seconds=seconds, turns=TURNS)
+    contestants = tuple(Contestant(name, tuple(times[name]), *profile(step)) for name, step in steps.items())
+    return Bench(describe_machine(), gemm_rate(), model, batch_size, size, frozen, contestants, report.tuning)
+
+
+def _own_size(name: str, network: nn.Module) -> int:
+    settings: Any = None if is_ours(name) else getattr(network, "default_cfg", None)
+    return int(settings["input_size"][-1]) if settings else OUR_SIZE
+
+
+def gemm_rate() -> float:
+    """Return the FLOP/s of a 2048 x 2048 x 2048 matrix product."""
+    a, b = torch.randn(2048, 2048), torch.randn(2048, 2048)
+    return 2 * 2048**3 / min(race({"gemm": lambda: a @ b}, seconds=5, turns=30)["gemm"])
+
+
+def describe_machine() -> str:
+    """Return the processor, and what of it is used."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return f"{model}, {counted(torch.get_num_threads(), 'thread')}, torch {torch.__version__}, {native_status()}"
+
+
+def profile(step: Callable[[], object]) -> tuple[dict[str, float], int]:
+    """Return the shares of a step's time by kind, and the bytes that tensors take at its peak beside those before it.
+
+    What the native kernels allocate for themselves, a tile or two a thread, is not among them.
+    """
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, record_shapes=True, profile_memory=True) as measured:
+        step()
+    totals = dict.fromkeys(KINDS, 0.0)
+    for event in measured.key_averages(group_by_input_shape=True):
+        totals[_kind(event.key.lower(), event.input_shapes)] += event.self_cpu_time_total
+    shares = {kind: total / sum(totals.values()) for kind, total in totals.items()}
+    return shares, _peak(measured)
+
+
+def _kind(operator: str, shapes: list[list[int]]) -> str:
+    if "filtercov" in operator and ("depthwise" in operator or "channel_sum" in operator):
+        return "depthwise"
+    if any(name in operator for name in _NORMS):
+        return "norms"
+    if any(name in operator for name in _PRODUCTS):
+        # A depthwise filter is the only (C, 1, *kernel) tensor among a convolution's arguments.
+        convolves = "conv" in operator and any(len(shape) >= 3 and shape[1] == 1 for shape in shapes)
+        return "depthwise" if convolves else "matrix products"
+    return "rest"
+
+
+def _peak(measured: torch.profiler.profile) -> int:
+    results: Any = measured.profiler.kineto_results  # type: ignore[union-attr]
+    changes = [(event.start_ns(), event.nbytes()) for event in results.events() if event.name() == "[memory]"]
+    taken = peak = 0
+    for _, change in sorted(changes, key=lambda moment: moment[0]):
+        taken += change
+        peak = max(peak, taken)
+    return peak

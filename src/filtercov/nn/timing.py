@@ -1,0 +1,111 @@
+"""Time alternatives against each other: they take turns, so that whatever else the machine does slows all alike.
+
+A ratio is taken turn by turn, between neighbours in time, and comes with the quartiles of those turns as its spread.
+Where torch uses one thread, what counts is the time that thread ran, which other programs cannot lengthen by running
+too; with more threads, which wait for each other, it is the time that passed.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from math import inf
+from typing import NamedTuple, TypeVar
+
+import torch
+
+Name = TypeVar("Name", bound=Hashable)
+
+# A first turn warms caches, threads and code generators up, and counts only if it is too long for that to matter.
+LONG = 1.0
+# What a contestant must do to replace another: see `clearly_faster`.
+LEAST_TURNS = 5
+LEAST_GAIN = 0.01
+STANDARD_ERRORS = 2.0
+
+
+class Ratio(NamedTuple):
+    """The median of what the turns say, and their quartiles."""
+
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f}x ({self.low:.2f} to {self.high:.2f})"
+
+
+def race(
+    contestants: Mapping[Name, Callable[[], object]],
+    *,
+    seconds: float,
+    turns: int,
+    before: Callable[[Name], object] = lambda _: None,
+    laggard: float = inf,
+    clock: Callable[[], float] | None = None,
+) -> dict[Name, list[float]]:
+    """Return the seconds of each contestant's turns, `turns` of each or as many rounds as begin within `seconds`.
+
+    One there is always. `before` is called with the contestant's name ahead of each turn, and not timed. Who takes
+    more than `laggard` times as long as the best, after `LEAST_TURNS`, has no more. Every other round goes backwards.
+
+    >>> times = race({"a": lambda: sum(range(9)), "b": lambda: None}, seconds=1.0, turns=4)
+    >>> {name: len(seconds) for name, seconds in times.items()}
+    {'a': 4, 'b': 4}
+    """
+    clock = clock or (time.thread_time if torch.get_num_threads() == 1 else time.perf_counter)
+    times: dict[Name, list[float]] = {name: [] for name in contestants}
+    racing = list(contestants)
+    end = time.perf_counter() + seconds
+    for turn in range(turns + 1):
+        for name in racing if turn % 2 == 0 else reversed(racing):
+            before(name)
+            started = clock()
+            contestants[name]()
+            elapsed = clock() - started
+            if turn > 0 or elapsed > LONG:
+                times[name].append(elapsed)
+        if all(len(times[name]) >= turns for name in racing):
+            break
+        if time.perf_counter() > end and all(times[name] for name in racing):
+            break
+        if turn >= LEAST_TURNS:
+            best = min(min(times[name]) for name in racing)
+            racing = [name for name in racing if min(times[name]) <= laggard * best]
+    return times
+
+
+def ratio(before: Sequence[float], after: Sequence[float]) -> Ratio:
+    """Return how many times as fast `after` is as `before`, from the turns that both had.
+
+    >>> ratio([2.0, 2.2, 2.1], [1.0, 1.0, 1.0]).median
+    2.1
+    """
+    ratios = [a / b for a, b in zip(before, after, strict=False)]
+    if len(ratios) < 2:
+        return Ratio(*ratios * 3)
+    low, median, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return Ratio(median, low, high)
+
+
+def clearly_faster(before: Sequence[float], after: Sequence[float]) -> bool:
+    """Return whether the best turn of `after` is at least 1 % shorter than that of `before`, and not by chance.
+
+    Not by chance: its five best turns are all so much shorter than the best of `before`; or the median ratio of turns
+    that ran side by side is 1 % and two standard errors above 1. The first sees through what disturbs single turns, for
+    the shortest are free of it, the second through what lasts.
+
+    >>> clearly_faster([1.0] * 6, [0.9, 0.9, 1.3, 0.9, 0.9, 0.9])
+    True
+    >>> clearly_faster([1.0] * 6, [0.8, 0.8, 0.9, 1.0, 1.1, 1.1])
+    False
+    """
+    if min(len(before), len(after)) < LEAST_TURNS:
+        return False
+    enough = min(before) / (1 + LEAST_GAIN)
+    if min(after) >= enough:
+        return False
+    gain = ratio(before, after)
+    turns = min(len(before), len(after))
+    # Of normal numbers a quartile lies 0.674 deviations from the median, whose own error is 1.253 / sqrt(n) of one.
+    error = 1.253 * (gain.high - gain.low) / (2 * 0.674) / turns**0.5
+    return sorted(after)[LEAST_TURNS - 1] < enough or gain.median > 1 + max(LEAST_GAIN, STANDARD_ERRORS * error)

@@ -1,0 +1,97 @@
+"""`filtercov bench`: what it says adds up, as a table and as JSON."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from filtercov.lab.bench import CHANNELS_LAST, KINDS, OURS, PLAIN, bench, gemm_rate, profile
+from filtercov.nn import DepthwiseConv2d
+from filtercov.nn.steps import Step
+
+MODEL = "convmixer_16_2_k9_p4"
+MAIN = "from filtercov.cli import main; main()"
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", MAIN, "bench", MODEL, "--batch-size", "4", "--seconds", "1", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_shares_add_up_and_every_contestant_took_turns(frozen: bool) -> None:
+    measured = bench(MODEL, batch_size=4, frozen=frozen, seconds=1)
+    assert measured.image_size == 32
+    assert [contestant.name for contestant in measured.contestants] == [OURS, PLAIN, CHANNELS_LAST]
+    for contestant in measured.contestants:
+        assert min(contestant.seconds) > 0
+        assert set(contestant.shares) == set(KINDS)
+        assert sum(contestant.shares.values()) == pytest.approx(1)
+        assert contestant.shares["depthwise"] > 0
+        assert contestant.peak_bytes > 4 * 16 * 8 * 8 * 4  # one activation, in bytes
+    assert measured.ratio(measured.contestants[0]).median == 1
+    layers = [row for row in measured.tuning.layers if row.kind == "depthwise"]
+    assert [row.shape for row in layers] == [(4, 16, 8, 8)] * 2
+    assert measured.gemm > 0
+
+
+def test_json_has_what_the_table_has() -> None:
+    ended = run("--json", "--img-size", "16", "--frozen")
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout)
+    assert (told["model"], told["batch_size"], told["image_size"], told["frozen"]) == (MODEL, 4, 16, True)
+    assert [contestant["name"] for contestant in told["contestants"]] == [OURS, PLAIN, CHANNELS_LAST]
+    for contestant in told["contestants"]:
+        faster = contestant["ours_faster"]
+        assert 0 < faster["low"] <= faster["median"] <= faster["high"]
+    assert told["tuning"]["kept"] in [step["name"] for step in told["tuning"]["steps"]]
+    assert {"name", "shape", "chosen", "before", "channels_last", "after"} <= told["tuning"]["layers"][0].keys()
+
+
+def test_the_table_names_the_roof_the_contestants_and_every_layer() -> None:
+    ended = run()
+    assert ended.returncode == 0, ended.stderr
+    for wanted in ("GFLOP/s", OURS, PLAIN, CHANNELS_LAST, "peak MiB", *KINDS, "blocks.0.0.fn.0", "blocks.1.0.fn.0"):
+        assert wanted in ended.stdout
+
+
+def test_a_model_that_nobody_has_is_one_sentence() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", MAIN, "bench", "no_such_network"], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("filtercov: ")
+    assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("layer", "kind"),
+    [
+        (nn.Conv2d(16, 16, 9, padding=4, groups=16), "depthwise"),
+        (DepthwiseConv2d(16, 16, 9, padding=4, groups=16), "depthwise"),
+        (nn.Conv2d(16, 64, 3), "matrix products"),
+        (nn.BatchNorm2d(16), "norms"),
+        (nn.Softplus(), "rest"),
+    ],
+)
+def test_a_layer_counts_as_its_kind(layer: nn.Module, kind: str) -> None:
+    step = Step(layer, torch.randn(16, 16, 32, 32).requires_grad_())
+    step()
+    shares, _ = profile(step)
+    others = {name: share for name, share in shares.items() if name not in (kind, "rest")}  # the loss is among the rest
+    assert shares[kind] > max(others.values())
+
+
+def test_the_peak_is_of_what_is_held_at_one_time() -> None:
+    def step() -> None:
+        for _ in range(3):
+            torch.ones(1 << 20).add(1.0)  # two of 4 MiB at a time
+
+    assert profile(step)[1] == pytest.approx(8 << 20, rel=0.01)
+
+
+def test_the_roof_is_a_rate() -> None:
+    assert 1e8 < gemm_rate() < 1e14
