@@ -19,11 +19,12 @@ LIBRARY = {
     "layer_names": set(),
     "files": set(),
     "covariance": {"files"},
+    "structure": {"covariance"},
     "schedule": {"covariance"},
     "prescription": {"covariance", "schedule"},
     "depthwise": {"schedule", "files"},
     "nn": {"depthwise"},
-    "statistics": {"covariance", "schedule", "prescription", "depthwise", "files"},
+    "statistics": {"covariance", "structure", "schedule", "prescription", "depthwise", "files"},
     "filters": {"covariance", "prescription", "depthwise"},
     "jax": {"covariance", "schedule", "prescription"},
     "keras": {"covariance", "schedule", "prescription"},
@@ -42,7 +43,7 @@ TOP = {"cli", "__init__"}
 
 # What the library may import of others', and where more than these is allowed.
 THIRD_PARTIES = {"numpy", "torch", "safetensors", "threadpoolctl"}
-WITHOUT_TORCH = {"errors", "printable", "layer_names", "covariance", "schedule", "prescription", "jax", "keras"}
+WITHOUT_TORCH = {"errors", "printable", "layer_names", "covariance", "structure", "schedule", "prescription", "jax", "keras"}
 FRAMEWORKS = {"jax": {"jax"}, "keras": {"keras"}}
 ONLY_FOR_THE_LABORATORY = {"files/lock.py": {"filelock"}}
 

@@ -46,7 +46,7 @@ class Likeness:
     >>> from filtercov.covariance.closed_form import gaussian_covariance
     >>> like = Likeness(3 * gaussian_covariance(7, (0.5, 0.9), centre=(0, 0.5)), 7)
     >>> like([(0.5, 0.9), (0.5, 0.5)], [(0, 0.5), (0, 0)]).round(3)
-    array([1.   , 0.837])
+    array([1.   , 0.875])
     """
 
     def __init__(self, cov: ArrayLike, kernel_size: KernelSize) -> None:
