@@ -24,15 +24,21 @@ def run_once(model: nn.Module, *arguments: Any, watch: Iterable[nn.Module] = (),
     >>> net.training
     True
     """
+    with undisturbed(model, watch=watch, see=see), torch.no_grad():
+        model(*arguments)
+
+
+@contextmanager
+def undisturbed(model: nn.Module, *, watch: Iterable[nn.Module] = (), see: See = lambda *_: None) -> Iterator[None]:
+    """Put a model into evaluation mode and tell `see` of calls; at the end all is as it was, but for gradients taken."""
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng(_graphics_cards(model)))
-        stack.enter_context(torch.no_grad())
         stack.enter_context(_same_buffers(model))
         stack.enter_context(evaluating(model))
         for module in watch:
             hook = module.register_forward_hook(lambda module, _, output: (see(module, output), None)[1])
             stack.callback(hook.remove)
-        model(*arguments)
+        yield
 
 
 @contextmanager
