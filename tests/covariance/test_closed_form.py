@@ -64,7 +64,10 @@ def test_one_number_stands_for_every_axis_and_the_plain_form_is_the_same_to_the_
         ({"sigma": (0.5, 0.5, 0.5)}, r"sigma: needed one number, or one for each of the 2 axes of 5x5 filters, got 3"),
         ({"sigma": (0.5, -1.0)}, r"sigma: needed a positive, finite number, got -1.0"),
         ({"sigma": 0.5, "centre": (0.0,)}, r"centre: needed one number, or one for each of the 2 axes"),
-        ({"sigma": 0.5, "centre": 3}, r"centre: needed a number of pixels from the middle, up to 2.5 along an axis of 5"),
+        (
+            {"sigma": 0.5, "centre": 3},
+            r"centre: needed a number of pixels from the middle, up to 2.5 along an axis of 5",
+        ),
         ({"sigma": 0.5, "centre": float("nan")}, r"centre: needed a number of pixels .* got nan"),
         ({"sigma": 0.5, "centre": "left"}, r"centre: needed a number of pixels .* got 'left'"),
     ],

@@ -61,8 +61,8 @@ def test_the_windowed_parity_root_equals_the_root_of_the_whole(kernel_size, nega
         assert root.negative_mass == pytest.approx(whole.negative_mass, abs=1e-6)
 
 
-# Offsets that keep the flips of an axis (whole and half pixels, window inside), and that do not; equal and opposite ones,
-# which keep the exchange of axes; σ per axis, which does not.
+# Offsets that keep the flips of an axis (whole and half pixels, window inside), and that do not; equal and opposite
+# ones, which keep the exchange of axes; σ per axis, which does not.
 OTHER_FORMS = [
     ((5, 5), ClosedForm(0.6, centre=(-0.5, -0.5))),
     ((5, 5), ClosedForm(0.6, centre=(0.5, -0.5))),

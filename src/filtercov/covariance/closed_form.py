@@ -56,7 +56,9 @@ class ClosedForm:
         ((0.5, 0.0), (0.5, 1.0))
         """
         sigmas = [check_sigma(sigma) for sigma in _each("sigma", self.sigma, shape)]
-        centres = [_check_centre(centre, k) for centre, k in zip(_each("centre", self.centre, shape), shape, strict=True)]
+        centres = [
+            _check_centre(centre, k) for centre, k in zip(_each("centre", self.centre, shape), shape, strict=True)
+        ]
         return tuple(zip(sigmas, centres, strict=True))
 
     def __str__(self) -> str:

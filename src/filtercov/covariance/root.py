@@ -129,7 +129,7 @@ def support_window(k: int, sigma: float, centre: float = 0.0) -> slice:
     radius = math.ceil(min(math.sqrt(sigma * math.log(1 / WINDOW_ERROR) / WINDOW_DECAY), k))
     middle = (k - 1) / 2 + centre
     first, last = math.floor(middle - radius), math.ceil(middle + radius)
-    return slice(first, last + 1) if 0 <= first and last < k else slice(0, k)
+    return slice(first, last + 1) if first >= 0 and last < k else slice(0, k)
 
 
 def check_negative(negative: str) -> None:
@@ -170,9 +170,7 @@ def _plan(shape: tuple[int, ...], axes: tuple[tuple[float, float], ...]) -> _Pla
     return _Plan(windows, flips, exchange)
 
 
-def _gaussian_batch(
-    shape: tuple[int, ...], plan: _Plan, parameters: Array, negative: Negative
-) -> tuple[Array, Array]:
+def _gaussian_batch(shape: tuple[int, ...], plan: _Plan, parameters: Array, negative: Negative) -> tuple[Array, Array]:
     """Return the roots (s, m, m) over the window, and the negative masses (s,), from the blocks of each parity."""
     count, m = len(parameters), plan.pixels
     axes = [

@@ -30,7 +30,7 @@ def run_once(model: nn.Module, *arguments: Any, watch: Iterable[nn.Module] = (),
 
 @contextmanager
 def undisturbed(model: nn.Module, *, watch: Iterable[nn.Module] = (), see: See = lambda *_: None) -> Iterator[None]:
-    """Put a model into evaluation mode and tell `see` of calls; at the end all is as it was, but for gradients taken."""
+    """Put a model into evaluation mode and tell `see` of calls; at the end modes, buffers, hooks are as they were."""
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng(_graphics_cards(model)))
         stack.enter_context(_same_buffers(model))

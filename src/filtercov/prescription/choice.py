@@ -76,7 +76,9 @@ def with_roots(prescribed: Mapping[L, Prescription], negative: Negative) -> Iter
     """Yield each layer with its prescription and its root; layers of one kernel size and closed form share one."""
     wanted = Counter((layer.kernel_size, p) for layer, p in prescribed.items() if isinstance(p, float | ClosedForm))
     sizes = {size for size, _ in wanted}
-    closed = {size: gaussian_roots(size, [form for k, form in wanted if k == size], negative=negative) for size in sizes}
+    closed = {
+        size: gaussian_roots(size, [form for k, form in wanted if k == size], negative=negative) for size in sizes
+    }
     held: dict[tuple[tuple[int, ...], float | ClosedForm], Root] = {}
     for layer, prescription in prescribed.items():
         if isinstance(prescription, float | ClosedForm):

@@ -15,9 +15,10 @@ from filtercov.printable import printable
 class InitRow:
     """One depthwise layer: what was done to it, from what, or why nothing was.
 
-    `sigma` is set for a closed form, a `ClosedForm` where it is not the plain one; `source_layer` for a transfer, and `resized` where that was measured at another
-    kernel size. `negative_mass` is the share of the covariance's spectrum that was negative and had to be dealt with,
-    `filled` the number of pixels that vary by more than 1 % of what the most variable one does.
+    `sigma` is set for a closed form, to a `ClosedForm` where that is not the plain one; `source_layer` for a transfer,
+    and `resized` where that was measured at another kernel size. `negative_mass` is the share of the covariance's
+    spectrum that was negative and had to be dealt with, `filled` the number of pixels that vary by more than 1 % of
+    what the most variable one does.
     """
 
     name: str

@@ -17,6 +17,7 @@ form's part of the inverse curvature: Σw on average, with a spread of √(2 Σw
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,8 +53,8 @@ class FormFit:
 
     @property
     def better(self) -> bool:
-        """Whether it fits better than its further parameters would by chance, on a layer that has structure at all."""
-        return self.plain.above_chance and self.gain > self.limit
+        """Whether its further parameters gain more than they would by chance, and more than independent filters are like."""
+        return self.likeness > self.plain.limit and self.gain > self.limit
 
 
 def fit_form(layer: LayerStatistics, *, offset: bool = True, per_axis: bool = True) -> FormFit:
@@ -66,42 +67,93 @@ def fit_form(layer: LayerStatistics, *, offset: bool = True, per_axis: bool = Tr
     >>> print(ClosedForm(np.round(fit.form.sigma, 2), centre=np.round(fit.form.centre, 2)), "better:", fit.better)
     σ = 0.4, 0.8, centre 0, -0.5 better: True
     """
-    plain = fit_layer(layer)
-    if math.isnan(plain.sigma):
-        return FormFit(None, math.nan, plain, math.nan, math.nan)
-    axes = len(layer.kernel_size)
-    widths = np.eye(axes) if per_axis else np.ones((axes, 1))  # how log σ of each axis moves with the parameters
-    shifts = np.eye(axes) if offset else np.zeros((axes, 0))
-    like = Likeness(layer.covariance, layer.kernel_size)
-    limits = np.array(layer.kernel_size) / 2
-
-    def parameters(points: Array) -> tuple[Array, Array]:
-        log_sigma, centre = points[:, : widths.shape[1]] @ widths.T, points[:, widths.shape[1] :] @ shifts.T
-        return np.exp(np.clip(log_sigma, *np.log(SIGMAS[[0, -1]]))), np.clip(centre, -limits, limits)
-
-    start = np.concatenate([np.full(widths.shape[1], math.log(plain.sigma)), np.zeros(shifts.shape[1])])
-    best = _climb(start, lambda points: like(*parameters(points)))
-    sigmas, centres = (values[0] for values in parameters(best[None]))
-    found = float(like(sigmas[None], centres[None])[0])
-    form = ClosedForm(
-        tuple(sigmas.tolist()) if per_axis else float(sigmas[0]), tuple(centres.tolist()) if offset else 0.0
-    )
-    return FormFit(form, found, plain, *_chance_gain(layer, plain, widths, shifts))
+    return _Fitting(layer).fit(offset=offset, per_axis=per_axis)
 
 
-def _climb(point: Array, height: object) -> Array:
+def fit_forms(layer: LayerStatistics) -> dict[str, FormFit]:
+    """Return the fit of every kind of form by its name; those of a single axis have no second σ."""
+    fitting = _Fitting(layer)
+    kinds = {"off centre": (True, False), "σ per axis": (False, True), "both": (True, True)}
+    if len(layer.kernel_size) == 1:
+        kinds = {"off centre": (True, False)}
+    return {name: fitting.fit(offset=offset, per_axis=per_axis) for name, (offset, per_axis) in kinds.items()}
+
+
+class _Fitting:
+    """One layer, and what all kinds of fits to it have in common.
+
+    Parameters are (log σ by axis, centre by axis); a kind of form is a matrix, the directions in which these may move.
+    """
+
+    def __init__(self, layer: LayerStatistics) -> None:
+        self.layer, self.axes = layer, len(layer.kernel_size)
+        self.plain = fit_layer(layer)
+        if not math.isnan(self.plain.sigma):
+            self.like = Likeness(layer.covariance, layer.kernel_size)
+            self.V, self.H = self._sensitivity()
+
+    def fit(self, *, offset: bool, per_axis: bool) -> FormFit:
+        if math.isnan(self.plain.sigma):
+            return FormFit(None, math.nan, self.plain, math.nan, math.nan)
+        every, none = np.eye(self.axes), np.zeros((self.axes, self.axes))
+        together = np.ones((self.axes, 1))
+        widths = np.vstack([every, none]) if per_axis else np.vstack([together, 0 * together])
+        shifts = np.vstack([none, every]) if offset else np.zeros((2 * self.axes, 0))
+        directions = np.hstack([widths, shifts])  # (2 axes, parameters)
+        best = _climb(np.zeros(directions.shape[1]), lambda steps: self.like(*self._parameters(steps @ directions.T)))
+        [sigmas], [centres] = self._parameters((directions @ best)[None])
+        found = float(self.like(sigmas[None], centres[None])[0])
+        form = ClosedForm(
+            tuple(sigmas.tolist()) if per_axis else float(sigmas[0]), tuple(centres.tolist()) if offset else 0.0
+        )
+        return FormFit(form, found, self.plain, *self._chance_gain(directions))
+
+    def _parameters(self, steps: Array) -> tuple[Array, Array]:
+        """Return σ and centres (s, axes) at steps (s, 2 axes) from the plain form."""
+        log_sigma = math.log(self.plain.sigma) + steps[:, : self.axes]
+        limits = np.array(self.layer.kernel_size) / 2
+        return np.exp(np.clip(log_sigma, *np.log(SIGMAS[[0, -1]]))), np.clip(steps[:, self.axes :], -limits, limits)
+
+    def _sensitivity(self) -> tuple[Array, Array]:
+        """Return V and H for all 2 axes parameters."""
+        S, size = self.layer.covariance, self.layer.kernel_size
+
+        def unit(step: Array) -> Array:
+            cov = gaussian_covariance(
+                size, tuple(self.plain.sigma * np.exp(step[: self.axes])), centre=tuple(step[self.axes :])
+            )
+            return cov / np.linalg.norm(cov)
+
+        steps = DIFFERENCE * np.eye(2 * self.axes)
+        A = [(unit(step) - unit(-step)) / (2 * DIFFERENCE) for step in steps]
+        AS = [a @ S for a in A]
+        V = np.array([[2 * float((x * y.T).sum()) for y in AS] for x in AS])
+        H = np.array([[float(np.vdot(x, y)) for y in A] for x in A])
+        return V / ((self.layer.count - 1) * float(np.linalg.norm(S)) ** 2), self.plain.likeness * H
+
+    def _chance_gain(self, directions: Array) -> tuple[float, float]:
+        """Return the gain to expect of sampling alone, and what it seldom exceeds."""
+        V, H = directions.T @ self.V @ directions, directions.T @ self.H @ directions
+        plainly = np.concatenate([np.ones(self.axes), np.zeros(self.axes)])  # all σ together
+        along = np.linalg.lstsq(directions, plainly, rcond=None)[0]
+        P = np.outer(along, along) / (along @ H @ along)
+        weights = np.maximum(np.linalg.eigvals(0.5 * (np.linalg.pinv(H, hermitian=True) - P) @ V).real, 0.0)
+        mean = float(weights.sum())
+        return mean, mean + SPREADS * math.sqrt(2 * float(np.square(weights).sum()))
+
+
+def _climb(point: Array, height: Callable[[Array], Array]) -> Array:
     """Return the highest point that steps along the axes lead to, halved where none leads up.
 
     Besides those it tries all that lead up at once, and twice as far: along a ridge that is oblique to the axes.
     """
-    assert callable(height)
     top, step = float(height(point[None])[0]), 0.25
     while step > FINEST_STEP:
         moves = step * np.vstack([np.eye(len(point)), -np.eye(len(point))])
         heights = height(point + moves)
-        upward = (np.where(heights > top, heights - top, 0.0)[:, None] * moves).sum(axis=0)
+        upward = (np.maximum(heights - top, 0.0)[:, None] * moves).sum(axis=0)
         size = float(np.abs(upward).max())
-        ridge = np.array([1.0, 2.0])[:, None] * (upward * (step / size) if size else upward)
+        ridge = np.array([[1.0], [2.0]]) * (upward * (step / size) if size else upward)
         tried = point + np.vstack([moves, ridge])
         heights = np.concatenate([heights, height(point + ridge)])
         best = int(np.argmax(heights))
@@ -110,25 +162,3 @@ def _climb(point: Array, height: object) -> Array:
         else:
             step /= 2
     return point
-
-
-def _chance_gain(layer: LayerStatistics, plain: SigmaFit, widths: Array, shifts: Array) -> tuple[float, float]:
-    """Return the gain to expect of sampling alone, and what it seldom exceeds."""
-    S, size, m = layer.covariance, layer.kernel_size, layer.count - 1
-    axes, norm = len(size), float(np.linalg.norm(layer.covariance))
-
-    def unit(log_sigma: Array, centre: Array) -> Array:
-        cov = gaussian_covariance(size, tuple(np.exp(log_sigma)), centre=tuple(centre))
-        return cov / np.linalg.norm(cov)
-
-    middle, still = np.full(axes, math.log(plain.sigma)), np.zeros(axes)
-    directions = [(DIFFERENCE * w, still) for w in widths.T] + [(still, DIFFERENCE * s) for s in shifts.T]
-    A = [(unit(middle + w, s) - unit(middle - w, -s)) / (2 * DIFFERENCE) for w, s in directions]
-    AS = [a @ S for a in A]
-    V = np.array([[2 * float((x * y.T).sum()) for y in AS] for x in AS]) / (m * norm * norm)
-    H = plain.likeness * np.array([[float(np.vdot(x, y)) for y in A] for x in A])
-    together = np.concatenate([np.ones(widths.shape[1]), np.zeros(shifts.shape[1])])  # how the plain form moves
-    gained = np.linalg.pinv(H, hermitian=True) - np.outer(together, together) / max(together @ H @ together, 1e-300)
-    weights = np.maximum(np.linalg.eigvals(0.5 * gained @ V).real, 0.0)
-    mean = float(weights.sum())
-    return mean, mean + SPREADS * math.sqrt(2 * float(np.square(weights).sum()))

@@ -115,7 +115,9 @@ def _field(
         name, output = seen[0]
         middle = output[(slice(None), slice(None), *(side // 2 for side in output.shape[2:]))]  # (count, channels)
         if not middle.requires_grad:
-            raise ModelError(f"receptive_field: needed an output that depends on the input, {name or 'the model'}'s does not")
+            raise ModelError(
+                f"receptive_field: needed an output that depends on the input, {name or 'the model'}'s does not"
+            )
         generator = torch.Generator("cpu").manual_seed(seed)
         power = torch.zeros(example.shape[2:], dtype=torch.float64, device="cpu")
         for _ in range(SIGNS):

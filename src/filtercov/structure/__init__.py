@@ -1,4 +1,4 @@
-"""The structure of a layer's filters as numbers that mean the same for every kernel size, each beside what chance gives.
+"""The structure of a layer's filters: numbers that mean the same for every kernel size, each beside what chance gives.
 
 `structure_of` measures an array of filters; `structure_of_layer` tells what mean and covariance still tell where the
 filters themselves are gone. Chance is what as many filters of independent Gaussian weights would show. All of it is

@@ -66,15 +66,20 @@ def entropy_numbers(cov: Array, count: int) -> tuple[Number, Number]:
 def chance_entropy(n: int, m: int) -> tuple[float, float]:
     """Return the mean and standard deviation of the entropy for n independent pixels and m degrees of freedom.
 
-    With p the smaller and q the larger of the two and c = p/q, eigenvalues over their mean lie at 1 + c + 2√c cos θ with
-    Marchenko and Pastur's density, for which ∫ x ln x = c/2. So the entropy is ln p - c/2 to leading order. A change of
-    eigenvalues changes it, to first order, by Σ f/p with f(x) = (1 + c/2) x - x ln x, of which Bai and Silverstein's
+    With p the smaller and q the larger of the two and c = p/q, eigenvalues over their mean lie at 1 + c + 2√c cos θ
+    with Marchenko and Pastur's density, for which ∫ x ln x = c/2. So the entropy is ln p - c/2 to leading order. A
+    change of eigenvalues changes it, to first order, by Σ f/p with f(x) = (1 + c/2) x - x ln x, of which Bai and Silverstein's
     theorem gives mean and variance: ¼(f(θ=0) + f(θ=π)) - ½ a₀ and ½ Σ k a_k², where f = Σ a_k cos kθ.
     """
     p, q = sorted((n, m))
     c = p / q
     theta = (np.arange(ANGLES) + 0.5) * math.pi / ANGLES
-    a = 2 * np.cos(np.outer(np.arange(ANGLES // 2), theta)) @ _change(1 + c + 2 * math.sqrt(c) * np.cos(theta), c) / ANGLES
+    a = (
+        2
+        * np.cos(np.outer(np.arange(ANGLES // 2), theta))
+        @ _change(1 + c + 2 * math.sqrt(c) * np.cos(theta), c)
+        / ANGLES
+    )
     edges = _change(np.array([(1 + math.sqrt(c)) ** 2, (1 - math.sqrt(c)) ** 2]), c)
     mean = math.log(p) - c / 2 + (float(edges.sum()) / 4 - a[0] / 4) / p
     variance = float((np.arange(len(a)) * a**2).sum()) / 2 / p**2
@@ -91,9 +96,11 @@ def symmetry_numbers(power: Array, kernel_size: tuple[int, ...], count: int) -> 
     `power` is the mean of f fᵀ over filters f. Even is what half a turn about the middle leaves as it is, odd what it
     negates; the two add up to 1. Quarter turns are those of a square or cubic kernel about any axis.
 
-    >>> edge, spot = np.array([-1.0, 0, 1.0]), np.array([0, 1.0, 0])
-    >>> [n.value for n in symmetry_numbers(np.outer(edge, edge), (3,), 8)[:2]], symmetry_numbers(np.eye(9), (3, 3), 8)[2].value
-    ([0.0, 1.0], 0.3333333333333333)
+    >>> edge = np.array([-1.0, 0.0, 1.0])
+    >>> [number.value for number in symmetry_numbers(np.outer(edge, edge), (3,), 8)[:2]]
+    [0.0, 1.0]
+    >>> symmetry_numbers(np.eye(9), (3, 3), 8)[2].value  # 3 of 9 dimensions: centre, edges, corners
+    0.3333333333333333
     """
     total = float(np.trace(power))
     if not total > 0:
