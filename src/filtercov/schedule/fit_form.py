@@ -29,6 +29,7 @@ from filtercov.covariance.likeness import SIGMAS, SPREADS, Likeness
 from filtercov.schedule.fit_quality import SigmaFit, fit_layer
 
 FINEST_STEP = 1e-4  # of log σ, and of the centre in pixels
+CLIMBS = 2  # from the best of several starts, besides the plain form
 DIFFERENCE = 1e-4  # over which derivatives are taken
 
 
@@ -53,7 +54,7 @@ class FormFit:
 
     @property
     def better(self) -> bool:
-        """Whether its further parameters gain more than they would by chance, and more than independent filters are like."""
+        """Whether its further parameters gain more than by chance, and it is more like the layer than noise is."""
         return self.likeness > self.plain.limit and self.gain > self.limit
 
 
@@ -100,13 +101,35 @@ class _Fitting:
         widths = np.vstack([every, none]) if per_axis else np.vstack([together, 0 * together])
         shifts = np.vstack([none, every]) if offset else np.zeros((2 * self.axes, 0))
         directions = np.hstack([widths, shifts])  # (2 axes, parameters)
-        best = _climb(np.zeros(directions.shape[1]), lambda steps: self.like(*self._parameters(steps @ directions.T)))
+
+        def height(steps: Array) -> Array:
+            return self.like(*self._parameters(steps @ directions.T))
+
+        starts = np.linalg.lstsq(directions, self._starts(offset=offset).T, rcond=None)[0].T
+        highest = np.argsort(-height(starts), kind="stable")[:CLIMBS]
+        tops = np.stack([_climb(starts[0], height), *(_climb(starts[i], height) for i in highest if i)])
+        best = tops[int(np.argmax(height(tops)))]
         [sigmas], [centres] = self._parameters((directions @ best)[None])
         found = float(self.like(sigmas[None], centres[None])[0])
         form = ClosedForm(
             tuple(sigmas.tolist()) if per_axis else float(sigmas[0]), tuple(centres.tolist()) if offset else 0.0
         )
         return FormFit(form, found, self.plain, *self._chance_gain(directions))
+
+    def _starts(self, *, offset: bool) -> Array:
+        """Return the plain form, and forms of several σ at the middle, the centre and the peak of the variance.
+
+        A layer far off the middle has a plain form so wide that no way leads from it to the best one.
+        """
+        size = self.layer.kernel_size
+        variance = np.diagonal(self.layer.covariance).reshape(size)
+        middle = (np.array(size) - 1) / 2
+        centroid = np.array([float((variance * place).sum()) for place in np.indices(size)]) / variance.sum() - middle
+        peak = np.array(np.unravel_index(int(np.argmax(variance)), size)) - middle
+        widths = np.log(np.geomspace(0.1, 6.4, 7) / self.plain.sigma)
+        places = [np.zeros(self.axes), centroid, peak] if offset else [np.zeros(self.axes)]
+        rows = [np.concatenate([np.full(self.axes, width), place]) for place in places for width in widths]
+        return np.stack([np.zeros(2 * self.axes), *rows])
 
     def _parameters(self, steps: Array) -> tuple[Array, Array]:
         """Return σ and centres (s, axes) at steps (s, 2 axes) from the plain form."""

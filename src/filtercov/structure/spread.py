@@ -68,8 +68,8 @@ def chance_entropy(n: int, m: int) -> tuple[float, float]:
 
     With p the smaller and q the larger of the two and c = p/q, eigenvalues over their mean lie at 1 + c + 2√c cos θ
     with Marchenko and Pastur's density, for which ∫ x ln x = c/2. So the entropy is ln p - c/2 to leading order. A
-    change of eigenvalues changes it, to first order, by Σ f/p with f(x) = (1 + c/2) x - x ln x, of which Bai and Silverstein's
-    theorem gives mean and variance: ¼(f(θ=0) + f(θ=π)) - ½ a₀ and ½ Σ k a_k², where f = Σ a_k cos kθ.
+    change of eigenvalues changes it, to first order, by Σ f/p with f(x) = (1 + c/2) x - x ln x, of which Bai and
+    Silverstein's theorem gives mean and variance: ¼(f(θ=0) + f(θ=π)) - ½ a₀ and ½ Σ k a_k², where f = Σ a_k cos kθ.
     """
     p, q = sorted((n, m))
     c = p / q

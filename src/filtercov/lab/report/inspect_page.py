@@ -20,9 +20,14 @@ from filtercov.lab.report.inspect_pictures import (
     shown_filters,
     variance_picture,
 )
-from filtercov.lab.report.inspect_structure import best_form, field_section, structure_section, types_line
+from filtercov.lab.report.inspect_structure import (
+    best_form,
+    field_section,
+    form_words,
+    structure_section,
+    types_line,
+)
 from filtercov.lab.report.page import asset, copyable, figure, page, table, text
-from filtercov.schedule.fit_form import FormFit
 from filtercov.schedule.schedules import QuadraticSchedule
 from filtercov.statistics.receptive_field import ReceptiveField
 
@@ -200,9 +205,10 @@ def _card(
 
     shown = [drawn(cov, limit, "covariance"), drawn(fitted, limit, f"closed form, σ = {show(layer.sigma)}")]
     if best := best_form(layer):
-        kind, fit = best
-        scale = float(np.vdot(form := _form(fit, size), cov) / np.vdot(form, form))
-        shown.append(drawn(scale * form, limit, f"closed form, {kind}: {fit.form}"))
+        kind, form = best
+        nearest = gaussian_covariance(size, form.sigma, centre=form.centre)
+        scale = float(np.vdot(nearest, cov) / np.vdot(nearest, nearest))
+        shown.append(drawn(scale * nearest, limit, f"closed form, {kind}: {form_words(form)}"))
     if other is not None:
         resized = " (resized)" if other.resized else ""
         own = style.covariance_limit(other.other.covariance)
@@ -232,11 +238,6 @@ def _card(
 
 def _filters(caption: str, filters: Array, layer: LayerNumbers) -> str:
     return figure(filters_picture(filters, size=LARGE).html(f"{caption}, {layer.name}"), caption)
-
-
-def _form(fit: FormFit, size: tuple[int, ...]) -> Array:
-    assert fit.form is not None
-    return gaussian_covariance(size, fit.form.sigma, centre=fit.form.centre)
 
 
 def _unless_chance(layer: LayerNumbers, shown: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from filtercov.covariance.closed_form import ClosedForm
 from filtercov.lab.report.inspect_numbers import Inspection, LayerNumbers, show
 from filtercov.lab.report.inspect_pictures import variance_picture
 from filtercov.lab.report.page import figure, table, text
@@ -43,7 +44,9 @@ VISIBLE = 0.01  # gain in likeness from which a form is worth a picture
 def structure_section(inspection: Inspection) -> str:
     """Return the table of structure numbers, and which of them are beyond chance in how many layers."""
     head = ["layer", *(name for name, _ in COLUMNS.values())]
-    rows = [[_link(layer), *(_cell(layer.structure.numbers()[key]) for key in COLUMNS)] for layer in inspection.layers]
+    rows = [
+        [_link(layer), *(_cell(layer.structure.numbers()[key], key) for key in COLUMNS)] for layer in inspection.layers
+    ]
     meanings = "".join(f"<dt>{name}</dt><dd>{meaning}</dd>" for name, meaning in COLUMNS.values())
     return (
         "<h2>Structure beside chance</h2><p>In brackets what as many filters of independent Gaussian weights show; "
@@ -85,13 +88,30 @@ def _gain(fit: FormFit | None) -> str:
     if fit is None or fit.form is None:
         return "–"
     found = f"+{show(fit.gain)} ({show(fit.chance_gain)})"
-    return f"{found}<br>{text(fit.form)}" if fit.better else f'<span class="quiet">{found}</span>'
+    return f"{found}<br>{form_words(fit.form)}" if fit.better else f'<span class="quiet">{found}</span>'
 
 
-def best_form(layer: LayerNumbers) -> tuple[str, FormFit] | None:
+def form_words(form: ClosedForm) -> str:
+    """Return the parameters of a form with as many digits as mean something to a reader.
+
+    >>> form_words(ClosedForm((0.512, 2.0), centre=(-0.501, 0.0)))
+    'σ 0.51, 2.00, centre −0.50, 0.00'
+    """
+
+    def words(values: float | tuple[float, ...]) -> str:
+        return ", ".join(show(value, digits=2) for value in (values if isinstance(values, tuple) else (values,)))
+
+    return f"σ {words(form.sigma)}" + (f", centre {words(form.centre)}" if isinstance(form.centre, tuple) else "")
+
+
+def best_form(layer: LayerNumbers) -> tuple[str, ClosedForm] | None:
     """Return the form that gains most over what chance gives it, of those better than the plain one for all to see."""
-    better = {kind: fit for kind, fit in layer.forms.items() if fit.better and fit.gain >= VISIBLE}
-    return max(better.items(), key=lambda pair: pair[1].gain - pair[1].chance_gain) if better else None
+    better = [
+        (fit.gain - fit.chance_gain, kind, fit.form)
+        for kind, fit in layer.forms.items()
+        if fit.form is not None and fit.better and fit.gain >= VISIBLE
+    ]
+    return max(better, key=lambda each: each[0])[1:] if better else None
 
 
 def types_line(layer: LayerNumbers) -> str:
@@ -136,10 +156,12 @@ def _field(name: str, field: ReceptiveField) -> str:
     return figure(picture, words)
 
 
-def _cell(number: Number) -> str:
+def _cell(number: Number, key: str) -> str:
     if number.value is None:
         return f'<span class="quiet" title="{text(number.reason)}">–</span>'
-    shown = f"{show(number.value)} ({show(math.nan if number.chance is None else number.chance)})"
+    digits = 1 if key == "effective_rank" else 2
+    chance = math.nan if number.chance is None else number.chance
+    shown = f"{show(number.value, digits=digits)} ({show(chance, digits=digits)})"
     return shown if number.beyond_chance else f'<span class="quiet">{shown}</span>'
 
 
