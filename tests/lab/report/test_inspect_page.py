@@ -58,7 +58,9 @@ def test_page_shows_the_numbers_that_json_has(browser: Browser, tmp_path: Path) 
     report = Report(inspection, "itself", compare(inspection, inspection.target))
     tab = browser.open(write_output(tmp_path / "p.html", report.page()))
     head = tab.evaluate("[...document.querySelectorAll('#numbers thead th')].map(e => e.textContent)")
-    rows = tab.evaluate("[...document.querySelectorAll('#numbers tbody tr')].map(r => [...r.children].map(e => e.textContent))")
+    rows = tab.evaluate(
+        "[...document.querySelectorAll('#numbers tbody tr')].map(r => [...r.children].map(e => e.textContent))"
+    )
     names = {"σ": "sigma", "centred": "centredness", "dynamic": "dynamic", "static": "static"}
     for row, layer in zip(rows, report.as_json()["layers"], strict=True):
         shown = dict(zip(head, row, strict=True))
