@@ -151,7 +151,7 @@ def test_a_function_may_return_a_closed_form_off_the_middle_or_of_unequal_axes()
     assert "σ = 0.2, 1.5 " in str(report)
     assert report[3].reason == "3x3 is under min_kernel_size=5"
     with pytest.raises(CovarianceError, match=r"0: centre: needed a number of pixels from the middle, up to 2.5"):
-        fc.init_(net, lambda layer: fc.ClosedForm(0.5, centre=9))
+        fc.init_(net, lambda _: fc.ClosedForm(0.5, centre=9))
 
 
 @pytest.mark.parametrize("given", [None, "0.5", {}, fc.FilterStatistics.from_model(depthwise())])
