@@ -41,8 +41,9 @@ def absent(reason: str) -> Number:
 def within(value: float, mean: float, deviation: float, least: float = -math.inf, most: float = math.inf) -> Number:
     """Return a value beside a chance level with a standard deviation; a range of chance never leaves [least, most].
 
-    >>> within(0.9, 0.75, 0.1, 0.0, 1.0)
-    Number(value=0.9, chance=0.75, low=0.35, high=1.0, reason='')
+    >>> number = within(0.9, 0.75, 0.1, 0.0, 1.0)
+    >>> number.chance, round(number.low, 6), number.high
+    (0.75, 0.35, 1.0)
     """
     # Rounding must not put a value that cannot differ from its chance, such as 1 of 1, beside it.
     reach = SPREADS * deviation + 1e-12 * max(abs(mean), 1.0)
