@@ -165,10 +165,10 @@ def describe(inspection: Inspection) -> str:
 def show(value: float, *, digits: int = 3) -> str:
     """Return a number as the page shows it, a dash where there is none.
 
-    >>> show(-0.5), show(math.nan)
-    ('−0.500', '–')
+    >>> show(-0.5), show(-0.0001), show(math.nan)
+    ('−0.500', '0.000', '–')
     """
-    return f"{value:.{digits}f}".replace("-", "−") if math.isfinite(value) else "–"
+    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−") if math.isfinite(value) else "–"
 
 
 def number_or_none(value: float) -> float | None:

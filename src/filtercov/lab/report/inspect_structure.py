@@ -79,7 +79,7 @@ def _forms(inspection: Inspection) -> str:
         "1 of 100 layers; in brackets what it gives on average.</p>"
     )
     if not better:
-        return intro + "<p>There is none: the plain form is as good.</p>"
+        return intro + "<p>There is none.</p>"
     rows = [[_link(layer), show(layer.likeness), *(_gain(layer.forms.get(kind)) for kind in kinds)] for layer in better]
     return intro + f'<div id="forms">{table(["layer", "plain", *kinds], rows)}</div>'
 
@@ -149,8 +149,8 @@ def _field(name: str, field: ReceptiveField) -> str:
         f"{text(name)}: radius {show(radius.value or 0.0, digits=1)} of at most {show(field.widest, digits=1)} pixels"
     )
     if radius.chance is not None:
-        beside = "unlike" if radius.beyond_chance else "no more than chance beside"
-        words += f", {beside} {show(radius.chance, digits=1)} with independent filters"
+        beside = "against the" if radius.beyond_chance else "no other than the"
+        words += f", {beside} {show(radius.chance, digits=1)} of independent filters"
     elif radius.reason:
         words += f"; {text(radius.reason)}"
     return figure(picture, words)
