@@ -307,14 +307,11 @@ def _read_resizing(entry: Mapping[str, Any]) -> Resizing:
 
 def _read_of_filters(entry: Mapping[str, Any], count: int) -> OfFilters:
     near_zero, cosine, types = operator.index(entry["near_zero"]), entry["mean_squared_cosine"], entry["types"]
-    measured = OfFilters(
-        near_zero,
-        None if cosine is None else float(cosine),
-        None if types is None else {str(kind): float(share) for kind, share in types.items()},
-    )
-    shares = [near_zero / count, measured.mean_squared_cosine or 0.0, sum((measured.types or {}).values())]
-    if not all(0 <= share <= 1 + 1e-9 for share in shares):
-        raise ValueError(f"needed shares from 0 to 1 of what was measured of the filters, got {shares}")
+    shares = None if types is None else {str(kind): float(share) for kind, share in dict(types).items()}
+    measured = OfFilters(near_zero, None if cosine is None else float(cosine), shares)
+    each = [measured.mean_squared_cosine or 0.0, *(shares or {}).values(), sum((shares or {}).values())]
+    if not 0 <= near_zero <= count or not all(0 <= share <= 1 + 1e-9 for share in each):
+        raise ValueError(f"needed counts and shares of what was measured of {count} filters, got {measured}")
     return measured
 
 
