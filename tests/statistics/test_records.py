@@ -72,6 +72,7 @@ def test_a_file_of_an_earlier_version_is_read_and_one_with_impossible_numbers_is
         {"mean_squared_cosine": -1},
         {"types": {"G": 2.0}},
         {"types": 3},
+        {"types": {"G": -1.0, "Gx": 1.5}},
         {"near_zero": "x"},
     ):
         with pytest.raises(CheckpointError, match="the description of a layer cannot be read"):

@@ -28,7 +28,7 @@ from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.covariance.likeness import SIGMAS, SPREADS, Likeness
 from filtercov.schedule.fit_quality import SigmaFit, fit_layer
 
-FINEST_STEP = 1e-4  # of log σ, and of the centre in pixels
+COARSE, FINE = 0.06, 1e-3  # steps of log σ, and of the centre in pixels, that a climb ends with
 CLIMBS = 2  # from the best of several starts, besides the plain form
 DIFFERENCE = 1e-4  # over which derivatives are taken
 
@@ -107,8 +107,8 @@ class _Fitting:
 
         starts = np.linalg.lstsq(directions, self._starts(offset=offset).T, rcond=None)[0].T
         highest = np.argsort(-height(starts), kind="stable")[:CLIMBS]
-        tops = np.stack([_climb(starts[0], height), *(_climb(starts[i], height) for i in highest if i)])
-        best = tops[int(np.argmax(height(tops)))]
+        tops = np.stack([_climb(starts[i], height, COARSE) for i in {0, *highest.tolist()}])
+        best = _climb(tops[int(np.argmax(height(tops)))], height, FINE)
         [sigmas], [centres] = self._parameters((directions @ best)[None])
         found = float(self.like(sigmas[None], centres[None])[0])
         form = ClosedForm(
@@ -165,13 +165,13 @@ class _Fitting:
         return mean, mean + SPREADS * math.sqrt(2 * float(np.square(weights).sum()))
 
 
-def _climb(point: Array, height: Callable[[Array], Array]) -> Array:
-    """Return the highest point that steps along the axes lead to, halved where none leads up.
+def _climb(point: Array, height: Callable[[Array], Array], finest: float) -> Array:
+    """Return the highest point that steps along the axes lead to, halved where none leads up until they are `finest`.
 
     Besides those it tries all that lead up at once, and twice as far: along a ridge that is oblique to the axes.
     """
-    top, step = float(height(point[None])[0]), 0.25
-    while step > FINEST_STEP:
+    top, step = float(height(point[None])[0]), 4 * COARSE
+    while step > finest:
         moves = step * np.vstack([np.eye(len(point)), -np.eye(len(point))])
         heights = height(point + moves)
         upward = (np.maximum(heights - top, 0.0)[:, None] * moves).sum(axis=0)
