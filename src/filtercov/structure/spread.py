@@ -47,7 +47,7 @@ def entropy_numbers(cov: Array, count: int) -> tuple[Number, Number]:
     if m < 1 or not np.trace(cov) > 0:
         reason = "one filter has no spread" if m < 1 else "the filters are all alike"
         return absent(reason), absent(reason)
-    entropy = spectral_entropy(np.linalg.eigvalsh(cov))
+    entropy = spectral_entropy(np.linalg.eigvalsh(cov).astype(np.float64))
     rank = math.exp(entropy)
     if min(n, m) == 1:
         reason = f"{'one pixel' if n == 1 else 'the difference of two filters'} is one direction, with no entropy"
