@@ -105,7 +105,7 @@ class _Fitting:
         def height(steps: Array) -> Array:
             return self.like(*self._parameters(steps @ directions.T))
 
-        starts = np.linalg.lstsq(directions, self._starts(offset=offset).T, rcond=None)[0].T
+        starts: Array = np.linalg.lstsq(directions, self._starts(offset=offset).T, rcond=None)[0].T.astype(np.float64)
         highest = np.argsort(-height(starts), kind="stable")[:CLIMBS]
         tops = np.stack([_climb(starts[i], height, COARSE) for i in {0, *highest.tolist()}])
         best = _climb(tops[int(np.argmax(height(tops)))], height, FINE)
