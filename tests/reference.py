@@ -28,18 +28,23 @@ def paper_block_covariance(k: int, sigma: float) -> np.ndarray:
     return np.block([[symmetric[i, j] for j in range(k)] for i in range(k)])
 
 
-def brute_force_covariance(shape: tuple[int, ...], sigma: float) -> np.ndarray:
-    """The same definition pixel by pixel, in flat form, for any kernel: even, rectangular, 1-D, 3-D."""
+def brute_force_covariance(shape: tuple[int, ...], sigma: object, centre: object = 0.0) -> np.ndarray:
+    """The same definition pixel by pixel, in flat form, for any kernel: even, rectangular, 1-D, 3-D.
+
+    σ may be one per axis, and the centre lie off the middle, by one number or one per axis.
+    """
+    sigmas = sigma if isinstance(sigma, tuple) else (sigma,) * len(shape)
+    offsets = centre if isinstance(centre, tuple) else (centre,) * len(shape)
     pixels = list(itertools.product(*(range(k) for k in shape)))
 
-    def bump(squared_distance: float) -> float:
-        return math.exp(-squared_distance / (2 * sigma))
+    def bump(distances: list[float]) -> float:
+        return math.exp(-sum(distance**2 / (2 * s) for distance, s in zip(distances, sigmas, strict=True)))
 
     def z(p: tuple[int, ...]) -> float:
-        return bump(sum((x - (k - 1) / 2) ** 2 for x, k in zip(p, shape, strict=True)))
+        return bump([x - ((k - 1) / 2 + o) for x, k, o in zip(p, shape, offsets, strict=True)])
 
     def c(p: tuple[int, ...], q: tuple[int, ...]) -> float:
-        return bump(sum(min((x - y) % k, (y - x) % k) ** 2 for x, y, k in zip(p, q, shape, strict=True)))
+        return bump([min((x - y) % k, (y - x) % k) for x, y, k in zip(p, q, shape, strict=True)])
 
     def hat(p: tuple[int, ...], q: tuple[int, ...]) -> float:
         return z(p) * (c(p, q) - 0.5 * z(q))

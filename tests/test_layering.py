@@ -19,11 +19,12 @@ LIBRARY = {
     "layer_names": set(),
     "files": set(),
     "covariance": {"files"},
+    "structure": {"covariance"},
     "schedule": {"covariance"},
     "prescription": {"covariance", "schedule"},
     "depthwise": {"schedule", "files"},
     "nn": {"depthwise"},
-    "statistics": {"covariance", "schedule", "prescription", "depthwise", "files"},
+    "statistics": {"covariance", "structure", "schedule", "prescription", "depthwise", "files"},
     "filters": {"covariance", "prescription", "depthwise"},
     "jax": {"covariance", "schedule", "prescription"},
     "keras": {"covariance", "schedule", "prescription"},
@@ -43,7 +44,17 @@ TOP = {"cli", "__init__"}
 
 # What the library may import of others', and where more than these is allowed.
 THIRD_PARTIES = {"numpy", "torch", "safetensors", "threadpoolctl"}
-WITHOUT_TORCH = {"errors", "printable", "layer_names", "covariance", "schedule", "prescription", "jax", "keras"}
+WITHOUT_TORCH = {
+    "errors",
+    "printable",
+    "layer_names",
+    "covariance",
+    "structure",
+    "schedule",
+    "prescription",
+    "jax",
+    "keras",
+}
 FRAMEWORKS = {"jax": {"jax"}, "keras": {"keras"}}
 # Files that are imported only where these have been: by the laboratory, or by whoever made a model of theirs.
 WHERE_INSTALLED = {"files/lock.py": {"filelock"}, "nn/timm_convnext.py": {"timm"}}

@@ -19,6 +19,7 @@ __version__: str  # read from the installed package when it is asked for
 
 if TYPE_CHECKING:
     from filtercov.covariance import (
+        ClosedForm,
         empirical_covariance,
         gaussian_covariance,
         nearest_kronecker,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PRESETS",
+    "ClosedForm",
     "DepthwiseLayer",
     "FilterStatistics",
     "FiltercovError",
@@ -65,6 +67,7 @@ __all__ = [
 # Where each public name is defined; a test compares it with the imports above.
 _HOMES = {
     "covariance": (
+        "ClosedForm",
         "empirical_covariance",
         "gaussian_covariance",
         "nearest_kronecker",

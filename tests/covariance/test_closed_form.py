@@ -34,6 +34,49 @@ def test_equals_the_definition_everywhere(sides, sigma):
     )
 
 
+@pytest.mark.parametrize(
+    ("shape", "sigma", "centre"),
+    [
+        ((5, 5), 0.5, (-0.5, -0.5)),
+        ((5, 5), (0.3, 2.0), 0.0),
+        ((4, 7), (2.0, 0.1), (1.5, -0.3)),
+        ((9,), 0.7, 2.25),
+        ((6,), (3.0,), (-3.0,)),
+        ((3, 4, 5), (0.2, 0.9, 5.0), (0.5, 0.0, -1.0)),
+    ],
+)
+def test_equals_the_definition_off_centre_and_with_unequal_axes(shape, sigma, centre):
+    expected = brute_force_covariance(shape, sigma, centre)
+    np.testing.assert_allclose(gaussian_covariance(shape, sigma, centre=centre), expected, rtol=0, atol=1e-12)
+
+
+def test_one_number_stands_for_every_axis_and_the_plain_form_is_the_same_to_the_bit():
+    plain = gaussian_covariance((4, 5), 0.7)
+    np.testing.assert_array_equal(plain, gaussian_covariance((4, 5), np.array([0.7, 0.7]), centre=[0, 0.0]))
+    np.testing.assert_array_equal(
+        gaussian_covariance(5, 0.7, centre=-0.5), gaussian_covariance(5, (0.7, 0.7), centre=(-0.5, -0.5))
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"sigma": (0.5, 0.5, 0.5)}, r"sigma: needed one number, or one for each of the 2 axes of 5x5 filters, got 3"),
+        ({"sigma": (0.5, -1.0)}, r"sigma: needed a positive, finite number, got -1.0"),
+        ({"sigma": 0.5, "centre": (0.0,)}, r"centre: needed one number, or one for each of the 2 axes"),
+        (
+            {"sigma": 0.5, "centre": 3},
+            r"centre: needed a number of pixels from the middle, up to 2.5 along an axis of 5",
+        ),
+        ({"sigma": 0.5, "centre": float("nan")}, r"centre: needed a number of pixels .* got nan"),
+        ({"sigma": 0.5, "centre": "left"}, r"centre: needed a number of pixels .* got 'left'"),
+    ],
+)
+def test_parameters_that_do_not_belong_to_the_kernel_are_refused(arguments, sentence):
+    with pytest.raises(CovarianceError, match=sentence):
+        gaussian_covariance(5, **arguments)
+
+
 @pytest.mark.parametrize("kernel_size", [4, 7, (3, 8), (2, 3, 4)])
 def test_is_symmetric_and_commutes_with_flips(kernel_size):
     cov = gaussian_covariance(kernel_size, 1.3)

@@ -57,6 +57,7 @@ SMALLER = {
     "filtercov explore --out explore.html": "filtercov explore --out explore.html --no-open",
     "filtercov inspect TARGET --out page.html": "filtercov inspect trained.stats --out page.html",
     "filtercov inspect TARGET --against OTHER": "filtercov inspect trained.stats --against other.pth",
+    "filtercov inspect MODEL --example 3x32x32": "filtercov inspect convmixer_8_2_k9_p4 --example 3x32x32",
     "filtercov inspect TARGET --png DIR --json": "filtercov inspect other.pth --png sheets --json",
     "filtercov figures DIR [--learned TARGET]": "filtercov figures figures",
     "filtercov train --model convmixer_256_8_k9_p2 --data cifar10 --init closed-form --freeze-filters": (

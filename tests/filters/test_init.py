@@ -11,7 +11,7 @@ from torch.nn.utils import parametrizations, parametrize, prune
 import filtercov as fc
 from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.errors import CovarianceError, ModelError, NothingChosenError, SourceError
-from tests.reference import usable_covariance
+from tests.reference import brute_force_covariance, usable_covariance
 
 
 def depthwise(channels=8, kernel_size=7, kind=nn.Conv2d, multiplier=1, **kwargs):
@@ -135,6 +135,23 @@ def test_a_bad_sigma_is_blamed_on_its_own_layer(bad):
     with pytest.raises(SourceError, match="scale: needed None, 'match' or a positive number, got"):
         fc.init_(net, scale=bad)
     assert same(before, net)
+
+
+def test_a_function_may_return_a_closed_form_off_the_middle_or_of_unequal_axes():
+    forms = [fc.ClosedForm(0.4, centre=(-0.5, 0.5)), fc.ClosedForm((0.2, 1.5)), fc.ClosedForm((0.2, 1.5))]
+    net = nn.Sequential(*(nn.Conv2d(4000, 4000, 5, groups=4000) for _ in forms), nn.Conv2d(4, 4, 3, groups=4))
+    report = fc.init_(net, lambda layer: forms[min(layer.index, 2)], seed=0)
+    for layer, form in zip(net, forms, strict=False):
+        _, found = fc.empirical_covariance(layer.weight.detach()[:, 0])
+        wanted = usable_covariance(brute_force_covariance((5, 5), form.sigma, form.centre), "clip")
+        assert np.linalg.norm(found - wanted) < 0.12 * np.linalg.norm(wanted)
+    assert not torch.equal(net[1].weight, net[2].weight)
+    assert report[0].sigma == forms[0]
+    assert "σ = 0.4, centre -0.5, 0.5" in str(report)
+    assert "σ = 0.2, 1.5 " in str(report)
+    assert report[3].reason == "3x3 is under min_kernel_size=5"
+    with pytest.raises(CovarianceError, match=r"0: centre: needed a number of pixels from the middle, up to 2.5"):
+        fc.init_(net, lambda _: fc.ClosedForm(0.5, centre=9))
 
 
 @pytest.mark.parametrize("given", [None, "0.5", {}, fc.FilterStatistics.from_model(depthwise())])

@@ -13,6 +13,7 @@ import typer
 
 from filtercov.cli import options
 from filtercov.cli.say import say
+from filtercov.errors import TargetError
 from filtercov.lab.report.explore import explore_page
 from filtercov.lab.report.figures import fitted_to, write_figures
 from filtercov.lab.report.inspect import find_target, look
@@ -30,9 +31,12 @@ def inspect(
     png: Annotated[Path | None, typer.Option(help="Directory to write a PNG sheet of each layer to.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every number as JSON.")] = False,
     untrained: Annotated[bool, typer.Option(help="Take timm:NAME without its pretrained weights.")] = False,
+    example: Annotated[
+        str | None, typer.Option(help="Size of random inputs, such as 3x224x224: a model's effective receptive field.")
+    ] = None,
 ) -> None:
     """Look at the filters of any model: covariances, spectra and filters of every depthwise layer, and σ by depth."""
-    report = look(target, against=against, untrained=untrained)
+    report = look(target, against=against, untrained=untrained, example=_size(example) if example else ())
     if out is None and png is None and not as_json:
         out = Path("inspect.html")
     if out is not None:
@@ -70,6 +74,14 @@ def figures(
         say(f"schedule: {fitted_to(target).fit}")
     else:
         say("without learned filters; name a trained network with --learned to set them beside these", err=True)
+
+
+def _size(words: str) -> tuple[int, ...]:
+    """Return the size of an input, channels first."""
+    sides = words.lower().split("x")
+    if not 2 <= len(sides) <= 4 or not all(side.isdecimal() and int(side) for side in sides):
+        raise TargetError(f"--example: needed channels and size of an input, such as 3x224x224, got {words!r}")
+    return tuple(map(int, sides))
 
 
 def _has_screen() -> bool:

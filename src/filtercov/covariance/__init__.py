@@ -4,7 +4,7 @@
 `kronecker` change it, and `root` makes it ready to sample from.
 """
 
-from filtercov.covariance.closed_form import gaussian_covariance
+from filtercov.covariance.closed_form import ClosedForm, gaussian_covariance
 from filtercov.covariance.empirical import empirical_covariance
 from filtercov.covariance.forms import to_block, to_flat
 from filtercov.covariance.kronecker import nearest_kronecker
@@ -12,6 +12,7 @@ from filtercov.covariance.resize import resize_covariance
 from filtercov.covariance.root import symmetric_root
 
 __all__ = [
+    "ClosedForm",
     "empirical_covariance",
     "gaussian_covariance",
     "nearest_kronecker",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from filtercov.covariance.forms import Array, KernelSize, kernel_shape, show_size
@@ -10,11 +10,25 @@ from filtercov.covariance.resize import Resizing, compare_resized, resize_covari
 from filtercov.printable import shortened
 
 
+@dataclass(frozen=True)
+class OfFilters:
+    """What mean and covariance do not tell, and was measured while the filters were there; see `filtercov.structure`.
+
+    How many are near zero; of the others, the mean squared cosine between two, and the share that is of each type of
+    Gaussian derivative. None where there are no others, or no two.
+    """
+
+    near_zero: int
+    mean_squared_cosine: float | None
+    types: Mapping[str, float] | None
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class LayerStatistics:
     """The Gaussian that the `count` filters of one layer look drawn from: mean (n,) and covariance (n, n).
 
-    `resized` says what is left of it, if they were measured at another kernel size.
+    `resized` says what is left of it, if they were measured at another kernel size, and `of_filters` what else was
+    measured of the filters, if they were there and have this size.
     """
 
     name: str
@@ -23,6 +37,7 @@ class LayerStatistics:
     mean: Array
     covariance: Array
     resized: Resizing | None = None
+    of_filters: OfFilters | None = None
 
     def __repr__(self) -> str:
         origin = "" if self.resized is None else f", resized from {show_size(self.resized.from_size)}"
@@ -43,6 +58,7 @@ class LayerStatistics:
             mean=resize_mean(self.mean, self.kernel_size, new),
             covariance=covariance,
             resized=resizing.after(self.resized),
+            of_filters=None,
         )
 
 

@@ -36,12 +36,32 @@ def likeness(cov: ArrayLike, kernel_size: KernelSize, sigmas: ArrayLike) -> Arra
     s = np.atleast_1d(np.asarray(sigmas, dtype=np.float64))
     for sigma in s:
         check_sigma(sigma)
-    matrix = as_covariance(cov, kernel_size=shape)
-    block = to_block((matrix + matrix.T) / 2, shape)
-    size = float(np.linalg.norm(matrix))
-    at_once = max(1, AT_ONCE // sum(k * k for k in shape))
-    parts = [_cosines(block, size, shape, s[i : i + at_once]) for i in range(0, len(s), at_once)]
-    return np.concatenate(parts) if parts else np.zeros(0)
+    every_axis = np.repeat(s[:, None], len(shape), axis=1)
+    return Likeness(cov, shape)(every_axis, np.zeros_like(every_axis))
+
+
+class Likeness:
+    """The likeness of one covariance to closed forms of any σ per axis and any centre, many at a time.
+
+    >>> from filtercov.covariance.closed_form import gaussian_covariance
+    >>> like = Likeness(3 * gaussian_covariance(7, (0.5, 0.9), centre=(0, 0.5)), 7)
+    >>> like([(0.5, 0.9), (0.5, 0.5)], [(0, 0.5), (0, 0)]).round(3)
+    array([1.   , 0.875])
+    """
+
+    def __init__(self, cov: ArrayLike, kernel_size: KernelSize) -> None:
+        self._shape = kernel_shape(kernel_size)
+        matrix = as_covariance(cov, kernel_size=self._shape)
+        self._block = to_block((matrix + matrix.T) / 2, self._shape)
+        self._size = float(np.linalg.norm(matrix))
+
+    def __call__(self, sigmas: ArrayLike, centres: ArrayLike) -> Array:
+        """Return the cosine for each row of σ and offsets from the middle, both (s, axes) -> (s,)."""
+        s, c = (np.asarray(values, dtype=np.float64) for values in (sigmas, centres))
+        at_once = max(1, AT_ONCE // sum(k * k for k in self._shape))
+        rows = [slice(i, i + at_once) for i in range(0, len(s), at_once)]
+        parts = [_cosines(self._block, self._size, self._shape, s[row], c[row]) for row in rows]
+        return np.concatenate(parts) if parts else np.zeros(0)
 
 
 def chance_likeness(kernel_size: KernelSize, count: int) -> tuple[float, float]:
@@ -70,9 +90,9 @@ def _likeness_of_identity(shape: tuple[int, ...]) -> float:
     return float(likeness(np.eye(math.prod(shape)), shape, SIGMAS[::10]).max())
 
 
-def _cosines(block: Array, size: float, shape: tuple[int, ...], s: Array) -> Array:
-    """Return the cosine between a block form of norm `size` and the closed form at each σ of s."""
-    axes = [axis_gaussians(k, k, s) for k in shape]
+def _cosines(block: Array, size: float, shape: tuple[int, ...], s: Array, c: Array) -> Array:
+    """Return the cosine between a block form of norm `size` and the closed form at each row of σ and of centres."""
+    axes = [axis_gaussians(k, s[:, a], c[:, a]) for a, k in enumerate(shape)]
     u = [(g[:, :, None] * G).reshape(len(s), -1) for g, G in axes]
     v = [(G * g[:, None, :]).reshape(len(s), -1) for g, G in axes]
     w = [(g[:, :, None] * g[:, None, :]).reshape(len(s), -1) for g, _ in axes]

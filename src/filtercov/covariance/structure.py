@@ -101,7 +101,7 @@ def dynamic_and_static(cov: ArrayLike, kernel_size: KernelSize, sigma: float) ->
 def closed_form_parts(kernel_size: KernelSize, sigma: float) -> tuple[Array, Array]:
     """Return ½(M+S)⊙C, which moves with the block, and ½ M⊙S, which stays: flat, with the closed form as difference."""
     check_sigma(sigma)
-    g, G = zip(*(axis_gaussians(k, k, sigma) for k in kernel_shape(kernel_size)), strict=True)
+    g, G = zip(*(axis_gaussians(k, sigma) for k in kernel_shape(kernel_size)), strict=True)
     z, C = kron(g), kron(G)
     return 0.5 * (z[:, None] + z) * C, 0.5 * z[:, None] * z
 

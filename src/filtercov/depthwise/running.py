@@ -48,14 +48,20 @@ def run_once(model: nn.Module, example: Any, watch: Iterable[nn.Module] = (), se
     >>> net.training
     True
     """
+    with undisturbed(model, watch=watch, see=see), torch.no_grad():
+        call(model, example)
+
+
+@contextmanager
+def undisturbed(model: nn.Module, *, watch: Iterable[nn.Module] = (), see: See = lambda *_: None) -> Iterator[None]:
+    """Put a model into evaluation mode and tell `see` of calls; at the end modes, buffers, hooks are as they were."""
     with ExitStack() as stack:
         stack.enter_context(unchanged(model))
-        stack.enter_context(torch.no_grad())
         stack.enter_context(evaluating(model))
         for module in watch:
             hook = module.register_forward_hook(lambda module, _, output: (see(module, output), None)[1])
             stack.callback(hook.remove)
-        call(model, example)
+        yield
 
 
 @contextmanager

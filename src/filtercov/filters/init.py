@@ -50,7 +50,8 @@ def init_(
     * a preset's name, see `PRESETS`, or a schedule: the closed form, with σ by depth;
     * `FilterStatistics` of a trained model: filters are drawn from its layers' means and covariances, interpolated over
       depth where the models differ in it;
-    * a function of the layer that returns a covariance (n, n), a σ for the closed form, or `LayerStatistics`.
+    * a function of the layer that returns a covariance (n, n), a σ for the closed form, a `ClosedForm` with a σ per
+      axis or a centre off the middle, or `LayerStatistics`.
 
     Layers are left alone if `filter_fn(layer)` is false, or if their kernel's longest side is under
     `min_kernel_size`. By default that is 5 for layers that would get the closed form, whichever kind of source says so,

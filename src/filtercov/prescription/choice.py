@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from filtercov.covariance import numbers
+from filtercov.covariance.closed_form import ClosedForm
 from filtercov.covariance.forms import show_size
 from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.covariance.root import Negative, Root, covariance_root, gaussian_roots
@@ -42,7 +43,7 @@ def choose(
             skipped[layer] = _too_small(layer, least)
         else:
             prescription = prescribe(layer)
-            closed_form = isinstance(prescription, float) and min_kernel_size is None
+            closed_form = isinstance(prescription, float | ClosedForm) and min_kernel_size is None
             if closed_form and max(layer.kernel_size) < LEAST_KERNEL_OF_CLOSED_FORM:
                 skipped[layer] = _too_small(layer, LEAST_KERNEL_OF_CLOSED_FORM)
             else:
@@ -72,13 +73,15 @@ def nothing_chosen(layers: Sequence[L], skipped: Mapping[L, str], who: str = "in
 
 
 def with_roots(prescribed: Mapping[L, Prescription], negative: Negative) -> Iterator[tuple[L, Prescription, Root]]:
-    """Yield each layer with its prescription and its root; layers of one kernel size and σ share a root."""
-    wanted = Counter((layer.kernel_size, p) for layer, p in prescribed.items() if isinstance(p, float))
+    """Yield each layer with its prescription and its root; layers of one kernel size and closed form share one."""
+    wanted = Counter((layer.kernel_size, p) for layer, p in prescribed.items() if isinstance(p, float | ClosedForm))
     sizes = {size for size, _ in wanted}
-    closed = {size: gaussian_roots(size, [s for k, s in wanted if k == size], negative=negative) for size in sizes}
-    held: dict[tuple[tuple[int, ...], float], Root] = {}
+    closed = {
+        size: gaussian_roots(size, [form for k, form in wanted if k == size], negative=negative) for size in sizes
+    }
+    held: dict[tuple[tuple[int, ...], float | ClosedForm], Root] = {}
     for layer, prescription in prescribed.items():
-        if isinstance(prescription, float):
+        if isinstance(prescription, float | ClosedForm):
             key = (layer.kernel_size, prescription)
             root = held[key] if key in held else held.setdefault(key, next(closed[layer.kernel_size]))
             wanted[key] -= 1
@@ -95,9 +98,9 @@ def with_roots(prescribed: Mapping[L, Prescription], negative: Negative) -> Iter
 
 def initialised_row(layer: Layer, prescription: Prescription, root: Root) -> InitRow:
     """Return what a report says of a layer that got new filters."""
-    sigma = prescription if isinstance(prescription, float) else None
+    sigma = prescription if isinstance(prescription, float | ClosedForm) else None
     source_layer = None
-    if sigma is None:
+    if not isinstance(prescription, float | ClosedForm):
         source_layer = prescription.name if isinstance(prescription, LayerStatistics) else "given covariance"
     return InitRow(
         name=layer.name,

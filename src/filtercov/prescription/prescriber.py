@@ -13,7 +13,7 @@ from typing import Protocol, TypeGuard, TypeVar
 from numpy.typing import ArrayLike
 
 from filtercov.covariance import numbers
-from filtercov.covariance.closed_form import check_sigma
+from filtercov.covariance.closed_form import ClosedForm, check_sigma
 from filtercov.covariance.forms import Array, show_size
 from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.covariance.numbers import as_float
@@ -45,11 +45,15 @@ class StatisticsByDepth(Protocol):
 
 L = TypeVar("L", bound=Layer)
 Source = (
-    str | QuadraticSchedule | SawtoothSchedule | StatisticsByDepth | Callable[[L], float | LayerStatistics | ArrayLike]
+    str
+    | QuadraticSchedule
+    | SawtoothSchedule
+    | StatisticsByDepth
+    | Callable[[L], float | ClosedForm | LayerStatistics | ArrayLike]
 )
 
-# A σ for the closed form, the statistics of a layer, or a covariance (n, n).
-Prescription = float | LayerStatistics | Array
+# A σ for the closed form or all its parameters, the statistics of a layer, or a covariance (n, n).
+Prescription = float | ClosedForm | LayerStatistics | Array
 
 # How a framework's arrays are read, with what to call them in an error.
 AsArray = Callable[[ArrayLike, str], Array]
@@ -105,7 +109,10 @@ def _has_statistics(source: object) -> TypeGuard[StatisticsByDepth]:
 
 
 def _recognised(prescription: object, layer: Layer, as_array: AsArray) -> Prescription:
-    """Return what a source prescribes as one of three types, or say what is wrong with it."""
+    """Return what a source prescribes as one of four types, or say what is wrong with it."""
+    if isinstance(prescription, ClosedForm):
+        prescription.along(layer.kernel_size)
+        return prescription
     if isinstance(prescription, LayerStatistics):
         return _matching(prescription, layer)
     single = isinstance(prescription, bool) or getattr(prescription, "ndim", None) == 0

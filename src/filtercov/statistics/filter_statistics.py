@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from filtercov.covariance.empirical import check_pixels, empirical_covariance
 from filtercov.covariance.forms import LARGEST, Array, KernelSize, as_covariance, kernel_shape, kron, show_size
 from filtercov.covariance.kronecker import nearest_kronecker
-from filtercov.covariance.layer_statistics import LayerStatistics, mix_resizings
+from filtercov.covariance.layer_statistics import LayerStatistics, OfFilters, mix_resizings
 from filtercov.covariance.resize import Resizing
 from filtercov.depthwise.model import depthwise_layers, notes_on_lookalikes
 from filtercov.depthwise.state_dict import read_depthwise_weights
@@ -31,20 +31,24 @@ from filtercov.errors import CheckpointError, CovarianceError, FiltercovWarning,
 from filtercov.files.limits import LAYER, MEASURED, NAME, show_bytes
 from filtercov.prescription.init_notes import resizing_notes
 from filtercov.printable import shortened
+from filtercov.schedule.fit_quality import fit_layer
 from filtercov.schedule.schedules import check_depth, relative_depth
 from filtercov.statistics import statistics_file
+from filtercov.structure.measure import structure_of_layer
+from filtercov.structure.singly import measure_filters
 
 
 def measure_layer(name: str, weight: Tensor) -> LayerStatistics:
     """Return the statistics of a weight (filters, 1, *kernel_size), or say which one cannot be measured and why."""
     _check_size(name, weight)
-    filters = plain_values(weight, name).numpy()
-    kernel_size = filters.shape[2:]
+    values = plain_values(weight, name).numpy()
+    filters = values.reshape(-1, *values.shape[2:])
     try:
-        mean, covariance = empirical_covariance(filters.reshape(-1, *kernel_size))
+        mean, covariance = empirical_covariance(filters)
     except CovarianceError as error:
         raise CovarianceError(f"{name}: {error}") from None
-    return LayerStatistics(name, kernel_size, len(filters), mean, covariance)
+    of_filters = measure_filters(filters.astype(np.float64, copy=False))
+    return LayerStatistics(name, filters.shape[1:], len(values), mean, covariance, of_filters=of_filters)
 
 
 def measure_layers(weights: Iterable[tuple[str, Tensor]]) -> tuple[LayerStatistics, ...]:
@@ -185,9 +189,25 @@ class FilterStatistics:
 
         def squared(layer: LayerStatistics) -> LayerStatistics:
             A = nearest_kronecker(layer.covariance, layer.kernel_size)
-            return replace(layer, covariance=kron([A, A]))
+            return replace(layer, covariance=kron([A, A]), of_filters=None)
 
         return replace(self, layers=tuple(squared(layer) for layer in self.layers))
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a dictionary of plain numbers for each layer, all with the same keys, ready for pandas or polars.
+
+        The nearest σ and its likeness, and every number of `filtercov.structure.Structure`, each beside what chance
+        gives. Where there is no number it is None, and `absent` says why: statistics that were resized, interpolated or
+        saved by an earlier version know nothing of single filters.
+
+        >>> net = nn.Sequential(*(nn.Conv2d(32, 32, 5, groups=32) for _ in range(2)))
+        >>> first, second = FilterStatistics.from_model(net).to_records()
+        >>> first["name"], first["kernel_size"], first["filters"], first["depth"], second["depth"]
+        ('0', '5x5', 32, 0.0, 1.0)
+        >>> first["sparsity"], first["sparsity_beyond_chance"]
+        (0.0, False)
+        """
+        return [_record(layer, relative_depth(i, len(self))) for i, layer in enumerate(self.layers)]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the statistics to a safetensors file with a checksum; an existing file is replaced whole or not."""
@@ -197,6 +217,7 @@ class FilterStatistics:
                 "kernel_size": list(layer.kernel_size),
                 "count": layer.count,
                 **({} if layer.resized is None else {"resized": asdict(layer.resized)}),
+                **({} if layer.of_filters is None else {"of_filters": asdict(layer.of_filters)}),
             }
             for layer in self.layers
         ]
@@ -215,6 +236,20 @@ class FilterStatistics:
             for entry, (mean, covariance) in zip(described["layers"], arrays, strict=True)
         )
         return cls(layers, described["source"], tuple(described["notes"]))
+
+
+def _record(layer: LayerStatistics, depth: float) -> dict[str, Any]:
+    fit = fit_layer(layer)
+    fitted = {"sigma": fit.sigma, "likeness": fit.likeness, "likeness_chance": fit.chance}
+    return {
+        "name": layer.name,
+        "kernel_size": show_size(layer.kernel_size),
+        "filters": layer.count,
+        "depth": depth,
+        **{key: None if math.isnan(value) else value for key, value in fitted.items()},
+        "likeness_beyond_chance": None if math.isnan(fit.likeness) else fit.above_chance,
+        **structure_of_layer(layer).as_record(),
+    }
 
 
 def _check_size(name: str, weight: Tensor) -> None:
@@ -239,6 +274,7 @@ def _checked_layer(
         kernel_size = kernel_shape(tuple(entry["kernel_size"]))
         check_pixels(kernel_size)
         resized = _read_resizing(entry["resized"]) if "resized" in entry else None
+        of_filters = _read_of_filters(entry["of_filters"], count) if "of_filters" in entry else None
     except (KeyError, TypeError, ValueError) as error:
         reason = shortened(str(error), 160)
         raise CheckpointError(f"{path}: the description of a layer cannot be read ({reason})") from None
@@ -259,7 +295,7 @@ def _checked_layer(
         as_covariance(covariance)
     except CovarianceError as error:
         raise CheckpointError(f"{path}: {name}: {error}") from None
-    return LayerStatistics(name, kernel_size, count, mean, covariance, resized)
+    return LayerStatistics(name, kernel_size, count, mean, covariance, resized, of_filters)
 
 
 def _read_resizing(entry: Mapping[str, Any]) -> Resizing:
@@ -267,6 +303,16 @@ def _read_resizing(entry: Mapping[str, Any]) -> Resizing:
     if not all(0 <= share <= 1 for share in shares):
         raise ValueError(f"needed shares from 0 to 1 of what a resizing left, got {shares}")
     return Resizing(kernel_shape(tuple(entry["from_size"])), *shares)
+
+
+def _read_of_filters(entry: Mapping[str, Any], count: int) -> OfFilters:
+    near_zero, cosine, types = operator.index(entry["near_zero"]), entry["mean_squared_cosine"], entry["types"]
+    shares = None if types is None else {str(kind): float(share) for kind, share in dict(types).items()}
+    measured = OfFilters(near_zero, None if cosine is None else float(cosine), shares)
+    each = [measured.mean_squared_cosine or 0.0, *(shares or {}).values(), sum((shares or {}).values())]
+    if not 0 <= near_zero <= count or not all(0 <= share <= 1 + 1e-9 for share in each):
+        raise ValueError(f"needed counts and shares of what was measured of {count} filters, got {measured}")
+    return measured
 
 
 def _counted(count: int, what: str) -> str:

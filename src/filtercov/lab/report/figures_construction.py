@@ -24,7 +24,7 @@ def construction_parts(kernel_size: int, sigma: float) -> dict[str, Array]:
     >>> bool(np.allclose(p["Σ"], 0.5 * (p["M"] * (p["C"] - p["S"]) + p["C"] * p["S"])))
     True
     """
-    g, G = axis_gaussians(kernel_size, kernel_size, sigma)
+    g, G = axis_gaussians(kernel_size, sigma)
     z, ones = np.kron(g, g), np.ones(kernel_size**2)
     return {
         "Σ": gaussian_covariance(kernel_size, sigma),

@@ -11,11 +11,12 @@ from typing import Any
 from filtercov.errors import TargetError
 from filtercov.files.source import Source
 from filtercov.lab.report.inspect_compare import LayerComparison, compare
-from filtercov.lab.report.inspect_numbers import Inspection, measure_target
+from filtercov.lab.report.inspect_numbers import Inspection, field_json, measure_target
 from filtercov.lab.report.inspect_page import inspection_page
 from filtercov.lab.report.inspect_png import layer_sheet, overview_sheet
 from filtercov.lab.report.inspect_target import Target, named_target, read_target
 from filtercov.lab.report.page import Origin, write_output
+from filtercov.statistics.receptive_field import ReceptiveField
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,17 +27,24 @@ class Report:
     against: str = ""
     comparisons: Sequence[LayerComparison] = ()
     against_sources: tuple[Source, ...] = ()
+    other_field: ReceptiveField | None = None
 
     def page(self, *, command: str = "") -> str:
         """Return the HTML page, which ends with what was looked at and the `command` that did it."""
-        origin = Origin((*self.inspection.target.sources, *self.against_sources), command)
-        return inspection_page(self.inspection, against=self.against, comparisons=self.comparisons, origin=origin)
+        return inspection_page(
+            self.inspection,
+            against=self.against,
+            comparisons=self.comparisons,
+            other_field=self.other_field,
+            origin=Origin((*self.inspection.target.sources, *self.against_sources), command),
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return every number of the page."""
         numbers = self.inspection.as_json()
         if self.comparisons:
             numbers["against"] = self.against
+            numbers["against_receptive_field"] = None if self.other_field is None else field_json(self.other_field)
             for layer, comparison in zip(numbers["layers"], self.comparisons, strict=True):
                 layer["comparison"] = comparison.as_json()
         return numbers
@@ -52,25 +60,35 @@ class Report:
         return written
 
 
-def look(target: str, *, against: str | None = None, untrained: bool = False) -> Report:
+def look(target: str, *, against: str | None = None, untrained: bool = False, example: tuple[int, ...] = ()) -> Report:
     """Measure a target, and compare it with another, each a path or the name of a model.
+
+    `example` is the size (channels, *size) of random inputs for the effective receptive field of those that are models.
 
     >>> report = look("convmixer_16_2_k5_p2")
     >>> [layer["kernel_size"] for layer in report.as_json()["layers"]]
     [[5, 5], [5, 5]]
     """
-    inspection = measure_target(find_target(target, untrained=untrained))
+    targets = [
+        find_target(name, untrained=untrained, example=example) for name in (target, against) if name is not None
+    ]
+    if example and all(found.kind != "model" for found in targets):
+        raise TargetError(
+            f"{target}: needed a model by its name for an example input, got a {targets[0].kind}, which does not say "
+            "how its layers are put together"
+        )
+    inspection = measure_target(targets[0])
     if against is None:
         return Report(inspection)
-    other = find_target(against, untrained=untrained)
-    return Report(inspection, other.label, compare(inspection, other), other.sources)
+    other = targets[1]
+    return Report(inspection, other.label, compare(inspection, other), other.sources, other.field)
 
 
-def find_target(target: str, *, untrained: bool = False) -> Target:
+def find_target(target: str, *, untrained: bool = False, example: tuple[int, ...] = ()) -> Target:
     """Return what a path or a name stands for; a path that exists goes first."""
     path = Path(target)
     if path.exists():
         return read_target(path)
     if (path.suffix or len(path.parts) > 1) and not target.startswith("timm:"):
         raise TargetError(f"{target}: needed a checkpoint, a statistics file or the directory of a run, found nothing")
-    return named_target(target, untrained=untrained)
+    return named_target(target, untrained=untrained, example=example)

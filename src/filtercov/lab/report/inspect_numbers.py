@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +24,12 @@ from filtercov.covariance.structure import (
 from filtercov.errors import SourceError
 from filtercov.lab.report.inspect_target import Target
 from filtercov.schedule.fit import fit_schedule
+from filtercov.schedule.fit_form import FormFit, fit_forms
 from filtercov.schedule.fit_quality import FittedSchedule, fit_layer
 from filtercov.schedule.schedules import relative_depth
+from filtercov.statistics.receptive_field import ReceptiveField
+from filtercov.structure.measure import Structure, structure_of_layer
+from filtercov.structure.number import Number
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +53,9 @@ class LayerNumbers:
     kronecker_residual: float
     eigenvalues: Array
     mean_share: float
+    above_chance: bool
+    structure: Structure
+    forms: Mapping[str, FormFit]
 
     @property
     def name(self) -> str:
@@ -96,6 +104,8 @@ class LayerNumbers:
             "pixel_variance": self.pixel_variance.tolist(),
             "eigenvalues": self.eigenvalues.tolist(),
             "closed_form_eigenvalues": self.closed_form_eigenvalues.tolist(),
+            "structure": _structure_json(self.structure),
+            "forms": {kind: _form_json(fit) for kind, fit in self.forms.items()},
         }
 
 
@@ -121,6 +131,7 @@ class Inspection:
             "kind": self.target.kind,
             "notes": list(self.target.notes),
             "schedule": None if self.schedule is None else _schedule_json(self.schedule),
+            "receptive_field": None if self.target.field is None else field_json(self.target.field),
             "layers": [layer.as_json() for layer in self.layers],
         }
 
@@ -151,9 +162,53 @@ def describe(inspection: Inspection) -> str:
     return f"{inspection.target.kind} with {count} of {sizes} filters"
 
 
+def show(value: float, *, digits: int = 3) -> str:
+    """Return a number as the page shows it, a dash where there is none.
+
+    >>> show(-0.5), show(-0.0001), show(math.nan)
+    ('−0.500', '0.000', '–')
+    """
+    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−") if math.isfinite(value) else "–"
+
+
 def number_or_none(value: float) -> float | None:
     """Return the number as JSON can hold it: nan and infinities become null."""
     return value if math.isfinite(value) else None
+
+
+def field_json(field: ReceptiveField) -> dict[str, Any]:
+    """Return what is known of an effective receptive field, but for its picture."""
+    return {
+        "layer": field.layer,
+        "size": list(field.shares.shape),
+        "centre": list(field.centre),
+        "widest": field.widest,
+        "radius": _number_json(field.radius),
+    }
+
+
+def _structure_json(structure: Structure) -> dict[str, Any]:
+    numbers = {name: _number_json(number) for name, number in structure.numbers().items()}
+    offset = None if structure.offset is None else list(structure.offset)
+    return {**numbers, "offset": offset, "types": None if structure.types is None else dict(structure.types)}
+
+
+def _number_json(number: Number) -> dict[str, Any]:
+    described: dict[str, Any] = {"value": number.value, "chance": number.chance, "beyond_chance": number.beyond_chance}
+    if number.low is not None:
+        described["range_of_chance"] = [number.low, number.high]
+    return {**described, "reason": number.reason} if number.reason else described
+
+
+def _form_json(fit: FormFit) -> dict[str, Any]:
+    return {
+        "sigma": None if fit.form is None else fit.form.sigma,
+        "centre": None if fit.form is None else fit.form.centre,
+        "likeness": number_or_none(fit.likeness),
+        "gain": number_or_none(fit.gain),
+        "chance_gain": number_or_none(fit.chance_gain),
+        "better_than_plain": fit.better,
+    }
 
 
 def _schedule_json(schedule: FittedSchedule) -> dict[str, Any]:
@@ -201,4 +256,7 @@ def _measure(layer: LayerStatistics, index: int, depth: float) -> LayerNumbers:
         kronecker_residual=kronecker_residual(cov, size),
         eigenvalues=spectrum(cov),
         mean_share=mean_power / (mean_power + spread) if mean_power + spread else math.nan,
+        above_chance=fit.above_chance,
+        structure=structure_of_layer(layer),
+        forms=fit_forms(layer),
     )

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.covariance.forms import Array, show_size
 from filtercov.lab.report import style
 from filtercov.lab.report.charts import Axis, Plot, decades, key
 from filtercov.lab.report.inspect_compare import LayerComparison
-from filtercov.lab.report.inspect_numbers import Inspection, LayerNumbers, describe
+from filtercov.lab.report.inspect_numbers import Inspection, LayerNumbers, describe, show
 from filtercov.lab.report.inspect_pictures import (
     FINEST,
     covariance_picture,
@@ -19,8 +20,16 @@ from filtercov.lab.report.inspect_pictures import (
     shown_filters,
     variance_picture,
 )
+from filtercov.lab.report.inspect_structure import (
+    best_form,
+    field_section,
+    form_words,
+    structure_section,
+    types_line,
+)
 from filtercov.lab.report.page import Origin, asset, copyable, figure, page, table, text
 from filtercov.schedule.schedules import QuadraticSchedule
+from filtercov.statistics.receptive_field import ReceptiveField
 
 THUMB, LARGE, SMALL = 100, 262, 126  # widths of pictures
 
@@ -30,7 +39,8 @@ COLUMNS = {
     "filters": "how many the layer has",
     "σ": "of the closed form most like the covariance",
     "likeness": "cosine between that closed form and the covariance, 1 if they are the same up to scale; in brackets "
-    "what as many independent filters would show by chance, to which some σ is always the nearest",
+    "what as many independent filters would show by chance, to which some σ is always the nearest; grey if it is no "
+    "more than that",
     "centred": "1 if all variance is in the central pixel, 0 if every pixel varies alike, below 0 if the rim does more",
     "anisotropy": "distance from independent weights of one variance, as a share of the covariance's size; in brackets "
     "what as many independent filters would show by chance",
@@ -49,6 +59,7 @@ def inspection_page(
     against: str = "",
     comparisons: Sequence[LayerComparison] = (),
     origin: Origin | None = None,
+    other_field: ReceptiveField | None = None,
     seed: int = 0,
 ) -> str:
     """Return the page; `comparisons`, one per layer, put the target named `against` beside it."""
@@ -64,6 +75,8 @@ def inspection_page(
         _overview(inspection),
         _schedule(inspection, comparisons, against),
         _numbers(inspection, comparisons, against),
+        structure_section(inspection),
+        field_section([(inspection.target.label, inspection.target.field), (against, other_field)]),
         "<h2>Layer by layer</h2>",
         *cards,
     ]
@@ -146,7 +159,7 @@ def _numbers(inspection: Inspection, comparisons: Sequence[LayerComparison], aga
     rows = [_row(layer) for layer in inspection.layers]
     if comparisons:
         head += ["cosine", "scale"]
-        rows = [[*row, _show(c.cosine), _show(c.scale)] for row, c in zip(rows, comparisons, strict=True)]
+        rows = [[*row, show(c.cosine), show(c.scale)] for row, c in zip(rows, comparisons, strict=True)]
     meanings = "".join(f"<dt>{name}</dt><dd>{meaning}</dd>" for name, meaning in COLUMNS.items() if meaning)
     if comparisons:
         meanings += (
@@ -155,7 +168,7 @@ def _numbers(inspection: Inspection, comparisons: Sequence[LayerComparison], aga
             "means</dd>"
         )
     explained = f"<details><summary>What the numbers mean</summary><dl>{meanings}</dl></details>"
-    return f"<h2>In numbers</h2>{table(head, rows)}{explained}"
+    return f'<h2>In numbers</h2><div id="numbers">{table(head, rows)}</div>{explained}'
 
 
 def _row(layer: LayerNumbers) -> list[str]:
@@ -163,15 +176,15 @@ def _row(layer: LayerNumbers) -> list[str]:
         f'<a href="#layer-{layer.index}">{layer.index + 1}. {text(layer.name)}</a>',
         _size(layer),
         str(layer.statistics.count),
-        _show(layer.sigma),
-        f"{_show(layer.likeness)} ({_show(layer.chance_likeness)})",
-        _show(layer.centredness),
-        f"{_show(layer.isotropic_distance)} ({_show(layer.isotropic_floor)})",
-        _show(layer.dynamic),
-        _show(layer.static),
-        _show(layer.kronecker_residual),
-        _show(layer.effective_directions, digits=1),
-        _show(layer.mean_share),
+        _unless_chance(layer, show(layer.sigma)),
+        _unless_chance(layer, f"{show(layer.likeness)} ({show(layer.chance_likeness)})"),
+        show(layer.centredness),
+        f"{show(layer.isotropic_distance)} ({show(layer.isotropic_floor)})",
+        show(layer.dynamic),
+        show(layer.static),
+        show(layer.kronecker_residual),
+        show(layer.effective_directions, digits=1),
+        show(layer.mean_share),
     ]
 
 
@@ -191,14 +204,19 @@ def _card(
         picture = covariance_picture(matrix, size, limit=scale, size=LARGE)
         return figure(picture.html(f"{caption}, {layer.name}"), f"{text(caption)}, ±{scale:.2g}{thin}")
 
-    shown = [drawn(cov, limit, "covariance"), drawn(fitted, limit, f"closed form, σ = {_show(layer.sigma)}")]
+    shown = [drawn(cov, limit, "covariance"), drawn(fitted, limit, f"closed form, σ = {show(layer.sigma)}")]
+    if best := best_form(layer):
+        kind, form = best
+        nearest = gaussian_covariance(size, form.sigma, centre=form.centre)
+        scale = float(np.vdot(nearest, cov) / np.vdot(nearest, nearest))
+        shown.append(drawn(scale * nearest, limit, f"closed form, {kind}: {form_words(form)}"))
     if other is not None:
         resized = " (resized)" if other.resized else ""
         own = style.covariance_limit(other.other.covariance)
         shown.append(drawn(other.other.covariance, own, f"{against}{resized}: {other.other.name}"))
     shown += [_filters(caption, stack, layer) for caption, stack in shown_filters(inspection, layer, rng)]
     variance = variance_picture(layer.pixel_variance, size=SMALL).html(f"variance by pixel, {layer.name}")
-    shown.append(figure(variance, f"variance by pixel, centred {_show(layer.centredness)}"))
+    shown.append(figure(variance, f"variance by pixel, centred {show(layer.centredness)}"))
     keys = f"{key(0)}layer {key(1)}closed form"
     shown.append(figure(spectrum_chart(layer.eigenvalues, layer.closed_form_eigenvalues), f"spectrum: {keys}"))
     facts = [
@@ -211,11 +229,11 @@ def _card(
     ]
     if other is not None:
         facts += [("cosine", other.cosine), ("scale", other.scale)]
-    listed = "".join(f"<span>{name} <b>{_show(value)}</b></span>" for name, value in facts)
+    listed = "".join(f"<span>{name} <b>{show(value)}</b></span>" for name, value in facts)
     return (
         f'<section class="card" id="layer-{layer.index}"><h3>{layer.index + 1}. {text(layer.name)} '
         f'<span class="quiet">{_size(layer)} · {layer.statistics.count} filters · depth {layer.depth:.2f}</span></h3>'
-        f'<p class="facts">{listed}</p><div class="pictures">{"".join(shown)}</div></section>'
+        f'<p class="facts">{listed}</p>{types_line(layer)}<div class="pictures">{"".join(shown)}</div></section>'
     )
 
 
@@ -223,14 +241,12 @@ def _filters(caption: str, filters: Array, layer: LayerNumbers) -> str:
     return figure(filters_picture(filters, size=LARGE).html(f"{caption}, {layer.name}"), caption)
 
 
+def _unless_chance(layer: LayerNumbers, shown: str) -> str:
+    return shown if layer.above_chance else f'<span class="quiet">{shown}</span>'
+
+
 def _size(layer: LayerNumbers) -> str:
     return show_size(layer.kernel_size).replace("x", "×")
-
-
-def _show(value: float, *, digits: int = 3) -> str:
-    if not math.isfinite(value):
-        return "–"
-    return f"{value:.{digits}f}".replace("-", "−")
 
 
 def _signed(value: float) -> str:

@@ -21,17 +21,20 @@ from filtercov.files.source import Source, file_sha256
 from filtercov.lab.models.lookup import find, import_timm
 from filtercov.statistics import statistics_file
 from filtercov.statistics.filter_statistics import FilterStatistics, measure_layers
+from filtercov.statistics.receptive_field import ReceptiveField, receptive_field
 
 UNTRAINED = "not trained: these are the filters the network starts with"
 RUN_FILES = ("checkpoint.safetensors", "statistics.safetensors")
+EXAMPLES = 4  # random inputs for the effective receptive field
 Kind = Literal["checkpoint", "statistics file", "run", "model"]
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """The filter statistics of something, and its filters (count, *kernel_size) by layer where it has them.
+    """The filter statistics of something, and where it has them its filters (count, *kernel_size) by layer.
 
-    `sources` are the files it was read from, or its name where it was built.
+    `sources` are the files it was read from, or its name where it was built; `field` is the effective receptive field
+    of a model that an example was given for.
     """
 
     label: str
@@ -40,6 +43,7 @@ class Target:
     filters: Mapping[str, Array]
     notes: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
+    field: ReceptiveField | None = None
 
 
 def read_target(path: Path) -> Target:
@@ -58,26 +62,36 @@ def read_target(path: Path) -> Target:
 def model_target(model: nn.Module, label: str, *, example_input: Any = None, notes: tuple[str, ...] = ()) -> Target:
     """Look at a model in memory; `example_input` traces the order in which its layers run.
 
+    If it is a tensor of images, (count, channels, *size), it also shows the effective receptive field.
+
     >>> net = nn.Sequential(nn.Conv2d(8, 8, 7, groups=8))
     >>> model_target(net, "mine").filters["0"].shape
     (8, 7, 7)
     """
     layers = depthwise_layers(model, example_input)
     found = _measured(label, "model", ((layer.name, layer.weight) for layer in layers), notes=notes)
-    return replace(found, sources=(Source(label),))
+    target = replace(found, sources=(Source(label),))
+    if not isinstance(example_input, Tensor) or example_input.ndim < 3:
+        return target
+    try:
+        return replace(target, field=receptive_field(model, example_input))
+    except ModelError as error:
+        return replace(target, notes=(*notes, f"no effective receptive field: {error}"))
 
 
-def named_target(name: str, *, untrained: bool = False) -> Target:
+def named_target(name: str, *, untrained: bool = False, example: tuple[int, ...] = ()) -> Target:
     """Build one of our models, or `timm:NAME` with its pretrained weights unless `untrained`.
+
+    `example` is the size (channels, *size) of random inputs that show its effective receptive field.
 
     >>> len(named_target("convmixer_16_3_k5_p2").statistics.layers)
     3
     """
     if name.startswith("timm:") and not untrained:
-        return model_target(_pretrained(name), name)
+        return model_target(_pretrained(name), name, example_input=_examples(example))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return model_target(find(name), name, notes=(UNTRAINED,))
+        return model_target(find(name), name, example_input=_examples(example), notes=(UNTRAINED,))
 
 
 def _read_run(path: Path) -> Target:
@@ -112,6 +126,10 @@ def _measured(label: str, kind: Kind, weights: Iterable[tuple[str, Tensor]], *, 
         raise TargetError(f"{label}: cannot be measured, {error}") from None
     filters = {name: plain_values(weight, name).flatten(0, 1).numpy() for name, weight in named}
     return Target(label, kind, FilterStatistics(layers, label), filters, notes)
+
+
+def _examples(size: tuple[int, ...]) -> Tensor | None:
+    return torch.randn(EXAMPLES, *size, generator=torch.Generator().manual_seed(0)) if size else None
 
 
 def _pretrained(name: str) -> nn.Module:

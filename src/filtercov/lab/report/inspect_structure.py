@@ -1,0 +1,173 @@
+"""The structure numbers on the inspect page: each beside what chance gives, and quiet where it is no more than that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from filtercov.covariance.closed_form import ClosedForm
+from filtercov.lab.report.inspect_numbers import Inspection, LayerNumbers, show
+from filtercov.lab.report.inspect_pictures import variance_picture
+from filtercov.lab.report.page import figure, table, text
+from filtercov.schedule.fit_form import FormFit
+from filtercov.statistics.receptive_field import ReceptiveField
+from filtercov.structure.number import Number
+
+COLUMNS = {
+    "sparsity": ("near zero", "share of filters none of whose weights exceeds 1 % of the layer's largest"),
+    "variance_entropy": (
+        "entropy",
+        "of the covariance's spectrum, over what as many independent filters have: 1 for those, 0 if all filters are "
+        "multiples of one",
+    ),
+    "effective_rank": ("rank", "e to the power of the entropy, in how many directions the filters vary"),
+    "orthogonality": ("orthogonal", "1 − the root-mean-square cosine between two filters; 1 if all are orthogonal"),
+    "even": ("even", "share of the filters' power that half a turn leaves as it is"),
+    "odd": ("odd", "share of the power that half a turn negates"),
+    "rotated": ("rotated", "share of the power that quarter turns leave as it is; square kernels only"),
+    "off_centre": (
+        "off centre",
+        "distance in pixels from the middle of the kernel to the centre of the filters' variance",
+    ),
+    "gaussian_derivatives": (
+        "derivatives",
+        "share of filters of which a Gaussian or one of its derivatives up to the second order, eight types, explains "
+        "four fifths of the power",
+    ),
+}
+FIELD = 262  # pixels across
+VISIBLE = 0.01  # gain in likeness from which a form is worth a picture
+
+
+def structure_section(inspection: Inspection) -> str:
+    """Return the table of structure numbers, and which of them are beyond chance in how many layers."""
+    head = ["layer", *(name for name, _ in COLUMNS.values())]
+    rows = [
+        [_link(layer), *(_cell(layer.structure.numbers()[key], key) for key in COLUMNS)] for layer in inspection.layers
+    ]
+    meanings = "".join(f"<dt>{name}</dt><dd>{meaning}</dd>" for name, meaning in COLUMNS.values())
+    return (
+        "<h2>Structure beside chance</h2><p>In brackets what as many filters of independent Gaussian weights show; "
+        "what they would show themselves in 1 of 100 layers or more is grey.</p>"
+        f"<p>{_beyond(inspection)}</p>"
+        f'<div id="structure">{table(head, rows)}</div>'
+        f"<details><summary>What the numbers mean</summary><dl>{meanings}</dl></details>{_forms(inspection)}"
+    )
+
+
+def _beyond(inspection: Inspection) -> str:
+    """Say which numbers are beyond chance, and in how many layers."""
+    count, found = len(inspection.layers), []
+    for key, (name, _) in COLUMNS.items():
+        layers = sum(layer.structure.numbers()[key].beyond_chance for layer in inspection.layers)
+        if layers:
+            found.append(f"{name} in {layers}")
+    if not found:
+        return "No number of any layer is beyond chance."
+    return f"Beyond chance, of {count} layer{'s' if count > 1 else ''}: {', '.join(found)}."
+
+
+def _forms(inspection: Inspection) -> str:
+    """Return how much better the closed form fits off the middle and with a σ per axis, where it does."""
+    kinds = list(dict.fromkeys(kind for layer in inspection.layers for kind in layer.forms))
+    better = [layer for layer in inspection.layers if any(fit.better for fit in layer.forms.values())]
+    intro = (
+        "<h3>Closed forms with more parameters</h3><p>A centre off the middle, a σ per axis, or both always fit "
+        "better. Here are the layers where they gain more likeness than sampling as many filters would give them in "
+        "1 of 100 layers; in brackets what it gives on average.</p>"
+    )
+    if not better:
+        return intro + "<p>There is none.</p>"
+    rows = [[_link(layer), show(layer.likeness), *(_gain(layer.forms.get(kind)) for kind in kinds)] for layer in better]
+    return intro + f'<div id="forms">{table(["layer", "plain", *kinds], rows)}</div>'
+
+
+def _gain(fit: FormFit | None) -> str:
+    if fit is None or fit.form is None:
+        return "–"
+    found = f"+{show(fit.gain)} ({show(fit.chance_gain)})"
+    return f"{found}<br>{form_words(fit.form)}" if fit.better else f'<span class="quiet">{found}</span>'
+
+
+def form_words(form: ClosedForm) -> str:
+    """Return the parameters of a form with as many digits as mean something to a reader.
+
+    >>> form_words(ClosedForm((0.512, 2.0), centre=(-0.501, 0.0)))
+    'σ 0.51, 2.00, centre −0.50, 0.00'
+    """
+
+    def words(values: float | tuple[float, ...]) -> str:
+        return ", ".join(show(value, digits=2) for value in (values if isinstance(values, tuple) else (values,)))
+
+    return f"σ {words(form.sigma)}" + (f", centre {words(form.centre)}" if isinstance(form.centre, tuple) else "")
+
+
+def best_form(layer: LayerNumbers) -> tuple[str, ClosedForm] | None:
+    """Return the form that gains most over what chance gives it, of those better than the plain one for all to see."""
+    better = [
+        (fit.gain - fit.chance_gain, kind, fit.form)
+        for kind, fit in layer.forms.items()
+        if fit.form is not None and fit.better and fit.gain >= VISIBLE
+    ]
+    return max(better, key=lambda each: each[0])[1:] if better else None
+
+
+def types_line(layer: LayerNumbers) -> str:
+    """Say of which types the filters are, if that is beyond chance, and which way they are off centre."""
+    structure, parts = layer.structure, []
+    if structure.types and structure.gaussian_derivatives.beyond_chance:
+        found = sorted(((share, kind) for kind, share in structure.types.items() if share >= 0.005), reverse=True)
+        parts.append("Gaussian derivatives: " + ", ".join(f"{kind} {share:.0%}" for share, kind in found))
+    if structure.offset and structure.off_centre.beyond_chance:
+        axes = {1: "x", 2: "yx", 3: "zyx"}[len(structure.offset)]
+        way = ", ".join(f"{axis} {_signed(o)}" for axis, o in zip(axes, structure.offset, strict=True))
+        parts.append(f"centre of variance: {way} px")
+    return f'<p class="quiet">{text("; ".join(parts))}</p>' if parts else ""
+
+
+def field_section(fields: Sequence[tuple[str, ReceptiveField | None]]) -> str:
+    """Return the effective receptive field of each network that has one, by name."""
+    shown = [_field(name, field) for name, field in fields if field is not None]
+    if not shown:
+        return ""
+    how = (
+        "Which pixels of an example input the centre of the last feature map depends on: its squared gradient, as a "
+        "root so that faint parts show. The radius is the root-mean-square distance from the field's own centre."
+    )
+    return f'<h2>Effective receptive field</h2><p>{how}</p><div class="pictures" id="field">{"".join(shown)}</div>'
+
+
+def _field(name: str, field: ReceptiveField) -> str:
+    drawn = np.sqrt(field.shares)
+    if drawn.ndim == 1:
+        drawn = np.repeat(drawn[None], max(1, len(drawn) // 8), axis=0)
+    picture = variance_picture(drawn, size=FIELD).html(f"effective receptive field of {name}")
+    radius = field.radius
+    words = (
+        f"{text(name)}: radius {show(radius.value or 0.0, digits=1)} of at most {show(field.widest, digits=1)} pixels"
+    )
+    if radius.chance is not None:
+        beside = "against the" if radius.beyond_chance else "no other than the"
+        words += f", {beside} {show(radius.chance, digits=1)} of independent filters"
+    elif radius.reason:
+        words += f"; {text(radius.reason)}"
+    return figure(picture, words)
+
+
+def _cell(number: Number, key: str) -> str:
+    if number.value is None:
+        return f'<span class="quiet" title="{text(number.reason)}">–</span>'
+    digits = 1 if key == "effective_rank" else 2
+    chance = math.nan if number.chance is None else number.chance
+    shown = f"{show(number.value, digits=digits)} ({show(chance, digits=digits)})"
+    return shown if number.beyond_chance else f'<span class="quiet">{shown}</span>'
+
+
+def _link(layer: LayerNumbers) -> str:
+    return f'<a href="#layer-{layer.index}">{layer.index + 1}. {text(layer.name)}</a>'
+
+
+def _signed(value: float) -> str:
+    return f"{'−' if value < 0 else '+'}{abs(value):.2f}"
