@@ -113,7 +113,8 @@ def _field(
             wanted = f"an output of {layer!r}" if layer else "an output"
             raise ModelError(f"receptive_field: needed {wanted} with as many axes as the input, saw none")
         name, output = seen[0]
-        middle = output[(slice(None), slice(None), *(side // 2 for side in output.shape[2:]))]  # (count, channels)
+        at: list[slice | int] = [slice(None), slice(None), *(side // 2 for side in output.shape[2:])]
+        middle = output[tuple(at)]  # (count, channels)
         if not middle.requires_grad:
             raise ModelError(
                 f"receptive_field: needed an output that depends on the input, {name or 'the model'}'s does not"
@@ -134,7 +135,7 @@ def _beside_chance(
     value: float, root: nn.Module, example: Tensor, state: Mapping[str, Tensor], layer: str, seed: int
 ) -> Number:
     """Return a radius beside those of the network with independent filters."""
-    parameters = {parameter: name for name, parameter in root.named_parameters()}
+    parameters: dict[Tensor, str] = {parameter: name for name, parameter in root.named_parameters()}
     try:
         weights = [layer.module.weight for layer in depthwise_layers(root)]
     except ModelError:
