@@ -54,7 +54,7 @@ FILTERCOV_INLINE Vec larger(Vec a, Vec b) { return a > b ? a : b; }
 // a / b to within two units in the last place, for b of ordinary size.
 FILTERCOV_INLINE Vec quotient(Vec a, Vec b) {
 #if defined(__AVX512F__)
-    const Vec inverse = _mm512_rcp14_ps(b);  // 14 bits, then one step of Newton's method: a third of a division's time
+    const Vec inverse = _mm512_maskz_rcp14_ps(0xFFFF, b);  // 14 bits, then one step of Newton's method: a third of a division's time
     const Vec first = a * inverse;
     return first + inverse * (a - b * first);
 #else

@@ -11,7 +11,7 @@ that of the same network whose depthwise filters are independent Gaussian weight
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,7 +109,8 @@ def _field(
             wanted = f"an output of {layer!r}" if layer else "an output"
             raise ModelError(f"receptive_field: needed {wanted} with as many axes as the input, saw none")
         name, output = seen[0]
-        middle = output.flatten(2)[..., _middle(output.shape[2:])]  # (count, channels)
+        at: list[slice | int] = [slice(None), slice(None), *(side // 2 for side in output.shape[2:])]
+        middle = output[tuple(at)]  # (count, channels)
         if not middle.requires_grad:
             raise ModelError(
                 f"receptive_field: needed an output that depends on the input, {name or 'the model'}'s does not"
@@ -124,18 +125,6 @@ def _field(
     if not 0 < total < math.inf:
         raise ModelError("receptive_field: needed a finite gradient at the input, got none; pass other example inputs")
     return power.numpy() / total, name
-
-
-def _middle(size: Sequence[int]) -> int:
-    """Return where the middle of an image lies among its pixels.
-
-    >>> _middle((3, 5))
-    7
-    """
-    place = 0
-    for side in size:
-        place = place * side + side // 2
-    return place
 
 
 def _beside_chance(

@@ -91,7 +91,8 @@ def test_structure_stands_beside_chance_and_is_grey_where_it_is_no_more(browser:
             assert float(shown.split()[0]) == pytest.approx(number["value"], abs=0.06)
     assert all(grey for _, grey in rows[0])
     assert tab.evaluate("[...document.querySelectorAll('#forms tbody th')].map(e => e.textContent)") == ["2. 1"]
-    assert "closed form, off centre" in tab.evaluate("document.querySelector('#layer-1').innerText")
+    card = tab.evaluate("document.querySelector('#layer-1').innerText")
+    assert re.search(r"closed form, (off centre|both): σ [\d., ]+, centre −0\.", card)
     assert tab.evaluate("document.querySelectorAll('#field img').length") == 1
     assert tab.errors == []
 

@@ -105,9 +105,9 @@ def form_words(form: ClosedForm) -> str:
 
 
 def best_form(layer: LayerNumbers) -> tuple[str, ClosedForm] | None:
-    """Return the form that gains most over what chance gives it, of those better than the plain one for all to see."""
+    """Return the form that gains most over what chance seldom gives it, if the gain is large enough to see."""
     better = [
-        (fit.gain - fit.chance_gain, kind, fit.form)
+        (fit.gain - fit.limit, kind, fit.form)
         for kind, fit in layer.forms.items()
         if fit.form is not None and fit.better and fit.gain >= VISIBLE
     ]
