@@ -11,7 +11,7 @@ from filtercov.errors import ConfigError, ModelError
 from filtercov.nn import library
 from filtercov.nn.layouts import is_moved, restore_layouts_, to_channels_last_
 from filtercov.nn.strided_pointwise import StridedPointwiseConv2d, is_endangered
-from filtercov.nn.swaps import BLOCK, DEPTHWISE, GELU_NORM, Toggle, toggles
+from filtercov.nn.swaps import BLOCK, DEPTHWISE, GELU_NORM, POINTWISE, Toggle, toggles
 from filtercov.nn.tuning import SECONDS, Candidate, Tuner, check_on_cpu
 from filtercov.nn.tuning_report import Tuning
 from filtercov.printable import counted
@@ -23,7 +23,8 @@ _ENDANGERED = (nn.Conv2d, StridedPointwiseConv2d)
 class Acceleration:
     """What `accelerate_` did, by name: layers swapped, pairs and blocks fused, layers left alone and why, made safe.
 
-    `tuning` has what was measured, if there was an example to measure with.
+    With an example to measure with, `tuning` has what was measured, and `products` are the 1x1 convolutions that became
+    products of matrices.
     """
 
     swapped: tuple[str, ...]
@@ -31,6 +32,7 @@ class Acceleration:
     blocks: tuple[str, ...] = ()
     skipped: dict[str, str] = field(default_factory=dict)
     made_safe: tuple[str, ...] = ()
+    products: tuple[str, ...] = ()
     tuning: Tuning | None = None
 
     def __str__(self) -> str:
@@ -41,6 +43,8 @@ class Acceleration:
         ]
         if self.blocks:
             lines.append(f"{counted(len(self.blocks), 'ConvNeXt block')} fused")
+        if self.products:
+            lines.append(f"{counted(len(self.products), '1x1 convolution')} run as products of matrices")
         if self.made_safe:
             lines.append(
                 f"{counted(len(self.made_safe), 'strided 1x1 convolution')} kept out of a memory fault of PyTorch's"
@@ -82,7 +86,7 @@ def accelerate_(model: nn.Module, *, example_input: Any = None, seconds: float =
     found = toggles(model)
     plain = {toggle.name for toggle in found if toggle.setting == toggle.plain}
     endangered = _endangered(model)
-    _set_(model, found, Candidate(tuple(toggle.ours for toggle in found), channels_last=True), endangered)
+    _set_(model, found, Candidate(tuple(toggle.usual for toggle in found), channels_last=True), endangered)
     return _report(model, found, made_safe=tuple(endangered), newly=plain)
 
 
@@ -166,12 +170,12 @@ def _report(
 ) -> Acceleration:
     """Return what was done; `newly` are the toggles that were PyTorch's before, all if not given."""
     ours = [toggle for toggle in found if toggle.setting.kind is not toggle.plain.kind]
-    swapped, blocks = (
+    swapped, blocks, products = (
         tuple(t.name for t in ours if t.swap is swap and (newly is None or t.name in newly))
-        for swap in (DEPTHWISE, BLOCK)
+        for swap in (DEPTHWISE, BLOCK, POINTWISE)
     )
     fused = [part.name for t in ours if t.swap is GELU_NORM for part in t.parts]
-    return Acceleration(swapped, tuple(fused), blocks, _skipped(model, found), made_safe, tuning)
+    return Acceleration(swapped, tuple(fused), blocks, _skipped(model, found), made_safe, products, tuning)
 
 
 def _skipped(model: nn.Module, found: list[Toggle]) -> dict[str, str]:

@@ -23,6 +23,7 @@ from torch.jit import is_scripting  # type: ignore[attr-defined]
 from filtercov.nn import library
 from filtercov.nn.images import is_channels_last
 from filtercov.nn.norm_mlp import norm_mlp
+from filtercov.nn.pointwise import PointwiseConv2d, is_pointwise
 from filtercov.nn.routing import PLAIN_TENSORS, is_watched, untraced
 
 # Classes of blocks, and what takes their place.
@@ -130,10 +131,7 @@ def _is_usual_parameter(parameter: Tensor | None) -> bool:
 
 def _is_product(layer: Any) -> bool:
     """Return whether a layer multiplies each pixel's channels by a matrix and adds a bias."""
-    if type(layer) is nn.Conv2d:
-        pointwise = layer.kernel_size == layer.stride == (1, 1) and layer.padding == (0, 0) and layer.groups == 1
-    else:
-        pointwise = type(layer) is nn.Linear
+    pointwise = is_pointwise(layer) if type(layer) in (nn.Conv2d, PointwiseConv2d) else type(layer) is nn.Linear
     return pointwise and _is_usual_parameter(layer.weight) and _is_usual_parameter(layer.bias)
 
 

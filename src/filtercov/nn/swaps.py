@@ -18,6 +18,7 @@ from filtercov.nn.arguments import convolution
 from filtercov.nn.convnext_block import fused_class
 from filtercov.nn.depthwise import DepthwiseConv1d, DepthwiseConv2d, DepthwiseConv3d
 from filtercov.nn.images import is_channels_last
+from filtercov.nn.pointwise import PointwiseConv2d, is_pointwise
 from filtercov.nn.routing import BITS, BY_THRESHOLDS
 from filtercov.nn.sequential import FusedSequential, norm_after_gelu
 
@@ -36,7 +37,8 @@ class Swap:
     """One kind of swap. `ours` and `plain` return the class a module can change to, None if it is not of that kind.
 
     `parts` are what is timed of a module, by default all of it. `passes` are the choices of what runs natively that are
-    worth trying on an input, `routing.BY_THRESHOLDS` if there are none.
+    worth trying on an input, `routing.BY_THRESHOLDS` if there are none. Where nothing is measured a module becomes ours
+    if `by_default`, and else stays what it is.
     """
 
     kind: str
@@ -44,6 +46,7 @@ class Swap:
     plain: Callable[[nn.Module], Class | None]
     parts: Callable[[str, nn.Module], list[Part]] = lambda name, module: [Part(name, (module,))]
     passes: Callable[[nn.Module, Tensor], tuple[int, ...]] = lambda _module, _x: (BY_THRESHOLDS,)
+    by_default: bool = True
 
 
 class Setting(NamedTuple):
@@ -73,6 +76,11 @@ class Toggle(NamedTuple):
         vars(self.module).pop("passes", None)
         if setting.passes != BY_THRESHOLDS:
             self.module.passes = setting.passes  # type: ignore[assignment]
+
+    @property
+    def usual(self) -> Setting:
+        """How the module is set where nothing is measured."""
+        return self.ours if self.swap.by_default else self.setting
 
     @property
     def parts(self) -> list[Part]:
@@ -151,4 +159,10 @@ BLOCK = Swap(
     lambda module: fused_class(module) if library.available() else None,
     lambda module: vars(type(module)).get("plain_class"),
 )
-SWAPS: tuple[Swap, ...] = (DEPTHWISE, GELU_NORM, BLOCK)
+POINTWISE = classes(
+    "pointwise",
+    {nn.Conv2d: PointwiseConv2d},
+    lambda module: is_pointwise(cast(nn.Conv2d, module)) and not is_depthwise(module),
+    by_default=False,
+)
+SWAPS: tuple[Swap, ...] = (DEPTHWISE, GELU_NORM, BLOCK, POINTWISE)

@@ -80,6 +80,7 @@ class Tuner:
         self.began = time.perf_counter()
         self.seconds = seconds
         self.plain = tuple(toggle.plain for toggle in toggles)
+        self.usual = tuple(toggle.usual for toggle in toggles)
         # The fault that endangered layers have to be kept out of is of channels_last memory.
         self.harmless = not any(map(_lies_channels_last, tensors_of(example))) and not any(
             map(_lies_channels_last, model.parameters())
@@ -162,7 +163,7 @@ class Tuner:
         named[TUNED_OWN] = Candidate(tuple(layers[False].settings), channels_last=False)
         if last:
             named[TUNED_LAST] = Candidate(tuple(layers[True].settings), channels_last=True)
-        named[USUAL] = Candidate(tuple(toggle.ours for toggle in self.toggles), channels_last=last)
+        named[USUAL] = Candidate(self.usual, channels_last=last)
         distinct: dict[Candidate, str] = {}
         for name, candidate in named.items():
             distinct.setdefault(candidate, name)
@@ -277,7 +278,7 @@ def _alone(toggle: Toggle, part: Part, setting: Setting) -> Any:
 def _fastest(toggle: Toggle, seconds: Mapping[Setting, float]) -> Setting:
     """Return the fastest setting, PyTorch's unless another is clearly faster; by thresholds where none was timed."""
     if not seconds:
-        return toggle.ours
+        return toggle.usual
     best = min(seconds, key=lambda setting: seconds[setting])
     return best if seconds[best] * (1 + LEAST_GAIN) < seconds[toggle.plain] else toggle.plain
 
