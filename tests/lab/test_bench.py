@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from filtercov.lab.bench import CHANNELS_LAST, KINDS, OURS, PLAIN, bench, gemm_rate, profile
+from filtercov.lab.bench import CHANNELS_LAST, KINDS, OURS, PLAIN, bench, gemm_rate, plain_network, profile
 from filtercov.nn import DepthwiseConv2d
 from filtercov.nn.steps import Step
+from filtercov.nn.swaps import toggles
 
 MODEL = "convmixer_16_2_k9_p4"
 MAIN = "from filtercov.cli import main; main()"
@@ -19,6 +20,13 @@ MAIN = "from filtercov.cli import main; main()"
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", MAIN, "bench", MODEL, "--batch-size", "4", "--seconds", "1", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+
+
+@pytest.mark.parametrize("name", [MODEL, "convnext_atto_div8_p1"])
+def test_plain_networks_have_nothing_of_ours(name: str) -> None:
+    modules = {type(module).__module__ for module in plain_network(name).modules()}
+    assert not any(module.startswith("filtercov.nn") for module in modules)
+    assert all(toggle.setting == toggle.plain for toggle in toggles(plain_network(name)))
 
 
 @pytest.mark.parametrize("frozen", [False, True])

@@ -18,7 +18,7 @@ from torch import nn
 
 from filtercov.filters.freeze import freeze_
 from filtercov.lab.models.lookup import find, is_ours
-from filtercov.nn import accelerate_, native_status
+from filtercov.nn import accelerate_, native_status, restore_
 from filtercov.nn.steps import Step
 from filtercov.nn.swaps import toggles
 from filtercov.nn.timing import Ratio, race, ratio
@@ -85,7 +85,7 @@ def bench(
 ) -> Bench:
     """Tune a network by name for this machine and compare it with plain PyTorch, in about twice `seconds`."""
     torch.manual_seed(0)
-    plain = find(model, num_classes=10).train()
+    plain = plain_network(model)
     if frozen:
         freeze_(plain)
     size = image_size or _own_size(model, plain)
@@ -100,6 +100,13 @@ def bench(
     times = race(steps, seconds=seconds, turns=TURNS)
     contestants = tuple(Contestant(name, tuple(times[name]), *profile(step)) for name, step in steps.items())
     return Bench(describe_machine(), gemm_rate(), model, batch_size, size, frozen, contestants, report.tuning)
+
+
+def plain_network(model: str) -> nn.Module:
+    """Return a network by name, all PyTorch's, which ours are not built as."""
+    network = find(model, num_classes=10).train()
+    restore_(network)
+    return network
 
 
 def _own_size(name: str, network: nn.Module) -> int:
