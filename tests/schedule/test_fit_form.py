@@ -83,3 +83,13 @@ def test_independent_filters_are_never_better_with_more_parameters():
 def test_a_layer_without_spread_has_no_form_and_one_axis_no_second_sigma():
     assert fit_form(layer_of(np.zeros((9, 9)), (3, 3))).form is None
     assert list(fit_forms(layer_of(gaussian_covariance((7,), 0.5), (7,)))) == ["off centre"]
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e140])
+def test_the_scale_of_the_filters_does_not_matter(scale):
+    cov = gaussian_covariance(5, 0.5, centre=(-0.5, 0.25))
+    usual, scaled = (fit_form(layer_of(factor * cov, (5, 5))) for factor in (1.0, scale))
+    np.testing.assert_allclose(scaled.form.along((5, 5)), usual.form.along((5, 5)), atol=1e-3)
+    assert (scaled.chance_gain, scaled.limit) == pytest.approx((usual.chance_gain, usual.limit))
+    assert scaled.plain.sigma == usual.plain.sigma
+    assert scaled.plain.likeness == pytest.approx(usual.plain.likeness)

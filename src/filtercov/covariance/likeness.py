@@ -52,6 +52,8 @@ class Likeness:
     def __init__(self, cov: ArrayLike, kernel_size: KernelSize) -> None:
         self._shape = kernel_shape(kernel_size)
         matrix = as_covariance(cov, kernel_size=self._shape)
+        # The cosine knows no scale: that of tiny filters is taken away, whose squares would vanish.
+        matrix = matrix / (np.abs(matrix).max() or 1.0)
         self._block = to_block((matrix + matrix.T) / 2, self._shape)
         self._size = float(np.linalg.norm(matrix))
 

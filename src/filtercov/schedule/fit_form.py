@@ -90,7 +90,8 @@ class _Fitting:
         self.layer, self.axes = layer, len(layer.kernel_size)
         self.plain = fit_layer(layer)
         if not math.isnan(self.plain.sigma):
-            self.like = Likeness(layer.covariance, layer.kernel_size)
+            self.covariance = layer.covariance / np.abs(layer.covariance).max()
+            self.like = Likeness(self.covariance, layer.kernel_size)
             self.V, self.H = self._sensitivity()
 
     def fit(self, *, offset: bool, per_axis: bool) -> FormFit:
@@ -122,7 +123,7 @@ class _Fitting:
         A layer far off the middle has a plain form so wide that no way leads from it to the best one.
         """
         size = self.layer.kernel_size
-        variance = np.diagonal(self.layer.covariance).reshape(size)
+        variance = np.diagonal(self.covariance).reshape(size)
         middle = (np.array(size) - 1) / 2
         centroid = np.array([float((variance * place).sum()) for place in np.indices(size)]) / variance.sum() - middle
         peak = np.array(np.unravel_index(int(np.argmax(variance)), size)) - middle
@@ -139,7 +140,7 @@ class _Fitting:
 
     def _sensitivity(self) -> tuple[Array, Array]:
         """Return V and H for all 2 axes parameters."""
-        S, size = self.layer.covariance, self.layer.kernel_size
+        S, size = self.covariance, self.layer.kernel_size
 
         def unit(step: Array) -> Array:
             cov = gaussian_covariance(
