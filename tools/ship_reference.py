@@ -3,9 +3,10 @@
     python -m tools.ship_reference RUN NAME             # of a finished run of `filtercov train`
     python -m tools.ship_reference efficientnet-lite0   # of weights that others published, from where pip put them
 
-writes src/filtercov/statistics/shipped/NAME.safetensors, with the provenance that `filtercov.REFERENCES` shows. The same
-weights make the same file, bit for bit: means, covariances and cosines are rounded to float32, which swallows what one
-linear algebra library rounds otherwise than another. Of the paths of a run's data and files only the last part is told.
+writes src/filtercov/statistics/shipped/NAME.safetensors, with the provenance that `filtercov.REFERENCES` shows. The
+same weights make the same file, bit for bit: means, covariances and cosines are rounded to float32, which swallows what
+one linear algebra library rounds otherwise than another. Of the paths of a run's data and files only the last part is
+told.
 """
 
 import argparse

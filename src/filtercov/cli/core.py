@@ -62,8 +62,8 @@ def init(
     statistics: Annotated[
         str | None,
         typer.Option(
-            help="Statistics to draw from, a file or one of `filtercov info`'s names, resized where the network's "
-            "filters have another size."
+            help="Statistics to draw from, a file or a name that `filtercov info` lists, resized where the "
+            "network's filters have another size."
         ),
     ] = None,
     seed: Annotated[

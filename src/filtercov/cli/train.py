@@ -40,7 +40,8 @@ def train(
     init: Annotated[
         str,
         typer.Option(
-            help=f"Filters: {', '.join(_INITS)} (statistics, also by one of `filtercov info`'s names, or a checkpoint's filters)."
+            help=f"Filters: {', '.join(_INITS)} (statistics, or a checkpoint's filters); stats: also takes a name that "
+            "`filtercov info` lists."
         ),
     ] = "uniform",
     schedule: options.Schedule = None,

@@ -53,8 +53,8 @@ def init_(
     * a preset's name, see `PRESETS`, or a schedule: the closed form, with σ by depth;
     * `FilterStatistics` of a trained model: filters are drawn from its layers' means and covariances, interpolated over
       depth where the models differ in it;
-    * `"stats:NAME"`, one of the statistics that ship with filtercov, see `REFERENCES`, or `"stats:FILE"`, resized to the
-      network's filters where their sizes differ;
+    * `"stats:NAME"`, one of the statistics that ship with filtercov, see `REFERENCES`, or `"stats:FILE"`, resized to
+      the network's filters where their sizes differ;
     * a function of the layer that returns a covariance (n, n), a σ for the closed form, a `ClosedForm` with a σ per
       axis or a centre off the middle, or `LayerStatistics`.
 

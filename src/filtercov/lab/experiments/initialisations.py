@@ -291,8 +291,8 @@ add(
     Initialisation(
         "stats",
         _statistics,
-        "drawn from the statistics of a trained model, resized where kernel sizes or depths differ; those that ship with "
-        "filtercov by name",
+        "drawn from the statistics of a trained model, a file or a shipped name, resized where kernel sizes or depths "
+        "differ",
         argument="FILE",
     ),
     Initialisation("filters", _filters, "the very filters of a checkpoint", argument="FILE"),
