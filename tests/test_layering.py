@@ -25,7 +25,7 @@ LIBRARY = {
     "depthwise": {"schedule", "files"},
     "nn": {"depthwise"},
     "statistics": {"covariance", "structure", "schedule", "prescription", "depthwise", "files"},
-    "filters": {"covariance", "prescription", "depthwise"},
+    "filters": {"covariance", "schedule", "prescription", "depthwise", "statistics"},
     "jax": {"covariance", "schedule", "prescription"},
     "keras": {"covariance", "schedule", "prescription"},
 }

@@ -22,6 +22,7 @@ import filtercov, torch
 from torch import nn
 model = nn.Sequential(*[nn.Conv2d(32, 32, 7, padding=3, groups=32) for _ in range(3)])
 assert len(filtercov.init_(model).initialised) == 3
+assert all(len(filtercov.init_(model, "stats:" + name).initialised) == 3 for name in filtercov.REFERENCES)
 filtercov.nn.accelerate_(model)
 model(torch.randn(2, 32, 8, 8)).sum().backward()
 """

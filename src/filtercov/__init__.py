@@ -38,9 +38,11 @@ if TYPE_CHECKING:
     from filtercov.schedule.fit import fit_schedule
     from filtercov.schedule.schedules import PRESETS, QuadraticSchedule, SawtoothSchedule
     from filtercov.statistics.filter_statistics import FilterStatistics
+    from filtercov.statistics.references import REFERENCES
 
 __all__ = [
     "PRESETS",
+    "REFERENCES",
     "ClosedForm",
     "DepthwiseLayer",
     "FilterStatistics",
@@ -86,6 +88,7 @@ _HOMES = {
     "schedule.fit": ("fit_schedule",),
     "schedule.schedules": ("PRESETS", "QuadraticSchedule", "SawtoothSchedule"),
     "statistics.filter_statistics": ("FilterStatistics",),
+    "statistics.references": ("REFERENCES",),
 }
 # What belongs to filtercov.nn, and is looked for here; a test compares it with the names there.
 _OF_NN = (

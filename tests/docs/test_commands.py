@@ -49,6 +49,9 @@ SMALLER = {
     "filtercov init convnext_tiny --statistics trained.stats --out start.safetensors": (
         "filtercov init convnext_atto --statistics trained.stats --out start.safetensors"
     ),
+    "filtercov init efficientnet_b0 --statistics efficientnet-lite0 --out start.safetensors": (
+        "filtercov init convmixer_16_3_k5_p2 --statistics efficientnet-lite0 --out start.safetensors"
+    ),
     "filtercov bench mobilenetv3_large_100 --batch-size 16 --img-size 128": (
         "filtercov bench convmixer_8_2_k9_p4 --batch-size 4 --img-size 16 --seconds 1"
     ),

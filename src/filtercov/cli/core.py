@@ -14,8 +14,6 @@ import typer
 
 from filtercov.cli import options
 from filtercov.cli.say import say
-from filtercov.covariance.layer_statistics import LayerStatistics
-from filtercov.depthwise.model import DepthwiseLayer
 from filtercov.errors import CheckpointError, FiltercovWarning, NothingChosenError, SourceError
 from filtercov.files.weights import write_state_dict
 from filtercov.filters.init import init_
@@ -28,6 +26,7 @@ from filtercov.schedule.fit import fit_schedule
 from filtercov.schedule.fit_quality import fit_layer
 from filtercov.schedule.schedules import PRESETS
 from filtercov.statistics.filter_statistics import FilterStatistics
+from filtercov.statistics.references import REFERENCES
 
 DEFAULT = "imagenet-thawed"  # of init_ too
 _ADVICE = (
@@ -46,6 +45,7 @@ def info() -> None:
         "native kernels": str(native_status()),
         "threads": str(torch.get_num_threads()),
         "presets": ", ".join(PRESETS),
+        "statistics": ", ".join(REFERENCES),
     }
     width = max(map(len, rows))
     for name, value in rows.items():
@@ -60,8 +60,11 @@ def init(
     ] = None,
     schedule: options.Schedule = None,
     statistics: Annotated[
-        Path | None,
-        typer.Option(help="Statistics file to draw from, resized where the network's filters have another size."),
+        str | None,
+        typer.Option(
+            help="Statistics to draw from, a file or a name that `filtercov info` lists, resized where the "
+            "network's filters have another size."
+        ),
     ] = None,
     seed: Annotated[
         int, typer.Option(callback=options.SEEDS, help="Seed of the model's and the filters' random numbers.")
@@ -79,17 +82,13 @@ def init(
 ) -> None:
     """Write an initial checkpoint that any trainer can start from, and print what was done to each layer."""
     _check_sources({"--preset": preset, "--schedule": schedule, "--statistics": statistics})
-    loaded = FilterStatistics.load(statistics) if statistics else None
     torch.manual_seed(seed)
     built = find(model, num_classes=num_classes, in_channels=in_channels)
-    source: Any = parse_schedule(schedule, built) if schedule else preset or DEFAULT
-    if loaded is not None:
-        given = loaded
-        min_kernel_size = 1 if min_kernel_size is None else min_kernel_size
-
-        def source(layer: DepthwiseLayer) -> LayerStatistics:
-            return given.at(layer.depth, layer.kernel_size)
-
+    source: Any = preset or DEFAULT
+    if schedule is not None:
+        source = parse_schedule(schedule, built)
+    elif statistics is not None:
+        source = f"stats:{statistics}"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FiltercovWarning)  # the report's notes say the same

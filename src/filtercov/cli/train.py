@@ -38,7 +38,11 @@ def train(
         int, typer.Option(callback=options.SEEDS, help="Decides weights, order of images and augmentation.")
     ] = 0,
     init: Annotated[
-        str, typer.Option(help=f"Filters: {', '.join(_INITS)} (statistics, or a checkpoint's filters).")
+        str,
+        typer.Option(
+            help=f"Filters: {', '.join(_INITS)} (statistics, or a checkpoint's filters); stats: also takes a name that "
+            "`filtercov info` lists."
+        ),
     ] = "uniform",
     schedule: options.Schedule = None,
     negative: Annotated[

@@ -27,6 +27,9 @@ from filtercov.filters.sample import (
 from filtercov.prescription.choice import choose, initialised_row, make_report, nothing_chosen, with_roots
 from filtercov.prescription.init_report import InitReport
 from filtercov.prescription.prescriber import Prescription, Source
+from filtercov.schedule.schedules import PRESETS
+from filtercov.statistics import references
+from filtercov.statistics.filter_statistics import FilterStatistics
 
 Scale = Literal["match"] | float | None
 
@@ -50,6 +53,8 @@ def init_(
     * a preset's name, see `PRESETS`, or a schedule: the closed form, with σ by depth;
     * `FilterStatistics` of a trained model: filters are drawn from its layers' means and covariances, interpolated over
       depth where the models differ in it;
+    * `"stats:NAME"`, one of the statistics that ship with filtercov, see `REFERENCES`, or `"stats:FILE"`, resized to
+      the network's filters where their sizes differ;
     * a function of the layer that returns a covariance (n, n), a σ for the closed form, a `ClosedForm` with a σ per
       axis or a centre off the middle, or `LayerStatistics`.
 
@@ -80,6 +85,7 @@ def init_(
     generator = check_generator(generator, seed)
     check_drawing("init_")
     scale = _check_scale(scale)
+    source = _read_statistics(source)
     layers = depthwise_layers(model, example_input)
     skipped, prescribed = choose(
         layers, source, filter_fn=filter_fn, min_kernel_size=min_kernel_size, as_array=as_array
@@ -100,6 +106,18 @@ def init_(
         report = make_report(layers, source, rows, skipped, stacklevel=2)  # a warning may be an error
         assign_filters_(list(prescribed), staged)
     return report
+
+
+def _read_statistics(source: Source[DepthwiseLayer]) -> Source[DepthwiseLayer]:
+    """Return the function of the layer that `stats:` and a file or a reference's name stand for, or else the source."""
+    if not isinstance(source, str):
+        return source
+    if source not in PRESETS and source in references.REFERENCES:
+        raise SourceError(f"init_: {source!r} is the name of statistics; write 'stats:{source}'")
+    if not source.startswith("stats:"):
+        return source
+    statistics = FilterStatistics.load(references.find(source.removeprefix("stats:")))
+    return lambda layer: statistics.at(layer.depth, layer.kernel_size)
 
 
 def _sample(

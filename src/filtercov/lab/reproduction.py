@@ -38,6 +38,7 @@ from filtercov.lab.report.results_lines import lines
 from filtercov.lab.report.results_text import notes, table, to_csv, to_terminal
 from filtercov.lab.training.distributed import usable_device
 from filtercov.printable import counted
+from filtercov.statistics.references import REFERENCES
 
 _TEXT = ("experiment", "scale", "row", "network", "data", "filters", "initialisation", "verdict")
 _USUAL_SPEED = 100.0  # images a second; before a measurement only the proportions between runs are known
@@ -204,7 +205,9 @@ def located(inits: Sequence[str]) -> tuple[str, ...]:
     found = []
     for init in inits:
         kind, _, file = init.partition(":")
-        found.append(f"{kind}:{Path(file).absolute()}" if initialisations.find(kind).argument == "FILE" else init)
+        path = Path(file).absolute()
+        shipped = kind == "stats" and file in REFERENCES and not path.exists()
+        found.append(f"{kind}:{path}" if initialisations.find(kind).argument == "FILE" and not shipped else init)
     return tuple(found)
 
 

@@ -33,7 +33,7 @@ from filtercov.prescription.init_notes import resizing_notes
 from filtercov.printable import shortened
 from filtercov.schedule.fit_quality import fit_layer
 from filtercov.schedule.schedules import check_depth, relative_depth
-from filtercov.statistics import statistics_file
+from filtercov.statistics import references, statistics_file
 from filtercov.structure.measure import structure_of_layer
 from filtercov.structure.singly import measure_filters
 
@@ -211,6 +211,10 @@ class FilterStatistics:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the statistics to a safetensors file with a checksum; an existing file is replaced whole or not."""
+        statistics_file.write(Path(path), [(layer.mean, layer.covariance) for layer in self.layers], self.description())
+
+    def description(self) -> dict[str, Any]:
+        """Return what a file says of the statistics besides means and covariances, ready for JSON."""
         described = [
             {
                 "name": layer.name,
@@ -221,11 +225,7 @@ class FilterStatistics:
             }
             for layer in self.layers
         ]
-        statistics_file.write(
-            Path(path),
-            [(layer.mean, layer.covariance) for layer in self.layers],
-            {"source": self.source, "notes": list(self.notes), "layers": described},
-        )
+        return {"source": self.source, "notes": list(self.notes), "layers": described}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> FilterStatistics:
@@ -236,6 +236,15 @@ class FilterStatistics:
             for entry, (mean, covariance) in zip(described["layers"], arrays, strict=True)
         )
         return cls(layers, described["source"], tuple(described["notes"]))
+
+    @classmethod
+    def shipped(cls, name: str) -> FilterStatistics:
+        """Return statistics that ship with filtercov; `REFERENCES` has their names, and what they are of.
+
+        >>> FilterStatistics.shipped("efficientnet-lite0")
+        <FilterStatistics of efficientnet-lite0: 16 layers of 3x3 and 5x5 filters>
+        """
+        return cls.load(references.shipped_file(name))
 
 
 def _record(layer: LayerStatistics, depth: float) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""The file format of filter statistics: a sealed file of the layers' means and covariances, in float64."""
+"""The file format of filter statistics: a sealed file of the layers' means and covariances.
+
+They are float64, or float32 where size matters more: either way float64 is what is read.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,18 @@ KIND = sealed.Kind(
 )
 
 
-def write(path: Path, layers: Sequence[tuple[Array, Array]], description: Mapping[str, Any]) -> None:
+def write(
+    path: Path,
+    layers: Sequence[tuple[Array, Array]],
+    description: Mapping[str, Any],
+    *,
+    dtype: type[np.float64] | type[np.float32] = np.float64,
+) -> None:
     """Write (mean, covariance) pairs and their description, all of it or nothing."""
     tensors = {}
     for i, (mean, covariance) in enumerate(layers):
-        tensors[f"layer.{i}.mean"] = np.ascontiguousarray(mean, dtype=np.float64)
-        tensors[f"layer.{i}.covariance"] = np.ascontiguousarray(covariance, dtype=np.float64)
+        tensors[f"layer.{i}.mean"] = np.ascontiguousarray(mean, dtype=dtype)
+        tensors[f"layer.{i}.covariance"] = np.ascontiguousarray(covariance, dtype=dtype)
     try:
         sealed.write(path, KIND, partial(safetensors.numpy.save, tensors), description)
     except OSError as error:
@@ -50,6 +59,6 @@ def read(path: Path) -> tuple[list[tuple[Array, Array]], dict[str, Any]]:
 
 
 def _float64(array: Any) -> Array:
-    if array.dtype != np.float64:
-        raise TypeError(f"needed float64, got {array.dtype}")
-    return np.asarray(array)
+    if array.dtype not in (np.float64, np.float32):
+        raise TypeError(f"needed float64 or float32, got {array.dtype}")
+    return np.asarray(array, dtype=np.float64)

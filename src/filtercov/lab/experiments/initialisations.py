@@ -25,6 +25,7 @@ from filtercov.lab.experiments import baselines
 from filtercov.lab.experiments.baselines import Sample
 from filtercov.lab.experiments.fingerprint import fingerprint
 from filtercov.schedule.schedules import Schedule
+from filtercov.statistics import references
 
 ENTRY_POINTS = "filtercov.initialisations"
 LEAST_VARIANCE = 1e-4  # pixels², from where down a bump is one pixel
@@ -218,7 +219,8 @@ def _closed_form(model: nn.Module, context: InitContext) -> object:
 
 
 def _statistics(model: nn.Module, context: InitContext) -> object:
-    return draw(model, context, fc.FilterStatistics.load(context.root / _required(context, "statistics file")))
+    path = references.find(_required(context, "statistics file or name"), context.root)
+    return draw(model, context, fc.FilterStatistics.load(path))
 
 
 def draw(model: nn.Module, context: InitContext, statistics: fc.FilterStatistics) -> object:
@@ -289,7 +291,8 @@ add(
     Initialisation(
         "stats",
         _statistics,
-        "drawn from the statistics of a trained model, resized where kernel sizes or depths differ",
+        "drawn from the statistics of a trained model, a file or a shipped name, resized where kernel sizes or depths "
+        "differ",
         argument="FILE",
     ),
     Initialisation("filters", _filters, "the very filters of a checkpoint", argument="FILE"),

@@ -9,6 +9,7 @@ from filtercov.lab.experiments.initialisations import find
 from filtercov.lab.experiments.references import reference_key
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.training import read_result
+from filtercov.statistics.references import locate
 
 Inputs = dict[str, str]
 
@@ -42,9 +43,9 @@ def _initialisation(init: str, root: Path) -> str | None:
         result = read_result(root / key)
         return result.weights_sha256 if result else None
     _, _, argument = init.partition(":")
-    path = root / argument
-    # Of what others registered an argument that is a file's name is one that it reads; ours say what theirs is.
     entry = find(init)
+    path = locate(argument, root) or root / argument if entry.name == "stats" else root / argument
+    # Of what others registered an argument that is a file's name is one that it reads; ours say what theirs is.
     if not argument or (entry.ours and entry.argument != "FILE") or not path.is_file():
         return None
     try:

@@ -1,0 +1,113 @@
+"""Statistics that ship with the package: which there are, where each came from, and where its file is.
+
+Each is a statistics file like any other, sealed by a checksum, whose description also has its provenance. The file is
+all there is to a reference: what stands in the folder is known, and `tools/ship_reference.py` puts it there. Means and
+covariances are rounded to float32, so that they take half the room and a last bit of somebody's linear algebra library
+does not make another file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+
+from filtercov.errors import CheckpointError, SourceError
+from filtercov.files import sealed
+
+FOLDER = Path(__file__).with_name("shipped")
+SUFFIX = ".safetensors"
+LARGEST = 8_000_000  # bytes, of all references together
+PROVENANCE = "provenance"  # the entry of a file's description
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """What shipped statistics are of, and how to make them again; None is what nobody here measured or knows."""
+
+    network: str
+    data: str
+    epochs: int | None
+    accuracy: float | None  # in percent
+    judged_on: str | None  # the images that the accuracy is of: test or validation
+    command: str  # of a run: what trained it; of others' weights: what measured them
+    version: str  # what the command ran with
+    weights_sha256: str  # of the file that was measured
+    precision: str  # of means and covariances in the file
+    licence: str
+    credit: str  # whose work it is
+
+    def __str__(self) -> str:
+        shown = {field.name: getattr(self, field.name) for field in fields(self)}
+        width = max(map(len, shown))
+        return "\n".join(f"{name.ljust(width)}  {'-' if value is None else value}" for name, value in shown.items())
+
+
+class _References(Mapping[str, Reference]):
+    """The references in a folder, by name, each read when it is asked for."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(path.stem for path in FOLDER.glob(f"*{SUFFIX}")))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __getitem__(self, name: str) -> Reference:
+        if name not in set(self):
+            raise KeyError(name)
+        return _provenance(FOLDER / f"{name}{SUFFIX}")
+
+    def __contains__(self, name: object) -> bool:
+        return name in set(self)
+
+    def __repr__(self) -> str:
+        return f"<References: {', '.join(self)}>"
+
+
+REFERENCES: Mapping[str, Reference] = _References()
+
+
+def shipped_file(name: str) -> Path:
+    """Return the file of a reference, or say which there are."""
+    if name not in REFERENCES:
+        raise SourceError(f"no statistics called {name!r} ship with filtercov, those that do are {_names()}")
+    return FOLDER / f"{name}{SUFFIX}"
+
+
+def locate(text: str, root: Path | None = None) -> Path | None:
+    """Return the file that a path or the name of a reference stands for; a path that exists goes first.
+
+    Relative paths start at `root`.
+
+    >>> locate("efficientnet-lite0").name, locate("nowhere")
+    ('efficientnet-lite0.safetensors', None)
+    """
+    path = (root or Path()) / text
+    if os.path.exists(path):  # noqa: PTH110 - where pathlib raises for a name that is too long
+        return path
+    return shipped_file(text) if text in REFERENCES else None
+
+
+def find(text: str, root: Path | None = None) -> Path:
+    """Return the file that a path or the name of a reference stands for, or say which names there are."""
+    found = locate(text, root)
+    if found is None:
+        raise CheckpointError(
+            f"{(root or Path()) / text}: cannot be read (no such file), nor do statistics of that name ship with "
+            f"filtercov; those that do are {_names()}"
+        )
+    return found
+
+
+@lru_cache
+def _provenance(path: Path) -> Reference:
+    try:
+        return Reference(**sealed.claimed(path)[PROVENANCE])
+    except (KeyError, TypeError):
+        raise CheckpointError(f"{path}: says nothing of where it came from; install filtercov again") from None
+
+
+def _names() -> str:
+    return ", ".join(REFERENCES)

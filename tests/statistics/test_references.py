@@ -1,0 +1,276 @@
+"""Statistics that ship with the package: what they hold, where they came from, and every way to name them."""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tarfile
+import warnings
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+import filtercov as fc
+from filtercov.cli.app import app
+from filtercov.errors import CheckpointError, FiltercovWarning, SourceError
+from filtercov.lab import models
+from filtercov.lab.experiments.execute import build_model, load_data
+from filtercov.lab.experiments.inputs import read_inputs
+from filtercov.lab.experiments.runspec import RunSpec
+from filtercov.lab.reproduction import located
+from filtercov.lab.training import read_result
+from filtercov.statistics import references
+from tests.peers import lite0_weights
+from tools import ship_reference
+
+ROOT = Path(__file__).parents[2]
+NAME = "efficientnet-lite0"
+FILE = references.FOLDER / f"{NAME}.safetensors"
+
+
+def network(kernel_size: int, depth: int = 4) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(*(nn.Conv2d(24, 24, kernel_size, groups=24) for _ in range(depth)))
+
+
+def command(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def filters(net: nn.Module) -> list[torch.Tensor]:
+    return [layer.weight.detach() for layer in fc.depthwise_layers(net)]
+
+
+@pytest.mark.parametrize("name", list(fc.REFERENCES))
+def test_every_reference_is_whole_and_says_where_it_came_from(name: str) -> None:
+    statistics, reference = fc.FilterStatistics.shipped(name), fc.REFERENCES[name]
+    assert statistics.source == name
+    texts = (reference.network, reference.data, reference.command, reference.version, reference.licence)
+    assert all(texts)
+    assert reference.credit
+    assert len(reference.weights_sha256) == 64
+    assert reference.precision == "float32"
+    assert (reference.accuracy is None) == (reference.judged_on is None) == (reference.epochs is None)
+    assert "/" not in reference.data + reference.command  # no path of the machine that made it
+    for layer in statistics:
+        values = np.linalg.eigvalsh(layer.covariance)
+        assert values[0] > -1e-6 * values[-1]
+        assert (layer.covariance.astype(np.float32) == layer.covariance).all()
+
+
+def test_all_references_take_no_more_than_the_package_has_room_for() -> None:
+    assert NAME in fc.REFERENCES
+    assert sum(path.stat().st_size for path in references.FOLDER.iterdir()) <= 8_000_000
+    assert {path.suffix for path in references.FOLDER.iterdir()} == {".safetensors", ".LICENSE"}
+
+
+def test_efficientnet_lite0_is_what_its_weights_say() -> None:
+    state = torch.load(lite0_weights(), weights_only=True)
+    statistics = fc.FilterStatistics.shipped(NAME)
+    trained = {key: value for key, value in state.items() if key.endswith("_depthwise_conv.weight")}
+    assert [f"{layer.name}.weight" for layer in statistics] == list(trained)
+    for layer, weight in zip(statistics, trained.values(), strict=True):
+        flat = weight.double().flatten(1).numpy()
+        assert layer.kernel_size == tuple(weight.shape[2:])
+        assert layer.count == len(flat)
+        np.testing.assert_allclose(layer.mean, flat.mean(0), rtol=2**-23)
+        expected = np.cov(flat, rowvar=False)
+        np.testing.assert_allclose(layer.covariance, expected, rtol=2**-23, atol=1e-12 * expected.max())
+    licence = (references.FOLDER / f"{NAME}.LICENSE").read_text(encoding="utf-8")
+    assert "Copyright (c) 2020, ML Illustrated" in licence
+    assert "Apache License" in licence
+    assert fc.REFERENCES[NAME].licence == "Apache-2.0"
+    assert fc.REFERENCES[NAME].weights_sha256 == hashlib.sha256(lite0_weights().read_bytes()).hexdigest()
+
+
+def test_the_tool_makes_the_shipped_file_again_bit_for_bit(tmp_path: Path) -> None:
+    lite0_weights()
+    subprocess.run(
+        [sys.executable, "-m", "tools.ship_reference", NAME, "--folder", tmp_path], cwd=ROOT, check=True, timeout=300
+    )
+    assert (tmp_path / FILE.name).read_bytes() == FILE.read_bytes()
+
+
+def test_a_reference_initialises_by_its_name_as_its_statistics_do() -> None:
+    named, given = network(5), network(5)
+    report = fc.init_(named, f"stats:{NAME}", seed=1)
+    statistics = fc.FilterStatistics.shipped(NAME)
+    fc.init_(given, lambda layer: statistics.at(layer.depth, layer.kernel_size), seed=1)
+    assert len(report.initialised) == 4
+    assert all(torch.equal(a, b) for a, b in zip(filters(named), filters(given), strict=True))
+
+
+def test_filters_drawn_by_name_have_the_shipped_covariance() -> None:
+    net = nn.Sequential(nn.Conv2d(20_000, 20_000, 3, groups=20_000))
+    fc.init_(net, f"stats:{NAME}", seed=0)
+    first = fc.FilterStatistics.shipped(NAME)[0]
+    drawn = net[0].weight.detach().double().flatten(1).numpy()
+    error = np.linalg.norm(np.cov(drawn, rowvar=False) - first.covariance) / np.linalg.norm(first.covariance)
+    assert error < 0.05
+    assert np.abs(drawn.mean(0) - first.mean).max() < 0.05 * np.sqrt(np.diag(first.covariance).max())
+
+
+def test_what_little_is_left_of_3x3_statistics_in_7x7_filters_is_warned_of() -> None:
+    with pytest.warns(FiltercovWarning, match=r"resized from 3x3 to 7x7: .* of the covariance survives"):
+        report = fc.init_(network(7, depth=16), f"stats:{NAME}", seed=0)
+    assert any("from 3x3 to 7x7" in note for note in report.notes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fc.init_(network(3, depth=1), f"stats:{NAME}", seed=0)
+
+
+def test_the_statistics_are_read_when_they_are_asked_for_and_not_before() -> None:
+    code = """
+import sys
+opened = []
+sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
+import filtercov
+filtercov.init_, filtercov.REFERENCES
+print(any(path.endswith("lite0.safetensors") for path in opened))
+filtercov.REFERENCES["efficientnet-lite0"]
+print(any(path.endswith("lite0.safetensors") for path in opened))
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
+    assert ended.stdout.split() == ["False", "True"]
+
+
+def test_a_name_that_nobody_knows_is_answered_with_those_there_are(tmp_path: Path) -> None:
+    net = network(5)
+    before = [weight.clone() for weight in filters(net)]
+    with pytest.raises(SourceError, match=rf"no statistics called 'lite1' .* those that do are .*{NAME}"):
+        fc.FilterStatistics.shipped("lite1")
+    with pytest.raises(SourceError, match=r"no statistics called '\.\./shipped/"):
+        fc.FilterStatistics.shipped(f"../shipped/{NAME}")
+    for unknown in ("lite1", "x" * 5000, str(tmp_path / "lite1")):
+        with pytest.raises(CheckpointError, match=rf"no such file.* nor do statistics of that name .*{NAME}"):
+            fc.init_(net, f"stats:{unknown}")
+    with pytest.raises(SourceError, match=f"write 'stats:{NAME}'"):
+        fc.init_(net, NAME)
+    with pytest.raises(CheckpointError, match=f"those that do are .*{NAME}"):
+        command("init", "convmixer_16_2_k5_p2", "--statistics", "lite1", "--out", tmp_path / "x.pth")
+    assert not (tmp_path / "x.pth").exists()
+    with pytest.raises(KeyError):
+        fc.REFERENCES["lite1"]
+    assert all(torch.equal(a, b) for a, b in zip(before, filters(net), strict=True))
+
+
+def test_a_file_that_exists_goes_before_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    fc.FilterStatistics.from_model(network(5)).save(NAME)
+    fc.init_(own := network(5), f"stats:{NAME}", seed=0)
+    fc.init_(same := network(5), fc.FilterStatistics.load(NAME), seed=0)
+    assert all(torch.equal(a, b) for a, b in zip(filters(own), filters(same), strict=True))
+    assert located([f"stats:{NAME}"]) == (f"stats:{tmp_path / NAME}",)
+    Path(NAME).unlink()
+    assert located([f"stats:{NAME}", "stats:other"]) == (f"stats:{NAME}", f"stats:{tmp_path / 'other'}")
+
+
+def test_a_damaged_reference_is_not_drawn_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    damaged = tmp_path / FILE.name
+    shutil.copyfile(FILE, damaged)
+    contents = bytearray(damaged.read_bytes())
+    contents[-1] ^= 1
+    damaged.write_bytes(contents)
+    monkeypatch.setattr(references, "FOLDER", tmp_path)
+    with pytest.raises(CheckpointError, match="do not match its checksum"):
+        fc.FilterStatistics.shipped(NAME)
+    damaged.write_bytes(b"nothing")
+    with pytest.raises(CheckpointError, match="install filtercov again"):
+        fc.REFERENCES[NAME]
+
+
+def test_the_command_line_takes_names(tmp_path: Path) -> None:
+    assert NAME in command("info")
+    out = command("init", "convmixer_16_3_k5_p2", "--statistics", NAME, "--seed", 0, "--out", tmp_path / "x.pth")
+    assert "3 of 3 depthwise layers initialised" in out
+    torch.manual_seed(0)
+    built = models.create("convmixer_16_3_k5_p2", num_classes=1000)
+    fc.init_(built, f"stats:{NAME}")
+    saved = torch.load(tmp_path / "x.pth", weights_only=True)
+    assert all(torch.equal(saved[key], value) for key, value in built.state_dict().items())
+
+
+def test_a_run_draws_from_a_reference_and_is_known_by_its_content(tmp_path: Path) -> None:
+    spec = RunSpec(model="convmixer_16_2_k5_p4", data="embedded", data_limit=64, init=f"stats:{NAME}")
+    inputs = read_inputs(spec, None, init_root=tmp_path)
+    assert inputs == {"init": hashlib.sha256(FILE.read_bytes()).hexdigest()}
+    net = build_model(spec, load_data(spec), init_root=tmp_path)
+    uniform = build_model(RunSpec(model=spec.model, data="embedded", data_limit=64), load_data(spec))
+    assert not any(torch.equal(a, b) for a, b in zip(filters(net), filters(uniform), strict=True))
+
+
+@pytest.mark.parametrize("recipe", ["cifar", "imagenet"])
+def test_a_run_is_shipped_with_the_command_that_trains_it_again(tmp_path: Path, recipe: str) -> None:
+    flags = "--data-limit 64 -b 32 --epochs 1 --seed 3 --init closed-form --negative abs --opt sgd --no-decay-norms"
+    trained = ["train", "--model", "convmixer_8_2_k5_p4", "--recipe", recipe, *flags.split(), "--model-ema"]
+    command(*trained, "--run-dir", tmp_path / "run")
+    statistics, reference = ship_reference.of_run(tmp_path / "run")
+    path = ship_reference.write(tmp_path, "mine", statistics, reference)
+
+    program, *again = reference.command.split()
+    assert program == "filtercov"
+    command(*again, "--run-dir", tmp_path / "again")
+    first, second = read_result(tmp_path / "run"), read_result(tmp_path / "again")
+    assert first is not None
+    assert second is not None
+    assert second.weights_sha256 == first.weights_sha256 == reference.weights_sha256
+    assert (reference.epochs, reference.accuracy) == (1, first.test_accuracy)
+    assert (reference.judged_on, reference.data) == ("test", "embedded, 64 images")
+    assert torch.__version__ in reference.version
+    assert fc.__version__ in reference.version
+    for kept, layer in zip(fc.FilterStatistics.load(path), statistics, strict=True):
+        assert (kept.covariance == layer.covariance.astype(np.float32)).all()
+
+
+def test_paths_of_the_machine_are_not_shipped() -> None:
+    spec = RunSpec(model="convmixer_8_2_k5_p4", data="folder:/home/me/cifar.zip", init="stats:/home/me/a.stats")
+    assert ship_reference._without_folders(spec.data) == "folder:cifar.zip"
+    assert ship_reference._initialisation(spec.init) == "stats:a.stats"
+    assert ship_reference._initialisation("closed-form") == "closed-form"
+
+
+def test_the_tool_refuses_what_cannot_be_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run").mkdir()
+    with pytest.raises(fc.FiltercovError, match="needed a finished run"):
+        ship_reference.of_run(tmp_path / "run")
+    statistics, reference = fc.FilterStatistics.shipped(NAME), fc.REFERENCES[NAME]
+    with pytest.raises(SourceError, match="needed a name of small letters"):
+        ship_reference.write(tmp_path, "../x", statistics, reference)
+    monkeypatch.setattr(ship_reference, "LARGEST", FILE.stat().st_size + 100)
+    first = ship_reference.write(tmp_path / "run", "first", statistics, reference).read_bytes()
+    ship_reference.write(tmp_path / "run", "first", statistics, reference)  # which takes its own place
+    with pytest.raises(SourceError, match="at most 36 kB together, got 71 kB"):
+        ship_reference.write(tmp_path / "run", "second", statistics, reference)
+    assert [path.read_bytes() for path in (tmp_path / "run").iterdir()] == [first]
+
+
+BUILD = "from setuptools import build_meta; build_meta.build_wheel('dist'); build_meta.build_sdist('dist')"
+
+
+def test_wheel_and_source_archive_hold_the_references_and_their_licence(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    # No compiler, so the wheel has no kernels and takes a second.
+    environment = {"CC": "false", "CXX": "false", "PATH": "/usr/bin:/bin"}
+    ended = subprocess.run(
+        [sys.executable, "-c", BUILD], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert ended.returncode == 0, ended.stderr
+    (wheel,), (archive,) = (tmp_path / "dist").glob("*.whl"), (tmp_path / "dist").glob("*.tar.gz")
+    shipped = {path.name: path.read_bytes() for path in references.FOLDER.iterdir()}
+    inside = "filtercov/statistics/shipped/"
+    with zipfile.ZipFile(wheel) as opened:
+        held = {Path(name).name: opened.read(name) for name in opened.namelist() if name.startswith(inside)}
+    assert held == shipped
+    with tarfile.open(archive) as opened:
+        names = [name for name in opened.getnames() if f"/src/{inside}" in name and "." in Path(name).name]
+        held = {Path(name).name: opened.extractfile(name).read() for name in names}
+    assert held == shipped
