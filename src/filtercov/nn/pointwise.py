@@ -24,9 +24,9 @@ class PointwiseConv2d(nn.Conv2d):
     def forward(self, input: Tensor) -> Tensor:
         """Return the (N, M, H, W) convolution of the (N, C, H, W) input."""
         if is_scripting():  # TorchScript compiles this branch alone
-            return self._conv_forward(input, self.weight, self.bias)
+            return self._conv_forward(input, self.weight, self.bias)  # type: ignore[no-any-return]
         if not _has_rows(input):
-            return self._conv_forward(input, self.weight, self.bias)
+            return self._conv_forward(input, self.weight, self.bias)  # type: ignore[no-any-return]
         rows = functional.linear(input.permute(0, 2, 3, 1), self.weight.flatten(1), self.bias)
         return rows.permute(0, 3, 1, 2)
 
