@@ -17,8 +17,10 @@ from filtercov.lab.report.results import results_page, write_reports
 from filtercov.lab.report.results_text import to_csv, to_terminal
 
 
-def all_runs():
-    return in_order([run for experiment in catalogue.experiments(["*"], scale="smoke") for run in experiment.runs])
+def all_runs(names=("*",)):
+    return in_order(
+        [run for experiment in catalogue.experiments(list(names), scale="smoke") for run in experiment.runs]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +73,9 @@ def test_every_engine_does_the_same_runs(smoke, tmp_path, name):
     if name == "ray":
         pytest.importorskip("ray")
     engine = Engine(name, cluster=Cluster(local_cpus=2))
-    outcomes = sweep(all_runs(), tmp_path, engine=engine, stream=io.StringIO())
+    runs = all_runs(set(catalogue.names()) - {"ranking"})  # whose many runs are of the same kinds
+    outcomes = sweep(runs, tmp_path, engine=engine, stream=io.StringIO())
     assert {outcome.status for outcome in outcomes.values()} == {"done"}
     here = Runs(tmp_path)
-    for run in all_runs():
+    for run in runs:
         assert here.result(run).weights_sha256 == smoke.result(run).weights_sha256
