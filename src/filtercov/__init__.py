@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from filtercov.schedule.fit import fit_schedule
     from filtercov.schedule.schedules import PRESETS, QuadraticSchedule, SawtoothSchedule
     from filtercov.statistics.filter_statistics import FilterStatistics
+    from filtercov.statistics.watch import watch
+    from filtercov.statistics.watched import Watched
 
 __all__ = [
     "PRESETS",
@@ -48,6 +50,7 @@ __all__ = [
     "LayerStatistics",
     "QuadraticSchedule",
     "SawtoothSchedule",
+    "Watched",
     "copy_filters_",
     "covariance_normal_",
     "depthwise_layers",
@@ -62,6 +65,7 @@ __all__ = [
     "thaw_",
     "to_block",
     "to_flat",
+    "watch",
 ]
 
 # Where each public name is defined; a test compares it with the imports above.
@@ -86,6 +90,8 @@ _HOMES = {
     "schedule.fit": ("fit_schedule",),
     "schedule.schedules": ("PRESETS", "QuadraticSchedule", "SawtoothSchedule"),
     "statistics.filter_statistics": ("FilterStatistics",),
+    "statistics.watch": ("watch",),
+    "statistics.watched": ("Watched",),
 }
 # What belongs to filtercov.nn, and is looked for here; a test compares it with the names there.
 _OF_NN = (
