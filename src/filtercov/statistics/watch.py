@@ -204,8 +204,8 @@ class Watch:
         layers = depthwise_layers(self._model)
         if _described(layers) != self._known:
             raise ModelError(
-                f"{self.path}: needed the {len(self._known)} depthwise layers that watching began with, got {len(layers)} "
-                "or others; watch the new model in a file of its own"
+                f"{self.path}: needed the {len(self._known)} depthwise layers that watching began with, got others, "
+                f"{len(layers)} in all; watch the new model in a file of its own"
             )
         return layers
 

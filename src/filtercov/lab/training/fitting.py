@@ -49,9 +49,10 @@ def fit(
     to one configuration and identity. A checkpoint is written after every epoch and, if given, every
     `recovery_interval` steps; `on_checkpoint(run_dir)` runs when its files are complete. `on_finish(model, run_dir)`
     runs before the run counts as done; what it returns is kept in the result's `extra`. Every `watch_interval` steps,
-    if given, the depthwise filters are measured for `filters.watched` (see `filtercov.watch`). Raises `TrainingInterrupted`
-    after SIGTERM or Ctrl-C, `DivergedError` when a number is no longer finite, `RunDirectoryError` when the directory
-    is busy, full, read-only or another run's.
+    if given, the depthwise filters are measured for `filters.watched`, as `filtercov.watch` does.
+
+    Raises `TrainingInterrupted` after SIGTERM or Ctrl-C, `DivergedError` when a number is no longer finite,
+    `RunDirectoryError` when the directory is busy, full, read-only or another run's.
     """
     world = current_world()
     world.together(lambda: _check(model, train_batches, test_batches, config, world))
