@@ -302,9 +302,13 @@ def test_filters_of_any_size_keep_their_digits(tmp_path, size):
     model = nn.Sequential(nn.Conv2d(16, 16, 3, groups=16)).double()
     with torch.no_grad():
         model[0].weight.normal_(generator=torch.Generator().manual_seed(0)).mul_(size)
-    fc.watch(model, tmp_path / "f")
-    moment = fc.Watched.load(tmp_path / "f")[0]
     expected = np.cov(flat(model[0].weight).T)
+    watch = fc.watch(model, tmp_path / "f", every=1)
+    with torch.no_grad():
+        model[0].weight.mul_(3)
+    watch()
+    moment, moved = fc.Watched.load(tmp_path / "f")
+    assert moved.drift["0"].relative == pytest.approx(2)
     np.testing.assert_allclose(moment.statistics[0].covariance, expected, rtol=0, atol=1e-6 * size**2)
     assert moment.drift["0"].distance == 0
     assert moment.drift["0"].cosine == pytest.approx(1)

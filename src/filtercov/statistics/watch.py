@@ -83,7 +83,7 @@ class Watch:
         self._writes = _first_process()
         self._gathers = any(is_sharded(layer.weight) for layer in layers)
         self._seen = -1  # the step of the last moment in the file
-        self._looked = -1  # the last step that was measured, in every process alike
+        self._looked = -1  # the last step that was due and measured, in every process alike
         self._size = 0  # of the file
         self._start: dict[str, Array] = {}
         if self._writes or self._gathers:
@@ -124,7 +124,7 @@ class Watch:
     def _open(self, layers: list[DepthwiseLayer], *, new: bool) -> None:
         """Begin a file, or continue the one that is there, and measure this step if it should be in it."""
         now = {layer.name: _filters(layer) for layer in layers}
-        self._start = now
+        self._start = {name: filters.copy() for name, filters in now.items()}  # which may be the weights themselves
         if self._writes and not self.path.exists():
             self._begin(now)
         elif self._writes and new:
@@ -135,8 +135,10 @@ class Watch:
             )
         elif self._writes:
             self._continue(now)
-        if self._seen < 0 or self._due(self.step - 1, self.step):
-            self._append(layers, now)
+        due = self._due(self.step - 1, self.step)
+        if self._seen < 0 or due:
+            self._append([] if self._gathers else layers, now)
+        self._looked = self.step if due else -1  # which the file must not decide: only one process reads it
 
     def _begin(self, now: dict[str, Array]) -> None:
         kept = {name: "<f4" if _fits_float32(filters) else "<f8" for name, filters in now.items()}
@@ -185,6 +187,7 @@ class Watch:
         return self._append(layers, {layer.name: _filters(layer) for layer in layers})
 
     def _append(self, layers: list[DepthwiseLayer], filters: dict[str, Array]) -> bool:
+        """Append what is found of these filters, and of the gradients of these layers where that was asked for."""
         self._looked = self.step
         gradients = {layer.name: self._gradient(layer) for layer in layers} if self._gradients else {}
         if not self._writes or self._seen >= self.step:
@@ -215,7 +218,7 @@ class Watch:
         assert measured.of_filters is not None  # the filters were there
         exponent = exponent_of(filters)
         distance, cosine = _compared(filters, self._start[name])
-        entry = {
+        entry: dict[str, Any] = {
             "exponent": exponent,
             "distance": distance,
             "cosine": cosine,
@@ -242,7 +245,7 @@ class Watch:
 
     def _warn(self, what: str, text: str) -> None:
         if what not in self._warned:
-            warnings.warn(f"watch: {text}", FiltercovWarning, stacklevel=4)
+            warnings.warn(f"watch: {text}", FiltercovWarning, stacklevel=5)
             self._warned.add(what)
 
 
