@@ -108,7 +108,7 @@ def test_a_callback_of_hugging_faces_trainer_watches_and_continues_with_it(tmp_p
     layer = fc.depthwise_layers(watched)[0]
     filters = layer.weight.detach().double().flatten(1)
     assert seen[-1].statistics[layer.name].covariance == pytest.approx(filters.T.cov().numpy(), abs=1e-7)
-    assert all(len(moment.gradients) == 3 for moment in seen.moments[1:])
+    assert [len(moment.gradients) for moment in seen] == [0, 3, 3, 0]  # the trainer ends with gradients at zero
     # Stopped after its checkpoint of step 3, with a moment that is measured again when it continues.
     names["train"](names["network"](), watch("parts"), steps=4, directory=str(tmp_path / "parts-of-it"))
     shutil.rmtree(tmp_path / "parts-of-it" / "checkpoint-4")

@@ -104,8 +104,9 @@ class Watch:
         return self._due(before, after) and self._record()
 
     def close(self) -> None:
-        """Measure the last step, if that was not due anyway."""
+        """Measure the last step, if that was not due anyway; its gradients only if they are still there."""
         if self.step > self._looked:
+            self._warned.add("gradient")
             self._record()
 
     def __enter__(self) -> Self:
