@@ -1,4 +1,4 @@
-"""A callback for Lightning that draws a module's depthwise filters before training, and keeps them if asked.
+"""Callbacks for Lightning: draw a module's depthwise filters before training, and watch them while it trains.
 
 Run `python examples/lightning_callback.py`; it needs `pip install filtercov lightning`.
 """
@@ -37,6 +37,29 @@ class InitialiseFilters(lightning.Callback):
             filtercov.freeze_(pl_module, self.report)
 
 
+class WatchFilters(lightning.Callback):
+    """Keep in a file what becomes of a module's depthwise filters; `filtercov.Watched.load(path)` reads it at any time.
+
+    `options` are those of `filtercov.watch`. A run that Lightning continues from a checkpoint continues its file.
+    """
+
+    def __init__(self, path: str, **options: Any) -> None:
+        self.path, self.options = path, options
+        self.watch: Any = None
+
+    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Begin, or continue, when a checkpoint has been restored."""
+        self.watch = filtercov.watch(pl_module, self.path, step=trainer.global_step, **self.options)
+
+    def on_train_batch_end(self, trainer: lightning.Trainer, *_: Any) -> None:
+        """Look, if the step is due; batches that only add to the gradient are no steps."""
+        self.watch(trainer.global_step)
+
+    def on_train_end(self, *_: Any) -> None:
+        """Look at what training ended with; when it failed, this is not called."""
+        self.watch.close()
+
+
 class Classifier(lightning.LightningModule):
     """Three depthwise layers and a linear one."""
 
@@ -65,21 +88,28 @@ class Classifier(lightning.LightningModule):
         return torch.optim.AdamW([p for p in self.parameters() if p.requires_grad], lr=0.01)
 
 
-def fit(module: lightning.LightningModule, callback: InitialiseFilters, *, steps: int, directory: str) -> None:
-    """Train on random images for a few steps."""
+def fit(
+    module: lightning.LightningModule,
+    *callbacks: lightning.Callback,
+    steps: int,
+    directory: str,
+    resume: str | None = None,
+) -> lightning.Trainer:
+    """Train on random images for a few steps, from a checkpoint if one is given."""
     torch.manual_seed(0)
     images = TensorDataset(torch.randn(64, 3, 16, 16), torch.arange(64) % 10)
     trainer = lightning.Trainer(
         max_steps=steps,
         accelerator="cpu",
-        callbacks=[callback],
+        callbacks=list(callbacks),
         default_root_dir=directory,
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(module, DataLoader(images, batch_size=16))
+    trainer.fit(module, DataLoader(images, batch_size=16), ckpt_path=resume)
+    return trainer
 
 
 if __name__ == "__main__":
@@ -87,5 +117,7 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, default=8)
     options = parser.parse_args()
     callback = InitialiseFilters("imagenet-frozen", freeze=True)
-    fit(Classifier(), callback, steps=options.steps, directory=".")
+    watch = WatchFilters("filters.watched", every=2)
+    fit(Classifier(), callback, watch, steps=options.steps, directory=".")
     print(callback.report)
+    print(filtercov.Watched.load("filters.watched"))

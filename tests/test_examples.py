@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import shutil
 import sys
 from pathlib import Path
 
@@ -56,6 +57,63 @@ def test_a_lightning_callback_fills_and_freezes_before_the_optimiser_is_made(tmp
     held = {id(p) for group in module.optimizers().param_groups for p in group["params"]}
     assert not any(id(layer.weight) in held for layer in fc.depthwise_layers(module))
     assert not torch.equal(pointwise, module.net[1][2].weight)
+
+
+@pytest.mark.filterwarnings("default")  # those of Lightning and torch to each other
+def test_a_lightning_callback_watches_and_continues_with_its_trainer(tmp_path):
+    import_peer("lightning")
+    names = example("lightning_callback")
+
+    def watch(name):
+        return names["WatchFilters"](str(tmp_path / name), every=2, gradients=True)
+
+    def module():
+        torch.manual_seed(7)
+        return names["Classifier"]()
+
+    plain, watched, continued = module(), module(), module()
+    names["fit"](plain, steps=5, directory=str(tmp_path))
+    names["fit"](watched, watch("whole"), steps=5, directory=str(tmp_path))
+    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), watched.parameters(), strict=True))
+    seen = fc.Watched.load(tmp_path / "whole")
+    assert seen.steps == (0, 2, 4, 5)
+    layer = fc.depthwise_layers(watched)[0]
+    filters = layer.weight.detach().double().flatten(1)
+    assert seen[-1].statistics[layer.name].covariance == pytest.approx(filters.T.cov().numpy(), abs=1e-7)
+    assert all(len(moment.gradients) == 3 for moment in seen.moments[1:])
+    trainer = names["fit"](continued, watch("parts"), steps=3, directory=str(tmp_path))
+    trainer.save_checkpoint(tmp_path / "third.ckpt")
+    names["fit"](module(), watch("parts"), steps=5, directory=str(tmp_path), resume=str(tmp_path / "third.ckpt"))
+    assert fc.Watched.load(tmp_path / "parts").steps == (0, 2, 3, 4, 5)
+
+
+@pytest.mark.filterwarnings("default")  # those of transformers and torch to each other
+def test_a_callback_of_hugging_faces_trainer_watches_and_continues_with_it(tmp_path):
+    import_peer("accelerate")
+    import_peer("transformers")
+    names = example("huggingface_callback")
+
+    class Unwatched(names["TrainerCallback"]):
+        """Sees nothing."""
+
+    def watch(name):
+        return names["WatchFilters"](str(tmp_path / name), every=2, gradients=True)
+
+    plain, watched = names["network"](), names["network"]()
+    names["train"](plain, Unwatched(), steps=5, directory=str(tmp_path / "plain"))
+    names["train"](watched, watch("whole"), steps=5, directory=str(tmp_path / "watched"))
+    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), watched.parameters(), strict=True))
+    seen = fc.Watched.load(tmp_path / "whole")
+    assert seen.steps == (0, 2, 4, 5)
+    layer = fc.depthwise_layers(watched)[0]
+    filters = layer.weight.detach().double().flatten(1)
+    assert seen[-1].statistics[layer.name].covariance == pytest.approx(filters.T.cov().numpy(), abs=1e-7)
+    assert [len(moment.gradients) for moment in seen] == [0, 3, 3, 0]  # the trainer ends with gradients at zero
+    # Stopped after its checkpoint of step 3, with a moment that is measured again when it continues.
+    names["train"](names["network"](), watch("parts"), steps=4, directory=str(tmp_path / "parts-of-it"))
+    shutil.rmtree(tmp_path / "parts-of-it" / "checkpoint-4")
+    names["train"](names["network"](), watch("parts"), steps=5, directory=str(tmp_path / "parts-of-it"), resume=True)
+    assert fc.Watched.load(tmp_path / "parts").steps == (0, 2, 4, 5)
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # timm leaves images open

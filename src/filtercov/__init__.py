@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from filtercov.schedule.schedules import PRESETS, QuadraticSchedule, SawtoothSchedule
     from filtercov.statistics.filter_statistics import FilterStatistics
     from filtercov.statistics.references import REFERENCES
+    from filtercov.statistics.watch import watch
+    from filtercov.statistics.watched import Watched
 
 __all__ = [
     "PRESETS",
@@ -50,6 +52,7 @@ __all__ = [
     "LayerStatistics",
     "QuadraticSchedule",
     "SawtoothSchedule",
+    "Watched",
     "copy_filters_",
     "covariance_normal_",
     "depthwise_layers",
@@ -64,6 +67,7 @@ __all__ = [
     "thaw_",
     "to_block",
     "to_flat",
+    "watch",
 ]
 
 # Where each public name is defined; a test compares it with the imports above.
@@ -89,6 +93,8 @@ _HOMES = {
     "schedule.schedules": ("PRESETS", "QuadraticSchedule", "SawtoothSchedule"),
     "statistics.filter_statistics": ("FilterStatistics",),
     "statistics.references": ("REFERENCES",),
+    "statistics.watch": ("watch",),
+    "statistics.watched": ("Watched",),
 }
 # What belongs to filtercov.nn, and is looked for here; a test compares it with the names there.
 _OF_NN = (

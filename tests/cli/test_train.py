@@ -11,6 +11,7 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
+from filtercov import FilterStatistics, Watched
 from filtercov.cli.train import train
 from filtercov.errors import ConfigError, DataError, RunMismatchError
 from filtercov.lab.experiments.runspec import RunSpec
@@ -59,6 +60,23 @@ def test_a_run_for_choosing_a_setting_reports_validation_accuracy(tmp_path):
     assert "test" not in output.replace(str(tmp_path), "")
     with pytest.raises(RunMismatchError, match="evaluate"):
         run("--run-dir", tmp_path / "run")
+
+
+def test_a_run_is_watched_and_trains_as_one_that_is_not(tmp_path):
+    flags = ["--epochs", "2", "--init", "closed-form"]
+    run("--run-dir", tmp_path / "plain", *flags)
+    run("--run-dir", tmp_path / "watched", *flags, "--watch", "3")
+    results = [read_result(tmp_path / name) for name in ("plain", "watched")]
+    assert results[0].weights_sha256 == results[1].weights_sha256
+    seen = Watched.load(tmp_path / "watched" / "filters.watched")
+    assert seen.steps == (0, 3, 4)
+    final = FilterStatistics.load(tmp_path / "watched" / "statistics.safetensors")
+    for ours, theirs in zip(seen[-1].statistics, final, strict=True):
+        assert ours.name == theirs.name
+        np.testing.assert_allclose(ours.covariance, theirs.covariance, rtol=0, atol=1e-6 * theirs.covariance.max())
+    assert not (tmp_path / "plain" / "filters.watched").exists()
+    with pytest.raises(ConfigError, match="--watch must be at least 1, got 0"):
+        run("--run-dir", tmp_path / "none", "--watch", "0")
 
 
 def test_flags_reach_the_configuration(tmp_path):
@@ -132,7 +150,7 @@ def test_a_bad_flag_is_refused_with_a_sentence_and_no_directory_is_made(tmp_path
 
 
 def test_torchrun_trains_one_run_in_two_processes_with_the_loss_of_one(tmp_path):
-    flags = [*SMALL, "--model", "convnext_atto_div8_p1", "--augment", "cifar", "--log-interval", "1"]
+    flags = [*SMALL, "--model", "convnext_atto_div8_p1", "--augment", "cifar", "--log-interval", "1", "--watch", "1"]
     for name, launcher in {
         "one": [sys.executable],
         "two": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"],
@@ -149,3 +167,5 @@ def test_torchrun_trains_one_run_in_two_processes_with_the_loss_of_one(tmp_path)
         [r.get("loss") or r["train_loss"] for r in read_metrics(tmp_path / n / "metrics.jsonl")] for n in ("one", "two")
     ]
     assert curves[1] == pytest.approx(curves[0], rel=1e-4)
+    watched = [Watched.load(tmp_path / name / "filters.watched") for name in ("one", "two")]
+    assert watched[0].steps == watched[1].steps == (0, 1, 2)

@@ -94,6 +94,12 @@ def train(
         ),
     ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard's files too.")] = False,
+    watch: Annotated[
+        int | None,
+        typer.Option(
+            callback=options.within(1), help="Steps between looks at the depthwise filters, kept in filters.watched."
+        ),
+    ] = None,
 ) -> None:
     """Train a network; run the same command again to continue where it stopped.
 
@@ -151,6 +157,7 @@ def train(
             log_interval=log_interval,
             recovery_interval=recovery_interval,
             tensorboard=tensorboard,
+            watch_interval=watch,
         )
     if world.main:
         accuracy = f"{result.test_accuracy:.2f} % {spec.evaluate} accuracy"

@@ -232,7 +232,7 @@ class FilterStatistics:
         """Read statistics that `save` wrote; anything else, or anything changed since, is a `CheckpointError`."""
         arrays, described = statistics_file.read(Path(path))
         layers = tuple(
-            _checked_layer(path, entry, mean, covariance)
+            checked_layer(path, entry, mean, covariance)
             for entry, (mean, covariance) in zip(described["layers"], arrays, strict=True)
         )
         return cls(layers, described["source"], tuple(described["notes"]))
@@ -275,9 +275,10 @@ def _check_size(name: str, weight: Tensor) -> None:
         )
 
 
-def _checked_layer(
+def checked_layer(
     path: str | os.PathLike[str], entry: Mapping[str, Any], mean: Array, covariance: Array
 ) -> LayerStatistics:
+    """Return the statistics of a layer as a file describes it, if they can be what was measured of filters."""
     try:
         name, count = str(entry["name"]), operator.index(entry["count"])
         kernel_size = kernel_shape(tuple(entry["kernel_size"]))

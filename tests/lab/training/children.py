@@ -38,7 +38,7 @@ def train(run_dir: Path, started=None, pause: float = 0.0) -> None:
 
     train, test = Announcing(batches=8), ToyBatches(seed=1)
     try:
-        fit(toy_model(), train, test, CONFIG, run_dir, recovery_interval=INTERVAL, log_interval=2)
+        fit(toy_model(), train, test, CONFIG, run_dir, recovery_interval=INTERVAL, log_interval=2, watch_interval=5)
     except TrainingInterrupted:
         raise SystemExit(3) from None
 

@@ -42,11 +42,12 @@ def undisturbed(tmp_path_factory):
 
 
 def assert_same(run_dir, expected):
-    """Both runs are done and equal in weights, averages and metrics, with nothing left over."""
+    """Both runs are done and equal in weights, averages, metrics and watched filters, with nothing left over."""
     ours, theirs = read_result(run_dir), read_result(expected)
     assert ours.weights_sha256 == theirs.weights_sha256
     assert (ours.train_loss, ours.test_loss) == (theirs.train_loss, theirs.test_loss)
     assert untimed(run_dir) == untimed(expected)
+    assert (run_dir / "filters.watched").read_bytes() == (expected / "filters.watched").read_bytes()
     averages = [load_checkpoint(folder / "ema.safetensors")[0] for folder in (run_dir, expected)]
     assert all(averages[0][name].equal(tensor) for name, tensor in averages[1].items())
     assert {path.name for path in run_dir.iterdir()} == {path.name for path in expected.iterdir()}

@@ -42,6 +42,7 @@ def execute(
     recovery_interval: int | None = None,
     on_checkpoint: Callable[[Path], None] | None = None,
     tensorboard: bool = False,
+    watch_interval: int | None = None,
 ) -> FitResult:
     """Train what `spec` says in `run_dir`, continuing if it was begun; return the result.
 
@@ -68,6 +69,7 @@ def execute(
         log_interval=log_interval,
         recovery_interval=recovery_interval,
         tensorboard=tensorboard,
+        watch_interval=watch_interval,
     )
 
 

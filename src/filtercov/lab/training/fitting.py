@@ -21,6 +21,7 @@ from filtercov.lab.training.signals import StopRequest
 from filtercov.lab.training.state import TrainingState, load_exactly_
 from filtercov.lab.training.state_file import load_checkpoint
 from filtercov.lab.training.validate import whole
+from filtercov.statistics.watch import watch
 
 OnCheckpoint = Callable[[Path], None]
 OnFinish = Callable[[nn.Module, Path], Mapping[str, Any]]
@@ -40,21 +41,26 @@ def fit(
     log_interval: int = 50,
     recovery_interval: int | None = None,
     tensorboard: bool = False,
+    watch_interval: int | None = None,
 ) -> FitResult:
     """Train `model` in place and return the final numbers; a run that was interrupted continues, a finished one loads.
 
     `identity` is whatever else decides the outcome (model, data, initialisation), ready for JSON: a directory belongs
     to one configuration and identity. A checkpoint is written after every epoch and, if given, every
     `recovery_interval` steps; `on_checkpoint(run_dir)` runs when its files are complete. `on_finish(model, run_dir)`
-    runs before the run counts as done; what it returns is kept in the result's `extra`. Raises `TrainingInterrupted`
-    after SIGTERM or Ctrl-C, `DivergedError` when a number is no longer finite, `RunDirectoryError` when the directory
-    is busy, full, read-only or another run's.
+    runs before the run counts as done; what it returns is kept in the result's `extra`. Every `watch_interval` steps,
+    if given, the depthwise filters are measured for `filters.watched`, as `filtercov.watch` does.
+
+    Raises `TrainingInterrupted` after SIGTERM or Ctrl-C, `DivergedError` when a number is no longer finite,
+    `RunDirectoryError` when the directory is busy, full, read-only or another run's.
     """
     world = current_world()
     world.together(lambda: _check(model, train_batches, test_batches, config, world))
     whole("log_interval", log_interval, least=1, most=2**31)
     if recovery_interval is not None:
         whole("recovery_interval", recovery_interval, least=1, most=2**31)
+    if watch_interval is not None:
+        whole("watch_interval", watch_interval, least=1, most=2**31)
     run = RunDirectory(run_dir)
     described = {"format": FORMAT, "train": config.to_dict(), **(identity or {})}
     first = world.agree(lambda: described)
@@ -91,6 +97,8 @@ def fit(
             )
         if loop.step:
             progress.note(f"resuming at step {loop.step} of {loop.steps}")
+        if watch_interval is not None:
+            loop.watch = watch(model, run.watched, every=watch_interval, step=loop.step)
         loop.run()
         return world.agree(lambda: _finish(loop, on_finish))
 

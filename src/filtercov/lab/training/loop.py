@@ -22,6 +22,7 @@ from filtercov.lab.training.rundir import RunDirectory
 from filtercov.lab.training.signals import StopRequest
 from filtercov.lab.training.state import Totals, TrainingState
 from filtercov.lab.training.state_file import save_checkpoint
+from filtercov.statistics.watch import Watch
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:
@@ -45,6 +46,7 @@ class Loop:
     log_interval: int
     recovery_interval: int | None
     on_checkpoint: Callable[[Path], None] | None = None
+    watch: Watch | None = None
 
     def __post_init__(self) -> None:
         self._device = next(self.state.model.parameters()).device
@@ -70,6 +72,8 @@ class Loop:
             self._train_epoch()
             self._finish_epoch()
             self._checkpoint()
+        if self.watch:
+            self.watch.close()
 
     def _train_epoch(self) -> None:
         state, total = self.state, len(self.train_batches)
@@ -81,6 +85,8 @@ class Loop:
         for images, targets in self.train_batches.epoch(state.epoch, state.batch):
             window += self._train_step(images, targets)
             state.batch += 1
+            if self.watch:
+                self.watch(self.step)
             if not self._due_for_a_look():
                 continue
             loss = self._look(window)

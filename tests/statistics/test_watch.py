@@ -1,0 +1,334 @@
+"""Watching real training: what is kept is what the filters were, and training is as if nobody watched."""
+
+import contextlib
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import filtercov as fc
+from filtercov.errors import CheckpointError, ConfigError, FiltercovWarning, ModelError
+
+
+def network(seed=0, width=12):
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(3, width, 2, 2),
+        nn.Conv2d(width, width, 5, padding=2, groups=width),
+        nn.BatchNorm2d(width),
+        nn.Conv2d(width, width, (3, 1), padding=(1, 0), groups=width),
+        nn.Dropout(0.1),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(width, 4),
+    )
+
+
+class Training:
+    """Steps of AdamW on random images, of which each is a function of the step."""
+
+    def __init__(self, model, lr=0.01):
+        self.model = model
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.optimizer = torch.optim.AdamW(trained, lr=lr)
+        self.done = 0
+
+    def step(self):
+        torch.manual_seed(1000 + self.done)
+        images, labels = torch.randn(8, 3, 12, 12), torch.randint(4, (8,))
+        self.optimizer.zero_grad()
+        nn.functional.cross_entropy(self.model(images), labels).backward()
+        self.optimizer.step()
+        self.done += 1
+
+
+def depthwise(model):
+    return {"1": model[1], "3": model[3]}
+
+
+def flat(tensor):
+    return tensor.detach().double().numpy().reshape(len(tensor), -1)
+
+
+def test_what_is_kept_is_what_the_filters_and_gradients_were(tmp_path):
+    model = network()
+    training, seen, measured = Training(model), {}, {}
+
+    def remember():
+        layers = depthwise(model).items()
+        seen[training.done] = {
+            name: (flat(m.weight), None if m.weight.grad is None else flat(m.weight.grad)) for name, m in layers
+        }
+        measured[training.done] = fc.FilterStatistics.from_model(model).to_records()
+
+    remember()
+    with fc.watch(model, tmp_path / "f.watched", every=3, gradients=True) as watch:
+        for _ in range(7):
+            training.step()
+            if watch():
+                remember()
+    remember()
+    watched = fc.Watched.load(tmp_path / "f.watched")
+    assert watched.steps == (0, 3, 6, 7) == tuple(seen)
+    assert watched.notes == ()
+    for moment in watched:
+        for name, (weight, gradient) in seen[moment.step].items():
+            layer, drift = moment.statistics[name], moment.drift[name]
+            scale = np.abs(weight).max()
+            np.testing.assert_allclose(layer.mean, weight.mean(axis=0), rtol=0, atol=1e-7 * scale)
+            np.testing.assert_allclose(layer.covariance, np.cov(weight.T), rtol=0, atol=1e-7 * scale**2)
+            start = seen[0][name][0]
+            np.testing.assert_array_equal(watched.start[name].reshape(start.shape), start)
+            assert drift.distance == pytest.approx(math.sqrt(((weight - start) ** 2).sum()), rel=1e-12)
+            assert drift.relative == pytest.approx(drift.distance / math.sqrt((start**2).sum()), rel=1e-12)
+            cosine = (weight * start).sum() / math.sqrt((weight**2).sum() * (start**2).sum())
+            assert drift.cosine == pytest.approx(cosine, rel=1e-12)
+            if gradient is None:
+                assert moment.step == 0
+                assert name not in moment.gradients
+            else:
+                expected, size = np.cov(gradient.T), np.abs(gradient).max()
+                np.testing.assert_allclose(moment.gradients[name].covariance, expected, rtol=0, atol=1e-7 * size**2)
+        for record, directly in zip(moment.to_records(), measured[moment.step], strict=True):
+            assert record["step"] == moment.step
+            for key, value in directly.items():
+                assert record[key] == (pytest.approx(value, rel=1e-4, abs=1e-6) if isinstance(value, float) else value)
+            gradient = seen[moment.step][record["name"]][1]
+            norm = None if gradient is None else pytest.approx(np.linalg.norm(gradient), rel=1e-5)
+            assert record["gradient_norm"] == norm
+    assert watched[-1].drift["1"].distance > watched[1].drift["1"].distance > watched[0].drift["1"].distance == 0
+    assert watched.at(5) is watched[1]
+    assert len(watched.to_records()) == 8
+
+
+def state_of(model, optimizer):
+    state = [*model.state_dict().values(), *(p.grad for p in model.parameters())]
+    moments = [m for entry in optimizer.state_dict()["state"].values() for m in entry.values()]
+    return [*state, *moments, torch.get_rng_state()]
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_a_watched_run_ends_in_the_same_bits_as_one_that_nobody_watched(tmp_path, gradients):
+    ends = []
+    for watched in (False, True):
+        model = network()
+        nn.utils.parametrizations.spectral_norm(model[3])  # whose state moves when its weight is read in training
+        training = Training(model)
+        threads, mode = torch.get_num_threads(), torch.is_grad_enabled()
+        np.random.seed(5)
+        path = tmp_path / "f.watched"
+        with fc.watch(model, path, every=1, gradients=gradients) if watched else contextlib.nullcontext() as watch:
+            for _ in range(4):
+                training.step()
+                if watched:
+                    assert watch()
+        assert model.training
+        assert (torch.get_num_threads(), torch.is_grad_enabled()) == (threads, mode)
+        ends.append((state_of(model, training.optimizer), np.random.random()))
+    (plain, drawn), (watched, drawn_too) = ends
+    assert all(torch.equal(a, b) for a, b in zip(plain, watched, strict=True))
+    assert drawn == drawn_too
+
+
+def test_steps_are_those_asked_for_and_the_last(tmp_path):
+    model = network()
+    with fc.watch(model, tmp_path / "a", every=None, steps=[1, 4]) as watch:
+        assert [watch() for _ in range(6)] == [True, False, False, True, False, False]
+    assert fc.Watched.load(tmp_path / "a").steps == (0, 1, 4, 6)
+    watch = fc.watch(model, tmp_path / "b", every=10, steps=[13])
+    said = [watch(step) for step in (4, 4, 9, 12, 12, 14, 14, 20, 33)]
+    assert said == [False, False, False, True, False, True, False, True, True]
+    watch.close()
+    watch.close()
+    assert fc.Watched.load(tmp_path / "b").steps == (0, 12, 14, 20, 33)
+    with pytest.raises(ConfigError, match="needed steps that grow, got 5 after 33"):
+        watch(5)
+    with pytest.raises(KeyError, match="at or before step -1"):
+        fc.Watched.load(tmp_path / "b").at(-1)
+
+
+def test_a_run_that_failed_has_no_last_moment_for_it_is_not_over(tmp_path):
+    with contextlib.suppress(KeyboardInterrupt), fc.watch(network(), tmp_path / "f", every=2) as watch:
+        for _ in range(3):
+            watch()
+        raise KeyboardInterrupt
+    assert fc.Watched.load(tmp_path / "f").steps == (0, 2)
+
+
+@pytest.mark.parametrize("stopped_at", [0, 1, 4, 5, 8])
+def test_a_continued_run_leaves_the_file_of_one_that_was_not_interrupted(tmp_path, stopped_at):
+    def run(path, *, seen=None, checkpoint_at=None, resume=None):
+        model = network()
+        training = Training(model)
+        if resume is not None:
+            training.done, saved = resume
+            model.load_state_dict(saved["model"])
+            training.optimizer.load_state_dict(saved["optimizer"])
+        watch = fc.watch(model, path, every=2, step=None if resume is None else training.done)
+        saved = None
+        while training.done < 9:
+            if training.done == checkpoint_at:
+                copies = {key: value.clone() for key, value in model.state_dict().items()}
+                saved = training.done, {"model": copies, "optimizer": training.optimizer.state_dict()}
+                saved[1]["optimizer"] = torch.load(_stored(saved[1]["optimizer"], tmp_path))
+            training.step()
+            watch()
+            if seen is not None and training.done == seen:
+                return saved  # as if killed
+        watch.close()
+        return None
+
+    run(tmp_path / "whole")
+    for died_at in sorted({min(stopped_at + 1, 9), min(stopped_at + 3, 9)}):
+        path = tmp_path / f"died-{died_at}"
+        saved = run(path, checkpoint_at=stopped_at, seen=died_at)
+        with path.open("ab") as file:
+            file.write(b"\x90\x01")  # the beginning of a record
+        run(path, resume=saved)
+        assert path.read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def _stored(state, folder):
+    torch.save(state, folder / "optimizer.pt")
+    return folder / "optimizer.pt"
+
+
+def test_files_that_are_not_this_runs_are_refused_and_left_as_they_are(tmp_path):
+    path = tmp_path / "f"
+    with fc.watch(network(), path, every=1) as watch:
+        watch()
+    kept = path.read_bytes()
+    with pytest.raises(CheckpointError, match="moments up to step 1; continue it with"):
+        fc.watch(network(), path)
+    with pytest.raises(CheckpointError, match="began at step 0 with other filters"):
+        fc.watch(network(seed=1), path, step=0)
+    with pytest.raises(CheckpointError, match="same depthwise layers"):
+        fc.watch(network(width=6), path, step=1)
+    assert path.read_bytes() == kept
+    (tmp_path / "letter").write_text("Dear Sir")
+    for step in (None, 0, 3):
+        with pytest.raises(CheckpointError, match="not a filtercov record of a watched run"):
+            fc.watch(network(), tmp_path / "letter", step=step)
+    assert (tmp_path / "letter").read_text() == "Dear Sir"
+    with pytest.raises(CheckpointError, match="cannot be written"):
+        fc.watch(network(), tmp_path / "none" / "f")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        fc.Watched.load(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"every": 0}, "needed every to be a whole number of at least 1, got 0"),
+        ({"every": 1.5}, "got 1.5"),
+        ({"step": -1}, "needed step to be a whole number of at least 0, got -1"),
+        ({"steps": [-3]}, "needed steps to be"),
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused_before_a_file_is_made(tmp_path, wrong, said):
+    with pytest.raises(ConfigError, match=said):
+        fc.watch(network(), tmp_path / "f", **wrong)
+    assert not (tmp_path / "f").exists()
+
+
+def test_wrapped_tied_frozen_and_computed_filters_are_watched_under_their_names(tmp_path):
+    model = network()
+    twin = nn.Conv2d(12, 12, 5, groups=12)
+    twin.weight = model[1].weight
+    model.append(twin)  # after the output, where it is found and does not run
+    nn.utils.parametrizations.weight_norm(model[3])
+    model[1].weight.requires_grad_(False)
+    runs = model[:-1]
+    with fc.watch(nn.DataParallel(model), tmp_path / "f", every=1, gradients=True) as watch:
+        training = Training(runs)
+        training.step()
+        watch()
+    watched = fc.Watched.load(tmp_path / "f")
+    assert list(watched.start) == [layer.name for layer in fc.depthwise_layers(model)] == ["1", "3", "8"]
+    assert watched.source == "Sequential"
+    np.testing.assert_array_equal(watched[1].statistics["1"].covariance, watched[1].statistics["8"].covariance)
+    assert watched[1].drift["1"].distance == 0 < watched[1].drift["3"].distance
+    assert watched[1].gradients == {}
+
+
+def test_layers_that_others_replace_are_followed_and_other_layers_refused(tmp_path):
+    model = network()
+    watch = fc.watch(model, tmp_path / "f", every=1)
+    fc.nn.accelerate_(model)
+    with torch.no_grad():
+        next(layer.module.weight for layer in fc.depthwise_layers(model)).mul_(2)
+    assert watch()
+    assert fc.Watched.load(tmp_path / "f")[1].drift["1"].relative == pytest.approx(1)
+    model[3] = nn.Identity()
+    with pytest.raises(
+        ModelError, match="needed the 2 depthwise layers that watching began with, got others, 1 in all"
+    ):
+        watch()
+
+
+def test_steps_with_filters_that_are_not_finite_are_left_out_with_a_warning(tmp_path):
+    model = network()
+    watch = fc.watch(model, tmp_path / "f", every=1)
+    with torch.no_grad():
+        model[1].weight[0, 0, 0, 0] = math.nan
+    with pytest.warns(FiltercovWarning, match="left out step 1: 1: .*nan"):
+        assert not watch()
+    assert not watch()
+    with torch.no_grad():
+        model[1].weight[0, 0, 0, 0] = 0
+    assert watch()
+    assert fc.Watched.load(tmp_path / "f").steps == (0, 3)
+    nn.init.constant_(model[1].weight, math.nan)
+    with pytest.raises(fc.FiltercovError, match="nan"):
+        fc.watch(model, tmp_path / "g")
+    assert not (tmp_path / "g").exists()
+
+
+def test_gradients_that_are_gone_are_missed_once(tmp_path):
+    model = network()
+    training = Training(model)
+    with fc.watch(model, tmp_path / "f", every=1, gradients=True) as watch:
+        training.step()
+        training.optimizer.zero_grad()
+        with pytest.warns(FiltercovWarning, match="1 has no gradient at step 1; call the watch after backward"):
+            watch()
+        watch()
+
+
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
+def test_filters_of_any_size_keep_their_digits(tmp_path, size):
+    model = nn.Sequential(nn.Conv2d(16, 16, 3, groups=16)).double()
+    with torch.no_grad():
+        model[0].weight.normal_(generator=torch.Generator().manual_seed(0)).mul_(size)
+    expected = np.cov(flat(model[0].weight).T)
+    watch = fc.watch(model, tmp_path / "f", every=1)
+    with torch.no_grad():
+        model[0].weight.mul_(3)
+    watch()
+    moment, moved = fc.Watched.load(tmp_path / "f")
+    assert moved.drift["0"].relative == pytest.approx(2)
+    np.testing.assert_allclose(moment.statistics[0].covariance, expected, rtol=0, atol=1e-6 * size**2)
+    assert moment.drift["0"].distance == 0
+    assert moment.drift["0"].cosine == pytest.approx(1)
+
+
+def test_fifty_moments_of_twelve_layers_of_9x9_filters_take_nine_megabytes(tmp_path):
+    model = nn.Sequential(*(nn.Conv2d(256, 256, 9, groups=256) for _ in range(12)))
+    watch = fc.watch(model, tmp_path / "f", every=1)
+    first = (tmp_path / "f").stat().st_size
+    watch()
+    moment = (tmp_path / "f").stat().st_size - first
+    assert first + 49 * moment < 9.5e6
+    assert first + 49 * moment > 12 * (50 * 81 * 82 / 2 + 256 * 81) * 4  # float32, nothing left out
+
+
+def test_a_moment_cut_short_is_left_out_with_a_note(tmp_path):
+    path = tmp_path / "f"
+    with fc.watch(network(), path, every=1) as watch:
+        watch()
+    path.write_bytes(path.read_bytes()[:-1])
+    watched = fc.Watched.load(path)
+    assert watched.steps == (0,)
+    assert "a moment being written, or cut short" in watched.notes[0]
