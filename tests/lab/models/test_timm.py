@@ -99,3 +99,9 @@ def test_a_child_of_the_tests_imports_timm_though_torchvision_has_no_operators()
     code = "import timm, torch; print(torch.library.register_fake.__module__)"
     child = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
     assert child.stdout == "torch.library\n", child.stderr
+
+
+def test_without_timm_an_unknown_name_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(ModelError, match=r"unknown model 'mobilenetv2_100'.*timm's models need timm.*pip install timm"):
+        find("mobilenetv2_100", num_classes=10)

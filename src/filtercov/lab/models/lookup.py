@@ -44,8 +44,10 @@ def is_ours(name: str) -> bool:
     try:
         models.parse(name)
     except ModelError as not_ours:
-        if (known := _timm_has(name)) is None:
-            raise
+        try:
+            known = import_timm().is_model(name)
+        except ModelError as missing:
+            raise ModelError(f"{not_ours}; {missing}") from None
         if not known:
             raise ModelError(f"{not_ours}; timm has no model of that name either") from None
         return False
@@ -65,11 +67,3 @@ def import_timm() -> Any:
             f"timm's models need timm, which cannot be imported here ({error}); install a torchvision that was built "
             "for this torch, both from the same index"
         ) from None
-
-
-def _timm_has(name: str) -> bool | None:
-    """Return whether timm has a model, None where timm cannot be asked."""
-    try:
-        return bool(import_timm().is_model(name))
-    except ModelError:
-        return None
