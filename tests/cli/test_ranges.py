@@ -22,6 +22,7 @@ WORDS = {
     "search": ["grid-cifar-p2", "--scale", "smoke", "--data", "folder:nowhere"],
     "figures": ["pictures"],
     "demo": [],
+    "bench": ["convmixer_8_2_k5_p2"],
 }
 
 

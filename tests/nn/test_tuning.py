@@ -19,6 +19,7 @@ from filtercov.errors import ConfigError, ModelError
 from filtercov.filters.freeze import freeze_
 from filtercov.nn import DepthwiseConv2d, FusedSequential, accelerate_, depthwise_conv2d, native_status, restore_
 from filtercov.nn.calls import Lying, Recorder
+from filtercov.nn.pointwise import PointwiseConv2d
 from filtercov.nn.routing import BITS, BY_THRESHOLDS
 from filtercov.nn.steps import Step, kept, tensors_of
 from filtercov.nn.strided_pointwise import StridedPointwiseConv2d
@@ -334,7 +335,7 @@ def test_every_candidate_of_a_fused_network_computes_the_same() -> None:
     net = nn.Sequential(nn.Conv2d(8, 8, 9, padding=4, groups=8), nn.GELU(), nn.BatchNorm2d(8), nn.Conv2d(8, 4, 1))
     x = torch.randn(4, 8, 12, 12)
     found = toggles(net)
-    assert [toggle.ours.kind for toggle in found] == [FusedSequential, DepthwiseConv2d]
+    assert [toggle.ours.kind for toggle in found] == [FusedSequential, DepthwiseConv2d, PointwiseConv2d]
     tuner = Tuner(net, x, found, [], seconds=600)
     wanted = net(x)
     layers = {last: tuner._tune_layers(channels_last=last) for last in (False, True)}

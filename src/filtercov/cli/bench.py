@@ -8,6 +8,7 @@ from typing import Annotated
 import torch
 import typer
 
+from filtercov.cli import options
 from filtercov.cli.say import say, say_table
 from filtercov.lab import bench as lab
 from filtercov.nn.tuning import SECONDS
@@ -18,13 +19,20 @@ def bench(
     model: Annotated[
         str, typer.Argument(help="One of ours, such as convmixer_256_8_k9_p2, or a name timm knows.")
     ] = lab.MODEL,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images in a step.")] = lab.BATCH,
+    batch_size: Annotated[int, typer.Option(callback=options.within(1), help="Images in a step.")] = lab.BATCH,
     img_size: Annotated[
-        int | None, typer.Option(min=1, help="Height and width; 32 for our models, timm's own for timm's if not given.")
+        int | None,
+        typer.Option(
+            callback=options.within(1), help="Height and width; 32 for our models, timm's own for timm's if not given."
+        ),
     ] = None,
     frozen: Annotated[bool, typer.Option("--frozen", help="Freeze the depthwise filters.")] = False,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the CPU; torch's choice if not given.")] = None,
-    seconds: Annotated[float, typer.Option(min=0.0, help="Time for tuning, and again for comparing.")] = SECONDS,
+    threads: Annotated[
+        int | None, typer.Option(callback=options.within(1), help="Threads of the CPU; torch's choice if not given.")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(callback=options.within(0), help="Time for tuning, and again for comparing.")
+    ] = SECONDS,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: every turn of every contestant.")] = False,
 ) -> None:
     """Tune a network for this machine and compare its training step with plain PyTorch's, in both layouts."""

@@ -91,7 +91,7 @@ class Toggle(NamedTuple):
 def toggles(model: nn.Module) -> list[Toggle]:
     """Return every module of a model that a swap is for, in the order of `named_modules`.
 
-    >>> net = nn.Sequential(nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 8, 1))
+    >>> net = nn.Sequential(nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 8, 3))
     >>> [(toggle.name, toggle.swap.kind, toggle.ours.kind.__name__) for toggle in toggles(net)]
     [('0', 'depthwise', 'DepthwiseConv2d')]
     """

@@ -73,7 +73,9 @@ def test_every_engine_does_the_same_runs(smoke, tmp_path, name):
     if name == "ray":
         pytest.importorskip("ray")
     engine = Engine(name, cluster=Cluster(local_cpus=2))
-    runs = all_runs(set(catalogue.names()) - {"ranking"})  # whose many runs are of the same kinds
+    runs = all_runs(
+        [name for name in catalogue.names() if name != "ranking"][::3]
+    )  # others have the same kinds of runs
     outcomes = sweep(runs, tmp_path, engine=engine, stream=io.StringIO())
     assert {outcome.status for outcome in outcomes.values()} == {"done"}
     here = Runs(tmp_path)
