@@ -6,9 +6,6 @@ using namespace filtercov;
 int32_t filtercov_layer_norm_forward(int64_t rows, int64_t channels, const float* x, const float* weight,
                                      const float* bias, double eps, float* y, float* mean, float* inverse_std,
                                      int32_t isa, int32_t threads) {
-    const Kernels* kernels = kernels_for(isa);
-    if (kernels == nullptr) return FILTERCOV_BAD_ISA;
-    if (!valid(rows, channels, threads) || channels < 1) return FILTERCOV_BAD_ARGUMENT;
     LayerNorm job{};
     job.channels = channels;
     job.x = x;
@@ -18,19 +15,15 @@ int32_t filtercov_layer_norm_forward(int64_t rows, int64_t channels, const float
     job.mean = mean;
     job.inverse_std = inverse_std;
     job.out = y;
-    const Ranges ranges(rows, channels);
-    return run_items(ranges.count(), 0, threads, [&](int64_t i, float*) {
-        kernels->layer_moments(job, ranges[i], mean, inverse_std);
-        kernels->layer_normalise(job, ranges[i]);
+    return run_rows(rows, channels, 1, isa, threads, [&](const Kernels& kernels, RowRange range) {
+        kernels.layer_moments(job, range, mean, inverse_std);
+        kernels.layer_normalise(job, range);
     });
 }
 
 int32_t filtercov_layer_norm_again(int64_t rows, int64_t channels, const float* x, const float* mean,
                                    const float* inverse_std, const float* weight, const float* bias, float* y,
                                    int32_t isa, int32_t threads) {
-    const Kernels* kernels = kernels_for(isa);
-    if (kernels == nullptr) return FILTERCOV_BAD_ISA;
-    if (!valid(rows, channels, threads) || channels < 1) return FILTERCOV_BAD_ARGUMENT;
     LayerNorm job{};
     job.channels = channels;
     job.x = x;
@@ -39,8 +32,9 @@ int32_t filtercov_layer_norm_again(int64_t rows, int64_t channels, const float* 
     job.mean = mean;
     job.inverse_std = inverse_std;
     job.out = y;
-    const Ranges ranges(rows, channels);
-    return run_items(ranges.count(), 0, threads, [&](int64_t i, float*) { kernels->layer_normalise(job, ranges[i]); });
+    return run_rows(rows, channels, 1, isa, threads, [&](const Kernels& kernels, RowRange range) {
+        kernels.layer_normalise(job, range);
+    });
 }
 
 int32_t filtercov_layer_norm_backward(int64_t rows, int64_t channels, const float* grad_y, const float* x,
@@ -76,16 +70,14 @@ int32_t filtercov_layer_norm_backward(int64_t rows, int64_t channels, const floa
 
 int32_t filtercov_bias_gelu_forward(int64_t rows, int64_t channels, const float* x, const float* bias, float* y,
                                     int32_t isa, int32_t threads) {
-    const Kernels* kernels = kernels_for(isa);
-    if (kernels == nullptr) return FILTERCOV_BAD_ISA;
-    if (!valid(rows, channels, threads)) return FILTERCOV_BAD_ARGUMENT;
     BiasGelu job{};
     job.channels = channels;
     job.x = x;
     job.bias = bias;
     job.y = y;
-    const Ranges ranges(rows, channels);
-    return run_items(ranges.count(), 0, threads, [&](int64_t i, float*) { kernels->bias_gelu(job, ranges[i]); });
+    return run_rows(rows, channels, 0, isa, threads, [&](const Kernels& kernels, RowRange range) {
+        kernels.bias_gelu(job, range);
+    });
 }
 
 int32_t filtercov_bias_gelu_backward(int64_t rows, int64_t channels, const float* x, const float* bias,
@@ -116,10 +108,8 @@ int32_t filtercov_bias_gelu_backward(int64_t rows, int64_t channels, const float
 
 int32_t filtercov_scaled_residual(int64_t rows, int64_t channels, const float* x, const float* bias,
                                   const float* scale, const float* shortcut, float* y, int32_t isa, int32_t threads) {
-    const Kernels* kernels = kernels_for(isa);
-    if (kernels == nullptr) return FILTERCOV_BAD_ISA;
-    if (!valid(rows, channels, threads)) return FILTERCOV_BAD_ARGUMENT;
     const Residual job{channels, x, bias, scale, shortcut, y};
-    const Ranges ranges(rows, channels);
-    return run_items(ranges.count(), 0, threads, [&](int64_t i, float*) { kernels->scaled_residual(job, ranges[i]); });
+    return run_rows(rows, channels, 0, isa, threads, [&](const Kernels& kernels, RowRange range) {
+        kernels.scaled_residual(job, range);
+    });
 }

@@ -29,4 +29,14 @@ inline double total(const float* parts, int64_t ranges, int64_t channels, int64_
 
 inline bool valid(int64_t rows, int64_t channels, int32_t threads) { return rows >= 0 && channels >= 0 && threads >= 1; }
 
+// Call run(kernels, range) for every range of a matrix of at least `least_channels` channels.
+template <class Run>
+int32_t run_rows(int64_t rows, int64_t channels, int64_t least_channels, int32_t isa, int32_t threads, const Run& run) {
+    const Kernels* kernels = kernels_for(isa);
+    if (kernels == nullptr) return FILTERCOV_BAD_ISA;
+    if (!valid(rows, channels, threads) || channels < least_channels) return FILTERCOV_BAD_ARGUMENT;
+    const Ranges ranges(rows, channels);
+    return run_items(ranges.count(), 0, threads, [&](int64_t i, float*) { run(*kernels, ranges[i]); });
+}
+
 }  // namespace filtercov
