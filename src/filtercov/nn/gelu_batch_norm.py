@@ -19,7 +19,7 @@ def gelu_batch_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tupl
     """Return BatchNorm(GELU(x)) of (N, C, H, W) in training mode, and the (C,) mean and biased variance it used.
 
     >>> y, mean, variance = gelu_batch_norm(torch.randn(8, 4, 5, 5), torch.ones(4), torch.zeros(4), 1e-5)
-    >>> torch.allclose(y.mean((0, 2, 3)), torch.zeros(4), atol=1e-6)
+    >>> torch.allclose(y.mean((0, 2, 3)), torch.zeros(4), atol=1e-5)
     True
     """
     y, mean, variance, _ = _operator(x, weight, bias, eps)
