@@ -275,7 +275,7 @@ GOOD = {
     "schedule": [None, None, "cifar-p2", "1,2,3"],
     "negative": ["clip", "abs"],
     "freeze_filters": [True, False],
-    "augment": ["none", "light", "cifar", "imagenet"],
+    "augment": ["none", "light", "randaugment", "cifar", "imagenet"],
     "drop_path": [0.0, 0.5],
 }
 GOOD_TRAIN = {

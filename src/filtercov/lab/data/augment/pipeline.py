@@ -13,7 +13,7 @@ from filtercov.lab.data.augment.draws import Draws
 from filtercov.lab.data.augment.jitter import colour_jitter
 from filtercov.lab.data.augment.randaugment import STRENGTHS, randaugment
 
-Preset = Literal["none", "light", "cifar", "imagenet"]
+Preset = Literal["none", "light", "randaugment", "cifar", "imagenet"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,9 @@ class Augment:
 
     @classmethod
     def preset(cls, name: Preset) -> "Augment":
-        """Return `none`; `light`, flip and crop; `cifar`, ConvMixer's CIFAR-10 recipe; or `imagenet`, A1-style.
+        """Return `none`; `light`, flip and crop; `randaugment`, these and one operation; `cifar`; or `imagenet`.
+
+        `cifar` is the ConvMixer authors' script for CIFAR-10, `imagenet` A1-style.
 
         >>> Augment.preset("light")
         Augment(crop_padding=4, ..., flip=0.5, ...)
@@ -65,6 +67,7 @@ class Augment:
         presets = {
             "none": cls(),
             "light": cls(crop_padding=4, flip=0.5),
+            "randaugment": cls(crop_padding=4, flip=0.5, randaugment=(1, 8)),
             "cifar": cls(
                 random_resized_crop=(0.75, 1.0),
                 crop_ratio=(1.0, 1.0),
