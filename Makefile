@@ -21,7 +21,7 @@ test-frameworks: .venv/peers
 	$(PYTHON) -m venv .venv-frameworks
 	.venv-frameworks/bin/pip --disable-pip-version-check --quiet install --no-deps -r requirements-frameworks.lock
 	PYTHONPATH="$(CURDIR)/src:$$(echo $(CURDIR)/.venv/lib/python3*/site-packages)" \
-	  .venv-frameworks/bin/python -m pytest -q tests/test_jax.py tests/test_keras.py tests/test_examples.py
+	  .venv-frameworks/bin/python -m pytest -q tests/test_jax.py tests/test_keras.py tests/test_examples.py tests/test_transformers.py
 
 # In fresh environments without a compiler, one an extra; it downloads about a gigabyte.
 test-wheel: wheel

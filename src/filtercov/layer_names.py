@@ -28,6 +28,15 @@ def clean_name(name: str) -> str:
     return ".".join(part for part in parts if part not in WRAPPERS)
 
 
+def last_name(name: str) -> str:
+    """Return what a module is called where it lies.
+
+    >>> last_name("stages.0.blocks.1.conv_dw")
+    'conv_dw'
+    """
+    return name.rpartition(".")[2]
+
+
 def common_holder(names: Sequence[str]) -> str:
     """Return the beginning, with its dots, that all names share because a trainer put it there; empty if there is none.
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 import filtercov as fc
@@ -182,6 +183,28 @@ def test_a_model_of_another_architecture_is_refused(like, message, tmp_path):
     path = saved(Named(stem=nn.Conv2d(3, 8, 3), dw=depthwise()), tmp_path)
     with pytest.raises(CheckpointError, match=message):
         fc.FilterStatistics.from_checkpoint(path, like=like)
+
+
+@pytest.mark.parametrize("holder", ["backbone", "stages"])
+def test_layers_that_lie_under_other_names_are_matched_in_order_and_noted(holder, tmp_path):
+    torch.manual_seed(0)
+    blocks = [Named(dw=depthwise(), mlp=nn.Conv2d(8, 8, 1)) for _ in range(12)]
+    net = Named(stem=nn.Conv2d(3, 8, 3), blocks=nn.Sequential(*blocks))
+    path = tmp_path / "renamed.safetensors"
+    save_file({name.replace("blocks", f"{holder}.block"): t for name, t in net.state_dict().items()}, path)
+    found, expected = fc.FilterStatistics.from_checkpoint(path, like=net), fc.FilterStatistics.from_model(net)
+    assert names(found) == names(expected)
+    assert all((a.covariance == b.covariance).all() for a, b in zip(found.layers, expected.layers, strict=True))
+    assert found.notes == (
+        f"the file has other names, {holder}.block.0.dw for blocks.0.dw: layers were matched by their order and shapes",
+    )
+
+
+def test_renamed_layers_of_other_shapes_are_refused(tmp_path):
+    path = saved(Named(stem=nn.Conv2d(3, 8, 3), old=Named(dw=depthwise())), tmp_path)
+    for like in (Named(new=Named(dw=depthwise(kernel_size=7))), Named(new=Named(dw=depthwise(), second=depthwise()))):
+        with pytest.raises(CheckpointError, match=r"needed new\.dw\.weight as the Named given as like has it"):
+            fc.FilterStatistics.from_checkpoint(path, like=like)
 
 
 def test_weights_that_the_model_does_not_know_are_noted(tmp_path):

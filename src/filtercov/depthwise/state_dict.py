@@ -17,9 +17,10 @@ from filtercov.depthwise.definition import has_depthwise_shape
 from filtercov.depthwise.foreign import StateDict, read_state_dict
 from filtercov.depthwise.lookalikes import lookalikes, may_read_images, parametrised_names
 from filtercov.depthwise.matching import cleaned, layer_name, out_of_holder, weights_like
+from filtercov.depthwise.model import depthwise_layers
 from filtercov.depthwise.ties import equal_weights, same_modules
 from filtercov.errors import CheckpointError
-from filtercov.layer_names import building_key, differ_in_numbers_only, looks_built, sorted_by_writer
+from filtercov.layer_names import building_key, differ_in_numbers_only, last_name, looks_built, sorted_by_writer
 
 SURE = "pass like=model to be sure"
 
@@ -37,7 +38,13 @@ def read_depthwise_weights(path: Path, *, like: nn.Module | None = None) -> Dept
     state = read_state_dict(path)
     if like is None:
         return depthwise_weights(state, str(path))
-    tensors, notes = weights_like(state, like, str(path))
+    try:
+        tensors, notes = weights_like(state, like, str(path))
+    except CheckpointError:
+        renamed = _under_other_names(state, like, str(path))
+        if renamed is None:
+            raise
+        return renamed
     return DepthwiseWeights(tensors, (*state.notes, *notes))
 
 
@@ -82,6 +89,29 @@ def depthwise_weights(state: StateDict, source: str) -> DepthwiseWeights:
     if how and not differ_in_numbers_only(chosen):
         notes.append(f"the file does not say in which order its layers come: {how}; {SURE}")
     return DepthwiseWeights({layer_name(name): tensors[name] for name in chosen}, (*state.notes, *notes))
+
+
+def _under_other_names(state: StateDict, model: nn.Module, source: str) -> DepthwiseWeights | None:
+    """Return the weights of a file whose layers are the model's in all but what they lie in, None if they are not.
+
+    Libraries rename what holds the layers when they save a network or convert it, and keep what the layers themselves
+    are called. Their shapes and last names must be the same, one after the other.
+    """
+    layers = depthwise_layers(model)
+    try:
+        found = depthwise_weights(state, source)
+    except CheckpointError:
+        return None
+    wanted = [
+        (last_name(layer.name), (layer.module.out_channels, 1, *layer.kernel_size))  # one input channel, by definition
+        for layer in layers
+    ]
+    if wanted != [(last_name(name), tuple(tensor.shape)) for name, tensor in found.tensors.items()]:
+        return None
+    first = next(iter(found.tensors))
+    note = f"the file has other names, {first} for {layers[0].name}: layers were matched by their order and shapes"
+    tensors = dict(zip((layer.name for layer in layers), found.tensors.values(), strict=True))
+    return DepthwiseWeights(tensors, (*state.notes, note))
 
 
 def _in_order(state: StateDict) -> tuple[dict[str, Tensor], str]:
