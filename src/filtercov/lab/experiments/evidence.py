@@ -80,7 +80,7 @@ class Evidence:
     @staticmethod
     def is_at(root: Path) -> bool:
         """Tell whether a directory holds evidence, rather than runs with their weights."""
-        return (root / "runs").is_dir()
+        return any((root / "runs").glob("*.json"))
 
     def file(self, key: str) -> Path:
         """Return where a run is kept."""

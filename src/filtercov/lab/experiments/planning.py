@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import filtercov as fc
 from filtercov.lab import models
-from filtercov.lab.costs.listing import SECONDS_PER_RUN
+from filtercov.lab.costs.listing import SECONDS_PER_RUN, Load, entries
 from filtercov.lab.experiments.graph import Run, in_order
 from filtercov.lab.experiments.runspec import RunSpec
 
@@ -54,6 +54,16 @@ def plan(wanted: Sequence[Run], *, images_per_second: float, finished: Sequence[
         bytes_kept=sum(_bytes(run.spec.model, _shape(run.spec)) for run in ordered),
         seconds=sum(expected_seconds(run.spec, images_per_second) for run in left),
     )
+
+
+def listed(name: str, scale: str) -> Load:
+    """Return what an experiment takes at a scale, as it was counted beforehand.
+
+    >>> listed("cifar-convmixer-256-8-p2", "paper").runs
+    368
+    """
+    (entry,) = entries([name])
+    return entry.load(scale)
 
 
 def expected_seconds(spec: RunSpec, images_per_second: float) -> float:
