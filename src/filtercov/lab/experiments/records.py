@@ -79,12 +79,13 @@ class DrawingRecord:
 
 @dataclass(frozen=True)
 class SpeedRecord:
-    """The seconds of a training step of one network."""
+    """The seconds of a training step of one network, medians, and what freezing saved of it in each turn."""
 
     model: str
     kernel_size: int
     thawed: float
     frozen: float
+    saved: tuple[float, ...] = ()  # percent
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ def speed_file(experiment: Experiment, runs: Runs) -> Path:
 def read_speeds(path: Path) -> tuple[SpeedRecord, ...]:
     """Return the timings that were kept, none if there are none."""
     rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    return tuple(SpeedRecord(**row) for row in rows)
+    return tuple(SpeedRecord(**{**row, "saved": tuple(row.get("saved", ()))}) for row in rows)
 
 
 def _cell(table: str, cell: Cell, runs: Runs, results: dict[str, FitResult | None]) -> CellRecord:
