@@ -77,12 +77,13 @@ class DrawingRecord:
 
 @dataclass(frozen=True)
 class SpeedRecord:
-    """The seconds of a training step of one network."""
+    """The seconds of a training step of one network, medians, and what freezing saved of it in each turn."""
 
     model: str
     kernel_size: int
     thawed: float
     frozen: float
+    saved: tuple[float, ...] = ()  # percent
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ def collect(experiment: Experiment, runs: Archive, options: Options, *, place: s
         drawings=tuple(
             _drawing(drawing, runs, results) for drawing in experiment.drawings if runs.has_weights or not drawing.run
         ),
-        speeds=tuple(SpeedRecord(**row) for row in runs.timings(experiment)),
+        speeds=tuple(SpeedRecord(**{**row, "saved": tuple(row.get("saved", ()))}) for row in runs.timings(experiment)),
         damaged=tuple(damaged),
         seconds=sum(result.seconds for result in results.values() if result),
         source=runs.source(

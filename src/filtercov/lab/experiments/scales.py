@@ -46,6 +46,7 @@ class Scale:
     table_epochs: tuple[int, ...] = (20, 50, 200)  # of the CIFAR-10 tables
     figure_kernels: tuple[int, ...] = (3, 7, 9, 15)
     grid_points: int | None = None  # values on each axis of a grid search; None: all of them
+    claim_seeds: int | None = None  # of what settles a claim; None: as many as tables have
     judges: bool = True  # whether its accuracies can speak for or against the paper's
 
     def model(self, name: str) -> str:
@@ -123,7 +124,7 @@ SCALES: Mapping[str, Scale] = {
                 recipe="cifar",
                 seeds=2,
                 reference_epochs=1,
-                epochs={5: 1, 20: 1},
+                epochs={5: 1, 10: 1, 20: 1},
                 data="embedded",
                 limit=256,
                 batch_size=128,
@@ -142,6 +143,7 @@ SCALES: Mapping[str, Scale] = {
             table_epochs=(20,),
             figure_kernels=(9,),
             grid_points=1,
+            claim_seeds=1,
             judges=False,
         ),
     )

@@ -49,8 +49,9 @@ def write_speeds(path: Path, speeds: Sequence[SpeedRecord]) -> None:
 def _measure(name: str, batch_size: int, rounds: int, device: str) -> SpeedRecord:
     steps = {frozen: _step(name, batch_size, frozen=frozen, device=device) for frozen in (False, True)}
     times = race(steps, seconds=inf, turns=rounds, clock=time.perf_counter)
+    saved = tuple(100 * (1 - frozen / thawed) for thawed, frozen in zip(times[False], times[True], strict=True))
     kernel_size = models.parse(name).kernel_size
-    return SpeedRecord(name, kernel_size, statistics.median(times[False]), statistics.median(times[True]))
+    return SpeedRecord(name, kernel_size, statistics.median(times[False]), statistics.median(times[True]), saved)
 
 
 def _step(name: str, batch_size: int, *, frozen: bool, device: str) -> Callable[[], None]:
