@@ -65,6 +65,7 @@ class Claim:
     """A claim of the paper, in a sentence of ours, and all comparisons that must hold for it to hold."""
 
     number: str
+    place: str  # tables and figures that show it; empty if the paper only says it
     says: str
     comparisons: tuple[Comparison, ...]
 
@@ -144,11 +145,13 @@ _BOTH = {"frozen": _frozen, "thawed": _thawed}
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         "C1",
+        "Table 10, Fig. 3",
         "Covariance transfer beats uniform filters of 7x7 pixels and more in short training.",
         tuple(Comparison(f"covariance above uniform, {_k(k)}", gain("covariance", _k(k), "thawed")) for k in LARGE),
     ),
     Claim(
         "C2",
+        "Table 10, Fig. 3",
         "Covariance transfer gains more where filters stay frozen.",
         (
             Comparison(
@@ -164,6 +167,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "C3",
+        "Table 10, Fig. 3",
         "For filters of 7x7 pixels and more the closed form is at least as good as every transfer.",
         tuple(
             as_good(f"closed form against {init}, {filters}, {_k(k)}", cell("closed-form", _k(k)), cell(init, _k(k)))
@@ -178,6 +182,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "C4",
+        "Table 10, Fig. 3",
         "With 2x2 patches the closed form frozen is at least as good as uniform filters that train.",
         tuple(
             as_good(
@@ -190,6 +195,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "C5",
+        "Table 10, Fig. 3",
         "The closed form gains more the larger the filters are.",
         (
             trend(
@@ -202,6 +208,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "C6",
+        "Table 10, Table 11",
         "The closed form gains more the deeper the network is.",
         (
             trend(
@@ -214,6 +221,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "C7",
+        "Table 10, Fig. 3",
         "For 3x3 filters the closed form gains nothing, and transfer is better.",
         (
             as_good("uniform against closed form, k3", _frozen("uniform", "k3"), _frozen("closed-form", "k3")),
@@ -222,6 +230,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "C8",
+        "Table 10, Fig. 4",
         "Covariances of a narrow reference are as good as those of one of the same width.",
         tuple(
             as_good(f"narrow against same width, {filters}", cell("covariance-eighth"), cell("covariance"))
@@ -230,11 +239,13 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "C9",
+        "Fig. 4",
         "Covariances of a shallow reference work in a deep network.",
         (Comparison("8 layers' covariances above uniform in 24 layers", gain("covariance", "depth 24", "frozen")),),
     ),
     Claim(
         "C10",
+        "Fig. 9",
         "Covariances of another patch size beat uniform, both ways.",
         (
             Comparison("from 1x1 patches in 2x2 above uniform", gain("covariance from p1", "k9", "frozen")),
@@ -243,6 +254,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "C11",
+        "Fig. 9",
         "Covariances of another filter size beat uniform in filters larger than 3x3.",
         tuple(
             Comparison(f"from k{k} in k9 above uniform", gain(f"covariance from k{k}", "k9", "frozen"))
@@ -252,11 +264,13 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "C12",
+        "Fig. 14",
         "Kronecker-factorised covariances are as good as whole ones.",
         (as_good("factorised against whole", _frozen("kronecker"), _frozen("covariance")),),
     ),
     Claim(
         "C13",
+        "Fig. 8",
         "The closed form reaches uniform's final accuracy in about half the epochs.",
         (
             as_good(
@@ -268,6 +282,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "C14",
+        "Fig. 2",
         "Freezing makes a training step cheaper, more so with larger filters.",
         (
             *(Comparison(f"time saved above zero, {_k(k)}", ((1.0, _saved(k)),)) for k in SPEED_KERNELS),
@@ -276,6 +291,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "C15",
+        "Fig. 17",
         "Most choices of the closed form's three numbers beat uniform.",
         (
             Comparison(
@@ -287,6 +303,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "C16",
+        "Table 14, Figs. 7, 20",
         "ConvNeXt gains from the closed form too, and a sawtooth schedule is no better than the plain one.",
         (
             *(
@@ -300,6 +317,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "C17",
+        "",
         "The means of filters matter little: covariances alone do as well.",
         (
             as_good("without means against with them", _frozen("covariance, no means"), _frozen("covariance")),
@@ -308,6 +326,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "C18",
+        "Fig. 10",
         "Statistics learned on other data help as much as those of the same data.",
         tuple(
             comparison

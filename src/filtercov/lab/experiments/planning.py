@@ -22,6 +22,8 @@ TRAINING_PASSES = 3  # a step costs a forward pass and, for two gradients, twice
 VALUE_COST = 80  # multiply-adds' worth of time for one output value
 IMAGES = {"cifar10": (50_000, 32, 3, 10), "embedded": (10_000, 28, 1, 10)}
 IMAGENET = (1_281_167, 224, 3, 1000)
+JUDGED = {"cifar10": 10_000, "embedded": 2_000}  # test images, looked at once an epoch
+JUDGED_IMAGENET = 50_000
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,10 @@ def expected_seconds(spec: RunSpec, images_per_second: float) -> float:
 
 
 def yardstick_images(spec: RunSpec) -> float:
-    """Return how many images the yardstick would train on in the time of a run."""
+    """Return how many images the yardstick would train on in the time of a run, its evaluations included."""
     relative = forward_cost(spec.model, *_shape(spec)).time / forward_cost(YARDSTICK, YARDSTICK_SIZE, 3, 10).time
-    return relative * training_images(spec) * spec.train.epochs
+    passed = training_images(spec) + judged_images(spec) / TRAINING_PASSES
+    return relative * passed * spec.train.epochs
 
 
 def training_flops(spec: RunSpec) -> float:
@@ -86,6 +89,13 @@ def training_flops(spec: RunSpec) -> float:
 def training_images(spec: RunSpec) -> int:
     """Return how many images an epoch has."""
     return spec.data_limit or IMAGES.get(spec.data, IMAGENET)[0]
+
+
+def judged_images(spec: RunSpec) -> int:
+    """Return how many images a run is judged on after each epoch; a folder is taken for what `_shape` takes it for."""
+    if spec.data in JUDGED:
+        return JUDGED[spec.data]
+    return JUDGED["cifar10"] if spec.image_size is None else JUDGED_IMAGENET
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,14 @@ there are comparisons, so their intervals are widened to 1 - 5 %/m, Bonferroni's
 decides whether there is any. Everything else is open, and a claim of which nothing was run is not run.
 """
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from filtercov.lab.experiments.paper_claims import CellName, Claim, Comparison
+from filtercov.lab.experiments.paper_claims import CLAIMS, CellName, Claim, Comparison
 from filtercov.lab.experiments.records import ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report.results_statistics import CONFIDENCE, Difference, judge, paired_difference, t_quantile
@@ -23,6 +25,13 @@ from filtercov.lab.report.results_words import show_difference
 from filtercov.printable import counted
 
 ClaimVerdict = Literal["holds", "contradicts", "open", "not run"]
+
+_WORDS: Mapping[ClaimVerdict, tuple[str, str]] = {  # of one, of several
+    "holds": ("holds", "hold"),
+    "contradicts": ("contradicts", "contradict"),
+    "open": ("is open", "are open"),
+    "not run": ("was not run", "were not run"),
+}
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,19 @@ def judge_claim(claim: Claim, record: ExperimentRecord) -> Finding:
     return Finding(
         claim, verdict, min((d.n for d in differences if d), default=0), compared, _sentence(verdict, compared)
     )
+
+
+def claim_lines(record: ExperimentRecord) -> list[str]:
+    """Return what to print of the claim that a record is of, nothing if it is of none."""
+    findings = [judge_claim(claim, record) for claim in CLAIMS if claim.experiment == record.name]
+    return [
+        line
+        for finding in findings
+        for line in (
+            f"{finding.claim.number}, {finding.claim.says} Verdict: {finding.verdict}. {finding.sentence}",
+            *(f"  {compared}" for compared in finding.compared if compared.difference),
+        )
+    ]
 
 
 def _by_cell(record: ExperimentRecord) -> dict[CellName, dict[int, float]]:
@@ -115,17 +137,6 @@ def _widened(difference: Difference | None, among: int) -> Difference | None:
 def _sentence(verdict: ClaimVerdict, compared: tuple[Compared, ...]) -> str:
     if verdict == "not run":
         return "Nothing of it was run."
-    counts = {
-        kind: sum(one.verdict == kind for one in compared) for kind in ("holds", "contradicts", "open", "not run")
-    }
-    parts = [
-        f"{counts[kind]} {word}"
-        for kind, word in (
-            ("holds", "hold"),
-            ("contradicts", "contradict it"),
-            ("open", "are open"),
-            ("not run", "were not run"),
-        )
-        if counts[kind]
-    ]
+    counts = Counter(one.verdict for one in compared)
+    parts = [f"{counts[kind]} {words[counts[kind] > 1]}" for kind, words in _WORDS.items() if counts[kind]]
     return f"Of {counted(len(compared), 'comparison')} {', '.join(parts)}."

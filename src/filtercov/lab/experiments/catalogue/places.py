@@ -38,6 +38,6 @@ PLACES: Mapping[str, str] = {
     "imagenet-50-convnext-atto": "Table 7",
     "imagenet-50-convmixer-512-12-p14": "Table 8",
     "imagenet-50-convmixer-512-24-p14": "Table 9",
-    **{claim.experiment: "" for claim in CLAIMS},  # several tables and figures each
+    **{claim.experiment: claim.place for claim in CLAIMS},
     "ranking": "",  # not in the paper
 }
