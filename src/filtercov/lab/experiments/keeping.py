@@ -28,6 +28,7 @@ from filtercov.lab.training.storage import storage_error, write_atomic
 from filtercov.statistics.references import REFERENCES
 
 LARGEST = 5_000_000  # bytes of all evidence together
+_KEY = re.compile(r"[0-9a-f]{16}")  # the name of a run in a directory of runs; alone it may have any
 # A rooted path after the beginning of a text or a separator: of this system, of a home, of Windows.
 _PLACE = re.compile(r"(?:^|[\s:=,;'\"(\[])(?:/[^\s/]|~[/\\]|[A-Za-z]:[\\/]|\\\\)")
 
@@ -129,6 +130,8 @@ def _read(path: Path) -> Run:
     """Return the run in a directory and, beside it, the one that it starts from."""
     with _damage_named(path):
         spec, _ = read_identity(RunDirectory(path))
+        if _KEY.fullmatch(path.name) and path.name != spec.key:
+            raise RunDirectoryError("its config.json is another run's")
         key = reference_key(spec.init)
         return Run(spec, _read(path.parent / key) if key else None)
 

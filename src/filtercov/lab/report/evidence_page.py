@@ -7,7 +7,7 @@ from filtercov.lab.report import page
 from filtercov.lab.report.charts import Dot, dot_chart
 from filtercov.lab.report.evidence_row import Recipe
 from filtercov.lab.report.evidence_text import evidence_markdown, summary, tally
-from filtercov.lab.report.evidence_view import View, claim_command
+from filtercov.lab.report.evidence_view import View
 from filtercov.lab.report.results import card, page_beside, ranking_parts, section, write_report
 from filtercov.lab.report.results_claims import Finding
 from filtercov.lab.report.results_words import show_difference, show_mean
@@ -83,7 +83,7 @@ def _recipes_chart(recipes: tuple[Recipe, ...], filters: str) -> str:
 
 
 def _claims(view: View) -> list[str]:
-    head, *rows = tables.claim_table(view.findings)
+    head, *rows = tables.claim_table(view)
     shown: list[list[object]] = [
         [
             page.text(number),
@@ -102,24 +102,26 @@ def _claims(view: View) -> list[str]:
         f"<p>{page.text(tally(view))}</p>",
     ]
     parts.append(f'<div class="sortable claims">{table}</div>')
-    return parts + section("A picture for each", [card(_claim(f)) for f in view.findings if f.verdict != "not run"])
+    return parts + section(
+        "A picture for each",
+        [card(_claim(f, view.commands[f.claim.number])) for f in view.findings if f.verdict != "not run"],
+    )
 
 
-def _claim(finding: Finding) -> str:
+def _claim(finding: Finding, command: str) -> str:
     claim = finding.claim
     dots = {
         one.comparison.says: {"difference": Dot(d.mean, d.low, d.high, shown=show_difference(d))}
         for one in finding.compared
         if (d := one.difference)
     }
+    unit = "percent of a step's time" if claim.number == "C14" else "points of accuracy"
     chart = page.figure(
         dot_chart(dots, label=f"comparisons of {claim.number}"),
-        f"difference in points with {tables.INTERVAL}; {page.text(finding.sentence)}",
+        f"{page.text(unit)} with {tables.INTERVAL}; {page.text(finding.sentence)}",
     )
     verdict = f'<span class="{finding.verdict}">{finding.verdict}</span>'
-    return (
-        f"<h3>{claim.number}: {verdict}</h3><p>{page.text(claim.says)}</p>{chart}{page.copyable(claim_command(claim))}"
-    )
+    return f"<h3>{claim.number}: {verdict}</h3><p>{page.text(claim.says)}</p>{chart}{page.copyable(command)}"
 
 
 def _experiments(view: View, out: Path) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from filtercov.lab.experiments.evidence import KeptRun
 from filtercov.lab.experiments.records import Trained
 from filtercov.lab.experiments.scales import find_scale
-from filtercov.lab.report.evidence_row import SEEDS, Recipe, RowCell
-from filtercov.lab.report.evidence_view import PACE, View, claim_command
+from filtercov.lab.report.evidence_row import COLUMNS, SEEDS, Recipe, RowCell
+from filtercov.lab.report.evidence_view import PACE, View
 from filtercov.lab.report.results_claims import Compared, Finding
 from filtercov.lab.report.results_statistics import CONFIDENCE
 from filtercov.lab.report.results_text import show_paper
@@ -26,7 +26,7 @@ ROW_WORDS = (
 CLAIM_WORDS = (
     "Each claim is settled by the comparisons that were written down for it, paired over seeds, with Student's "
     f"{INTERVAL}. It holds if every comparison does, is contradicted if one is after widening the intervals for their "
-    "number, and is open otherwise."
+    "number, and is open otherwise. Differences are in points of accuracy, those of C14 in percent of a step's time."
 )
 
 
@@ -58,17 +58,37 @@ def gain_table(recipes: Sequence[Recipe]) -> Table:
 
 def unrecorded_table(view: View) -> Table:
     """Return the numbers of which no run was kept."""
-    head = ["recipe", "filters", "initialisation", "seed", "seen"]
-    return [
-        head,
-        *([str(number[name]) for name in ("recipe", "filters", "init", "seed", "seen")] for number in view.unrecorded),
+    rows = [
+        [*(str(number[name]) for name in ("recipe", "filters", "init", "seed")), f"{number['accuracy']:.2f}"]
+        for number in view.unrecorded
     ]
+    return [["recipe", "filters", "initialisation", "seed", "seen"], *rows]
 
 
-def claim_table(findings: Sequence[Finding]) -> Table:
+def short_row_table(view: View) -> Table:
+    """Return the row with a line for each recipe, for those who want the numbers alone; * had a part in choosing."""
+    columns = [column.replace("/", ", ") for column in COLUMNS]
+    paper = [show_paper(cell.paper) for cell in view.recipes[0].cells]
+    rows = [[str(recipe), *map(_short, recipe.cells)] for recipe in view.recipes]
+    unrecorded: dict[str, dict[str, str]] = {}
+    for number in view.unrecorded:
+        found = unrecorded.setdefault(str(number["recipe"]), {})
+        found[f"{number['filters']}/{number['init']}"] = f"{number['accuracy']:.2f} (no record kept)"
+    rows += [[recipe, *(found.get(column, NOT_RUN) for column in COLUMNS)] for recipe, found in unrecorded.items()]
+    return [["recipe", *columns], ["the paper's, n = 3", *paper], *rows]
+
+
+def _short(cell: RowCell) -> str:
+    if cell.measured is None:
+        return NOT_RUN
+    chose = "*" if cell.chose else ""
+    return f"{show_mean(cell.measured.mean, cell.measured.std)}{chose}, n = {cell.measured.n}"
+
+
+def claim_table(view: View) -> Table:
     """Return a line for each claim."""
-    head = ["#", "claim", "verdict", "n", f"difference in points, {INTERVAL}", "command"]
-    return [head, *(_claim(finding) for finding in findings)]
+    head = ["#", "claim", "verdict", "n", f"difference, {INTERVAL}", "command"]
+    return [head, *([*_claim(finding), view.commands[finding.claim.number]] for finding in view.findings)]
 
 
 def comparison_table(finding: Finding) -> Table:
@@ -82,7 +102,7 @@ def comparison_table(finding: Finding) -> Table:
         ]
         for one in finding.compared
     ]
-    return [["comparison", "must be", f"difference in points, {INTERVAL}", "verdict"], *rows]
+    return [["comparison", "must be", f"difference, {INTERVAL}", "verdict"], *rows]
 
 
 def other_table(runs: Sequence[KeptRun]) -> Table:
@@ -148,7 +168,7 @@ def _claim(finding: Finding) -> list[str]:
         several = f", the least of {counted(len(finding.compared), 'comparison')}" if len(finding.compared) > 1 else ""
         shown = f"{show_difference(worst.difference)}{several}"
     number = str(finding.n) if finding.n else ""
-    return [finding.claim.number, finding.claim.says, finding.verdict, number, shown, claim_command(finding.claim)]
+    return [finding.claim.number, finding.claim.says, finding.verdict, number, shown]
 
 
 def _other(run: KeptRun) -> list[str]:

@@ -17,7 +17,7 @@ def evidence_markdown(view: View) -> str:
         "## The paper's claims",
         tables.CLAIM_WORDS,
         tally(view),
-        _table(tables.claim_table(view.findings)),
+        _table(tables.claim_table(view)),
     ]
     for finding in view.findings:
         if finding.verdict != "not run":

@@ -3,7 +3,7 @@
 First the row of the paper at its own size, then its claims, then the ranking, then what else was run and what was not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from filtercov.lab.experiments.evidence import Evidence, KeptRun
 from filtercov.lab.experiments.paper_claims import CLAIMS, Claim
 from filtercov.lab.experiments.planning import listed
 from filtercov.lab.experiments.records import ExperimentRecord, collect
+from filtercov.lab.experiments.runs import Record
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report.evidence_row import Recipe, paper_row, placed
 from filtercov.lab.report.results_claims import Compared, Finding, judge_claim
@@ -21,7 +22,7 @@ from filtercov.printable import counted
 
 SCALE = "small"  # at which claims are settled
 PACE = 55.0  # images of the yardstick network a second on one core, by which costs are reckoned
-SETTINGS = "--workers 2 --data folder:cifar10-images.zip"
+SETTINGS = "--data folder:cifar10-images.zip"
 RANKING = "ranking"
 
 
@@ -39,8 +40,9 @@ class View:
     """All that evidence shows."""
 
     recipes: tuple[Recipe, ...]
-    unrecorded: tuple[dict[str, str], ...]
+    unrecorded: tuple[Record, ...]
     findings: tuple[Finding, ...]  # of every claim
+    commands: Mapping[str, str]  # that settle them, by their numbers
     records: tuple[ExperimentRecord, ...]  # of every experiment that was asked for
     others: tuple[KeptRun, ...]  # runs that belong to neither the row nor an experiment
     damaged: tuple[str, ...]
@@ -74,6 +76,7 @@ def read_view(root: Path | str) -> View:
         recipes=paper_row(kept),
         unrecorded=tuple(evidence.unrecorded()),
         findings=tuple(_finding(claim, records) for claim in CLAIMS),
+        commands={claim.number: _command(claim, records) for claim in CLAIMS},
         records=records,
         others=tuple(run for run in kept if run.key not in belonging and not placed(run)),
         damaged=damaged,
@@ -83,9 +86,10 @@ def read_view(root: Path | str) -> View:
     )
 
 
-def claim_command(claim: Claim) -> str:
-    """Return the command that settles a claim."""
-    return f"filtercov reproduce {claim.experiment} --scale {SCALE} {SETTINGS}"
+def _command(claim: Claim, records: Sequence[ExperimentRecord]) -> str:
+    """Return the command that settled a claim, or that would."""
+    record = _record(records, claim.experiment)
+    return record.command if record else f"filtercov reproduce {claim.experiment} --scale {SCALE} {SETTINGS}"
 
 
 def _finding(claim: Claim, records: Sequence[ExperimentRecord]) -> Finding:
