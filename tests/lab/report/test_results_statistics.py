@@ -124,7 +124,8 @@ def test_what_has_no_quantile_is_refused(level, df):
 @pytest.mark.parametrize("std", [0.3, 1.0, 2.5])
 def test_power_is_that_of_the_noncentral_t(n, std):
     critical, ratio = stats.t.ppf(0.975, n - 1), math.sqrt(n) / std
-    expected = stats.nct.sf(critical, n - 1, ratio) + stats.nct.cdf(-critical, n - 1, ratio)
+    below = np.nan_to_num(stats.nct.cdf(-critical, n - 1, ratio))  # scipy has no number where there is none to speak of
+    expected = stats.nct.sf(critical, n - 1, ratio) + below
     assert power(n, std) == pytest.approx(expected, abs=1e-4)
     assert power(n, 2 * std, effect=2.0) == pytest.approx(power(n, std), abs=1e-12)
 

@@ -46,6 +46,7 @@ def claim_experiment(claim: Claim, build: Builder) -> Experiment:
 def _cells(
     build: Builder, row: str, model: str, inits: Iterable[Init], kinds: tuple[str, ...], epochs: int = EPOCHS
 ) -> list[Cell]:
+    inits = [*inits, *build.also()]
     return build.cells(row, model, inits, epochs=epochs, filters=kinds, seeds=build.scale.claim_seeds)
 
 
@@ -132,8 +133,8 @@ def _convnext(build: Builder) -> list[Cell]:
     model = "convnext_atto_p2"
     sawtooth = Init("sawtooth", "closed-form", "sawtooth:cifar-p2")
     return [
-        *_cells(build, "convnext", model, [UNIFORM, closed_form()], BOTH),
-        *_cells(build, "convnext", model, [sawtooth], FROZEN),
+        *_cells(build, "convnext", model, [UNIFORM, closed_form()], THAWED),
+        *_cells(build, "convnext", model, [UNIFORM, closed_form(), sawtooth], FROZEN),
     ]
 
 
