@@ -6,7 +6,7 @@ from filtercov.lab.report import evidence_tables as tables
 from filtercov.lab.report import page
 from filtercov.lab.report.charts import Dot, dot_chart
 from filtercov.lab.report.evidence_row import Recipe
-from filtercov.lab.report.evidence_text import evidence_markdown, summary, tally
+from filtercov.lab.report.evidence_text import evidence_markdown, row_remarks, summary, tally
 from filtercov.lab.report.evidence_view import View
 from filtercov.lab.report.results import card, page_beside, ranking_parts, section, write_report
 from filtercov.lab.report.results_claims import Finding
@@ -52,7 +52,7 @@ def _row(view: View) -> list[str]:
     pictures = [card(_recipes_chart(view.recipes, filters)) for filters in ("frozen", "thawed")]
     parts.append(f'<div class="cards">{"".join(pictures)}</div>')
     parts.append(_sortable(tables.row_table(view.recipes)))
-    parts += [f'<p class="quiet">{page.text(remark)}</p>' for recipe in view.recipes for remark in recipe.remarks]
+    parts += [f'<p class="quiet">{page.text(remark)}</p>' for remark in row_remarks(view)]
     gains = tables.gain_table(view.recipes)
     if len(gains) > 1:
         parts += ["<h3>What the closed form gains, paired over seeds</h3>", _sortable(gains)]

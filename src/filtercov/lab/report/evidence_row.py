@@ -18,6 +18,7 @@ from filtercov.lab.experiments.paper_numbers import PaperNumber, Place, paper_nu
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.models import ConvNeXtSpec
 from filtercov.lab.report.results_statistics import Difference, Summary, paired_difference, summarise, t_interval
+from filtercov.printable import counted
 
 TABLE, ROW, EPOCHS = "cifar-convnext-atto-p2", "k7", 20
 NETWORK = "convnext_atto_p2"
@@ -70,6 +71,7 @@ class Recipe:
     current: bool  # whether `filtercov reproduce` trains the row so
     cells: tuple[RowCell, ...]  # by COLUMNS
     seconds: tuple[float, ...]  # that its runs took
+    made_with: tuple[str, ...]  # images, versions and threads of its runs, in words
     remarks: tuple[str, ...]  # notes that runs were kept with
 
     def __str__(self) -> str:
@@ -136,8 +138,16 @@ def _recipe(spec: RunSpec, content: str, columns: Mapping[str, Mapping[int, Kept
             for column in COLUMNS
         ),
         seconds=tuple(run.result.seconds for run in runs),
+        made_with=tuple(dict.fromkeys(map(_made_with, runs))),
         remarks=tuple(dict.fromkeys(run.note for run in runs if run.note)),
     )
+
+
+def _made_with(run: KeptRun) -> str:
+    extra = run.result.extra
+    versions = ", ".join(f"{name} {version}" for name, version in extra["versions"].items())
+    images = f"{run.config['data'].rpartition(':')[2]} (content {run.config['inputs']['data'][:12]}…)"
+    return f"{images} with {versions}, {counted(extra['threads'], 'thread')}"
 
 
 def placed(run: KeptRun) -> tuple[RunSpec, str, int] | None:

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from filtercov.lab.experiments.evidence import KeptRun
 from filtercov.lab.experiments.records import Trained
+from filtercov.lab.experiments.runs import Record
 from filtercov.lab.experiments.scales import find_scale
-from filtercov.lab.report.evidence_row import COLUMNS, SEEDS, Recipe, RowCell
+from filtercov.lab.report.evidence_row import CHOOSES, COLUMNS, SEEDS, Recipe, RowCell
 from filtercov.lab.report.evidence_view import PACE, View
 from filtercov.lab.report.results_claims import Compared, Finding
 from filtercov.lab.report.results_statistics import CONFIDENCE
@@ -59,10 +60,14 @@ def gain_table(recipes: Sequence[Recipe]) -> Table:
 def unrecorded_table(view: View) -> Table:
     """Return the numbers of which no run was kept."""
     rows = [
-        [*(str(number[name]) for name in ("recipe", "filters", "init", "seed")), f"{number['accuracy']:.2f}"]
+        [
+            *(str(number[name]) for name in ("recipe", "filters", "init", "seed")),
+            f"{number['accuracy']:.2f}",
+            "it did" if _chose(number) else "no",
+        ]
         for number in view.unrecorded
     ]
-    return [["recipe", "filters", "initialisation", "seed", "seen"], *rows]
+    return [["recipe", "filters", "initialisation", "seed", "seen", "chose the recipe"], *rows]
 
 
 def short_row_table(view: View) -> Table:
@@ -73,9 +78,14 @@ def short_row_table(view: View) -> Table:
     unrecorded: dict[str, dict[str, str]] = {}
     for number in view.unrecorded:
         found = unrecorded.setdefault(str(number["recipe"]), {})
-        found[f"{number['filters']}/{number['init']}"] = f"{number['accuracy']:.2f} (no record kept)"
+        star = "*" if _chose(number) else ""
+        found[f"{number['filters']}/{number['init']}"] = f"{number['accuracy']:.2f}{star}, no record kept"
     rows += [[recipe, *(found.get(column, NOT_RUN) for column in COLUMNS)] for recipe, found in unrecorded.items()]
     return [["recipe", *columns], ["the paper's, n = 3", *paper], *rows]
+
+
+def _chose(number: Record) -> bool:
+    return (f"{number['filters']}/{number['init']}", number["seed"]) == CHOOSES
 
 
 def _short(cell: RowCell) -> str:

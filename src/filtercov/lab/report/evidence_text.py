@@ -1,13 +1,23 @@
 """What evidence shows, as Markdown."""
 
+from collections import Counter
+from collections.abc import Mapping
+
 from filtercov.lab.report import evidence_tables as tables
 from filtercov.lab.report.evidence_view import View
+from filtercov.lab.report.results_claims import ClaimVerdict
 from filtercov.lab.report.results_ranking import TOLD_APART, rankings
 from filtercov.lab.report.results_text import markdown_table
 from filtercov.lab.report.results_words import show_cost
 from filtercov.printable import counted
 
 COMMANDS = ("command",)  # columns that are code
+_WORDS: Mapping[ClaimVerdict, tuple[str, str]] = {  # of one, of several
+    "holds": ("holds", "hold"),
+    "contradicts": ("is contradicted", "are contradicted"),
+    "open": ("is open", "are open"),
+    "not run": ("was not run", "were not run"),
+}
 
 
 def evidence_markdown(view: View) -> str:
@@ -44,16 +54,22 @@ def row_markdown(view: View) -> list[str]:
         parts += ["What the closed form gains, paired over seeds:", _table(gains)]
     if view.unrecorded:
         parts += ["Numbers that were seen, of which no run was kept:", _table(tables.unrecorded_table(view))]
-    return [*parts, *(remark for recipe in view.recipes for remark in recipe.remarks)]
+    return [*parts, *row_remarks(view)]
+
+
+def row_remarks(view: View) -> list[str]:
+    """Return what the runs of the row were trained on and with, and the notes that they were kept with."""
+    made = dict.fromkeys(line for recipe in view.recipes for line in recipe.made_with)
+    return [f"Trained on {line}." for line in made] + [text for recipe in view.recipes for text in recipe.remarks]
 
 
 def tally(view: View) -> str:
     """Return how many claims hold, are contradicted, are open and were not run."""
-    verdicts = [finding.verdict for finding in view.findings]
-    counts = {kind: verdicts.count(kind) for kind in ("holds", "contradicts", "open", "not run")}
-    words = {"holds": "hold", "contradicts": "are contradicted", "open": "are open", "not run": "were not run"}
-    said = ", ".join(f"{count} {words[kind]}" for kind, count in counts.items())
-    return f"Of {counted(len(verdicts), 'claim')} {said}."
+    counts = Counter(finding.verdict for finding in view.findings)
+    if counts["not run"] == counts.total():
+        return f"None of the {counts.total()} claims has been run yet."
+    said = ", ".join(f"{counts[kind]} {words[counts[kind] > 1]}" for kind, words in _WORDS.items() if counts[kind])
+    return f"Of {counted(counts.total(), 'claim')} {said}."
 
 
 def summary(view: View) -> str:

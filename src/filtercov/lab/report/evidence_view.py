@@ -112,7 +112,7 @@ def _begun(finding: Finding) -> bool:
 
 def _experiment(name: str, what: str) -> NotRun:
     load = listed(name, SCALE)
-    cost = f"{counted(load.runs, 'run')}, {show_cost(load.seconds(PACE))} on one core"
+    cost = f"{counted(load.runs, 'run')}, {show_cost(load.seconds(PACE))} on one core" if load.runs else "timings alone"
     return NotRun(what, f"filtercov reproduce {name} --scale {SCALE} {SETTINGS}", cost)
 
 
