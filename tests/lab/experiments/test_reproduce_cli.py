@@ -45,6 +45,11 @@ def test_the_table_is_printed_with_what_was_reduced(kronecker):
         assert re.search(rf"k9: convmixer_8_2_k9_p7 +1 \(20\) +frozen +{column} +\d+\.\d\d +1", output)
 
 
+def test_a_claim_is_printed_with_what_became_of_it(tmp_path):
+    output = run("reproduce", "claim-c13", "--scale", "smoke", "--runs", tmp_path)
+    assert "C13, The closed form reaches uniform's final accuracy in about half the epochs. Verdict: not run." in output
+
+
 def test_running_again_trains_nothing(kronecker):
     root, first = kronecker
     before = read_journal(Runs(root))
