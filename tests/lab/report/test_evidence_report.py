@@ -74,7 +74,7 @@ def test_the_cell_that_chooses_is_the_only_one_with_a_part_in_it(whole_row):
     rows = row_table([recipe])
     chose = {(row[1], row[2]): row[-1] for row in rows[1:]}
     assert chose == {
-        ("frozen", "uniform"): "seed 0 did",
+        ("frozen", "uniform"): "seed 0",
         ("frozen", "closed-form"): "no",
         ("thawed", "uniform"): "no",
         ("thawed", "closed-form"): "no",
@@ -147,7 +147,7 @@ def test_what_was_not_run_has_its_command_and_its_cost(first, tmp_path):
     assert {f"{column.replace('/', ', ')}, seed {s}" for column in COLUMNS for s in (1, 2)} < named
     assert "frozen, uniform, seed 0" not in named
     assert all(line.cost.endswith(("on one core", "of its runs took", "timings alone")) for line in view.not_run)
-    assert "| convnext_atto_p2, as reproduce trains | thawed | uniform |  | not run |  | 72.96 ± 0.70 |" in text
+    assert "| convnext_atto_p2, in use | thawed | uniform |  | not run |  | 72.96 ± 0.70 |" in text
     assert len(gain_table(view.recipes)) == 1
     assert short_row_table(view)[2] == ["convnext_atto_p2", "67.52*, n = 1", "not run", "not run", "not run"]
 

@@ -91,7 +91,7 @@ def _claims(view: View) -> list[str]:
             f'<span class="{verdict.replace(" ", "-")}">{page.text(verdict)}</span>',
             page.text(n),
             page.text(difference),
-            f"<code>{page.text(command)}</code>",
+            f"<code>{' '.join(f'<span>{page.text(word)}</span>' for word in command.split(' '))}</code>",
         ]
         for number, says, verdict, n, difference, command in rows
     ]
@@ -117,8 +117,8 @@ def _claim(finding: Finding, command: str) -> str:
     }
     unit = "percent of a step's time" if claim.number == "C14" else "points of accuracy"
     chart = page.figure(
-        dot_chart(dots, label=f"comparisons of {claim.number}"),
-        f"{page.text(unit)} with {tables.INTERVAL}; {page.text(finding.sentence)}",
+        dot_chart(dots, label=f"comparisons of {claim.number}", shows=[0.0]),
+        f"{page.text(unit)} with {tables.INTERVAL}. {page.text(finding.sentence)}",
     )
     verdict = f'<span class="{finding.verdict}">{finding.verdict}</span>'
     return f"<h3>{claim.number}: {verdict}</h3><p>{page.text(claim.says)}</p>{chart}{page.copyable(command)}"

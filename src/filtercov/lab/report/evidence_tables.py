@@ -20,9 +20,10 @@ INTERVAL = f"{CONFIDENCE:.0%} interval"
 
 ROW_WORDS = (
     "ConvNeXt-Atto, 2x2 patches, 20 epochs on all 50,000 images, test accuracy in %; the paper's numbers are means of "
-    "three seeds ± standard deviation, its Table 14. One cell chooses what the paper leaves open of the recipe: frozen "
-    "uniform filters, seed 0. Its runs are marked, and say nothing for the recipe that they chose; no other cell had a "
-    "part in it. Every recipe that was tried is here."
+    f"three seeds ± standard deviation, its Table 14. Within says whether the paper's mean lies in the {INTERVAL} of "
+    "ours, and in use is the recipe of filtercov reproduce. One cell chooses what the paper leaves open of the recipe: "
+    "frozen uniform filters, seed 0. Its runs are marked as having chosen, and say nothing for the recipe that they "
+    "chose; no other cell had a part in it. Every recipe that was tried is here."
 )
 CLAIM_WORDS = (
     "Each claim is settled by the comparisons that were written down for it, paired over seeds, with Student's "
@@ -41,9 +42,9 @@ def cost_words() -> str:
 
 def row_table(recipes: Sequence[Recipe]) -> Table:
     """Return the cells of the row that were run, and those that the recipe of `filtercov reproduce` lacks."""
-    head = ["recipe", "filters", "initialisation", "seeds", "measured", f"{INTERVAL} of the mean", "the paper's"]
+    head = ["recipe", "filters", "initialisation", "seeds", "measured", INTERVAL, "the paper's"]
     rows = [_row_cell(recipe, cell) for recipe in recipes for cell in recipe.cells if cell.by_seed or recipe.current]
-    return [[*head, "the paper's within", "chose the recipe"], *rows]
+    return [[*head, "within", "chose"], *rows]
 
 
 def gain_table(recipes: Sequence[Recipe]) -> Table:
@@ -63,11 +64,11 @@ def unrecorded_table(view: View) -> Table:
         [
             *(str(number[name]) for name in ("recipe", "filters", "init", "seed")),
             f"{number['accuracy']:.2f}",
-            "it did" if _chose(number) else "no",
+            "yes" if _chose(number) else "no",
         ]
         for number in view.unrecorded
     ]
-    return [["recipe", "filters", "initialisation", "seed", "seen", "chose the recipe"], *rows]
+    return [["recipe", "filters", "initialisation", "seed", "seen", "chose"], *rows]
 
 
 def short_row_table(view: View) -> Table:
@@ -158,7 +159,7 @@ def _least(compared: Compared) -> float:
 
 def _row_cell(recipe: Recipe, cell: RowCell) -> list[str]:
     filters, _, init = cell.column.partition("/")
-    named = f"{recipe}, as reproduce trains" if recipe.current else str(recipe)
+    named = f"{recipe}, in use" if recipe.current else str(recipe)
     paper = show_paper(cell.paper)
     if cell.measured is None:
         return [named, filters, init, "", NOT_RUN, "", paper, "", ""]
@@ -166,7 +167,7 @@ def _row_cell(recipe: Recipe, cell: RowCell) -> list[str]:
     interval = f"{cell.interval[0]:.2f} to {cell.interval[1]:.2f}" if cell.interval else NOT_MEASURED
     within = {True: "yes", False: "no", None: NOT_MEASURED}[cell.holds_paper]
     measured = show_mean(cell.measured.mean, cell.measured.std)
-    chose = f"seed {cell.chose[0]} did" if cell.chose else "no"
+    chose = f"seed {cell.chose[0]}" if cell.chose else "no"
     short = "" if len(cell.by_seed) >= len(SEEDS) else f" of {len(SEEDS)}"
     return [named, filters, init, f"{seeds} (n = {len(cell.by_seed)}{short})", measured, interval, paper, within, chose]
 
