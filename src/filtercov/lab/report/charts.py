@@ -155,7 +155,8 @@ def line_chart(series: Sequence[Series], *, label: str, x_label: str, y_label: s
 def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str, shows: Sequence[float] = ()) -> str:
     """Return a row per name with a dot per series (thawed, frozen), its interval, and the paper's value as a ring.
 
-    The axis has room for what it `shows` besides. Names stand above their dots, not beside them: a phone has no room for both.
+    The axis has room for what it `shows` besides. Names stand above their dots, not beside them: a phone has no room
+    for both.
     """
     series = list(dict.fromkeys(name for row in rows.values() for name in row))
     dots = [dot for row in rows.values() for dot in row.values()]
