@@ -33,6 +33,7 @@ from filtercov.lab.training import FitResult, current_world, fit
 from filtercov.nn import accelerate_, restore_
 from filtercov.nn.steps import Step
 from filtercov.nn.timing import race
+from filtercov.printable import counted
 
 LAYOUTS = {"NCHW": torch.contiguous_format, "channels_last": torch.channels_last}
 TURNS, IMAGES = 3, 64  # of steps on so many images, to choose plain's layout
@@ -111,7 +112,7 @@ def measure(options: argparse.Namespace, data: Dataset, kernel: int, root: Path)
             runs = [trained(specification(options, kernel, epochs, s, **fields), data, root) for s in seeds]
             accuracy, seconds = fmean(r.test_accuracy for r in runs), fmean(r.seconds for r in runs)
             tried.append({"epochs": epochs, "accuracy": accuracy, "seconds": seconds})
-            print(f"  ours, {filters}, {epochs} epochs: {accuracy:.2f} % in {seconds:.0f} s", flush=True)
+            print(f"  ours, {filters}, {counted(epochs, 'epoch')}: {accuracy:.2f} % in {seconds:.0f} s", flush=True)
             if accuracy >= target:
                 break
         found[filters] = {"reached": tried[-1]["accuracy"] >= target, "tried": tried}
