@@ -34,6 +34,7 @@ AS_IS = {
     "filtercov inspect trained.pth --against other.pth",
     "filtercov figures figures --learned trained.pth",
     "filtercov reproduce --list",
+    "filtercov reproduce --list 'claim-*' --scale small",
     "filtercov plan 'cifar-*' --scale paper --images-per-second 2000 --gpus 8",
     "filtercov info",
     'python -c "import filtercov.nn; print(filtercov.nn.native_status())"',
@@ -96,6 +97,8 @@ ELSEWHERE = {
         "tests/lab/experiments/test_reproduce_cli.py"
     ),
     "filtercov reproduce ranking --scale small --workers 2 --out ranking.html": "tests/lab/experiments/test_smoke.py",
+    "filtercov reproduce claim-c13 --scale small --workers 2": "tests/lab/experiments/test_paper_claims.py",
+    "filtercov reproduce 'claim-*' --scale small --workers 2": "tests/lab/experiments/test_smoke.py",
     "filtercov search grid-cifar-p2 --scale small": "tests/lab/experiments/test_reproduce_cli.py",
     "filtercov search grid-cifar-p2 --scale small --method tpe": "tests/lab/experiments/test_reproduce_cli.py",
     "filtercov reproduce kronecker --scale smoke --engine ray --data embedded --cpus-per-run 1": (

@@ -61,6 +61,15 @@ def test_kronecker_replaces_every_covariance_by_its_nearest_square():
         np.testing.assert_array_equal(after.mean, before.mean)
 
 
+def test_centred_statistics_have_no_means_and_the_same_covariances():
+    statistics = fc.FilterStatistics.from_model(network())
+    for before, after in zip(statistics, statistics.centred(), strict=True):
+        assert np.any(before.mean)
+        assert not np.any(after.mean)
+        np.testing.assert_array_equal(after.covariance, before.covariance)
+        assert after.of_filters is None  # what was measured is of filters that have a mean
+
+
 def test_covariance_transfer_gives_a_wider_model_the_statistics_of_a_narrow_one():
     source = network(depth=2, width=60, kernel_size=5)
     with torch.no_grad():

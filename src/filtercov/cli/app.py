@@ -32,6 +32,7 @@ COMMANDS = {
     "plan": "experiments",
     "search": "experiments",
     "report": "experiments",
+    "keep": "experiments",
     "inspect": "look",
     "explore": "look",
     "figures": "look",

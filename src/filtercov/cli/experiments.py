@@ -1,4 +1,4 @@
-"""`filtercov plan`, `search` and `report`: what experiments take, schedules to choose from, and what runs show."""
+"""`filtercov plan`, `search`, `report` and `keep`: what experiments take, choosing schedules, what runs show."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from filtercov.lab.costs.machine_speed import kept_speed
 from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.attempt import Machine
 from filtercov.lab.experiments.builder import Options
+from filtercov.lab.experiments.evidence import Evidence
 from filtercov.lab.experiments.graph import in_order
+from filtercov.lab.experiments.keeping import keep as keep_runs
 from filtercov.lab.experiments.mirror import is_address
 from filtercov.lab.experiments.planning import YARDSTICK
 from filtercov.lab.experiments.planning import plan as make_plan
@@ -24,6 +26,8 @@ from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.search import search_grid, search_tpe, space
 from filtercov.lab.experiments.sweep import Engine, recorded
+from filtercov.lab.report.evidence_page import write_evidence
+from filtercov.lab.report.evidence_view import read_view
 from filtercov.lab.report.results import write_reports
 from filtercov.lab.report.results_words import show_seeds
 from filtercov.lab.reproduction import located
@@ -126,22 +130,61 @@ def search(
 
 def report(
     context: typer.Context,
-    runs: options.Runs = options.RUNS,
+    directory: Annotated[Path, typer.Argument(help="Runs, or evidence that filtercov keep made of them.")] = Path(
+        options.RUNS
+    ),
     out: Annotated[Path, typer.Option(help="The page to write; .md, .csv and .tex go beside it.")] = Path(
         "report.html"
     ),
-    only: Annotated[str, typer.Option(help="Experiments to report, by name or pattern.")] = "*",
+    only: Annotated[
+        str, typer.Option(help="Experiments to report, by name or pattern; of evidence these alone.")
+    ] = "*",
 ) -> None:
-    """Write what the runs of a directory show as a page, Markdown, CSV and LaTeX; what is missing is named."""
-    kept = Runs(runs)
+    """Write what the runs of a directory show as a page, Markdown, CSV and LaTeX; what is missing is named.
+
+    Of evidence, which has no weights: the paper's row at its own size, its claims and the ranking on one page, and a
+    page for each experiment.
+    """
     wanted = set(catalogue.names(only))
-    asked = [(experiment, chosen) for experiment, chosen in recorded(kept) if experiment.name in wanted]
-    if not asked:
-        raise ExperimentError(f"no experiment was run in {runs}; filtercov reproduce NAME --runs {runs} runs one")
-    records = [collect(experiment, kept, chosen) for experiment, chosen in asked]
-    for path in write_reports(records, out, command=context.obj):
+    kept = Evidence(directory) if Evidence.is_at(directory) else Runs(directory)
+    if isinstance(kept, Evidence) and only == "*":
+        view = read_view(directory)
+        records, written = view.records, write_evidence(view, out, command=context.obj)
+        for text in view.damaged:
+            say(text, err=True)
+    else:
+        found = kept.experiments() if isinstance(kept, Evidence) else recorded(kept)
+        asked = [(experiment, chosen) for experiment, chosen in found if experiment.name in wanted]
+        if not asked:
+            raise ExperimentError(
+                f"no experiment was run in {directory}; filtercov reproduce NAME --runs {directory} runs one"
+            )
+        records = tuple(collect(experiment, kept, chosen) for experiment, chosen in asked)
+        written = write_reports(records, out, command=context.obj)
+    for path in written:
         say(f"wrote {path}")
-    for found in records:
-        if found.missing:
-            are = "is" if len(found.missing) == 1 else "are"
-            say(f"{found.name}, scale {found.scale}: {counted(len(found.missing), 'run')} {are} missing")
+    for record in records:
+        if record.missing:
+            are = "is" if len(record.missing) == 1 else "are"
+            say(f"{record.name}, scale {record.scale}: {counted(len(record.missing), 'run')} {are} missing")
+
+
+def keep(
+    directories: Annotated[list[Path], typer.Argument(help="Directories of finished runs, or of one run each.")],
+    to: Annotated[Path, typer.Option(help="The directory of evidence, made if it is not there.")] = Path("evidence"),
+    note: Annotated[
+        str,
+        typer.Option(help="Kept with each run; needed by one whose weights an earlier version wrote, to say so."),
+    ] = "",
+) -> None:
+    """Put the configuration, metrics and result of finished runs into a directory of evidence, without weights.
+
+    Every run is checked first, and if one is damaged nothing is written. What is there stays as it is. Data and files
+    are called by their last name, and known by their checksums.
+    """
+    kept = keep_runs(directories, to, note=note)
+    for sentence in kept.differing:
+        say(sentence)
+    if kept.unfinished:
+        say(f"left out, not finished: {', '.join(kept.unfinished)}")
+    say(f"{counted(len(kept.new), 'run')} new in {to}, {len(kept.there)} there already; {kept.size:,} bytes in all")

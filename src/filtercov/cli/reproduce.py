@@ -58,6 +58,7 @@ def reproduce(
     from filtercov.lab.experiments.ray_engine import Cluster
     from filtercov.lab.experiments.sweep import Engine
     from filtercov.lab.report.results import write_reports
+    from filtercov.lab.report.results_claims import claim_lines
     from filtercov.lab.report.results_ranking import TOLD_APART, rankings
     from filtercov.lab.report.results_text import notes_once, speed_lines, title_line
 
@@ -81,7 +82,7 @@ def reproduce(
             say_table(ranking.table())
         if ranked:
             say(f"\n{TOLD_APART}")
-        for line in (*speed_lines(table.record), *notes):
+        for line in (*speed_lines(table.record), *claim_lines(table.record), *notes):
             say(line)
     if shared:
         say("\n" + "\n".join(shared))

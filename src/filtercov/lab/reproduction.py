@@ -28,7 +28,7 @@ from filtercov.lab.experiments.graph import Experiment, Run, in_order
 from filtercov.lab.experiments.initialisations import Fill
 from filtercov.lab.experiments.mirror import is_address
 from filtercov.lab.experiments.planning import expected_seconds
-from filtercov.lab.experiments.records import ExperimentRecord, collect, speed_file
+from filtercov.lab.experiments.records import ExperimentRecord, collect
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.speed import measure_speeds, write_speeds
 from filtercov.lab.experiments.sweep import Engine, local_copy, record, sweep
@@ -192,7 +192,7 @@ def reproduce_all(
     )
     kept = Runs(local_copy(wanted, runs))
     for experiment in chosen:
-        path = speed_file(experiment, kept)
+        path = kept.speed_file(experiment)
         if experiment.speed and not path.exists():
             write_speeds(path, measure_speeds(experiment.speed, device=machine.device))
     return Reproduction(

@@ -184,6 +184,10 @@ class FilterStatistics:
             warnings.warn(f"FilterStatistics.resize: {doubt}", FiltercovWarning, stacklevel=2)
         return replace(self, layers=layers, notes=tuple(dict.fromkeys((*self.notes, *doubts))))
 
+    def centred(self) -> FilterStatistics:
+        """Return these statistics with every mean taken as zero."""
+        return replace(self, layers=tuple(replace(layer, mean=np.zeros_like(layer.mean), of_filters=None) for layer in self.layers))
+
     def kronecker(self) -> FilterStatistics:
         """Return these statistics with every covariance replaced by its nearest Kronecker square A⊗A."""
 

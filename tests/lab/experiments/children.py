@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from filtercov.lab.experiments.attempt import Machine
-from filtercov.lab.experiments.claims import claim
 from filtercov.lab.experiments.local import run_in_processes
+from filtercov.lab.experiments.ownership import claim
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.search import search_tpe, space
 from filtercov.lab.experiments.sweep import sweep

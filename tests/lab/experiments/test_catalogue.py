@@ -116,7 +116,28 @@ def test_small_keeps_the_comparison_and_says_what_it_reduced():
     assert {cell.row for cell in small.cells} == {cell.row for cell in paper.cells}
     assert "10,000 training images" in small.reduced
     first = small.cells[0].runs[0].spec
-    assert (first.model, first.data_limit, first.train.epochs) == ("convmixer_32_8_k3_p2", 10_000, 5)
+    assert (first.model, first.data_limit, first.train.epochs) == ("convmixer_64_8_k3_p2", 10_000, 2)
+    transfer = next(cell for cell in small.cells if cell.init == "covariance-eighth")
+    reference = transfer.runs[0].reference.spec
+    assert (reference.model, reference.train.epochs) == ("convmixer_32_8_k3_p2", 20)
+
+
+@pytest.mark.parametrize(
+    ("paper", "small"),
+    [
+        ("convmixer_256_24_k9_p2", "convmixer_64_24_k9_p2"),
+        ("convmixer_32_8_k9_p2", "convmixer_32_8_k9_p2"),  # as many filters as the paper's narrow reference
+        ("convmixer_4_8_k9_p2", "convmixer_4_8_k9_p2"),
+        ("convmixer_256_8_k9_p1", "convmixer_32_8_k9_p1"),
+        ("convmixer_32_8_k9_p1", "convmixer_16_8_k9_p1"),
+        ("convmixer_1536_24_k9_p14", "convmixer_384_24_k9_p14"),
+        ("convnext_atto_p2", "convnext_atto_div2_p2"),
+        ("convnext_atto_div8_p2", "convnext_atto_div4_p2"),
+        ("convnext_tiny_div8_p1", "convnext_tiny_div16_p1"),
+    ],
+)
+def test_small_networks_are_a_quarter_or_half_as_wide_and_narrow_ones_keep_their_filters(paper, small):
+    assert find_scale("small").model(paper) == small
 
 
 @pytest.mark.usefixtures("no_new_names")
@@ -151,7 +172,7 @@ def test_the_ranking_has_every_initialisation_of_ours_as_a_column_of_every_row()
             assert len({tuple(run.spec.train.seed for run in seeds) for seeds in runs}) == 1  # paired
             started = {run.spec.init.partition(":")[0] for seeds in runs for run in seeds}
             by_file = {"stats", "filters", "interpolated", "selected"}  # tables have them by run
-            assert started == set(initialisations.names()) - by_file - {"kronecker-of"}
+            assert started == set(initialisations.names()) - by_file - {"kronecker-of", "covariances-of"}
     by_column = {cell.column: cell.runs[0] for cell in ranking.cells if cell.row == "convnext-k15"}
     sources = {column: run.reference.spec.model for column, run in by_column.items() if run.reference}
     assert sources["frozen/interpolated, smaller k"] == sources["frozen/covariance, smaller k"]

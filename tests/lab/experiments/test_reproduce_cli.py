@@ -45,6 +45,11 @@ def test_the_table_is_printed_with_what_was_reduced(kronecker):
         assert re.search(rf"k9: convmixer_8_2_k9_p7 +1 \(20\) +frozen +{column} +\d+\.\d\d +1", output)
 
 
+def test_a_claim_is_printed_with_what_became_of_it(tmp_path):
+    output = run("reproduce", "claim-c13", "--scale", "smoke", "--runs", tmp_path)
+    assert "C13, The closed form reaches uniform's final accuracy in about half the epochs. Verdict: not run." in output
+
+
 def test_running_again_trains_nothing(kronecker):
     root, first = kronecker
     before = read_journal(Runs(root))
@@ -55,7 +60,7 @@ def test_running_again_trains_nothing(kronecker):
 
 def test_the_report_repeats_what_was_asked_for_and_names_what_is_missing(kronecker, tmp_path):
     root, _ = kronecker
-    output = run("report", "--runs", root, "--out", tmp_path / "report.html")
+    output = run("report", root, "--out", tmp_path / "report.html")
     assert "wrote" in output
     assert "missing" not in output
     text = (tmp_path / "report.md").read_text()
@@ -63,7 +68,7 @@ def test_the_report_repeats_what_was_asked_for_and_names_what_is_missing(kroneck
     gone = next(path for path in root.iterdir() if (path / "result.json").exists())
     hidden = gone.rename(tmp_path / "hidden")
     try:
-        assert "1 run is missing" in run("report", "--runs", root, "--out", tmp_path / "report.html")
+        assert "1 run is missing" in run("report", root, "--out", tmp_path / "report.html")
         assert gone.name in (tmp_path / "report.html").read_text()
     finally:
         hidden.rename(gone)
@@ -137,7 +142,7 @@ def test_mistakes_are_answered_with_a_sentence(tmp_path, monkeypatch):
     with pytest.raises(ExperimentError, match="--list shows them"):
         run("reproduce", "--runs", tmp_path)
     with pytest.raises(ExperimentError, match="no experiment was run in"):
-        run("report", "--runs", tmp_path)
+        run("report", tmp_path)
     with pytest.raises(ExperimentError, match="filtercov plan counts with --also and --seeds"):
         run("reproduce", "--list", "--seeds", 2)
     with pytest.raises(ExperimentError, match="grid-cifar-p2 has no column for dog"):

@@ -9,7 +9,7 @@ from filtercov.lab.experiments.builder import Options
 from filtercov.lab.experiments.graph import in_order
 from filtercov.lab.experiments.local import run_in_processes
 from filtercov.lab.experiments.ray_engine import Cluster
-from filtercov.lab.experiments.records import collect, speed_file
+from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.speed import measure_speeds, write_speeds
 from filtercov.lab.experiments.sweep import Engine, record, recorded, sweep
@@ -39,7 +39,7 @@ def smoke(tmp_path_factory):
     for experiment in experiments:
         record(experiment, runs, Options())
         if experiment.speed:
-            write_speeds(speed_file(experiment, runs), measure_speeds(experiment.speed, batch_size=2, rounds=2))
+            write_speeds(runs.speed_file(experiment), measure_speeds(experiment.speed, batch_size=2, rounds=2))
     return runs
 
 

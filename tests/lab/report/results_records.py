@@ -15,10 +15,16 @@ def cell(column: str, *accuracies: float, paper: float | None = None, missing: t
 
 
 def record(*cells: CellRecord, chart: str = "bars", speeds: tuple[SpeedRecord, ...] = (), **more) -> ExperimentRecord:
-    settings = {"drawings": (), "damaged": (), "seconds": 61.0, "scale": "small", "reduced": "everything & more"} | more
+    settings = {
+        "name": "made-up",
+        "drawings": (),
+        "damaged": (),
+        "seconds": 61.0,
+        "scale": "small",
+        "reduced": "everything & more",
+    } | more
     return ExperimentRecord(
         source=Source("5 runs in made up", "0123456789abcdef" * 4),
-        name="made-up",
         title="Made up <for tests>",
         shows="how a report looks",
         chart=chart,

@@ -106,7 +106,7 @@ def test_the_explorer_has_no_source_and_from_python_no_command(browser: Browser,
 
 
 def test_reports_name_their_runs_and_the_index_names_them_all(browser: Browser, tmp_path: Path) -> None:
-    command = "filtercov report --runs 'made up'"
+    command = "filtercov report 'made up'"
     source = "5 runs in made up sha256 0123456789abcdef…"
     alone = write_output(tmp_path / "one.html", results_page(TABLE, command=command))
     assert facts(browser.open(alone))[1:] == [("from", source), ("with", command)]

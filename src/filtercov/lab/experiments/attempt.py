@@ -20,10 +20,10 @@ from filtercov.errors import (
 )
 from filtercov.lab.data import Dataset, load
 from filtercov.lab.data.digest import content_digest
-from filtercov.lab.experiments.claims import claim
 from filtercov.lab.experiments.execute import execute
 from filtercov.lab.experiments.graph import Run
 from filtercov.lab.experiments.inputs import Inputs, read_inputs
+from filtercov.lab.experiments.ownership import claim
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.training import FitResult, Progress

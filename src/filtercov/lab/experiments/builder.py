@@ -1,7 +1,7 @@
 """Turns the paper's settings into runs at a scale: what every experiment of the catalogue is built with."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from filtercov import PRESETS
@@ -50,7 +50,9 @@ class Init:
 
 @dataclass(frozen=True)
 class Builder:
-    """Makes runs and cells for one family of data (`cifar` or `imagenet`) at one scale.
+    """Makes runs and cells for one family of data at one scale.
+
+    A family is `cifar`, `imagenet`, or `embedded`: what `cifar` is, on the images that come with the package.
 
     Tables are of test images, as the paper's are; what chooses a setting has its runs judged on validation images.
     """
@@ -140,6 +142,8 @@ class Builder:
         )
 
     def _family(self, name: str) -> Family:
+        if name == "embedded":
+            return replace(self.scale.cifar, data="embedded")
         return self.scale.cifar if name == "cifar" else self.scale.imagenet
 
     def _data(self, family: str) -> str:

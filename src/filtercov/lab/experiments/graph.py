@@ -41,8 +41,8 @@ def transferred(kind: str, reference: Run) -> str:
     """Return the `init` of a run that starts from another by the initialisation `kind`."""
     if reference_key(kind) is None:
         raise ExperimentError(
-            f"{kind!r} does not start from another run; use statistics-of, kronecker-of, filters-of, interpolated-of "
-            "or selected-of"
+            f"{kind!r} does not start from another run; use statistics-of, covariances-of, kronecker-of, filters-of, "
+            "interpolated-of or selected-of"
         )
     return f"{kind}:{reference.key}"
 

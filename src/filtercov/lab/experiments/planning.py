@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import filtercov as fc
 from filtercov.lab import models
-from filtercov.lab.costs.listing import SECONDS_PER_RUN
+from filtercov.lab.costs.listing import SECONDS_PER_RUN, Load, entries
 from filtercov.lab.experiments.graph import Run, in_order
 from filtercov.lab.experiments.runspec import RunSpec
 
@@ -22,6 +22,8 @@ TRAINING_PASSES = 3  # a step costs a forward pass and, for two gradients, twice
 VALUE_COST = 80  # multiply-adds' worth of time for one output value
 IMAGES = {"cifar10": (50_000, 32, 3, 10), "embedded": (10_000, 28, 1, 10)}
 IMAGENET = (1_281_167, 224, 3, 1000)
+JUDGED = {"cifar10": 10_000, "embedded": 2_000}  # test images, looked at once an epoch
+JUDGED_IMAGENET = 50_000
 
 
 @dataclass(frozen=True)
@@ -56,15 +58,26 @@ def plan(wanted: Sequence[Run], *, images_per_second: float, finished: Sequence[
     )
 
 
+def listed(name: str, scale: str) -> Load:
+    """Return what an experiment takes at a scale, as it was counted beforehand.
+
+    >>> listed("cifar-convmixer-256-8-p2", "paper").runs
+    368
+    """
+    (entry,) = entries([name])
+    return entry.load(scale)
+
+
 def expected_seconds(spec: RunSpec, images_per_second: float) -> float:
     """Return how long a run takes on a machine that trains the yardstick at that many images a second."""
     return SECONDS_PER_RUN + yardstick_images(spec) / images_per_second
 
 
 def yardstick_images(spec: RunSpec) -> float:
-    """Return how many images the yardstick would train on in the time of a run."""
+    """Return how many images the yardstick would train on in the time of a run, its evaluations included."""
     relative = forward_cost(spec.model, *_shape(spec)).time / forward_cost(YARDSTICK, YARDSTICK_SIZE, 3, 10).time
-    return relative * training_images(spec) * spec.train.epochs
+    passed = training_images(spec) + judged_images(spec) / TRAINING_PASSES
+    return relative * passed * spec.train.epochs
 
 
 def training_flops(spec: RunSpec) -> float:
@@ -76,6 +89,13 @@ def training_flops(spec: RunSpec) -> float:
 def training_images(spec: RunSpec) -> int:
     """Return how many images an epoch has."""
     return spec.data_limit or IMAGES.get(spec.data, IMAGENET)[0]
+
+
+def judged_images(spec: RunSpec) -> int:
+    """Return how many images a run is judged on after each epoch; a folder is taken for what `_shape` takes it for."""
+    if spec.data in JUDGED:
+        return JUDGED[spec.data]
+    return JUDGED["cifar10"] if spec.image_size is None else JUDGED_IMAGENET
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,19 @@
 """What came out of an experiment, ready to be reported: nothing that did not finish and verify is in it."""
 
-import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from filtercov.errors import DamagedRunError
 from filtercov.files.source import Source
 from filtercov.lab.experiments.builder import Options
 from filtercov.lab.experiments.graph import Cell, Drawing, Experiment, InColumn, Run
 from filtercov.lab.experiments.paper_numbers import PaperNumber, Place, paper_numbers
-from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import RunSpec
-from filtercov.lab.training import FitResult, read_metrics
+from filtercov.lab.training import FitResult
 from filtercov.printable import counted
 
 
@@ -79,12 +77,13 @@ class DrawingRecord:
 
 @dataclass(frozen=True)
 class SpeedRecord:
-    """The seconds of a training step of one network."""
+    """The seconds of a training step of one network, medians, and what freezing saved of it in each turn."""
 
     model: str
     kernel_size: int
     thawed: float
     frozen: float
+    saved: tuple[float, ...] = ()  # percent
 
 
 @dataclass(frozen=True)
@@ -128,8 +127,32 @@ class ExperimentRecord:
         return (*found, *pictures)
 
 
-def collect(experiment: Experiment, runs: Runs, options: Options, *, place: str | None = None) -> ExperimentRecord:
+class Archive(Protocol):
+    """Where finished runs are read from: the directory that they were done in, or evidence of them."""
+
+    root: Path
+    has_weights: bool
+
+    def result(self, run: Run) -> FitResult | None:
+        """Return a finished run's result, None if it is not there; raise `DamagedRunError` if it does not add up."""
+
+    def curve(self, run: Run) -> tuple[float, ...]:
+        """Return the test accuracy of a run after each epoch."""
+
+    def speed_file(self, experiment: Experiment) -> Path:
+        """Return where an experiment's timings are kept."""
+
+    def timings(self, experiment: Experiment) -> list[dict[str, Any]]:
+        """Return an experiment's timings."""
+
+    def source(self, finished: Iterable[Run], *, place: str | None = None, beside: Iterable[Path] = ()) -> Source:
+        """Return where finished runs lie, and the checksum of their numbers."""
+
+
+def collect(experiment: Experiment, runs: Archive, options: Options, *, place: str | None = None) -> ExperimentRecord:
     """Read an experiment's runs, checking each; what is damaged is named and counts as missing.
+
+    Where no weights are kept, pictures of filters are left out.
 
     `place` is what to call the directory, where that is a copy of an address.
     """
@@ -141,7 +164,7 @@ def collect(experiment: Experiment, runs: Runs, options: Options, *, place: str 
         except DamagedRunError as error:
             results[run.key] = None
             damaged.append(str(error))
-    timings = speed_file(experiment, runs)
+    timings = runs.speed_file(experiment)
     return ExperimentRecord(
         name=experiment.name,
         title=experiment.title,
@@ -152,8 +175,10 @@ def collect(experiment: Experiment, runs: Runs, options: Options, *, place: str 
         command=command(experiment, options),
         versions=versions([result for result in results.values() if result]),
         cells=tuple(_cell(experiment.name, cell, runs, results) for cell in experiment.cells),
-        drawings=tuple(_drawing(drawing, runs, results) for drawing in experiment.drawings),
-        speeds=read_speeds(timings),
+        drawings=tuple(
+            _drawing(drawing, runs, results) for drawing in experiment.drawings if runs.has_weights or not drawing.run
+        ),
+        speeds=tuple(SpeedRecord(**{**row, "saved": tuple(row.get("saved", ()))}) for row in runs.timings(experiment)),
         damaged=tuple(damaged),
         seconds=sum(result.seconds for result in results.values() if result),
         source=runs.source(
@@ -189,18 +214,7 @@ def versions(results: Sequence[FitResult]) -> dict[str, str]:
     }
 
 
-def speed_file(experiment: Experiment, runs: Runs) -> Path:
-    """Return where an experiment's timings are kept."""
-    return runs.root / "speeds" / f"{experiment.name}--{experiment.scale}.json"
-
-
-def read_speeds(path: Path) -> tuple[SpeedRecord, ...]:
-    """Return the timings that were kept, none if there are none."""
-    rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    return tuple(SpeedRecord(**row) for row in rows)
-
-
-def _cell(table: str, cell: Cell, runs: Runs, results: dict[str, FitResult | None]) -> CellRecord:
+def _cell(table: str, cell: Cell, runs: Archive, results: dict[str, FitResult | None]) -> CellRecord:
     found = [results[run.key] for run in cell.runs]
     complete = [result for result in found if result is not None]
     missing = tuple(str(run) for run, result in zip(cell.runs, found, strict=True) if result is None)
@@ -212,18 +226,13 @@ def _cell(table: str, cell: Cell, runs: Runs, results: dict[str, FitResult | Non
         seeds=() if missing else tuple(run.spec.train.seed for run in cell.runs),
         accuracies=() if missing else tuple(result.test_accuracy for result in complete),
         missing=missing,
-        curves=() if missing else tuple(_curve(runs, run) for run in cell.runs),
+        curves=() if missing else tuple(runs.curve(run) for run in cell.runs),
         paper=paper_numbers().get(Place(table, cell.row, cell.column, cell.epochs)),
     )
 
 
-def _curve(runs: Runs, run: Run) -> tuple[float, ...]:
-    records: Sequence[dict[str, Any]] = read_metrics(runs.directory(run).metrics)
-    return tuple(record["test_accuracy"] for record in records if record["event"] == "epoch")
-
-
-def _drawing(drawing: Drawing, runs: Runs, results: dict[str, FitResult | None]) -> DrawingRecord:
+def _drawing(drawing: Drawing, runs: Archive, results: dict[str, FitResult | None]) -> DrawingRecord:
     there = drawing.run is not None and results[drawing.run.key] is not None
-    directory = runs.directory(drawing.run).path if drawing.run and there else None
+    directory = runs.root / drawing.run.key if drawing.run and there else None
     trained = Trained.of(drawing.run.spec) if drawing.run else None
     return DrawingRecord(drawing.kind, drawing.title, drawing.run is not None, directory, trained)

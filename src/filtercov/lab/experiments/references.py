@@ -1,7 +1,8 @@
 """Initialisations from a finished run of the same sweep: the edges of an experiment's graph.
 
     statistics-of:KEY   drawn from the means and covariances of the run's filters
-    kronecker-of:KEY    the same, each covariance replaced by its nearest Kronecker square
+    covariances-of:KEY  the same, each mean taken as zero
+    kronecker-of:KEY    as statistics-of, each covariance replaced by its nearest Kronecker square
     filters-of:KEY      the run's very filters
     interpolated-of:KEY the run's filters, enlarged by linear interpolation
     selected-of:KEY     evenly spaced filters of the first layers of each of the run's stages
@@ -32,11 +33,15 @@ def reference_key(init: str) -> str | None:
 
 
 def _statistics(model: nn.Module, context: InitContext) -> object:
-    return draw(model, context, fc.FilterStatistics.load(_run(context).path / "statistics.safetensors"))
+    return draw(model, context, _statistics_of(context))
+
+
+def _covariances(model: nn.Module, context: InitContext) -> object:
+    return draw(model, context, _statistics_of(context).centred())
 
 
 def _kronecker(model: nn.Module, context: InitContext) -> object:
-    return draw(model, context, fc.FilterStatistics.load(_run(context).path / "statistics.safetensors").kronecker())
+    return draw(model, context, _statistics_of(context).kronecker())
 
 
 def _filters(model: nn.Module, context: InitContext) -> object:
@@ -49,6 +54,10 @@ def _interpolated(model: nn.Module, context: InitContext) -> object:
 
 def _selected(model: nn.Module, context: InitContext) -> object:
     return select_weights_(model, _weights(context))
+
+
+def _statistics_of(context: InitContext) -> fc.FilterStatistics:
+    return fc.FilterStatistics.load(_run(context).path / "statistics.safetensors")
 
 
 def _weights(context: InitContext) -> dict[str, Tensor]:
@@ -70,7 +79,8 @@ def _run(context: InitContext) -> RunDirectory:
 
 add(
     Initialisation("statistics-of", _statistics, "drawn from the statistics of a run's filters", argument="RUN"),
-    Initialisation("kronecker-of", _kronecker, "the same, each covariance its nearest A⊗A", argument="RUN"),
+    Initialisation("covariances-of", _covariances, "the same, means taken as zero", argument="RUN"),
+    Initialisation("kronecker-of", _kronecker, "as statistics-of, each covariance its nearest A⊗A", argument="RUN"),
     Initialisation("filters-of", _filters, "a run's very filters", argument="RUN"),
     Initialisation("interpolated-of", _interpolated, "a run's filters, enlarged", argument="RUN"),
     Initialisation("selected-of", _selected, "a selection of a larger run's filters", argument="RUN"),

@@ -3,6 +3,7 @@
 locks/KEY        held by whoever does the run
 damaged/KEY-n    runs that were found incomplete or changed, set aside for a look
 sweeps/          what was asked for, so that a report can name what is missing
+speeds/          timings of experiments that have any
 journal.lock     held for the moment that a line is added to the journal
 journal.jsonl    who began, finished, failed or set aside which run, and when
 """
@@ -11,14 +12,14 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from filtercov.errors import CheckpointError, DamagedRunError, FiltercovError, RunDirectoryError, StorageError
 from filtercov.files.lock import Lock
 from filtercov.files.source import Source, files_sha256
-from filtercov.lab.experiments.graph import Run
+from filtercov.lab.experiments.graph import Experiment, Run
 from filtercov.lab.experiments.inputs import Inputs, changes
 from filtercov.lab.experiments.runspec import VERSION, RunSpec
 from filtercov.lab.training import FitResult, read_metrics, read_result
@@ -34,6 +35,8 @@ JOURNAL_PATIENCE = 10.0  # seconds
 
 class Runs:
     """The runs under `root`; `on_checkpoint` is told the directory of one that has just written a checkpoint."""
+
+    has_weights = True
 
     def __init__(self, root: Path | str, *, on_checkpoint: Callable[[Path], None] | None = None) -> None:
         self.root = Path(root)
@@ -65,12 +68,25 @@ class Runs:
             result = read_result(directory.path)
             assert result is not None  # it is done
             _check_identity(directory, run, inputs or {})
-            _check_numbers(directory, result)
-            _check_weights(directory, result)
-            FilterStatistics.load(directory.path / "statistics.safetensors")
+            check_numbers(result, read_metrics(directory.metrics), directory.result)
+            check_weights(directory, result)
         except (FiltercovError, ValueError) as error:  # ValueError: metrics that are not JSON
             raise DamagedRunError(f"run {run.key} is damaged and will not be used: {error}") from error
         return result
+
+    def curve(self, run: Run) -> tuple[float, ...]:
+        """Return the test accuracy of a run after each epoch."""
+        return accuracies(read_metrics(self.directory(run).metrics))
+
+    def speed_file(self, experiment: Experiment) -> Path:
+        """Return where an experiment's timings are kept."""
+        return self.root / "speeds" / f"{experiment.name}--{experiment.scale}.json"
+
+    def timings(self, experiment: Experiment) -> list[Record]:
+        """Return an experiment's timings, none if there are none."""
+        path = self.speed_file(experiment)
+        rows: list[Record] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        return rows
 
     def source(self, finished: Iterable[Run], *, place: str | None = None, beside: Iterable[Path] = ()) -> Source:
         """Return where finished runs lie, by `place` or the root as it was given, and the checksum of their numbers.
@@ -113,30 +129,48 @@ class Runs:
             lock.release()
 
 
-def _check_identity(directory: RunDirectory, run: Run, inputs: Inputs) -> None:
-    """Raise unless the run is the one its directory is named for, and read what `inputs` says."""
+def accuracies(metrics: Iterable[Record]) -> tuple[float, ...]:
+    """Return the test accuracy of each epoch that metrics have a line of."""
+    return tuple(record["test_accuracy"] for record in metrics if record.get("event") == "epoch")
+
+
+def read_identity(directory: RunDirectory) -> tuple[RunSpec, Inputs]:
+    """Return what a run's config.json says it is, and the checksums of what it read."""
     config = read_json(directory.config)
-    there = config.pop("inputs", None)
+    inputs = config.pop("inputs", None)
     versions = (config.pop("format", None), config.pop("version", None))
-    if versions != (FORMAT, VERSION) or RunSpec.from_dict(config).key != run.key:
-        raise RunDirectoryError("its config.json is another run's")
-    if not isinstance(there, dict) or not isinstance(there.get("data"), str):
+    if versions != (FORMAT, VERSION):
+        raise RunDirectoryError(
+            f"its config.json is of format {versions[0]} and version {versions[1]}, this filtercov's are {FORMAT} and "
+            f"{VERSION}"
+        )
+    if not isinstance(inputs, dict) or not isinstance(inputs.get("data"), str):
         raise RunDirectoryError("its config.json does not say what it read")
-    changed = changes(there, inputs)
-    if changed:
-        raise RunDirectoryError(f"what it read has changed since: {'; '.join(changed)}")
+    return RunSpec.from_dict(config), inputs
 
 
-def _check_numbers(directory: RunDirectory, result: FitResult) -> None:
-    """Raise unless the result repeats what the last line of the metrics says, which was written before it."""
-    epochs = [record for record in read_metrics(directory.metrics) if record.get("event") == "epoch"]
+def check_numbers(result: FitResult, metrics: Sequence[Record], path: Path) -> None:
+    """Raise unless a result repeats what the last line of the metrics says, which was written before it."""
+    epochs = [record for record in metrics if record.get("event") == "epoch"]
     measured = [record.get("test_accuracy") for record in epochs]
     if len(epochs) != result.epochs or measured[-1] != result.test_accuracy:
-        raise RunDirectoryError(f"{directory.result} does not agree with {directory.metrics.name}")
+        raise RunDirectoryError(f"the result in {path} does not agree with the metrics")
 
 
-def _check_weights(directory: RunDirectory, result: FitResult) -> None:
+def check_weights(directory: RunDirectory, result: FitResult) -> None:
+    """Raise unless a run's weights are those that its result was written for, and its statistics can be read."""
     if read_checksum(directory.checkpoint) != result.weights_sha256:
         raise CheckpointError(
             f"{directory.checkpoint} holds other weights than {directory.result.name} was written for"
         )
+    FilterStatistics.load(directory.path / "statistics.safetensors")
+
+
+def _check_identity(directory: RunDirectory, run: Run, inputs: Inputs) -> None:
+    """Raise unless the run is the one its directory is named for, and read what `inputs` says."""
+    spec, there = read_identity(directory)
+    if spec.key != run.key:
+        raise RunDirectoryError("its config.json is another run's")
+    changed = changes(there, inputs)
+    if changed:
+        raise RunDirectoryError(f"what it read has changed since: {'; '.join(changed)}")

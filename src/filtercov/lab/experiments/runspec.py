@@ -111,13 +111,17 @@ class RunSpec:
         """
         code = find(self.init).code
         registered = {} if code is None else {"code": code}
-        described = {"format": FORMAT, "version": VERSION, **registered, **self.to_dict()}
-        canonical = json.dumps(described, sort_keys=True, separators=(",", ":"), allow_nan=False)
-        return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+        return key_of({"format": FORMAT, "version": VERSION, **registered, **self.to_dict()})
 
     def augmentation(self) -> Augment:
         """Return the augmentation that the specification names."""
         return Augment.preset(cast(Preset, self.augment))
+
+
+def key_of(described: Mapping[str, Any]) -> str:
+    """Return the name of the run that JSON-ready values describe, in whatever order they come."""
+    canonical = json.dumps(described, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
 def default_schedule(patch_size: int | None, *, frozen: bool) -> str:

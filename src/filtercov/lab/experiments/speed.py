@@ -26,7 +26,7 @@ BATCH = 64
 
 
 def measure_speeds(
-    names: Sequence[str], *, batch_size: int = BATCH, rounds: int = 5, device: str = "cpu"
+    names: Sequence[str], *, batch_size: int = BATCH, rounds: int = 9, device: str = "cpu"
 ) -> list[SpeedRecord]:
     """Time a step (forward, backward, AdamW) of each network, thawed and frozen in turn; the median of `rounds`."""
     return [_measure(name, batch_size, rounds, device) for name in names]
@@ -48,9 +48,11 @@ def write_speeds(path: Path, speeds: Sequence[SpeedRecord]) -> None:
 
 def _measure(name: str, batch_size: int, rounds: int, device: str) -> SpeedRecord:
     steps = {frozen: _step(name, batch_size, frozen=frozen, device=device) for frozen in (False, True)}
-    times = race(steps, seconds=inf, turns=rounds, clock=time.perf_counter)
-    kernel_size = models.parse(name).kernel_size
-    return SpeedRecord(name, kernel_size, statistics.median(times[False]), statistics.median(times[True]))
+    times = race(steps, seconds=inf, turns=rounds, clock=None if device == "cpu" else time.perf_counter)
+    both = min(map(len, times.values()))  # a long first turn may count for one alone, so turns are paired from the last
+    saved = [100 * (1 - f / t) for t, f in zip(times[False][-both:], times[True][-both:], strict=True)]
+    thawed, frozen = (statistics.median(times[kind]) for kind in (False, True))
+    return SpeedRecord(name, models.parse(name).kernel_size, thawed, frozen, tuple(saved))
 
 
 def _step(name: str, batch_size: int, *, frozen: bool, device: str) -> Callable[[], None]:

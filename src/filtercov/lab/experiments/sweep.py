@@ -1,10 +1,10 @@
 """A sweep: the runs of some experiments, done by an engine, with what was asked for on record."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from filtercov.errors import ConfigError, ExperimentError
 from filtercov.lab.experiments.attempt import Machine, Outcome
@@ -81,12 +81,13 @@ def record(wanted: Experiment, runs: Runs, options: Options) -> None:
 
 def recorded(runs: Runs) -> list[tuple[Experiment, Options]]:
     """Return the experiments that were asked for under the runs, with the options they were asked for with."""
-    found = []
-    for path in sorted(runs.sweeps.glob("*.json")):
-        asked = read_json(path)
-        try:
-            options = Options(**{**asked["options"], "also": tuple(asked["options"]["also"])})
-            found.append((experiment(asked["name"], scale=asked["scale"], options=options), options))
-        except (KeyError, TypeError) as error:
-            raise ExperimentError(f"{path} does not say which experiment was run ({error}); delete it") from error
-    return found
+    return [asked_for(read_json(path), path) for path in sorted(runs.sweeps.glob("*.json"))]
+
+
+def asked_for(asked: Mapping[str, Any], path: Path) -> tuple[Experiment, Options]:
+    """Return the experiment and the options that the values of a file name."""
+    try:
+        options = Options(**{**asked["options"], "also": tuple(asked["options"]["also"])})
+        return experiment(asked["name"], scale=asked["scale"], options=options), options
+    except (KeyError, TypeError) as error:
+        raise ExperimentError(f"{path} does not say which experiment was run ({error}); delete it") from error

@@ -152,14 +152,16 @@ def line_chart(series: Sequence[Series], *, label: str, x_label: str, y_label: s
     return plot.html() + legend([(line.name, key(line.colour, dashed=line.dashed)) for line in series])
 
 
-def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str) -> str:
+def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str, shows: Sequence[float] = ()) -> str:
     """Return a row per name with a dot per series (thawed, frozen), its interval, and the paper's value as a ring.
 
-    Names stand above their dots, not beside them: a phone has no room for both.
+    The axis has room for what it `shows` besides. Names stand above their dots, not beside them: a phone has no room
+    for both.
     """
     series = list(dict.fromkeys(name for row in rows.values() for name in row))
     dots = [dot for row in rows.values() for dot in row.values()]
-    x = round_axis(min(min(dot.extremes) for dot in dots), max(max(dot.extremes) for dot in dots))
+    drawn = [*shows, *(number for dot in dots for number in dot.extremes)]
+    x = round_axis(min(drawn), max(drawn))
     step, name_height, left = 10, 15, 12
     row_height = name_height + step * len(series) + 3
     bottom = 4 + row_height * len(rows)

@@ -38,14 +38,26 @@ def write_reports(records: Sequence[ExperimentRecord], out: Path, *, command: st
     if not records:
         raise ExperimentError("there is nothing to report: no experiment was run in that directory")
     if len(records) == 1:
-        return _write(records[0], out, command)
+        return write_report(records[0], out, command=command)
     written = []
     places = []
     for record in records:
-        place = out.with_name(f"{out.stem}-{record.name}-{record.scale}{out.suffix or '.html'}")
-        written += _write(record, place, command)
+        place = page_beside(out, record)
+        written += write_report(record, place, command=command)
         places.append(place.name)
     return [page.write_output(out, index_page(records, places, command=command)), *written]
+
+
+def page_beside(out: Path, record: ExperimentRecord) -> Path:
+    """Return where an experiment's page lies, of several that are listed in `out`."""
+    return out.with_name(f"{out.stem}-{record.name}-{record.scale}{out.suffix or '.html'}")
+
+
+def write_report(record: ExperimentRecord, out: Path, *, command: str = "") -> list[Path]:
+    """Write an experiment's page and, beside it, its texts; return the paths."""
+    texts = {".md": to_markdown, ".csv": to_csv, ".tex": to_latex} if record.cells else {".md": to_markdown}
+    html = page.write_output(out, results_page(record, command=command))
+    return [html, *(page.write_output(out.with_suffix(suffix), make(record)) for suffix, make in texts.items())]
 
 
 def results_page(record: ExperimentRecord, *, command: str = "") -> str:
@@ -56,9 +68,9 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
         f"<p>{page.text(record.name)}, scale {page.text(record.scale)}: {page.text(record.shows)}.</p>",
         *(f'<p class="note">{page.text(note)}</p>' for note in notes(record, found)),
     ]
-    body += _section("Figures", [_card(chart) for chart in charts(record)])
+    body += section("Figures", [card(chart) for chart in charts(record)])
     body += _drawings(record)
-    body += _rankings(record)
+    body += ranking_parts(record)
     if found:
         body.append("<h2>Results</h2>")
         body += [_arranged(found)] if len({(line.filters, line.init) for line in found}) <= WIDEST else []
@@ -77,7 +89,7 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
         ]
         head = ["network", "kernel", "thawed step, ms", "frozen step, ms", "frozen takes less"]
         body.append(f'<h2>Results</h2><div class="sortable">{page.table(head, rows)}</div>')
-    body += _section("Learning curves", [_card(chart) for chart in learning_curves(record)])
+    body += section("Learning curves", [card(chart) for chart in learning_curves(record)])
     body.append(_again(record))
     return _page(heading(record), "\n".join(body), [record], command)
 
@@ -110,17 +122,13 @@ def _of(record: ExperimentRecord) -> Source:
     return replace(record.source, name=f"{record.name}, scale {record.scale}: {record.source.name}")
 
 
-def _write(record: ExperimentRecord, out: Path, command: str) -> list[Path]:
-    texts = {".md": to_markdown, ".csv": to_csv, ".tex": to_latex} if record.cells else {".md": to_markdown}
-    html = page.write_output(out, results_page(record, command=command))
-    return [html, *(page.write_output(out.with_suffix(suffix), make(record)) for suffix, make in texts.items())]
-
-
-def _section(title: str, cards: Sequence[str]) -> list[str]:
+def section(title: str, cards: Sequence[str]) -> list[str]:
+    """Return a heading and cards under it, nothing if there are none."""
     return [f"<h2>{title}</h2>", f'<div class="cards">{"".join(cards)}</div>'] if cards else []
 
 
-def _card(content: str) -> str:
+def card(content: str) -> str:
+    """Return something in a frame, to stand beside others."""
     return f'<div class="card">{content}</div>'
 
 
@@ -131,10 +139,11 @@ def _drawings(record: ExperimentRecord) -> list[str]:
         trained = f": {drawing.trained}" if record.reduced and drawing.trained else ""
         caption = page.text(f"{drawing.title}{trained}")
         cards.append(f'<div class="card wide">{page.figure(picture, caption)}</div>')
-    return _section("Pictures", cards)
+    return section("Pictures", cards)
 
 
-def _rankings(record: ExperimentRecord) -> list[str]:
+def ranking_parts(record: ExperimentRecord) -> list[str]:
+    """Return the rankings of a record as HTML, and what it takes to be told apart."""
     found = rankings(record)
     parts = [f"<h2>Ranking</h2><p>{page.text(TOLD_APART)}</p>"] if found else []
     for ranking in found:

@@ -103,6 +103,41 @@ def judge(difference: Difference | None, claim: float) -> Verdict:
     return "holds" if nearer > 0 else "contradicts" if farther < 0 else "open"
 
 
+def power(n: int, std: float, *, effect: float = 1.0) -> float:
+    """Return the probability that n seeds tell a true difference from zero, whose paired differences deviate by `std`.
+
+    Student's t with the sample's deviation s·std for the true one is beyond its critical value t where the mean, which
+    is normal, is beyond t·s·std/√n; s²(n - 1) is χ² with n - 1 degrees of freedom, and is integrated over.
+
+    >>> round(power(6, 0.7), 3), round(power(6, 0.7, effect=0.0), 3)
+    (0.797, 0.05)
+    """
+    df = n - 1
+    s = (np.arange(8000) + 0.5) * 8e-4
+    logs = (df - 1) * np.log(s) - df * s**2 / 2
+    weights = np.exp(logs - logs.max())
+    ratio = effect / std * math.sqrt(n)
+    critical = t_quantile(CONFIDENCE, df) * s
+    beyond = [math.erfc((c - ratio) / math.sqrt(2)) / 2 + math.erfc((c + ratio) / math.sqrt(2)) / 2 for c in critical]
+    return float(np.average(beyond, weights=weights))
+
+
+def seeds_needed(std: float, *, effect: float = 1.0, wanted: float = 0.8) -> int:
+    """Return how many seeds tell a true difference of `effect` from zero with probability `wanted`.
+
+    >>> seeds_needed(0.5), seeds_needed(1.0), seeds_needed(2.0)
+    (5, 10, 34)
+    """
+    if not (std > 0 and effect > 0 and 0 < wanted < 1):
+        raise ValueError(
+            f"seeds_needed: needs a std and an effect above 0 and 0 < wanted < 1, got {std}, {effect}, {wanted}"
+        )
+    n = 2
+    while power(n, std, effect=effect) < wanted:
+        n += 1
+    return n
+
+
 @lru_cache
 def t_quantile(level: float, df: int) -> float:
     """Return the t with P(|T| ≤ t) = level, for a T with `df` degrees of freedom.

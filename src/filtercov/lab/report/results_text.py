@@ -64,11 +64,11 @@ def to_markdown(record: ExperimentRecord) -> str:
     found = lines(record)
     parts = [f"## {heading(record)}", f"{record.name}, scale {record.scale}: {record.shows}.", *notes(record, found)]
     if found:
-        parts.append(_markdown_table(table(found)))
+        parts.append(markdown_table(table(found)))
     ranked = rankings(record)
     parts += [TOLD_APART] if ranked else []
     for ranking in ranked:
-        parts += [f"### {ranking}", _markdown_table(ranking.table())]
+        parts += [f"### {ranking}", markdown_table(ranking.table())]
     if record.speeds:
         rows = ["| network | kernel | thawed step, s | frozen step, s | frozen takes less |", "|---|---|---|---|---|"]
         rows += [
@@ -204,6 +204,12 @@ def _cells(line: Line) -> tuple[str, ...]:
     )
 
 
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table, the first row of which is its heading."""
+    head, *body = rows
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *body])
+
+
 def show_row(line: Line) -> str:
     """Return the paper's name of a row, and the network that stands for it where that is another."""
     return f"{line.row}: {line.trained.model}" if line.stands_for else line.row
@@ -219,11 +225,6 @@ def show_paper(paper: PaperNumber | None) -> str:
     if paper is None:
         return ""
     return show_mean(paper.mean, paper.std)
-
-
-def _markdown_table(rows: Sequence[Sequence[str]]) -> str:
-    head, *body = rows
-    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *body])
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -51,6 +51,16 @@ def show_difference(difference: Difference | None) -> str:
     return f"{difference.mean:+.2f} [{interval}], n = {difference.n}"
 
 
+def show_cost(seconds: float) -> str:
+    """Return a time that is only expected, as exactly as such a thing is known.
+
+    >>> show_cost(40), show_cost(700), show_cost(8_432), show_cost(500_000)
+    ('1 min', '12 min', '2.3 h', '139 h')
+    """
+    hours = seconds / 3600
+    return f"{max(1, round(seconds / 60))} min" if hours < 1 else f"{hours:.1f} h" if hours < 20 else f"{hours:.0f} h"
+
+
 def show_seeds(counts: Iterable[int], *, spread: bool = True) -> str:
     """Return what numbers over so many seeds each are, for a caption; `spread` says whether it is shown beside them.
 

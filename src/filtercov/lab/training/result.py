@@ -37,11 +37,15 @@ def read_result(run_dir: Path | str) -> FitResult | None:
     run = RunDirectory(run_dir)
     if not run.done:
         return None
-    values = read_json(run.result)
+    return parse_result(read_json(run.result), run.result)
+
+
+def parse_result(values: Mapping[str, Any], path: Path) -> FitResult:
+    """Return the result that the values of a file are."""
     known = {field.name for field in dataclasses.fields(FitResult)}
     if set(values) != known:
         raise RunDirectoryError(
-            f"{run.result} does not hold a result (fields {', '.join(sorted(set(values) ^ known))} are missing or "
+            f"{path} does not hold a result (fields {', '.join(sorted(set(values) ^ known))} are missing or "
             "unknown); delete that run to start it again"
         )
     return FitResult(**values)

@@ -1,11 +1,11 @@
-"""Every table and figure of the paper, and a ranking beside them, by name."""
+"""Every table and figure of the paper, what settles its claims, and a ranking beside them, by name."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from filtercov.lab.costs.listing import matching
 from filtercov.lab.experiments.builder import Builder, Options
-from filtercov.lab.experiments.catalogue import grids, pictures, ranking, tables, transfers
+from filtercov.lab.experiments.catalogue import claims, grids, pictures, ranking, tables, transfers
 from filtercov.lab.experiments.graph import Experiment
 from filtercov.lab.experiments.scales import find_scale
 
@@ -30,6 +30,7 @@ _CATALOGUE: Mapping[str, tuple[str, Make]] = {
     "example-filters": ("cifar", pictures.example_filters),
     "imagenet": ("imagenet", tables.imagenet_main),
     **{name: ("imagenet", partial(tables.imagenet_table, name)) for name in tables.IMAGENET_TABLES},
+    **{name: ("cifar", partial(claims.claim_experiment, claim)) for name, claim in claims.EXPERIMENTS.items()},
     "ranking": ("cifar", ranking.ranking),
 }
 

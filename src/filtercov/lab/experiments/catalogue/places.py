@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from filtercov.lab.experiments.paper_claims import CLAIMS
+
 PLACES: Mapping[str, str] = {
     "cifar-convmixer-256-8-p2": "Table 10, Fig. 3",
     "cifar-convmixer-256-24-p2": "Table 11, Fig. 3",
@@ -36,5 +38,6 @@ PLACES: Mapping[str, str] = {
     "imagenet-50-convnext-atto": "Table 7",
     "imagenet-50-convmixer-512-12-p14": "Table 8",
     "imagenet-50-convmixer-512-24-p14": "Table 9",
+    **{claim.experiment: claim.place for claim in CLAIMS},
     "ranking": "",  # not in the paper
 }

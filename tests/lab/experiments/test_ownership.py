@@ -8,7 +8,7 @@ import pytest
 
 from filtercov.errors import StorageError, SweepError
 from filtercov.files.lock import Lock
-from filtercov.lab.experiments.claims import claim
+from filtercov.lab.experiments.ownership import claim
 from tests.lab.experiments.children import hold
 
 CONTEXT = multiprocessing.get_context("forkserver")

@@ -1,0 +1,201 @@
+"""Evidence: what finished runs show, without their weights, small enough to lie in a repository and to be compared.
+
+runs/KEY.json            a run: its configuration, each epoch's numbers, its result; KEY is the configuration's hash
+sweeps/NAME--SCALE.json  an experiment that was asked for, and with which options
+speeds/NAME--SCALE.json  its timings, where it has any
+unrecorded.json          numbers that were seen once and of which no run was kept
+
+Every file but the last ends with the SHA-256 of what else it holds, so that none changes unnoticed. No machine or
+directory is named in it: data and files are called by their last name, and known by their checksums.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from filtercov.errors import DamagedRunError, FiltercovError, RunDirectoryError
+from filtercov.files.source import Source, files_sha256
+from filtercov.lab.experiments.builder import Options
+from filtercov.lab.experiments.graph import Experiment, Run
+from filtercov.lab.experiments.runs import Record, accuracies, check_numbers
+from filtercov.lab.experiments.runspec import VERSION, RunSpec, key_of
+from filtercov.lab.experiments.sweep import asked_for
+from filtercov.lab.training import FitResult
+from filtercov.lab.training.config import FORMAT
+from filtercov.lab.training.result import parse_result
+from filtercov.lab.training.rundir import read_json
+from filtercov.printable import counted
+
+SEAL = "sha256"
+ADVICE = "take it back from version control, or keep that run again"
+
+
+@dataclass(frozen=True)
+class KeptRun:
+    """A finished run as evidence holds it."""
+
+    config: Mapping[str, Any]
+    epochs: tuple[Record, ...]  # the numbers of each
+    result: FitResult
+    weights_checked: bool = True  # when it was kept, against the checksum in the result
+    note: str = ""  # of who kept it
+
+    @property
+    def key(self) -> str:
+        """The name of the run, of whichever version of configurations it is."""
+        code = self.config["inputs"].get("code")
+        described = {name: value for name, value in self.config.items() if name != "inputs"}
+        return key_of(described | ({} if code is None else {"code": code}))
+
+    @property
+    def spec(self) -> RunSpec | None:
+        """What was run, None of a run whose settings meant something else than they do today."""
+        if (self.config["format"], self.config["version"]) != (FORMAT, VERSION):
+            return None
+        return RunSpec.from_dict({k: v for k, v in self.config.items() if k not in ("format", "version", "inputs")})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values; the first line of the epochs has the names of their numbers."""
+        names = list(dict.fromkeys(name for epoch in self.epochs for name in epoch))
+        rows = [names, *([epoch.get(name) for name in names] for epoch in self.epochs)]
+        note = {"note": self.note} if self.note else {}
+        result = {name: getattr(self.result, name) for name in FitResult.__dataclass_fields__}
+        checked = {"weights_checked": self.weights_checked}
+        return {"config": dict(self.config), "epochs": rows, "result": result, **checked, **note}
+
+
+class Evidence:
+    """The evidence in a directory, read as the runs that it is of would be."""
+
+    has_weights = False
+
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root)
+        self.sweeps = self.root / "sweeps"
+
+    @staticmethod
+    def is_at(root: Path) -> bool:
+        """Tell whether a directory holds evidence, rather than runs with their weights."""
+        return any((root / "runs").glob("*.json"))
+
+    def file(self, key: str) -> Path:
+        """Return where a run is kept."""
+        return self.root / "runs" / f"{key}.json"
+
+    def read(self, key: str) -> KeptRun:
+        """Return a run that is kept; raise `DamagedRunError` if it is not as it was when it was kept."""
+        path = self.file(key)
+        try:
+            kept = parse_run(read_sealed(path), path)
+            if kept.key != key:
+                raise RunDirectoryError(f"{path} holds the run {kept.key}; {ADVICE}")
+        except FiltercovError as error:
+            raise DamagedRunError(f"run {key} is damaged and will not be used: {error}") from error
+        return kept
+
+    @cached_property
+    def found(self) -> tuple[tuple[KeptRun, ...], tuple[str, ...]]:
+        """All runs that can be used, by key, and what is wrong with the others."""
+        kept, damaged = [], []
+        for path in sorted((self.root / "runs").glob("*.json")):
+            try:
+                kept.append(self.read(path.stem))
+            except DamagedRunError as error:
+                damaged.append(str(error))
+        return tuple(kept), tuple(damaged)
+
+    def experiments(self) -> list[tuple[Experiment, Options]]:
+        """Return the experiments that were asked for, with their options."""
+        return [asked_for(read_sealed(path), path) for path in sorted(self.sweeps.glob("*.json"))]
+
+    def unrecorded(self) -> list[Record]:
+        """Return the numbers of which no run was kept."""
+        path = self.root / "unrecorded.json"
+        rows: list[Record] = read_json(path)["numbers"] if path.exists() else []
+        return rows
+
+    def result(self, run: Run) -> FitResult | None:
+        """Return a kept run's result, None if it is not kept."""
+        return self.read(run.key).result if self.file(run.key).exists() else None
+
+    def curve(self, run: Run) -> tuple[float, ...]:
+        """Return the test accuracy of a run after each epoch."""
+        return accuracies({"event": "epoch", **epoch} for epoch in self.read(run.key).epochs)
+
+    def speed_file(self, experiment: Experiment) -> Path:
+        """Return where an experiment's timings are kept."""
+        return self.root / "speeds" / f"{experiment.name}--{experiment.scale}.json"
+
+    def timings(self, experiment: Experiment) -> list[Record]:
+        """Return an experiment's timings, none if there are none."""
+        path = self.speed_file(experiment)
+        rows: list[Record] = read_sealed(path)["steps"] if path.exists() else []
+        return rows
+
+    def source(self, finished: Iterable[Run], *, place: str | None = None, beside: Iterable[Path] = ()) -> Source:
+        """Return where kept runs lie, and one checksum of their files and those `beside` them."""
+        return self.source_of([run.key for run in finished], place=place, beside=beside)
+
+    def source_of(self, keys: Iterable[str], *, place: str | None = None, beside: Iterable[Path] = ()) -> Source:
+        """Return the same of runs by their keys."""
+        files = [self.file(key) for key in keys]
+        where = place or str(self.root)
+        name = f"{counted(len(files), 'run')} in {where}" if files else where
+        every = [*files, *beside]
+        return Source(name, files_sha256(self.root, every) if every else "")
+
+
+def seal(values: Mapping[str, Any]) -> bytes:
+    """Return values as a file with their checksum: an entry of a list a line, so that versions can be compared.
+
+    >>> print(seal({"name": "net", "epochs": [["epoch"], [1]]}).decode(), end="")
+    {
+    "name": "net",
+    "epochs": [
+     ["epoch"],
+     [1]
+    ],
+    "sha256": "8fd60dc4fce9b1ea6b6dd5ee85a7a1d3bc5c5ac21c94f0ae2aca1fec6e6f2a6e"
+    }
+    """
+    lines = [f"{json.dumps(name)}: {_laid_out(value)}" for name, value in {**values, SEAL: _checksum(values)}.items()]
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Return the values of a file, if it is what `seal` made."""
+    values = read_json(path)
+    if values.pop(SEAL, None) != _checksum(values):
+        raise RunDirectoryError(f"{path} does not match its checksum; {ADVICE}")
+    return values
+
+
+def parse_run(values: Mapping[str, Any], path: Path) -> KeptRun:
+    """Return the run that the values of a file are, if its numbers agree with one another."""
+    try:
+        names, *rows = values["epochs"]
+        epochs = tuple(dict(zip(names, row, strict=True)) for row in rows)
+        config = values["config"]
+        if missing := {"format", "version", "train", "inputs"} - set(config):
+            raise KeyError(*missing)
+        result = parse_result(values["result"], path)
+        kept = KeptRun(config, epochs, result, bool(values["weights_checked"]), str(values.get("note", "")))
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunDirectoryError(f"{path} does not hold a run ({error}); {ADVICE}") from error
+    check_numbers(result, [{"event": "epoch", **epoch} for epoch in epochs], path)
+    return kept
+
+
+def _checksum(values: Mapping[str, Any]) -> str:
+    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _laid_out(value: Any) -> str:
+    if isinstance(value, list) and value:
+        return "[\n" + ",\n".join(f" {json.dumps(item, allow_nan=False)}" for item in value) + "\n]"
+    return json.dumps(value, indent=1 if isinstance(value, Mapping) else None, allow_nan=False)

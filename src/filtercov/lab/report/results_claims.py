@@ -1,0 +1,142 @@
+"""What an experiment's record says of the claim that it is to settle.
+
+Each comparison is judged as differences are everywhere (`results_statistics`): by Student's 95 % interval over seeds,
+wholly above -margin (holds), wholly below (contradicts), or neither (open).
+
+Several comparisons become one verdict so that either decision is wrong in at most 5 of 100 experiments. A claim holds
+only if every comparison does: whoever asks for all of them needs no correction, because where one is false that one
+alone must be passed by chance. A claim is contradicted if any comparison is, and chance has as many tries at that as
+there are comparisons, so their intervals are widened to 1 - 5 %/m, Bonferroni's, which is also Holm's first step and
+decides whether there is any. Everything else is open, and a claim of which nothing was run is not run.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from filtercov.lab.experiments.paper_claims import CLAIMS, CellName, Claim, Comparison
+from filtercov.lab.experiments.records import ExperimentRecord
+from filtercov.lab.experiments.scales import find_scale
+from filtercov.lab.report.results_statistics import CONFIDENCE, Difference, judge, paired_difference, t_quantile
+from filtercov.lab.report.results_words import show_difference
+from filtercov.printable import counted
+
+ClaimVerdict = Literal["holds", "contradicts", "open", "not run"]
+
+_WORDS: Mapping[ClaimVerdict, tuple[str, str]] = {  # of one, of several
+    "holds": ("holds", "hold"),
+    "contradicts": ("contradicts", "contradict"),
+    "open": ("is open", "are open"),
+    "not run": ("was not run", "were not run"),
+}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A comparison, the mean of its number over n seeds with the 95 % interval, and what that says."""
+
+    comparison: Comparison
+    difference: Difference | None  # None: not run
+    verdict: ClaimVerdict
+
+    def __str__(self) -> str:
+        allowed = f" (at least {-self.comparison.margin:g})" if self.comparison.margin else ""
+        return f"{self.comparison.says}{allowed}: {show_difference(self.difference)}, {self.verdict}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found of a claim; `n` is the fewest seeds, or turns of a timing, that any comparison had."""
+
+    claim: Claim
+    verdict: ClaimVerdict
+    n: int
+    compared: tuple[Compared, ...]
+    sentence: str
+
+
+def judge_claim(claim: Claim, record: ExperimentRecord) -> Finding:
+    """Return what the record of a claim's experiment says of it."""
+    if not find_scale(record.scale).judges:
+        compared = tuple(Compared(comparison, None, "not run") for comparison in claim.comparisons)
+        return Finding(claim, "not run", 0, compared, f"Scale {record.scale} shows that it runs, not what is true.")
+    numbers = _by_cell(record)
+    differences = [_difference(comparison, numbers) for comparison in claim.comparisons]
+    compared = tuple(
+        Compared(comparison, difference, _judge(difference, comparison.margin))
+        for comparison, difference in zip(claim.comparisons, differences, strict=True)
+    )
+    verdict = _together(compared)
+    return Finding(
+        claim, verdict, min((d.n for d in differences if d), default=0), compared, _sentence(verdict, compared)
+    )
+
+
+def claim_lines(record: ExperimentRecord) -> list[str]:
+    """Return what to print of the claim that a record is of, nothing if it is of none."""
+    findings = [judge_claim(claim, record) for claim in CLAIMS if claim.experiment == record.name]
+    return [
+        line
+        for finding in findings
+        for line in (
+            f"{finding.claim.number}, {finding.claim.says} Verdict: {finding.verdict}. {finding.sentence}",
+            *(f"  {compared}" for compared in finding.compared if compared.difference),
+        )
+    ]
+
+
+def _by_cell(record: ExperimentRecord) -> dict[CellName, dict[int, float]]:
+    """Return the number of each seed, or turn, of everything that was run."""
+    cells = {CellName(cell.row, cell.column, cell.epochs): cell.by_seed for cell in record.cells if cell.accuracies}
+    saved = {CellName(f"k{s.kernel_size}", "saved", 0): dict(enumerate(s.saved)) for s in record.speeds if s.saved}
+    return cells | saved
+
+
+def _difference(comparison: Comparison, numbers: dict[CellName, dict[int, float]]) -> Difference | None:
+    if not all(cell in numbers for cell in comparison.cells):
+        return None
+    seeds = set.intersection(*(set(numbers[cell]) for cell in comparison.cells))
+    middle = {
+        seed: float(np.median([numbers[cell][seed] for cell in comparison.median_of])) if comparison.median_of else 0.0
+        for seed in seeds
+    }
+    weighted = {seed: sum(weight * numbers[cell][seed] for weight, cell in comparison.terms) for seed in seeds}
+    return paired_difference({seed: middle[seed] + weighted[seed] for seed in seeds}, dict.fromkeys(seeds, 0.0))
+
+
+def _judge(difference: Difference | None, margin: float) -> ClaimVerdict:
+    if difference is None:
+        return "not run"
+    if difference.low is None or difference.high is None:
+        return "open"
+    return judge(replace(difference, low=difference.low + margin, high=difference.high + margin), +1.0)
+
+
+def _together(compared: tuple[Compared, ...]) -> ClaimVerdict:
+    verdicts = {one.verdict for one in compared}
+    if verdicts == {"not run"}:
+        return "not run"
+    if verdicts == {"holds"}:
+        return "holds"
+    widened = [_judge(_widened(one.difference, len(compared)), one.comparison.margin) for one in compared]
+    return "contradicts" if "contradicts" in widened else "open"
+
+
+def _widened(difference: Difference | None, among: int) -> Difference | None:
+    """Return a difference with the interval that one of so many comparisons must have to count on its own."""
+    if difference is None or difference.low is None or difference.high is None:
+        return difference
+    wider = t_quantile(1 - (1 - CONFIDENCE) / among, difference.n - 1) / t_quantile(CONFIDENCE, difference.n - 1)
+    half = wider * (difference.high - difference.low) / 2
+    return replace(difference, low=difference.mean - half, high=difference.mean + half)
+
+
+def _sentence(verdict: ClaimVerdict, compared: tuple[Compared, ...]) -> str:
+    if verdict == "not run":
+        return "Nothing of it was run."
+    counts = Counter(one.verdict for one in compared)
+    parts = [f"{counts[kind]} {words[counts[kind] > 1]}" for kind, words in _WORDS.items() if counts[kind]]
+    return f"Of {counted(len(compared), 'comparison')} {', '.join(parts)}."

@@ -1,0 +1,264 @@
+"""Evidence of real runs: what is kept is what was measured, nothing else is, and no change of it goes unnoticed."""
+
+import json
+import shutil
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from filtercov.errors import DamagedRunError, ExperimentError, FiltercovError, RunDirectoryError
+from filtercov.lab.experiments import keeping
+from filtercov.lab.experiments.builder import Options
+from filtercov.lab.experiments.catalogue import experiment
+from filtercov.lab.experiments.evidence import Evidence, seal
+from filtercov.lab.experiments.graph import Run, transferred
+from filtercov.lab.experiments.keeping import keep, portable
+from filtercov.lab.experiments.records import collect
+from filtercov.lab.experiments.runs import Runs
+from filtercov.lab.experiments.runspec import RunSpec
+from filtercov.lab.experiments.speed import measure_speeds, write_speeds
+from filtercov.lab.experiments.sweep import record, recorded, sweep
+from filtercov.lab.report.results_text import to_csv, to_markdown
+from filtercov.lab.training import read_metrics, read_result
+from tests.lab.data.folders import write_folder, zip_folder
+
+SMOKE, OPTIONS = "kronecker", Options(seeds=1)
+
+
+def files(root):
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A reference on images of a zip, a run that starts from its statistics, and a table of the embedded data."""
+    place = tmp_path_factory.mktemp("place")
+    images = zip_folder(write_folder(place / "images", per_class=8, size=(28, 28)), place / "images.zip")
+
+    def spec(**fields):
+        train = {"epochs": 2, "batch_size": 8, "seed": 3}
+        return RunSpec.recipe("cifar", model="convmixer_4_2_k3_p14", data=f"folder:{images}", train=train, **fields)
+
+    reference = Run(spec())
+    started = Run(spec(init=transferred("statistics-of", reference), freeze_filters=True), reference)
+    runs = Runs(place / "runs")
+    table = experiment(SMOKE, scale="smoke", options=OPTIONS)
+    record(table, runs, OPTIONS)
+    outcomes = sweep([started, *table.runs], runs.root)
+    assert {outcome.status for outcome in outcomes.values()} == {"done"}
+    return runs, reference, started
+
+
+@pytest.fixture
+def runs(finished, tmp_path):
+    """A copy of the runs, to break."""
+    return Runs(shutil.copytree(finished[0].root, tmp_path / "runs"))
+
+
+@pytest.fixture(scope="module")
+def kept(finished, tmp_path_factory):
+    root = tmp_path_factory.mktemp("kept") / "evidence"
+    keep([finished[0].root], root)
+    return root
+
+
+def test_what_is_kept_is_what_was_measured(finished, kept):
+    runs, reference, started = finished
+    for run in (reference, started):
+        found = Evidence(kept).read(portable(run).key)
+        directory = runs.directory(run)
+        epochs = [line for line in read_metrics(directory.metrics) if line.pop("event") == "epoch"]
+        assert list(found.epochs) == epochs
+        assert found.result == read_result(directory.path)
+        config = json.loads(directory.config.read_text())
+        assert found.config["inputs"] == config["inputs"]
+        assert {k for k in config if found.config[k] != config[k]} <= {"data", "init"}
+        assert found.config["data"] == "folder:images.zip"
+        assert found.spec == portable(run).spec
+    assert found.config["init"] == f"statistics-of:{portable(reference).key}"
+
+
+def test_no_file_names_a_place_or_holds_weights(finished, kept):
+    for name, content in files(kept).items():
+        assert name.endswith(".json")
+        assert str(finished[0].root.parent).encode() not in content
+        assert b"/tmp" not in content
+        assert len(content) < 4000
+
+
+def test_a_table_from_evidence_is_the_table_from_the_runs(finished, kept):
+    ((there, options),) = recorded(finished[0])
+    ((here, kept_options),) = Evidence(kept).experiments()
+    original, rebuilt = collect(there, finished[0], options), collect(here, Evidence(kept), kept_options)
+    assert not original.missing
+    assert replace(rebuilt, source=original.source) == original
+    assert to_csv(rebuilt) == to_csv(original)
+    assert to_markdown(rebuilt) == to_markdown(original)
+    assert rebuilt.source.name == f"{len(there.runs)} runs in {kept}"
+    assert rebuilt.source.sha256 != original.source.sha256
+
+
+def test_timings_are_kept_and_pictures_of_filters_left_out(tmp_path, finished):
+    runs = Runs(shutil.copytree(finished[0].root, tmp_path / "runs"))
+    timed, pictured = (experiment(name, scale="smoke") for name in ("frozen-speed", "example-filters"))
+    for asked in (timed, pictured):
+        record(asked, runs, Options())
+    write_speeds(runs.speed_file(timed), measure_speeds(timed.speed, batch_size=2, rounds=2))
+    keep([runs.root], tmp_path / "evidence")
+    evidence = Evidence(tmp_path / "evidence")
+    assert collect(timed, evidence, Options()).speeds == collect(timed, runs, Options()).speeds
+    assert [drawing.kind for drawing in collect(pictured, runs, Options()).drawings]
+    assert not any(drawing.needs_run for drawing in collect(pictured, evidence, Options()).drawings)
+
+
+def test_keeping_again_changes_nothing_and_more_is_added_to_what_is_there(finished, tmp_path):
+    runs, reference, started = finished
+    root = tmp_path / "evidence"
+    alone = keep([runs.directory(started).path], root)
+    assert set(alone.new) == {portable(run).key for run in (reference, started)}  # what it starts from comes along
+    before = files(root)
+    again = keep([runs.directory(started).path], root)
+    assert (again.new, set(again.there)) == ((), set(alone.new))
+    assert files(root) == before
+    everything = keep([runs.root], root)
+    assert before.items() < files(root).items()
+    assert everything.size == sum(map(len, files(root).values()))
+    assert files(root) == files_of_all(runs, tmp_path)
+
+
+def files_of_all(runs, tmp_path):
+    keep([runs.root], tmp_path / "other")
+    return files(tmp_path / "other")
+
+
+def test_a_run_that_ended_differently_is_said_and_what_is_there_stays(finished, kept, tmp_path):
+    root = shutil.copytree(kept, tmp_path / "evidence")
+    key = portable(finished[1]).key
+    found = Evidence(root).read(key)
+    other = replace(found, result=replace(found.result, weights_sha256="0" * 64))
+    Evidence(root).file(key).write_bytes(seal(other.to_dict()))
+    before = files(root)
+    (sentence,) = keep([finished[0].root], root).differing
+    assert f"run {key} is kept already, ended differently" in sentence
+    assert files(root) == before
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def change(path, **values):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+DAMAGE = {
+    "accuracy": lambda d: change(d / "result.json", test_accuracy=99.9),
+    "metrics": lambda d: (d / "metrics.jsonl").write_text("nonsense\n"),
+    "weights": lambda d: flip(d / "checkpoint.safetensors"),
+    "weights gone": lambda d: (d / "checkpoint.safetensors").unlink(),
+    "statistics": lambda d: flip(d / "statistics.safetensors"),
+    "another run's config": lambda d: change(d / "config.json", model="convmixer_8_2_k3_p14"),
+    "a config with more": lambda d: change(d / "config.json", surprise=1),
+    "a foreign run": lambda d: (d / "config.json").write_text('{"lr": 1}'),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damaged_and_foreign_runs_are_refused_and_nothing_is_written(finished, runs, tmp_path, kind):
+    DAMAGE[kind](runs.directory(finished[1]).path)
+    with pytest.raises(DamagedRunError, match="is damaged or no run of filtercov train's, and is not kept"):
+        keep([runs.root], tmp_path / "evidence", note="said")
+    assert not (tmp_path / "evidence").exists()
+
+
+def test_unfinished_runs_are_refused_alone_and_left_out_among_others(finished, runs, tmp_path):
+    path = runs.directory(finished[2]).path
+    (path / "result.json").unlink()
+    with pytest.raises(RunDirectoryError, match="is not finished; finish that run, or leave it out"):
+        keep([path], tmp_path / "evidence")
+    with pytest.raises(RunDirectoryError, match="neither a run nor a directory of runs"):
+        keep([tmp_path / "nowhere"], tmp_path / "evidence")
+    assert not (tmp_path / "evidence").exists()
+    assert keep([runs.root], tmp_path / "evidence").unfinished == (path.name,)
+    assert not Evidence(tmp_path / "evidence").file(portable(finished[2]).key).exists()
+
+
+def test_weights_in_an_earlier_format_need_a_note_that_stays_with_the_run(finished, runs, tmp_path):
+    path = runs.directory(finished[1]).path
+    save_file({"w": torch.ones(3)}, path / "checkpoint.safetensors")
+    with pytest.raises(DamagedRunError, match="if an earlier version wrote it, keep it with a note that says so"):
+        keep([path], tmp_path / "evidence")
+    keep([path], tmp_path / "evidence", note="by version 0")
+    found = Evidence(tmp_path / "evidence").read(portable(finished[1]).key)
+    assert (found.weights_checked, found.note) == (False, "by version 0")
+
+
+def test_too_much_evidence_is_refused_before_anything_is_written(finished, tmp_path, monkeypatch):
+    monkeypatch.setattr(keeping, "LARGEST", 5000)
+    with pytest.raises(ExperimentError, match="evidence may take 5,000 bytes in all, this would make it"):
+        keep([finished[0].root], tmp_path / "evidence")
+    assert not (tmp_path / "evidence").exists()
+
+
+def test_a_place_in_a_note_is_refused(finished, tmp_path):
+    with pytest.raises(RunDirectoryError, match=r"would name a place of this machine .*it is not kept"):
+        keep([finished[0].root], tmp_path / "evidence", note="from /home/me")
+    assert not (tmp_path / "evidence").exists()
+
+
+def test_more_seeds_replace_what_was_asked_for_and_other_options_are_refused(runs, kept, tmp_path):
+    root = shutil.copytree(kept, tmp_path / "evidence")
+
+    def asked_for(**options):
+        record(experiment(SMOKE, scale="smoke", options=Options(**options)), runs, Options(**options))
+        keep([runs.root], root)
+        ((_, found),) = Evidence(root).experiments()
+        return found
+
+    assert asked_for(seeds=2).seeds == 2
+    assert asked_for(seeds=1).seeds == 2  # what was asked for before stays
+    with pytest.raises(ExperimentError, match="is kept already with other options"):
+        asked_for(seeds=1, also=("dog",))
+
+
+def rewrite(path, **values):
+    found = {**json.loads(path.read_text()), **values}
+    path.write_text(json.dumps(found))
+
+
+@pytest.mark.parametrize("kind", ["accuracy", "sealed again", "another's name", "cut short", "not a run"])
+def test_every_change_of_a_kept_run_is_noticed(finished, kept, tmp_path, kind):
+    root = shutil.copytree(kept, tmp_path / "evidence")
+    evidence, key = Evidence(root), portable(finished[1]).key
+    path = evidence.file(key)
+    values = json.loads(path.read_text())
+    better = values["result"] | {"test_accuracy": 99.9}
+    if kind == "accuracy":
+        rewrite(path, result=better)
+    elif kind == "sealed again":  # then the numbers of the last epoch disagree
+        path.write_bytes(seal({k: v for k, v in values.items() if k != "sha256"} | {"result": better}))
+    elif kind == "another's name":
+        shutil.copy(evidence.file(portable(finished[2]).key), path)
+    elif kind == "cut short":
+        path.write_bytes(path.read_bytes()[:-40])
+    else:
+        path.write_bytes(seal({"config": values["config"]}))
+    with pytest.raises(DamagedRunError, match=f"run {key} is damaged and will not be used"):
+        Evidence(root).read(key)
+    usable, damaged = Evidence(root).found
+    assert key not in {run.key for run in usable}
+    assert len(damaged) == 1
+    with pytest.raises(FiltercovError):
+        keep([finished[0].root], root)
+
+
+def test_a_changed_request_is_noticed(kept, tmp_path):
+    root = shutil.copytree(kept, tmp_path / "evidence")
+    path = next((root / "sweeps").iterdir())
+    rewrite(path, options=asdict(Options(seeds=3)))
+    with pytest.raises(RunDirectoryError, match="does not match its checksum"):
+        Evidence(root).experiments()

@@ -1,0 +1,188 @@
+"""Claims are judged by what was written down: all comparisons to hold, any one, corrected, to contradict."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from filtercov.lab.experiments.paper_claims import CLAIMS, MARGIN, CellName, Claim, Comparison, as_good, better
+from filtercov.lab.experiments.records import SpeedRecord
+from filtercov.lab.report.results_claims import claim_lines, judge_claim
+from tests.lab.report.results_records import cell, record
+
+BY_NUMBER = {claim.number: claim for claim in CLAIMS}
+UNIFORM, OURS = CellName("k9", "thawed/uniform"), CellName("k9", "thawed/covariance")
+NOISE = (0.2, -0.1, 0.3, -0.4, 0.0)
+
+
+def toy(*comparisons: Comparison) -> Claim:
+    return Claim("C0", "", "Toys are better.", comparisons)
+
+
+def seeds(mean: float, spread: float = 1.0) -> list[float]:
+    return [mean + spread * noise for noise in NOISE]
+
+
+def with_difference(difference: float, spread: float = 1.0):
+    return record(cell("thawed/uniform", *[50.0] * 5), cell("thawed/covariance", *seeds(50.0 + difference, spread)))
+
+
+@pytest.mark.parametrize(
+    ("difference", "spread", "as_better", "as_as_good"),
+    [
+        (+2.0, 1.0, "holds", "holds"),
+        (+0.1, 1.0, "open", "holds"),  # equal within the margin
+        (-0.5, 1.0, "contradicts", "holds"),  # worse, by less than the margin
+        (-1.0, 1.0, "contradicts", "open"),
+        (-1.5, 1.0, "contradicts", "contradicts"),
+        (+2.0, 10.0, "open", "open"),
+    ],
+)
+def test_better_is_above_zero_and_as_good_is_above_the_margin(difference, spread, as_better, as_as_good):
+    found = with_difference(difference, spread)
+    for comparison, expected in ((better("", OURS, UNIFORM), as_better), (as_good("", OURS, UNIFORM), as_as_good)):
+        finding = judge_claim(toy(comparison), found)
+        assert finding.verdict == finding.compared[0].verdict == expected
+        assert finding.n == 5
+        assert finding.compared[0].difference.mean == pytest.approx(difference)
+
+
+def test_the_interval_is_students():
+    compared = judge_claim(toy(better("", OURS, UNIFORM)), with_difference(2.0)).compared[0]
+    expected = stats.t.interval(0.95, 4, loc=2.0, scale=stats.sem(NOISE))
+    assert (compared.difference.low, compared.difference.high) == pytest.approx(expected)
+    assert str(compared) == f": +2.00 [{expected[0]:+.2f}, {expected[1]:+.2f}], n = 5, holds"
+
+
+def claim_of(*means: float | None) -> tuple[Claim, object]:
+    """A claim of a comparison for each mean, None for one that was not run, and the record."""
+    rows = [f"k{i}" for i in range(len(means))]
+    claim = toy(*(better(row, CellName(row, "thawed/a"), CellName(row, "thawed/b")) for row in rows))
+    cells = []
+    for row, mean in zip(rows, means, strict=True):
+        cells.append(cell("thawed/b", *[50.0] * 5, row=row))
+        cells.append(
+            cell("thawed/a", missing=("a run",), row=row)
+            if mean is None
+            else cell("thawed/a", *seeds(50.0 + mean), row=row)
+        )
+    return claim, record(*cells)
+
+
+@pytest.mark.parametrize(
+    ("means", "expected"),
+    [
+        ((2.0, 2.0), "holds"),
+        ((2.0, 0.1), "open"),
+        ((2.0, -2.0), "contradicts"),
+        ((2.0, None), "open"),
+        ((-2.0, None), "contradicts"),
+        ((None, None), "not run"),
+    ],
+)
+def test_all_comparisons_must_hold_and_one_can_contradict(means, expected):
+    finding = judge_claim(*claim_of(*means))
+    assert finding.verdict == expected
+    assert [one.verdict for one in finding.compared] == [
+        "not run" if mean is None else {2.0: "holds", 0.1: "open", -2.0: "contradicts"}[mean] for mean in means
+    ]
+
+
+def test_what_contradicts_alone_does_not_among_many_unless_it_is_clear():
+    """The level of one of m comparisons is 5 %/m: checked with scipy's p-value of each."""
+    for mean in (-0.36, -0.5, -0.7, -2.0):
+        p = stats.ttest_1samp(seeds(mean), 0.0).pvalue
+        assert p < 0.05
+        assert judge_claim(*claim_of(mean)).verdict == "contradicts"
+        among = judge_claim(*claim_of(mean, *[2.0] * 9))
+        assert among.compared[0].verdict == "contradicts"
+        assert among.verdict == ("contradicts" if p < 0.05 / 10 else "open")
+    assert stats.ttest_1samp(seeds(-0.36), 0.0).pvalue > 0.05 / 10 > stats.ttest_1samp(seeds(-2.0), 0.0).pvalue
+
+
+@pytest.mark.parametrize("m", [1, 4])
+def test_a_claim_that_is_just_true_is_contradicted_and_one_that_is_just_false_holds_in_at_most_5_of_100(m):
+    rng = np.random.default_rng(m)
+    verdicts = []
+    for _ in range(1500):
+        cells = []
+        for row in range(m):
+            a, b = rng.normal(50.0, 1.0, (2, 4))
+            cells += [cell("thawed/a", *a, row=f"k{row}"), cell("thawed/b", *b, row=f"k{row}")]
+        verdicts.append(judge_claim(claim_of(*[0.0] * m)[0], record(*cells)).verdict)
+    assert 0.01 < verdicts.count("contradicts") / 1500 < 0.045  # half of 5 %, one side's
+    assert verdicts.count("holds") / 1500 < 0.045
+
+
+def test_one_seed_leaves_a_claim_open_and_the_smoke_scale_says_nothing():
+    cells = (cell("thawed/uniform", 50.0), cell("thawed/covariance", 60.0))
+    one = judge_claim(toy(better("", OURS, UNIFORM)), record(*cells))
+    assert (one.verdict, one.n) == ("open", 1)
+    smoke = judge_claim(toy(better("", OURS, UNIFORM)), record(*with_difference(2.0).cells, scale="smoke"))
+    assert (smoke.verdict, smoke.n) == ("not run", 0)
+    assert "smoke" in smoke.sentence
+
+
+def gains(column: str, by_row: dict[str, float], base: str = "uniform"):
+    filters, _, init = column.partition("/")
+    return [
+        made
+        for row, gain in by_row.items()
+        for made in (
+            cell(f"{filters}/{base}", *[50.0] * 5, row=row),
+            cell(f"{filters}/{init}", *seeds(50.0 + gain), row=row),
+        )
+    ]
+
+
+def test_growth_with_the_kernel_is_the_rise_of_the_line_through_all_sizes():
+    sizes, values = [3, 7, 9, 15], [0.0, 3.0, 4.0, 6.0]
+    found = judge_claim(
+        BY_NUMBER["C5"],
+        record(*gains("frozen/closed-form", {f"k{k}": v for k, v in zip(sizes, values, strict=True)})),
+    )
+    assert found.compared[0].difference.mean == pytest.approx(12 * stats.linregress(sizes, values).slope)
+
+
+def test_frozen_gains_are_compared_with_thawed_ones_over_all_sizes():
+    frozen, thawed = {"k7": 2.0, "k9": 3.0, "k15": 7.0}, {"k7": 1.0, "k9": 1.0, "k15": 1.0}
+    found = judge_claim(
+        BY_NUMBER["C2"], record(*gains("frozen/covariance", frozen), *gains("thawed/covariance", thawed))
+    )
+    assert found.compared[0].difference.mean == pytest.approx(3.0)
+
+
+def test_most_of_a_grid_is_its_median():
+    columns = [name.column for name in BY_NUMBER["C15"].comparisons[0].median_of]
+    for above, expected in ((5, "holds"), (4, "contradicts")):
+        cells = [
+            cell(column, *(50.0 + (2.0 if place < above else -2.0) + 0.1 * seed for seed in range(5)))
+            for place, column in enumerate(columns)
+        ]
+        assert judge_claim(BY_NUMBER["C15"], record(cell("frozen/uniform", *[50.0] * 5), *cells)).verdict == expected
+
+
+def test_means_matter_little_only_if_neither_side_is_better_by_the_margin():
+    for difference, expected in ((0.0, "holds"), (-0.5, "holds"), (0.5, "holds"), (1.5, "contradicts")):
+        cells = (cell("frozen/covariance", *[50.0] * 5), cell("frozen/covariance, no means", *seeds(50 + difference)))
+        assert judge_claim(BY_NUMBER["C17"], record(*cells)).verdict == expected
+    assert MARGIN == 1.0
+
+
+def test_timings_are_judged_turn_by_turn():
+    def speeds(*saved: float) -> tuple[SpeedRecord, ...]:
+        sizes = zip((3, 9, 15), saved, strict=True)
+        return tuple(SpeedRecord(f"net_k{k}", k, 1.0, 0.9, tuple(seeds(share, k / 9))) for k, share in sizes)
+
+    assert judge_claim(BY_NUMBER["C14"], record(speeds=speeds(5.0, 10.0, 20.0))).verdict == "holds"
+    assert judge_claim(BY_NUMBER["C14"], record(speeds=speeds(5.0, 10.0, 2.0))).verdict == "contradicts"
+    assert judge_claim(BY_NUMBER["C14"], record(speeds=(SpeedRecord("net_k3", 3, 1.0, 0.9),))).verdict == "not run"
+
+
+def test_the_verdict_is_printed_with_every_comparison_that_was_run():
+    cells = gains("thawed/covariance", {"k7": 2.0, "k9": 3.0})
+    lines = claim_lines(record(*cells, name="claim-c1"))
+    assert lines[0].startswith("C1, Covariance transfer beats uniform")
+    assert lines[0].endswith("Verdict: open. Of 3 comparisons 2 hold, 1 was not run.")
+    assert len(lines) == 3
+    assert all("holds" in line and "n = 5" in line for line in lines[1:])
+    assert claim_lines(record(*cells)) == []

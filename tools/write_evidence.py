@@ -1,0 +1,90 @@
+"""Write what `evidence/` shows to `docs/evidence.md`, and its parts to README.md and docs/training.md.
+
+`python -m tools.write_evidence`; a test compares the pages with what this returns. In the other two pages the part is
+what stands between the lines `<!-- evidence -->` and `<!-- /evidence -->`.
+"""
+
+import re
+from pathlib import Path
+
+from filtercov.lab.report.evidence_tables import decisive, short_row_table
+from filtercov.lab.report.evidence_text import evidence_markdown, tally
+from filtercov.lab.report.evidence_view import View, read_view
+from filtercov.lab.report.results_claims import Finding
+from filtercov.lab.report.results_text import markdown_table
+from filtercov.lab.report.results_words import show_difference
+
+ROOT = Path(__file__).parents[1]
+EVIDENCE = ROOT / "evidence"
+PAGE, README, TRAINING = ROOT / "docs" / "evidence.md", ROOT / "README.md", ROOT / "docs" / "training.md"
+BLOCK = re.compile(r"(<!-- evidence -->\n).*?(<!-- /evidence -->)", re.DOTALL)
+VERDICTS = 3  # that README names
+INTRODUCTION = """# Evidence
+
+Does filtercov give the paper's numbers, and do the paper's claims hold? This page is written from the runs in
+`evidence/` by `python -m tools.write_evidence`, and a test compares it with them. `evidence/` has the configuration,
+the numbers of each epoch and the result of every run that counts, without weights;
+
+```sh
+filtercov report evidence --out evidence.html
+```
+
+makes a page with pictures of it, and tables of every experiment, from that folder alone. Each claim has the command
+that runs it again; when runs are finished,
+
+```sh
+filtercov keep runs --to evidence          # all that are finished in a directory of runs
+filtercov keep runs/first --to evidence    # or one
+```
+
+checks them, weights included, and adds them: whole or not at all, and what is there stays. Data and files are called by
+their last name, and known by checksums. A run is a file named by the hash of its configuration, and ends with a
+checksum of the rest, so that a changed number is noticed.
+"""
+
+
+def page(view: View) -> str:
+    """Return docs/evidence.md."""
+    return f"{INTRODUCTION}\n{evidence_markdown(view)}"
+
+
+def row_block(view: View) -> str:
+    """Return the row for pages that have a part of this one."""
+    starred = "\\* had a part in choosing the recipe."
+    return f"{markdown_table(short_row_table(view))}\n\nTest accuracy in %. {starred}"
+
+
+def readme_block(view: View) -> str:
+    """Return the row and up to three verdicts, those that went against the paper first."""
+    order = {"contradicts": 0, "holds": 1, "open": 2}
+    settled = sorted((f for f in view.findings if f.verdict in order), key=lambda f: order[f.verdict])
+    against, rest = settled[:1], settled[1:]
+    verdicts = "\n".join(f"* {_verdict(finding)}" for finding in (*against, *rest)[:VERDICTS])
+    return "\n\n".join(filter(None, [row_block(view), tally(view), verdicts]))
+
+
+def with_block(text: str, block: str) -> str:
+    """Return a page with its part replaced."""
+    changed, found = BLOCK.subn(lambda match: match[1] + block + "\n" + match[2], text)
+    assert found == 1, "needed one part between <!-- evidence --> and <!-- /evidence -->"
+    return changed
+
+
+def written(view: View) -> dict[Path, str]:
+    """Return every page that is written, or has a part that is."""
+    return {
+        PAGE: page(view),
+        README: with_block(README.read_text(encoding="utf-8"), readme_block(view)),
+        TRAINING: with_block(TRAINING.read_text(encoding="utf-8"), row_block(view)),
+    }
+
+
+def _verdict(finding: Finding) -> str:
+    worst = decisive(finding)
+    shown = f" ({show_difference(worst.difference)})" if worst else ""
+    return f"{finding.claim.number}, {finding.verdict}{shown}: {finding.claim.says}"
+
+
+if __name__ == "__main__":
+    for path, text in written(read_view(EVIDENCE)).items():
+        path.write_text(text, encoding="utf-8")
