@@ -4,10 +4,10 @@ A chart is drawn at the width that a phone has for it, with text of a phone's sm
 enlarge it a little, or lay several side by side. Colours are classes of page.css (s0 to s5), so that charts follow
 light, dark and paper.
 
-Two pages redraw while a slider moves: explore, and that of a watched run. There `stage` draws the axes, once for every range that may be needed,
-and the page's script chooses one and puts marks into it; it has no ticks, labels or scales of its own. Were JavaScript
-to draw all charts, reports would be blank wherever scripts do not run; a second writer in JavaScript would have to
-agree with this one for ever.
+Two pages redraw while a slider moves: explore, and that of a watched run. There `stage` draws the axes, once for every
+range that may be needed, and the page's script chooses one and puts marks into it; it has no ticks, labels or scales of
+its own. Were JavaScript to draw all charts, reports would be blank wherever scripts do not run; a second writer in
+JavaScript would have to agree with this one for ever.
 """
 
 import math
@@ -230,7 +230,9 @@ def time_map(rows: Mapping[str, Sequence[float]], x: Sequence[float], *, label: 
         parts.append(_label(LEFT - 6, top + band - 3, name, "end"))
         for opacity, start, end in _equal_runs([_opacity(value) for value in values]):
             if opacity:
-                place = f'x="{places[start]:.1f}" y="{top}" width="{places[end] - places[start]:.1f}" height="{band - 1}"'
+                place = (
+                    f'x="{places[start]:.1f}" y="{top}" width="{places[end] - places[start]:.1f}" height="{band - 1}"'
+                )
                 parts.append(f'<rect class="heat s0" {place} fill-opacity="{opacity:.2f}"/>')
     height = bottom + BOTTOM
     parts += [_label(_across(axis.share(mark)), height - 20, f"{mark:g}") for mark in axis.marks]

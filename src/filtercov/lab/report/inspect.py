@@ -101,7 +101,9 @@ def find_target(target: str, *, untrained: bool = False, example: tuple[int, ...
     """Return what a path or a name stands for; a path that exists goes first."""
     path = Path(target)
     if (watched := watched_path(target)) is not None:
-        raise TargetError(f"{target}: needed one network, got a watched run; look at it with filtercov inspect {watched}")
+        raise TargetError(
+            f"{target}: needed one network, got a watched run; look at it with filtercov inspect {watched}"
+        )
     if path.exists():
         return read_target(path)
     if (path.suffix or len(path.parts) > 1) and not target.startswith("timm:"):

@@ -97,9 +97,13 @@ def named_target(name: str, *, untrained: bool = False, example: tuple[int, ...]
 
 def _read_run(path: Path) -> Target:
     checkpoint, statistics = (path / name for name in RUN_FILES)
-    notes: tuple[str, ...] = () if (path / "result.json").exists() else ("the run is not finished: this is its last checkpoint",)
+    notes: tuple[str, ...] = (
+        () if (path / "result.json").exists() else ("the run is not finished: this is its last checkpoint",)
+    )
     if (path / WATCHED).exists():
-        notes += (f"it was watched while it trained: filtercov inspect {path / WATCHED} shows how its filters came about",)
+        notes += (
+            f"it was watched while it trained: filtercov inspect {path / WATCHED} shows how its filters came about",
+        )
     label = path.resolve().name
     loaded = FilterStatistics.load(statistics) if statistics.exists() else None
     if loaded and not checkpoint.exists():

@@ -16,12 +16,12 @@ from filtercov.lab.report.watched_numbers import History, LayerHistory
 from filtercov.printable import shortened
 
 ACROSS = 8  # layers at most
-FRAMES = 40  # at most
-EACH, AT_END = 125, 2000  # milliseconds
+FRAMES = 36  # at most
+EACH, AT_END = 150, 2000  # milliseconds
 SIZE = 97  # of a picture
 GAP, EDGE, LINE = 10, 12, 20
 PAPER, INK, QUIET, BAR = (255, 255, 255), (27, 31, 36), (90, 100, 112), (31, 95, 168)
-COLOURS, GREYS = 41, 12  # of an animation: more cannot be told apart, and take more room
+COLOURS, GREYS = 21, 8  # of an animation: more cannot be told apart, and take more room
 
 
 def animation(histories: list[History], *, gif: bool = False) -> bytes:

@@ -85,7 +85,12 @@ def beside_one_covariance(a: LayerStatistics, b: LayerStatistics, rng: np.random
         return Number(None, reason="too few filters, or filters that do not vary")
     root = symmetric_root(common_covariance([a, b]))
     drawn = [
-        cosine(*(np.cov(rng.normal(size=(each.count, len(root))) @ root, rowvar=False).reshape(root.shape) for each in (a, b)))
+        cosine(
+            *(
+                np.cov(rng.normal(size=(each.count, len(root))) @ root, rowvar=False).reshape(root.shape)
+                for each in (a, b)
+            )
+        )
         for _ in range(DRAWS)
     ]
     found = cosine(a.covariance, b.covariance)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from filtercov.lab.report import style
 from filtercov.lab.report.charts import Axis, decades, key, stage
 from filtercov.lab.report.inspect_numbers import show
-from filtercov.lab.report.inspect_pictures import Picture, covariance_picture, filters_picture
+from filtercov.lab.report.inspect_pictures import covariance_picture, filters_picture
 from filtercov.lab.report.page import Origin, asset, embedded_json, figure, page, table, text
-from filtercov.lab.report.watched_charts import LEGEND, cosines_over_time, drift_over_time, sigma_over_time, structure_map
+from filtercov.lab.report.watched_charts import (
+    LEGEND,
+    cosines_over_time,
+    drift_over_time,
+    sigma_over_time,
+    structure_map,
+)
 from filtercov.lab.report.watched_compare import LayerPair
 from filtercov.lab.report.watched_data import DECADES, page_data
 from filtercov.lab.report.watched_numbers import JUDGED, History, LayerHistory
@@ -31,9 +37,12 @@ def watched_page(histories: list[History], *, pairs: Sequence[LayerPair] = (), o
         *(f'<p class="note">{text(note)}</p>' for note in notes),
         _player(histories),
         *(_comparison(histories, pairs) if pairs else ()),
+        f'<div class="{"columns" if len(histories) == 1 else "rows"}">',
         _sigma(histories),
         _structure(histories),
         _drift(histories),
+        "</div>",
+        *map(_since, histories),
         "<h2>In numbers</h2>",
         *(_numbers(history, named=len(histories) > 1) for history in histories),
         _moments(histories),
@@ -75,62 +84,75 @@ def _player(histories: list[History]) -> str:
 <div class="bar"><button type="button" id="play">Play</button>
 <input type="range" id="moment" min="0" max="{last}" step="1" value="{last}" aria-label="moment of {count}">
 <output id="now" for="moment">step {first.steps[-1]}</output></div>
-<p class="quiet">Arrow keys go from moment to moment, space plays. Between two moments pictures are mixed. Covariances are in block
-form: the block at row i, column j shows how pixel (i, j) varies together with every pixel; red is positive, blue negative,
-each on its own scale.</p>
-<div class="strip" id="strip" role="group" aria-label="layers">{buttons}</div>
+<p class="quiet">Arrow keys go from moment to moment, space plays. Between two moments pictures are mixed. Covariances
+are in block form: the block at row i, column j shows how pixel (i, j) varies together with every pixel; red is
+positive, blue negative, each on its own scale.</p>
+<div class="overview"><div class="strip" id="strip" role="group" aria-label="layers">{buttons}</div>
+{figure(by_depth, dots)}</div>
 <h2 id="layer-title">Layer 1</h2>
-{runs}
-<div class="pictures">{figure(by_depth, dots)}{figure(spectrum, lines)}</div>
+<div class="pictures">{runs}{figure(spectrum, lines)}</div>
 </section>
-<noscript><p class="note">Without scripts the player stays empty; the charts and the pictures below need none.</p></noscript>"""
+<noscript><p class="note">Without scripts the player stays empty; what is below needs none.</p></noscript>"""
 
 
 def _run_pictures(history: History, index: int, *, named: bool) -> str:
     name = f"<h3>{text(history.run.label)}</h3>" if named else ""
     most = max(len(filters) for filters in history.moments[0].filters.values())
-    followed = f"{'the same' if most > 1 else 'one'} {most if most > 1 else ''} filters at every moment, each on its own scale"
+    followed = (
+        f"{'the same' if most > 1 else 'one'} {most if most > 1 else ''} filters at every moment, each on its own scale"
+    )
     covariance = f'<canvas class="pixels" id="covariance-{index}" role="img"></canvas>'
     filters = f'<canvas class="pixels" id="filters-{index}" role="img"></canvas>'
     return (
-        f'{name}<p class="facts" id="facts-{index}"></p><div class="pictures">'
-        f'{figure(covariance, f"covariance, <span id=limit-{index}></span>")}{figure(filters, followed)}</div>'
+        f'<div>{name}<p class="facts" id="facts-{index}"></p><div class="pictures">'
+        f"{figure(covariance, f'covariance, <span id=limit-{index}></span>')}{figure(filters, followed)}</div></div>"
     )
 
 
 def _sigma(histories: list[History]) -> str:
     how = (
-        "σ of the closed form most like each layer, where that is more like it than as many independent filters would be: "
-        "to noise, too, some σ is the nearest."
+        "σ of the closed form most like each layer, where the layer is more like it than as many independent filters "
+        "would be: to noise, too, some σ is the nearest."
     )
-    return f"<h2>σ of each layer over time</h2><p>{how}</p>{_side_by_side(histories, sigma_over_time)}"
+    return _over_time("σ of each layer over time", how, histories, sigma_over_time)
 
 
 def _structure(histories: list[History]) -> str:
     how = (
-        "A band for each layer, from the first above to the last below: its likeness to the closed form, deeper the more "
-        "alike, and nothing where independent filters would be as alike."
+        "A band for each layer, from the first above to the last below: its likeness to the closed form, deeper the "
+        "more alike, and nothing where independent filters would be as alike."
     )
-    tables = []
-    for history in histories:
-        head = ["layer", *(name.replace("_", " ") for name in JUDGED)]
-        rows = [[_name(layer), *(since(layer, key) for key in JUDGED)] for layer in history.layers]
-        many = len(rows) * len(JUDGED)
-        few = "fewer than one" if many < 200 else f"{many // 100} or fewer"
-        caption = (
-            f"{text(history.run.label)}: step since when each number is beyond chance at every moment to the last. Of these "
-            f"{many} numbers, {few} of independent filters would be."
-        )
-        tables.append(f'<div class="since">{table(head, rows, caption=caption)}</div>')
-    return f"<h2>When structure appears</h2><p>{how}</p>{_side_by_side(histories, structure_map)}{''.join(tables)}"
+    return _over_time("When structure appears", how, histories, structure_map)
 
 
 def _drift(histories: list[History]) -> str:
     moved = [d for h in histories for layer in h.layers for d in layer.values("relative_distance") if math.isfinite(d)]
     most = max(moved, default=0.0) or 1.0
-    how = "Distance of a layer's filters from where they were at the first moment, over their size there."
-    charts = _side_by_side(histories, lambda history: drift_over_time(history, most=most))
-    return f"<h2>How far the filters moved</h2><p>{how}</p>{charts}"
+    how = (
+        "Distance of a layer's filters from where they were at the first moment, over their size there; 1.41 is the "
+        "distance of filters of the same size that have nothing to do with them."
+    )
+    return _over_time("How far the filters moved", how, histories, lambda history: drift_over_time(history, most=most))
+
+
+def _over_time(title: str, how: str, histories: list[History], chart: Callable[[History], str]) -> str:
+    drawn = [
+        figure(chart(history), f"{text(history.run.label)}: {LEGEND}" if len(histories) > 1 else LEGEND)
+        for history in histories
+    ]
+    return f'<section><h2>{title}</h2><p>{how}</p><div class="charts">{"".join(drawn)}</div></section>'
+
+
+def _since(history: History) -> str:
+    head = ["layer", *(name.replace("_", " ") for name in JUDGED)]
+    rows = [[_name(layer), *(since(layer, key) for key in JUDGED)] for layer in history.layers]
+    many = len(rows) * len(JUDGED)
+    few = "about one at most" if many < 200 else f"{many // 100} at most"
+    caption = (
+        f"{text(history.run.label)}: the step since when each number is beyond chance at every moment to the last. Of "
+        f"{many} numbers of independent filters {few} would be."
+    )
+    return f'<div class="since">{table(head, rows, caption=caption)}</div>'
 
 
 def _comparison(histories: list[History], pairs: Sequence[LayerPair]) -> list[str]:
@@ -148,8 +170,9 @@ def _comparison(histories: list[History], pairs: Sequence[LayerPair]) -> list[st
     ]
     head = ["layer", f"moved, {text(first)}", f"moved, {text(second)}", "cosine at first", "at last", "of one", "end"]
     caption = (
-        "cosine between the two covariances of a layer, 1 if they are multiples of each other; of one: what two samples of "
-        "as many normal filters from one covariance show on average; apart: less than they seldom show"
+        "cosine between the two covariances of a layer, 1 if they are multiples of each other; of one: what two "
+        "samples of as many normal filters from one covariance show on average; apart: less than such samples hardly "
+        "ever show"
     )
     chart = cosines_over_time(histories[0], [pair.cosines for pair in pairs])
     return [
@@ -165,8 +188,8 @@ def _numbers(history: History, *, named: bool) -> str:
     head = ["layer", "size", "filters", "σ at first", "at last", "likeness at first", "at last", "by chance"]
     head += ["directions at first", "at last", "by chance", "moved", "cosine to the start"]
     caption = (
-        "Grey: no more than chance. Directions: the effective rank. Moved: distance from the start over the size of the "
-        "filters there."
+        "Grey: no more than chance. Directions: the effective rank. Moved: distance from the start over the size of "
+        "the filters there."
     )
     name = f"<b>{text(history.run.label)}</b>. " if named else ""
     whole = table(head, [_row(layer) for layer in history.layers], caption=name + caption)
@@ -221,25 +244,12 @@ def shown_moments(history: History) -> list[Moment]:
 def _covariance(layer: LayerHistory, moment: Moment) -> str:
     cov = moment.statistics[layer.name].covariance
     picture = covariance_picture(cov, layer.kernel_size, limit=style.covariance_limit(cov), size=SMALL)
-    return _image(picture, f"covariance of {layer.name} at step {moment.step}")
+    return picture.html(f"covariance of {layer.name} at step {moment.step}")
 
 
 def _filters(layer: LayerHistory, moment: Moment) -> str:
     picture = filters_picture(moment.filters[layer.name], columns=4, size=SMALL)
-    return _image(picture, f"filters of {layer.name} at step {moment.step}")
-
-
-def _image(picture: Picture, alt: str) -> str:
-    return picture.html(alt)
-
-
-def _side_by_side(histories: list[History], chart: object) -> str:
-    assert callable(chart)
-    drawn = [
-        figure(chart(history), f"{text(history.run.label)}: {LEGEND}" if len(histories) > 1 else LEGEND)
-        for history in histories
-    ]
-    return f'<div class="charts">{"".join(drawn)}</div>'
+    return picture.html(f"filters of {layer.name} at step {moment.step}")
 
 
 def _both(histories: list[History], index: int) -> list[LayerHistory]:

@@ -46,7 +46,9 @@ def read_watched(path: Path) -> WatchedRun:
     checksum = file_sha256(path) if path.is_file() else ""
     watched = Watched.load(path)
     if not len(watched):
-        raise TargetError(f"{path}: needed a watched run with a moment in it, it has just begun; look again in a moment")
+        raise TargetError(
+            f"{path}: needed a watched run with a moment in it, it has just begun; look again in a moment"
+        )
     label = path.resolve().parent.name if path.name == WATCHED else path.name
     return WatchedRun(label or str(path), watched, Source(str(path), checksum))
 
@@ -55,7 +57,9 @@ def read_other(target: str, run: WatchedRun) -> WatchedRun:
     """Read the run to compare with, which must be of the same layers; a run's directory stands for its watched file."""
     path = watched_path(target) or _inside(Path(target))
     if path is None:
-        raise TargetError(f"{target}: needed another watched run to compare {run.label} with, found none; name its file")
+        raise TargetError(
+            f"{target}: needed another watched run to compare {run.label} with, found none; name its file"
+        )
     other = read_watched(path)
     mine, theirs = ({n: f.shape for n, f in each.watched.start.items()} for each in (run, other))
     if mine != theirs:

@@ -44,7 +44,9 @@ def meeting(pairs: Sequence[LayerPair], label: str, other: str) -> str:
     numbers = f"cosine {show(first, digits=2)} at the first moment, {show(last, digits=2)} at the last"
     one = f"two samples of one covariance have {show(alike, digits=2)}"
     if not apart:
-        return f"{label} and {other} end in one place as far as so many filters can tell ({numbers}; {one}, on average)."
+        return (
+            f"{label} and {other} end in one place as far as so many filters can tell ({numbers}; {one}, on average)."
+        )
     which = "all layers" if apart == len(judged) else f"{apart} of {counted(len(judged), 'layer')}"
     return f"{label} and {other} end in different places in {which} ({numbers}; {one}, on average)."
 
@@ -54,9 +56,7 @@ def _structure(history: History) -> list[str]:
     judged = [layer for layer in layers if layer.records[-1]["likeness"] is not None]
     if not judged:
         return ["No layer has filters that a closed form could be like."]
-    early, late = (
-        sum(bool(layer.records[place]["likeness_beyond_chance"]) for layer in judged) for place in (0, -1)
-    )
+    early, late = (sum(bool(layer.records[place]["likeness_beyond_chance"]) for layer in judged) for place in (0, -1))
     more = "more like the closed form than independent filters are"
     if len(steps) == 1:
         return [f"{_of(late, len(judged))} {more}."]
