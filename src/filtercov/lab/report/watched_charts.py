@@ -15,18 +15,35 @@ from filtercov.lab.report.watched_numbers import History, LayerHistory
 LEGEND = '<span class="depths"></span> from the first layer to the last'
 
 
-def sigma_over_time(history: History) -> str:
-    """Return σ of each layer, where it is more like the closed form than chance would have it."""
+def sigma_over_time(history: History, *, together: Sequence[History]) -> str:
+    """Return σ of each layer, where it is more like the closed form than chance would have it.
+
+    Runs that are shown `together` have one scale.
+    """
+    found = [
+        sigma
+        for each in together
+        for layer in each.layers
+        for sigma in layer.values("sigma", beyond_chance=True)
+        if math.isfinite(sigma)
+    ] or [0.1, 1.0]
     lines = _lines(history, lambda layer: layer.values("sigma", beyond_chance=True))
-    found = [y for line in lines for _, y in line if math.isfinite(y)] or [0.1, 1.0]
     return _over_time(history, lines, decades(min(found), max(found)), label="σ of each layer over time", y_label="σ")
 
 
-def drift_over_time(history: History, *, most: float) -> str:
-    """Return how far the filters of each layer are from where they began, on a scale up to `most`."""
+def drift_over_time(history: History, *, together: Sequence[History]) -> str:
+    """Return how far the filters of each layer are from where they began."""
+    moved = [
+        distance
+        for each in together
+        for layer in each.layers
+        for distance in layer.values("relative_distance")
+        if math.isfinite(distance)
+    ]
+    axis = round_axis(0.0, max(moved, default=0.0) or 1.0)
     lines = _lines(history, lambda layer: layer.values("relative_distance"))
     label = f"distance of the filters of {history.run.label} from where they began"
-    return _over_time(history, lines, round_axis(0.0, most), label=label, y_label="‖W − W₀‖ / ‖W₀‖")
+    return _over_time(history, lines, axis, label=label, y_label="‖W − W₀‖ / ‖W₀‖")
 
 
 def cosines_over_time(history: History, cosines: Sequence[Sequence[float]]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from filtercov.lab.report import style
 from filtercov.lab.report.charts import Axis, decades, key, stage
@@ -25,6 +26,7 @@ from filtercov.statistics.watched import Moment
 
 SCRIPTS = ("watched_data.js", "drawing.js", "watched_tiles.js", "watched_views.js", "watched_player.js")
 SMALL = 97  # width of a picture
+TABLED = tuple(key for key in JUDGED if key not in ("effective_rank", "odd"))  # which are entropy and even once more
 
 
 def watched_page(histories: list[History], *, pairs: Sequence[LayerPair] = (), origin: Origin | None = None) -> str:
@@ -114,7 +116,7 @@ def _sigma(histories: list[History]) -> str:
         "σ of the closed form most like each layer, where the layer is more like it than as many independent filters "
         "would be: to noise, too, some σ is the nearest."
     )
-    return _over_time("σ of each layer over time", how, histories, sigma_over_time)
+    return _over_time("σ of each layer over time", how, histories, partial(sigma_over_time, together=histories))
 
 
 def _structure(histories: list[History]) -> str:
@@ -126,13 +128,11 @@ def _structure(histories: list[History]) -> str:
 
 
 def _drift(histories: list[History]) -> str:
-    moved = [d for h in histories for layer in h.layers for d in layer.values("relative_distance") if math.isfinite(d)]
-    most = max(moved, default=0.0) or 1.0
     how = (
         "Distance of a layer's filters from where they were at the first moment, over their size there; 1.41 is the "
         "distance of filters of the same size that have nothing to do with them."
     )
-    return _over_time("How far the filters moved", how, histories, lambda history: drift_over_time(history, most=most))
+    return _over_time("How far the filters moved", how, histories, partial(drift_over_time, together=histories))
 
 
 def _over_time(title: str, how: str, histories: list[History], chart: Callable[[History], str]) -> str:
@@ -144,9 +144,9 @@ def _over_time(title: str, how: str, histories: list[History], chart: Callable[[
 
 
 def _since(history: History) -> str:
-    head = ["layer", *(name.replace("_", " ") for name in JUDGED)]
-    rows = [[_name(layer), *(since(layer, key) for key in JUDGED)] for layer in history.layers]
-    many = len(rows) * len(JUDGED)
+    head = ["layer", *(name.replace("_", " ") for name in TABLED)]
+    rows = [[_name(layer), *(since(layer, key) for key in TABLED)] for layer in history.layers]
+    many = len(rows) * len(TABLED)
     few = "about one at most" if many < 200 else f"{many // 100} at most"
     caption = (
         f"{text(history.run.label)}: the step since when each number is beyond chance at every moment to the last. Of "
@@ -186,7 +186,7 @@ def _comparison(histories: list[History], pairs: Sequence[LayerPair]) -> list[st
 
 def _numbers(history: History, *, named: bool) -> str:
     head = ["layer", "size", "filters", "σ at first", "at last", "likeness at first", "at last", "by chance"]
-    head += ["directions at first", "at last", "by chance", "moved", "cosine to the start"]
+    head += ["directions at first", "at last", "by chance", "moved"]
     caption = (
         "Grey: no more than chance. Directions: the effective rank. Moved: distance from the start over the size of "
         "the filters there."
@@ -213,7 +213,6 @@ def _row(layer: LayerHistory) -> list[str]:
         *(cell(record, "effective_rank", "effective_rank", 1) for record in (first, last)),
         _shown(last["effective_rank_chance"], 1),
         _shown(last["relative_distance"], 3),
-        _shown(last["cosine_to_start"], 3),
     ]
 
 

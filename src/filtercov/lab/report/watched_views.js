@@ -65,7 +65,7 @@ function showFacts(run, layer, moment) {
 
 function layerFacts(data, moment) {
   const [sigma, likeness, chance] = [data.sigma[moment], data.likeness[moment], data.chance[moment]];
-  const moved = data.moved[moment] === null ? "" : ` · moved by ${data.moved[moment].toFixed(2)} of their size at the start`;
+  const moved = data.moved[moment] === null ? "" : ` · moved by ${data.moved[moment].toFixed(2)} of their size`;
   if (sigma === null) return `no σ: its filters do not vary${moved}`;
   const like = `likeness ${likeness.toFixed(2)}, by chance ${chance === null ? "–" : chance.toFixed(2)}`;
   return (data.beyond[moment] ? `σ ${shortNumber(sigma)} · ${like}` : `no structure beyond chance: ${like}`) + moved;
