@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from filtercov.covariance import gaussian_covariance
-from filtercov.covariance.likeness import likeness
+from filtercov.covariance.likeness import SIGMAS, Likeness, likeness
 from filtercov.errors import CovarianceError
 
 
@@ -17,6 +17,15 @@ def test_likeness_is_the_cosine_between_covariances_as_vectors(kernel_size):
         closed = gaussian_covariance(kernel_size, sigma)
         expected.append((cov * closed).sum() / np.linalg.norm(cov) / np.linalg.norm(closed))
     np.testing.assert_allclose(likeness(cov, kernel_size, sigmas), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("kernel_size", [3, (5, 7), 19])
+def test_closed_forms_that_are_kept_serve_every_covariance_of_their_size(kernel_size):
+    for sigma in (0.3, 2.0):
+        cov = gaussian_covariance(kernel_size, sigma)
+        kept = Likeness(cov, kernel_size).at_sigmas()
+        np.testing.assert_array_equal(kept, likeness(cov, kernel_size, SIGMAS))
+        assert SIGMAS[kept.argmax()] == pytest.approx(sigma, rel=0.005)
 
 
 def test_nothing_is_like_zero():

@@ -12,40 +12,59 @@ from typing import Annotated
 import typer
 
 from filtercov.cli import options
-from filtercov.cli.say import say
+from filtercov.cli.say import say, say_table
 from filtercov.errors import TargetError
 from filtercov.lab.report.explore import explore_page
 from filtercov.lab.report.figures import fitted_to, write_figures
 from filtercov.lab.report.inspect import find_target, look
 from filtercov.lab.report.page import write_output
+from filtercov.lab.report.watched import WatchedReport
 from filtercov.printable import counted
 
 TARGET = "A checkpoint (.safetensors, .pth), a statistics file, a run's directory, one of our models, or timm:NAME."
+INSPECTED = f"{TARGET[:-1]}; or a watched run (.watched)."
 
 
 def inspect(
     context: typer.Context,
-    target: Annotated[str, typer.Argument(help=TARGET)],
+    target: Annotated[str, typer.Argument(help=INSPECTED)],
     against: Annotated[str | None, typer.Option(help="Another target to compare with, layer by layer.")] = None,
     out: Annotated[Path | None, typer.Option(help="HTML page to write; inspect.html if nothing is asked for.")] = None,
-    png: Annotated[Path | None, typer.Option(help="Directory to write a PNG sheet of each layer to.")] = None,
+    png: Annotated[
+        Path | None, typer.Option(help="Directory to write a PNG sheet of each layer, or of three moments, to.")
+    ] = None,
+    animate: Annotated[
+        Path | None, typer.Option(help="Animated PNG, or GIF if it ends in .gif, to write of a watched run.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every number as JSON.")] = False,
     untrained: Annotated[bool, typer.Option(help="Take timm:NAME without its pretrained weights.")] = False,
     example: Annotated[
         str | None, typer.Option(help="Size of random inputs, such as 3x224x224: a model's effective receptive field.")
     ] = None,
 ) -> None:
-    """Look at the filters of any model: covariances, spectra and filters of every depthwise layer, and σ by depth."""
+    """Look at the filters of any model: covariances, spectra and filters of every depthwise layer, and σ by depth.
+
+    Of a run that was watched while it trained, all that over time.
+    """
     report = look(target, against=against, untrained=untrained, example=_size(example) if example else ())
-    if out is None and png is None and not as_json:
+    watched = report if isinstance(report, WatchedReport) else None
+    if animate is not None and watched is None:
+        raise TargetError(f"--animate: needed a watched run (filters.watched) to animate, got {target}")
+    if watched is not None and not as_json:
+        rows, sentences = watched.table()
+        say_table(rows, right=range(1, len(rows[0]) - 1))
+        say("\n".join(sentences))
+    if out is None and png is None and animate is None and not as_json:
         out = Path("inspect.html")
     if out is not None:
         say(f"wrote {write_output(out, report.page(command=context.obj))}", err=as_json)
     if png is not None:
         say(f"wrote {counted(len(report.write_pngs(png)), 'picture')} to {png}", err=as_json)
+    if animate is not None and watched is not None:
+        say(f"wrote {watched.write_animation(animate)}", err=as_json)
     if as_json:
         say(json.dumps(report.as_json(), indent=1, allow_nan=False))
-    for note in report.inspection.target.notes:
+    for note in report.notes:
         say(f"note: {note}", err=True)
 
 

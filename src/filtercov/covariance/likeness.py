@@ -8,7 +8,7 @@ products with it are taken axis by axis.
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,6 +22,7 @@ SIGMAS: Array = np.geomspace(0.02, 64.0, 2000)
 # Likeness by chance varies by less than this many times `spread` in 99 of 100 layers of independent filters.
 SPREADS = 4
 
+KEPT = 2 * 17**2  # numbers at each σ: closed forms of kernels up to 17x17 are kept, 18 MB each
 AT_ONCE = 2**22  # numbers in each of the arrays over σ and an axis: long axes take fewer σ at a time
 
 
@@ -62,8 +63,15 @@ class Likeness:
         s, c = (np.asarray(values, dtype=np.float64) for values in (sigmas, centres))
         at_once = max(1, AT_ONCE // sum(k * k for k in self._shape))
         rows = [slice(i, i + at_once) for i in range(0, len(s), at_once)]
-        parts = [_cosines(self._block, self._size, self._shape, s[row], c[row]) for row in rows]
+        parts = [_Forms(self._shape, s[row], c[row]).cosines(self._block, self._size) for row in rows]
         return np.concatenate(parts) if parts else np.zeros(0)
+
+    def at_sigmas(self) -> Array:
+        """Return the cosine at each of `SIGMAS`; the closed forms of small kernels are kept for the next covariance."""
+        every_axis = np.repeat(SIGMAS[:, None], len(self._shape), axis=1)
+        if sum(k * k for k in self._shape) > KEPT:
+            return self(every_axis, np.zeros_like(every_axis))
+        return _forms_at_sigmas(self._shape).cosines(self._block, self._size)
 
 
 def chance_likeness(kernel_size: KernelSize, count: int) -> tuple[float, float]:
@@ -92,17 +100,29 @@ def _likeness_of_identity(shape: tuple[int, ...]) -> float:
     return float(likeness(np.eye(math.prod(shape)), shape, SIGMAS[::10]).max())
 
 
-def _cosines(block: Array, size: float, shape: tuple[int, ...], s: Array, c: Array) -> Array:
-    """Return the cosine between a block form of norm `size` and the closed form at each row of σ and of centres."""
-    axes = [axis_gaussians(k, s[:, a], c[:, a]) for a, k in enumerate(shape)]
-    u = [(g[:, :, None] * G).reshape(len(s), -1) for g, G in axes]
-    v = [(G * g[:, None, :]).reshape(len(s), -1) for g, G in axes]
-    w = [(g[:, :, None] * g[:, None, :]).reshape(len(s), -1) for g, _ in axes]
-    inner = _contract(block, u) - 0.5 * _contract(block, w)  # u and v give the same for a symmetric matrix
-    squared = 0.25 * (2 * _dot(u, u) + 2 * _dot(u, v) + _dot(w, w) - 4 * _dot(u, w))
-    norms = np.sqrt(np.maximum(squared, 0.0)) * size
-    cosines: Array = np.divide(inner, norms, out=np.zeros_like(inner), where=norms > 0)
-    return cosines
+class _Forms:
+    """Closed forms at rows of σ and of centres (s, axes), as factors along each axis, and their norms."""
+
+    def __init__(self, shape: tuple[int, ...], s: Array, c: Array) -> None:
+        axes = [axis_gaussians(k, s[:, a], c[:, a]) for a, k in enumerate(shape)]
+        u = [(g[:, :, None] * G).reshape(len(s), -1) for g, G in axes]
+        v = [(G * g[:, None, :]).reshape(len(s), -1) for g, G in axes]
+        w = [(g[:, :, None] * g[:, None, :]).reshape(len(s), -1) for g, _ in axes]
+        squared = 0.25 * (2 * _dot(u, u) + 2 * _dot(u, v) + _dot(w, w) - 4 * _dot(u, w))
+        self._u, self._w, self._norms = u, w, np.sqrt(np.maximum(squared, 0.0))
+
+    def cosines(self, block: Array, size: float) -> Array:
+        """Return the cosine between each of them and a block form of norm `size`."""
+        inner = _contract(block, self._u) - 0.5 * _contract(block, self._w)  # u and v give the same: it is symmetric
+        norms = self._norms * size
+        cosines: Array = np.divide(inner, norms, out=np.zeros_like(inner), where=norms > 0)
+        return cosines
+
+
+@lru_cache(maxsize=2)
+def _forms_at_sigmas(shape: tuple[int, ...]) -> _Forms:
+    every_axis = np.repeat(SIGMAS[:, None], len(shape), axis=1)
+    return _Forms(shape, every_axis, np.zeros_like(every_axis))
 
 
 def _contract(block: Array, factors: list[Array]) -> Array:

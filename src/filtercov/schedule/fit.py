@@ -14,7 +14,7 @@ import numpy as np
 
 from filtercov.covariance.forms import Array
 from filtercov.covariance.layer_statistics import LayerStatistics
-from filtercov.covariance.likeness import SIGMAS, likeness
+from filtercov.covariance.likeness import SIGMAS, Likeness
 from filtercov.errors import SourceError
 from filtercov.schedule.fit_quality import FittedSchedule, judge
 from filtercov.schedule.schedules import LEAST_SIGMA, QuadraticSchedule, relative_depth
@@ -62,7 +62,7 @@ def fit_schedule(statistics: StatisticsOfLayers, *, min_kernel_size: int = 5) ->
     if not used:
         raise SourceError(f"fit_schedule: needed a layer with a kernel of at least {min_kernel_size}, got none")
     depths = np.array([relative_depth(i, count) for i, _ in used])
-    cosines = np.stack([likeness(layer.covariance, layer.kernel_size, SIGMAS) for _, layer in used])
+    cosines = np.stack([Likeness(layer.covariance, layer.kernel_size).at_sigmas() for _, layer in used])
     sigma0, v, a = (float(x) for x in _fit(depths, 1 - np.maximum(cosines, 0.0) ** 2))
     sigmas = [QuadraticSchedule(sigma0, v, a)(float(d)) for d in depths]
     return FittedSchedule(sigma0, v, a, judge(sigmas, [layer for _, layer in used], cosines))

@@ -15,7 +15,7 @@ import numpy as np
 
 from filtercov.covariance.forms import Array
 from filtercov.covariance.layer_statistics import LayerStatistics
-from filtercov.covariance.likeness import SIGMAS, chance_likeness, likeness
+from filtercov.covariance.likeness import SIGMAS, Likeness, chance_likeness, likeness
 from filtercov.schedule.schedules import QuadraticSchedule
 
 # What a schedule must do before another network is started with it: explain half of the layers' covariances, in least
@@ -51,7 +51,7 @@ def fit_layer(layer: LayerStatistics) -> SigmaFit:
     >>> round(fit.sigma, 2), round(fit.likeness, 2), round(fit.chance, 2), fit.above_chance
     (0.8, 1.0, 0.35, True)
     """
-    return _best_of(likeness(layer.covariance, layer.kernel_size, SIGMAS), layer)
+    return _best_of(Likeness(layer.covariance, layer.kernel_size).at_sigmas(), layer)
 
 
 def _best_of(cosines: Array, layer: LayerStatistics) -> SigmaFit:

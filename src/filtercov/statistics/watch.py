@@ -27,7 +27,7 @@ from filtercov.errors import CheckpointError, ConfigError, CovarianceError, Filt
 from filtercov.files import records
 from filtercov.statistics.filter_statistics import measure_layer
 from filtercov.statistics.watched import Watched
-from filtercov.statistics.watched_file import FORMAT, exponent_of, pack, packed_moments
+from filtercov.statistics.watched_file import FORMAT, exponent_of, followed, pack, packed_filters, packed_moments
 
 
 def watch(
@@ -226,6 +226,7 @@ class Watch:
             "of_filters": asdict(measured.of_filters),
         }
         arrays = packed_moments(measured.mean, measured.covariance, exponent)
+        arrays.append(packed_filters(filters[followed(len(filters))], exponent))
         if gradient is not None and np.isfinite(gradient).all():
             entry["gradient_exponent"] = exponent_of(gradient)
             arrays += packed_moments(*empirical_covariance(gradient), exponent_of(gradient))

@@ -20,7 +20,7 @@ from filtercov.errors import CheckpointError, CovarianceError
 from filtercov.files.limits import LAYER, NAME
 from filtercov.printable import shortened
 from filtercov.statistics.filter_statistics import FilterStatistics, checked_layer
-from filtercov.statistics.watched_file import ADVICE, Body, Numbers, read
+from filtercov.statistics.watched_file import ADVICE, Body, Numbers, followed, read
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,14 @@ class Moment:
         return self._decoded[0]
 
     @property
+    def filters(self) -> Mapping[str, Array]:
+        """The filters (few, *kernel_size) of each layer that are followed: those at `Watched.followed`, in float32."""
+        return self._decoded[1]
+
+    @property
     def gradients(self) -> Mapping[str, LayerStatistics]:
         """Mean and covariance of the gradients of those layers that had one, if they were watched."""
-        return self._decoded[1]
+        return self._decoded[2]
 
     @cached_property
     def drift(self) -> Mapping[str, Drift]:
@@ -93,11 +98,13 @@ class Moment:
         return zip(self._layers, self._body.about["layers"], strict=True)
 
     @cached_property
-    def _decoded(self) -> tuple[FilterStatistics, Mapping[str, LayerStatistics]]:
-        numbers, layers, gradients = Numbers(self._path, self._body.data), [], {}
+    def _decoded(self) -> tuple[FilterStatistics, Mapping[str, Array], Mapping[str, LayerStatistics]]:
+        numbers, layers, filters, gradients = Numbers(self._path, self._body.data), [], {}, {}
         try:
             for layer, entry in self._entries():
                 layers.append(self._layer(layer, numbers, entry["exponent"], {"of_filters": entry["of_filters"]}))
+                few = len(followed(layer.count))
+                filters[layer.name] = numbers.filters(few, layer.kernel_size, entry["exponent"])
                 if entry.get("gradient_exponent") is not None:
                     gradients[layer.name] = self._layer(layer, numbers, entry["gradient_exponent"], {})
         except CheckpointError:
@@ -105,7 +112,7 @@ class Moment:
         except (KeyError, TypeError, ValueError) as error:
             raise _unreadable(self._path, error) from None
         numbers.end()
-        return FilterStatistics(tuple(layers), f"{self._source} at step {self.step}"), gradients
+        return FilterStatistics(tuple(layers), f"{self._source} at step {self.step}"), filters, gradients
 
     def _layer(self, layer: _Layer, numbers: Numbers, exponent: object, more: Mapping[str, Any]) -> LayerStatistics:
         mean, covariance = numbers.moments(layer.pixels, _between(exponent, -1100, 1100))
@@ -168,6 +175,11 @@ class Watched:
     def steps(self) -> tuple[int, ...]:
         """The steps of the moments."""
         return tuple(moment.step for moment in self.moments)
+
+    @property
+    def followed(self) -> Mapping[str, tuple[int, ...]]:
+        """Which filters of each layer are kept at every moment, in `Moment.filters`."""
+        return {name: tuple(followed(len(filters))) for name, filters in self.start.items()}
 
     def at(self, step: int) -> Moment:
         """Return the last moment at or before a step."""

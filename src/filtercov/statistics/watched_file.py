@@ -2,7 +2,8 @@
 
 A body is a line of JSON followed by little-endian numbers. Mean and covariance are kept in float32, the covariance as
 its upper triangle, both of filters divided by 2^exponent, so that filters of any size keep seven digits; the filters
-at the start are kept in float32 where that is exact, else in float64.
+at the start are kept in float32 where that is exact, else in float64. A few filters of each layer are followed from
+moment to moment, so that one can see what becomes of them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from filtercov.covariance.forms import Array
 from filtercov.errors import CheckpointError
 from filtercov.files import records
 
-FORMAT = "filtercov-watched 1"
+FORMAT = "filtercov-watched 2"
+FOLLOWED = 12  # filters of a layer
 ADVICE = "make one with filtercov.watch(model, path), or `filtercov train --watch`"
 
 
@@ -63,6 +65,20 @@ def exponent_of(filters: Array) -> int:
     return math.frexp(float(np.abs(filters).max(initial=0.0)))[1]
 
 
+def followed(count: int) -> list[int]:
+    """Return which of so many filters are followed: a few, evenly spaced, the same in every run.
+
+    >>> followed(3), followed(64)
+    ([0, 1, 2], [0, 6, 11, 17, 23, 29, 34, 40, 46, 52, 57, 63])
+    """
+    return np.linspace(0, count - 1, min(count, FOLLOWED)).round().astype(int).tolist()
+
+
+def packed_filters(filters: Array, exponent: int) -> Array:
+    """Return filters divided by 2^exponent, in float32."""
+    return np.ldexp(filters, -exponent).astype("<f4")
+
+
 def packed_moments(mean: Array, covariance: Array, exponent: int) -> list[Array]:
     """Return mean (n,) and upper triangle (n(n+1)/2,) in float32, of filters divided by 2^exponent.
 
@@ -71,7 +87,7 @@ def packed_moments(mean: Array, covariance: Array, exponent: int) -> list[Array]
     ([1.0, 2.0], [1.0, 2.0, 4.0])
     """
     triangle = covariance[np.triu_indices(len(mean))]
-    return [np.ldexp(mean, -exponent).astype("<f4"), np.ldexp(triangle, -2 * exponent).astype("<f4")]
+    return [packed_filters(mean, exponent), packed_filters(triangle, 2 * exponent)]
 
 
 class Numbers:
@@ -95,6 +111,10 @@ class Numbers:
         covariance = np.zeros((n, n))
         covariance[np.triu_indices(n)] = np.ldexp(triangle, 2 * exponent)
         return np.ldexp(mean, exponent), covariance + np.triu(covariance, 1).T
+
+    def filters(self, count: int, size: tuple[int, ...], exponent: int) -> Array:
+        """Return the filters (count, *size) that come next."""
+        return np.ldexp(self.take(count * math.prod(size), "<f4"), exponent).reshape(count, *size)
 
     def end(self) -> None:
         """Raise if something is left."""

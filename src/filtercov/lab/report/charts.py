@@ -4,15 +4,16 @@ A chart is drawn at the width that a phone has for it, with text of a phone's sm
 enlarge it a little, or lay several side by side. Colours are classes of page.css (s0 to s5), so that charts follow
 light, dark and paper.
 
-One page redraws while a slider moves: explore. There `stage` draws the axes, once for every range that may be needed,
-and the page's script chooses one and puts marks into it; it has no ticks, labels or scales of its own. Were JavaScript
-to draw all charts, reports would be blank wherever scripts do not run; a second writer in JavaScript would have to
-agree with this one for ever.
+Two pages redraw while a slider moves: explore, and that of a watched run. There `stage` draws the axes, once for every
+range that may be needed, and the page's script chooses one and puts marks into it; it has no ticks, labels or scales of
+its own. Were JavaScript to draw all charts, reports would be blank wherever scripts do not run; a second writer in
+JavaScript would have to agree with this one for ever.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby, pairwise
 
 from filtercov.lab.report.page import text
 
@@ -114,11 +115,11 @@ class Plot:
         """Return where a pair of values lies in the chart."""
         return _across(self.x.share(x)), _down(self.y.share(y), self.height)
 
-    def line(self, points: Sequence[Point], *, colour: int = 0, dashed: bool = False) -> None:
-        """Draw a line through points."""
+    def line(self, points: Sequence[Point], *, colour: int = 0, dashed: bool = False, attributes: str = "") -> None:
+        """Draw a line through points; `attributes` are further ones of the SVG element."""
         if points:
             kind = f"line {_colour(colour)}{' dashed' if dashed else ''}"
-            self._parts.append(f'<path class="{kind}" d="M{self._path(points)}"/>')
+            self._parts.append(f'<path class="{kind}"{attributes} d="M{self._path(points)}"/>')
 
     def band(self, lower: Sequence[Point], upper: Sequence[Point], *, colour: int = 0) -> None:
         """Fill what lies between two lines."""
@@ -127,6 +128,10 @@ class Plot:
     def dot(self, x: float, y: float, title: str, *, colour: int = 0, radius: float = 3) -> None:
         """Draw a dot that says what it is when it is pointed at."""
         self._parts.append(_circle("mark", self.at(x, y), title, colour=colour, radius=radius))
+
+    def cursor(self) -> None:
+        """Draw an upright line at the beginning, for a script to move along x by the numbers that it carries."""
+        self._parts.append(_cursor(self.x, _down(0, self.height)))
 
     def html(self) -> str:
         """Return the chart."""
@@ -141,7 +146,7 @@ def line_chart(series: Sequence[Series], *, label: str, x_label: str, y_label: s
     points = [point for line in series for point in line.points]
     edges = [y + side * spread for line in series for (_, y), spread in _spreads(line) for side in (-1, 1)]
     y_axis = round_axis(min(edges) if low is None else low, max(edges))
-    plot = Plot(_over({x for x, _ in points}), y_axis, label=label, x_label=x_label, y_label=y_label)
+    plot = Plot(over({x for x, _ in points}), y_axis, label=label, x_label=x_label, y_label=y_label)
     for line in series:
         if any(line.spread):
             lower, upper = ([(x, y + side * spread) for (x, y), spread in _spreads(line)] for side in (-1, 1))
@@ -211,6 +216,32 @@ def heat_map(values: Mapping[tuple[str, str], float], *, label: str, x_label: st
     return _svg(parts, height, label)
 
 
+def time_map(rows: Mapping[str, Sequence[float]], x: Sequence[float], *, label: str, x_label: str) -> str:
+    """Return a band for each name whose colour is deeper the larger a number from 0 to 1 is, and clear where it is nan.
+
+    `x` are the times of the numbers; names are short, and bands have a cursor for a script to move.
+    """
+    axis = over(x)
+    edges = [x[0], *((early + late) / 2 for early, late in pairwise(x)), x[-1]]
+    places = [_across(axis.share(edge)) for edge in edges] if x[0] < x[-1] else [_across(0), _across(1)]
+    band = 14
+    bottom = 4 + band * len(rows)
+    parts = []
+    for index, (name, values) in enumerate(rows.items()):
+        top = 4 + band * index
+        parts.append(_label(LEFT - 6, top + band - 3, name, "end"))
+        for opacity, start, end in _equal_runs([_opacity(value) for value in values]):
+            if opacity:
+                place = (
+                    f'x="{places[start]:.1f}" y="{top}" width="{places[end] - places[start]:.1f}" height="{band - 1}"'
+                )
+                parts.append(f'<rect class="heat s0" {place} fill-opacity="{opacity:.2f}"/>')
+    height = bottom + BOTTOM
+    parts += [_label(_across(axis.share(mark)), height - 20, f"{mark:g}") for mark in axis.marks]
+    parts += [_label((LEFT + WIDTH - RIGHT) / 2, height - 4, x_label), _cursor(axis, bottom, top=4)]
+    return _svg(parts, height, label)
+
+
 def stage(name: str, x: Axis, ranges: Sequence[Axis], *, x_label: str, y_label: str) -> str:
     """Return an empty chart, the element `name`, for a script to fill: a frame for each range of y, smallest first.
 
@@ -237,16 +268,39 @@ def legend(entries: Sequence[tuple[str, str]]) -> str:
     return f'<p class="legend">{" ".join(f"<span>{drawn}{text(name)}</span>" for name, drawn in entries)}</p>'
 
 
-def _over(values: set[float]) -> Axis:
+def over(values: Collection[float]) -> Axis:
     """Return an axis from the first value to the last, which names the values themselves where they are few."""
     first, last = min(values), max(values)
-    marks = sorted(values) if len(values) <= 8 else [t for t in ticks(first, last) if first <= t <= last]
+    marks = sorted(set(values)) if len(values) <= 8 else [t for t in ticks(first, last) if first <= t <= last]
     return Axis(first, last, marks)
 
 
 def _spreads(line: Series) -> list[tuple[Point, float]]:
     spread = line.spread or [None] * len(line.points)
     return [(point, half or 0.0) for point, half in zip(line.points, spread, strict=True)]
+
+
+def _opacity(value: float) -> float:
+    return 0.0 if math.isnan(value) else round(0.15 + 0.8 * min(max(value, 0.0), 1.0), 1)
+
+
+def _equal_runs(values: Sequence[float]) -> list[tuple[float, int, int]]:
+    """Return each value with the places where it begins and ends, neighbours that are alike taken together.
+
+    >>> _equal_runs([0.2, 0.2, 0.5])
+    [(0.2, 0, 2), (0.5, 2, 3)]
+    """
+    runs, start = [], 0
+    for value, group in groupby(values):
+        end = start + len(list(group))
+        runs.append((value, start, end))
+        start = end
+    return runs
+
+
+def _cursor(x: Axis, bottom: float, *, top: float = TOP) -> str:
+    carried = f'data-low="{x.low:g}" data-high="{x.high:g}" data-width="{_across(1) - _across(0):g}"'
+    return f'<path class="cursor" {carried} d="M{LEFT} {top:g}V{bottom:g}"/>'
 
 
 def _frame(x: Axis, y: Axis, height: float) -> list[str]:

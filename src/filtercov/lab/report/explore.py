@@ -23,6 +23,7 @@ SCRIPTS = (
     "explore_math.js",
     "explore_random.js",
     "explore_state.js",
+    "drawing.js",
     "explore_draw.js",
     "explore_strip.js",
     "explore_app.js",

@@ -16,6 +16,8 @@ from filtercov.lab.report.inspect_page import inspection_page
 from filtercov.lab.report.inspect_png import layer_sheet, overview_sheet
 from filtercov.lab.report.inspect_target import Target, named_target, read_target
 from filtercov.lab.report.page import Origin, write_output
+from filtercov.lab.report.watched import WatchedReport, look_at_watched
+from filtercov.lab.report.watched_run import watched_path
 from filtercov.statistics.receptive_field import ReceptiveField
 
 
@@ -28,6 +30,11 @@ class Report:
     comparisons: Sequence[LayerComparison] = ()
     against_sources: tuple[Source, ...] = ()
     other_field: ReceptiveField | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is odd about what was looked at."""
+        return self.inspection.target.notes
 
     def page(self, *, command: str = "") -> str:
         """Return the HTML page, which ends with what was looked at and the `command` that did it."""
@@ -60,8 +67,10 @@ class Report:
         return written
 
 
-def look(target: str, *, against: str | None = None, untrained: bool = False, example: tuple[int, ...] = ()) -> Report:
-    """Measure a target, and compare it with another, each a path or the name of a model.
+def look(
+    target: str, *, against: str | None = None, untrained: bool = False, example: tuple[int, ...] = ()
+) -> Report | WatchedReport:
+    """Measure a target, and compare it with another, each a path or the name of a model; or do so with watched runs.
 
     `example` is the size (channels, *size) of random inputs for the effective receptive field of those that are models.
 
@@ -69,6 +78,10 @@ def look(target: str, *, against: str | None = None, untrained: bool = False, ex
     >>> [layer["kernel_size"] for layer in report.as_json()["layers"]]
     [[5, 5], [5, 5]]
     """
+    if (watched := watched_path(target)) is not None:
+        if example:
+            raise TargetError(f"{target}: needed a model by its name for an example input, got a watched run")
+        return look_at_watched(watched, against=against)
     targets = [
         find_target(name, untrained=untrained, example=example) for name in (target, against) if name is not None
     ]
@@ -87,6 +100,10 @@ def look(target: str, *, against: str | None = None, untrained: bool = False, ex
 def find_target(target: str, *, untrained: bool = False, example: tuple[int, ...] = ()) -> Target:
     """Return what a path or a name stands for; a path that exists goes first."""
     path = Path(target)
+    if (watched := watched_path(target)) is not None:
+        raise TargetError(
+            f"{target}: needed one network, got a watched run; look at it with filtercov inspect {watched}"
+        )
     if path.exists():
         return read_target(path)
     if (path.suffix or len(path.parts) > 1) and not target.startswith("timm:"):

@@ -25,6 +25,7 @@ from filtercov.statistics.receptive_field import ReceptiveField, receptive_field
 
 UNTRAINED = "not trained: these are the filters the network starts with"
 RUN_FILES = ("checkpoint.safetensors", "statistics.safetensors")
+WATCHED = "filters.watched"
 EXAMPLES = 4  # random inputs for the effective receptive field
 Kind = Literal["checkpoint", "statistics file", "run", "model"]
 
@@ -96,7 +97,13 @@ def named_target(name: str, *, untrained: bool = False, example: tuple[int, ...]
 
 def _read_run(path: Path) -> Target:
     checkpoint, statistics = (path / name for name in RUN_FILES)
-    notes = () if (path / "result.json").exists() else ("the run is not finished: this is its last checkpoint",)
+    notes: tuple[str, ...] = (
+        () if (path / "result.json").exists() else ("the run is not finished: this is its last checkpoint",)
+    )
+    if (path / WATCHED).exists():
+        notes += (
+            f"it was watched while it trained: filtercov inspect {path / WATCHED} shows how its filters came about",
+        )
     label = path.resolve().name
     loaded = FilterStatistics.load(statistics) if statistics.exists() else None
     if loaded and not checkpoint.exists():
