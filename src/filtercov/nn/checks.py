@@ -79,11 +79,19 @@ def check_channel_sum(x: Tensor) -> None:
     _check_alike(ConvolutionError, "channel_sum", x=x)
 
 
-def check_gelu_batch_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> None:  # noqa: ARG001
-    """Raise unless x is (N, C, H, W), with a variance in each channel, and the others are (C,)."""
+def check_gelu_batch_norm(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    eps: float,  # noqa: ARG001 - any will do
+    residual: Tensor | None = None,
+) -> None:
+    """Raise unless x and residual are (N, C, H, W), with a variance in each channel, and the others are (C,)."""
     name = "gelu_batch_norm"
     _check_plane(name, x=x)
-    _check_alike(NormalisationError, name, x=x, weight=weight, bias=bias)
+    _check_alike(NormalisationError, name, x=x, weight=weight, bias=bias, residual=residual)
+    if residual is not None and residual.shape != x.shape:
+        raise NormalisationError(f"{name}: x is {tuple(x.shape)}, so must be residual, got {tuple(residual.shape)}")
     _check_per_channel(name, x, weight=weight, bias=bias)
     _check_variance(name, x)
 

@@ -17,7 +17,7 @@ import torch
 from filtercov.errors import NativeError
 
 ISAS = ("portable", "avx2", "avx512", "neon")  # in the order of the C interface, and of what is better
-ABI_VERSION = 3
+ABI_VERSION = 4
 PACKAGE = Path(__file__).parent.parent
 
 
@@ -34,7 +34,7 @@ _SIGNATURES: dict[str, list[type]] = {
     "depthwise_input_grad": [ctypes.POINTER(Geometry), *[_POINTER] * 3, _INT32, _INT32],
     "depthwise_weight_grad": [ctypes.POINTER(Geometry), *[_POINTER] * 3, _INT32, _INT32],
     "channel_sum": [_INT64, _INT64, *[_POINTER] * 2, _INT32, _INT32],
-    "gelu_batch_norm_forward": [_INT64, _INT64, *[_POINTER] * 3, ctypes.c_double, *[_POINTER] * 4, _INT32, _INT32],
+    "gelu_batch_norm_forward": [_INT64, _INT64, *[_POINTER] * 4, ctypes.c_double, *[_POINTER] * 4, _INT32, _INT32],
     "gelu_batch_norm_backward": [_INT64, _INT64, *[_POINTER] * 8, _INT32, _INT32],
     "layer_norm_forward": [_INT64, _INT64, *[_POINTER] * 3, ctypes.c_double, *[_POINTER] * 3, _INT32, _INT32],
     "layer_norm_again": [_INT64, _INT64, *[_POINTER] * 6, _INT32, _INT32],

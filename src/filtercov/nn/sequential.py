@@ -26,17 +26,27 @@ class FusedSequential(nn.Sequential):
             for module in self:
                 input = module(input)
             return input
-        layers = list(self)
-        i = 0
-        while i < len(layers):
-            norm = norm_after_gelu(layers[i], layers[i + 1]) if i + 1 < len(layers) else None
-            if norm is not None and _unnoticed(layers[i], norm, input):
-                input = _fused(norm, input)
-                i += 2
-            else:
-                input = layers[i](input)
-                i += 1
-        return input
+        return run_fused(list(self), input)
+
+
+def run_fused(layers: list[nn.Module], x: Tensor, residual: Tensor | None = None) -> Tensor:
+    """Return what layers make of x one after the other, plus a residual, each GELU + BatchNorm2d as one if possible.
+
+    >>> run_fused([nn.Identity()], torch.ones(1), residual=torch.ones(1))
+    tensor([2.])
+    """
+    i = 0
+    while i < len(layers):
+        norm = norm_after_gelu(layers[i], layers[i + 1]) if i + 1 < len(layers) else None
+        if norm is None or not _unnoticed(layers[i], norm, x):
+            x = layers[i](x)
+            i += 1
+        elif residual is not None and i + 2 == len(layers) and _alike(x, residual):
+            return _fused(norm, x, residual)
+        else:
+            x = _fused(norm, x)
+            i += 2
+    return x if residual is None else x + residual
 
 
 def norm_after_gelu(layer: nn.Module, following: nn.Module) -> nn.BatchNorm2d | None:
@@ -68,6 +78,16 @@ def _unnoticed(gelu: nn.Module, norm: nn.BatchNorm2d, x: Tensor) -> bool:
     )
 
 
+@untraced
+def _alike(x: Tensor, residual: Tensor) -> bool:
+    return (
+        type(residual) in PLAIN_TENSORS
+        and residual.dtype == x.dtype
+        and residual.device == x.device
+        and residual.shape == x.shape
+    )
+
+
 def _belongs(x: Tensor, per_channel: Tensor) -> bool:
     return (
         type(per_channel) in PLAIN_TENSORS
@@ -85,8 +105,8 @@ def _can_update(norm: nn.BatchNorm2d, x: Tensor) -> bool:
     return _belongs(x, mean) and _belongs(x, variance)
 
 
-def _fused(norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
-    y, mean, variance = gelu_batch_norm(x, norm.weight, norm.bias, norm.eps)
+def _fused(norm: nn.BatchNorm2d, x: Tensor, residual: Tensor | None = None) -> Tensor:
+    y, mean, variance = gelu_batch_norm(x, norm.weight, norm.bias, norm.eps, residual)
     if norm.track_running_stats:
         share = _share_of_batch(norm)
         if norm.running_mean is not None and norm.running_var is not None:
