@@ -7,6 +7,7 @@ instead of the best one the machine has. Both are read once, at first use.
 import ctypes
 import os
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -154,12 +155,18 @@ def available() -> bool:
     return loaded.library is not None
 
 
-def call(name: str, *arguments: object, isa: str | None = None) -> None:
-    """Call one function of the C interface with torch's number of threads; `isa` overrides the one in use."""
+@cache
+def _function(name: str) -> tuple[Callable[..., int], int]:
+    """Return one function of the C interface, and which instruction set is in use."""
     loaded = _loaded()
     if loaded.library is None or loaded.isa is None:
         raise NativeError(f"{name}: the native kernels are off ({loaded.reason}); check native_status() first")
-    code = ISAS.index(isa or loaded.isa)
-    status = getattr(loaded.library, f"filtercov_{name}")(*arguments, code, torch.get_num_threads())
+    return getattr(loaded.library, f"filtercov_{name}"), ISAS.index(loaded.isa)
+
+
+def call(name: str, *arguments: object, isa: str | None = None) -> None:
+    """Call one function of the C interface with torch's number of threads; `isa` overrides the one in use."""
+    function, code = _function(name)
+    status = function(*arguments, code if isa is None else ISAS.index(isa), torch.get_num_threads())
     if status != 0:
         raise NativeError(f"{name}: the native kernel met {_REASONS.get(status, f'status {status}')}")
