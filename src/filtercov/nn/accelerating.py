@@ -45,7 +45,8 @@ class Acceleration:
         if self.blocks:
             lines.append(f"{counted(len(self.blocks), 'ConvNeXt block')} fused")
         if self.residuals:
-            lines.append(f"{counted(len(self.residuals), 'residual')} added by the pair before it")
+            them = "it" if len(self.residuals) == 1 else "them"
+            lines.append(f"{counted(len(self.residuals), 'residual')} added by the pair before {them}")
         if self.products:
             lines.append(f"{counted(len(self.products), '1x1 convolution')} run as products of matrices")
         if self.made_safe:
