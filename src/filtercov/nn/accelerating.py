@@ -23,8 +23,8 @@ _ENDANGERED = (nn.Conv2d, StridedPointwiseConv2d)
 class Acceleration:
     """What `accelerate_` did, by name: layers swapped, pairs and blocks fused, layers left alone and why, made safe.
 
-    With an example to measure with, `tuning` has what was measured, and `products` are the 1x1 convolutions that became
-    products of matrices.
+    `residuals` are those that the pair before them adds. With an example to measure with, `tuning` has what was
+    measured, and `products` are the 1x1 convolutions that became products of matrices.
     """
 
     swapped: tuple[str, ...]
