@@ -57,7 +57,11 @@ WITHOUT_TORCH = {
 }
 FRAMEWORKS = {"jax": {"jax"}, "keras": {"keras"}}
 # Files that are imported only where these have been: by the laboratory, or by whoever made a model of theirs.
-WHERE_INSTALLED = {"files/lock.py": {"filelock"}, "nn/timm_convnext.py": {"timm"}}
+WHERE_INSTALLED = {
+    "files/lock.py": {"filelock"},
+    "nn/timm_convmixer.py": {"timm"},
+    "nn/timm_convnext.py": {"timm"},
+}
 
 
 def part_of(names):

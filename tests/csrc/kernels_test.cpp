@@ -224,9 +224,10 @@ int main(int argc, char** argv) {
         check_convolution({1, 17, {1, 1, 700}, {1, 1, 31}, {0, 0, 30}, {1, 1, 1}, {1, 1, 1}, {1, 1, 700}, {}, {}}, isa, 2);
         check_convolution({1, 3, {20, 21, 70}, {3, 5, 3}, {1, 2, 1}, {1, 1, 1}, {1, 1, 1}, {20, 21, 70}, {}, {}}, isa, 3);
         for (int64_t rows : {1, 2, 63, 700}) {
-            for (int64_t channels : {1, 7, 16, 37}) {
+            for (int64_t channels : {1, 7, 16, 37, 101}) {
                 check_channel_sum(rows, channels, isa, 3);
-                check_gelu_batch_norm(rows, channels, isa, 2);
+                check_gelu_batch_norm(rows, channels, isa, 2, channels % 2 == 0);
+                check_gelu_batch_norm(rows, channels, isa, 3, channels % 2 != 0);
                 check_layer_norm(rows, channels, isa, 2);
                 check_bias_gelu(rows, channels, isa, 3);
                 check_scaled_residual(rows, channels, isa, 2);

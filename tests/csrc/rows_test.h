@@ -18,19 +18,20 @@ std::string describe_rows(const char* kernel, int64_t rows, int64_t channels, in
            std::to_string(channels) + " ";
 }
 
-void check_gelu_batch_norm(int64_t rows, int64_t channels, int32_t isa, int32_t threads) {
+void check_gelu_batch_norm(int64_t rows, int64_t channels, int32_t isa, int32_t threads, bool added) {
     const double eps = 1e-5;
     std::normal_distribution<float> normal(0.3f, 2.0f);
-    Guarded x(rows * channels), grad_y(rows * channels), weight(channels), bias(channels);
-    for (Guarded* buffer : {&x, &grad_y, &weight, &bias}) {
+    Guarded x(rows * channels), grad_y(rows * channels), residual(rows * channels), weight(channels), bias(channels);
+    for (Guarded* buffer : {&x, &grad_y, &residual, &weight, &bias}) {
         for (int64_t i = 0; i < buffer->size(); ++i) (*buffer)[i] = normal(random_engine);
     }
     Guarded y(rows * channels), mean(channels), variance(channels), inverse_std(channels);
     Guarded grad_x(rows * channels), grad_weight(channels), grad_bias(channels);
     const std::string name =
         "isa " + std::to_string(isa) + " rows " + std::to_string(rows) + " channels " + std::to_string(channels);
-    if (filtercov_gelu_batch_norm_forward(rows, channels, x.data(), weight.data(), bias.data(), eps, y.data(),
-                                          mean.data(), variance.data(), inverse_std.data(), isa, threads) ||
+    if (filtercov_gelu_batch_norm_forward(rows, channels, x.data(), weight.data(), bias.data(),
+                                          added ? residual.data() : nullptr, eps, y.data(), mean.data(),
+                                          variance.data(), inverse_std.data(), isa, threads) ||
         filtercov_gelu_batch_norm_backward(rows, channels, grad_y.data(), x.data(), weight.data(), mean.data(),
                                            inverse_std.data(), grad_x.data(), grad_weight.data(), grad_bias.data(), isa,
                                            threads)) {
@@ -50,7 +51,7 @@ void check_gelu_batch_norm(int64_t rows, int64_t channels, int32_t isa, int32_t 
         const double scale = 1.0 / std::sqrt(variances[c] + eps);
         auto normalised = [&](int64_t r) { return (activation(r) - means[c]) * scale; };
         for (int64_t r = 0; r < rows; ++r) {
-            out[r * channels + c] = normalised(r) * weight[c] + bias[c];
+            out[r * channels + c] = normalised(r) * weight[c] + bias[c] + (added ? residual[r * channels + c] : 0.0f);
             to_bias[c] += grad_y[r * channels + c];
             to_weight[c] += grad_y[r * channels + c] * normalised(r);
         }

@@ -12,7 +12,7 @@ from filtercov.nn import FusedSequential, gelu_batch_norm, kernels, native_statu
 
 needs_native = pytest.mark.skipif(not native_status().available, reason="native kernels not built")
 ISAS = native_status().isas or ("none",)
-SHAPES = [(8, 48, 16, 16), (2, 1, 5, 5), (3, 7, 9, 4), (16, 33, 3, 3), (1, 16, 1, 2), (64, 5, 1, 1)]
+SHAPES = [(8, 48, 16, 16), (3, 101, 5, 5), (2, 1, 5, 5), (3, 7, 9, 4), (16, 33, 3, 3), (1, 16, 1, 2), (64, 5, 1, 1)]
 
 
 @pytest.fixture(autouse=True)
@@ -31,13 +31,16 @@ def channels_last(*shape: int) -> Tensor:
     return torch.randn(shape).to(memory_format=torch.channels_last)
 
 
-def unfused(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return functional.batch_norm(functional.gelu(x), None, None, weight, bias, training=True)
+def unfused(x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None = None) -> Tensor:
+    y = functional.batch_norm(functional.gelu(x), None, None, weight, bias, training=True)
+    return y if residual is None else y + residual
 
 
-def all_results(x: Tensor, weight: Tensor, bias: Tensor, grad_y: Tensor) -> tuple[Tensor, ...]:
+def all_results(
+    x: Tensor, weight: Tensor, bias: Tensor, grad_y: Tensor, residual: Tensor | None = None
+) -> tuple[Tensor, ...]:
     inputs = [t.detach().requires_grad_() for t in (x, weight, bias)]
-    y = unfused(*inputs)
+    y = unfused(*inputs, residual)
     return y.detach(), *torch.autograd.grad(y, inputs, grad_y)
 
 
@@ -47,11 +50,13 @@ def all_results(x: Tensor, weight: Tensor, bias: Tensor, grad_y: Tensor) -> tupl
 @pytest.mark.parametrize("offset", [0.0, 30.0])
 def test_values_and_gradients_are_as_accurate_as_pytorchs(shape: tuple[int, ...], isa: str, offset: float) -> None:
     x, grad_y = channels_last(*shape) * 2 + offset, channels_last(*shape)
-    weight, bias = torch.randn(shape[1]), torch.randn(shape[1])
-    y, moments = kernels.gelu_batch_norm(x, weight, bias, 1e-5, isa=isa)
+    weight, bias, residual = torch.randn(shape[1]), torch.randn(shape[1]), channels_last(*shape)
+    y, moments = kernels.gelu_batch_norm(x, weight, bias, 1e-5, residual, isa=isa)
     ours = y, *kernels.gelu_batch_norm_backward(grad_y, x, weight, moments.mean, moments.inverse_std, isa=isa)
-    theirs = all_results(x, weight, bias, grad_y)
-    exact = all_results(*(t.double() for t in (x, weight, bias, grad_y)))
+    theirs = all_results(x, weight, bias, grad_y, residual)
+    exact = all_results(*(t.double() for t in (x, weight, bias, grad_y, residual)))
+    without, _ = kernels.gelu_batch_norm(x, weight, bias, 1e-5, isa=isa)
+    assert torch.equal(y, without + residual)
     for a, b, e in zip(ours, theirs, exact, strict=True):
         error, other = (a.double() - e).norm(), (b.double() - e).norm()
         assert error <= 2 * other + 1e-6 * e.norm() + 1e-9
@@ -81,7 +86,7 @@ def test_results_are_identical_for_any_number_of_threads(isa: str) -> None:
     results = []
     for count in (1, 2, 3):
         torch.set_num_threads(count)
-        y, moments = kernels.gelu_batch_norm(x, weight, bias, 1e-5, isa=isa)
+        y, moments = kernels.gelu_batch_norm(x, weight, bias, 1e-5, grad_y, isa=isa)
         grads = kernels.gelu_batch_norm_backward(grad_y, x, weight, moments.mean, moments.inverse_std, isa=isa)
         results.append((y, *moments, *grads))
     for other in results[1:]:
@@ -97,6 +102,30 @@ def test_gradients_agree_with_finite_differences_to_second_order() -> None:
 
     assert torch.autograd.gradcheck(output, (x, weight, bias))
     assert torch.autograd.gradgradcheck(output, (x, weight, bias))
+
+    def output_with_residual(x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor) -> Tensor:
+        return gelu_batch_norm(x, weight, bias, 1e-5, residual)[0]
+
+    residual = channels_last(3, 2, 2, 2).double().requires_grad_()
+    assert torch.autograd.gradcheck(output_with_residual, (x, weight, bias, residual))
+    assert torch.autograd.gradgradcheck(output_with_residual, (x, weight, bias, residual))
+
+
+def test_the_gradient_of_the_residual_is_that_of_the_output_and_no_copy() -> None:
+    x, residual, grad_y = (channels_last(2, 8, 3, 3) for _ in range(3))
+    residual.requires_grad_()
+    y, *_ = gelu_batch_norm(x, torch.ones(8), torch.zeros(8), 1e-5, residual)
+    (grad,) = torch.autograd.grad(y, residual, grad_y)
+    assert torch.equal(grad, grad_y)
+    assert grad.data_ptr() == grad_y.data_ptr()
+
+
+def test_a_residual_that_needs_no_gradient_gets_none() -> None:
+    x = channels_last(2, 8, 3, 3).requires_grad_()
+    residual = channels_last(2, 8, 3, 3)
+    y, *_ = gelu_batch_norm(x, torch.ones(8), torch.zeros(8), 1e-5, residual)
+    y.sum().backward()
+    assert residual.grad is None
 
 
 def pair(**options: object) -> tuple[nn.Sequential, FusedSequential]:

@@ -179,6 +179,7 @@ def test_gelu_batch_norm_operator_passes_torchs_own_checks() -> None:
     operator = torch.ops.filtercov.gelu_batch_norm.default
     # The gradient of y alone is defined; torch's check of the composed graph sums all outputs, which suits it too.
     torch.library.opcheck(operator, (x, weight, bias, 1e-5))
+    torch.library.opcheck(operator, (x, weight, bias, 1e-5, image(3, 8, 4, 4)))
     y, mean, _ = gelu_batch_norm(x.detach(), weight.detach(), bias.detach(), 1e-5)
     backward = torch.ops.filtercov.gelu_batch_norm_backward.default
     arguments = y, x.detach(), weight.detach(), mean, torch.ones(8)

@@ -24,8 +24,8 @@ int32_t filtercov_channel_sum(int64_t rows, int64_t channels, const float* matri
 }
 
 int32_t filtercov_gelu_batch_norm_forward(int64_t rows, int64_t channels, const float* x, const float* weight,
-                                          const float* bias, double eps, float* y, float* mean, float* variance,
-                                          float* inverse_std, int32_t isa, int32_t threads) {
+                                          const float* bias, const float* residual, double eps, float* y, float* mean,
+                                          float* variance, float* inverse_std, int32_t isa, int32_t threads) {
     const Kernels* kernels = kernels_for(isa);
     if (kernels == nullptr) return FILTERCOV_BAD_ISA;
     if (!valid(rows, channels, threads) || rows < 1) return FILTERCOV_BAD_ARGUMENT;
@@ -40,6 +40,7 @@ int32_t filtercov_gelu_batch_norm_forward(int64_t rows, int64_t channels, const 
     GeluBatchNorm job{};
     job.channels = channels;
     job.x = x;
+    job.residual = residual;
     job.scale = scale;
     job.shift = bias;
     job.mean = mean;

@@ -7,6 +7,7 @@
 template <int Outputs, int Taps, bool WholeRow>
 FILTERCOV_INLINE void add_taps(Vec (&sums)[Outputs], const float* weight, const float* pixels) {
     constexpr int margin = WholeRow ? Taps / 2 : 0;
+    pixels = anew(pixels);
     Vec w[Taps];
     unroll<Taps>([&](auto t) { w[t.value] = load(weight + t.value * kBlock); });
     unroll_from<margin, Outputs + Taps - 1 - margin>([&](auto s) {

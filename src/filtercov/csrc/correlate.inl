@@ -1,7 +1,7 @@
 // Weight gradient: grad_w[tap] += sum over pixels of grad_y[p] * x[p + tap].
 //
-// `Taps` neighbouring taps stay in registers while the image passes over them. Pixels are taken `AtOnce` at a time with
-// their grad_y in registers, so each x is loaded once and used by up to `Taps` taps. Where those pixels are a whole row
+// `Taps` neighbouring taps stay in registers while the image passes over them. Pixels are taken `AtOnce` at a time, with
+// their grad_y in registers, so that each x is used by up to `Taps` taps. Where those pixels are a whole row
 // of the image and the taps a whole row of the filter, the x known to be padding are left out. Sums start from zero in
 // every tile and are then added to the accumulator: rounding errors grow with the tile, not with the whole batch.
 
@@ -12,28 +12,51 @@ struct Pixels {
     int64_t rows, groups;  // groups of `AtOnce` pixels per row
 };
 
+// How a group of pixels is held in registers. A sum that waits for itself adds once in four cycles, while twice as many
+// additions could begin in each: with few taps every tap has several sums, of every n-th pixel. What registers are left
+// hold grad_y, of as many pixels as fit; the group is taken in so many parts.
+template <int Taps, int AtOnce>
+struct Held {
+    static constexpr int copies = Taps >= 7 ? 1 : (6 + Taps) / Taps;
+    static constexpr int left = FILTERCOV_REGISTERS - Taps * copies - 1;
+    static constexpr int parts = (AtOnce + left - 1) / left;
+    static constexpr int pixels = (AtOnce + parts - 1) / parts;
+};
+
 template <int Taps, int AtOnce, bool WholeRow>
 void correlate_taps(const Pixels& p, float* accumulator) {
-    constexpr int margin = WholeRow ? Taps / 2 : 0;
-    Vec sums[Taps] = {};
+    using H = Held<Taps, AtOnce>;
+    constexpr int margin = WholeRow ? Taps / 2 : 0, last = AtOnce + Taps - 1 - margin;
+    Vec sums[H::copies][Taps] = {};
     for (int64_t row = 0; row < p.rows; ++row) {
         const float* grad_y = p.grad_y + row * p.grad_row_floats;
         const float* x = p.x + row * p.x_row_floats;
         for (int64_t group = 0; group < p.groups; ++group, grad_y += AtOnce * kBlock, x += AtOnce * kBlock) {
-            Vec grad[AtOnce];
-            unroll<AtOnce>([&](auto a) { grad[a.value] = load(grad_y + a.value * kBlock); });
-            unroll_from<margin, AtOnce + Taps - 1 - margin>([&](auto s) {
-                const Vec pixel = load(x + s.value * kBlock);
-                unroll<Taps>([&](auto t) {
-                    constexpr int from = decltype(s)::value - decltype(t)::value;
-                    if constexpr (from >= 0 && from < AtOnce) sums[t.value] += grad[from] * pixel;
+            unroll<H::parts>([&](auto part) {
+                constexpr int begin = decltype(part)::value * H::pixels;
+                constexpr int end = begin + H::pixels < AtOnce ? begin + H::pixels : AtOnce;
+                const float* seen = anew(x);
+                Vec grad[H::pixels];
+                unroll_from<begin, end>([&](auto a) { grad[a.value - begin] = load(grad_y + a.value * kBlock); });
+                constexpr int first_seen = begin > margin ? begin : margin;
+                constexpr int last_seen = end + Taps - 1 < last ? end + Taps - 1 : last;
+                unroll_from<first_seen, last_seen>([&](auto s) {
+                    const Vec pixel = load(seen + s.value * kBlock);
+                    unroll<Taps>([&](auto t) {
+                        constexpr int from = decltype(s)::value - decltype(t)::value;
+                        if constexpr (from >= begin && from < end) {
+                            sums[from % H::copies][t.value] += grad[from - begin] * pixel;
+                        }
+                    });
                 });
             });
         }
     }
     unroll<Taps>([&](auto t) {
-        float* sum = accumulator + t.value * kBlock;
-        store(sum, load(sum) + sums[t.value]);
+        float* to = accumulator + t.value * kBlock;
+        Vec sum = sums[0][t.value];
+        unroll_from<1, H::copies>([&](auto copy) { sum += sums[copy.value][t.value]; });
+        store(to, load(to) + sum);
     });
 }
 
@@ -50,9 +73,7 @@ template <int AtOnce>
 constexpr TapsFunction kGroups[] = {
     correlate_taps<1, AtOnce, false>, correlate_taps<2, AtOnce, false>, correlate_taps<3, AtOnce, false>,
     correlate_taps<4, AtOnce, false>, correlate_taps<5, AtOnce, false>, correlate_taps<6, AtOnce, false>,
-#if FILTERCOV_REGISTERS >= 32
     correlate_taps<7, AtOnce, false>, correlate_taps<8, AtOnce, false>, correlate_taps<9, AtOnce, false>,
-#endif
 };
 constexpr int64_t kMostTapsHeld = sizeof(kGroups<8>) / sizeof(TapsFunction);
 constexpr PixelChoice kGroupChoices[] = {{8, kGroups<8>}, {7, kGroups<7>}};
@@ -61,16 +82,10 @@ constexpr PixelChoice kGroupChoices[] = {{8, kGroups<8>}, {7, kGroups<7>}};
 template <int Width>
 constexpr TapsFunction kWholeRows[] = {
     correlate_taps<1, Width, true>, correlate_taps<3, Width, true>, correlate_taps<5, Width, true>,
-#if FILTERCOV_REGISTERS >= 32
     correlate_taps<7, Width, true>, correlate_taps<9, Width, true>,
-#endif
 };
 constexpr PixelChoice kWholeRowChoices[] = {
-#if FILTERCOV_REGISTERS >= 32
-    {16, kWholeRows<16>}, {14, kWholeRows<14>},
-#endif
-    {8, kWholeRows<8>}, {7, kWholeRows<7>},
-};
+    {16, kWholeRows<16>}, {14, kWholeRows<14>}, {8, kWholeRows<8>}, {7, kWholeRows<7>}};
 
 // The function for whole rows, or null where there is none for this convolution.
 FILTERCOV_INLINE TapsFunction whole_row_function(const Axis& across) {

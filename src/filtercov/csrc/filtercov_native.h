@@ -60,11 +60,11 @@ int32_t filtercov_depthwise_weight_grad(const filtercov_geometry* geometry, cons
 int32_t filtercov_channel_sum(int64_t rows, int64_t channels, const float* matrix, float* sums, int32_t isa,
                               int32_t threads);
 
-// Training-mode BatchNorm of GELU(x) over a (rows, channels) matrix, rows >= 1: writes y and, per channel, the mean,
-// the biased variance and 1 / sqrt(variance + eps) of GELU(x).
+// Training-mode BatchNorm of GELU(x) over a (rows, channels) matrix, rows >= 1: writes y = that + residual, which may be
+// null, and, per channel, the mean, the biased variance and 1 / sqrt(variance + eps) of GELU(x).
 int32_t filtercov_gelu_batch_norm_forward(int64_t rows, int64_t channels, const float* x, const float* weight,
-                                          const float* bias, double eps, float* y, float* mean, float* variance,
-                                          float* inverse_std, int32_t isa, int32_t threads);
+                                          const float* bias, const float* residual, double eps, float* y, float* mean,
+                                          float* variance, float* inverse_std, int32_t isa, int32_t threads);
 
 // Its gradients with respect to x, weight and bias.
 int32_t filtercov_gelu_batch_norm_backward(int64_t rows, int64_t channels, const float* grad_y, const float* x,

@@ -15,6 +15,7 @@ constexpr int kLanes = 4;
 
 #include "vector.inl"
 // After vector.inl, which they all use:
+#include "together.inl"
 #include "transpose.inl"
 #include "tile.inl"
 #include "convolve.inl"

@@ -85,10 +85,11 @@ struct RowRange {
 struct GeluBatchNorm {
     int64_t channels;
     const float* x;
-    const float* grad_y;                     // backward only
-    const float *scale, *shift, *tilt;       // per channel; their use is told at each function that reads them
-    const float *mean, *inverse_std;         // per channel, of GELU(x)
-    float* out;
+    const float* grad_y;                // backward only
+    const float* residual;              // may be null
+    const float *scale, *shift, *tilt;  // per channel; their use is told at each function that reads them
+    const float *mean, *inverse_std;    // per channel, of GELU(x)
+    float* out;                         // none of the others
 };
 
 struct BiasGelu {

@@ -11,7 +11,7 @@ from filtercov.errors import ConfigError, ModelError
 from filtercov.nn import library
 from filtercov.nn.layouts import is_moved, restore_layouts_, to_channels_last_
 from filtercov.nn.strided_pointwise import StridedPointwiseConv2d, is_endangered
-from filtercov.nn.swaps import BLOCK, DEPTHWISE, GELU_NORM, POINTWISE, Toggle, toggles
+from filtercov.nn.swaps import BLOCK, DEPTHWISE, GELU_NORM, POINTWISE, RESIDUAL, Toggle, toggles
 from filtercov.nn.tuning import SECONDS, Candidate, Tuner, check_on_cpu
 from filtercov.nn.tuning_report import Tuning
 from filtercov.printable import counted
@@ -23,8 +23,8 @@ _ENDANGERED = (nn.Conv2d, StridedPointwiseConv2d)
 class Acceleration:
     """What `accelerate_` did, by name: layers swapped, pairs and blocks fused, layers left alone and why, made safe.
 
-    With an example to measure with, `tuning` has what was measured, and `products` are the 1x1 convolutions that became
-    products of matrices.
+    `residuals` are those that the pair before them adds. With an example to measure with, `tuning` has what was
+    measured, and `products` are the 1x1 convolutions that became products of matrices.
     """
 
     swapped: tuple[str, ...]
@@ -34,6 +34,7 @@ class Acceleration:
     made_safe: tuple[str, ...] = ()
     products: tuple[str, ...] = ()
     tuning: Tuning | None = None
+    residuals: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return one line, one more for each layer left alone, and what was measured."""
@@ -43,6 +44,9 @@ class Acceleration:
         ]
         if self.blocks:
             lines.append(f"{counted(len(self.blocks), 'ConvNeXt block')} fused")
+        if self.residuals:
+            them = "it" if len(self.residuals) == 1 else "them"
+            lines.append(f"{counted(len(self.residuals), 'residual')} added by the pair before {them}")
         if self.products:
             lines.append(f"{counted(len(self.products), '1x1 convolution')} run as products of matrices")
         if self.made_safe:
@@ -57,8 +61,9 @@ def accelerate_(model: nn.Module, *, example_input: Any = None, seconds: float =
     """Make every depthwise convolution of a model a `DepthwiseConv1d`, 2d or 3d, in place; move it to channels_last.
 
     Modules stay the same objects: parameters, optimisers, hooks and state_dict keys are untouched. An `nn.Sequential`
-    that holds a GELU directly followed by a BatchNorm2d becomes a `FusedSequential`, and blocks of timm's ConvNeXt run
-    what follows their depthwise layer as one operator, where there are native kernels. Layers with a class of their
+    that holds a GELU directly followed by a BatchNorm2d becomes a `FusedSequential`, blocks of timm's ConvNeXt run what
+    follows their depthwise layer as one operator, and residuals of timm's ConvMixer are added by the operator before
+    them, where there are native kernels. Layers with a class of their
     own (subclasses, parametrised ones) are left alone and reported. Strided 1x1 convolutions of a few channels, whose
     weight gradient corrupts memory in channels_last (docs/depthwise.md), become `StridedPointwiseConv2d`. `restore_`
     undoes it all.
@@ -170,12 +175,13 @@ def _report(
 ) -> Acceleration:
     """Return what was done; `newly` are the toggles that were PyTorch's before, all if not given."""
     ours = [toggle for toggle in found if toggle.setting.kind is not toggle.plain.kind]
-    swapped, blocks, products = (
+    swapped, blocks, residuals, products = (
         tuple(t.name for t in ours if t.swap is swap and (newly is None or t.name in newly))
-        for swap in (DEPTHWISE, BLOCK, POINTWISE)
+        for swap in (DEPTHWISE, BLOCK, RESIDUAL, POINTWISE)
     )
     fused = [part.name for t in ours if t.swap is GELU_NORM for part in t.parts]
-    return Acceleration(swapped, tuple(fused), blocks, _skipped(model, found), made_safe, products, tuning)
+    skipped = _skipped(model, found)
+    return Acceleration(swapped, tuple(fused), blocks, skipped, made_safe, products, tuning, residuals)
 
 
 def _skipped(model: nn.Module, found: list[Toggle]) -> dict[str, str]:

@@ -4,6 +4,7 @@ One function for each operator, with its arguments; both what computes and its f
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from filtercov.errors import ConvolutionError, NormalisationError
 from filtercov.nn.arguments import AXES, Convolution, check_fit, check_shapes, function_name, letters, out_size
 from filtercov.nn.routing import BITS, BY_THRESHOLDS
 
+Numbers = tuple[int, ...]
 Error = type[ConvolutionError] | type[NormalisationError]
 
 
@@ -30,7 +32,7 @@ def check_convolution(
     check_shapes(axes, x.shape, weight.shape, None if bias is None else bias.shape)
     _check_alike(ConvolutionError, name, x=x, weight=weight, bias=bias)
     _check_filters(name, weight, x.shape[1], axes)
-    check_fit(x.shape, weight.shape[2:], _how(name, axes, padding, stride, dilation))
+    _check_fit(name, x.shape, weight.shape[2:], tuple(padding), tuple(stride), tuple(dilation))
     _check_passes(name, passes)
 
 
@@ -50,8 +52,8 @@ def check_input_grad(
     _check_alike(ConvolutionError, name, grad_y=grad_y, weight=weight)
     _check_filters(name, weight, grad_y.shape[1], axes)
     _check_size(name, "size", size, axes)
-    how = _how(name, axes, padding, stride, dilation)
-    _check_output(name, grad_y, (*grad_y.shape[:2], *size), weight.shape[2:], how)
+    image = *grad_y.shape[:2], *size
+    _check_output(name, grad_y, image, weight.shape[2:], tuple(padding), tuple(stride), tuple(dilation))
     _check_passes(name, passes)
 
 
@@ -69,7 +71,7 @@ def check_weight_grad(
     axes = _check_image(ConvolutionError, name, grad_y=grad_y, x=x)
     _check_alike(ConvolutionError, name, grad_y=grad_y, x=x)
     _check_size(name, "kernel", kernel, axes)
-    _check_output(name, grad_y, x.shape, kernel, _how(name, axes, padding, stride, dilation))
+    _check_output(name, grad_y, x.shape, tuple(kernel), tuple(padding), tuple(stride), tuple(dilation))
     _check_passes(name, passes)
 
 
@@ -79,11 +81,19 @@ def check_channel_sum(x: Tensor) -> None:
     _check_alike(ConvolutionError, "channel_sum", x=x)
 
 
-def check_gelu_batch_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> None:  # noqa: ARG001
-    """Raise unless x is (N, C, H, W), with a variance in each channel, and the others are (C,)."""
+def check_gelu_batch_norm(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    eps: float,  # noqa: ARG001 - any will do
+    residual: Tensor | None = None,
+) -> None:
+    """Raise unless x and residual are (N, C, H, W), with a variance in each channel, and the others are (C,)."""
     name = "gelu_batch_norm"
     _check_plane(name, x=x)
-    _check_alike(NormalisationError, name, x=x, weight=weight, bias=bias)
+    _check_alike(NormalisationError, name, x=x, weight=weight, bias=bias, residual=residual)
+    if residual is not None and residual.shape != x.shape:
+        raise NormalisationError(f"{name}: x is {tuple(x.shape)}, so must be residual, got {tuple(residual.shape)}")
     _check_per_channel(name, x, weight=weight, bias=bias)
     _check_variance(name, x)
 
@@ -274,14 +284,31 @@ def _check_size(name: str, argument: str, size: Sequence[int], axes: int) -> Non
         raise ConvolutionError(f"{name}: {argument} must be ({letters(axes)}), each >= 1, got {tuple(size)}")
 
 
-def _check_output(name: str, grad_y: Tensor, image: Sequence[int], kernel: Sequence[int], how: Convolution) -> None:
-    check_fit(image, kernel, how)
-    needed = *image[:2], *out_size(image[2:], kernel, how)
+def _check_output(name: str, grad_y: Tensor, image: Numbers, kernel: Numbers, *how: Numbers) -> None:
+    needed = _check_fit(name, image, kernel, *how)
     if tuple(grad_y.shape) != needed:
+        padding, stride, dilation = how
         raise ConvolutionError(
-            f"{name}: images {tuple(image)}, filters of {tuple(kernel)}, padding {how.padding}, stride {how.stride} "
-            f"and dilation {how.dilation} need a grad_y of {needed}, got {tuple(grad_y.shape)}"
+            f"{name}: images {tuple(image)}, filters of {tuple(kernel)}, padding {padding}, stride {stride} "
+            f"and dilation {dilation} need a grad_y of {needed}, got {tuple(grad_y.shape)}"
         )
+
+
+def _check_fit(name: str, image: Numbers, kernel: Numbers, *how: Numbers) -> Numbers:
+    """Return the shape of what a convolution makes of images of a shape, if it makes anything."""
+    try:
+        return _output_shape(name, image, kernel, *how)
+    except TypeError:  # symbols, which stand for sizes while a graph is drawn, cannot be looked up
+        return _output_shape.__wrapped__(name, image, kernel, *how)
+
+
+@lru_cache(maxsize=4096)
+def _output_shape(
+    name: str, image: Numbers, kernel: Numbers, padding: Numbers, stride: Numbers, dilation: Numbers
+) -> Numbers:
+    how = _how(name, len(kernel), padding, stride, dilation)
+    check_fit(image, kernel, how)
+    return *image[:2], *out_size(image[2:], kernel, how)
 
 
 def _check_per_channel(name: str, x: Tensor, **vectors: Tensor) -> None:

@@ -1,40 +1,49 @@
-"""GELU followed by training-mode BatchNorm as one operator.
+"""GELU followed by training-mode BatchNorm, and perhaps by the addition of a residual, as one operator.
 
 For this pair PyTorch passes over the activations many times, forward and backward, and keeps two copies of them; fused
 there are four passes, and only x is kept. The arithmetic is that of `F.gelu` (exact, with erf) and `F.batch_norm`.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import register_autograd
 from torch.nn import functional
 
 from filtercov.nn import checks, flops, kernels, library
-from filtercov.nn.operator import LIBRARY, define_operator
+from filtercov.nn.operator import define_gradients, define_operator
 
 
-def gelu_batch_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+def gelu_batch_norm(
+    x: Tensor, weight: Tensor, bias: Tensor, eps: float, residual: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return BatchNorm(GELU(x)) of (N, C, H, W) in training mode, and the (C,) mean and biased variance it used.
+
+    A residual of the same shape is added to the first.
 
     >>> y, mean, variance = gelu_batch_norm(torch.randn(8, 4, 5, 5), torch.ones(4), torch.zeros(4), 1e-5)
     >>> torch.allclose(y.mean((0, 2, 3)), torch.zeros(4), atol=1e-5)
     True
     """
-    y, mean, variance, _ = _operator(x, weight, bias, eps)
+    y, mean, variance, _ = _operator(x, weight, bias, eps, residual)
     return y, mean, variance
 
 
-def _forward(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _forward(
+    x: Tensor, weight: Tensor, bias: Tensor, eps: float, residual: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     x = _dense(x)
     if _native(x):
-        y, moments = kernels.gelu_batch_norm(x, weight.contiguous(), bias.contiguous(), eps)
+        plus = None if residual is None else _dense(residual)
+        y, moments = kernels.gelu_batch_norm(x, weight.contiguous(), bias.contiguous(), eps, plus)
         return y, *moments
     activated = functional.gelu(x)
     variance, mean = torch.var_mean(activated, (0, 2, 3), correction=0)
     inverse_std = (variance + eps).rsqrt()
     y = (activated - _spread(mean)) * _spread(inverse_std * weight) + _spread(bias)
+    if residual is not None:
+        y = y + residual
     return _dense(y), mean, variance, inverse_std
 
 
@@ -74,7 +83,9 @@ def _spread(per_channel: Tensor) -> Tensor:
     return per_channel[:, None, None]
 
 
-def _fake_forward(x: Tensor, _weight: Tensor, _bias: Tensor, _eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _fake_forward(
+    x: Tensor, _weight: Tensor, _bias: Tensor, _eps: float, _residual: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     mean, variance, inverse_std = (x.new_empty(x.shape[1]) for _ in range(3))
     return torch.empty_like(x, memory_format=torch.channels_last), mean, variance, inverse_std
 
@@ -102,8 +113,8 @@ _backward_operator = define_operator(
 )
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, weight, _, ctx.eps = inputs
+def _save(ctx: Any, inputs: Sequence[Any], output: tuple[Tensor, ...]) -> None:
+    x, weight, _, ctx.eps, _ = inputs
     _, mean, variance, inverse_std = output
     ctx.mark_non_differentiable(mean, variance, inverse_std)
     ctx.save_for_backward(x, weight, mean, inverse_std)
@@ -111,11 +122,12 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 def _gradients(ctx: Any, grad_y: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
     x, weight, mean, inverse_std = ctx.saved_tensors
+    to_residual = grad_y if ctx.needs_input_grad[4] else None
     if not torch.is_grad_enabled():
-        return *_backward_operator(grad_y, x, weight, mean, inverse_std), None
+        return *_backward_operator(grad_y, x, weight, mean, inverse_std), None, to_residual
     # Someone will differentiate the gradient: spell it out, with the statistics as functions of x.
     variance, mean = torch.var_mean(functional.gelu(x), (0, 2, 3), correction=0)
-    return *_backward_reference(grad_y, x, weight, mean, (variance + ctx.eps).rsqrt()), None
+    return *_backward_reference(grad_y, x, weight, mean, (variance + ctx.eps).rsqrt()), None, to_residual
 
 
-register_autograd(_operator, _gradients, setup_context=_save, lib=LIBRARY)
+define_gradients(_operator, _gradients, save=_save)

@@ -38,5 +38,7 @@ def empty_image(shape: Sequence[int], *, channels_last: bool) -> Tensor:
     """Return a dense float32 image on the CPU, of any content."""
     if not channels_last:
         return torch.empty(shape, dtype=torch.float32, device="cpu")
+    if len(shape) == 4:
+        return torch.empty(shape, dtype=torch.float32, device="cpu", memory_format=torch.channels_last)
     batch, channels, *size = shape
     return torch.empty((batch, *size, channels), dtype=torch.float32, device="cpu").movedim(-1, 1)

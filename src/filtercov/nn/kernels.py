@@ -112,12 +112,12 @@ class BatchMoments(NamedTuple):
 
 
 def gelu_batch_norm(
-    x: Tensor, weight: Tensor, bias: Tensor, eps: float, *, isa: str | None = None
+    x: Tensor, weight: Tensor, bias: Tensor, eps: float, residual: Tensor | None = None, *, isa: str | None = None
 ) -> tuple[Tensor, BatchMoments]:
-    """Return the training-mode BatchNorm of GELU(x), (N, C, H, W), and the moments it used."""
+    """Return the training-mode BatchNorm of GELU(x), (N, C, H, W), plus the residual, and the moments it used."""
     y = torch.empty_like(x)
     moments = BatchMoments(*(x.new_empty(x.shape[1]) for _ in range(3)))
-    inputs, outputs = map(_pointer, (x, weight, bias)), map(_pointer, (y, *moments))
+    inputs, outputs = map(_pointer, (x, weight, bias, residual)), map(_pointer, (y, *moments))
     call("gelu_batch_norm_forward", *_matrix(x), *inputs, eps, *outputs, isa=isa)
     return y, moments
 

@@ -7,6 +7,7 @@ instead of the best one the machine has. Both are read once, at first use.
 import ctypes
 import os
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,7 @@ import torch
 from filtercov.errors import NativeError
 
 ISAS = ("portable", "avx2", "avx512", "neon")  # in the order of the C interface, and of what is better
-ABI_VERSION = 3
+ABI_VERSION = 4
 PACKAGE = Path(__file__).parent.parent
 
 
@@ -34,7 +35,7 @@ _SIGNATURES: dict[str, list[type]] = {
     "depthwise_input_grad": [ctypes.POINTER(Geometry), *[_POINTER] * 3, _INT32, _INT32],
     "depthwise_weight_grad": [ctypes.POINTER(Geometry), *[_POINTER] * 3, _INT32, _INT32],
     "channel_sum": [_INT64, _INT64, *[_POINTER] * 2, _INT32, _INT32],
-    "gelu_batch_norm_forward": [_INT64, _INT64, *[_POINTER] * 3, ctypes.c_double, *[_POINTER] * 4, _INT32, _INT32],
+    "gelu_batch_norm_forward": [_INT64, _INT64, *[_POINTER] * 4, ctypes.c_double, *[_POINTER] * 4, _INT32, _INT32],
     "gelu_batch_norm_backward": [_INT64, _INT64, *[_POINTER] * 8, _INT32, _INT32],
     "layer_norm_forward": [_INT64, _INT64, *[_POINTER] * 3, ctypes.c_double, *[_POINTER] * 3, _INT32, _INT32],
     "layer_norm_again": [_INT64, _INT64, *[_POINTER] * 6, _INT32, _INT32],
@@ -154,12 +155,18 @@ def available() -> bool:
     return loaded.library is not None
 
 
-def call(name: str, *arguments: object, isa: str | None = None) -> None:
-    """Call one function of the C interface with torch's number of threads; `isa` overrides the one in use."""
+@cache
+def _function(name: str) -> tuple[Callable[..., int], int]:
+    """Return one function of the C interface, and which instruction set is in use."""
     loaded = _loaded()
     if loaded.library is None or loaded.isa is None:
         raise NativeError(f"{name}: the native kernels are off ({loaded.reason}); check native_status() first")
-    code = ISAS.index(isa or loaded.isa)
-    status = getattr(loaded.library, f"filtercov_{name}")(*arguments, code, torch.get_num_threads())
+    return getattr(loaded.library, f"filtercov_{name}"), ISAS.index(loaded.isa)
+
+
+def call(name: str, *arguments: object, isa: str | None = None) -> None:
+    """Call one function of the C interface with torch's number of threads; `isa` overrides the one in use."""
+    function, code = _function(name)
+    status = function(*arguments, code if isa is None else ISAS.index(isa), torch.get_num_threads())
     if status != 0:
         raise NativeError(f"{name}: the native kernel met {_REASONS.get(status, f'status {status}')}")

@@ -8,16 +8,15 @@ backward pass are x and LayerNorm(x) W1ᵀ, six numbers a channel and pixel wher
 computed again. Since γ's gradient follows from that of W2, the scaled branch need not be kept either.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import register_autograd
 from torch.nn import functional
 
 from filtercov.nn import checks, flops, kernels, library
-from filtercov.nn.operator import LIBRARY, define_operator
+from filtercov.nn.operator import define_gradients, define_operator
 
 # Numbers between the products that are worked on at a time (2 MiB, and as much for their gradient), and the least rows.
 _CHUNK = 2**19
@@ -277,7 +276,7 @@ _backward_operator = define_operator(
 )
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _save(ctx: Any, inputs: Sequence[Any], output: tuple[Tensor, ...]) -> None:
     x, _, weight, bias, ctx.eps, w1, b1, w2, b2, gamma, _ = inputs
     ctx.mark_non_differentiable(*output[1:])
     ctx.save_for_backward(x, *output[1:], weight, bias, w1, b1, w2, b2, gamma)
@@ -324,4 +323,4 @@ def _laid_out_as(weight: Tensor, grad: Tensor) -> Tensor:
     )
 
 
-register_autograd(_operator, _gradients, setup_context=_save, lib=LIBRARY)
+define_gradients(_operator, _gradients, save=_save)

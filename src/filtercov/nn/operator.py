@@ -8,7 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch._C import DispatchKeySet, _after_autograd_keyset, _any_requires_grad, _AutoDispatchBelowAutograd
 from torch._ops import OpOverload
+from torch.autograd import Function as Recorded
 from torch.library import Library, infer_schema, register_fake
 from torch.utils.flop_counter import register_flop_formula
 
@@ -41,3 +44,35 @@ def _after(check: Function, function: Function) -> Function:
         return function(*arguments)
 
     return run
+
+
+def define_gradients(operator: OpOverload, gradients: Function, *, save: Function) -> None:
+    """Let autograd record calls of an operator: `gradients(ctx, *grads)` returns what each of its arguments is due.
+
+    `save(ctx, arguments, output)` keeps what that takes, where a gradient is needed at all. This is what
+    `torch.library.register_autograd` does, in fewer steps: every call pays for them.
+    """
+    defaults = tuple(argument.default_value for argument in operator._schema.arguments)
+
+    def forward(ctx: Any, *arguments: Any) -> Any:
+        *own, keys = arguments
+        with _AutoDispatchBelowAutograd():
+            output = operator.redispatch(keys, *own)
+        save(ctx, own, output)
+        return output
+
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        return *gradients(ctx, *grads), None
+
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    record = type(f"{operator._opname}_backward", (Recorded,), methods).apply  # type: ignore[attr-defined]
+
+    def run(keys: DispatchKeySet, *arguments: Any) -> Any:
+        below = keys & _after_autograd_keyset
+        if torch.is_grad_enabled() and _any_requires_grad(*arguments):
+            # The dispatcher leaves out arguments that are as by default.
+            return record(*arguments, *defaults[len(arguments) :], below)
+        with _AutoDispatchBelowAutograd():
+            return operator.redispatch(below, *arguments)
+
+    LIBRARY.impl(operator._opname, run, "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
-from torch.library import register_autograd
 
 from filtercov.nn import checks, flops, kernels, reference
 from filtercov.nn.arguments import Convolution, out_size
 from filtercov.nn.images import is_channels_last, laid_out, readable
-from filtercov.nn.operator import LIBRARY, define_operator
+from filtercov.nn.operator import define_gradients, define_operator
 from filtercov.nn.routing import BY_THRESHOLDS, native_sums, runs_natively
 
 Numbers = Sequence[int]
@@ -157,7 +156,7 @@ channel_sum = define_operator(
 # Gradients. `ctx.needs_input_grad` decides what is kept: a frozen filter keeps no input alive.
 
 
-def _save_forward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
+def _save_forward(ctx: Any, inputs: Sequence[Any], output: Tensor) -> None:  # noqa: ARG001
     x, weight, _, *ctx.how, ctx.passes = inputs
     needs_x, needs_weight, *_ = ctx.needs_input_grad
     ctx.save_for_backward(x if needs_weight else None, weight if needs_x else None)
@@ -181,7 +180,7 @@ def _forward_backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
     )
 
 
-def _save_input_grad(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
+def _save_input_grad(ctx: Any, inputs: Sequence[Any], output: Tensor) -> None:  # noqa: ARG001
     grad_y, weight, *ctx.how, _, _, ctx.passes = inputs
     ctx.save_for_backward(grad_y, weight)
 
@@ -196,7 +195,7 @@ def _input_grad_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     )
 
 
-def _save_weight_grad(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
+def _save_weight_grad(ctx: Any, inputs: Sequence[Any], output: Tensor) -> None:  # noqa: ARG001
     grad_y, x, *ctx.how, _, ctx.passes = inputs
     ctx.save_for_backward(grad_y, x)
 
@@ -211,15 +210,15 @@ def _weight_grad_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     )
 
 
-def _save_channel_sum(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
+def _save_channel_sum(ctx: Any, inputs: Sequence[Any], output: Tensor) -> None:  # noqa: ARG001
     ctx.shape = inputs[0].shape
 
 
-def _channel_sum_backward(ctx: Any, grad: Tensor) -> Tensor:
-    return grad.reshape(-1, *[1] * (len(ctx.shape) - 2)).expand(ctx.shape)
+def _channel_sum_backward(ctx: Any, grad: Tensor) -> tuple[Tensor]:
+    return (grad.reshape(-1, *[1] * (len(ctx.shape) - 2)).expand(ctx.shape),)
 
 
-register_autograd(convolve, _forward_backward, setup_context=_save_forward, lib=LIBRARY)
-register_autograd(input_grad, _input_grad_backward, setup_context=_save_input_grad, lib=LIBRARY)
-register_autograd(weight_grad, _weight_grad_backward, setup_context=_save_weight_grad, lib=LIBRARY)
-register_autograd(channel_sum, _channel_sum_backward, setup_context=_save_channel_sum, lib=LIBRARY)
+define_gradients(convolve, _forward_backward, save=_save_forward)
+define_gradients(input_grad, _input_grad_backward, save=_save_input_grad)
+define_gradients(weight_grad, _weight_grad_backward, save=_save_weight_grad)
+define_gradients(channel_sum, _channel_sum_backward, save=_save_channel_sum)

@@ -22,7 +22,6 @@ from filtercov.nn.images import is_channels_last
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _any_global_hook = cast(Callable[[], bool], torch_module._has_any_global_hook)
 
 Pass = Literal["forward", "input_grad", "weight_grad"]
@@ -66,7 +65,7 @@ def fits(axes: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         and (bias is None or type(bias) in PLAIN_TENSORS)
         and x.dim() in (axes + 1, axes + 2)
         and weight.dim() == axes + 2
-        and x.device.type == "cpu"
+        and x.is_cpu
         and x.dtype in (torch.float32, torch.float64)
         and weight.shape[0] == x.shape[-1 - axes]
         and not torch.is_autocast_enabled("cpu")
@@ -147,7 +146,12 @@ def is_watched(*modules: nn.Module) -> bool:
     >>> is_watched(layer), is_watched(nn.GELU())
     (True, False)
     """
-    return _any_global_hook() or any(getattr(module, hooks) for module in modules for hooks in _HOOKS)
+    if _any_global_hook():
+        return True
+    for module in modules:  # not any(...): this is asked in every call
+        if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
+            return True
+    return False
 
 
 def untraced(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:

@@ -26,17 +26,27 @@ class FusedSequential(nn.Sequential):
             for module in self:
                 input = module(input)
             return input
-        layers = list(self)
-        i = 0
-        while i < len(layers):
-            norm = norm_after_gelu(layers[i], layers[i + 1]) if i + 1 < len(layers) else None
-            if norm is not None and _unnoticed(layers[i], norm, input):
-                input = _fused(norm, input)
-                i += 2
-            else:
-                input = layers[i](input)
-                i += 1
-        return input
+        return run_fused(list(self), input)
+
+
+def run_fused(layers: list[nn.Module], x: Tensor, residual: Tensor | None = None) -> Tensor:
+    """Return what layers make of x one after the other, plus a residual, each GELU + BatchNorm2d as one if possible.
+
+    >>> run_fused([nn.Identity()], torch.ones(1), residual=torch.ones(1))
+    tensor([2.])
+    """
+    i = 0
+    while i < len(layers):
+        norm = norm_after_gelu(layers[i], layers[i + 1]) if i + 1 < len(layers) else None
+        if norm is None or not _unnoticed(layers[i], norm, x):
+            x = layers[i](x)
+            i += 1
+        elif residual is not None and i + 2 == len(layers) and _alike(x, residual):
+            return _fused(norm, x, residual)
+        else:
+            x = _fused(norm, x)
+            i += 2
+    return x if residual is None else x + residual
 
 
 def norm_after_gelu(layer: nn.Module, following: nn.Module) -> nn.BatchNorm2d | None:
@@ -55,45 +65,56 @@ def _unnoticed(gelu: nn.Module, norm: nn.BatchNorm2d, x: Tensor) -> bool:
         and not is_watched(gelu, norm)
         and type(x) is Tensor
         and x.dtype == torch.float32
-        and x.device.type == "cpu"
+        and x.is_cpu
         and x.dim() == 4
         and x.shape[1] == norm.num_features
         and x.is_contiguous(memory_format=torch.channels_last)
-        and x.numel() > x.shape[1]  # one value per channel has no variance: nn.BatchNorm2d says so
-        and all(_belongs(x, tensor) for tensor in (norm.weight, norm.bias))
-        and _can_update(norm, x)
+        and x.numel() > norm.num_features  # one value per channel has no variance: nn.BatchNorm2d says so
+        and _belongs(norm.weight, norm)
+        and _belongs(norm.bias, norm)
+        and _can_update(norm)
         and not torch.is_autocast_enabled("cpu")
         and not torch._C._are_functorch_transforms_active()
         and forward_ad._current_level < 0
     )
 
 
-def _belongs(x: Tensor, per_channel: Tensor) -> bool:
+@untraced
+def _alike(x: Tensor, residual: Tensor) -> bool:
     return (
-        type(per_channel) in PLAIN_TENSORS
-        and per_channel.dtype == x.dtype
-        and per_channel.device == x.device
-        and per_channel.shape == x.shape[1:2]
+        type(residual) in PLAIN_TENSORS
+        and residual.dtype == x.dtype
+        and residual.device == x.device
+        and residual.shape == x.shape
     )
 
 
-def _can_update(norm: nn.BatchNorm2d, x: Tensor) -> bool:
+def _belongs(per_channel: Tensor, norm: nn.BatchNorm2d) -> bool:
+    return (
+        type(per_channel) in PLAIN_TENSORS
+        and per_channel.dtype == torch.float32
+        and per_channel.is_cpu
+        and per_channel.shape == (norm.num_features,)
+    )
+
+
+def _can_update(norm: nn.BatchNorm2d) -> bool:
     """Return whether the running statistics, if there are any to keep, are of the usual kind."""
     mean, variance = norm.running_mean, norm.running_var
     if not norm.track_running_stats or mean is None or variance is None:
         return not norm.track_running_stats or mean is variance
-    return _belongs(x, mean) and _belongs(x, variance)
+    return _belongs(mean, norm) and _belongs(variance, norm)
 
 
-def _fused(norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
-    y, mean, variance = gelu_batch_norm(x, norm.weight, norm.bias, norm.eps)
+def _fused(norm: nn.BatchNorm2d, x: Tensor, residual: Tensor | None = None) -> Tensor:
+    y, mean, variance = gelu_batch_norm(x, norm.weight, norm.bias, norm.eps, residual)
     if norm.track_running_stats:
-        share = _share_of_batch(norm)
-        if norm.running_mean is not None and norm.running_var is not None:
+        share, running_mean, running_var = _share_of_batch(norm), norm.running_mean, norm.running_var
+        if running_mean is not None and running_var is not None:
             count = x.numel() // x.shape[1]
             with torch.no_grad():
-                norm.running_mean.lerp_(mean, share)
-                norm.running_var.lerp_(variance * (count / (count - 1)), share)
+                running_mean.lerp_(mean, share)
+                running_var.lerp_(variance * (count / (count - 1)), share)
     return y
 
 

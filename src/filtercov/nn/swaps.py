@@ -15,10 +15,12 @@ from torch import Tensor, nn
 from filtercov.depthwise.definition import is_depthwise
 from filtercov.nn import library, routing
 from filtercov.nn.arguments import convolution
-from filtercov.nn.convnext_block import fused_class
+from filtercov.nn.convnext_block import FusedBlock
 from filtercov.nn.depthwise import DepthwiseConv1d, DepthwiseConv2d, DepthwiseConv3d
 from filtercov.nn.images import is_channels_last
 from filtercov.nn.pointwise import PointwiseConv2d, is_pointwise
+from filtercov.nn.replacement import Replacement, replaced_by, replacement_of
+from filtercov.nn.residual import FusedResidual, ends_in_pair
 from filtercov.nn.routing import BITS, BY_THRESHOLDS
 from filtercov.nn.sequential import FusedSequential, norm_after_gelu
 
@@ -117,6 +119,18 @@ def classes(kind: str, pairs: dict[Class, Class], applies: Callable[[nn.Module],
     )
 
 
+def replacements(
+    kind: str, base: type[Replacement], applies: Callable[[nn.Module], bool] = lambda _module: True
+) -> Swap:
+    """Return the swap of those classes of blocks for which there is a replacement, of modules to which it applies."""
+
+    def ours(module: nn.Module) -> Class | None:
+        found = replacement_of(module, base)
+        return found if found is not None and applies(module) and library.available() else None
+
+    return Swap(kind, ours, lambda module: replaced_by(module, base))
+
+
 def _passes_of_convolution(module: nn.Module, x: Tensor) -> tuple[int, ...]:
     """Return what the thresholds say, first, and that with each pass that is needed given to the other side."""
     layer = cast(nn.Conv2d, module)  # or of another dimension
@@ -154,15 +168,12 @@ DEPTHWISE = classes(
     passes=_passes_of_convolution,
 )
 GELU_NORM = classes("GELU + BatchNorm2d", {nn.Sequential: FusedSequential}, _has_pairs, parts=gelu_norm_pairs)
-BLOCK = Swap(
-    "ConvNeXt block",
-    lambda module: fused_class(module) if library.available() else None,
-    lambda module: vars(type(module)).get("plain_class"),
-)
+BLOCK = replacements("ConvNeXt block", FusedBlock)
+RESIDUAL = replacements("residual", FusedResidual, lambda module: ends_in_pair(cast(FusedResidual, module).fn))
 POINTWISE = classes(
     "pointwise",
     {nn.Conv2d: PointwiseConv2d},
     lambda module: is_pointwise(cast(nn.Conv2d, module)) and not is_depthwise(module),
     by_default=False,
 )
-SWAPS: tuple[Swap, ...] = (DEPTHWISE, GELU_NORM, BLOCK, POINTWISE)
+SWAPS: tuple[Swap, ...] = (DEPTHWISE, GELU_NORM, BLOCK, RESIDUAL, POINTWISE)

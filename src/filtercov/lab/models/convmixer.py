@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from filtercov.lab.models.blocks import StochasticDepth, check_image_size, depth_rates
 from filtercov.nn import DepthwiseConv2d
+from filtercov.nn.residual import FusedResidual
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,10 @@ class Residual(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the mixed (N, C, H, W) map."""
         return self.drop_path(self.fn(x)) + x  # type: ignore[no-any-return]
+
+
+class FastResidual(FusedResidual, Residual):
+    """`Residual`, added in the same pass as BatchNorm: what `accelerate_` makes of it."""
 
 
 class ConvMixer(nn.Module):

@@ -1,0 +1,76 @@
+"""Classes that take the place of other people's blocks, of which they know the parts, and compute the same faster.
+
+A replacement goes before the block's own class among the bases of a new one, which then takes the place of the block's:
+
+    class FusedConvNeXtBlock(FusedBlock, ConvNeXtBlock): ...
+
+The modules of a block stay what they are. A call is fused only where that cannot be noticed; all others are the class's
+own.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import update_wrapper
+from importlib import import_module
+from types import FunctionType
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+# Classes of blocks, and what takes their place.
+_REPLACEMENTS: dict[type[nn.Module], type["Replacement"]] = {}
+
+# Where replacements of timm's blocks are: imported only if timm's have been, since only then can a block be timm's.
+_OF_TIMM = {
+    "timm.models.convnext": "filtercov.nn.timm_convnext",
+    "timm.models.convmixer": "filtercov.nn.timm_convmixer",
+}
+
+
+class Replacement(nn.Module):
+    """A class with `plain_class` and `plain_forward`, those of the class whose place it takes."""
+
+    plain_class: ClassVar[type[nn.Module]]
+    plain_forward: ClassVar[Callable[..., Tensor]]
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if len(cls.__bases__) > 1:
+            cls.plain_class = cls.__bases__[1]
+            cls.plain_forward = _renamed(cls.plain_class.forward, "plain_forward")
+            _REPLACEMENTS[cls.plain_class] = cls
+
+
+def replacement_of(block: nn.Module, kind: type[Replacement]) -> type[Replacement] | None:
+    """Return what of a kind can take the place of a block's class, None for any other module."""
+    for theirs, ours in _OF_TIMM.items():
+        if theirs in sys.modules:
+            import_module(ours)
+    found = _REPLACEMENTS.get(type(block))
+    return found if found is not None and issubclass(found, kind) else None
+
+
+def replaced_by(block: nn.Module, kind: type[Replacement]) -> type[nn.Module] | None:
+    """Return the class whose place a block's class of this kind has taken, None for any other module."""
+    own = type(block)
+    return own.plain_class if issubclass(own, kind) and _REPLACEMENTS.get(own.plain_class) is own else None
+
+
+def does_nothing(layer: nn.Module) -> bool:
+    """Return whether a layer hands on what it is given: Identity, and dropout of any kind where it is off.
+
+    >>> does_nothing(nn.Dropout(0.5)), does_nothing(nn.Dropout(0.5).eval())
+    (False, True)
+    """
+    if type(layer) is nn.Identity:
+        return True
+    rate = next(
+        (value for name in ("p", "drop_prob", "rate") if (value := getattr(layer, name, None)) is not None), None
+    )
+    return isinstance(rate, int | float) and not list(layer.parameters()) and (rate == 0 or not layer.training)
+
+
+def _renamed(function: Any, name: str) -> Any:
+    """Return a function under another name: TorchScript takes two methods of one name for one."""
+    other = FunctionType(function.__code__, function.__globals__, name, function.__defaults__, function.__closure__)
+    return update_wrapper(other, function, assigned=("__annotations__", "__doc__", "__module__"))
