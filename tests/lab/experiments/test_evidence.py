@@ -7,7 +7,9 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 from safetensors.torch import save_file
+from typer.testing import CliRunner
 
+from filtercov.cli.app import app
 from filtercov.errors import DamagedRunError, ExperimentError, FiltercovError, RunDirectoryError
 from filtercov.lab.experiments import keeping
 from filtercov.lab.experiments.builder import Options
@@ -126,6 +128,14 @@ def test_keeping_again_changes_nothing_and_more_is_added_to_what_is_there(finish
     assert before.items() < files(root).items()
     assert everything.size == sum(map(len, files(root).values()))
     assert files(root) == files_of_all(runs, tmp_path)
+
+
+def test_the_command_says_what_it_did(finished, tmp_path):
+    runs, _, started = finished
+    for path, new, there in ((runs.directory(started).path, 2, 0), (runs.root, 7, 2), (runs.root, 0, 9)):
+        words = ["keep", str(path), "--to", str(tmp_path / "evidence")]
+        done = CliRunner().invoke(app, words, catch_exceptions=False)
+        assert f"{new} runs new in {tmp_path / 'evidence'}, {there} there already; " in done.output
 
 
 def files_of_all(runs, tmp_path):
