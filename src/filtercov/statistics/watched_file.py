@@ -71,7 +71,7 @@ def followed(count: int) -> list[int]:
     >>> followed(3), followed(64)
     ([0, 1, 2], [0, 6, 11, 17, 23, 29, 34, 40, 46, 52, 57, 63])
     """
-    return np.linspace(0, count - 1, min(count, FOLLOWED)).round().astype(int).tolist()
+    return [int(place) for place in np.linspace(0, count - 1, min(count, FOLLOWED)).round()]
 
 
 def packed_filters(filters: Array, exponent: int) -> Array:

@@ -22,6 +22,7 @@ from filtercov.lab.report.watched_compare import LayerPair
 from filtercov.lab.report.watched_data import DECADES, page_data
 from filtercov.lab.report.watched_numbers import JUDGED, History, LayerHistory
 from filtercov.lab.report.watched_words import describe_run, findings, meeting, since
+from filtercov.printable import counted
 from filtercov.statistics.watched import Moment
 
 SCRIPTS = ("watched_data.js", "drawing.js", "watched_tiles.js", "watched_views.js", "watched_player.js")
@@ -100,9 +101,7 @@ positive, blue negative, each on its own scale.</p>
 def _run_pictures(history: History, index: int, *, named: bool) -> str:
     name = f"<h3>{text(history.run.label)}</h3>" if named else ""
     most = max(len(filters) for filters in history.moments[0].filters.values())
-    followed = (
-        f"{'the same' if most > 1 else 'one'} {most if most > 1 else ''} filters at every moment, each on its own scale"
-    )
+    followed = f"the same {counted(most, 'filter')} at every moment, each on its own scale"
     covariance = f'<canvas class="pixels" id="covariance-{index}" role="img"></canvas>'
     filters = f'<canvas class="pixels" id="filters-{index}" role="img"></canvas>'
     return (
