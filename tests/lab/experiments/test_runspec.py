@@ -66,7 +66,7 @@ def test_a_closed_form_run_gets_the_papers_schedule_for_its_patch_size(model, fr
 
 def test_recipes_are_the_papers_with_what_is_given_changed():
     cifar = RunSpec.recipe("cifar", model="convmixer_256_8_k9_p2", data="cifar10", train={"epochs": 50})
-    assert (cifar.augment, cifar.train) == ("cifar", TrainConfig(epochs=50))
+    assert (cifar.augment, cifar.train) == ("randaugment", TrainConfig(epochs=50))
     imagenet = RunSpec.recipe("imagenet", model="convmixer_512_12_k9_p14", data="folder:x", drop_path=0.2)
     assert (imagenet.augment, imagenet.drop_path, imagenet.train.clip_grad) == ("imagenet", 0.2, 1.0)
 
