@@ -186,7 +186,9 @@ class FilterStatistics:
 
     def centred(self) -> FilterStatistics:
         """Return these statistics with every mean taken as zero."""
-        return replace(self, layers=tuple(replace(layer, mean=np.zeros_like(layer.mean), of_filters=None) for layer in self.layers))
+        return replace(
+            self, layers=tuple(replace(layer, mean=np.zeros_like(layer.mean), of_filters=None) for layer in self.layers)
+        )
 
     def kronecker(self) -> FilterStatistics:
         """Return these statistics with every covariance replaced by its nearest Kronecker square A⊗A."""
