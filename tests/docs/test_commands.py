@@ -32,6 +32,10 @@ AS_IS = {
     "filtercov stats trained.pth --out trained.stats",
     "filtercov inspect trained.pth --out page.html",
     "filtercov inspect trained.pth --against other.pth",
+    "filtercov inspect runs/uniform/filters.watched",
+    "filtercov inspect runs/uniform/filters.watched --against runs/closed-form",
+    "filtercov inspect runs/uniform/filters.watched --json",
+    "filtercov inspect runs/uniform/filters.watched --animate run.gif",
     "filtercov figures figures --learned trained.pth",
     "filtercov reproduce --list",
     "filtercov reproduce --list 'claim-*' --scale small",
@@ -175,6 +179,10 @@ def test_commands_of_the_documentation_run(tmp_path, monkeypatch):
         model = nn.Sequential(*[nn.Conv2d(16, 16, 7, padding=3, groups=16) for _ in range(2)])
         torch.save(model.state_dict(), f"{name}.pth")
     fc.FilterStatistics.from_model(model).save("trained.stats")
+    for name in ("uniform", "closed-form"):
+        Path("runs", name).mkdir(parents=True)
+        with fc.watch(model, f"runs/{name}/filters.watched", every=1) as watch:
+            watch()
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for command in [*sorted(AS_IS), *SMALLER.values()]:
         program, *arguments = shlex.split(command)
@@ -184,4 +192,13 @@ def test_commands_of_the_documentation_run(tmp_path, monkeypatch):
         else:
             subprocess.run([program, *arguments], env=environment, check=True, timeout=300, capture_output=True)
     written = {path.name for path in tmp_path.iterdir()}
-    assert written >= {"page.html", "inspect.html", "figures", "start.safetensors", "explore.html", "sheets", "runs"}
+    assert written >= {
+        "page.html",
+        "inspect.html",
+        "figures",
+        "start.safetensors",
+        "explore.html",
+        "sheets",
+        "runs",
+        "run.gif",
+    }
