@@ -55,7 +55,8 @@ def test_what_is_compared_differs_in_what_the_claim_is_about_alone():
     for claim in CLAIMS:
         rows: dict[tuple[str, int], set] = {}
         for name, runs in cells(claim.number, "small").items():
-            assert tuple(run.spec.train.seed for run in runs) == tuple(range(find_scale("small").claim_seeds))
+            count = 3 if claim.number == "C15" else find_scale("small").claim_seeds
+            assert [run.spec.train.seed for run in runs] == list(range(count))
             described = runs[0].spec
             rows.setdefault((name.row, name.epochs), set()).add(
                 (described.model, described.data, described.data_limit, described.augment, described.train)
