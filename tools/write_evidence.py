@@ -5,6 +5,7 @@ what stands between the lines `<!-- evidence -->` and `<!-- /evidence -->`.
 """
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from filtercov.lab.report.evidence_tables import decisive, short_row_table
@@ -55,12 +56,13 @@ def row_block(view: View) -> str:
 
 
 def readme_block(view: View) -> str:
-    """Return the row and up to three verdicts, those that went against the paper first."""
+    """Return the row by the recipe itself and up to three verdicts, those that went against the paper first."""
     order = {"contradicts": 0, "holds": 1, "open": 2}
     settled = sorted((f for f in view.findings if f.verdict in order), key=lambda f: order[f.verdict])
     against, rest = settled[:1], settled[1:]
     verdicts = "\n".join(f"* {_verdict(finding)}" for finding in (*against, *rest)[:VERDICTS])
-    return "\n\n".join(filter(None, [row_block(view), tally(view), verdicts]))
+    alone = replace(view, recipes=view.recipes[:1], unrecorded=())
+    return "\n\n".join(filter(None, [row_block(alone), tally(view), verdicts]))
 
 
 def with_block(text: str, block: str) -> str:
