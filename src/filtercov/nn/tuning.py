@@ -29,8 +29,9 @@ from filtercov.nn.timing import LEAST_GAIN, LEAST_TURNS, race
 from filtercov.nn.tuning_report import LayerTiming, StepTiming, Tuning
 
 SECONDS = 60.0
-# Shares of the time: what is left over by one goes to the next.
+# Shares of the time, if it is enough: what is left over by one goes to the next.
 LAYERS_END, CANDIDATES_END = 0.4, 0.75
+CANDIDATES = 5  # ways to run the whole model, at most
 # Turns of a layer and of a whole step, at most, and who needs no more: who takes so many times as long as the best.
 LAYER_TURNS, LAYER_LAGGARD = 12, 1.5
 STEP_TURNS, STEP_LAGGARD = 30, 1.1
@@ -87,6 +88,7 @@ class Tuner:
         )
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.ended_early = False
+        self.layers_end, self.candidates_end = LAYERS_END, CANDIDATES_END
 
     def run(self) -> Outcome:
         """Return the candidate to keep; the model is then as it was, bit for bit."""
@@ -94,11 +96,12 @@ class Tuner:
             self._set(Candidate(self.plain, channels_last=False))
             with blaming_the_example():
                 self.step()
+            self.layers_end, self.candidates_end = shares(self.seconds, self._step_seconds())
             layers = {False: self._tune_layers(channels_last=False)}
             if self.layouts.differ:
                 layers[True] = self._tune_layers(channels_last=True)
             candidates = self._candidates(layers)
-            times = self._race(candidates, CANDIDATES_END)
+            times = self._race(candidates, self.candidates_end)
             winner, steps = kept(times, PLAIN), _timings(times)
             fastest = min(times, key=lambda name: min(times[name]))
             variants = self._variants(fastest, candidates)
@@ -108,6 +111,11 @@ class Tuner:
                 if _enough(times):  # or else what was found before stands
                     winner, steps, candidates = kept(times, PLAIN), steps | _timings(times), candidates | variants
         return Outcome(candidates[winner], self._report(winner, candidates[winner], layers, steps))
+
+    def _step_seconds(self) -> float:
+        began = time.perf_counter()
+        self.step()
+        return time.perf_counter() - began
 
     def _left(self, share: float) -> float:
         return self.began + share * self.seconds - time.perf_counter()
@@ -139,7 +147,7 @@ class Tuner:
                 self.shapes.setdefault(name, made[0].x.shape)
         known: dict[object, dict[Setting, float]] = {}
         settings, seconds = {}, {}
-        end = LAYERS_END if channels_last or not self.layouts.differ else LAYERS_END / 2
+        end = self.layers_end if channels_last or not self.layouts.differ else self.layers_end / 2
         for toggle in reversed(self.toggles):  # what is inside another first, and set as it won
             calls = {part: recorder.calls[part.name] for part in self.parts[toggle.name]}
             key = toggle.swap.kind, _key(calls)
@@ -222,6 +230,19 @@ class Tuner:
             self.ended_early,
             self.step.learns,
         )
+
+
+def shares(seconds: float, step: float) -> tuple[float, float]:
+    """Return by which shares of the time layers have been timed, and then candidates, if a step takes `step` seconds.
+
+    Where time is short whole steps have what they need to be told apart, and layers what is left.
+
+    >>> shares(60.0, 0.2), shares(8.0, 0.2), shares(2.0, 0.2)
+    ((0.4, 0.75), (0.25, 1.0), (0.0, 1.0))
+    """
+    needed = min(1.0, (LEAST_TURNS + 1) * CANDIDATES * step / seconds) if seconds > 0 else 1.0
+    layers = min(LAYERS_END, 1 - needed)
+    return layers, max(CANDIDATES_END, min(1.0, layers + needed))
 
 
 def _enough(times: Mapping[str, list[float]]) -> bool:
