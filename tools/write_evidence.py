@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report.evidence_tables import decisive, short_row_table
 from filtercov.lab.report.evidence_text import evidence_markdown, tally
 from filtercov.lab.report.evidence_view import View, read_view
@@ -62,7 +63,12 @@ def readme_block(view: View) -> str:
     against, rest = settled[:1], settled[1:]
     verdicts = "\n".join(f"* {_verdict(finding)}" for finding in (*against, *rest)[:VERDICTS])
     alone = replace(view, recipes=view.recipes[:1], unrecorded=())
-    return "\n\n".join(filter(None, [row_block(alone), tally(view), verdicts]))
+    small = find_scale("small").cifar
+    scale = (
+        f"{tally(view)} That is [at a smaller scale](docs/reproduce.md#scales): {small.limit:,} images, and "
+        f"{small.trained_epochs(20)} epochs for the paper's 20."
+    )
+    return "\n\n".join(filter(None, [row_block(alone), scale, verdicts]))
 
 
 def with_block(text: str, block: str) -> str:
