@@ -132,7 +132,7 @@ def spelled(name):
     ("name", "commands"),
     [
         ("scale", {"reproduce", "plan", "search"}),
-        ("runs", {"train", "reproduce", "plan", "search", "report"}),
+        ("runs", {"train", "reproduce", "plan", "search"}),
         ("data_root", {"train", "reproduce", "search"}),
         ("download", {"train", "reproduce", "search"}),
     ],

@@ -14,7 +14,7 @@ from filtercov.lab.experiments.builder import Options
 from filtercov.lab.experiments.catalogue.grids import GRIDS
 from filtercov.lab.experiments.execute import build_model, load_data
 from filtercov.lab.experiments.paper_claims import CLAIMS, GRID, CellName, Claim
-from filtercov.lab.experiments.records import collect, speed_file
+from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.scales import SCALES, find_scale
 from filtercov.lab.experiments.speed import measure_speeds, write_speeds
@@ -139,7 +139,7 @@ def test_timings_are_kept_turn_by_turn(tmp_path):
     timed = experiment("C14", "smoke")
     runs = Runs(tmp_path)
     speeds = measure_speeds(timed.speed, batch_size=2, rounds=3)
-    write_speeds(speed_file(timed, runs), speeds)
+    write_speeds(runs.speed_file(timed), speeds)
     found = collect(timed, runs, Options())
     assert found.speeds == tuple(speeds)
     assert [len(speed.saved) for speed in found.speeds] == [3, 3, 3]

@@ -7,7 +7,7 @@ from filtercov.errors import ConfigError, FiltercovError, ModelError
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.training import TrainConfig
 
-SPEC = RunSpec(model="convmixer_32_8_k9_p2", data="cifar10", init="closed-form", freeze_filters=True)
+SPEC = RunSpec(model="convmixer_32_8_k9_p2", data="cifar10", init="closed-form", freeze_filters=True, augment="cifar")
 
 
 def test_a_specification_survives_json_with_its_key():

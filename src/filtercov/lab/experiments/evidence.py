@@ -159,7 +159,7 @@ def seal(values: Mapping[str, Any]) -> bytes:
      ["epoch"],
      [1]
     ],
-    "sha256": "8fd60dc4fce9b1ea6b6dd5ee85a7a1d3bc5c5ac21c94f0ae2aca1fec6e6f2a6e"
+    "sha256": "f4a4d641ebacdba9032a3afab976cfe5c86cf8db531867289f72483a9bcb8dec"
     }
     """
     lines = [f"{json.dumps(name)}: {_laid_out(value)}" for name, value in {**values, SEAL: _checksum(values)}.items()]
