@@ -33,6 +33,14 @@ def test_the_yardstick_takes_images_over_throughput():
     assert expected_seconds(spec, 1000.0) == pytest.approx(2 + 150 + 10)
 
 
+@pytest.mark.parametrize(
+    ("fields", "images"), [({}, 50_000), ({"image_size": 224}, 1_281_167), ({"data_limit": 100}, 100)]
+)
+def test_a_folder_has_the_images_of_cifar_10_or_if_they_are_resized_of_imagenet(fields, images):
+    spec = RunSpec.recipe("cifar", model=YARDSTICK, data="folder:images", train={"epochs": 1}, **fields)
+    assert plan([Run(spec)], images_per_second=100.0).images == images
+
+
 def test_a_plan_adds_up_runs_epochs_and_operations():
     one = RunSpec.recipe("cifar", model=YARDSTICK, data="cifar10", train={"epochs": 2})
     cost = plan([Run(one)], images_per_second=100.0)

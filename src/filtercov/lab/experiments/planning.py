@@ -87,8 +87,9 @@ def training_flops(spec: RunSpec) -> float:
 
 
 def training_images(spec: RunSpec) -> int:
-    """Return how many images an epoch has."""
-    return spec.data_limit or IMAGES.get(spec.data, IMAGENET)[0]
+    """Return how many images an epoch has; a folder is taken for what `_shape` takes it for."""
+    unnamed = IMAGES["cifar10"] if spec.image_size is None else IMAGENET
+    return spec.data_limit or IMAGES.get(spec.data, unnamed)[0]
 
 
 def judged_images(spec: RunSpec) -> int:
