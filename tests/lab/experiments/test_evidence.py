@@ -115,6 +115,14 @@ def test_timings_are_kept_and_pictures_of_filters_left_out(tmp_path, finished):
     assert not any(drawing.needs_run for drawing in collect(pictured, evidence, Options()).drawings)
 
 
+def test_timings_alone_are_kept(tmp_path):
+    runs, timed = Runs(tmp_path / "runs"), experiment("frozen-speed", scale="smoke")
+    record(timed, runs, Options())
+    write_speeds(runs.speed_file(timed), measure_speeds(timed.speed, batch_size=2, rounds=2))
+    assert keep([runs.root], tmp_path / "evidence").new == ()
+    assert collect(timed, Evidence(tmp_path / "evidence"), Options()).speeds == collect(timed, runs, Options()).speeds
+
+
 def test_keeping_again_changes_nothing_and_more_is_added_to_what_is_there(finished, tmp_path):
     runs, reference, started = finished
     root = tmp_path / "evidence"

@@ -107,7 +107,7 @@ def _last_name(init: str) -> str:
 
 def _runs_of(directory: Path) -> list[Path]:
     runs = sorted(path.parent for path in directory.glob("*/config.json"))
-    if not runs:
+    if not runs and not any(directory.glob("speeds/*.json")):  # an experiment may have timings alone
         raise RunDirectoryError(f"{directory} is neither a run nor a directory of runs; name one of either")
     return runs
 
