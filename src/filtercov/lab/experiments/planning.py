@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,10 +21,18 @@ TRAINING_PASSES = 3  # a step costs a forward pass and, for two gradients, twice
 # Narrow networks wait for memory. On a CPU core a step takes about 0.07 ns per multiply-add and 5.3 ns per output
 # value, fitted to ConvMixer-256/8 and -32/8.
 VALUE_COST = 80  # multiply-adds' worth of time for one output value
-IMAGES = {"cifar10": (50_000, 32, 3, 10), "embedded": (10_000, 28, 1, 10)}
-IMAGENET = (1_281_167, 224, 3, 1000)
-JUDGED = {"cifar10": 10_000, "embedded": 2_000}  # test images, looked at once an epoch
-JUDGED_IMAGENET = 50_000
+
+
+class Images(NamedTuple):
+    """What costs depend on: how many images are trained on in an epoch and judged after it, and their shape."""
+
+    training: int
+    judged: int
+    shape: tuple[int, int, int]  # size, channels, classes
+
+
+IMAGES = {"cifar10": Images(50_000, 10_000, (32, 3, 10)), "embedded": Images(10_000, 2_000, (28, 1, 10))}
+IMAGENET = Images(1_281_167, 50_000, (224, 3, 1000))
 
 
 @dataclass(frozen=True)
@@ -53,7 +62,7 @@ def plan(wanted: Sequence[Run], *, images_per_second: float, finished: Sequence[
         epochs=sum(run.spec.train.epochs for run in left),
         images=sum(training_images(run.spec) * run.spec.train.epochs for run in left),
         flops=sum(training_flops(run.spec) for run in left),
-        bytes_kept=sum(_bytes(run.spec.model, _shape(run.spec)) for run in ordered),
+        bytes_kept=sum(_bytes(run.spec.model, images_of(run.spec).shape) for run in ordered),
         seconds=sum(expected_seconds(run.spec, images_per_second) for run in left),
     )
 
@@ -75,28 +84,33 @@ def expected_seconds(spec: RunSpec, images_per_second: float) -> float:
 
 def yardstick_images(spec: RunSpec) -> float:
     """Return how many images the yardstick would train on in the time of a run, its evaluations included."""
-    relative = forward_cost(spec.model, *_shape(spec)).time / forward_cost(YARDSTICK, YARDSTICK_SIZE, 3, 10).time
-    passed = training_images(spec) + judged_images(spec) / TRAINING_PASSES
+    relative = (
+        forward_cost(spec.model, *images_of(spec).shape).time / forward_cost(YARDSTICK, YARDSTICK_SIZE, 3, 10).time
+    )
+    passed = training_images(spec) + images_of(spec).judged / TRAINING_PASSES
     return relative * passed * spec.train.epochs
 
 
 def training_flops(spec: RunSpec) -> float:
     """Return the floating-point operations of a run's training steps."""
-    cost = forward_cost(spec.model, *_shape(spec)).multiply_adds
+    cost = forward_cost(spec.model, *images_of(spec).shape).multiply_adds
     return 2.0 * TRAINING_PASSES * cost * training_images(spec) * spec.train.epochs
 
 
 def training_images(spec: RunSpec) -> int:
-    """Return how many images an epoch has; a folder is taken for what `_shape` takes it for."""
-    unnamed = IMAGES["cifar10"] if spec.image_size is None else IMAGENET
-    return spec.data_limit or IMAGES.get(spec.data, unnamed)[0]
+    """Return how many images an epoch has."""
+    return spec.data_limit or images_of(spec).training
 
 
-def judged_images(spec: RunSpec) -> int:
-    """Return how many images a run is judged on after each epoch; a folder is taken for what `_shape` takes it for."""
-    if spec.data in JUDGED:
-        return JUDGED[spec.data]
-    return JUDGED["cifar10"] if spec.image_size is None else JUDGED_IMAGENET
+def images_of(spec: RunSpec) -> Images:
+    """Return what is known of a run's images; a folder is taken for CIFAR-10 or, if its images are resized, ImageNet.
+
+    >>> images_of(RunSpec(model=YARDSTICK, data="folder:images", image_size=112)).shape
+    (112, 3, 1000)
+    """
+    if spec.data in IMAGES or spec.image_size is None:
+        return IMAGES.get(spec.data, IMAGES["cifar10"])
+    return IMAGENET._replace(shape=(spec.image_size, *IMAGENET.shape[1:]))
 
 
 @dataclass(frozen=True)
@@ -143,12 +157,3 @@ def _bytes(model: str, shape: tuple[int, int, int]) -> int:
 def _shell(model: str, channels: int, classes: int) -> nn.Module:
     with torch.device("meta"):
         return models.create(model, num_classes=classes, in_channels=channels)
-
-
-def _shape(spec: RunSpec) -> tuple[int, int, int]:
-    """Return the images' size, channels and classes; a folder that is not resized is taken for CIFAR-10."""
-    if spec.data in IMAGES:
-        return IMAGES[spec.data][1:]
-    if spec.image_size is None:
-        return IMAGES["cifar10"][1:]
-    return spec.image_size, *IMAGENET[2:]
