@@ -47,11 +47,6 @@ def convmixer(width: int = 16, kernel: int = 9) -> nn.Sequential:
     )
 
 
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    torch.manual_seed(0)
-
-
 def train(net: nn.Module, x: Tensor, target: Tensor, steps: int = 3) -> list[float]:
     optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
     losses = []

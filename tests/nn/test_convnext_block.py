@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from filtercov.lab import models
 from filtercov.nn import accelerate_, native_status, restore_
+from tests.nn.operator_calls import operator_calls
 from tests.peers import import_peer
 
 pytestmark = pytest.mark.skipif(not native_status().available, reason="native kernels not built")
@@ -34,27 +34,8 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    torch.manual_seed(0)
-
-
-class Operators(TorchDispatchMode):
-    """Count the calls of the fused operator."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fused = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        self.fused += function is torch.ops.filtercov.norm_mlp.default
-        return function(*args, **(kwargs or {}))
-
-
 def fused_calls(net: nn.Module, x: Tensor) -> int:
-    with Operators() as operators:
-        net(x)
-    return operators.fused
+    return sum(function is torch.ops.filtercov.norm_mlp.default for function, _ in operator_calls(net, x))
 
 
 def images(size: int = 16) -> Tensor:

@@ -14,11 +14,6 @@ from filtercov.errors import FiltercovError
 from filtercov.nn import DepthwiseConv2d, depthwise_conv2d
 
 
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    torch.manual_seed(0)
-
-
 def whole(*shape: int) -> Tensor:
     return torch.randint(-4, 5, shape).float()
 

@@ -15,11 +15,6 @@ ISAS = native_status().isas or ("none",)
 SHAPES = [(8, 48, 16, 16), (3, 101, 5, 5), (2, 1, 5, 5), (3, 7, 9, 4), (16, 33, 3, 3), (1, 16, 1, 2), (64, 5, 1, 1)]
 
 
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    torch.manual_seed(0)
-
-
 @pytest.fixture
 def threads() -> Iterator[None]:
     before = torch.get_num_threads()

@@ -27,11 +27,6 @@ def vector(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(shape, dtype=dtype).requires_grad_()
 
 
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    torch.manual_seed(0)
-
-
 ARGUMENTS: list[dict[str, Any]] = [
     {"padding": 0},
     {"padding": 2},

@@ -12,11 +12,6 @@ from filtercov.nn.swaps import POINTWISE, toggles
 from tests.peers import import_peer
 
 
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    torch.manual_seed(0)
-
-
 def pair(*args: int, **settings: object) -> tuple[nn.Conv2d, PointwiseConv2d]:
     plain = nn.Conv2d(*args, 1, **settings)  # type: ignore[arg-type]
     ours = copy.deepcopy(plain)

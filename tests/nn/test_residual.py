@@ -8,40 +8,23 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from filtercov.lab import models
 from filtercov.lab.models.convmixer import FastResidual, Residual
 from filtercov.nn import accelerate_, native_status, restore_
+from tests.nn.operator_calls import operator_calls
 from tests.peers import import_peer
 
 pytestmark = pytest.mark.skipif(not native_status().available, reason="native kernels not built")
 
 
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    torch.manual_seed(0)
-
-
-class Operators(TorchDispatchMode):
-    """Count the calls of the fused operator that were given a residual, and additions of images."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.with_residual = self.additions = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        self.with_residual += function is torch.ops.filtercov.gelu_batch_norm.default and len(args) == 5
-        self.additions += function is torch.ops.aten.add.Tensor and args[0].dim() == 4
-        return function(*args, **(kwargs or {}))
-
-
 def fused_calls(net: nn.Module, x: Tensor) -> int:
     """Return how many residuals the pair before them added; every other is an addition of its own."""
-    with Operators() as operators:
-        net(x)
-    assert operators.with_residual + operators.additions == DEPTH
-    return operators.with_residual
+    calls = operator_calls(net, x)
+    fused = sum(function is torch.ops.filtercov.gelu_batch_norm.default and len(args) == 5 for function, args in calls)
+    additions = sum(function is torch.ops.aten.add.Tensor and args[0].dim() == 4 for function, args in calls)
+    assert fused + additions == DEPTH
+    return fused
 
 
 DEPTH = 3

@@ -13,11 +13,6 @@ from filtercov.lab import models
 from filtercov.nn import DepthwiseConv2d, FusedSequential, accelerate_, native_status, restore_
 
 
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    torch.manual_seed(0)
-
-
 def plain() -> nn.Sequential:
     spatial = nn.Conv2d(8, 8, 9, groups=8, padding="same")
     return nn.Sequential(

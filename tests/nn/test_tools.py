@@ -40,11 +40,6 @@ def our_convnext() -> nn.Module:
 NETWORKS = {"timm's ConvNeXt": timm_convnext, "our ConvMixer": our_convmixer, "our ConvNeXt": our_convnext}
 
 
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    torch.manual_seed(0)
-
-
 def images() -> Tensor:
     return torch.randn(2, 3, 16, 16)
 

@@ -31,11 +31,6 @@ from tests.peers import import_peer
 QUICK = 1.5  # seconds of timing: enough to change something, on some days
 
 
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    torch.manual_seed(0)
-
-
 def timm_network(name: str, **settings: Any) -> nn.Module:
     net: nn.Module = import_peer("timm").create_model(name, num_classes=5, drop_rate=0.0, **settings)
     return net
