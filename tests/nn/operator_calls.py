@@ -1,8 +1,9 @@
-"""Which operators a network calls, as PyTorch's dispatcher sees them."""
+"""Which operators a network or function calls, as PyTorch's dispatcher sees them."""
 
+from collections.abc import Callable
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
@@ -16,8 +17,8 @@ class _Record(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def operator_calls(net: nn.Module, x: Tensor) -> list[tuple[Any, tuple[Any, ...]]]:
-    """Return every operator that a network calls on x, with its arguments."""
+def operator_calls(net: Callable[[Tensor], Any], x: Tensor) -> list[tuple[Any, tuple[Any, ...]]]:
+    """Return every operator that a network or function calls on x, with its arguments."""
     with _Record() as record:
         net(x)
     return record.calls

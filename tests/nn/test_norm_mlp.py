@@ -12,6 +12,7 @@ from filtercov.errors import NormalisationError
 from filtercov.nn import kernels, native_status
 from filtercov.nn import norm_mlp as module
 from filtercov.nn.norm_mlp import norm_mlp
+from tests.nn.operator_calls import operator_calls
 
 needs_native = pytest.mark.skipif(not native_status().available, reason="native kernels not built")
 ISAS = native_status().isas or ("none",)
@@ -85,6 +86,13 @@ def test_many_chunks_give_what_one_gives(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [chunk.stop - chunk.start for chunk in module._chunks(3 * 7 * 9, 96)] == [11] * 17 + [2]
     for one, many in zip(whole, results(fused, inputs, grad), strict=True):
         torch.testing.assert_close(one, many, rtol=1e-5, atol=1e-5)
+
+
+def test_no_zeros_are_filled_in_for_the_gradients_of_what_is_kept() -> None:
+    inputs = [tensor.requires_grad_() for tensor in arguments(2, 8, 6, 5, 32)]
+    called = [function.name() for function, _ in operator_calls(Tensor.backward, fused(*inputs).sum())]
+    assert "filtercov::norm_mlp_backward" in called
+    assert "aten::zeros" not in called
 
 
 @pytest.mark.parametrize("rows", [0, 1, 511, 512, 5000, 12544])

@@ -49,8 +49,8 @@ def _after(check: Function, function: Function) -> Function:
 def define_gradients(operator: OpOverload, gradients: Function, *, save: Function) -> None:
     """Let autograd record calls of an operator: `gradients(ctx, *grads)` returns what each of its arguments is due.
 
-    `save(ctx, arguments, output)` keeps what that takes, where a gradient is needed at all. This is what
-    `torch.library.register_autograd` does, in fewer steps: every call pays for them.
+    `save(ctx, arguments, output)` keeps what that takes, where a gradient is needed at all; of several outputs the
+    first alone has one. This is what `torch.library.register_autograd` does, in fewer steps: every call pays for them.
     """
     defaults = tuple(argument.default_value for argument in operator._schema.arguments)
 
@@ -58,11 +58,13 @@ def define_gradients(operator: OpOverload, gradients: Function, *, save: Functio
         *own, keys = arguments
         with _AutoDispatchBelowAutograd():
             output = operator.redispatch(keys, *own)
+        ctx.set_materialize_grads(False)  # or autograd would fill zeros as large as what is kept for the gradient
         save(ctx, own, output)
         return output
 
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        return *gradients(ctx, *grads), None
+        due = [None] * len(defaults) if grads[0] is None else gradients(ctx, *grads)
+        return *due, None
 
     methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     record = type(f"{operator._opname}_backward", (Recorded,), methods).apply  # type: ignore[attr-defined]
