@@ -31,11 +31,14 @@ class Case(NamedTuple):
         return out_size(self.size, self.kernel, self.how)
 
 
-def centred(batch: int, channels: int, size: tuple[int, ...], kernel: int, *, channels_last: bool = True) -> Case:
-    """Return a convolution of stride 1 that keeps the size, by a filter as wide along every axis."""
+def centred(
+    batch: int, channels: int, size: tuple[int, ...], kernel: int | tuple[int, ...], *, channels_last: bool = True
+) -> Case:
+    """Return a convolution of stride 1 that keeps the size, by a filter of a kernel or as wide along every axis."""
     axes = len(size)
-    how = Convolution((kernel // 2, (kernel - 1) // 2) * axes, (1,) * axes, (1,) * axes)
-    return Case(batch, channels, size, (kernel,) * axes, how, channels_last)
+    kernel = kernel if isinstance(kernel, tuple) else (kernel,) * axes
+    padding = tuple(chain.from_iterable((taps // 2, (taps - 1) // 2) for taps in kernel))
+    return Case(batch, channels, size, kernel, Convolution(padding, (1,) * axes, (1,) * axes), channels_last)
 
 
 def float64_passes(case: Case, x: Tensor, weight: Tensor, bias: Tensor, grad_y: Tensor) -> tuple[Tensor, ...]:
@@ -71,7 +74,7 @@ def tensors(case: Case, *, largest: int, generator: torch.Generator) -> tuple[Te
 KERNELS = {
     1: [(3,), (4,), (7,), (31,), (64,)],
     2: [(3, 3), (5, 5), (7, 7), (9, 9), (15, 15), (4, 6), (1, 19), (2, 31), (1, 11), (11, 1)],
-    3: [(3, 3, 3), (5, 5, 5), (7, 7, 7), (1, 3, 5), (4, 2, 6)],
+    3: [(3, 3, 3), (5, 5, 5), (7, 7, 7), (1, 3, 5), (4, 2, 6), (6, 1, 1), (1, 5, 1), (3, 4, 1)],
 }
 MOST_SIZE, MOST_KERNEL = {1: 60, 2: 20, 3: 8}, {1: 40, 2: 9, 3: 5}
 

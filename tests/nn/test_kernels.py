@@ -45,6 +45,18 @@ def test_small_integers_give_float64_results_exactly(axes: int, part: int) -> No
                 assert torch.equal(a.double(), b), f"{name} differs with {isa} for {case}"
 
 
+@pytest.mark.parametrize("column", [(11, 1), (5, 1, 1), (1, 5, 1)])
+def test_a_filter_that_is_a_column_runs_as_a_row_of_the_turned_image(column: tuple[int, ...]) -> None:
+    axis = column.index(max(column)) + 2
+    standing = centred(2, 20, (9, 8, 12)[-len(column) :], column)
+    inputs = [torch.sin(t) for t in tensors(standing, largest=32, generator=torch.Generator().manual_seed(0))]
+    turned = [tensor.transpose(axis, -1) if tensor.dim() > 2 else tensor for tensor in inputs]
+    lying = centred(2, 20, tuple(turned[0].shape[2:]), tuple(turned[1].shape[2:]))
+    for isa in ISAS:
+        for a, b in zip(passes(standing, *inputs, isa), passes(lying, *turned, isa), strict=True):
+            assert torch.equal(a.transpose(axis, -1), b)
+
+
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_images_that_are_slices_of_others_are_read_where_they_lie(axes: int) -> None:
     generator = torch.Generator().manual_seed(0)

@@ -151,7 +151,8 @@ int32_t filtercov_depthwise_forward(const filtercov_geometry* g, const float* x,
     const Kernels* kernels = kernels_for(isa);
     if (kernels == nullptr) return FILTERCOV_BAD_ISA;
     if (!valid(*g)) return FILTERCOV_BAD_ARGUMENT;
-    return convolve(*g, forward_parts, forward_part, {x, g->x}, weight, bias, {y, g->y}, *kernels, threads);
+    const filtercov_geometry rows = by_rows(*g);
+    return convolve(rows, forward_parts, forward_part, {x, rows.x}, weight, bias, {y, rows.y}, *kernels, threads);
 }
 
 int32_t filtercov_depthwise_input_grad(const filtercov_geometry* g, const float* grad_y, const float* weight,
@@ -159,8 +160,9 @@ int32_t filtercov_depthwise_input_grad(const filtercov_geometry* g, const float*
     const Kernels* kernels = kernels_for(isa);
     if (kernels == nullptr) return FILTERCOV_BAD_ISA;
     if (!valid(*g)) return FILTERCOV_BAD_ARGUMENT;
-    return convolve(*g, input_grad_parts, input_grad_part, {grad_y, g->y}, weight, nullptr, {grad_x, g->x}, *kernels,
-                    threads);
+    const filtercov_geometry rows = by_rows(*g);
+    return convolve(rows, input_grad_parts, input_grad_part, {grad_y, rows.y}, weight, nullptr, {grad_x, rows.x},
+                    *kernels, threads);
 }
 
 int32_t filtercov_depthwise_weight_grad(const filtercov_geometry* geometry, const float* grad_y, const float* x,
@@ -168,7 +170,7 @@ int32_t filtercov_depthwise_weight_grad(const filtercov_geometry* geometry, cons
     const Kernels* kernels = kernels_for(isa);
     if (kernels == nullptr) return FILTERCOV_BAD_ISA;
     if (!valid(*geometry) || threads < 1) return FILTERCOV_BAD_ARGUMENT;
-    const filtercov_geometry& g = *geometry;
+    const filtercov_geometry g = by_rows(*geometry);
     const int64_t blocks = channel_blocks(g.channels), taps = g.kernel[0] * g.kernel[1] * g.kernel[2];
     if (blocks == 0) return FILTERCOV_OK;
     const int64_t counts[3] = {forward_parts(g, 0), forward_parts(g, 1), forward_parts(g, 2)};

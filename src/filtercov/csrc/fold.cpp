@@ -1,5 +1,7 @@
 #include "fold.h"
 
+#include <utility>
+
 #include "parallel.h"
 
 namespace filtercov {
@@ -23,6 +25,16 @@ Axis mirrored(const filtercov_geometry& g, int axis) {
 }
 
 }  // namespace
+
+filtercov_geometry by_rows(const filtercov_geometry& geometry) {
+    filtercov_geometry g = geometry;
+    const int row = g.kernel[1] > 1 ? 1 : 0;  // with one tap along what lies between, so that taps keep their order
+    if (g.kernel[2] > 1 || g.kernel[row] == 1 || g.x.channel != 1 || g.y.channel != 1) return g;
+    for (int64_t* extents : {g.size, g.kernel, g.pad, g.stride, g.dilation, g.out, g.x.axis, g.y.axis}) {
+        std::swap(extents[row], extents[2]);
+    }
+    return g;
+}
 
 int64_t forward_parts(const filtercov_geometry& g, int axis) { return smaller_of(g.dilation[axis], positive(g.out[axis])); }
 

@@ -1,4 +1,5 @@
-// Dilation, and the stride of an input gradient, folded into where tensors lie: what is left are plain convolutions.
+// Dilation, the stride of an input gradient and filters that are columns, folded into where tensors lie: what is left are
+// plain convolutions, by rows.
 //
 // With dilation d, outputs p, p + d, ... see only inputs that are d apart: d convolutions without dilation, each on every
 // d-th input and output. With stride s, the inputs u, u + s, ... get their gradient through every s-th tap alone: s
@@ -9,6 +10,10 @@
 #include "kernels.h"
 
 namespace filtercov {
+
+// The same convolution with taps in a row, if its filters are columns or stacks: inner loops hold a row of taps at a time,
+// and which axis is called a row is free where pixels are copied one by one, that is channels last.
+filtercov_geometry by_rows(const filtercov_geometry& geometry);
 
 // One part of a convolution along one axis.
 struct Part {

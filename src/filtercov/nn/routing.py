@@ -25,7 +25,7 @@ _Result = TypeVar("_Result")
 _any_global_hook = cast(Callable[[], bool], torch_module._has_any_global_hook)
 
 Pass = Literal["forward", "input_grad", "weight_grad"]
-Kind = Literal["line", "plane", "strided plane", "dilated plane", "volume"]
+Kind = Literal["line", "band", "plane", "strided plane", "dilated plane", "volume"]
 
 # Subclasses (DTensor, quantised tensors, ...) bring their own F.conv2d.
 PLAIN_TENSORS = (Tensor, nn.Parameter)
@@ -35,6 +35,9 @@ LEAST_TAPS: dict[tuple[Kind, Pass], tuple[int, int]] = {
     ("line", "forward"): (4, 4),
     ("line", "input_grad"): (4, 4),
     ("line", "weight_grad"): (4, 4),
+    ("band", "forward"): (25, 11),
+    ("band", "input_grad"): (10, 10),
+    ("band", "weight_grad"): (10, 10),
     ("plane", "forward"): (25, 225),
     ("plane", "input_grad"): (25, 49),
     ("plane", "weight_grad"): (10, 25),
@@ -106,9 +109,9 @@ def native_wins(which: Pass, image: Tensor, kernel: Sequence[int], how: Convolut
     """
     if image.shape[1] < LEAST_CHANNELS or not runs_at_all(image, how):
         return False
-    if which == "weight_grad" and kernel[-1] == 1:  # the kernel holds a row of taps at a time
+    if which == "weight_grad" and kernel[-1] == 1 and not channels_last:  # the kernel holds a row of taps at a time
         return False
-    return prod(kernel) >= LEAST_TAPS[_kind(how), which][0 if channels_last else 1]
+    return prod(kernel) >= LEAST_TAPS[_kind(kernel, how), which][0 if channels_last else 1]
 
 
 def any_pass_wins(image: Tensor, kernel: Sequence[int], how: Convolution) -> bool:
@@ -116,16 +119,18 @@ def any_pass_wins(image: Tensor, kernel: Sequence[int], how: Convolution) -> boo
 
     Others always count as having one: they come through the operator for what a frozen filter spares them.
     """
-    return _kind(how) != "strided plane" or image.dtype != torch.float32 or prod(kernel) >= LEAST_STRIDED
+    return _kind(kernel, how) != "strided plane" or image.dtype != torch.float32 or prod(kernel) >= LEAST_STRIDED
 
 
-def _kind(how: Convolution) -> Kind:
+def _kind(kernel: Sequence[int], how: Convolution) -> Kind:
     axes = len(how.stride)
     if axes != 2:
         return "line" if axes == 1 else "volume"
     if max(how.dilation) > 1:
         return "dilated plane"
-    return "strided plane" if max(how.stride) > 1 else "plane"
+    if max(how.stride) > 1:
+        return "strided plane"
+    return "band" if min(kernel) == 1 else "plane"
 
 
 def native_sums(image: Tensor) -> bool:
