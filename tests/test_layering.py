@@ -35,7 +35,7 @@ LABORATORY = {
     "lab.training": set(),
     "lab.costs": set(),
     "lab.bench": {"lab.models"},
-    "lab.experiments": {"lab.models", "lab.data", "lab.training", "lab.costs"},
+    "lab.experiments": {"lab.models", "lab.data", "lab.training", "lab.costs", "lab.bench"},
     "lab.report": {"lab.models", "lab.data", "lab.training", "lab.experiments"},
     "lab.reproduction": {"lab.training", "lab.costs", "lab.experiments", "lab.report"},
     "lab": {"lab.reproduction"},

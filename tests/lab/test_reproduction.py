@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import filtercov
-from filtercov.errors import ConfigError, ExperimentError, SweepError
+from filtercov.errors import ConfigError, ExperimentError, RunDirectoryError, SweepError
 from filtercov.lab import reproduce
 from filtercov.lab.experiments import initialisations
 from filtercov.lab.experiments.runs import Runs
@@ -69,6 +69,25 @@ def test_it_prints_shows_itself_in_a_notebook_and_writes_its_report(table, tmp_p
     assert [float(row["mean"]) for row in rows] == [cell["mean"] for cell in found]
     again = "filtercov.lab.reproduce('kronecker', scale='smoke', also=['kaiming', constant])"
     assert again in (tmp_path / "report.md").read_text()
+
+
+def test_steps_are_timed_again_where_others_were_timed_on_something_else(tmp_path):
+    first = reproduce("frozen-speed", scale="smoke", runs=tmp_path).record
+    assert reproduce("frozen-speed", scale="smoke", runs=tmp_path).record.speeds == first.speeds
+    (path,) = (tmp_path / "speeds").iterdir()
+    path.write_text(path.read_text().replace(first.versions["timed on"], "a machine with 96 threads"))
+    again = reproduce("frozen-speed", scale="smoke", runs=tmp_path).record
+    assert again.speeds != first.speeds
+    assert again.versions == first.versions
+
+
+@pytest.mark.parametrize("damaged", ["[{", "[]", '{"machine": "one"}', '{"machine": "one", "steps": [{"model": 3}]}'])
+def test_damaged_timings_are_named(tmp_path, damaged):
+    reproduce("frozen-speed", scale="smoke", runs=tmp_path)
+    (path,) = (tmp_path / "speeds").iterdir()
+    path.write_text(damaged)
+    with pytest.raises(RunDirectoryError, match=rf"{path.name}.*; delete it to have"):
+        reproduce("frozen-speed", scale="smoke", runs=tmp_path)
 
 
 def test_mistakes_are_answered_with_a_sentence(tmp_path):

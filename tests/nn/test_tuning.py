@@ -288,6 +288,19 @@ def test_turns_alternate_and_laggards_leave() -> None:
     assert ratio(times["slow"], times["quick"]).median > 2
 
 
+@pytest.mark.parametrize(("first", "counted"), [((1.2, 0.8), 3), ((1.2, 1.1), 4)])
+def test_first_turns_count_together_or_not_at_all(first: tuple[float, float], counted: int) -> None:
+    now, seconds = 0.0, {"warms up": [first[0], 0.5, 0.6, 0.7], "does not": [first[1], 0.8, 0.9, 1.0]}
+
+    def wait(name: str) -> None:
+        nonlocal now
+        now += seconds[name].pop(0)
+
+    contestants = {name: lambda name=name: wait(name) for name in seconds}
+    expected = {name: pytest.approx(turns[-counted:]) for name, turns in seconds.items()}
+    assert race(contestants, seconds=60, turns=counted, clock=lambda: now) == expected
+
+
 def test_a_slice_of_a_larger_image_is_timed_as_one() -> None:
     class Slices(nn.Module):
         def __init__(self) -> None:

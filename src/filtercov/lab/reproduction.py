@@ -30,7 +30,7 @@ from filtercov.lab.experiments.mirror import is_address
 from filtercov.lab.experiments.planning import expected_seconds
 from filtercov.lab.experiments.records import ExperimentRecord, collect
 from filtercov.lab.experiments.runs import Runs
-from filtercov.lab.experiments.speed import measure_speeds, write_speeds
+from filtercov.lab.experiments.speed import described, measure_speeds, write_speeds
 from filtercov.lab.experiments.sweep import Engine, local_copy, record, sweep
 from filtercov.lab.report import page
 from filtercov.lab.report.results import write_reports
@@ -192,9 +192,8 @@ def reproduce_all(
     )
     kept = Runs(local_copy(wanted, runs))
     for experiment in chosen:
-        path = kept.speed_file(experiment)
-        if experiment.speed and not path.exists():
-            write_speeds(path, measure_speeds(experiment.speed, device=machine.device))
+        if experiment.speed and kept.timings(experiment).machine != described(machine.device):
+            write_speeds(kept.speed_file(experiment), measure_speeds(experiment.speed, device=machine.device))
     return Reproduction(
         [ResultTable(collect(experiment, kept, options, place=runs)) for experiment in chosen], outcomes
     )

@@ -15,7 +15,8 @@ import torch
 
 Name = TypeVar("Name", bound=Hashable)
 
-# A first turn warms caches, threads and code generators up, and counts only if it is too long for that to matter.
+# The first turns warm caches, threads and code generators up, and count only if they are too long for that to matter;
+# all or none, so that the turns of contestants with one number are neighbours.
 LONG = 1.0
 # What a contestant must do to replace another: see `clearly_faster`.
 LEAST_TURNS = 5
@@ -61,9 +62,9 @@ def race(
             before(name)
             started = clock()
             contestants[name]()
-            elapsed = clock() - started
-            if turn > 0 or elapsed > LONG:
-                times[name].append(elapsed)
+            times[name].append(clock() - started)
+        if turn == 0 and min(map(min, times.values())) <= LONG:
+            times = {name: [] for name in contestants}
         if all(len(times[name]) >= turns for name in racing):
             break
         if time.perf_counter() > end and all(times[name] for name in racing):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import filtercov
+from filtercov.lab.bench import describe_machine
 from filtercov.lab.costs.listing import entries
 from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.builder import Options
@@ -138,10 +139,11 @@ def test_covariances_alone_differ_from_statistics_by_their_means(tmp_path):
 def test_timings_are_kept_turn_by_turn(tmp_path):
     timed = experiment("C14", "smoke")
     runs = Runs(tmp_path)
-    speeds = measure_speeds(timed.speed, batch_size=2, rounds=3)
-    write_speeds(runs.speed_file(timed), speeds)
+    timings = measure_speeds(timed.speed, batch_size=2, rounds=3)
+    write_speeds(runs.speed_file(timed), timings)
     found = collect(timed, runs, Options())
-    assert found.speeds == tuple(speeds)
+    assert found.speeds == timings.steps
+    assert found.versions["timed on"] == describe_machine()
     assert [len(speed.saved) for speed in found.speeds] == [3, 3, 3]
     assert all(share < 100 for speed in found.speeds for share in speed.saved)
 

@@ -2,7 +2,8 @@
 
 from filtercov.files.source import Source
 from filtercov.lab.experiments.paper_numbers import PaperNumber
-from filtercov.lab.experiments.records import CellRecord, ExperimentRecord, SpeedRecord, Trained
+from filtercov.lab.experiments.records import CellRecord, ExperimentRecord, Trained
+from filtercov.lab.experiments.timings import SpeedRecord
 
 TRAINED = Trained("net_k9", "10,000 images of toys", 5)
 

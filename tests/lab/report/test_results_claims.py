@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from filtercov.lab.experiments.paper_claims import CLAIMS, MARGIN, CellName, Claim, Comparison, as_good, better
-from filtercov.lab.experiments.records import SpeedRecord
+from filtercov.lab.experiments.timings import SpeedRecord
 from filtercov.lab.report.results_claims import claim_lines, judge_claim
 from tests.lab.report.results_records import cell, record
 

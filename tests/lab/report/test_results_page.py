@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from filtercov.lab.experiments.records import DrawingRecord, SpeedRecord, Trained
+from filtercov.lab.experiments.records import DrawingRecord, Trained
+from filtercov.lab.experiments.timings import SpeedRecord
 from filtercov.lab.report.results import write_reports
 from tests.lab.report.results_records import TABLE, cell, record
 

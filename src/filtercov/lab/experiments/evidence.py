@@ -24,6 +24,7 @@ from filtercov.lab.experiments.graph import Experiment, Run
 from filtercov.lab.experiments.runs import Record, accuracies, check_numbers
 from filtercov.lab.experiments.runspec import VERSION, RunSpec, key_of
 from filtercov.lab.experiments.sweep import asked_for
+from filtercov.lab.experiments.timings import Timings
 from filtercov.lab.training import FitResult
 from filtercov.lab.training.config import FORMAT
 from filtercov.lab.training.result import parse_result
@@ -130,11 +131,10 @@ class Evidence:
         """Return where an experiment's timings are kept."""
         return self.root / "speeds" / f"{experiment.name}--{experiment.scale}.json"
 
-    def timings(self, experiment: Experiment) -> list[Record]:
-        """Return an experiment's timings, none if there are none."""
+    def timings(self, experiment: Experiment) -> Timings:
+        """Return an experiment's timings, without steps if there are none."""
         path = self.speed_file(experiment)
-        rows: list[Record] = read_sealed(path)["steps"] if path.exists() else []
-        return rows
+        return Timings.parse(read_sealed(path), path) if path.exists() else Timings()
 
     def source(self, finished: Iterable[Run], *, place: str | None = None, beside: Iterable[Path] = ()) -> Source:
         """Return where kept runs lie, and one checksum of their files and those `beside` them."""

@@ -208,9 +208,9 @@ def _experiments(runs: Runs, there: Evidence) -> dict[Path, bytes]:
         target = there.sweeps / path.name
         if not target.exists() or _wider(called, read_sealed(target), target):
             files[target] = seal(json.loads(json.dumps(called)))
-        steps, speeds = runs.timings(experiment), there.speed_file(experiment)
-        if steps and not speeds.exists():
-            files[speeds] = seal({"steps": steps})
+        timings, speeds = runs.timings(experiment), there.speed_file(experiment)
+        if timings.steps and not speeds.exists():
+            files[speeds] = seal(timings.as_dict())
     return files
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from filtercov.errors import DamagedRunError
 from filtercov.files.source import Source
@@ -13,6 +13,7 @@ from filtercov.lab.experiments.builder import Options
 from filtercov.lab.experiments.graph import Cell, Drawing, Experiment, InColumn, Run
 from filtercov.lab.experiments.paper_numbers import PaperNumber, Place, paper_numbers
 from filtercov.lab.experiments.runspec import RunSpec
+from filtercov.lab.experiments.timings import SpeedRecord, Timings
 from filtercov.lab.training import FitResult
 from filtercov.printable import counted
 
@@ -76,17 +77,6 @@ class DrawingRecord:
 
 
 @dataclass(frozen=True)
-class SpeedRecord:
-    """The seconds of a training step of one network, medians, and what freezing saved of it in each turn."""
-
-    model: str
-    kernel_size: int
-    thawed: float
-    frozen: float
-    saved: tuple[float, ...] = ()  # percent
-
-
-@dataclass(frozen=True)
 class ExperimentRecord:
     """All of an experiment that a report shows."""
 
@@ -142,8 +132,8 @@ class Archive(Protocol):
     def speed_file(self, experiment: Experiment) -> Path:
         """Return where an experiment's timings are kept."""
 
-    def timings(self, experiment: Experiment) -> list[dict[str, Any]]:
-        """Return an experiment's timings."""
+    def timings(self, experiment: Experiment) -> Timings:
+        """Return an experiment's timings, without steps if there are none."""
 
     def source(self, finished: Iterable[Run], *, place: str | None = None, beside: Iterable[Path] = ()) -> Source:
         """Return where finished runs lie, and the checksum of their numbers."""
@@ -164,7 +154,7 @@ def collect(experiment: Experiment, runs: Archive, options: Options, *, place: s
         except DamagedRunError as error:
             results[run.key] = None
             damaged.append(str(error))
-    timings = runs.speed_file(experiment)
+    timings, file = runs.timings(experiment), runs.speed_file(experiment)
     return ExperimentRecord(
         name=experiment.name,
         title=experiment.title,
@@ -173,18 +163,19 @@ def collect(experiment: Experiment, runs: Archive, options: Options, *, place: s
         reduced=experiment.reduced,
         chart=experiment.chart,
         command=command(experiment, options),
-        versions=versions([result for result in results.values() if result]),
+        versions=versions([result for result in results.values() if result])
+        | ({"timed on": timings.machine} if timings.steps else {}),
         cells=tuple(_cell(experiment.name, cell, runs, results) for cell in experiment.cells),
         drawings=tuple(
             _drawing(drawing, runs, results) for drawing in experiment.drawings if runs.has_weights or not drawing.run
         ),
-        speeds=tuple(SpeedRecord(**{**row, "saved": tuple(row.get("saved", ()))}) for row in runs.timings(experiment)),
+        speeds=timings.steps,
         damaged=tuple(damaged),
         seconds=sum(result.seconds for result in results.values() if result),
         source=runs.source(
             [run for run in experiment.runs if results[run.key]],
             place=place,
-            beside=[timings] if timings.exists() else [],
+            beside=[file] if timings.steps else [],
         ),
     )
 

@@ -22,6 +22,7 @@ from filtercov.files.source import Source, files_sha256
 from filtercov.lab.experiments.graph import Experiment, Run
 from filtercov.lab.experiments.inputs import Inputs, changes
 from filtercov.lab.experiments.runspec import VERSION, RunSpec
+from filtercov.lab.experiments.timings import Timings
 from filtercov.lab.training import FitResult, read_metrics, read_result
 from filtercov.lab.training.config import FORMAT
 from filtercov.lab.training.rundir import RunDirectory, read_json
@@ -82,11 +83,10 @@ class Runs:
         """Return where an experiment's timings are kept."""
         return self.root / "speeds" / f"{experiment.name}--{experiment.scale}.json"
 
-    def timings(self, experiment: Experiment) -> list[Record]:
-        """Return an experiment's timings, none if there are none."""
+    def timings(self, experiment: Experiment) -> Timings:
+        """Return an experiment's timings, without steps if there are none."""
         path = self.speed_file(experiment)
-        rows: list[Record] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-        return rows
+        return Timings.parse(read_json(path), path) if path.exists() else Timings()
 
     def source(self, finished: Iterable[Run], *, place: str | None = None, beside: Iterable[Path] = ()) -> Source:
         """Return where finished runs lie, by `place` or the root as it was given, and the checksum of their numbers.

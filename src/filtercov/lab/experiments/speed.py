@@ -5,7 +5,6 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from math import inf
 from pathlib import Path
 
@@ -14,9 +13,10 @@ from torch import nn
 
 import filtercov as fc
 from filtercov.lab import models
+from filtercov.lab.bench import describe_machine
 from filtercov.lab.costs.machine_speed import MachineSpeed
 from filtercov.lab.experiments.planning import YARDSTICK
-from filtercov.lab.experiments.records import SpeedRecord
+from filtercov.lab.experiments.timings import SpeedRecord, Timings
 from filtercov.lab.training.storage import write_atomic
 from filtercov.nn import accelerate_
 from filtercov.nn.timing import race
@@ -25,11 +25,25 @@ IMAGE_SIZE = 32
 BATCH = 64
 
 
-def measure_speeds(
-    names: Sequence[str], *, batch_size: int = BATCH, rounds: int = 9, device: str = "cpu"
-) -> list[SpeedRecord]:
-    """Time a step (forward, backward, AdamW) of each network, thawed and frozen in turn; the median of `rounds`."""
-    return [_measure(name, batch_size, rounds, device) for name in names]
+def measure_speeds(names: Sequence[str], *, batch_size: int = BATCH, rounds: int = 9, device: str = "cpu") -> Timings:
+    """Time a step (forward, backward, AdamW) of each network, thawed and frozen; the median of `rounds`.
+
+    All take turns in one race, so that shares saved by different networks in one turn can be compared.
+    """
+    steps = {
+        (name, frozen): _step(name, batch_size, frozen=frozen, device=device)
+        for name in names
+        for frozen in (False, True)
+    }
+    for step in steps.values():  # the first one of an optimiser allocates its memory
+        step()
+    times = race(steps, seconds=inf, turns=rounds, clock=None if device == "cpu" else time.perf_counter)
+    return Timings(described(device), tuple(_speed(name, times[name, False], times[name, True]) for name in names))
+
+
+def described(device: str) -> str:
+    """Return what steps on a device are timed on: those of another description are no guide to it."""
+    return describe_machine() if device == "cpu" else f"{torch.cuda.get_device_name(device)}, {describe_machine()}"
 
 
 def measure_machine(*, rounds: int = 3) -> MachineSpeed:
@@ -40,19 +54,16 @@ def measure_machine(*, rounds: int = 3) -> MachineSpeed:
     return MachineSpeed(round(BATCH / statistics.median(times), 1), torch.get_num_threads(), today)
 
 
-def write_speeds(path: Path, speeds: Sequence[SpeedRecord]) -> None:
+def write_speeds(path: Path, timings: Timings) -> None:
     """Keep timings for the report."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, json.dumps([asdict(speed) for speed in speeds], indent=2).encode() + b"\n")
+    write_atomic(path, json.dumps(timings.as_dict(), indent=2).encode() + b"\n")
 
 
-def _measure(name: str, batch_size: int, rounds: int, device: str) -> SpeedRecord:
-    steps = {frozen: _step(name, batch_size, frozen=frozen, device=device) for frozen in (False, True)}
-    times = race(steps, seconds=inf, turns=rounds, clock=None if device == "cpu" else time.perf_counter)
-    both = min(map(len, times.values()))  # a long first turn may count for one alone, so turns are paired from the last
-    saved = [100 * (1 - f / t) for t, f in zip(times[False][-both:], times[True][-both:], strict=True)]
-    thawed, frozen = (statistics.median(times[kind]) for kind in (False, True))
-    return SpeedRecord(name, models.parse(name).kernel_size, thawed, frozen, tuple(saved))
+def _speed(name: str, thawed: Sequence[float], frozen: Sequence[float]) -> SpeedRecord:
+    saved = tuple(100 * (1 - f / t) for t, f in zip(thawed, frozen, strict=True))
+    medians = statistics.median(thawed), statistics.median(frozen)
+    return SpeedRecord(name, models.parse(name).kernel_size, *medians, saved)
 
 
 def _step(name: str, batch_size: int, *, frozen: bool, device: str) -> Callable[[], None]:

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from filtercov.lab.experiments.records import CellRecord, ExperimentRecord, SpeedRecord
+from filtercov.lab.experiments.records import CellRecord, ExperimentRecord
+from filtercov.lab.experiments.timings import SpeedRecord
 from filtercov.lab.report.charts import COLOURS, Dot, Series, dot_chart, heat_map, line_chart
 from filtercov.lab.report.page import figure, text
 from filtercov.lab.report.results_lines import Line, lines

@@ -101,9 +101,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RunDirectoryError(f"cannot read {path}: {error}; delete that run to start it again") from error
+        raise RunDirectoryError(f"cannot read {path}: {error}; delete it to have it made again") from error
     if not isinstance(value, dict):
-        raise RunDirectoryError(f"{path} does not hold a JSON object; delete that run to start it again")
+        raise RunDirectoryError(f"{path} does not hold a JSON object; delete it to have it made again")
     return value
 
 
