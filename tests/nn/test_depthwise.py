@@ -5,13 +5,17 @@ import warnings
 import weakref
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from filtercov.errors import FiltercovError
-from filtercov.nn import DepthwiseConv2d, depthwise_conv2d
+from filtercov.nn import DepthwiseConv2d, depthwise_conv2d, routing
+from tests.nn.operator_calls import operator_calls
+
+LEAST_WORK = routing.LEAST_WORK  # before conftest.py puts it out of force
 
 
 def whole(*shape: int) -> Tensor:
@@ -69,6 +73,8 @@ ARGUMENTS = [
     {"stride": (1, 2)},
     {"dilation": 2, "padding": 3},
     {"dilation": (1, 3), "padding": "same"},
+    {"stride": np.int64(2), "padding": np.int32(1), "dilation": np.uint8(1)},
+    {"stride": (np.int64(1), 2), "padding": [np.int64(2), np.int64(0)], "dilation": (1, np.int16(2))},
 ]
 
 
@@ -184,6 +190,7 @@ BAD = {
     "negative padding": lambda f: f(X, WEIGHT, BIAS, padding=-1),
     "padding of three": lambda f: f(X, WEIGHT, BIAS, padding=(1, 1, 1)),
     "padding misspelt": lambda f: f(X, WEIGHT, BIAS, padding="sane"),
+    "padding an array": lambda f: f(X, WEIGHT, BIAS, padding=np.array([1, 1])),
     "padding a float": lambda f: f(X, WEIGHT, BIAS, padding=1.5),
     "same with a stride": lambda f: f(X, WEIGHT, BIAS, stride=2, padding="same"),
     "stride zero": lambda f: f(X, WEIGHT, BIAS, stride=0),
@@ -206,3 +213,12 @@ def test_tensors_on_two_devices_are_refused() -> None:
     # F.conv2d raises a RuntimeError for two real devices; beside a CPU, "meta" is the only other one at hand.
     with pytest.raises(RuntimeError, match="depthwise_conv2d: x is on cpu but weight on meta"):
         depthwise_conv2d(X, WEIGHT.to("meta"))
+
+
+@pytest.mark.parametrize(("pixels", "called"), [(8, False), (64, True)])
+def test_small_images_are_spared_the_cost_of_a_call(pixels: int, called: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "LEAST_WORK", LEAST_WORK)
+    x, layer = torch.randn(1, 8, pixels, pixels), DepthwiseConv2d(8, 8, 9, padding=4, groups=8)
+    calls = [function for function, _ in operator_calls(layer, x)]
+    assert (torch.ops.filtercov.depthwise_conv.default in calls) is called
+    torch.testing.assert_close(layer(x), functional.conv2d(x, layer.weight, layer.bias, padding=4, groups=8))
