@@ -130,12 +130,12 @@ def _backward(
     moments = kernels.RowMoments(mean, inverse_std)
     grad_x = torch.empty_like(rows)
     grad_between, activated = _between(rows, first), _between(rows, first)
-    normalised, scaled = (rows.new_empty(len(activated), rows.shape[1]) for _ in range(2))
+    normalised = rows.new_empty(len(activated), rows.shape[1])
+    scaled = second if gamma is None else second * gamma[:, None]  # spares scaling the gradient, which is larger
     to_first, to_second, to_b1 = torch.empty_like(first), torch.empty_like(second), torch.zeros_like(b1)
     for here in _chunks(len(rows), len(first)):
         n = here.stop - here.start
-        branch = grad[here] if gamma is None else torch.mul(grad[here], gamma, out=scaled[:n])
-        torch.mm(branch, second, out=grad_between[:n])
+        torch.mm(grad[here], scaled, out=grad_between[:n])
         to_b1 += kernels.bias_gelu_backward_(grad_between[:n], between[here], b1, activated[:n])
         kept = 1 if here.start else 0  # of what the chunks before have added up
         torch.addmm(to_second, grad[here].t(), activated[:n], beta=kept, out=to_second)
