@@ -28,6 +28,7 @@ from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.errors import RunDirectoryError, SourceError
 from filtercov.files.limits import show_bytes
 from filtercov.files.source import file_sha256
+from filtercov.lab.experiments.flags import flag
 from filtercov.lab.experiments.initialisations import find
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.training import RECIPES, read_result
@@ -39,7 +40,6 @@ from filtercov.statistics.references import FOLDER, LARGEST, PROVENANCE, SUFFIX,
 PRECISION = np.float32
 NAME = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")
 # Settings that `filtercov train` spells otherwise than their own name.
-FLAGS = {"image_size": "--img-size"}
 
 
 @dataclass(frozen=True)
@@ -174,19 +174,8 @@ def _command(spec: RunSpec, recipe: str) -> str | None:
     for name, value in {**train, **_different(own, base.to_dict())}.items():
         if value is None:
             return None
-        words += _flag(name, value)
+        words += flag(name, value)
     return shlex.join(words)
-
-
-def _flag(name: str, value: Any) -> list[str]:
-    if name == "amp":
-        return ["--amp", "--amp-dtype", value]
-    if name == "ema_decay":
-        return ["--model-ema", "--model-ema-decay", str(value)]
-    flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
-    if isinstance(value, bool):
-        return [flag if value else flag.replace("--", "--no-", 1)]
-    return [flag, str(value)]
 
 
 def _different(values: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:

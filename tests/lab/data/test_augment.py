@@ -11,6 +11,7 @@ from filtercov.lab.data.augment import Augment, normalise
 from filtercov.lab.data.augment.crops import crop_boxes
 from filtercov.lab.data.augment.draws import Draws
 from filtercov.lab.data.augment.mixing import cut, cut_boxes, erase_
+from filtercov.lab.data.augment.randaugment import randaugment, strength
 from tests.peers import import_peer
 
 EVERYTHING = Augment(
@@ -78,6 +79,43 @@ def test_randaugment_draws_its_fourteen_operations_equally_often() -> None:
     counts = torch.bincount((draws.operation[:, 0] * 14).long(), minlength=14)
     assert len(counts) == 14
     assert (counts - 2000).abs().max() < 250  # over 5 standard deviations
+
+
+def test_a_share_of_the_draws_chooses_an_operation_and_the_rest_none() -> None:
+    images, draws = random_images(400), Draws.sample(400, generator(0), operations=1)
+    changed = randaugment(images, draws.operation, draws.sign, magnitude=21, probability=0.25)
+    chosen = draws.operation[:, 0] < 0.25
+    assert torch.equal(changed[~chosen], images[~chosen])
+    always = randaugment(images[chosen], 4 * draws.operation[chosen], draws.sign[chosen], magnitude=21)
+    assert torch.equal(changed[chosen], always)
+    never = randaugment(images, draws.operation, draws.sign, magnitude=21, probability=0.0)
+    assert torch.equal(never, images)
+
+
+def test_a1_has_the_operations_strength_and_frequency_of_timms() -> None:
+    theirs = import_peer("timm.data.auto_augment").rand_augment_transform("rand-m7-mstd0.5-inc1", {})
+    augment = Augment.preset("a1")
+    assert augment.randaugment is not None
+    count, magnitude = augment.randaugment
+    assert count == theirs.num_layers
+    assert {op.prob for op in theirs.ops} == {augment.operation_probability}
+
+    def argument(name: str) -> float:
+        op = next(op for op in theirs.ops if op.name == name)
+        return abs(float(op.level_fn(op.magnitude, op.hparams)[0]))
+
+    assert strength("Rotate", magnitude, 224, 224) == pytest.approx(argument("Rotate"))
+    assert strength("ShearX", magnitude, 224, 224) == pytest.approx(argument("ShearX"))
+    assert strength("TranslateX", magnitude, 224, 224) == pytest.approx(224 * argument("TranslateXRel"), abs=1)
+    assert strength("Solarize", magnitude, 224, 224) == pytest.approx(argument("SolarizeIncreasing"), abs=1)
+    assert strength("Color", magnitude, 224, 224) == pytest.approx(abs(argument("ColorIncreasing") - 1))
+
+
+def test_a1_is_the_published_recipe() -> None:
+    augment = Augment.preset("a1")
+    assert (augment.mixup, augment.cutmix, augment.mix_probability) == (0.2, 1.0, 1.0)
+    assert (augment.erasing, augment.colour_jitter, augment.flip) == (0.0, None, 0.5)
+    assert (augment.random_resized_crop, augment.crop_ratio) == ((0.08, 1.0), (3 / 4, 4 / 3))
 
 
 def test_crop_boxes_are_distributed_like_torchvisions() -> None:
@@ -189,7 +227,7 @@ def test_a_setting_that_makes_no_sense_is_refused(arguments: dict[str, Any]) -> 
 
 
 def test_an_unknown_preset_and_images_that_are_not_bytes_are_refused() -> None:
-    with pytest.raises(DataError, match="choose one of none, light, randaugment, cifar, imagenet"):
+    with pytest.raises(DataError, match="choose one of none, light, randaugment, cifar, a1"):
         Augment.preset("cifra")  # type: ignore[arg-type]
     for images in (torch.rand(2, 3, 8, 8), torch.zeros(2, 2, 8, 8, dtype=torch.uint8), torch.zeros(3, 8, 8).byte()):
         with pytest.raises(DataError, match="uint8 images"):

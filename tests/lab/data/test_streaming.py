@@ -78,14 +78,35 @@ def test_a_random_resized_crop_is_pillows_of_the_drawn_box(root: Path) -> None:
         np.testing.assert_allclose(image.permute(1, 2, 0).numpy(), expected, atol=1e-3)
 
 
-def test_evaluation_shows_the_central_seven_eighths(root: Path) -> None:
-    data = load_folder(root, image_size=70, workers=0)
+def test_evaluation_shows_the_central_nineteen_twentieths(root: Path) -> None:
+    data = load_folder(root, image_size=76, workers=0)
     loader = BatchLoader(data.test, batch_size=9, seed=0, mean=(0.0,), std=(1 / 255,))
     images, targets = next(loader.epoch(0))
     assert targets.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     for image, path in zip(images, data.test.paths, strict=True):
-        expected = np.asarray(Image.open(root / path).crop((10, 5, 80, 75)))  # 70 = 7/8 of 80: nothing to scale
+        expected = np.asarray(Image.open(root / path).crop((7, 2, 83, 78)))  # 76 = 19/20 of 80: nothing to scale
         np.testing.assert_allclose(image.permute(1, 2, 0).numpy(), expected, atol=1e-3)
+
+
+def test_a_padded_crop_moves_the_centre_by_up_to_its_padding(root: Path) -> None:
+    data = load_folder(root, image_size=76, workers=0)
+    loader = make_loader(data, batch_size=len(data.train), augment=Augment(crop_padding=4), shuffle=False)
+    loader.mean, loader.std = (0.0,), (1 / 255,)
+    seen: set[tuple[int, int]] = set()
+    for epoch in range(4):
+        images, _ = next(loader.epoch(epoch))
+        for image, path in zip(images.permute(0, 2, 3, 1).numpy(), data.train.paths, strict=True):
+            centre = np.asarray(Image.open(root / path).crop((7, 2, 83, 78)), dtype=np.float32)
+            padded = np.pad(centre, ((4, 4), (4, 4), (0, 0)))
+            fitting = [
+                (top, left)
+                for top in range(9)
+                for left in range(9)
+                if np.allclose(padded[top : top + 76, left : left + 76], image, atol=1e-3)
+            ]
+            assert len(fitting) == 1
+            seen.update(fitting)
+    assert [{place[axis] for place in seen} for axis in (0, 1)] == [set(range(9))] * 2
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -14,6 +14,8 @@ import filtercov as fc
 from filtercov.errors import ConfigError
 from filtercov.lab.experiments import baselines
 from filtercov.lab.experiments.initialisations import InitContext, find
+from filtercov.lab.experiments.runspec import RunSpec
+from tests.peers import import_peer
 
 FORMULAS = [
     *("uniform", "kaiming", "trunc-normal", "orthogonal", "identity", "delta-gaussian", "dog"),
@@ -149,7 +151,7 @@ def test_identity_passes_every_map_through(kernel_size):
 POWERS = {
     "uniform": 1 / 3,
     "kaiming": 2,
-    "trunc-normal": 49 * 0.02**2 * scipy.stats.truncnorm(-2, 2).var(),
+    "trunc-normal": 49 * 0.02**2,
     "orthogonal": 49 / 4000,
     "identity": 1,
     "delta-gaussian": 1,
@@ -165,6 +167,20 @@ POWERS = {
 def test_scales_are_as_stated(name):
     power = filled(name, (7, 7), channels=4000).square().flatten(1).sum(1).mean().item()
     assert power == pytest.approx(POWERS[name], rel=0.1 if name in ("delta-gaussian", "dog") else 0.01)
+
+
+def test_trunc_normal_filters_are_those_of_timms_function():
+    weight = torch.empty(4000, 1, 7, 7)
+    torch.manual_seed(0)
+    import_peer("timm.layers").trunc_normal_(weight, std=0.02)
+    ours = filled("trunc-normal", (7, 7), channels=4000)
+    assert scipy.stats.ks_2samp(ours.flatten().numpy(), weight.flatten().numpy()).pvalue > 1e-3
+    assert ours.abs().max() > 4 * 0.02
+
+
+def test_a_run_with_filters_that_are_not_what_they_were_has_another_name():
+    cut_at_two_deviations = "e9e128487488b8da"
+    assert RunSpec(model="convmixer_32_8_k9_p2", data="cifar10", init="trunc-normal").key != cut_at_two_deviations
 
 
 def test_few_orthogonal_filters_have_unit_norm():

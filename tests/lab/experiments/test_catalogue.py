@@ -3,6 +3,7 @@
 import pytest
 
 from filtercov.errors import ConfigError, ExperimentError
+from filtercov.lab import models
 from filtercov.lab.experiments import catalogue, initialisations, register
 from filtercov.lab.experiments.builder import Builder, Options
 from filtercov.lab.experiments.graph import Run, in_order
@@ -138,6 +139,35 @@ def test_small_keeps_the_comparison_and_says_what_it_reduced():
 )
 def test_small_networks_are_a_quarter_or_half_as_wide_and_narrow_ones_keep_their_filters(paper, small):
     assert find_scale("small").model(paper) == small
+
+
+def test_small_says_how_wide_its_narrow_references_are():
+    assert "narrow references half as wide, those of ImageNet's ConvMixers a quarter" in find_scale("small").reduced
+    shares = set()
+    for name in catalogue.names():
+        for cell in catalogue.experiment(name, scale="small", options=EVERYTHING).cells:
+            if cell.init == "covariance-eighth":
+                run = cell.runs[0]
+                wide, narrow = (_width(one.spec.model) for one in (run, run.reference))
+                large = run.spec.model.startswith("convmixer") and run.spec.train.clip_grad is not None
+                shares.add(("ImageNet's ConvMixers" if large else "others", narrow / wide))
+    assert shares == {("others", 1 / 2), ("ImageNet's ConvMixers", 1 / 4)}
+
+
+def _width(model):
+    spec = models.parse(model)
+    return spec.width if isinstance(spec, models.ConvMixerSpec) else 1 / spec.divide
+
+
+def test_a_column_asked_for_that_is_there_already_is_there_once():
+    plain = catalogue.experiment("cifar-convmixer-256-8-p2", scale="paper")
+    asked = catalogue.experiment("cifar-convmixer-256-8-p2", scale="paper", options=Options(also=("closed-form",)))
+    assert asked.cells == plain.cells
+
+
+def test_a_column_asked_for_under_the_name_of_another_is_refused():
+    with pytest.raises(ExperimentError, match=r"row k9-p1 has a column closed-form of its own.* --also closed-form"):
+        catalogue.experiment("convergence", scale="paper", options=Options(also=("closed-form",)))
 
 
 @pytest.mark.usefixtures("no_new_names")

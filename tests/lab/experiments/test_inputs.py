@@ -186,6 +186,15 @@ def test_the_digest_of_a_folder_is_of_its_content_and_not_of_its_name_or_times(t
     assert digest(second) == before
 
 
+@pytest.mark.parametrize(("size", "noticed"), [(28, False), (80, True)])
+def test_how_streamed_images_are_cut_is_in_their_digest(tmp_path, size, noticed, monkeypatch):
+    monkeypatch.setenv("FILTERCOV_CACHE", str(tmp_path / "cache"))
+    folder = write_images(tmp_path / "images", size=size)
+    before = content_digest(load(f"folder:{folder}", workers=0))
+    monkeypatch.setattr("filtercov.lab.data.digest.CENTRE_SHARE", 0.875)
+    assert (content_digest(load(f"folder:{folder}", workers=0)) != before) == noticed
+
+
 def test_a_zip_streams_the_same_content_as_the_directory_it_was_made_of(tmp_path, monkeypatch):
     monkeypatch.setenv("FILTERCOV_CACHE", str(tmp_path / "cache"))
     folder = write_images(tmp_path / "images", size=80)

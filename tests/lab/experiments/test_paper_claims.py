@@ -15,6 +15,7 @@ from filtercov.lab.experiments.builder import Options
 from filtercov.lab.experiments.catalogue.grids import GRIDS
 from filtercov.lab.experiments.execute import build_model, load_data
 from filtercov.lab.experiments.paper_claims import CLAIMS, GRID, CellName, Claim
+from filtercov.lab.experiments.paper_numbers import Place, paper_numbers
 from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.scales import SCALES, find_scale
@@ -64,6 +65,25 @@ def test_what_is_compared_differs_in_what_the_claim_is_about_alone():
             )
             assert described.freeze_filters == name.column.startswith("frozen/")
         assert {len(kinds) for kinds in rows.values()} <= {1}, claim.number
+
+
+def test_c3_claims_what_it_compares_and_no_more():
+    """The paper's ConvNeXt with 2x2 patches has filters that gain more than the closed form."""
+    says = BY_NUMBER["C3"].says
+    built = cells("C3", "paper")
+    assert {runs[0].spec.model for runs in built.values()} == {f"convmixer_256_8_k{k}_p2" for k in (7, 9, 15)}
+    rivals: dict[str, set[str]] = {}
+    for name in built:
+        rivals.setdefault(name.row, set()).add(name.column.partition("/")[2])
+    assert rivals["k9"] - {"closed-form"} == {"covariance", "covariance-eighth", "filters"}
+    assert rivals["k7"] == rivals["k15"] == {"covariance", "closed-form"}
+    assert says.startswith("In ConvMixers with 2x2 patches ")
+    assert says.endswith("every transfer into 9x9 filters, and as covariance transfer into 7x7 and 15x15 ones.")
+    for comparison in BY_NUMBER["C3"].comparisons:  # the paper's own numbers do not contradict it
+        numbers = [
+            weight * paper_numbers()[Place("cifar-convmixer-256-8-p2", *cell)].mean for weight, cell in comparison.terms
+        ]
+        assert sum(numbers) > -comparison.margin
 
 
 def references(number: str, scale: str = "small") -> dict[str, tuple[str, str]]:

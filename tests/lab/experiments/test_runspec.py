@@ -58,6 +58,9 @@ def test_the_key_is_the_same_in_every_process_and_version():
         ("convnext_atto_p2", False, "cifar-p2"),
         ("convmixer_512_12_k9_p14", True, "imagenet-frozen"),
         ("convmixer_512_12_k9_p14", False, "imagenet-thawed"),
+        ("convnext_tiny_p4", True, "imagenet-frozen"),
+        ("convnext_atto_p4", False, "imagenet-thawed"),
+        ("convmixer_16_2_k9_p3", False, "imagenet-thawed"),
     ],
 )
 def test_a_closed_form_run_gets_the_papers_schedule_for_its_patch_size(model, frozen, schedule):
@@ -68,7 +71,8 @@ def test_recipes_are_the_papers_with_what_is_given_changed():
     cifar = RunSpec.recipe("cifar", model="convmixer_256_8_k9_p2", data="cifar10", train={"epochs": 50})
     assert (cifar.augment, cifar.train) == ("randaugment", TrainConfig(epochs=50))
     imagenet = RunSpec.recipe("imagenet", model="convmixer_512_12_k9_p14", data="folder:x", drop_path=0.2)
-    assert (imagenet.augment, imagenet.drop_path, imagenet.train.clip_grad) == ("imagenet", 0.2, 1.0)
+    assert (imagenet.augment, imagenet.drop_path, imagenet.train.clip_grad) == ("a1", 0.2, 1.0)
+    assert (imagenet.train.smoothing, imagenet.train.weight_decay) == (0.1, 0.01)
 
 
 @pytest.mark.parametrize(

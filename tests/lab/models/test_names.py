@@ -1,3 +1,6 @@
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -5,6 +8,7 @@ from hypothesis import strategies as st
 from filtercov.errors import ModelError
 from filtercov.lab import models
 from filtercov.lab.models import ConvMixerSpec, ConvNeXtSpec
+from filtercov.lab.models.names import GRAMMAR
 
 
 @given(st.integers(1, 8192), st.integers(1, 512), st.integers(1, 255), st.integers(1, 128))
@@ -51,6 +55,15 @@ def test_every_listed_name_parses_to_itself() -> None:
 def test_a_bad_name_is_refused_with_the_grammar(name: str) -> None:
     with pytest.raises(ModelError, match=r"convmixer_WIDTH_DEPTH_kKERNEL_pPATCH"):
         models.create(name, num_classes=10)
+
+
+def test_the_documentation_has_the_grammar_and_says_which_network_is_timms() -> None:
+    text = " ".join((Path(__file__).parents[3] / "docs" / "data.md").read_text(encoding="utf-8").split())
+    for written in re.findall(r"(conv\S+) \(", GRAMMAR):
+        assert f"`{written.replace('|', ',')}`" in text
+    assert "halves once more before its first stage: that is `_p2_s2`" in text
+    strides = {name: models.parse(name).first_stride for name in ("convnext_atto_p2", "convnext_atto_p2_s2")}  # type: ignore[union-attr]
+    assert strides == {"convnext_atto_p2": 1, "convnext_atto_p2_s2": 2}
 
 
 def test_a_near_miss_names_the_neighbours() -> None:

@@ -1,5 +1,7 @@
 """The report of evidence: the row judged as statistics judge it, every claim named, run or not, on a page that fits."""
 
+import dataclasses
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +16,21 @@ from filtercov.files.source import Source
 from filtercov.lab.experiments.evidence import Evidence, KeptRun, seal
 from filtercov.lab.experiments.paper_claims import CLAIMS
 from filtercov.lab.experiments.records import Trained
+from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.report.evidence_page import write_evidence
 from filtercov.lab.report.evidence_row import COLUMNS, paper_row
-from filtercov.lab.report.evidence_tables import claim_table, decisive, gain_table, row_table, short_row_table
+from filtercov.lab.report.evidence_tables import (
+    claim_table,
+    comparison_table,
+    decisive,
+    gain_table,
+    row_table,
+    short_row_table,
+)
 from filtercov.lab.report.evidence_text import evidence_markdown
 from filtercov.lab.report.evidence_view import View, read_view
 from filtercov.lab.report.results_claims import judge_claim
+from filtercov.lab.training import TrainConfig
 from tests.lab.report.results_records import cell, record
 
 EVIDENCE = Path(__file__).parents[3] / "evidence"
@@ -136,6 +147,37 @@ def test_the_commands_of_the_row_are_commands(first):
     )
 
 
+# Every setting other than the recipe `cifar` has it, but for those that the row fixes.
+OWN = {"image_size": 48, "negative": "abs", "augment": "cifar", "drop_path": 0.1}
+TRAIN = {
+    **{"batch_size": 64, "lr": 0.003, "weight_decay": 0.02, "decay_norms": False, "opt": "sgd", "opt_eps": 1e-05},
+    **{"momentum": 0.8, "sched": "cosine", "warmup_epochs": 2.0, "smoothing": 0.1, "clip_grad": 1.5, "amp": "float16"},
+    **{"ema_decay": 0.99, "compile": True},
+}
+FIXED = {"model", "data", "data_limit", "init", "schedule", "freeze_filters", "evaluate", "train", "epochs", "seed"}
+
+
+def test_the_command_of_a_run_trains_that_run_whatever_its_settings(first, monkeypatch):
+    names = {field.name for kind in (RunSpec, TrainConfig) for field in dataclasses.fields(kind)}
+    assert names == {*OWN, *TRAIN, *FIXED}
+    config = {**first.config, **OWN, "data": "folder:my images.zip", "train": {**first.config["train"], **TRAIN}}
+    tried = next(one for one in paper_row([KeptRun(config, first.epochs, first.result)]) if not one.current)
+    parsed = []
+
+    def stop(spec, *_, **__):
+        parsed.append(spec)
+        raise ExperimentError("that is all")
+
+    monkeypatch.setattr("filtercov.cli.train.execute", stop)
+    program, *words = shlex.split(tried.command("frozen/closed-form", 2))
+    done = CliRunner().invoke(app, words)
+    assert (program, str(done.exception)) == ("filtercov", "that is all"), done.output
+    wanted = {"init": "closed-form", "schedule": "cifar-p2", "freeze_filters": True}
+    train = {**config["train"], "seed": 2}
+    given = {name: value for name, value in config.items() if name not in ("format", "version", "inputs")}
+    assert parsed == [RunSpec.from_dict({**given, **wanted, "train": train})]
+
+
 def test_what_was_not_run_has_its_command_and_its_cost(first, tmp_path):
     view = view_of(tmp_path, first)
     text = evidence_markdown(view)
@@ -244,6 +286,11 @@ def test_claims_have_verdict_n_the_difference_that_decides_and_their_command(set
     assert rows["C2"][4].startswith("-2.50 [")
     assert rows["C2"][4].endswith("n = 6, the least of 3 comparisons")
     assert rows["C2"][5] == "filtercov reproduce claim-c2 --scale small --seeds 6"
+
+
+def test_bounds_are_zero_or_the_margin_below_it(settled):
+    shown = {row[1] for finding in settled.findings for row in comparison_table(finding)[1:]}
+    assert shown == {"above 0", "above -1"}
 
 
 def test_the_page_fits_and_has_a_picture_for_every_claim_that_was_run(settled, browser, tmp_path):

@@ -43,6 +43,14 @@ def test_columns_with_other_seeds_are_compared_over_those_they_share_and_the_num
     assert "| no seed in common | +1.00 |  |" in text
 
 
+def test_names_with_signs_of_latex_or_markdown_are_shown_as_they_are():
+    strange = record(cell("thawed/uniform", 50.0, 51.0), cell(r"thawed/a\b^2~c|d_e", 52.0, 53.0))
+    assert r"a\textbackslash{}b\textasciicircum{}2\textasciitilde{}c|d\_e" in to_latex(strange)
+    rows = [line for line in to_markdown(strange).splitlines() if line.startswith("| ")]
+    assert r"a\b^2~c\|d_e" in rows[-1]
+    assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
+
+
 def test_a_paper_without_a_difference_makes_no_claim():
     found = lines(record(cell("thawed/uniform", 50.0, 51.0, paper=89.0), cell("thawed/dog", 52.0, 54.0, paper=89.0)))
     assert (found[1].paper_difference, found[1].verdict) == (0.0, None)

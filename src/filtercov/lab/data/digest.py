@@ -1,7 +1,8 @@
 """`content_digest`: a checksum of what a dataset holds, so that other images under an old name are noticed.
 
 Images in memory are hashed as they are used. Files that are streamed are hashed by name, size and CRC, which a zip
-lists and a directory has to be read for, once: the outcome is kept until a file's size, times or inode change.
+lists and a directory has to be read for, once: the outcome is kept until a file's size, times or inode change. How they
+are cut belongs to what is seen of them.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from filtercov.lab.data.arrays import Dataset, ImageArrays
 from filtercov.lab.data.decode import UndecodableError
 from filtercov.lab.data.scan import read
 from filtercov.lab.data.source import ImageSource
-from filtercov.lab.data.streaming import StreamedImages
+from filtercov.lab.data.streaming import CENTRE_SHARE, StreamedImages
 from filtercov.lab.data.tree import Tree, ZipTree
 
 _ROWS = 4096  # images hashed at a time: a memory map need not be read whole
@@ -59,6 +60,10 @@ def _of_arrays(source: ImageArrays) -> str:
 
 @_images.register
 def _of_stream(source: StreamedImages) -> str:
+    return f"{_files(source)} centre {CENTRE_SHARE}"
+
+
+def _files(source: StreamedImages) -> str:
     stamps = {file.path: file.stamp for file in source.tree.files}
     stamped = hashlib.sha256("\n".join(f"{path}\0{stamps[path]}" for path in source.paths).encode(errors="replace"))
     if isinstance(source.tree, ZipTree):

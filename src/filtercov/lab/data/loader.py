@@ -93,7 +93,7 @@ class BatchLoader:
                 shares.append(self._share(indices, epoch, batch))
                 yield shares[-1].plan
 
-        augment = self.augment.without_crop() if self.arrays.cuts_while_reading else self.augment
+        augment = self.augment.without_resized_crop() if self.arrays.cuts_while_reading else self.augment
         for fetched in self.arrays.fetch(plans()):
             yield self._finish(augment, fetched, shares.popleft())
 

@@ -21,7 +21,7 @@ from filtercov.lab.data.tree import Tree
 
 _LOG = logging.getLogger("filtercov.lab.data")
 _NEIGHBOURS = 10  # how many are tried in place of an image that cannot be read
-_CENTRE_SHARE = 0.875  # of the shorter side, for images that are not cut at random: the usual evaluation crop
+CENTRE_SHARE = 0.95  # of the shorter side, for images that are not cut at random: the evaluation crop of A1
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ class _Reader(TorchDataset[_Batch]):
         source = self.source
         image = open_image(read(source.tree, source.paths[index]), channels=source.channels)
         if plan.crop_draws is None:
-            return pixels(fit_square(image, source.size, crop_share=_CENTRE_SHARE))
+            return pixels(fit_square(image, source.size, crop_share=CENTRE_SHARE))
         draws = torch.from_numpy(plan.crop_draws[row : row + 1])
         boxes = crop_boxes(draws, image.height, image.width, scale=plan.crop_scale, ratio=plan.crop_ratio)
         top, left, height, width = boxes[0].tolist()

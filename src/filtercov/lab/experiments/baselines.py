@@ -6,7 +6,7 @@ Of a weight (channels, 1, *kernel_size), n pixels a filter, in any number of dim
 |-----------------|------------------------------------------------------------------------|----------------------|
 | `uniform`       | n numbers of U(±1/√n): PyTorch's default                               | 1/3                  |
 | `kaiming`       | n numbers of N(0, 2/n)                                                 | 2                    |
-| `trunc-normal`  | n numbers of N(0, .02²) cut at ±.04: timm's default                    | .00031 n             |
+| `trunc-normal`  | n numbers of N(0, .02²) cut at ±2: timm's default for ConvNeXt         | .0004 n              |
 | `orthogonal`    | a row of a random semi-orthogonal matrix (channels, n)                 | min(1, n/channels)   |
 | `identity`      | 1 at the centre, 0 elsewhere: out comes what went in                   | 1                    |
 | `delta-gaussian`| N(0, 1) at the centre, 0 elsewhere                                     | 1                    |
@@ -53,8 +53,8 @@ def kaiming(shape: torch.Size, generator: torch.Generator) -> Tensor:
 
 
 def trunc_normal(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """Return N(0, .02²) weights, those beyond two deviations drawn again."""
-    return nn.init.trunc_normal_(_empty(shape), std=0.02, a=-0.04, b=0.04, generator=generator)
+    """Return N(0, .02²) weights; the cut at ±2, a hundred deviations, is timm's and never made."""
+    return nn.init.trunc_normal_(_empty(shape), std=0.02, generator=generator)
 
 
 def orthogonal(shape: torch.Size, generator: torch.Generator) -> Tensor:

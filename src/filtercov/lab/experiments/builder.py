@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Literal
 
 from filtercov import PRESETS
@@ -77,16 +78,24 @@ class Builder:
         filters: Sequence[str] = ("thawed", "frozen"),
         seeds: int | None = None,
     ) -> list[Cell]:
-        """Return a row's cells, none if the scale leaves these epochs out; `model` and `epochs` are the paper's."""
+        """Return a row's cells, none if the scale leaves these epochs out; `model` and `epochs` are the paper's.
+
+        A column that is named twice is there once, and refused if its runs are not the same.
+        """
         trained = self.family.trained_epochs(epochs)
         if trained is None:
             return []
         count = self.options.seeds or seeds or self.family.seeds
-        return [
-            Cell(row, f"{kind}/{init.column}", epochs, self._runs(model, init, kind == "frozen", trained, count))
-            for kind in filters
-            for init in inits
-        ]
+        cells: dict[str, Cell] = {}
+        for kind, init in product(filters, inits):
+            column = f"{kind}/{init.column}"
+            cell = Cell(row, column, epochs, self._runs(model, init, kind == "frozen", trained, count))
+            if cells.setdefault(column, cell) != cell:
+                raise ExperimentError(
+                    f"row {row} has a column {init.column} of its own, whose runs are not those of the initialisation "
+                    f"{init.init}; leave out --also {init.init}, or register yours under another name"
+                )
+        return list(cells.values())
 
     def reference(self, model: str, *, family: str | None = None) -> Run:
         """Return the thawed, uniformly initialised run that others start from; `model` is the paper's."""

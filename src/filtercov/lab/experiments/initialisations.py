@@ -58,7 +58,9 @@ class Initialisation:
     # What must follow its name and a colon; others' may have one too.
     argument: Literal["", "FILE", "RUN", "N", "VARIANCE"] = ""
     ours: bool = True
-    code: str | None = None  # the checksum of what others' code does, part of a run's identity
+    # What tells it from others of its name, part of a run's identity: the checksum of others' code, of ours a word
+    # where runs of that name have had other filters.
+    code: str | None = None
 
     def __call__(self, model: nn.Module, context: InitContext) -> object:
         """Fill a model's filters in place."""
@@ -266,7 +268,8 @@ add(
     Initialisation(
         "trunc-normal",
         _filling(baselines.trunc_normal),
-        "normal of deviation .02 cut at two deviations, timm's default",
+        "normal of deviation .02, timm's default for ConvNeXt",
+        code="cut at 2",
     ),
     Initialisation("orthogonal", _filling(baselines.orthogonal), "rows of a random semi-orthogonal matrix"),
     Initialisation("identity", _filling(baselines.identity), "1 at the centre, zero elsewhere"),

@@ -21,7 +21,7 @@ from filtercov.lab.training.validate import choice, number, refuse_unknown, text
 VERSION = 2
 AUGMENTATIONS: tuple[str, ...] = get_args(Preset)
 # By recipe; that of CIFAR-10 has what the paper names and no more (docs/training.md).
-AUGMENTED = {"cifar": "randaugment", "imagenet": "imagenet"}
+AUGMENTED = {"cifar": "randaugment", "imagenet": "a1"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,11 +127,11 @@ def key_of(described: Mapping[str, Any]) -> str:
 
 
 def default_schedule(patch_size: int | None, *, frozen: bool) -> str:
-    """Return the preset the paper found for a patch size; of networks that have none, as timm's, ImageNet's.
+    """Return the preset the paper found for a patch size: above 2, or where there is none as in timm's, ImageNet's.
 
-    >>> default_schedule(1, frozen=False), default_schedule(14, frozen=True)
+    >>> default_schedule(1, frozen=False), default_schedule(4, frozen=True)
     ('cifar-p1', 'imagenet-frozen')
     """
-    if patch_size is not None and patch_size <= 4:
+    if patch_size is not None and patch_size <= 2:
         return "cifar-p1" if patch_size == 1 else "cifar-p2"
     return "imagenet-frozen" if frozen else "imagenet-thawed"

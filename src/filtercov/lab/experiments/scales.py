@@ -89,9 +89,9 @@ SCALES: Mapping[str, Scale] = {
         Scale(
             name="small",
             reduced="ConvMixer's width divided by 4, ConvNeXt-Atto's by 2, Tiny's by 4, all by twice that with 1x1 "
-            "patches; narrow references half as wide, not an eighth; a tenth of the epochs, tables for 20 (here 2) "
-            "only; 10,000 training images, flip and crop only, batches of 32; ImageNet at 112 pixels in batches of "
-            "128; figures for 9x9 filters only, grids of 3 values an axis",
+            "patches; narrow references half as wide, those of ImageNet's ConvMixers a quarter, not an eighth; a tenth "
+            "of the epochs, tables for 20 (here 2) only; 10,000 training images, flip and crop only, batches of 32; "
+            "ImageNet at 112 pixels in batches of 128; figures for 9x9 filters only, grids of 3 values an axis",
             cifar=Family(
                 recipe="cifar",
                 seeds=3,

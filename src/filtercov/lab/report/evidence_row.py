@@ -5,15 +5,16 @@ cell have a part in choosing, no other has, and every recipe that was tried stay
 """
 
 import dataclasses
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from filtercov.lab import models
 from filtercov.lab.experiments.catalogue import experiment
 from filtercov.lab.experiments.evidence import KeptRun
+from filtercov.lab.experiments.flags import flag
 from filtercov.lab.experiments.paper_numbers import PaperNumber, Place, paper_numbers
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.models import ConvNeXtSpec
@@ -90,10 +91,11 @@ class Recipe:
     def command(self, column: str, seed: int) -> str:
         """Return the command that trains one run of a cell."""
         filters, _, init = column.partition("/")
-        words = ["filtercov train --model", self.model, "--data", self.data, "--epochs", str(EPOCHS), *self.flags]
+        words = ["filtercov", "train", "--model", self.model, "--data", self.data]
+        words += ["--epochs", str(EPOCHS), *self.flags]
         words += ["--freeze-filters"] if filters == "frozen" else []
         words += ["--init", init] if init != "uniform" else []
-        return " ".join([*words, "--seed", str(seed)])
+        return shlex.join([*words, "--seed", str(seed)])
 
     @property
     def usual_seconds(self) -> float:
@@ -187,12 +189,5 @@ def _flags(spec: RunSpec) -> tuple[str, ...]:
         for field in dataclasses.fields(one):
             value = getattr(one, field.name)
             if field.name != "train" and value != getattr(other, field.name):
-                words += _flag(field.name, value)
+                words += flag(field.name, value)
     return tuple(words)
-
-
-def _flag(name: str, value: Any) -> list[str]:
-    flag = name.replace("_", "-")
-    if isinstance(value, bool):
-        return [f"--{flag}" if value else f"--no-{flag}"]
-    return [f"--{flag}", str(value)]

@@ -107,7 +107,7 @@ def comparison_table(finding: Finding) -> Table:
     rows = [
         [
             one.comparison.says,
-            f"above {-one.comparison.margin:g}",
+            f"above {0.0 - one.comparison.margin:g}",
             show_difference(one.difference) or NOT_RUN,
             one.verdict,
         ]

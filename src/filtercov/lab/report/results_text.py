@@ -39,6 +39,12 @@ CSV_HEAD = (
     *("difference", "low", "high", "pairs", "paper_difference", "verdict"),
 )
 
+_LATEX = str.maketrans(
+    {character: f"\\{character}" for character in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}"}
+    | {"σ": r"$\sigma$", "±": r"$\pm$"}
+)
+
 
 def to_csv(record: ExperimentRecord) -> str:
     """Return a line per cell with every number unrounded; what is missing or unknown is empty."""
@@ -70,12 +76,12 @@ def to_markdown(record: ExperimentRecord) -> str:
     for ranking in ranked:
         parts += [f"### {ranking}", markdown_table(ranking.table())]
     if record.speeds:
-        rows = ["| network | kernel | thawed step, s | frozen step, s | frozen takes less |", "|---|---|---|---|---|"]
-        rows += [
-            f"| {s.model} | {s.kernel_size} | {s.thawed:.3f} | {s.frozen:.3f} | {1 - s.frozen / s.thawed:.0%} |"
+        head = ["network", "kernel", "thawed step, s", "frozen step, s", "frozen takes less"]
+        rows = [
+            [s.model, str(s.kernel_size), f"{s.thawed:.3f}", f"{s.frozen:.3f}", f"{1 - s.frozen / s.thawed:.0%}"]
             for s in record.speeds
         ]
-        parts.append("\n".join(rows))
+        parts.append(markdown_table([head, *rows]))
     parts.append(f"    {record.command}")
     return "\n\n".join(parts) + "\n"
 
@@ -205,8 +211,14 @@ def _cells(line: Line) -> tuple[str, ...]:
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
-    """Return a table, the first row of which is its heading."""
-    head, *body = rows
+    """Return a table, the first row of which is its heading.
+
+    >>> print(markdown_table([["name"], ["a|b"]]))
+    | name |
+    | --- |
+    | a\\|b |
+    """
+    head, *body = [[text.replace("|", "\\|") for text in row] for row in rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *body])
 
 
@@ -233,14 +245,12 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _latex_measured(line: Line) -> str:
-    return _escape(show_measured(line.measured, line.missing)).replace("±", "$\\pm$")
+    return _escape(show_measured(line.measured, line.missing))
 
 
 def _latex_paper(line: Line) -> str:
-    return _escape(show_paper(line.paper)).replace("±", "$\\pm$")
+    return _escape(show_paper(line.paper))
 
 
 def _escape(text: str) -> str:
-    for character in "&%$#_{}":
-        text = text.replace(character, f"\\{character}")
-    return text.replace("σ", "$\\sigma$")
+    return text.translate(_LATEX)

@@ -42,10 +42,14 @@ _TABLES: dict[int, Operation] = {
 }
 
 
-def randaugment(images: Tensor, operation: Tensor, sign: Tensor, *, magnitude: int) -> Tensor:
-    """Apply to each uint8 (N, C, H, W) image the operations its uniform draws (N, operations) choose, in turn."""
+def randaugment(images: Tensor, operation: Tensor, sign: Tensor, *, magnitude: int, probability: float = 1.0) -> Tensor:
+    """Apply to each uint8 (N, C, H, W) image the operations its uniform draws (N, operations) choose, in turn.
+
+    Of all draws, `probability` choose an operation, the rest none.
+    """
     for column in range(operation.shape[1]):
-        drawn = (operation[:, column] * len(OPERATIONS)).long()
+        chosen = operation[:, column] < probability
+        drawn = torch.where(chosen, operation[:, column] / probability * len(OPERATIONS), _NUMBER["Identity"]).long()
         images = apply_operations(images, drawn, sign[:, column] < 0.5, magnitude=magnitude)
     return images
 
