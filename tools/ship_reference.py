@@ -39,7 +39,6 @@ from filtercov.statistics.references import FOLDER, LARGEST, PROVENANCE, SUFFIX,
 
 PRECISION = np.float32
 NAME = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")
-# Settings that `filtercov train` spells otherwise than their own name.
 
 
 @dataclass(frozen=True)
