@@ -9,6 +9,7 @@ from torch import nn
 
 import filtercov as fc
 from filtercov.errors import CovarianceError, FiltercovError, ModelError, SourceError
+from filtercov.prescription.prescriber import prescriber
 
 
 def network():
@@ -54,6 +55,12 @@ def network():
         ),
         (lambda net: fc.init_(net, 0.5), SourceError, r"got 0.5; for one σ everywhere pass lambda layer: 0.5"),
         (lambda net: fc.init_(net, "imagenet"), SourceError, "unknown preset 'imagenet'.*did you mean"),
+        (
+            lambda _: prescriber("stats:a.stats", 3, who="init_depthwise"),
+            SourceError,
+            r"^init_depthwise: 'stats:a.stats' .* read with torch; .*FilterStatistics\.load\('a\.stats'\).*"
+            r"lambda layer: statistics\.at\(layer\.depth, layer\.kernel_size\)",
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence_that_says_what_was_meant(mistake, kind, sentence):

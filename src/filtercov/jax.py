@@ -14,9 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from filtercov.covariance.closed_form import check_sigma
-from filtercov.covariance.forms import Array
+from filtercov.covariance.forms import Array, as_mean
 from filtercov.covariance.layer_statistics import LayerStatistics
-from filtercov.covariance.numbers import as_mean
 from filtercov.covariance.root import Negative, Root, check_negative, gaussian_roots
 from filtercov.errors import CovarianceError, ModelError
 from filtercov.layer_names import building_key
@@ -88,8 +87,8 @@ def init_depthwise(
     JAX sorts the keys of dictionaries, so the order of layers is guessed from their names: 2 before 10, stems first.
     `order` names the kernels in forward order instead; those it leaves out are not counted and not changed.
 
-    `source`, `filter_fn`, `min_kernel_size` and `negative` are as in `filtercov.init_`. Where no kernel would be
-    initialised, `NothingChosenError` is raised.
+    `source`, but for `"stats:…"`, `filter_fn`, `min_kernel_size` and `negative` are as in `filtercov.init_`. Where no
+    kernel would be initialised, `NothingChosenError` is raised.
 
     >>> params = {f"block_{i}": {"kernel": jnp.zeros((7, 7, 1, 64))} for i in range(2)}
     >>> params = init_depthwise(params, "cifar-p2", key=jax.random.key(0))

@@ -15,9 +15,9 @@ import keras
 import numpy as np
 
 from filtercov.covariance.closed_form import check_sigma
-from filtercov.covariance.forms import Array
+from filtercov.covariance.forms import Array, as_mean
 from filtercov.covariance.layer_statistics import LayerStatistics
-from filtercov.covariance.numbers import as_mean, to_odd
+from filtercov.covariance.numbers import to_odd
 from filtercov.covariance.root import Negative, Root, check_negative, gaussian_roots
 from filtercov.errors import CovarianceError, ModelError, SourceError
 from filtercov.prescription.choice import choose, initialised_row, make_report, nothing_chosen, with_roots
@@ -93,8 +93,8 @@ def init_(
 
     Those are DepthwiseConv1D and 2D, the depthwise kernels of SeparableConv1D and 2D, and Conv layers with as many
     groups as input channels, in the order in which the model holds its layers, those of nested models and of layers
-    made of layers included, each once. `source`, `filter_fn`, `min_kernel_size` and `negative` are as in
-    `filtercov.init_`. All chosen layers are changed or, on any error, none.
+    made of layers included, each once. `source`, but for `"stats:…"`, `filter_fn`, `min_kernel_size` and `negative` are
+    as in `filtercov.init_`. All chosen layers are changed or, on any error, none.
 
     >>> layers = [keras.layers.DepthwiseConv2D(k, name=f"dw{k}") for k in (3, 7)]
     >>> net = keras.Sequential([keras.Input((16, 16, 8)), *layers])

@@ -8,12 +8,13 @@ Else names are put in order as people count and build: 2 before 10, stems first,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from itertools import groupby, pairwise
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby, pairwise, takewhile
 
 # What trainers keep a network under: Lightning's modules by habit, DDP and AveragedModel by construction.
 HOLDERS = ("model", "module", "net", "network")
 WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+LEADING = ("module", *WRAPPERS)  # what a name that a wrapper changed may begin with
 
 
 def clean_name(name: str) -> str:
@@ -23,9 +24,29 @@ def clean_name(name: str) -> str:
     'stages.0.conv_dw'
     """
     parts = name.split(".")
-    while len(parts) > 1 and parts[0] in ("module", *WRAPPERS):
+    while len(parts) > 1 and parts[0] in LEADING:
         parts.pop(0)
     return ".".join(part for part in parts if part not in WRAPPERS)
+
+
+def cleaner(names: Iterable[str]) -> Callable[[str], str]:
+    """Return what cleans all names of a network, as `clean_name` does, but makes no two of them one.
+
+    Where it would, a `module` that not all of them begin with is the network's own, and stays.
+
+    >>> [cleaner(names)(names[0]) for names in (["module.dw", "module.norm"], ["module.dw", "dw"])]
+    ['dw', 'module.dw']
+    """
+    known = set(names)
+    wrapped = _common_wrappers(known)
+
+    def clean_inside(name: str) -> str:
+        return ".".join(part for part in name.removeprefix(wrapped).split(".") if part not in WRAPPERS)
+
+    for clean in (clean_name, clean_inside):
+        if len({clean(name) for name in known}) == len(known):
+            return clean
+    return str
 
 
 def last_name(name: str) -> str:
@@ -123,6 +144,13 @@ def without_numbers(name: str) -> str:
     'stages.#.blocks.#.conv#'
     """
     return re.sub(r"\d+", "#", name)
+
+
+def _common_wrappers(names: Iterable[str]) -> str:
+    """Return the wrappers, with their dots, that all names inside of modules begin with."""
+    levels = zip(*(name.split(".")[:-1] for name in names if "." in name), strict=False)
+    common = takewhile(lambda level: len(set(level)) == 1 and level[0] in LEADING, levels)
+    return "".join(f"{level[0]}." for level in common)
 
 
 def _rank(part: str) -> int:

@@ -26,9 +26,16 @@ def shortened(text: str, longest: int = 80) -> str:
     >>> shortened("a" * 1000, 20)
     'aaaaaaaaaa…aaaaaaaaa'
     """
-    if len(text) > longest:
-        text = f"{text[: longest // 2]}…{text[len(text) - (longest - 1) // 2 :]}"
-    return printable(text)
+    return printable(cut(text, longest))
+
+
+def cut(text: str, longest: int) -> str:
+    """Return text of at most `longest` characters as it is, the middle of a longer one left out.
+
+    >>> cut("abcdefgh", 5)
+    'ab…gh'
+    """
+    return text if len(text) <= longest else f"{text[: longest // 2]}…{text[len(text) - (longest - 1) // 2 :]}"
 
 
 def counted(count: int, noun: str, nouns: str | None = None) -> str:

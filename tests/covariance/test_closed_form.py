@@ -1,9 +1,12 @@
+from fractions import Fraction
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from filtercov.covariance import gaussian_covariance, to_block
+from filtercov.covariance import ClosedForm, gaussian_covariance, to_block
 from filtercov.errors import CovarianceError
 from tests.reference import brute_force_covariance, paper_block_covariance
 
@@ -75,6 +78,14 @@ def test_one_number_stands_for_every_axis_and_the_plain_form_is_the_same_to_the_
 def test_parameters_that_do_not_belong_to_the_kernel_are_refused(arguments, sentence):
     with pytest.raises(CovarianceError, match=sentence):
         gaussian_covariance(5, **arguments)
+
+
+@pytest.mark.parametrize("kind", [np.array, np.float32, torch.tensor, Fraction])
+def test_numbers_of_any_kind_are_parameters_like_others(kind):
+    form = ClosedForm(kind(0.5), centre=[kind(-0.5), kind(0.25)])
+    assert hash(form) == hash(ClosedForm(0.5, centre=(-0.5, 0.25)))
+    assert form == ClosedForm(0.5, centre=(-0.5, 0.25))
+    assert ClosedForm([kind(0.5), 2]) == ClosedForm((0.5, 2.0))
 
 
 @pytest.mark.parametrize("kernel_size", [4, 7, (3, 8), (2, 3, 4)])

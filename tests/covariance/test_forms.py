@@ -2,12 +2,23 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filtercov.covariance import to_block, to_flat
+from filtercov.covariance import (
+    empirical_covariance,
+    nearest_kronecker,
+    resize_covariance,
+    symmetric_root,
+    to_block,
+    to_flat,
+)
 from filtercov.covariance.forms import as_covariance, kernel_shape
+from filtercov.covariance.likeness import likeness
+from filtercov.covariance.resize import resize_mean
 from filtercov.errors import CovarianceError
+from filtercov.structure import structure_of
 from tests.reference import flat_from_block
 
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
@@ -72,3 +83,41 @@ def test_wrong_shapes_for_a_form_are_refused():
         to_block(np.eye(4), 3)
     with pytest.raises(CovarianceError, match=r"to_flat: 3x3 .* got \(4, 4\)"):
         to_flat(np.eye(4), 3)
+
+
+READERS = {
+    "to_block": lambda values: to_block(values, 2),
+    "to_flat": lambda values: to_flat(values, 2),
+    "symmetric_root": symmetric_root,
+    "resize_covariance": lambda values: resize_covariance(values, 2, 3),
+    "nearest_kronecker": lambda values: nearest_kronecker(values, 2),
+    "likeness": lambda values: likeness(values, 2, [0.5, 1.0]),
+    "sigmas": lambda values: likeness(np.eye(4), 2, values.diagonal()),
+    "resize_mean": lambda values: resize_mean(values.diagonal(), 2, 3),
+    "empirical_covariance": lambda values: empirical_covariance(values.reshape(4, 2, 2))[1],
+    "structure_of": lambda values: structure_of(values.reshape(4, 2, 2)).effective_rank.value,
+}
+MATRIX = np.array([[4.0, 1.0, 0.5, 0.0], [1.0, 3.0, 0.0, 0.5], [0.5, 0.0, 2.0, 1.0], [0.0, 0.5, 1.0, 1.0]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("reader", READERS)
+def test_tensors_are_read_like_arrays_whatever_their_type_and_gradients(reader, dtype):
+    tensor = torch.tensor(MATRIX, dtype=dtype, requires_grad=True)
+    np.testing.assert_array_equal(READERS[reader](tensor), READERS[reader](MATRIX))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        MATRIX.astype(complex),
+        torch.tensor(MATRIX, dtype=torch.complex64),
+        torch.tensor(MATRIX, device="meta"),
+        MATRIX.astype(str),
+    ],
+    ids=["complex", "complex tensor", "meta tensor", "text"],
+)
+@pytest.mark.parametrize("reader", READERS)
+def test_what_are_no_real_numbers_is_refused(reader, bad):
+    with pytest.raises(CovarianceError, match="needed an array of real numbers, got"):
+        READERS[reader](bad)

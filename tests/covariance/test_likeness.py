@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -6,7 +8,7 @@ from filtercov.covariance.likeness import SIGMAS, Likeness, likeness
 from filtercov.errors import CovarianceError
 
 
-@pytest.mark.parametrize("kernel_size", [1, 5, 8, (3, 7), (11,), (3, 4, 5)])
+@pytest.mark.parametrize("kernel_size", [1, 5, 8, (3, 7), (11,), (3, 4, 5), (5, 1, 4)])
 def test_likeness_is_the_cosine_between_covariances_as_vectors(kernel_size):
     n = len(gaussian_covariance(kernel_size, 1.0))
     factor = np.random.default_rng(0).normal(size=(n, n))
@@ -26,6 +28,22 @@ def test_closed_forms_that_are_kept_serve_every_covariance_of_their_size(kernel_
         kept = Likeness(cov, kernel_size).at_sigmas()
         np.testing.assert_array_equal(kept, likeness(cov, kernel_size, SIGMAS))
         assert SIGMAS[kept.argmax()] == pytest.approx(sigma, rel=0.005)
+
+
+@pytest.mark.parametrize("shape", [(1, 15, 15), (9, 9, 9)])
+def test_filters_of_three_axes_take_no_more_memory_than_others(shape):
+    cov = gaussian_covariance(shape, 0.8) + np.eye(np.prod(shape))
+    tracemalloc.start()
+    try:
+        found = Likeness(cov, shape).at_sigmas()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 90e6
+    every = slice(0, None, 400)
+    closed = [gaussian_covariance(shape, sigma) for sigma in SIGMAS[every]]
+    expected = [(cov * one).sum() / np.linalg.norm(cov) / np.linalg.norm(one) for one in closed]
+    np.testing.assert_allclose(found[every], expected, atol=1e-12)
 
 
 def test_nothing_is_like_zero():

@@ -74,6 +74,11 @@ def test_resizing_keeps_the_structure_of_the_closed_form():
     assert resized @ target / np.linalg.norm(resized) / np.linalg.norm(target) > 0.9
 
 
+def test_a_mean_of_another_size_is_refused():
+    with pytest.raises(CovarianceError, match=r"3x3 filters need a \(9,\) mean, got \(4,\)"):
+        resize_mean(np.zeros(4), 3, 5)
+
+
 def test_resizing_between_different_numbers_of_axes_is_refused():
     with pytest.raises(CovarianceError, match="as many axes, got 3x3 and 5"):
         resize_covariance(np.eye(9), 3, (5,))

@@ -35,6 +35,10 @@ def read(content, path, **options):
     return read_state_dict(path)
 
 
+def save_state(net, path):
+    torch.save(net.state_dict(), path)
+
+
 def same(state, expected):
     return list(state.tensors) == list(expected) and all(torch.equal(state.tensors[n], expected[n]) for n in expected)
 
@@ -128,9 +132,64 @@ def test_of_several_networks_the_one_with_most_depthwise_weights_is_read_and_of_
 def test_averages_in_the_same_dictionary_are_left_out(path):
     plain = weights(0)
     flat = {f"model_ema.module.{n}": t for n, t in weights(1).items()} | {f"model.{n}": t for n, t in plain.items()}
-    state = read({"state_dict": flat}, path)
-    assert [name for name in state.tensors if "ema" in name] == []
-    assert "left out the averages of 3 depthwise weights that are there themselves" in state.notes
+    torch.save({"state_dict": flat}, path)
+    net = Net(0)
+    for like in (None, net):
+        measured = fc.FilterStatistics.from_checkpoint(path, like=like)
+        assert [layer.name for layer in measured] == ["blocks.0", "blocks.1", "blocks.2"]
+        assert (measured[0].covariance == fc.FilterStatistics.from_model(net)[0].covariance).all()
+        assert measured.notes[1:] == (
+            "left out model_ema.module.blocks.0, model_ema.module.blocks.1, model_ema.module.blocks.2, averages of "
+            "weights that are there themselves",
+        )
+
+
+@pytest.mark.parametrize(
+    ("average", "itself"),
+    [
+        ("ema.", "model."),
+        ("model_ema.module.", "model."),
+        ("ema_model.", "online_model."),
+        ("swa_encoder.", "encoder."),
+        ("module.net_avg.", "module.net."),
+    ],
+)
+def test_averages_are_known_by_what_they_are_of(path, average, itself):
+    plain = weights(0)
+    torch.save({p + name: tensor for p in (average, itself) for name, tensor in plain.items()}, path)
+    measured = fc.FilterStatistics.from_checkpoint(path)
+    assert len(measured) == 3
+    assert measured.notes[-1].startswith("left out ")
+
+
+@pytest.mark.parametrize("branches", [("avg_branch", "max_branch"), ("avg", "max"), ("ema_attention", "dw")])
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+def test_branches_named_like_averages_are_layers(tmp_path, branches, suffix):
+    layers = {name: nn.ModuleDict({"dw": Net(seed).blocks[0]}) for seed, name in enumerate(branches)}
+    net = nn.ModuleDict({"stem": nn.Conv2d(3, 8, 4), **layers})
+    path = tmp_path / f"net{suffix}"
+    (safetensors.torch.save_model if suffix == ".safetensors" else save_state)(net, path)
+    for like in (None, net):
+        measured = fc.FilterStatistics.from_checkpoint(path, like=like)
+        assert sorted(layer.name for layer in measured) == sorted(f"{branch}.dw" for branch in branches)
+        assert not any("average" in note for note in measured.notes)
+
+
+def test_a_model_with_averages_of_its_own_says_which_are_layers(path):
+    net = nn.ModuleDict({"model": nn.ModuleList(Net(0).blocks), "model_ema": nn.ModuleList(Net(1).blocks)})
+    save_state(net, path)
+    assert len(fc.FilterStatistics.from_checkpoint(path)) == 3
+    measured = fc.FilterStatistics.from_checkpoint(path, like=net)
+    assert len(measured) == 6
+    assert measured.notes == ()
+
+
+def test_an_index_may_list_averages(tmp_path):
+    content = {f"{name}.blocks.0.weight": torch.randn(8, 1, 5, 5) for name in ("model", "model_ema")}
+    safetensors.torch.save_file(content, tmp_path / "a.safetensors")
+    index = {"weight_map": dict.fromkeys(content, "a.safetensors")}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert [layer.name for layer in fc.FilterStatistics.from_checkpoint(tmp_path)] == ["blocks.0"]
 
 
 @pytest.mark.parametrize(
@@ -241,8 +300,37 @@ def test_a_stored_order_is_used_and_a_wrong_one_noted(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "value",
+    [np.float64(0.5), np.ones(3), {1, 2}, torch.device("cpu"), torch.Size([3]), Path("x"), complex(1, 2)],
+    ids=repr,
+)
+@pytest.mark.parametrize("legacy", [False, True])
+def test_settings_called_weight_are_no_weights(path, value, legacy):
+    plain = weights()
+    settings = {"weight": value, "loss.weight": value}
+    for content in ({"model": plain, "config": {"loss": settings}}, plain | settings):
+        state = read(content, path, _use_new_zipfile_serialization=not legacy)
+        assert same(state, plain)
+
+
+def test_a_weight_of_the_network_that_is_an_array_is_left_out_with_a_note(path):
+    state = read(weights() | {"last.weight": np.ones((8, 1, 5, 5))}, path)
+    assert state.notes == ("left out last.weight: no tensor",)
+
+
+def test_a_sparse_weight_is_refused_also_where_nothing_else_is_depthwise(path):
+    content = {"model": {"dw.weight": torch.ones(8, 1, 5, 5).to_sparse()}, "other": {"a": torch.ones(3)}}
+    with pytest.raises(CheckpointError, match=r"dw\.weight is no plain tensor but made by .*sparse"):
+        read(content, path)
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
+        (torch.ones(8, 1, 5, 5), r"net\.pth: needed a state dict of tensors, found a tensor; save model\.state_dict"),
+        (3, r"net\.pth: needed a state dict of tensors, found int; save"),
+        (None, r"net\.pth: needed a state dict of tensors, found NoneType; save"),
+        ({"epoch": 3}, r"net\.pth: needed a state dict of tensors, found dict without one; save"),
         ({"a.weight": torch.zeros(1).expand(10**6, 1, 4500, 4500)}, "a.weight claims 81 TB that are not in the file"),
         ({"a" * 2000 + ".weight": torch.ones(2, 1, 3, 3)}, "a name of 2007 characters; needed at most 1024"),
         (nn.Conv2d(8, 8, 3, groups=8), r"objects of Python's \(torch\.nn\.modules\.conv\.Conv2d.*\).*state_dict\(\)"),

@@ -126,6 +126,28 @@ def test_a_submodule_called_module_keeps_its_name():
     assert clean_name("module.module.blocks.0") == "blocks.0"
 
 
+class Beside(nn.Module):
+    """Has a layer in a submodule called module, and one of the same name beside it."""
+
+    def __init__(self):
+        super().__init__()
+        self.module = nn.ModuleDict({"dw": depthwise(8)})
+        self.dw = depthwise(16)
+
+
+@pytest.mark.parametrize("wrap", [lambda net: net, nn.DataParallel, torch.optim.swa_utils.AveragedModel])
+def test_layers_that_would_have_one_name_keep_their_own(wrap):
+    found = fc.depthwise_layers(wrap(Beside()))
+    assert [(layer.name, layer.channels) for layer in found] == [("module.dw", 8), ("dw", 16)]
+
+
+def test_a_report_freezes_the_layer_it_is_about_where_names_are_alike():
+    net = Beside()
+    fc.freeze_(net, fc.init_(net, filter_fn=lambda layer: layer.channels == 8))
+    assert not net.module["dw"].weight.requires_grad
+    assert net.dw.weight.requires_grad
+
+
 def test_freezing_touches_the_filters_and_nothing_else():
     net = nn.Sequential(nn.Conv2d(3, 8, 1), depthwise(), nn.BatchNorm2d(8), depthwise(kernel_size=3))
     assert fc.freeze_(net) is net

@@ -132,6 +132,17 @@ def test_what_a_state_dict_leaves_open_is_noted_and_a_model_decides_it(build, no
     assert fc.FilterStatistics.from_checkpoint(path, like=net).notes == ()
 
 
+@pytest.mark.parametrize("shape", [(1, 8, 1, 1), (8, 1, 1), ()])
+def test_a_bias_of_another_shape_is_no_sign_of_a_transposed_layer(shape, tmp_path):
+    tensors = {
+        "stem.weight": torch.ones(8, 3, 3, 3),
+        "dw.weight": torch.randn(8, 1, 5, 5),
+        "dw.bias": torch.ones(shape),
+    }
+    torch.save(tensors, tmp_path / "net.pth")
+    assert names(fc.FilterStatistics.from_checkpoint(tmp_path / "net.pth")) == ["dw"]
+
+
 def test_a_network_of_width_one_is_measured_with_its_model_only(tmp_path):
     net = nn.Sequential(nn.Conv2d(3, 1, 1), DepthwiseConv2d(1, 1, 5), DepthwiseConv2d(1, 1, 5))
     path = saved(net, tmp_path)
@@ -172,6 +183,30 @@ def test_a_model_on_the_meta_device_is_enough(tmp_path):
     assert names(fc.FilterStatistics.from_checkpoint(saved(net, tmp_path), like=like)) == ["dw"]
 
 
+@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.module."])
+@pytest.mark.parametrize("more", [{}, {"norm": nn.BatchNorm2d(8)}])
+def test_a_submodule_called_module_keeps_its_name_where_another_is_called_so(prefix, more, tmp_path):
+    torch.manual_seed(0)
+    alike = {"norm" if more else "dw": nn.BatchNorm2d(8) if more else depthwise()}
+    net = Named(module=Named(dw=depthwise(), **more), last=depthwise(), **alike)
+    expected = fc.FilterStatistics.from_model(net)
+    assert names(expected)[0] == "module.dw"
+    torch.save({prefix + name: tensor for name, tensor in net.state_dict().items()}, tmp_path / "net.pth")
+    for like in (None, net):
+        statistics = fc.FilterStatistics.from_checkpoint(tmp_path / "net.pth", like=like)
+        assert names(statistics) == names(expected)
+        assert statistics.notes == ()
+        for a, b in zip(statistics, expected, strict=True):
+            assert (a.covariance == b.covariance).all()
+
+
+def test_a_layer_called_module_is_found_with_its_model(tmp_path):
+    net = Named(stem=nn.Conv2d(3, 8, 3), module=depthwise())
+    statistics = fc.FilterStatistics.from_checkpoint(saved(net, tmp_path), like=net)
+    assert names(statistics) == ["module"]
+    assert statistics.notes == ()
+
+
 @pytest.mark.parametrize(
     ("like", "message"),
     [
@@ -198,6 +233,14 @@ def test_layers_that_lie_under_other_names_are_matched_in_order_and_noted(holder
     assert found.notes == (
         f"the file has other names, {holder}.block.0.dw for blocks.0.dw: layers were matched by their order and shapes",
     )
+
+
+def test_averages_of_layers_under_other_names_are_noted(tmp_path):
+    net = Named(stem=nn.Conv2d(3, 8, 3), dw=depthwise())
+    flat = {p + name.replace("dw", "b.dw"): t for p in ("model.", "model_ema.") for name, t in net.state_dict().items()}
+    torch.save(flat, tmp_path / "net.pth")
+    notes = fc.FilterStatistics.from_checkpoint(tmp_path / "net.pth", like=net).notes
+    assert [note.partition(",")[0] for note in notes] == ["left out model_ema.b.dw", "the file has other names"]
 
 
 def test_renamed_layers_of_other_shapes_are_refused(tmp_path):

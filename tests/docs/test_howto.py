@@ -1,9 +1,11 @@
 """What the pages that say how to show in Python runs as it stands, block after block."""
 
+import copy
 import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from filtercov.lab.experiments import initialisations
 from tests.peers import import_peer
@@ -28,6 +30,19 @@ def test_its_python_runs(page, tmp_path, monkeypatch, capsys):
             import_peer("timm")
         exec(compile(block, page.name, "exec"), names)
     assert capsys.readouterr().out
+
+
+def test_transferring_leaves_the_trained_model_as_it_was(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "example"}
+    first, *others = blocks(DOCS / "howto" / "transfer.md")
+    exec(first, names)
+    trained = names["trained"]
+    before = copy.deepcopy(trained.state_dict())
+    for block in others:
+        exec(block, names)
+    assert names["trained"] is trained
+    assert all(torch.equal(value, before[name]) for name, value in trained.state_dict().items())
 
 
 def test_the_report_on_the_first_page_is_the_one_its_code_prints(capsys):

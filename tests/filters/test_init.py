@@ -180,6 +180,30 @@ def test_statistics_of_as_many_pixels_in_another_shape_are_refused():
         fc.init_(depthwise(kernel_size=5), lambda _: LayerStatistics("a", (5, 5), 4, np.ones(9), np.eye(25)))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "source", "options"),
+    [
+        (torch.float16, 0.5, {"scale": 1e6}),
+        (torch.bfloat16, 0.5, {"scale": 1e39}),
+        (torch.float32, 1e90 * np.eye(49), {}),
+    ],
+)
+def test_filters_too_large_for_the_weights_type_are_refused(dtype, source, options):
+    net = nn.Sequential(depthwise(), depthwise()).to(dtype)
+    before = weights(net)
+    with pytest.raises(CovarianceError, match=rf"^0: needed filters that {dtype} can hold.*smaller σ or scale"):
+        fc.init_(net, lambda _: source, **options)
+    assert same(before, net)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e5m2, torch.float8_e4m3fn])
+def test_weights_of_eight_bits_are_filled(dtype):
+    net = depthwise()
+    net.weight = nn.Parameter(net.weight.detach().to(dtype), requires_grad=False)
+    fc.init_(net, lambda _: 0.5, generator=seeded())
+    assert net.weight.float().isfinite().all()
+
+
 @pytest.mark.parametrize(("source", "options"), [(1e-3, {}), (0.5, {"scale": 1e-50}), (1e300, {"scale": 1e-60})])
 def test_filters_that_would_all_be_rounded_to_zero_are_refused(source, options):
     """Around the middle between pixels, where even kernels are centred, a small σ leaves less than float32 can hold."""

@@ -10,6 +10,7 @@ from torch import nn
 import filtercov as fc
 from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.covariance.root import gaussian_roots
+from filtercov.errors import ModelError
 from filtercov.filters.sample import rounded, sample_filters
 
 NARROW = [torch.bfloat16, torch.float16, torch.float32]
@@ -94,3 +95,22 @@ def test_outside_the_window_of_a_root_a_filter_is_its_mean():
     np.testing.assert_allclose(
         filters - zero_mean, np.broadcast_to(0.5 * mean.reshape(11, 11), (10, 11, 11)), atol=1e-15
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_copied_filters_too_large_for_the_targets_type_are_refused(dtype):
+    source, target = (
+        nn.Sequential(*(nn.Conv2d(8, 8, 3, groups=8) for _ in range(2))).to(d) for d in (dtype, torch.half)
+    )
+    with torch.no_grad():
+        source[1].weight[0] = 65_519  # which still rounds to the largest half
+    fc.copy_filters_(target, source)
+    assert target[1].weight[0].max() == 65_504
+    before = [weight.clone() for weight in target.parameters()]
+    with torch.no_grad():
+        source[1].weight[0] = 1e6
+    with pytest.raises(
+        ModelError, match=r"^1: needed filters that torch\.float16 can hold, up to 6\.55e\+04, got 1e\+06"
+    ):
+        fc.copy_filters_(target, source)
+    assert all(torch.equal(a, b) for a, b in zip(before, target.parameters(), strict=True))

@@ -172,3 +172,10 @@ def test_bad_input_is_refused_and_changes_nothing(weight, cov, mean, error, mess
     with pytest.raises(error, match=message):
         fc.covariance_normal_(weight, cov, mean)
     assert weight.device.type == "meta" or (weight == 1).all()
+
+
+def test_filters_too_large_for_the_weights_type_are_not_written():
+    weight = torch.ones(8, 1, 3, 3, dtype=torch.float16)
+    with pytest.raises(CovarianceError, match=r"covariance_normal_: needed filters that torch\.float16 can hold"):
+        fc.covariance_normal_(weight, 1e12 * np.eye(9), seed=0)
+    assert (weight == 1).all()

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from filtercov.lab import models
 from filtercov.nn import accelerate_, native_status, restore_
 from tests.nn.operator_calls import operator_calls
+from tests.nn.wrapping import double_output_
 from tests.peers import import_peer
 
 pytestmark = pytest.mark.skipif(not native_status().available, reason="native kernels not built")
@@ -92,6 +93,8 @@ def test_only_what_is_watched_runs_plainly() -> None:
 
 
 CHANGES: dict[str, Callable[[nn.Module], object]] = {
+    "a product with a forward of its own": lambda block: double_output_(block.mlp.fc1),
+    "an MLP with a forward of its own": lambda block: double_output_(block.mlp),
     "another activation": lambda block: setattr(block.mlp, "act", nn.ReLU()),
     "an approximate activation": lambda block: setattr(block.mlp, "act", nn.GELU(approximate="tanh")),
     "dropout within": lambda block: setattr(block.mlp.drop1, "p", 0.5),

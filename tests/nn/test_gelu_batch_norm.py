@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from filtercov.nn import FusedSequential, gelu_batch_norm, kernels, native_status
+from tests.nn.wrapping import double_output_
 
 needs_native = pytest.mark.skipif(not native_status().available, reason="native kernels not built")
 ISAS = native_status().isas or ("none",)
@@ -256,6 +257,13 @@ def test_the_pair_is_fused_only_where_nobody_can_notice() -> None:
     hooked[1].register_forward_hook(lambda _module, _inputs, output: seen.append(output))
     assert "filtercov::gelu_batch_norm" not in operators_of(hooked, x)
     assert torch.equal(seen[0], functional.gelu(hooked[0](x)))
+
+    for part in (1, 2):
+        plain, patched = pair()
+        for net in (plain, patched):
+            double_output_(net[part])
+        assert "filtercov::gelu_batch_norm" not in operators_of(patched, x)
+        assert torch.equal(patched(x), plain(x))
 
     assert "filtercov::gelu_batch_norm" not in operators_of(pair()[1].eval(), x)
     assert "filtercov::gelu_batch_norm" not in operators_of(pair()[1].double(), x.double())

@@ -13,6 +13,7 @@ from filtercov.lab import models
 from filtercov.lab.models.convmixer import FastResidual, Residual
 from filtercov.nn import accelerate_, native_status, restore_
 from tests.nn.operator_calls import operator_calls
+from tests.nn.wrapping import double_output_
 from tests.peers import import_peer
 
 pytestmark = pytest.mark.skipif(not native_status().available, reason="native kernels not built")
@@ -107,6 +108,8 @@ def test_only_what_is_watched_runs_plainly() -> None:
 
 
 CHANGES: dict[str, Callable[[Residual], object]] = {
+    "a branch with a forward of its own": lambda block: double_output_(block.fn),
+    "an activation with a forward of its own": lambda block: double_output_(block.fn[1]),
     "dropped branches": lambda block: setattr(block.drop_path, "rate", 0.5),
     "another activation": lambda block: block.fn.__setitem__(1, nn.ReLU()),
     "a layer after the pair": lambda block: block.fn.append(nn.Tanh()),

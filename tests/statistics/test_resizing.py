@@ -9,6 +9,7 @@ from torch import nn
 
 import filtercov as fc
 from filtercov.errors import CheckpointError, FiltercovWarning
+from filtercov.files.limits import NAME
 from filtercov.statistics import statistics_file
 
 
@@ -132,3 +133,13 @@ def test_filled_counts_pixels_by_the_standard_deviation_of_many_filters():
     report = fc.init_(net, lambda _layer: 0.3, generator=torch.Generator().manual_seed(0))
     deviation = net[0].weight.detach().double().std(dim=0)[0]
     assert report[0].filled == int((deviation > 0.01 * deviation.max()).sum())
+
+
+def test_statistics_resized_in_depth_again_and_again_can_be_saved_and_loaded(tmp_path):
+    statistics = drawn(3, 0.8, layers=3)
+    for depth in (4, 5, 4, 5, 4, 5, 4, 5, 4):
+        statistics = statistics.resize(depth=depth)
+    statistics.save(tmp_path / "often.stats")
+    loaded = fc.FilterStatistics.load(tmp_path / "often.stats")
+    assert [layer.name for layer in loaded] == [layer.name for layer in statistics]
+    assert max(len(layer.name) for layer in loaded) == NAME

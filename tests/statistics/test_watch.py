@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -286,6 +287,18 @@ def test_steps_with_filters_that_are_not_finite_are_left_out_with_a_warning(tmp_
     with pytest.raises(fc.FiltercovError, match="nan"):
         fc.watch(model, tmp_path / "g")
     assert not (tmp_path / "g").exists()
+
+
+@pytest.mark.parametrize("wrap", [nn.utils.parametrizations.weight_norm, nn.utils.parametrizations.orthogonal])
+def test_layers_whose_weight_is_computed_are_said_to_have_no_gradients(tmp_path, wrap):
+    model = network()
+    wrap(model[3])
+    with pytest.warns(FiltercovWarning, match=r"^watch: 3 will have no gradients, .* computed from other parameters"):
+        fc.watch(model, tmp_path / "f", every=1, gradients=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fc.watch(model, tmp_path / "g", every=1)
+        fc.watch(fc.freeze_(model), tmp_path / "h", every=1, gradients=True)
 
 
 def test_gradients_that_are_gone_are_missed_once(tmp_path):

@@ -46,8 +46,8 @@ class ClosedForm:
     def __post_init__(self) -> None:
         for name in ("sigma", "centre"):
             value = getattr(self, name)
-            if as_float(value) is None and hasattr(value, "__iter__") and not isinstance(value, str):
-                object.__setattr__(self, name, tuple(value))
+            each = as_float(value) is None and hasattr(value, "__iter__") and not isinstance(value, str)
+            object.__setattr__(self, name, tuple(map(_plain, value)) if each else _plain(value))
 
     def along(self, shape: tuple[int, ...]) -> tuple[tuple[float, float], ...]:
         """Return (σ, offset) of each axis of a kernel, or say what is wrong with them.
@@ -118,6 +118,12 @@ def axis_gaussians(
         g = np.exp(-((i - (k - 1) / 2 - np.asarray(centre, dtype=np.float64)[..., None]) ** 2) / two_sigma)
         G = np.exp(-(around**2) / two_sigma[..., None])
     return g, G
+
+
+def _plain(value: object) -> object:
+    """Return a number of any kind as a float; anything else as it is, for `along` to refuse."""
+    number = as_float(value)
+    return value if number is None else number
 
 
 def check_sigma(sigma: object) -> float:

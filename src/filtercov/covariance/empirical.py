@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from filtercov.covariance.forms import Array, show_size
+from filtercov.covariance.numbers import as_array
 from filtercov.errors import CovarianceError
 from filtercov.files.limits import PIXELS, show_bytes
 
@@ -25,7 +26,7 @@ def empirical_covariance(filters: ArrayLike) -> tuple[Array, Array]:
     >>> mean, cov
     (array([2., 0.]), array([[2., 0.], [0., 0.]]))
     """
-    stack = np.asarray(filters, dtype=np.float64)
+    stack = as_array(filters, "empirical_covariance")
     if not 2 <= stack.ndim <= 4 or 0 in stack.shape:
         raise CovarianceError(
             f"empirical_covariance: needed at least one filter as (H, *kernel_size), got shape {stack.shape}; "

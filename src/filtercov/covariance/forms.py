@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from filtercov.covariance.numbers import as_array
 from filtercov.errors import CovarianceError
 
 Array = NDArray[np.float64]
@@ -57,7 +58,7 @@ def show_size(kernel_size: KernelSize) -> str:
 
 def as_covariance(cov: ArrayLike, *, kernel_size: KernelSize | None = None) -> Array:
     """Return `cov` as a float64 matrix, or say what is wrong with it: shape, non-finite or asymmetric entries."""
-    matrix = np.asarray(cov, dtype=np.float64)
+    matrix = as_array(cov, "covariance")
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise CovarianceError(f"covariance: needed a square (n, n) matrix in flat form, got shape {matrix.shape}")
     if kernel_size is not None and len(matrix) != math.prod(kernel_shape(kernel_size)):
@@ -75,6 +76,17 @@ def as_covariance(cov: ArrayLike, *, kernel_size: KernelSize | None = None) -> A
             f"{asymmetry:.3g}; if it is in block form, convert it with to_flat(cov, kernel_size)"
         )
     return matrix
+
+
+def as_mean(values: ArrayLike, kernel_size: tuple[int, ...]) -> Array:
+    """Return the mean of `kernel_size` filters, (n,) or *kernel_size, as float64 (n,), or say what is wrong with it."""
+    n = math.prod(kernel_size)
+    vector = as_array(values, "mean")
+    if vector.size != n or vector.shape not in ((n,), kernel_size):
+        raise CovarianceError(f"{show_size(kernel_size)} filters need a ({n},) mean, got {vector.shape}")
+    if not np.isfinite(vector).all():
+        raise CovarianceError("mean: needed finite numbers, got nan or inf")
+    return vector.reshape(n)
 
 
 def wrong_size_message(n: int, kernel_size: KernelSize) -> str:
@@ -104,7 +116,7 @@ def to_block(cov: ArrayLike, kernel_size: KernelSize) -> Array:
            [10., 11., 14., 15.]])
     """
     shape = kernel_shape(kernel_size)
-    matrix = np.asarray(cov, dtype=np.float64)
+    matrix = as_array(cov, "to_block")
     n = math.prod(shape)
     if matrix.shape != (n, n):
         raise CovarianceError(f"to_block: {show_size(shape)} filters have a flat ({n}, {n}) form, got {matrix.shape}")
@@ -119,7 +131,7 @@ def to_flat(block: ArrayLike, kernel_size: KernelSize) -> Array:
     True
     """
     shape = kernel_shape(kernel_size)
-    blocks = np.asarray(block, dtype=np.float64)
+    blocks = as_array(block, "to_flat")
     needed = tuple(k * k for k in shape)
     if blocks.shape != needed:
         raise CovarianceError(f"to_flat: {show_size(shape)} filters have a {needed} block form, got {blocks.shape}")

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from filtercov.covariance.closed_form import axis_gaussians, check_sigma
 from filtercov.covariance.forms import Array, KernelSize, as_covariance, kernel_shape, to_block
+from filtercov.covariance.numbers import as_array
 
 # Every σ the paper used, with room on both sides; beyond 64 the closed form of a 31x31 filter hardly changes.
 SIGMAS: Array = np.geomspace(0.02, 64.0, 2000)
@@ -23,7 +24,7 @@ SIGMAS: Array = np.geomspace(0.02, 64.0, 2000)
 SPREADS = 4
 
 KEPT = 2 * 17**2  # numbers at each σ: closed forms of kernels up to 17x17 are kept, 18 MB each
-AT_ONCE = 2**22  # numbers in each of the arrays over σ and an axis: long axes take fewer σ at a time
+AT_ONCE = 2**22  # numbers in each of the arrays over σ: long axes, and many of them, take fewer σ at a time
 
 
 def likeness(cov: ArrayLike, kernel_size: KernelSize, sigmas: ArrayLike) -> Array:
@@ -34,7 +35,7 @@ def likeness(cov: ArrayLike, kernel_size: KernelSize, sigmas: ArrayLike) -> Arra
     array([1.])
     """
     shape = kernel_shape(kernel_size)
-    s = np.atleast_1d(np.asarray(sigmas, dtype=np.float64))
+    s = np.atleast_1d(as_array(sigmas, "sigmas"))
     for sigma in s:
         check_sigma(sigma)
     every_axis = np.repeat(s[:, None], len(shape), axis=1)
@@ -127,6 +128,14 @@ def _forms_at_sigmas(shape: tuple[int, ...]) -> _Forms:
 
 def _contract(block: Array, factors: list[Array]) -> Array:
     """Return the inner product of a block form with a product over axes, for each σ."""
+    longest_first = sorted(range(block.ndim), key=lambda axis: -block.shape[axis])  # leaves least for the other axes
+    block, factors = block.transpose(longest_first), [factors[axis] for axis in longest_first]
+    at_once = max(1, AT_ONCE // math.prod(block.shape[1:]))
+    rows = [slice(i, i + at_once) for i in range(0, len(factors[0]), at_once)]
+    return np.concatenate([_contract_at_once(block, [factor[row] for factor in factors]) for row in rows])
+
+
+def _contract_at_once(block: Array, factors: list[Array]) -> Array:
     result = np.tensordot(factors[0], block, axes=(1, 0))
     for factor in factors[1:]:
         result = np.einsum("sa,sa...->s...", factor, result)

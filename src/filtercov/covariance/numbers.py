@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from numbers import Real
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from filtercov.covariance.forms import Array, show_size
 from filtercov.errors import CovarianceError
 
 
@@ -36,14 +36,14 @@ def as_float(value: object) -> float | None:
         return math.inf
 
 
-def as_array(values: ArrayLike, what: str) -> Array:
-    """Return anything that NumPy reads as real numbers as float64, or say that it is something else.
+def as_array(values: ArrayLike, what: str) -> NDArray[np.float64]:
+    """Return anything that NumPy reads as real numbers, and tensors of any type, as float64, or say what else it is.
 
     >>> as_array([[2, 1], [1, 2]], "covariance").dtype
     dtype('float64')
     """
     try:
-        array = np.asarray(values)
+        array = np.asarray(_as_numpy_reads(values))
         if array.dtype.kind in "cSU":
             raise TypeError(f"dtype {array.dtype}")
         return array.astype(np.float64, copy=False)
@@ -53,21 +53,17 @@ def as_array(values: ArrayLike, what: str) -> Array:
         ) from None
 
 
-def as_mean(values: ArrayLike, kernel_size: tuple[int, ...]) -> Array:
-    """Return the mean of `kernel_size` filters, (n,) or *kernel_size, as float64 (n,), or say what is wrong with it."""
-    n = math.prod(kernel_size)
-    vector = as_array(values, "mean")
-    if vector.size != n or vector.shape not in ((n,), kernel_size):
-        raise CovarianceError(f"{show_size(kernel_size)} filters need a ({n},) mean, got {vector.shape}")
-    if not np.isfinite(vector).all():
-        raise CovarianceError("mean: needed finite numbers, got nan or inf")
-    return vector.reshape(n)
+def _as_numpy_reads(values: Any) -> Any:
+    """Return a tensor of real numbers such as torch has as one that NumPy can read, anything else as it is."""
+    if not all(hasattr(values, method) for method in ("detach", "cpu", "double", "is_complex")):
+        return values
+    return values if values.is_complex() else values.detach().cpu().double()
 
 
 Singles = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 
 
-def to_odd(values: Array) -> Singles:
+def to_odd(values: NDArray[np.float64]) -> Singles:
     """Return float32s that keep, in their last bit, whether anything was cut off.
 
     A number between two float32s goes to the one whose last bit is set, so it never lands on the middle between two

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from filtercov.covariance.forms import Array, KernelSize, as_covariance, kernel_shape, show_size
+from filtercov.covariance.forms import Array, KernelSize, as_covariance, as_mean, kernel_shape, show_size
 from filtercov.errors import CovarianceError
 
 
@@ -44,7 +44,7 @@ def resize_mean(mean: ArrayLike, from_size: KernelSize, to_size: KernelSize) -> 
     array([2., 1., 2., 3., 2.])
     """
     old, new = _matching_shapes(from_size, to_size)
-    picture = np.asarray(mean, dtype=np.float64).reshape(1, *old)
+    picture = as_mean(mean, old).reshape(1, *old)
     return _resize_pictures(picture, new).reshape(-1)
 
 

@@ -8,15 +8,18 @@ tensors are mapped, not read, until they are used.
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import safetensors
 from torch import Tensor
 
 from filtercov.depthwise.definition import has_depthwise_shape
 from filtercov.depthwise.inert_pickle import Left
-from filtercov.depthwise.nested import averages_note, choose_weights, mappings, without_averaged_twins
+from filtercov.depthwise.nested import choose_weights, mappings
 from filtercov.depthwise.shards import INDEX, in_directory, read_index
 from filtercov.depthwise.stored import StoredTensor
 from filtercov.depthwise.torch_file import TorchFile
@@ -24,6 +27,11 @@ from filtercov.errors import CheckpointError
 from filtercov.files import sealed
 from filtercov.files.limits import DESCRIPTION, NAME, show_bytes
 from filtercov.printable import shortened
+
+# What makes plain data: settings and measurements that lie beside weights, and are none by any name.
+PLAIN = re.compile(
+    r"(numpy|builtins|__builtin__|collections|pathlib|datetime|uuid|decimal|fractions)\.|torch\.(device|Size)$"
+)
 
 LFS = b"version https://git-lfs.github.com/spec/"
 
@@ -90,29 +98,24 @@ def _read_file(path: Path) -> StateDict:
         raise CheckpointError("is a pointer of Git LFS and not the file itself; fetch that with `git lfs pull`")
     if not start:
         raise CheckpointError("cannot be read as a checkpoint, it is empty; get it again")
-    if path.suffix == ".safetensors":
-        tensors, notes, ordered = _read_safetensors(path)
-        weights, dropped = without_averaged_twins(tensors)
-        state = StateDict(weights, tuple(notes + averages_note(dropped)), ordered)
-    else:
-        state = _read_torch(path)
+    state = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
     for name in state.tensors:
         if len(name) > NAME:
             raise CheckpointError(f"has a tensor with a name of {len(name)} characters; needed at most {NAME}")
     return state
 
 
-def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], list[str], bool]:
-    """Return the tensors by name, notes, and whether they are in the order of the model they came from."""
+def _read_safetensors(path: Path) -> StateDict:
     _check_header(path)
     with safetensors.safe_open(path, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.offset_keys()}
     order = sealed.claimed(path).get("order")
     if order is None:
-        return tensors, [], False
+        return StateDict(tensors, (), False)
     if not isinstance(order, list) or sorted(map(str, order)) != sorted(tensors):
-        return tensors, ["the order of layers stored in the file does not name its tensors and was not used"], False
-    return {name: tensors[name] for name in map(str, order)}, [], True
+        note = "the order of layers stored in the file does not name its tensors and was not used"
+        return StateDict(tensors, (note,), False)
+    return StateDict({name: tensors[name] for name in map(str, order)}, (), True)
 
 
 def _check_header(path: Path) -> None:
@@ -131,17 +134,17 @@ def _check_header(path: Path) -> None:
 
 def _read_torch(path: Path) -> StateDict:
     file = TorchFile(path)
-    _refuse_special(file.pickled.content)
-    chosen = choose_weights(file.pickled.content, StoredTensor)
-    left_out = file.pickled.left_out
+    content, left_out = file.pickled.content, file.pickled.left_out
+    chosen = choose_weights(content, StoredTensor)
+    place = chosen[0].keys if chosen is not None and chosen[0].depthwise else None
+    left_weights = _left_weights([items for keys, items in mappings(content) if place in (None, keys)])
     if chosen is None:
         instead = f" but objects of Python's ({', '.join(left_out[:3])})" if left_out else ""
-        what = "an object" if isinstance(file.pickled.content, Left) else type(file.pickled.content).__name__
         raise CheckpointError(
-            f"needed a state dict of tensors, found {what} without one{instead}; save model.state_dict(), best as "
+            f"needed a state dict of tensors, found {_what(content)}{instead}; save model.state_dict(), best as "
             ".safetensors"
         )
-    stored, notes = chosen
+    stored, notes = chosen[0].tensors, chosen[1] + left_weights
     for name, tensor in stored.items():
         if tensor.expanded and has_depthwise_shape(name, tensor):
             claimed = show_bytes(tensor.numel() * tensor.dtype.itemsize)
@@ -155,15 +158,32 @@ def _read_torch(path: Path) -> StateDict:
     return StateDict(tensors, tuple(notes), True)
 
 
-def _refuse_special(content: object) -> None:
-    """Raise for a weight that is no plain tensor: sparse, quantised, sharded, on the meta device."""
-    for _, items in mappings(content):
-        for name, value in items.items():
-            if isinstance(value, Left) and name.rpartition(".")[2] == "weight":
-                raise CheckpointError(
-                    f"{shortened(name)} is no plain tensor but made by {value.name}, as sparse, quantised, sharded and "
-                    "meta tensors are; save it as a dense tensor of numbers"
-                )
+def _left_weights(held: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a note on weights that are plain data and no tensors, if there are any.
+
+    Raise for a weight that is a tensor of another kind: sparse, quantised, sharded, on the meta device.
+    """
+    left = [
+        (shortened(name), value.name)
+        for items in held
+        for name, value in items.items()
+        if isinstance(value, Left) and name.rpartition(".")[2] == "weight"
+    ]
+    for name, maker in left:
+        if not PLAIN.match(maker):
+            raise CheckpointError(
+                f"{name} is no plain tensor but made by {maker}, as sparse, quantised, sharded and meta tensors are; "
+                "save it as a dense tensor of numbers"
+            )
+    more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+    return [f"left out {', '.join(name for name, _ in left[:3])}{more}: no tensor"] if left else []
+
+
+def _what(content: object) -> str:
+    if isinstance(content, StoredTensor):
+        return "a tensor"
+    what = "an object" if isinstance(content, Left) else type(content).__name__
+    return f"{what} without one" if isinstance(content, Mapping | list | tuple) else what
 
 
 def _why_unreadable(error: Exception) -> str:

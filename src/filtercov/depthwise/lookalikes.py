@@ -25,7 +25,7 @@ def lookalikes(tensors: Mapping[str, Tensor], shaped: Sequence[str]) -> dict[str
     found = {}
     for name in shaped:
         bias = tensors.get(name.removesuffix("weight") + "bias")
-        if bias is not None and len(bias) != len(tensors[name]):
+        if bias is not None and bias.ndim == 1 and len(bias) != len(tensors[name]):
             found[name] = ""  # a transposed convolution to one channel: its bias has one number, its weight many
         elif len(tensors[name]) == 1:
             found[name] = "dense, one channel to one, as attention modules have them"

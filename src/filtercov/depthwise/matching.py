@@ -7,12 +7,13 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
+from filtercov.depthwise.averages import without_averaged_twins
 from filtercov.depthwise.definition import has_depthwise_shape
 from filtercov.depthwise.foreign import StateDict
-from filtercov.depthwise.model import DepthwiseLayer, depthwise_layers, unwrap
+from filtercov.depthwise.model import DepthwiseLayer, cleaner_of, depthwise_layers, unwrap
 from filtercov.depthwise.weight import current_weight, parametrisation
 from filtercov.errors import CheckpointError
-from filtercov.layer_names import clean_name, common_holder
+from filtercov.layer_names import cleaner, common_holder
 
 
 def weights_like(state: StateDict, model: nn.Module, source: str) -> tuple[dict[str, Tensor], list[str]]:
@@ -21,9 +22,11 @@ def weights_like(state: StateDict, model: nn.Module, source: str) -> tuple[dict[
     Only names and shapes of the model are used, so that it may live on the meta device.
     """
     tensors, aliases = cleaned(state.tensors), _aliases(model)
+    found: dict[str, Tensor] = {}
+    notes: list[str] = []
     if not any(_inside(name, "weight") in tensors for names in aliases.values() for name in names):
-        tensors = out_of_holder(tensors)
-    found = {}
+        weights, notes = without_averaged_twins(tensors)
+        tensors = out_of_holder(weights)
     for layer in depthwise_layers(model):
         weight = _stored_weight(layer, aliases[layer.module], tensors)
         if weight is None:
@@ -40,14 +43,14 @@ def weights_like(state: StateDict, model: nn.Module, source: str) -> tuple[dict[
         found[layer.name] = weight
     known = {alias for names in aliases.values() for alias in names}
     strange = [layer_name(n) for n, t in tensors.items() if has_depthwise_shape(n, t) and layer_name(n) not in known]
-    notes = [f"left out {', '.join(strange[:3])}, unknown to the model given as like"] if strange else []
-    return found, notes
+    unknown = [f"left out {', '.join(strange[:3])}, unknown to the model given as like"] if strange else []
+    return found, notes + unknown
 
 
 def cleaned(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors under names without wrappers, or under their own where that would make two names one."""
-    names = {clean_name(name): tensor for name, tensor in tensors.items()}
-    return names if len(names) == len(tensors) else dict(tensors)
+    """Return tensors under names without wrappers, as far as that makes no two names one."""
+    clean = cleaner(tensors)
+    return {clean(name): tensor for name, tensor in tensors.items()}
 
 
 def out_of_holder(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -67,14 +70,17 @@ def layer_name(weight: str) -> str:
 
 
 def _aliases(model: nn.Module) -> dict[nn.Module, list[str]]:
-    """Return every name of every module, those of modules that share its weight after its own."""
+    """Return every name of every module, as weights in it have it, those of modules that share its after its own."""
     names: dict[nn.Module, list[str]] = {}
     sharing: dict[int, list[str]] = {}
-    for name, module in unwrap(model).named_modules(remove_duplicate=False):
-        names.setdefault(module, []).append(clean_name(name))
+    root = unwrap(model)
+    clean = cleaner_of(root)
+    for name, module in root.named_modules(remove_duplicate=False):
+        alias = layer_name(clean(_inside(name, "weight")))
+        names.setdefault(module, []).append(alias)
         weight = module._parameters.get("weight")
         if weight is not None:
-            sharing.setdefault(id(weight), []).append(clean_name(name))
+            sharing.setdefault(id(weight), []).append(alias)
     return {
         module: list(dict.fromkeys([*own, *sharing.get(id(module._parameters.get("weight")), [])]))
         for module, own in names.items()

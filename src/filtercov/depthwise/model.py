@@ -19,7 +19,7 @@ from filtercov.depthwise.definition import (
 from filtercov.depthwise.running import blaming_the_example, run_once
 from filtercov.depthwise.weight import current_weight, parametrisation
 from filtercov.errors import ModelError
-from filtercov.layer_names import clean_name
+from filtercov.layer_names import LEADING, clean_name, cleaner
 from filtercov.schedule.schedules import relative_depth
 
 
@@ -76,7 +76,8 @@ def depthwise_layers(model: nn.Module, example_input: Any = None) -> list[Depthw
     check_model(model)
     root = unwrap(model)
     _refuse_lazy(root, traced=example_input is not None)
-    found = [(clean_name(name), module) for name, module in root.named_modules() if is_depthwise(module)]
+    clean = cleaner_of(root)
+    found = [(clean(name), module) for name, module in root.named_modules() if is_depthwise(module)]
     if not found:
         kinds = sorted({type(m).__name__ for m in root.modules() if isinstance(m, nn.modules.conv._ConvNd)})
         raise ModelError(
@@ -113,9 +114,11 @@ def notes_on_lookalikes(model: nn.Module) -> tuple[str, ...]:
 
     `depthwise_layers` leaves them out, because nothing tells what their filters are.
     """
+    root = unwrap(model)
+    clean = cleaner_of(root)
     return tuple(
-        f"left out {clean_name(name)}, a {type(module).__module__}.{type(module).__name__} with filters of its own kind"
-        for name, module in unwrap(model).named_modules()
+        f"left out {clean(name)}, a {type(module).__module__}.{type(module).__name__} with filters of its own kind"
+        for name, module in root.named_modules()
         if resembles_depthwise(module)
     )
 
@@ -128,13 +131,25 @@ def unwrap(model: nn.Module) -> nn.Module:
     return model
 
 
+def cleaner_of(root: nn.Module) -> Callable[[str], str]:
+    """Return what makes names of layers of the names of modules, in an unwrapped model: what its state dict has."""
+    modules = list(root.named_modules(remove_duplicate=False))
+    if not any(wrapper in name for name, _ in modules for wrapper in LEADING):  # as in nearly every network
+        return clean_name
+    names = []
+    for name, module in modules:
+        held = [key for own in (module._parameters, module._buffers) for key, value in own.items() if value is not None]
+        names += [f"{name}.{key}" if name else key for key in held] + [name] * is_depthwise(module)
+    return cleaner(names)
+
+
 def _refuse_lazy(root: nn.Module, *, traced: bool) -> None:
     """Raise for layers that may turn out depthwise, and for any that running the model would give its weights."""
     for name, module in root.named_modules():
         if is_undecided(module) or (traced and is_uninitialised(module)):
             raise ModelError(
-                f"{clean_name(name)}: needed a layer that knows its channels, got a {type(module).__name__} that has "
-                "seen no input yet; run the model once on an example first"
+                f"{cleaner_of(root)(name)}: needed a layer that knows its channels, got a {type(module).__name__} that "
+                "has seen no input yet; run the model once on an example first"
             )
 
 

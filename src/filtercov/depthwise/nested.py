@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from filtercov.depthwise.averages import names_average
 from filtercov.depthwise.definition import Shaped, has_depthwise_shape
 from filtercov.files.limits import NESTING
 from filtercov.printable import shortened
 
-AVERAGED = re.compile(r"(^|[\W_])(ema|swa|avg|averaged?|polyak|shadow)([\W_]|$)", re.IGNORECASE)
 OPTIMISER = re.compile(r"optim|momentum|exp_avg|grad", re.IGNORECASE)
 
 
@@ -33,7 +33,7 @@ class Found(Generic[T]):
     @property
     def averaged(self) -> bool:
         """Whether it holds the average of a network's weights over training."""
-        return "n_averaged" in self.tensors or any(AVERAGED.search(key) for key in self.keys)
+        return "n_averaged" in self.tensors or any(names_average(key) for key in self.keys)
 
     @property
     def optimisers(self) -> bool:
@@ -44,7 +44,7 @@ class Found(Generic[T]):
         return repr(shortened(".".join(self.keys))) if self.keys else "the top level"
 
 
-def choose_weights(content: Any, kind: type[T]) -> tuple[dict[str, T], list[str]] | None:
+def choose_weights(content: Any, kind: type[T]) -> tuple[Found[T], list[str]] | None:
     """Return the dictionary that holds a network's weights, with notes on which it is; None if there is none.
 
     Of those with depthwise weights, weights go before averages of them and these before an optimiser's; then the one
@@ -52,9 +52,9 @@ def choose_weights(content: Any, kind: type[T]) -> tuple[dict[str, T], list[str]
 
     >>> import torch
     >>> ema, net = ({"conv.weight": torch.zeros(8, 1, 3, 3)} for _ in range(2))
-    >>> tensors, notes = choose_weights({"ema": ema, "net": net, "best": torch.zeros(1)}, torch.Tensor)
-    >>> list(tensors), notes
-    (['conv.weight'], ["read 'net'; the file also holds 'ema' (an average)"])
+    >>> found, notes = choose_weights({"ema": ema, "net": net, "best": torch.zeros(1)}, torch.Tensor)
+    >>> found.keys, list(found.tensors), notes
+    (('net',), ['conv.weight'], ["read 'net'; the file also holds 'ema' (an average)"])
     """
     held = [
         (keys, {name: one for name, one in items.items() if isinstance(one, kind)}) for keys, items in mappings(content)
@@ -64,7 +64,7 @@ def choose_weights(content: Any, kind: type[T]) -> tuple[dict[str, T], list[str]
         return None
     holders = [one for one in found if one.depthwise]
     if not holders:
-        return max(found, key=lambda one: len(one.tensors)).tensors, []
+        return max(found, key=lambda one: len(one.tensors)), []
     chosen = min(holders, key=lambda one: (one.optimisers, one.averaged, -one.depthwise))
     others = [f"{one}{' (an average)' if one.averaged else ''}" for one in holders if one is not chosen]
     notes = []
@@ -72,37 +72,12 @@ def choose_weights(content: Any, kind: type[T]) -> tuple[dict[str, T], list[str]
         what = f"read {chosen}{', an average of weights' if chosen.averaged else ''}"
         more = f" and {len(others) - 3} more" if len(others) > 3 else ""
         notes.append(f"{what}; the file also holds {', '.join(others[:3])}{more}" if others else what)
-    weights, dropped = without_averaged_twins(chosen.tensors)
-    return weights, notes + averages_note(dropped)
-
-
-def without_averaged_twins(tensors: Mapping[str, T]) -> tuple[dict[str, T], int]:
-    """Return the tensors without averages of others among them, and how many averaged depthwise weights that left out.
-
-    >>> import torch
-    >>> both = {"model.conv.weight": torch.zeros(8, 1, 3, 3), "model_ema.module.conv.weight": torch.ones(8, 1, 3, 3)}
-    >>> list(without_averaged_twins(both)[0])
-    ['model.conv.weight']
-    """
-    ends = {_end(name) for name in tensors if not AVERAGED.search(name.partition(".")[0])}
-    twins = {n for n in tensors if AVERAGED.search(n.partition(".")[0]) and _end(n) in ends}
-    kept = {name: tensor for name, tensor in tensors.items() if name not in twins}
-    return kept, sum(has_depthwise_shape(name, tensors[name]) for name in twins)
-
-
-def averages_note(dropped: int) -> list[str]:
-    """Return the note, if any is due, that so many averages were left out."""
-    return [f"left out the averages of {dropped} depthwise weights that are there themselves"] if dropped else []
-
-
-def _end(name: str) -> str:
-    """Return a name without its first part, and without the wrapper of an average after it."""
-    return name.partition(".")[2].removeprefix("module.")
+    return chosen, notes
 
 
 def mappings(content: Any) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
     """Yield every dictionary and the keys it lies under, outermost first, each once however often it is referred to."""
-    level: list[tuple[tuple[str, ...], Any]] = [((), content)]
+    level: list[tuple[tuple[str, ...], Any]] = [((), content)] if isinstance(content, Mapping | list | tuple) else []
     seen: set[int] = set()
     for _ in range(NESTING):
         inner: list[tuple[tuple[str, ...], Any]] = []

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
+from filtercov.depthwise.averages import without_averaged_twins
 from filtercov.depthwise.definition import has_depthwise_shape
 from filtercov.depthwise.foreign import StateDict, read_state_dict
 from filtercov.depthwise.lookalikes import lookalikes, may_read_images, parametrised_names
@@ -66,7 +67,8 @@ def depthwise_weights(state: StateDict, source: str) -> DepthwiseWeights:
     >>> print(*found.notes)
     2 counted as dense, one channel to one, as attention modules have them; pass like=model to be sure
     """
-    tensors, how = _in_order(replace(state, tensors=out_of_holder(cleaned(state.tensors))))
+    weights, averages = without_averaged_twins(cleaned(state.tensors))
+    tensors, how = _in_order(replace(state, tensors=out_of_holder(weights)))
     _refuse_parametrised(tensors, source)
     shaped = [name for name, tensor in tensors.items() if has_depthwise_shape(name, tensor)]
     dense = lookalikes(tensors, shaped)
@@ -88,7 +90,7 @@ def depthwise_weights(state: StateDict, source: str) -> DepthwiseWeights:
         notes.append(f"{name} may be a dense convolution of one-channel images: shape alone cannot tell; {SURE}")
     if how and not differ_in_numbers_only(chosen):
         notes.append(f"the file does not say in which order its layers come: {how}; {SURE}")
-    return DepthwiseWeights({layer_name(name): tensors[name] for name in chosen}, (*state.notes, *notes))
+    return DepthwiseWeights({layer_name(name): tensors[name] for name in chosen}, (*state.notes, *averages, *notes))
 
 
 def _under_other_names(state: StateDict, model: nn.Module, source: str) -> DepthwiseWeights | None:
@@ -98,8 +100,9 @@ def _under_other_names(state: StateDict, model: nn.Module, source: str) -> Depth
     are called. Their shapes and last names must be the same, one after the other.
     """
     layers = depthwise_layers(model)
+    weights, averages = without_averaged_twins(cleaned(state.tensors))
     try:
-        found = depthwise_weights(state, source)
+        found = depthwise_weights(replace(state, tensors=weights), source)
     except CheckpointError:
         return None
     wanted = [
@@ -111,7 +114,7 @@ def _under_other_names(state: StateDict, model: nn.Module, source: str) -> Depth
     first = next(iter(found.tensors))
     note = f"the file has other names, {first} for {layers[0].name}: layers were matched by their order and shapes"
     tensors = dict(zip((layer.name for layer in layers), found.tensors.values(), strict=True))
-    return DepthwiseWeights(tensors, (*state.notes, note))
+    return DepthwiseWeights(tensors, (*state.notes, *averages, note))
 
 
 def _in_order(state: StateDict) -> tuple[dict[str, Tensor], str]:

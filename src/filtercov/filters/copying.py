@@ -107,9 +107,24 @@ def _nearest(target: DepthwiseLayer, sources: Sequence[Source]) -> Source:
 def _filters(target: DepthwiseLayer, name: str, source: Tensor) -> Tensor:
     """Return a copy of the source's filters, rounded once if the target's type is narrower."""
     weight = source.detach()
+    _check_held(target, name, weight)
     if weight.dtype == torch.float64 and target.weight.dtype != torch.float64:
         return rounded(plain_values(weight, name).numpy(), target.weight.dtype)
     return weight.clone()
+
+
+def _check_held(target: DepthwiseLayer, name: str, source: Tensor) -> None:
+    """Raise if a finite number of the source is too large for the target's type."""
+    dtype = target.weight.dtype
+    most = torch.finfo(dtype).max
+    if most >= torch.finfo(source.dtype).max:
+        return
+    largest = plain_values(source, name).abs().max()
+    if largest.isfinite() and not largest.to(dtype).double().isfinite():
+        raise ModelError(
+            f"{target.name}: needed filters that {dtype} can hold, up to {most:.3g}, got {float(largest):.3g} in "
+            f"{name} of the source; convert the model to a wider type first"
+        )
 
 
 def _check_pair(target: DepthwiseLayer, name: str, source: Tensor) -> None:

@@ -18,6 +18,7 @@ from filtercov.filters.sample import (
     as_array,
     check_drawing,
     check_generator,
+    check_held,
     check_mean,
     check_weight,
     drawing,
@@ -26,7 +27,7 @@ from filtercov.filters.sample import (
 )
 from filtercov.prescription.choice import choose, initialised_row, make_report, nothing_chosen, with_roots
 from filtercov.prescription.init_report import InitReport
-from filtercov.prescription.prescriber import Prescription, Source
+from filtercov.prescription.prescriber import STATISTICS, Prescription, Source
 from filtercov.schedule.schedules import PRESETS
 from filtercov.statistics import references
 from filtercov.statistics.filter_statistics import FilterStatistics
@@ -113,10 +114,10 @@ def _read_statistics(source: Source[DepthwiseLayer]) -> Source[DepthwiseLayer]:
     if not isinstance(source, str):
         return source
     if source not in PRESETS and source in references.REFERENCES:
-        raise SourceError(f"init_: {source!r} is the name of statistics; write 'stats:{source}'")
-    if not source.startswith("stats:"):
+        raise SourceError(f"init_: {source!r} is the name of statistics; write '{STATISTICS}{source}'")
+    if not source.startswith(STATISTICS):
         return source
-    statistics = FilterStatistics.load(references.find(source.removeprefix("stats:")))
+    statistics = FilterStatistics.load(references.find(source.removeprefix(STATISTICS)))
     return lambda layer: statistics.at(layer.depth, layer.kernel_size)
 
 
@@ -145,6 +146,10 @@ def _sample(
             f"{layer.name}: needed a covariance that is not all zero, or too small for {weight.dtype}, or every filter "
             "would be zero; use a larger σ or scale"
         )
+    try:
+        check_held(filters)
+    except CovarianceError as error:
+        raise CovarianceError(f"{layer.name}: {error}; use a smaller σ or scale") from None
     return filters
 
 

@@ -21,8 +21,8 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from filtercov.covariance import numbers
-from filtercov.covariance.forms import Array
-from filtercov.covariance.numbers import as_mean, to_odd
+from filtercov.covariance.forms import Array, as_mean
+from filtercov.covariance.numbers import to_odd
 from filtercov.covariance.root import Negative, Root, covariance_root
 from filtercov.depthwise.weight import write_values_
 from filtercov.errors import CovarianceError, ModelError, SourceError
@@ -65,6 +65,10 @@ def covariance_normal_(
             raise CovarianceError(f"{who}: {error}") from None
         count = weight.shape[0] * weight.shape[1]
         filters = sample_filters(root, count, mean=centre, generator=generator, dtype=weight.dtype)
+        try:
+            check_held(filters)
+        except CovarianceError as error:
+            raise CovarianceError(f"{who}: {error}; use a smaller covariance") from None
         return write_values_(weight, filters.view(weight.shape))
 
 
@@ -99,6 +103,14 @@ def sample_filters(
             sample += centre[root.window].reshape(pixels)
         window[start : start + rows] = rounded(sample, dtype).view(len(drawn), *window.shape[1:])
     return filters
+
+
+def check_held(filters: Tensor) -> None:
+    """Raise if filters that were rounded to their type were too large for it."""
+    comparable = filters if filters.dtype.itemsize > 1 else filters.float()  # of 8 bits have no order in torch
+    if comparable.numel() and not all(bound.isfinite() for bound in comparable.aminmax()):
+        largest = torch.finfo(filters.dtype).max
+        raise CovarianceError(f"needed filters that {filters.dtype} can hold, up to {largest:.3g}, got larger numbers")
 
 
 def rounded(values: Array, dtype: torch.dtype) -> Tensor:

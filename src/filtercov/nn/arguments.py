@@ -5,9 +5,10 @@ Padding is (before, after) along each axis in turn; for images that is (top, bot
 """
 
 from collections.abc import Sequence
+from operator import index
 from typing import NamedTuple
 
-from torch import Tensor, is_autocast_enabled
+from torch import SymInt, Tensor, is_autocast_enabled
 
 from filtercov.errors import ConvolutionError
 
@@ -85,8 +86,10 @@ def numbers(axes: int, name: str, value: Size, *, least: int = 0) -> tuple[int, 
     """
     if type(value) is int and value >= least:  # the usual case, quickly
         return (value,) * axes
-    values = (value,) if isinstance(value, int) else tuple(value) if isinstance(value, Sequence) else ()
-    if isinstance(value, str) or not values or not all(isinstance(v, int) for v in values):
+    values = tuple(value) if isinstance(value, Sequence) else (value,)
+    if not all(isinstance(v, int) for v in values):
+        values = _whole_numbers(values)
+    if not values:
         kind = "an integer" if axes == 1 else f"an integer or {axes} of them"
         raise TypeError(f"{function_name(axes)}: {name} must be {kind}, got {value!r}")
     if len(values) == 1:
@@ -95,6 +98,16 @@ def numbers(axes: int, name: str, value: Size, *, least: int = 0) -> tuple[int, 
         count = "one integer" if axes == 1 else f"one or {axes} integers"
         raise ConvolutionError(f"{function_name(axes)}: {name} needs {count} >= {least}, got {value!r}")
     return values
+
+
+def _whole_numbers(values: Sequence[object]) -> tuple[int, ...]:
+    """Return integers of any kind, such as NumPy's, as Python's; none if one of the values is no integer."""
+    if any(isinstance(v, Tensor | SymInt) for v in values):  # whose numbers a tracer must not fix
+        return ()
+    try:
+        return tuple(index(v) for v in values)  # type: ignore[arg-type]
+    except TypeError:
+        return ()
 
 
 def convolution(axes: int, kernel: Sequence[int], stride: Size, padding: Size | str, dilation: Size) -> Convolution:
@@ -112,16 +125,16 @@ def _edges(
     axes: int, padding: Size | str, kernel: Sequence[int], stride: tuple[int, ...], dilation: tuple[int, ...]
 ) -> tuple[int, ...]:
     function = function_name(axes)
+    if not isinstance(padding, str):
+        return tuple(edge for edge in numbers(axes, "padding", padding) for _ in range(2))
     if padding == "valid":
         return (0, 0) * axes
-    if padding == "same":
-        if max(stride) > 1:
-            raise ConvolutionError(f"{function}: padding='same' needs stride 1, got {stride}; give numbers instead")
-        totals = [step * (taps - 1) for step, taps in zip(dilation, kernel, strict=True)]
-        return tuple(edge for total in totals for edge in (total // 2, total - total // 2))
-    if isinstance(padding, str):
+    if padding != "same":
         raise ConvolutionError(f"{function}: padding must be 'same', 'valid' or numbers, got {padding!r}")
-    return tuple(edge for edge in numbers(axes, "padding", padding) for _ in range(2))
+    if max(stride) > 1:
+        raise ConvolutionError(f"{function}: padding='same' needs stride 1, got {stride}; give numbers instead")
+    totals = [step * (taps - 1) for step, taps in zip(dilation, kernel, strict=True)]
+    return tuple(edge for total in totals for edge in (total // 2, total - total // 2))
 
 
 def out_size(size: Sequence[int], kernel: Sequence[int], how: Convolution) -> tuple[int, ...]:

@@ -55,6 +55,8 @@ Source = (
 # A σ for the closed form or all its parameters, the statistics of a layer, or a covariance (n, n).
 Prescription = float | ClosedForm | LayerStatistics | Array
 
+STATISTICS = "stats:"  # before a file of statistics, or the name of some that ship, where those can be read
+
 # How a framework's arrays are read, with what to call them in an error.
 AsArray = Callable[[ArrayLike, str], Array]
 
@@ -80,6 +82,13 @@ def prescriber(
 
 def _function_of_layer(source: Source[L], count: int, who: str) -> Callable[[L], object]:
     if isinstance(source, str):
+        if source.startswith(STATISTICS):
+            file = source.removeprefix(STATISTICS)
+            raise SourceError(
+                f"{who}: {source!r} names statistics in a file, which is read with torch; read it first, statistics = "
+                f"filtercov.FilterStatistics.load({file!r}) or .shipped({file!r}), and pass lambda layer: "
+                "statistics.at(layer.depth, layer.kernel_size)"
+            )
         if source not in PRESETS:
             close = difflib.get_close_matches(source, PRESETS, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else ""

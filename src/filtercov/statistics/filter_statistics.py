@@ -30,7 +30,7 @@ from filtercov.depthwise.weight import plain_values
 from filtercov.errors import CheckpointError, CovarianceError, FiltercovWarning, ModelError, SourceError
 from filtercov.files.limits import LAYER, MEASURED, NAME, show_bytes
 from filtercov.prescription.init_notes import resizing_notes
-from filtercov.printable import shortened
+from filtercov.printable import cut, shortened
 from filtercov.schedule.fit_quality import fit_layer
 from filtercov.schedule.schedules import check_depth, relative_depth
 from filtercov.statistics import references, statistics_file
@@ -158,7 +158,7 @@ class FilterStatistics:
         weight = position - int(position)
         below, above = (self.layers[int(position) + step].resize(size) for step in (0, 1))
         return LayerStatistics(
-            name=f"{1 - weight:.3g} {below.name} + {weight:.3g} {above.name}",
+            name=cut(f"{1 - weight:.3g} {below.name} + {weight:.3g} {above.name}", NAME),
             kernel_size=size,
             count=min(below.count, above.count),
             mean=(1 - weight) * below.mean + weight * above.mean,

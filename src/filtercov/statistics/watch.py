@@ -44,7 +44,7 @@ def watch(
     It measures the filters at once, then after `every` steps and after those in `steps`, and when it is closed, which
     leaving its `with` block does if nothing was raised. Each moment is appended to `path` and can be read at any time
     with `filtercov.Watched.load(path)`. `gradients` measures the weights' gradients as well: call it after `backward`
-    and before they are set to zero.
+    and before they are set to zero. Weights that are computed from others have none, of which a warning is given.
 
     A run that continues says how many steps it has done: `step` keeps the moments up to there and has those after it
     measured again. Where processes train together the first one writes.
@@ -86,6 +86,14 @@ class Watch:
         self._looked = -1  # the last step that was due and measured, in every process alike
         self._size = 0  # of the file
         self._start: dict[str, Array] = {}
+        computed = [layer.name for layer in layers if _trains_computed(layer)] if gradients and self._writes else []
+        if computed:
+            self._warn(
+                "computed",
+                f"{', '.join(computed[:3])}{'…' if computed[3:] else ''} will have no gradients, their weights are "
+                "computed from other parameters",
+                stacklevel=4,
+            )
         if self._writes or self._gathers:
             self._open(layers, new=step is None)
 
@@ -245,9 +253,9 @@ class Watch:
             return None
         return _plain(weight.grad, layer.name)
 
-    def _warn(self, what: str, text: str) -> None:
+    def _warn(self, what: str, text: str, stacklevel: int = 5) -> None:
         if what not in self._warned:
-            warnings.warn(f"watch: {text}", FiltercovWarning, stacklevel=5)
+            warnings.warn(f"watch: {text}", FiltercovWarning, stacklevel=stacklevel)
             self._warned.add(what)
 
 
@@ -259,6 +267,12 @@ def _first_process() -> bool:
 
 def _described(layers: list[DepthwiseLayer]) -> list[tuple[str, int, tuple[int, ...]]]:
     return [(layer.name, layer.channels, layer.kernel_size) for layer in layers]
+
+
+def _trains_computed(layer: DepthwiseLayer) -> bool:
+    """Whether a layer's weight is computed, and something that it is computed from trains."""
+    parameters = layer.module.named_parameters()
+    return "weight" not in layer.module._parameters and any(p.requires_grad for name, p in parameters if name != "bias")
 
 
 def _filters(layer: DepthwiseLayer) -> Array:

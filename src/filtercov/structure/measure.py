@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from filtercov.covariance.empirical import empirical_covariance
 from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.covariance.numbers import as_array
 from filtercov.structure.number import Number, absent
 from filtercov.structure.singly import gaussian_derivatives, measure_filters, orthogonality, sparsity
 from filtercov.structure.spread import entropy_numbers, off_centre, symmetry_numbers
@@ -79,7 +80,7 @@ def structure_of(filters: ArrayLike) -> Structure:
     (1.0, 1.0, 1.0)
     """
     mean, cov = empirical_covariance(filters)
-    stack = np.asarray(filters, dtype=np.float64)
+    stack = as_array(filters, "structure_of")
     layer = LayerStatistics("", stack.shape[1:], len(stack), mean, cov, of_filters=measure_filters(stack))
     return structure_of_layer(layer)
 
