@@ -11,7 +11,7 @@ demo: .venv/package
 	$(BIN)/filtercov demo --out demo
 
 test: lint .venv/peers .venv-docs/ready
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses 2 --dist loadscope
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses 2 --dist loadscope --no-loadscope-reorder
 
 test-faults: .venv/peers
 	$(BIN)/python -m pytest -q -m faults

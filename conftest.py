@@ -1,4 +1,7 @@
-"""Leave out frameworks that are not installed, give Keras one to compute with, mend torchvision, seed every test."""
+"""Leave out frameworks that are not installed, give Keras one to compute with, mend torchvision, seed every test.
+
+What takes longest begins first, so that no worker is left with it alone at the end.
+"""
 
 import os
 import runpy
@@ -21,3 +24,11 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(MENDED), *filter(None, [os.envir
 def same_seed() -> None:
     """Begin every test and docstring example from one seed, so that one that fails will fail again."""
     torch.manual_seed(0)
+
+
+SLOW = ("test_smoke", "test_ray", "test_kill", "test_sanitized", "test_reproduce_cli", "test_execute", "test_terminal")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that take longest first, in that order; Makefile has workers take files as they come."""
+    items.sort(key=lambda item: SLOW.index(item.path.stem) if item.path.stem in SLOW else len(SLOW))
