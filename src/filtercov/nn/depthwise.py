@@ -117,7 +117,8 @@ def _for_operator(
     """Return what to call filtercov's operator with, or None if the convolution is PyTorch's."""
     if routing.fits(axes, x, weight, bias):  # the operator itself checks the rest
         how = convolution(axes, weight.shape[2:], stride, padding, dilation)
-        if passes != BY_THRESHOLDS or routing.worth_a_call(x, weight.shape[2:], how):
+        trained = weight.requires_grad
+        if passes != BY_THRESHOLDS or routing.worth_a_call(x, weight.shape[2:], how, trained=trained):
             return how
     check_tensors(axes, x, weight, bias)
     check_fit(x.shape, weight.shape[2:], convolution(axes, weight.shape[2:], stride, padding, dilation))

@@ -51,8 +51,8 @@ LEAST_TAPS: dict[tuple[Kind, Pass], tuple[int, int]] = {
     ("volume", "input_grad"): (27, 27),
     ("volume", "weight_grad"): (27, 27),
 }
-# With fewer taps no pass of a strided plane is.
-LEAST_STRIDED = min(min(LEAST_TAPS["strided plane", which]) for which in get_args(Pass))
+# With fewer taps no pass is.
+LEAST_OF_ALL = {kind: min(min(LEAST_TAPS[kind, which]) for which in get_args(Pass)) for kind in get_args(Kind)}
 # Calls through an operator of ours take some 0.2 ms longer, forward and backward, than PyTorch's own. With fewer
 # multiplications than this all that the kernels could save is less.
 LEAST_WORK = 2**19
@@ -117,20 +117,20 @@ def native_wins(which: Pass, image: Tensor, kernel: Sequence[int], how: Convolut
     return prod(kernel) >= LEAST_TAPS[_kind(kernel, how), which][0 if channels_last else 1]
 
 
-def worth_a_call(image: Tensor, kernel: Sequence[int], how: Convolution) -> bool:
+def worth_a_call(image: Tensor, kernel: Sequence[int], how: Convolution, *, trained: bool) -> bool:
     """Return whether a convolution is better off in our operators than in PyTorch's own call, which begins sooner.
 
-    Not if it is small, though a graph that is compiled or exported may see images of any size; nor if it has a stride
-    and no pass for the kernels. Others without one come for what a frozen filter spares them.
+    Not if it is small, though a graph that is compiled or exported may see images of any size; nor if it has no pass
+    for the kernels, but for filters that are not `trained`, which come for what that spares them, if without a stride.
 
     >>> how = Convolution((4,) * 4, (1, 1), (1, 1))
-    >>> [worth_a_call(torch.empty(batch, 16, 8, 8), (9, 9), how) for batch in (1, 64)]
+    >>> [worth_a_call(torch.empty(batch, 16, 8, 8), (9, 9), how, trained=True) for batch in (1, 64)]
     [False, True]
     """
-    taps = prod(kernel)
+    taps, kind = prod(kernel), _kind(kernel, how)
     if image.dtype != torch.float32:
         return True
-    if _kind(kernel, how) == "strided plane" and taps < LEAST_STRIDED:
+    if (trained or kind == "strided plane") and taps < LEAST_OF_ALL[kind]:
         return False
     return torch.compiler.is_compiling() or image.numel() * taps >= LEAST_WORK
 
