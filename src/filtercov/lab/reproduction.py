@@ -192,8 +192,10 @@ def reproduce_all(
     )
     kept = Runs(local_copy(wanted, runs))
     for experiment in chosen:
-        if experiment.speed and kept.timings(experiment).machine != described(machine.device):
-            write_speeds(kept.speed_file(experiment), measure_speeds(experiment.speed, device=machine.device))
+        if experiment.speed:
+            device = str(usable_device(machine.device))  # of this process, which times steps whatever engine trains
+            if kept.timings(experiment).machine != described(device):
+                write_speeds(kept.speed_file(experiment), measure_speeds(experiment.speed, device=device))
     return Reproduction(
         [ResultTable(collect(experiment, kept, options, place=runs)) for experiment in chosen], outcomes
     )

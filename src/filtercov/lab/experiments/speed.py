@@ -42,8 +42,14 @@ def measure_speeds(names: Sequence[str], *, batch_size: int = BATCH, rounds: int
 
 
 def described(device: str) -> str:
-    """Return what steps on a device are timed on: those of another description are no guide to it."""
-    return describe_machine() if device == "cpu" else f"{torch.cuda.get_device_name(device)}, {describe_machine()}"
+    """Return what steps on a device are timed on: those of another description are no guide to it.
+
+    >>> described("cpu") == describe_machine(), described("mps").startswith("mps, ")
+    (True, True)
+    """
+    if device == "cpu":
+        return describe_machine()
+    return f"{torch.cuda.get_device_name(device) if device.startswith('cuda') else device}, {describe_machine()}"
 
 
 def measure_machine(*, rounds: int = 3) -> MachineSpeed:
