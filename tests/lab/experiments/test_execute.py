@@ -210,9 +210,9 @@ def test_code_without_a_source_is_known_by_what_it_was_compiled_to_or_by_its_ver
     texts = ["def f(m, c): return 1", "def f(m, c): return 2", "def f(m, c): return (lambda: 1)()", "def f(m, c): m()"]
     assert len({key(typed(source)) for source in texts}) == len(texts)
     assert key(typed(texts[0])) == key(typed(texts[0]))
-    assert key(print, "1") == key(len, "1") != key(print, "2")
+    assert key(sum, "1") == key(len, "1") != key(sum, "2")
     with pytest.raises(ConfigError, match="give its version"):
-        key(print)
+        key(sum)
 
 
 class Mine:
