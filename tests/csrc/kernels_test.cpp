@@ -203,6 +203,10 @@ void check_refusals() {
     if (filtercov_depthwise_forward(&g, &value, &value, nullptr, &value, 0, 1) != FILTERCOV_NO_MEMORY) {
         fail("a filter of 2^42 taps found memory");
     }
+    if (filtercov_batch_norm_act_forward(2, 1, 6, &value, &value, &value, 1e-5, &value, &value, &value, &value, 0, 1) !=
+        FILTERCOV_BAD_ARGUMENT) {
+        fail("a seventh activation taken");
+    }
     if (filtercov_channel_sum(-1, 1, &value, &value, 0, 1) != FILTERCOV_BAD_ARGUMENT) fail("negative rows taken");
 }
 
@@ -228,6 +232,9 @@ int main(int argc, char** argv) {
                 check_channel_sum(rows, channels, isa, 3);
                 check_gelu_batch_norm(rows, channels, isa, 2, channels % 2 == 0);
                 check_gelu_batch_norm(rows, channels, isa, 3, channels % 2 != 0);
+                for (int32_t activation = FILTERCOV_IDENTITY; activation <= FILTERCOV_GELU; ++activation) {
+                    check_batch_norm_act(rows, channels, activation, isa, 2);
+                }
                 check_layer_norm(rows, channels, isa, 2);
                 check_bias_gelu(rows, channels, isa, 3);
                 check_scaled_residual(rows, channels, isa, 2);

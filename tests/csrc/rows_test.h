@@ -91,6 +91,81 @@ std::vector<double> rounding(double terms, double magnified = 1.0) {
     return {64 * std::ldexp(1.0, -23) * 10 * std::sqrt(terms) * magnified};
 }
 
+double activated(double z, int32_t activation) {
+    switch (activation) {
+        case FILTERCOV_RELU: return std::fmax(z, 0.0);
+        case FILTERCOV_RELU6: return std::fmin(std::fmax(z, 0.0), 6.0);
+        case FILTERCOV_HARDSWISH: return z * std::fmin(std::fmax(z + 3.0, 0.0), 6.0) / 6.0;
+        case FILTERCOV_SILU: return z / (1.0 + std::exp(-z));
+        case FILTERCOV_GELU: return z * normal_distribution(z);
+        default: return z;
+    }
+}
+
+double slope(double z, int32_t activation) {
+    const double logistic = 1.0 / (1.0 + std::exp(-z));
+    switch (activation) {
+        case FILTERCOV_RELU: return z > 0.0 ? 1.0 : 0.0;
+        case FILTERCOV_RELU6: return z > 0.0 && z < 6.0 ? 1.0 : 0.0;
+        case FILTERCOV_HARDSWISH: return z <= -3.0 ? 0.0 : z >= 3.0 ? 1.0 : z / 3.0 + 0.5;
+        case FILTERCOV_SILU: return logistic * (1.0 + z * (1.0 - logistic));
+        case FILTERCOV_GELU: return normal_distribution(z) + z * normal_density(z);
+        default: return 1.0;
+    }
+}
+
+void check_batch_norm_act(int64_t rows, int64_t channels, int32_t activation, int32_t isa, int32_t threads) {
+    const double eps = 1e-2, count = static_cast<double>(rows), unit = std::ldexp(1.0, -23);
+    Guarded x = normals(rows * channels), grad_y = normals(rows * channels), weight = normals(channels);
+    Guarded bias = normals(channels), y(rows * channels), mean(channels), variance(channels), inverse_std(channels);
+    Guarded grad_x(rows * channels), grad_weight(channels), grad_bias(channels);
+    const std::string name =
+        describe_rows("batch_norm_act", rows, channels, isa) + "activation " + std::to_string(activation) + " ";
+    // What enters the activation stays away from where its slope jumps: rounding may put it on the other side.
+    std::vector<double> z(x.size()), means(channels), scales(channels), variances(channels);
+    for (int64_t c = 0; c < channels; ++c) {
+        for (int64_t r = 0; r < rows; ++r) means[c] += x[r * channels + c] / count;
+        for (int64_t r = 0; r < rows; ++r) variances[c] += std::pow(x[r * channels + c] - means[c], 2) / count;
+        scales[c] = 1.0 / std::sqrt(variances[c] + eps);
+        for (int64_t r = 0; r < rows; ++r) {
+            z[r * channels + c] = (x[r * channels + c] - means[c]) * scales[c] * weight[c] + bias[c];
+            for (double jump : {-3.0, 0.0, 3.0, 6.0}) {
+                if (std::fabs(z[r * channels + c] - jump) < 1e-4) grad_y[r * channels + c] = 0.0f;
+            }
+        }
+    }
+    if (filtercov_batch_norm_act_forward(rows, channels, activation, x.data(), weight.data(), bias.data(), eps,
+                                         y.data(), mean.data(), variance.data(), inverse_std.data(), isa, threads) ||
+        filtercov_batch_norm_act_backward(rows, channels, activation, grad_y.data(), x.data(), weight.data(),
+                                          bias.data(), mean.data(), inverse_std.data(), grad_x.data(),
+                                          grad_weight.data(), grad_bias.data(), isa, threads)) {
+        return fail(name + "status");
+    }
+    std::vector<double> out(x.size()), to_x(x.size()), to_weight(channels), to_bias(channels);
+    for (int64_t c = 0; c < channels; ++c) {
+        const auto normalised = [&](int64_t r) { return (x[r * channels + c] - means[c]) * scales[c]; };
+        const auto grad = [&](int64_t r) {
+            return grad_y[r * channels + c] * slope(z[r * channels + c], activation);
+        };
+        for (int64_t r = 0; r < rows; ++r) {
+            out[r * channels + c] = activated(z[r * channels + c], activation);
+            to_bias[c] += grad(r);
+            to_weight[c] += grad(r) * normalised(r);
+        }
+        for (int64_t r = 0; r < rows; ++r) {
+            const double inner = grad(r) - to_bias[c] / count - normalised(r) * to_weight[c] / count;
+            to_x[r * channels + c] = inner * weight[c] * scales[c];
+        }
+    }
+    const double most = 1.0 / std::sqrt(eps);
+    expect_close(name + "y", y, out, rounding(1.0, most));
+    expect_close(name + "mean", mean, means, {64 * unit});
+    expect_close(name + "variance", variance, variances, {256 * unit});
+    expect_close(name + "grad_x", grad_x, to_x, rounding(1.0, most));
+    expect_close(name + "grad_weight", grad_weight, to_weight, rounding(count, most));
+    expect_close(name + "grad_bias", grad_bias, to_bias, rounding(count));
+}
+
 void check_layer_norm(int64_t rows, int64_t channels, int32_t isa, int32_t threads) {
     const double eps = 1e-3, count = static_cast<double>(channels), most = 1.0 / std::sqrt(eps);
     Guarded x = normals(rows * channels), grad = normals(rows * channels), weight = normals(channels);

@@ -128,6 +128,31 @@ def cases() -> dict[str, Case]:
             "double grad_y": (y.double(), x, bias, bias, bias),
             "mean elsewhere": (y, x, bias, bias.to("meta"), bias),
         },
+        "batch_norm_act": {
+            "x of 3 dimensions": (x[0], bias, bias, 1e-5, "relu"),
+            "short weight": (x, bias[:2], bias, 1e-5, "relu"),
+            "short bias": (x, bias, bias[:2], 1e-5, "relu"),
+            "double weight": (x, bias.double(), bias, 1e-5, "relu"),
+            "integers": (x.long(), bias.long(), bias.long(), 1e-5, "relu"),
+            "sparse weight": (x, sparse, bias, 1e-5, "relu"),
+            "weight elsewhere": (x, bias.to("meta"), bias, 1e-5, "relu"),
+            "one value per channel": (x[:1, :, :1, :1], bias, bias, 1e-5, "relu"),
+            "no image": (x[:0], bias, bias, 1e-5, "relu"),
+            "no channels": (x[:, :0], bias[:0], bias[:0], 1e-5, "relu"),
+            "no such activation": (x, bias, bias, 1e-5, "swish"),
+        },
+        "batch_norm_act_backward": {
+            "grad_y of 3 dimensions": (y[0], x, *[bias] * 4, "relu"),
+            "grad_y of another shape": (y[:1], x, *[bias] * 4, "relu"),
+            "short weight": (y, x, bias[:2], *[bias] * 3, "relu"),
+            "short bias": (y, x, bias, bias[:2], bias, bias, "relu"),
+            "short mean": (y, x, bias, bias, bias[:2], bias, "relu"),
+            "short inverse_std": (y, x, *[bias] * 3, bias[:2], "relu"),
+            "double mean": (y, x, bias, bias, bias.double(), bias, "relu"),
+            "double grad_y": (y.double(), x, *[bias] * 4, "relu"),
+            "mean elsewhere": (y, x, bias, bias, bias.to("meta"), bias, "relu"),
+            "no such activation": (y, x, *[bias] * 4, ""),
+        },
     }
     return {f"{op}: {name}": (op, args) for op, wrong in mistakes.items() for name, args in wrong.items()}
 
@@ -144,7 +169,7 @@ def refusal(case: Case) -> str:
 
 def wanted(name: str) -> str:
     operator = name.partition(":")[0]
-    error = NormalisationError if operator.startswith("gelu") else ConvolutionError
+    error = NormalisationError if "batch_norm" in operator else ConvolutionError
     return f"{error.__name__}: "
 
 

@@ -10,6 +10,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from filtercov.nn import DepthwiseConv2d, depthwise_conv1d, depthwise_conv2d, depthwise_conv3d, gelu_batch_norm, ops
+from filtercov.nn.batch_norm_act import batch_norm_act
 
 CHANNELS_LAST = torch.channels_last
 FUNCTIONS = {
@@ -178,6 +179,16 @@ def test_gelu_batch_norm_operator_passes_torchs_own_checks() -> None:
     y, mean, _ = gelu_batch_norm(x.detach(), weight.detach(), bias.detach(), 1e-5)
     backward = torch.ops.filtercov.gelu_batch_norm_backward.default
     arguments = y, x.detach(), weight.detach(), mean, torch.ones(8)
+    torch.library.opcheck(backward, arguments, test_utils=("test_schema", "test_faketensor"))
+
+
+@pytest.mark.parametrize("activation", ["identity", "relu", "hardswish", "silu"])
+def test_batch_norm_act_operator_passes_torchs_own_checks(activation: str) -> None:
+    x, weight, bias = image(3, 8, 4, 4), vector(8), vector(8)
+    torch.library.opcheck(torch.ops.filtercov.batch_norm_act.default, (x, weight, bias, 1e-5, activation))
+    y, mean, _ = batch_norm_act(x.detach(), weight.detach(), bias.detach(), 1e-5, activation)
+    backward = torch.ops.filtercov.batch_norm_act_backward.default
+    arguments = y, x.detach(), weight.detach(), bias.detach(), mean, torch.ones(8), activation
     torch.library.opcheck(backward, arguments, test_utils=("test_schema", "test_faketensor"))
 
 

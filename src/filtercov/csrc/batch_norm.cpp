@@ -1,7 +1,5 @@
 // The bias gradient and the fused GELU + BatchNorm: cut the rows into ranges, run them, add up in a fixed order.
-#include <cmath>
-
-#include "rows.h"
+#include "moments.h"
 
 using namespace filtercov;
 
@@ -17,9 +15,9 @@ int32_t filtercov_channel_sum(int64_t rows, int64_t channels, const float* matri
         kernels->sum_rows(matrix, channels, ranges[i], parts.get() + i * channels);
     });
     if (status != FILTERCOV_OK) return status;
-    for (int64_t c = 0; c < channels; ++c) {
-        sums[c] = static_cast<float>(total(parts.get(), ranges.count(), channels, c));
-    }
+    const Buffer<double> all = totals(parts.get(), ranges.count(), channels);
+    if (!all) return FILTERCOV_NO_MEMORY;
+    for (int64_t c = 0; c < channels; ++c) sums[c] = static_cast<float>(all[c]);
     return FILTERCOV_OK;
 }
 
@@ -50,24 +48,8 @@ int32_t filtercov_gelu_batch_norm_forward(int64_t rows, int64_t channels, const 
     });
     if (status != FILTERCOV_OK) return status;
 
-    for (int64_t c = 0; c < channels; ++c) {
-        double sum = 0.0, square = 0.0;
-        for (int64_t i = 0; i < count; ++i) {
-            sum += static_cast<double>(means[i * channels + c]) * static_cast<double>(ranges[i].last - ranges[i].first);
-        }
-        const double centre = sum / static_cast<double>(rows);
-        for (int64_t i = 0; i < count; ++i) {
-            const double apart = static_cast<double>(means[i * channels + c]) - centre;
-            square += static_cast<double>(squares[i * channels + c]) +
-                      apart * apart * static_cast<double>(ranges[i].last - ranges[i].first);
-        }
-        const double spread = square < 0.0 ? 0.0 : square / static_cast<double>(rows);
-        const double inverse = 1.0 / std::sqrt(spread + eps);
-        mean[c] = static_cast<float>(centre);
-        variance[c] = static_cast<float>(spread);
-        inverse_std[c] = static_cast<float>(inverse);
-        scale[c] = static_cast<float>(static_cast<double>(weight[c]) * inverse);
-    }
+    status = batch_moments(ranges, channels, means, squares, weight, eps, {mean, variance, inverse_std, scale});
+    if (status != FILTERCOV_OK) return status;
     return run_items(count, 0, threads, [&](int64_t i, float*) { kernels->gelu_normalise(job, ranges[i]); });
 }
 
@@ -103,14 +85,15 @@ int32_t filtercov_gelu_batch_norm_backward(int64_t rows, int64_t channels, const
     });
     if (status != FILTERCOV_OK) return status;
 
+    const Buffer<double> to_bias = totals(sums, count, channels), to_weight = totals(weighted, count, channels);
+    if (!to_bias || !to_weight) return FILTERCOV_NO_MEMORY;
     for (int64_t c = 0; c < channels; ++c) {
-        const double to_bias = total(sums, count, channels, c), to_weight = total(weighted, count, channels, c);
         const double factor = static_cast<double>(weight[c]) * static_cast<double>(inverse_std[c]);
-        grad_bias[c] = static_cast<float>(to_bias);
-        grad_weight[c] = static_cast<float>(to_weight);
+        grad_bias[c] = static_cast<float>(to_bias[c]);
+        grad_weight[c] = static_cast<float>(to_weight[c]);
         scale[c] = static_cast<float>(factor);
-        shift[c] = static_cast<float>(factor * to_bias / static_cast<double>(rows));
-        tilt[c] = static_cast<float>(factor * to_weight / static_cast<double>(rows));
+        shift[c] = static_cast<float>(factor * to_bias[c] / static_cast<double>(rows));
+        tilt[c] = static_cast<float>(factor * to_weight[c] / static_cast<double>(rows));
     }
     return run_items(count, 0, threads, [&](int64_t i, float*) { kernels->gelu_gradient(job, ranges[i]); });
 }

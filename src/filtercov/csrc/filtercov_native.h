@@ -30,9 +30,18 @@ enum filtercov_isa : int32_t { FILTERCOV_PORTABLE = 0, FILTERCOV_AVX2 = 1, FILTE
 
 enum filtercov_status : int32_t {
     FILTERCOV_OK = 0,
-    FILTERCOV_BAD_ARGUMENT = 1,  // negative extent, empty kernel, stride with dilation, or no thread
+    FILTERCOV_BAD_ARGUMENT = 1,  // negative extent, empty kernel, stride with dilation, no thread, unknown activation
     FILTERCOV_NO_MEMORY = 2,
     FILTERCOV_BAD_ISA = 3,  // this machine, or this build, cannot run that instruction set
+};
+
+enum filtercov_activation : int32_t {
+    FILTERCOV_IDENTITY = 0,
+    FILTERCOV_RELU = 1,
+    FILTERCOV_RELU6 = 2,
+    FILTERCOV_HARDSWISH = 3,
+    FILTERCOV_SILU = 4,
+    FILTERCOV_GELU = 5,  // the exact one
 };
 
 // Changes whenever a signature below does; the loader refuses any other number.
@@ -71,6 +80,18 @@ int32_t filtercov_gelu_batch_norm_backward(int64_t rows, int64_t channels, const
                                            const float* weight, const float* mean, const float* inverse_std,
                                            float* grad_x, float* grad_weight, float* grad_bias, int32_t isa,
                                            int32_t threads);
+
+// An activation (FILTERCOV_IDENTITY and so on) of the training-mode BatchNorm of x, a (rows, channels) matrix, rows >= 1:
+// writes y and, per channel, the mean, the biased variance and 1 / sqrt(variance + eps) of x.
+int32_t filtercov_batch_norm_act_forward(int64_t rows, int64_t channels, int32_t activation, const float* x,
+                                         const float* weight, const float* bias, double eps, float* y, float* mean,
+                                         float* variance, float* inverse_std, int32_t isa, int32_t threads);
+
+// Its gradients with respect to x, weight and bias.
+int32_t filtercov_batch_norm_act_backward(int64_t rows, int64_t channels, int32_t activation, const float* grad_y,
+                                          const float* x, const float* weight, const float* bias, const float* mean,
+                                          const float* inverse_std, float* grad_x, float* grad_weight,
+                                          float* grad_bias, int32_t isa, int32_t threads);
 
 // LayerNorm of the rows of a (rows, channels) matrix, channels >= 1: writes y and, per row, the mean and
 // 1 / sqrt(variance + eps).

@@ -15,7 +15,7 @@ FILTERCOV_INLINE Vecs<N> exp_of_negative(const Vecs<N>& v) {
     p = p * r + 0.5f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    return each<N>([&](int i) {
+    return each<N>([&](int i) FILTERCOV_HERE {
         const IntVec exponent = (__builtin_convertvector(n.part[i], IntVec) + 127) << 23;
         return p.part[i] * reinterpret_cast<Vec>(exponent);
     });
@@ -52,17 +52,19 @@ FILTERCOV_INLINE Vecs<N> gelu_slope(const Vecs<N>& x, const Vecs<N>& distributio
 }
 
 // y = GELU(x + bias), row by row; y may be x.
-void bias_gelu(const BiasGelu& job, RowRange range) {
-    for_rows(range, job.channels, [&](const auto& part, int64_t at) {
+void bias_gelu(const BiasGelu& given, RowRange range) {
+    const BiasGelu job = given;
+    for_rows(range, job.channels, [&](const auto& part, int64_t at) FILTERCOV_HERE {
         const auto x = part.load(job.x + at) + part.load(job.bias);
         part.store(job.y + at, x * normal_distribution(x));
     });
 }
 
 // The same y once more, grad_x = grad_y * GELU'(x + bias), and the sums of grad_x over the rows; grad_x may be grad_y.
-void bias_gelu_gradient(const BiasGelu& job, RowRange range, float* sums) {
-    for_parts(job.channels, [&](const auto& part) { part.store(sums, {}); });
-    for_rows(range, job.channels, [&](const auto& part, int64_t at) {
+void bias_gelu_gradient(const BiasGelu& given, RowRange range, float* sums) {
+    const BiasGelu job = given;
+    for_parts(job.channels, [&](const auto& part) FILTERCOV_HERE { part.store(sums, {}); });
+    for_rows(range, job.channels, [&](const auto& part, int64_t at) FILTERCOV_HERE {
         const auto x = part.load(job.x + at) + part.load(job.bias), distribution = normal_distribution(x);
         const auto grad = part.load(job.grad_y + at) * gelu_slope(x, distribution);
         part.store(job.y + at, x * distribution);

@@ -22,12 +22,15 @@ constexpr int kLanes = 4;
 #include "correlate.inl"
 #include "gelu.inl"
 #include "gelu_batch_norm.inl"
+#include "activations.inl"
+#include "batch_norm_act.inl"
 #include "layer_norm.inl"
 
 const Kernels kTable = {
-    plan_convolution, plan_correlation,   convolve,      correlate,       sum_rows,            gelu_moments,
-    gelu_normalise,   gelu_gradient_sums, gelu_gradient, bias_gelu,       bias_gelu_gradient,  layer_moments,
-    layer_normalise,  layer_norm_gradient, scaled_residual,
+    plan_convolution,  plan_correlation,   convolve,        correlate,           sum_rows,        gelu_moments,
+    gelu_normalise,    gelu_gradient_sums, gelu_gradient,   moments,             normalise_act,   act_gradient_sums,
+    act_gradient,      bias_gelu,          bias_gelu_gradient, layer_moments,    layer_normalise, layer_norm_gradient,
+    scaled_residual,
 };
 
 }  // namespace

@@ -92,6 +92,16 @@ struct GeluBatchNorm {
     float* out;                         // none of the others
 };
 
+struct BatchNormAct {
+    int64_t channels;
+    int32_t activation;
+    const float *x, *bias;
+    const float* grad_y;  // backward only
+    const float *mean, *scale;
+    const float *shift, *tilt;  // last pass of the backward only
+    float* out;                 // none of the others
+};
+
 struct BiasGelu {
     int64_t channels;
     const float *x, *bias;
@@ -130,6 +140,11 @@ struct Kernels {
     void (*gelu_normalise)(const GeluBatchNorm&, RowRange);
     void (*gelu_gradient_sums)(const GeluBatchNorm&, RowRange, float* sum_grad, float* sum_grad_normal);
     void (*gelu_gradient)(const GeluBatchNorm&, RowRange);
+
+    void (*moments)(const BatchNormAct&, RowRange, float* mean, float* squares);
+    void (*normalise_act)(const BatchNormAct&, RowRange);
+    void (*act_gradient_sums)(const BatchNormAct&, RowRange, float* sums, float* weighted);
+    void (*act_gradient)(const BatchNormAct&, RowRange);
 
     void (*bias_gelu)(const BiasGelu&, RowRange);
     void (*bias_gelu_gradient)(const BiasGelu&, RowRange, float* sums);

@@ -9,14 +9,15 @@ FILTERCOV_INLINE Vec first_lanes(Vec v, int64_t count) {
 }
 
 // Mean and 1 / sqrt(variance + eps) of each row.
-void layer_moments(const LayerNorm& job, RowRange range, float* mean, float* inverse_std) {
+void layer_moments(const LayerNorm& given, RowRange range, float* mean, float* inverse_std) {
+    const LayerNorm job = given;
     const float channels = static_cast<float>(job.channels);
     for (int64_t row = range.first; row < range.last; ++row) {
         const float* x = job.x + row * job.channels;
         Vec sum = {}, squares = {};
-        for_channels(job.channels, [&](int64_t c, int64_t lanes) { sum += load_first(x + c, lanes); });
+        for_channels(job.channels, [&](int64_t c, int64_t lanes) FILTERCOV_HERE { sum += load_first(x + c, lanes); });
         const Vec centre = broadcast(sum_of_lanes(sum) / channels);
-        for_channels(job.channels, [&](int64_t c, int64_t lanes) {
+        for_channels(job.channels, [&](int64_t c, int64_t lanes) FILTERCOV_HERE {
             const Vec centred = first_lanes(load_first(x + c, lanes) - centre, lanes);
             squares += centred * centred;
         });
@@ -26,10 +27,11 @@ void layer_moments(const LayerNorm& job, RowRange range, float* mean, float* inv
 }
 
 // out = (x - mean) * inverse_std * weight + bias
-void layer_normalise(const LayerNorm& job, RowRange range) {
+void layer_normalise(const LayerNorm& given, RowRange range) {
+    const LayerNorm job = given;
     for (int64_t row = range.first; row < range.last; ++row) {
         const Vec mean = broadcast(job.mean[row]), inverse_std = broadcast(job.inverse_std[row]);
-        for_channels(job.channels, [&](int64_t c, int64_t lanes) {
+        for_channels(job.channels, [&](int64_t c, int64_t lanes) FILTERCOV_HERE {
             const int64_t at = row * job.channels + c;
             const Vec normalised = (load_first(job.x + at, lanes) - mean) * inverse_std;
             const Vec y = normalised * load_first(job.weight + c, lanes) + load_first(job.bias + c, lanes);
@@ -40,9 +42,10 @@ void layer_normalise(const LayerNorm& job, RowRange range) {
 
 // out = (g - mean(g) - normalised * mean(g * normalised)) * inverse_std, where g is grad_y * weight and the means are
 // over the row; and the sums over the rows of grad_y and of grad_y * normalised. out may be grad_y.
-void layer_norm_gradient(const LayerNorm& job, RowRange range, float* sum_grad, float* sum_grad_normal) {
+void layer_norm_gradient(const LayerNorm& given, RowRange range, float* sum_grad, float* sum_grad_normal) {
+    const LayerNorm job = given;
     const float channels = static_cast<float>(job.channels);
-    for_channels(job.channels, [&](int64_t c, int64_t lanes) {
+    for_channels(job.channels, [&](int64_t c, int64_t lanes) FILTERCOV_HERE {
         store_first(sum_grad + c, Vec{}, lanes);
         store_first(sum_grad_normal + c, Vec{}, lanes);
     });
@@ -50,7 +53,7 @@ void layer_norm_gradient(const LayerNorm& job, RowRange range, float* sum_grad, 
         const float *grad_y = job.grad_y + row * job.channels, *x = job.x + row * job.channels;
         const Vec mean = broadcast(job.mean[row]), inverse_std = broadcast(job.inverse_std[row]);
         Vec sum = {}, along = {};
-        for_channels(job.channels, [&](int64_t c, int64_t lanes) {
+        for_channels(job.channels, [&](int64_t c, int64_t lanes) FILTERCOV_HERE {
             const Vec grad = load_first(grad_y + c, lanes), weighted = grad * load_first(job.weight + c, lanes);
             const Vec normalised = (load_first(x + c, lanes) - mean) * inverse_std;
             sum += weighted;
@@ -59,7 +62,7 @@ void layer_norm_gradient(const LayerNorm& job, RowRange range, float* sum_grad, 
             add_first(sum_grad_normal + c, grad * normalised, lanes);
         });
         const Vec level = broadcast(sum_of_lanes(sum) / channels), tilt = broadcast(sum_of_lanes(along) / channels);
-        for_channels(job.channels, [&](int64_t c, int64_t lanes) {
+        for_channels(job.channels, [&](int64_t c, int64_t lanes) FILTERCOV_HERE {
             const Vec weighted = load_first(grad_y + c, lanes) * load_first(job.weight + c, lanes);
             const Vec normalised = (load_first(x + c, lanes) - mean) * inverse_std;
             store_first(job.out + row * job.channels + c, (weighted - level - tilt * normalised) * inverse_std, lanes);
@@ -68,9 +71,10 @@ void layer_norm_gradient(const LayerNorm& job, RowRange range, float* sum_grad, 
 }
 
 // out = (x + bias) * scale + shortcut; out may be x.
-void scaled_residual(const Residual& job, RowRange range) {
+void scaled_residual(const Residual& given, RowRange range) {
+    const Residual job = given;
     for (int64_t row = range.first; row < range.last; ++row) {
-        for_channels(job.channels, [&](int64_t c, int64_t lanes) {
+        for_channels(job.channels, [&](int64_t c, int64_t lanes) FILTERCOV_HERE {
             const int64_t at = row * job.channels + c;
             const Vec branch = load_first(job.x + at, lanes) + load_first(job.bias + c, lanes);
             const Vec scaled = job.scale == nullptr ? branch : branch * load_first(job.scale + c, lanes);

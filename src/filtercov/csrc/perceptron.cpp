@@ -61,9 +61,11 @@ int32_t filtercov_layer_norm_backward(int64_t rows, int64_t channels, const floa
         kernels->layer_norm_gradient(job, ranges[i], sums + i * channels, weighted + i * channels);
     });
     if (status != FILTERCOV_OK) return status;
+    const Buffer<double> to_bias = totals(sums, count, channels), to_weight = totals(weighted, count, channels);
+    if (!to_bias || !to_weight) return FILTERCOV_NO_MEMORY;
     for (int64_t c = 0; c < channels; ++c) {
-        grad_bias[c] = static_cast<float>(total(sums, count, channels, c));
-        grad_weight[c] = static_cast<float>(total(weighted, count, channels, c));
+        grad_bias[c] = static_cast<float>(to_bias[c]);
+        grad_weight[c] = static_cast<float>(to_weight[c]);
     }
     return FILTERCOV_OK;
 }
@@ -100,9 +102,9 @@ int32_t filtercov_bias_gelu_backward(int64_t rows, int64_t channels, const float
         kernels->bias_gelu_gradient(job, ranges[i], sums.get() + i * channels);
     });
     if (status != FILTERCOV_OK) return status;
-    for (int64_t c = 0; c < channels; ++c) {
-        grad_bias[c] = static_cast<float>(total(sums.get(), ranges.count(), channels, c));
-    }
+    const Buffer<double> to_bias = totals(sums.get(), ranges.count(), channels);
+    if (!to_bias) return FILTERCOV_NO_MEMORY;
+    for (int64_t c = 0; c < channels; ++c) grad_bias[c] = static_cast<float>(to_bias[c]);
     return FILTERCOV_OK;
 }
 

@@ -20,11 +20,17 @@ struct Ranges {
     RowRange operator[](int64_t i) const { return {i * size, (i + 1) * size < rows ? (i + 1) * size : rows}; }
 };
 
-// total[c] = sum over ranges of part[range][c], in double: the parts are few, their rounding should not matter.
-inline double total(const float* parts, int64_t ranges, int64_t channels, int64_t channel) {
-    double sum = 0.0;
-    for (int64_t i = 0; i < ranges; ++i) sum += static_cast<double>(parts[i * channels + channel]);
-    return sum;
+// totals[c] = sum over ranges of parts[range][c], in double: the parts are few, their rounding should not matter. Null if
+// there is no memory.
+inline Buffer<double> totals(const float* parts, int64_t ranges, int64_t channels) {
+    Buffer<double> sums = allocate<double>(channels);
+    if (!sums) return sums;
+    for (int64_t c = 0; c < channels; ++c) sums[c] = 0.0;
+    for (int64_t i = 0; i < ranges; ++i) {
+        const float* part = parts + i * channels;
+        for (int64_t c = 0; c < channels; ++c) sums[c] += static_cast<double>(part[c]);
+    }
+    return sums;
 }
 
 inline bool valid(int64_t rows, int64_t channels, int32_t threads) { return rows >= 0 && channels >= 0 && threads >= 1; }

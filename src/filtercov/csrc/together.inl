@@ -9,45 +9,45 @@ struct Vecs {
 template <int N, class F>
 FILTERCOV_INLINE Vecs<N> each(const F& f) {
     Vecs<N> result;
-    unroll<N>([&](auto i) { result.part[i.value] = f(i.value); });
+    unroll<N>([&](auto i) FILTERCOV_HERE { result.part[i.value] = f(i.value); });
     return result;
 }
 
 template <int N>
 FILTERCOV_INLINE Vecs<N> operator+(const Vecs<N>& a, const Vecs<N>& b) {
-    return each<N>([&](int i) { return a.part[i] + b.part[i]; });
+    return each<N>([&](int i) FILTERCOV_HERE { return a.part[i] + b.part[i]; });
 }
 template <int N>
 FILTERCOV_INLINE Vecs<N> operator-(const Vecs<N>& a, const Vecs<N>& b) {
-    return each<N>([&](int i) { return a.part[i] - b.part[i]; });
+    return each<N>([&](int i) FILTERCOV_HERE { return a.part[i] - b.part[i]; });
 }
 template <int N>
 FILTERCOV_INLINE Vecs<N> operator*(const Vecs<N>& a, const Vecs<N>& b) {
-    return each<N>([&](int i) { return a.part[i] * b.part[i]; });
+    return each<N>([&](int i) FILTERCOV_HERE { return a.part[i] * b.part[i]; });
 }
 template <int N>
 FILTERCOV_INLINE Vecs<N> operator+(const Vecs<N>& a, float b) {
-    return each<N>([&](int i) { return a.part[i] + b; });
+    return each<N>([&](int i) FILTERCOV_HERE { return a.part[i] + b; });
 }
 template <int N>
 FILTERCOV_INLINE Vecs<N> operator*(const Vecs<N>& a, float b) {
-    return each<N>([&](int i) { return a.part[i] * b; });
+    return each<N>([&](int i) FILTERCOV_HERE { return a.part[i] * b; });
 }
 template <int N>
 FILTERCOV_INLINE Vecs<N> operator/(const Vecs<N>& a, float b) {
-    return each<N>([&](int i) { return a.part[i] / b; });
+    return each<N>([&](int i) FILTERCOV_HERE { return a.part[i] / b; });
 }
 template <int N>
 FILTERCOV_INLINE Vecs<N> smaller(const Vecs<N>& a, float b) {
-    return each<N>([&](int i) { return smaller(a.part[i], broadcast(b)); });
+    return each<N>([&](int i) FILTERCOV_HERE { return smaller(a.part[i], broadcast(b)); });
 }
 template <int N>
 FILTERCOV_INLINE Vecs<N> larger(const Vecs<N>& a, float b) {
-    return each<N>([&](int i) { return larger(a.part[i], broadcast(b)); });
+    return each<N>([&](int i) FILTERCOV_HERE { return larger(a.part[i], broadcast(b)); });
 }
 template <int N>
 FILTERCOV_INLINE Vecs<N> quotient(const Vecs<N>& a, const Vecs<N>& b) {
-    return each<N>([&](int i) { return quotient(a.part[i], b.part[i]); });
+    return each<N>([&](int i) FILTERCOV_HERE { return quotient(a.part[i], b.part[i]); });
 }
 
 // Channels [first, first + N registers) of a row.
@@ -55,11 +55,12 @@ template <int N>
 struct Whole {
     int64_t first;
 
+    FILTERCOV_INLINE Vecs<N> zero() const { return {}; }
     FILTERCOV_INLINE Vecs<N> load(const float* row) const {
-        return each<N>([&](int i) { return FILTERCOV_NAMESPACE::load(row + first + i * kLanes); });
+        return each<N>([&](int i) FILTERCOV_HERE { return FILTERCOV_NAMESPACE::load(row + first + i * kLanes); });
     }
     FILTERCOV_INLINE void store(float* row, const Vecs<N>& v) const {
-        unroll<N>([&](auto i) { FILTERCOV_NAMESPACE::store(row + first + i.value * kLanes, v.part[i.value]); });
+        unroll<N>([&](auto i) FILTERCOV_HERE { FILTERCOV_NAMESPACE::store(row + first + i.value * kLanes, v.part[i.value]); });
     }
 };
 
@@ -67,6 +68,7 @@ struct Whole {
 struct Ragged {
     int64_t first, lanes;
 
+    FILTERCOV_INLINE Vecs<1> zero() const { return {}; }
     FILTERCOV_INLINE Vecs<1> load(const float* row) const { return {{load_first(row + first, lanes)}}; }
     FILTERCOV_INLINE void store(float* row, const Vecs<1>& v) const { store_first(row + first, v.part[0], lanes); }
 };
@@ -82,18 +84,49 @@ FILTERCOV_INLINE void for_parts(int64_t channels, const Body& body) {
     if (c < channels) body(Ragged{c, channels - c});
 }
 
+constexpr int64_t kShort = 64;  // channels of a row, at most, that is short
+
 // Call body(part, row * channels) for each part of each row of a range. Memory is read in order; only where rows are
 // short, and lie in the cache together, is one part of all of them taken after the other, which prepares it once.
 template <class Body>
 FILTERCOV_INLINE void for_rows(RowRange range, int64_t channels, const Body& body) {
-    constexpr int64_t kShort = 64;
-    if (channels <= kShort) {
-        for_parts(channels, [&](const auto& part) {
+    if (channels <= kTogether * kLanes) {
+        for_parts(channels, [&](const auto& part) FILTERCOV_HERE {
             for (int64_t row = range.first; row < range.last; ++row) body(part, row * channels);
         });
     } else {
         for (int64_t row = range.first; row < range.last; ++row) {
-            for_parts(channels, [&](const auto& part) { body(part, row * channels); });
+            for_parts(channels, [&](const auto& part) FILTERCOV_HERE { body(part, row * channels); });
         }
     }
+}
+
+// first and second become the sums over the rows of a range of the two values to which body(part, row * channels, add)
+// calls `add`, once.
+template <class Body>
+FILTERCOV_INLINE void sum_over_rows(RowRange range, int64_t channels, float* first, float* second, const Body& body) {
+    if (channels <= kShort) {  // in registers: there are few other sums to go on with until one is back from memory
+        for_parts(channels, [&](const auto& part) FILTERCOV_HERE {
+            auto one = part.zero(), two = part.zero();
+            for (int64_t row = range.first; row < range.last; ++row) {
+                body(part, row * channels, [&](const auto& a, const auto& b) FILTERCOV_HERE {
+                    one = one + a;
+                    two = two + b;
+                });
+            }
+            part.store(first, one);
+            part.store(second, two);
+        });
+        return;
+    }
+    for_parts(channels, [&](const auto& part) FILTERCOV_HERE {
+        part.store(first, {});
+        part.store(second, {});
+    });
+    for_rows(range, channels, [&](const auto& part, int64_t at) FILTERCOV_HERE {
+        body(part, at, [&](const auto& a, const auto& b) FILTERCOV_HERE {
+            part.store(first, part.load(first) + a);
+            part.store(second, part.load(second) + b);
+        });
+    });
 }

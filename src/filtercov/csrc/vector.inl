@@ -5,6 +5,9 @@
 // use no function of the standard library.
 
 #define FILTERCOV_INLINE inline __attribute__((always_inline))
+// Of a function written where it is passed on. What it captures is then in registers, also a `job`, which the kernels
+// copy: one that lies elsewhere would be read again after each store, which might have changed it.
+#define FILTERCOV_HERE __attribute__((always_inline))
 
 constexpr int kVectors = kBlock / kLanes;  // registers per channel block
 

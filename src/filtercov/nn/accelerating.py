@@ -11,7 +11,7 @@ from filtercov.errors import ConfigError, ModelError
 from filtercov.nn import library
 from filtercov.nn.layouts import is_moved, restore_layouts_, to_channels_last_
 from filtercov.nn.strided_pointwise import StridedPointwiseConv2d, is_endangered
-from filtercov.nn.swaps import BLOCK, DEPTHWISE, GELU_NORM, POINTWISE, RESIDUAL, Toggle, toggles
+from filtercov.nn.swaps import BLOCK, DEPTHWISE, LAYERS, NORM_ACT, PAIRS, POINTWISE, RESIDUAL, Toggle, toggles
 from filtercov.nn.tuning import SECONDS, Candidate, Tuner, check_on_cpu
 from filtercov.nn.tuning_report import Tuning
 from filtercov.printable import counted
@@ -21,10 +21,11 @@ _ENDANGERED = (nn.Conv2d, StridedPointwiseConv2d)
 
 @dataclass(frozen=True)
 class Acceleration:
-    """What `accelerate_` did, by name: layers swapped, pairs and blocks fused, layers left alone and why, made safe.
+    """What `accelerate_` did, by name: layers swapped, norms and blocks fused, layers left alone and why, made safe.
 
-    `residuals` are those that the pair before them adds. With an example to measure with, `tuning` has what was
-    measured, and `products` are the 1x1 convolutions that became products of matrices.
+    `fused` are norms with their activations, in a row or as one module, `residuals` those that the pair before them
+    adds. With an example to measure with, `tuning` has what was measured, and `products` are the 1x1 convolutions that
+    became products of matrices.
     """
 
     swapped: tuple[str, ...]
@@ -38,9 +39,10 @@ class Acceleration:
 
     def __str__(self) -> str:
         """Return one line, one more for each layer left alone, and what was measured."""
+        one = len(self.fused) == 1
         lines = [
             f"{counted(len(self.swapped), 'depthwise convolution')} swapped, "
-            f"{counted(len(self.fused), 'GELU + BatchNorm2d pair')} fused"
+            f"{counted(len(self.fused), 'norm')} fused with {'its activation' if one else 'their activations'}"
         ]
         if self.blocks:
             lines.append(f"{counted(len(self.blocks), 'ConvNeXt block')} fused")
@@ -60,13 +62,13 @@ class Acceleration:
 def accelerate_(model: nn.Module, *, example_input: Any = None, seconds: float = SECONDS) -> Acceleration:
     """Make every depthwise convolution of a model a `DepthwiseConv1d`, 2d or 3d, in place; move it to channels_last.
 
-    Modules stay the same objects: parameters, optimisers, hooks and state_dict keys are untouched. An `nn.Sequential`
-    that holds a GELU directly followed by a BatchNorm2d becomes a `FusedSequential`, blocks of timm's ConvNeXt run what
-    follows their depthwise layer as one operator, and residuals of timm's ConvMixer are added by the operator before
-    them, where there are native kernels. Layers with a class of their
-    own (subclasses, parametrised ones) are left alone and reported. Strided 1x1 convolutions of a few channels, whose
-    weight gradient corrupts memory in channels_last (docs/depthwise.md), become `StridedPointwiseConv2d`. `restore_`
-    undoes it all.
+    Modules stay the same objects: parameters, optimisers, hooks and state_dict keys are untouched. Where there are
+    native kernels, a BatchNorm2d and the activation after it (or the GELU before it) run as one operator in training:
+    in an `nn.Sequential`, which becomes a `FusedSequential`, in torchvision's `Conv2dNormActivation` and in timm's
+    `BatchNormAct2d`. Blocks of timm's ConvNeXt run what follows their depthwise layer as one, and residuals of timm's
+    ConvMixer are added by the operator before them. Layers with a class of their own (subclasses, parametrised ones)
+    are left alone and reported. Strided 1x1 convolutions of a few channels, whose weight gradient corrupts memory in
+    channels_last (docs/depthwise.md), become `StridedPointwiseConv2d`. `restore_` undoes it all.
 
     With an example (a tensor, or a tuple or dict of what the model's forward takes) each layer, and the layout of the
     whole, becomes what is fastest on this machine for inputs like it, which may be what it was: the time for that is
@@ -179,7 +181,7 @@ def _report(
         tuple(t.name for t in ours if t.swap is swap and (newly is None or t.name in newly))
         for swap in (DEPTHWISE, BLOCK, RESIDUAL, POINTWISE)
     )
-    fused = [part.name for t in ours if t.swap is GELU_NORM for part in t.parts]
+    fused = [part.name for t in ours if t.swap in (PAIRS, LAYERS, NORM_ACT) for part in t.parts]
     skipped = _skipped(model, found)
     return Acceleration(swapped, tuple(fused), blocks, skipped, made_safe, products, tuning, residuals)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from filtercov.errors import ConvolutionError, NormalisationError
 from filtercov.nn.arguments import AXES, Convolution, check_fit, check_shapes, function_name, letters, out_size
+from filtercov.nn.kernels import ACTIVATIONS
 from filtercov.nn.routing import BITS, BY_THRESHOLDS
 
 Numbers = tuple[int, ...]
@@ -109,6 +110,37 @@ def check_gelu_batch_norm_backward(
         raise NormalisationError(f"{name}: x is {tuple(x.shape)}, so must be grad_y, got {tuple(grad_y.shape)}")
     _check_per_channel(name, x, weight=weight, mean=mean, inverse_std=inverse_std)
     _check_variance(name, x)
+
+
+def check_batch_norm_act(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    eps: float,  # noqa: ARG001 - any will do
+    activation: str,
+) -> None:
+    """Raise unless x is (N, C, H, W), with a variance in each channel, the others (C,), and the activation is known."""
+    name = "batch_norm_act"
+    _check_plane(name, x=x)
+    _check_alike(NormalisationError, name, x=x, weight=weight, bias=bias)
+    _check_per_channel(name, x, weight=weight, bias=bias)
+    _check_variance(name, x)
+    _check_activation(name, activation)
+
+
+def check_batch_norm_act_backward(
+    grad_y: Tensor, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, inverse_std: Tensor, activation: str
+) -> None:
+    """Raise unless grad_y and x are (N, C, H, W), with a variance in each channel, and the others are (C,)."""
+    name = "batch_norm_act_backward"
+    of_channels = {"weight": weight, "bias": bias, "mean": mean, "inverse_std": inverse_std}
+    _check_plane(name, grad_y=grad_y, x=x)
+    _check_alike(NormalisationError, name, grad_y=grad_y, x=x, **of_channels)
+    if grad_y.shape != x.shape:
+        raise NormalisationError(f"{name}: x is {tuple(x.shape)}, so must be grad_y, got {tuple(grad_y.shape)}")
+    _check_per_channel(name, x, **of_channels)
+    _check_variance(name, x)
+    _check_activation(name, activation)
 
 
 def check_norm_mlp(
@@ -325,3 +357,8 @@ def _check_variance(name: str, x: Tensor) -> None:
         raise NormalisationError(
             f"{name}: a variance needs more than one value per channel, got x {tuple(x.shape)}; use a larger batch"
         )
+
+
+def _check_activation(name: str, activation: str) -> None:
+    if activation not in ACTIVATIONS:
+        raise NormalisationError(f"{name}: activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from filtercov.nn import checks, flops, kernels, library
+from filtercov.nn.images import as_channels_last, spread
 from filtercov.nn.operator import define_gradients, define_operator
 
 
@@ -33,54 +34,42 @@ def gelu_batch_norm(
 def _forward(
     x: Tensor, weight: Tensor, bias: Tensor, eps: float, residual: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    x = _dense(x)
-    if _native(x):
-        plus = None if residual is None else _dense(residual)
+    x = as_channels_last(x)
+    if library.takes(x):
+        plus = None if residual is None else as_channels_last(residual)
         y, moments = kernels.gelu_batch_norm(x, weight.contiguous(), bias.contiguous(), eps, plus)
         return y, *moments
     activated = functional.gelu(x)
     variance, mean = torch.var_mean(activated, (0, 2, 3), correction=0)
     inverse_std = (variance + eps).rsqrt()
-    y = (activated - _spread(mean)) * _spread(inverse_std * weight) + _spread(bias)
+    y = (activated - spread(mean)) * spread(inverse_std * weight) + spread(bias)
     if residual is not None:
         y = y + residual
-    return _dense(y), mean, variance, inverse_std
+    return as_channels_last(y), mean, variance, inverse_std
 
 
 def _backward(
     grad_y: Tensor, x: Tensor, weight: Tensor, mean: Tensor, inverse_std: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    x, grad_y = _dense(x), _dense(grad_y)
-    if _native(x):
+    x, grad_y = as_channels_last(x), as_channels_last(grad_y)
+    if library.takes(x):
         return kernels.gelu_batch_norm_backward(
             grad_y, x, *(per_channel.contiguous() for per_channel in (weight, mean, inverse_std))
         )
     grad_x, grad_weight, grad_bias = _backward_reference(grad_y, x, weight, mean, inverse_std)
-    return _dense(grad_x), grad_weight, grad_bias
+    return as_channels_last(grad_x), grad_weight, grad_bias
 
 
 def _backward_reference(
     grad_y: Tensor, x: Tensor, weight: Tensor, mean: Tensor, inverse_std: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    normalised = (functional.gelu(x) - _spread(mean)) * _spread(inverse_std)
+    normalised = (functional.gelu(x) - spread(mean)) * spread(inverse_std)
     grad_bias = grad_y.sum((0, 2, 3))
     grad_weight = (grad_y * normalised).sum((0, 2, 3))
     count = x.numel() // x.shape[1]
-    centred = grad_y - _spread(grad_bias / count) - normalised * _spread(grad_weight / count)
-    grad_activated = centred * _spread(weight * inverse_std)
+    centred = grad_y - spread(grad_bias / count) - normalised * spread(grad_weight / count)
+    grad_activated = centred * spread(weight * inverse_std)
     return torch.ops.aten.gelu_backward(grad_activated, x), grad_weight, grad_bias
-
-
-def _native(x: Tensor) -> bool:
-    return x.dtype == torch.float32 and x.device.type == "cpu" and library.available()
-
-
-def _dense(x: Tensor) -> Tensor:
-    return x.contiguous(memory_format=torch.channels_last)
-
-
-def _spread(per_channel: Tensor) -> Tensor:
-    return per_channel[:, None, None]
 
 
 def _fake_forward(

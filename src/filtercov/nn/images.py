@@ -42,3 +42,17 @@ def empty_image(shape: Sequence[int], *, channels_last: bool) -> Tensor:
         return torch.empty(shape, dtype=torch.float32, device="cpu", memory_format=torch.channels_last)
     batch, channels, *size = shape
     return torch.empty((batch, *size, channels), dtype=torch.float32, device="cpu").movedim(-1, 1)
+
+
+def as_channels_last(x: Tensor) -> Tensor:
+    """Return an (N, C, H, W) image dense in channels_last, with the strides that PyTorch gives it; itself, if it is."""
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+def spread(per_channel: Tensor) -> Tensor:
+    """Return (C,) numbers so that they meet the channels of an (N, C, H, W) image.
+
+    >>> spread(torch.zeros(3)).shape
+    torch.Size([3, 1, 1])
+    """
+    return per_channel[:, None, None]

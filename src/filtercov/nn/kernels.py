@@ -104,7 +104,7 @@ def channel_sum(x: Tensor, *, isa: str | None = None) -> Tensor:
 
 
 class BatchMoments(NamedTuple):
-    """Per-channel (C,) mean, biased variance and 1 / sqrt(variance + eps) of GELU(x)."""
+    """Per-channel (C,) mean, biased variance and 1 / sqrt(variance + eps) of what is normalised."""
 
     mean: Tensor
     variance: Tensor
@@ -129,6 +129,38 @@ def gelu_batch_norm_backward(
     grads = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
     pointers = map(_pointer, (grad_y, x, weight, mean, inverse_std, *grads))
     call("gelu_batch_norm_backward", *_matrix(x), *pointers, isa=isa)
+    return grads
+
+
+ACTIVATIONS = ("identity", "relu", "relu6", "hardswish", "silu", "gelu")  # in the order of the C interface
+
+
+def batch_norm_act(
+    x: Tensor, weight: Tensor, bias: Tensor, eps: float, activation: str, *, isa: str | None = None
+) -> tuple[Tensor, BatchMoments]:
+    """Return an activation of the training-mode BatchNorm of x, (N, C, H, W), and the moments it used."""
+    y = torch.empty_like(x)
+    moments = BatchMoments(*(x.new_empty(x.shape[1]) for _ in range(3)))
+    inputs, outputs = map(_pointer, (x, weight, bias)), map(_pointer, (y, *moments))
+    call("batch_norm_act_forward", *_matrix(x), ACTIVATIONS.index(activation), *inputs, eps, *outputs, isa=isa)
+    return y, moments
+
+
+def batch_norm_act_backward(
+    grad_y: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    inverse_std: Tensor,
+    activation: str,
+    *,
+    isa: str | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of x, weight and bias."""
+    grads = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
+    pointers = map(_pointer, (grad_y, x, weight, bias, mean, inverse_std, *grads))
+    call("batch_norm_act_backward", *_matrix(x), ACTIVATIONS.index(activation), *pointers, isa=isa)
     return grads
 
 

@@ -18,7 +18,7 @@ import torch
 from filtercov.errors import NativeError
 
 ISAS = ("portable", "avx2", "avx512", "neon")  # in the order of the C interface, and of what is better
-ABI_VERSION = 4
+ABI_VERSION = 5
 PACKAGE = Path(__file__).parent.parent
 
 
@@ -37,6 +37,10 @@ _SIGNATURES: dict[str, list[type]] = {
     "channel_sum": [_INT64, _INT64, *[_POINTER] * 2, _INT32, _INT32],
     "gelu_batch_norm_forward": [_INT64, _INT64, *[_POINTER] * 4, ctypes.c_double, *[_POINTER] * 4, _INT32, _INT32],
     "gelu_batch_norm_backward": [_INT64, _INT64, *[_POINTER] * 8, _INT32, _INT32],
+    "batch_norm_act_forward": [
+        *(_INT64, _INT64, _INT32, *[_POINTER] * 3, ctypes.c_double, *[_POINTER] * 4, _INT32, _INT32),
+    ],
+    "batch_norm_act_backward": [_INT64, _INT64, _INT32, *[_POINTER] * 9, _INT32, _INT32],
     "layer_norm_forward": [_INT64, _INT64, *[_POINTER] * 3, ctypes.c_double, *[_POINTER] * 3, _INT32, _INT32],
     "layer_norm_again": [_INT64, _INT64, *[_POINTER] * 6, _INT32, _INT32],
     "layer_norm_backward": [_INT64, _INT64, *[_POINTER] * 8, _INT32, _INT32],
@@ -153,6 +157,15 @@ def available() -> bool:
     if loaded.library is None and not loaded.by_request:
         _warn_once(loaded.reason)
     return loaded.library is not None
+
+
+def takes(x: torch.Tensor) -> bool:
+    """Return whether a tensor is of the kind the kernels compute with, and they can.
+
+    >>> takes(torch.zeros(1, dtype=torch.float64))
+    False
+    """
+    return x.dtype == torch.float32 and x.device.type == "cpu" and available()
 
 
 @cache

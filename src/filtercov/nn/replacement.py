@@ -20,10 +20,13 @@ from torch import Tensor, nn
 # Classes of blocks, and what takes their place.
 _REPLACEMENTS: dict[type[nn.Module], type["Replacement"]] = {}
 
-# Where replacements of timm's blocks are: imported only if timm's have been, since only then can a block be timm's.
-_OF_TIMM = {
+# Where replacements of other libraries' classes are: imported only if theirs have been, since only then can a module be
+# one of them.
+_THEIRS = {
     "timm.models.convnext": "filtercov.nn.timm_convnext",
     "timm.models.convmixer": "filtercov.nn.timm_convmixer",
+    "timm.layers.norm_act": "filtercov.nn.timm_norm_act",
+    "torchvision.ops.misc": "filtercov.nn.torchvision_norm_act",
 }
 
 
@@ -43,7 +46,7 @@ class Replacement(nn.Module):
 
 def replacement_of(block: nn.Module, kind: type[Replacement]) -> type[Replacement] | None:
     """Return what of a kind can take the place of a block's class, None for any other module."""
-    for theirs, ours in _OF_TIMM.items():
+    for theirs, ours in _THEIRS.items():
         if theirs in sys.modules:
             import_module(ours)
     found = _REPLACEMENTS.get(type(block))

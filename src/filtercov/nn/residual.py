@@ -10,7 +10,7 @@ from torch.jit import is_scripting  # type: ignore[attr-defined]
 
 from filtercov.nn.replacement import Replacement, does_nothing
 from filtercov.nn.routing import is_watched
-from filtercov.nn.sequential import FusedSequential, norm_after_gelu, run_fused
+from filtercov.nn.sequential import FusedSequential, pair_of, run_fused
 
 
 class FusedResidual(Replacement):
@@ -44,4 +44,5 @@ def ends_in_pair(branch: nn.Module) -> bool:
     True
     """
     layers = list(branch) if type(branch) in (nn.Sequential, FusedSequential) else []  # type: ignore[call-overload]
-    return len(layers) > 1 and norm_after_gelu(*layers[-2:]) is not None
+    pair = pair_of(*layers[-2:]) if len(layers) > 1 else None
+    return pair is not None and pair.gelu_first

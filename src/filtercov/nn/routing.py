@@ -56,6 +56,8 @@ LEAST_OF_ALL = {kind: min(min(LEAST_TAPS[kind, which]) for which in get_args(Pas
 # Calls through an operator of ours take some 0.2 ms longer, forward and backward, than PyTorch's own. With fewer
 # multiplications than this all that the kernels could save is less.
 LEAST_WORK = 2**19
+# Images of fewer numbers than this are normalised as fast by PyTorch's own calls.
+LEAST_NORMALISED = 2**18
 # Passes as an operator is told them: the sum of those to run natively, or that the thresholds are to say.
 BITS: dict[Pass, int] = {"forward": 1, "input_grad": 2, "weight_grad": 4}
 BY_THRESHOLDS = -1

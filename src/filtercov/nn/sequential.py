@@ -1,19 +1,21 @@
-"""A Sequential that runs each GELU directly followed by a BatchNorm2d as one operator."""
+"""A Sequential that runs BatchNorm2d and the activation directly before or after it as one operator."""
 
-import torch
+from typing import NamedTuple
+
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 from torch.jit import is_scripting  # type: ignore[attr-defined]
 
-from filtercov.nn.gelu_batch_norm import gelu_batch_norm
-from filtercov.nn.routing import PLAIN_TENSORS, is_watched, untraced
+from filtercov.nn.batch_norms import activation_of, gelu_norm, is_affine, norm_act, unnoticed, worth_a_call
+from filtercov.nn.replacement import Replacement
+from filtercov.nn.routing import PLAIN_TENSORS, untraced
 
 
 class FusedSequential(nn.Sequential):
-    """`nn.Sequential` with GELU + BatchNorm2d fused while training on the CPU in channels_last.
+    """`nn.Sequential` that fuses, while training on the CPU in channels_last, BatchNorm2d with its activation.
 
-    The modules in it stay what they are, so parameters, state_dict keys, slices and hooks are those of
-    `nn.Sequential`. A pair is fused only in the calls where that cannot be noticed.
+    That is a GELU before it, or a ReLU, ReLU6, Hardswish, SiLU or GELU after it. The modules in it stay what they are,
+    so parameters, state_dict keys, slices and hooks are those of `nn.Sequential`. A pair is fused only in the calls
+    where that cannot be noticed.
 
     >>> net = FusedSequential(nn.GELU(), nn.BatchNorm2d(4))
     >>> list(net.state_dict())[:2]
@@ -29,54 +31,64 @@ class FusedSequential(nn.Sequential):
         return run_fused(list(self), input)
 
 
-def run_fused(layers: list[nn.Module], x: Tensor, residual: Tensor | None = None) -> Tensor:
-    """Return what layers make of x one after the other, plus a residual, each GELU + BatchNorm2d as one if possible.
+class FusedLayers(Replacement):
+    """The same for a Sequential with a class of its own that runs its layers as `nn.Sequential` does."""
 
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the output of the last module."""
+        if is_scripting():  # TorchScript compiles this branch alone, and knows no `super()`
+            return self.plain_forward(input)
+        return run_fused(list(self.children()), input)
+
+
+class Pair(NamedTuple):
+    """A BatchNorm2d and the activation after it, or the GELU before it."""
+
+    norm: nn.BatchNorm2d
+    activation: nn.Module
+    gelu_first: bool
+
+    def is_worth_it(self, x: Tensor) -> bool:
+        """Return whether nothing but the time can tell that this call is one operator's, and the time is less."""
+        return (self.gelu_first or worth_a_call(x)) and unnoticed(self.norm, x, self.activation)
+
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """Return what the two make of x; only where GELU is first is there a residual to add."""
+        return gelu_norm(self.norm, x, residual) if self.gelu_first else norm_act(self.norm, self.activation, x)
+
+
+def pair_of(layer: nn.Module, following: nn.Module | None = None) -> Pair | None:
+    """Return two neighbours as a pair, if they are one: an affine BatchNorm2d and an activation, not subclasses.
+
+    >>> pair_of(nn.BatchNorm2d(4), nn.ReLU6()) is None, pair_of(nn.ReLU(), nn.BatchNorm2d(4)) is None
+    (False, True)
+    """
+    gelu_first = activation_of(layer) == "gelu"
+    norm, activation = (following, layer) if gelu_first else (layer, following)
+    if type(norm) is not nn.BatchNorm2d or not is_affine(norm) or activation is None or not activation_of(activation):
+        return None
+    return Pair(norm, activation, gelu_first)
+
+
+def run_fused(layers: list[nn.Module], x: Tensor, residual: Tensor | None = None) -> Tensor:
+    """Return what layers make of x one after the other, plus a residual, each pair as one operator if possible.
+
+    >>> import torch
     >>> run_fused([nn.Identity()], torch.ones(1), residual=torch.ones(1))
     tensor([2.])
     """
     i = 0
     while i < len(layers):
-        norm = norm_after_gelu(layers[i], layers[i + 1]) if i + 1 < len(layers) else None
-        if norm is None or not _unnoticed(layers[i], norm, x):
+        pair = pair_of(*layers[i : i + 2])
+        if pair is None or not pair.is_worth_it(x):
             x = layers[i](x)
             i += 1
-        elif residual is not None and i + 2 == len(layers) and _alike(x, residual):
-            return _fused(norm, x, residual)
+        elif residual is not None and pair.gelu_first and i + 2 == len(layers) and _alike(x, residual):
+            return pair(x, residual)
         else:
-            x = _fused(norm, x)
+            x = pair(x)
             i += 2
     return x if residual is None else x + residual
-
-
-def norm_after_gelu(layer: nn.Module, following: nn.Module) -> nn.BatchNorm2d | None:
-    """Return the second of two neighbours if they are an exact GELU and an affine BatchNorm2d, not subclasses."""
-    if type(layer) is not nn.GELU or layer.approximate != "none" or type(following) is not nn.BatchNorm2d:
-        return None
-    return None if following.weight is None or following.bias is None else following
-
-
-@untraced
-def _unnoticed(gelu: nn.Module, norm: nn.BatchNorm2d, x: Tensor) -> bool:
-    """Return whether fusing this call changes nothing but its speed."""
-    return (
-        norm.training
-        and norm.eps > 0  # another is nn.BatchNorm2d's to refuse
-        and not is_watched(gelu, norm)
-        and type(x) is Tensor
-        and x.dtype == torch.float32
-        and x.is_cpu
-        and x.dim() == 4
-        and x.shape[1] == norm.num_features
-        and x.is_contiguous(memory_format=torch.channels_last)
-        and x.numel() > norm.num_features  # one value per channel has no variance: nn.BatchNorm2d says so
-        and _belongs(norm.weight, norm)
-        and _belongs(norm.bias, norm)
-        and _can_update(norm)
-        and not torch.is_autocast_enabled("cpu")
-        and not torch._C._are_functorch_transforms_active()
-        and forward_ad._current_level < 0
-    )
 
 
 @untraced
@@ -87,43 +99,3 @@ def _alike(x: Tensor, residual: Tensor) -> bool:
         and residual.device == x.device
         and residual.shape == x.shape
     )
-
-
-def _belongs(per_channel: Tensor, norm: nn.BatchNorm2d) -> bool:
-    return (
-        type(per_channel) in PLAIN_TENSORS
-        and per_channel.dtype == torch.float32
-        and per_channel.is_cpu
-        and per_channel.shape == (norm.num_features,)
-    )
-
-
-def _can_update(norm: nn.BatchNorm2d) -> bool:
-    """Return whether the running statistics, if there are any to keep, are of the usual kind."""
-    mean, variance = norm.running_mean, norm.running_var
-    if not norm.track_running_stats or mean is None or variance is None:
-        return not norm.track_running_stats or mean is variance
-    return _belongs(mean, norm) and _belongs(variance, norm)
-
-
-def _fused(norm: nn.BatchNorm2d, x: Tensor, residual: Tensor | None = None) -> Tensor:
-    y, mean, variance = gelu_batch_norm(x, norm.weight, norm.bias, norm.eps, residual)
-    if norm.track_running_stats:
-        share, running_mean, running_var = _share_of_batch(norm), norm.running_mean, norm.running_var
-        if running_mean is not None and running_var is not None:
-            count = x.numel() // x.shape[1]
-            with torch.no_grad():
-                running_mean.lerp_(mean, share)
-                running_var.lerp_(variance * (count / (count - 1)), share)
-    return y
-
-
-def _share_of_batch(norm: nn.BatchNorm2d) -> Tensor | float:
-    """Count a batch, and return how much of it the running statistics take in, by nn.BatchNorm2d's rules."""
-    counter = norm.num_batches_tracked
-    if counter is not None:
-        counter.add_(1)
-    if norm.momentum is not None:
-        return norm.momentum
-    # A tensor, since the value would be a constant to a tracer and unknown to a compiler.
-    return 0.0 if counter is None else counter.to(norm.weight.dtype).reciprocal()

@@ -18,11 +18,12 @@ from filtercov.nn.arguments import convolution
 from filtercov.nn.convnext_block import FusedBlock
 from filtercov.nn.depthwise import DepthwiseConv1d, DepthwiseConv2d, DepthwiseConv3d
 from filtercov.nn.images import is_channels_last
+from filtercov.nn.norm_act_module import FusedNormAct, is_norm_act
 from filtercov.nn.pointwise import PointwiseConv2d, is_pointwise
 from filtercov.nn.replacement import Replacement, replaced_by, replacement_of
 from filtercov.nn.residual import FusedResidual, ends_in_pair
 from filtercov.nn.routing import BITS, BY_THRESHOLDS
-from filtercov.nn.sequential import FusedSequential, norm_after_gelu
+from filtercov.nn.sequential import FusedLayers, FusedSequential, pair_of
 
 Class = type[nn.Module]
 
@@ -120,7 +121,7 @@ def classes(kind: str, pairs: dict[Class, Class], applies: Callable[[nn.Module],
 
 
 def replacements(
-    kind: str, base: type[Replacement], applies: Callable[[nn.Module], bool] = lambda _module: True
+    kind: str, base: type[Replacement], applies: Callable[[nn.Module], bool] = lambda _module: True, **more: Any
 ) -> Swap:
     """Return the swap of those classes of blocks for which there is a replacement, of modules to which it applies."""
 
@@ -128,7 +129,7 @@ def replacements(
         found = replacement_of(module, base)
         return found if found is not None and applies(module) and library.available() else None
 
-    return Swap(kind, ours, lambda module: replaced_by(module, base))
+    return Swap(kind, ours, lambda module: replaced_by(module, base), **more)
 
 
 def _passes_of_convolution(module: nn.Module, x: Tensor) -> tuple[int, ...]:
@@ -148,16 +149,16 @@ def _passes_of_convolution(module: nn.Module, x: Tensor) -> tuple[int, ...]:
 
 
 def _has_pairs(module: nn.Module) -> bool:
-    return library.available() and bool(gelu_norm_pairs("", module))
+    return library.available() and bool(pairs("", module))
 
 
-def gelu_norm_pairs(name: str, module: nn.Module) -> list[Part]:
-    """Return each GELU that is directly followed by a BatchNorm2d in a sequence of that name."""
+def pairs(name: str, module: nn.Module) -> list[Part]:
+    """Return each BatchNorm2d and the activation before or after it in a sequence of that name."""
     prefix = f"{name}." if name else ""
     return [
         Part(f"{prefix}{first}+{second}", (layer, norm))
         for (first, layer), (second, norm) in pairwise(module.named_children())
-        if norm_after_gelu(layer, norm) is not None
+        if pair_of(layer, norm) is not None
     ]
 
 
@@ -167,7 +168,9 @@ DEPTHWISE = classes(
     is_depthwise,
     passes=_passes_of_convolution,
 )
-GELU_NORM = classes("GELU + BatchNorm2d", {nn.Sequential: FusedSequential}, _has_pairs, parts=gelu_norm_pairs)
+PAIRS = classes("pair", {nn.Sequential: FusedSequential}, _has_pairs, parts=pairs)
+LAYERS = replacements("pair", FusedLayers, _has_pairs, parts=pairs)
+NORM_ACT = replacements("norm and activation", FusedNormAct, is_norm_act)
 BLOCK = replacements("ConvNeXt block", FusedBlock)
 RESIDUAL = replacements("residual", FusedResidual, lambda module: ends_in_pair(cast(FusedResidual, module).fn))
 POINTWISE = classes(
@@ -176,4 +179,4 @@ POINTWISE = classes(
     lambda module: is_pointwise(cast(nn.Conv2d, module)) and not is_depthwise(module),
     by_default=False,
 )
-SWAPS: tuple[Swap, ...] = (DEPTHWISE, GELU_NORM, BLOCK, RESIDUAL, POINTWISE)
+SWAPS: tuple[Swap, ...] = (DEPTHWISE, PAIRS, LAYERS, NORM_ACT, BLOCK, RESIDUAL, POINTWISE)

@@ -1,0 +1,130 @@
+"""BatchNorm2d and an activation, computed by an operator of ours: in which calls nobody can tell, and how."""
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+
+from filtercov.nn import routing
+from filtercov.nn.batch_norm_act import batch_norm_act
+from filtercov.nn.gelu_batch_norm import gelu_batch_norm
+from filtercov.nn.routing import PLAIN_TENSORS, is_watched, untraced
+
+
+@untraced
+def unnoticed(norm: nn.BatchNorm2d, x: Tensor, *others: nn.Module) -> bool:
+    """Return whether a call changes nothing but its speed if an operator does what a norm and other modules do."""
+    return (
+        norm.training
+        and norm.eps > 0  # another is nn.BatchNorm2d's to refuse
+        and not is_watched(norm, *others)
+        and type(x) is Tensor
+        and x.dtype == torch.float32
+        and x.is_cpu
+        and x.dim() == 4
+        and x.shape[1] == norm.num_features
+        and x.is_contiguous(memory_format=torch.channels_last)
+        and x.numel() > norm.num_features  # one value per channel has no variance: nn.BatchNorm2d says so
+        and _belongs(norm.weight, norm)
+        and _belongs(norm.bias, norm)
+        and _can_update(norm)
+        and not torch.is_autocast_enabled("cpu")
+        and not torch._C._are_functorch_transforms_active()
+        and forward_ad._current_level < 0
+    )
+
+
+@untraced
+def worth_a_call(x: Tensor) -> bool:
+    """Return whether a norm of x and its activation are better off as one operator: not if x is small.
+
+    Nor where a graph is compiled: compilers fuse the two by themselves, and with what is around them.
+
+    >>> [worth_a_call(torch.empty(batch, 16, 32, 32)) for batch in (1, 16)]
+    [False, True]
+    """
+    return x.numel() >= routing.LEAST_NORMALISED and not torch.compiler.is_compiling()
+
+
+def is_affine(norm: nn.BatchNorm2d) -> bool:
+    """Return whether a norm has the weight and bias that the operators need.
+
+    >>> is_affine(nn.BatchNorm2d(4)), is_affine(nn.BatchNorm2d(4, affine=False))
+    (True, False)
+    """
+    return norm.weight is not None and norm.bias is not None
+
+
+# Classes of modules that are an activation of `batch_norm_act`.
+ACTIVATION_NAMES: dict[type[nn.Module], str] = {
+    nn.Identity: "identity",
+    nn.ReLU: "relu",
+    nn.ReLU6: "relu6",
+    nn.Hardswish: "hardswish",
+    nn.SiLU: "silu",
+    nn.GELU: "gelu",
+}
+
+
+def activation_of(module: nn.Module) -> str | None:
+    """Return which activation of `batch_norm_act` a module is, None if it is none, or a subclass.
+
+    >>> activation_of(nn.SiLU(inplace=True)), activation_of(nn.GELU("tanh")), activation_of(nn.Tanh())
+    ('silu', None, None)
+    """
+    return ACTIVATION_NAMES.get(type(module)) if getattr(module, "approximate", "none") == "none" else None
+
+
+def norm_act(norm: nn.BatchNorm2d, activation: nn.Module, x: Tensor) -> Tensor:
+    """Return what an activation makes of a norm of x, and keep the norm's running statistics."""
+    name = activation_of(activation)
+    assert name is not None, "the caller has asked"
+    y, mean, variance = batch_norm_act(x, norm.weight, norm.bias, norm.eps, name)
+    _update_running_statistics_(norm, mean, variance, x)
+    return y
+
+
+def gelu_norm(norm: nn.BatchNorm2d, x: Tensor, residual: Tensor | None = None) -> Tensor:
+    """Return what a norm makes of GELU(x), plus a residual, and keep the norm's running statistics."""
+    y, mean, variance = gelu_batch_norm(x, norm.weight, norm.bias, norm.eps, residual)
+    _update_running_statistics_(norm, mean, variance, x)
+    return y
+
+
+def _update_running_statistics_(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor, x: Tensor) -> None:
+    """Take the mean and biased variance of a batch into the running ones, by nn.BatchNorm2d's rules."""
+    if not norm.track_running_stats:
+        return
+    share, running_mean, running_var = _share_of_batch(norm), norm.running_mean, norm.running_var
+    if running_mean is not None and running_var is not None:
+        count = x.numel() // x.shape[1]
+        with torch.no_grad():
+            running_mean.lerp_(mean, share)
+            running_var.lerp_(variance * (count / (count - 1)), share)
+
+
+def _belongs(per_channel: Tensor, norm: nn.BatchNorm2d) -> bool:
+    return (
+        type(per_channel) in PLAIN_TENSORS
+        and per_channel.dtype == torch.float32
+        and per_channel.is_cpu
+        and per_channel.shape == (norm.num_features,)
+    )
+
+
+def _can_update(norm: nn.BatchNorm2d) -> bool:
+    """Return whether the running statistics, if there are any to keep, are of the usual kind."""
+    mean, variance = norm.running_mean, norm.running_var
+    if not norm.track_running_stats or mean is None or variance is None:
+        return not norm.track_running_stats or mean is variance
+    return _belongs(mean, norm) and _belongs(variance, norm)
+
+
+def _share_of_batch(norm: nn.BatchNorm2d) -> Tensor | float:
+    """Count a batch, and return how much of it the running statistics take in, by nn.BatchNorm2d's rules."""
+    counter = norm.num_batches_tracked
+    if counter is not None:
+        counter.add_(1)
+    if norm.momentum is not None:
+        return norm.momentum
+    # A tensor, since the value would be a constant to a tracer and unknown to a compiler.
+    return 0.0 if counter is None else counter.to(norm.weight.dtype).reciprocal()
