@@ -65,7 +65,7 @@ void check_gelu_batch_norm(int64_t rows, int64_t channels, int32_t isa, int32_t 
     // Absolute tolerances: a few rounding errors of what enters each sum, times how far normalising magnifies them.
     const double unit = std::ldexp(1.0, -23), spread = 8.0;  // |x| and the other inputs stay below `spread`
     std::vector<double> magnified(channels), of_moments(channels, 8 * unit * spread), of_sums(channels);
-    std::vector<double> of_variance(channels);
+    std::vector<double> of_variance(channels), of_grad(channels);
     for (int64_t c = 0; c < channels; ++c) {
         // Squares are added about a range's first value, which may be as far from the mean as any.
         double furthest = 0.0;
@@ -76,12 +76,13 @@ void check_gelu_batch_norm(int64_t rows, int64_t channels, int32_t isa, int32_t 
         of_variance[c] = 4 * unit * (spread + furthest * furthest);
         const double scale = 1.0 / std::sqrt(variances[c] + eps);
         magnified[c] = 8 * unit * spread * (1.0 + std::fabs(weight[c]) * scale) * (1.0 + scale);
+        of_grad[c] = spread * magnified[c];  // what was normalised, times a gradient
         of_sums[c] = 8 * unit * spread * spread * std::sqrt(count) * (1.0 + scale);
     }
     expect_close("gelu_batch_norm y " + name, y, out, magnified);
     expect_close("gelu_batch_norm mean " + name, mean, means, of_moments);
     expect_close("gelu_batch_norm variance " + name, variance, variances, of_variance);
-    expect_close("gelu_batch_norm grad_x " + name, grad_x, to_x, magnified);
+    expect_close("gelu_batch_norm grad_x " + name, grad_x, to_x, of_grad);
     expect_close("gelu_batch_norm grad_weight " + name, grad_weight, to_weight, of_sums);
     expect_close("gelu_batch_norm grad_bias " + name, grad_bias, to_bias, of_sums);
 }
