@@ -73,9 +73,9 @@ void check_gelu_batch_norm(int64_t rows, int64_t channels, int32_t isa, int32_t 
             const double v = x[r * channels + c];
             furthest = std::fmax(furthest, std::fabs(v * normal_distribution(v) - means[c]));
         }
-        of_variance[c] = 4 * unit * (spread + furthest * furthest);
+        of_variance[c] = 16 * unit * (spread + furthest * furthest);
         const double scale = 1.0 / std::sqrt(variances[c] + eps);
-        magnified[c] = 8 * unit * spread * (1.0 + std::fabs(weight[c]) * scale) * (1.0 + scale);
+        magnified[c] = 32 * unit * spread * (1.0 + std::fabs(weight[c]) * scale) * (1.0 + scale);
         of_grad[c] = spread * magnified[c];  // what was normalised, times a gradient
         of_sums[c] = 8 * unit * spread * spread * std::sqrt(count) * (1.0 + scale);
     }
@@ -123,12 +123,13 @@ void check_batch_norm_act(int64_t rows, int64_t channels, int32_t activation, in
     const std::string name =
         describe_rows("batch_norm_act", rows, channels, isa) + "activation " + std::to_string(activation) + " ";
     // What enters the activation stays away from where its slope jumps: rounding may put it on the other side.
-    std::vector<double> z(x.size()), means(channels), scales(channels), variances(channels);
+    std::vector<double> z(x.size()), means(channels), scales(channels), variances(channels), of_variance(channels);
     for (int64_t c = 0; c < channels; ++c) {
         for (int64_t r = 0; r < rows; ++r) means[c] += x[r * channels + c] / count;
         for (int64_t r = 0; r < rows; ++r) variances[c] += std::pow(x[r * channels + c] - means[c], 2) / count;
         scales[c] = 1.0 / std::sqrt(variances[c] + eps);
-        for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t r = 0; r < rows; ++r) {  // squares are added about a range's first value, as far from the mean as any
+            of_variance[c] = std::fmax(of_variance[c], 16 * unit * (1.0 + std::pow(x[r * channels + c] - means[c], 2)));
             z[r * channels + c] = (x[r * channels + c] - means[c]) * scales[c] * weight[c] + bias[c];
             for (double jump : {-3.0, 0.0, 3.0, 6.0}) {
                 if (std::fabs(z[r * channels + c] - jump) < 1e-4) grad_y[r * channels + c] = 0.0f;
@@ -161,7 +162,7 @@ void check_batch_norm_act(int64_t rows, int64_t channels, int32_t activation, in
     const double most = 1.0 / std::sqrt(eps);
     expect_close(name + "y", y, out, rounding(1.0, most));
     expect_close(name + "mean", mean, means, {64 * unit});
-    expect_close(name + "variance", variance, variances, {256 * unit});
+    expect_close(name + "variance", variance, variances, of_variance);
     expect_close(name + "grad_x", grad_x, to_x, rounding(1.0, most));
     expect_close(name + "grad_weight", grad_weight, to_weight, rounding(count, most));
     expect_close(name + "grad_bias", grad_bias, to_bias, rounding(count));
