@@ -141,6 +141,12 @@ def cases() -> dict[str, Case]:
             "no channels": (x[:, :0], bias[:0], bias[:0], 1e-5, "relu"),
             "no such activation": (x, bias, bias, 1e-5, "swish"),
         },
+        "gelu": {"integers": (x.long(),), "sparse": (x.to_sparse(),)},
+        "gelu_backward": {
+            "grad_y of another shape": (y[:1], x),
+            "double grad_y": (y.double(), x),
+            "grad_y elsewhere": (y.to("meta"), x),
+        },
         "batch_norm_act_backward": {
             "grad_y of 3 dimensions": (y[0], x, *[bias] * 4, "relu"),
             "grad_y of another shape": (y[:1], x, *[bias] * 4, "relu"),
@@ -169,7 +175,7 @@ def refusal(case: Case) -> str:
 
 def wanted(name: str) -> str:
     operator = name.partition(":")[0]
-    error = NormalisationError if "batch_norm" in operator else ConvolutionError
+    error = NormalisationError if "batch_norm" in operator or operator.startswith("gelu") else ConvolutionError
     return f"{error.__name__}: "
 
 

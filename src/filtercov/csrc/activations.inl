@@ -83,3 +83,24 @@ FILTERCOV_INLINE void with_activation(int32_t activation, const Body& body) {
         default: return body(Identity{});
     }
 }
+
+// out = activation(x), of the numbers [first, last).
+void activate(const Activated& given, RowRange range) {
+    const Activated job = given;
+    with_activation(job.activation, [&](auto activation) FILTERCOV_HERE {
+        for_parts(range.last - range.first, [&](const auto& part) FILTERCOV_HERE {
+            part.store(job.out + range.first, activation.value(part.load(job.x + range.first)));
+        });
+    });
+}
+
+// out = the gradient of x.
+void activate_gradient(const Activated& given, RowRange range) {
+    const Activated job = given;
+    with_activation(job.activation, [&](auto activation) FILTERCOV_HERE {
+        for_parts(range.last - range.first, [&](const auto& part) FILTERCOV_HERE {
+            const auto grad = part.load(job.grad_y + range.first), x = part.load(job.x + range.first);
+            part.store(job.out + range.first, activation.gradient(grad, x));
+        });
+    });
+}

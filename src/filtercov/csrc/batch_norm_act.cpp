@@ -1,20 +1,15 @@
 // BatchNorm followed by an activation: cut the rows into ranges, run them, add up in a fixed order.
+#include "activations.h"
 #include "moments.h"
 
 using namespace filtercov;
-
-namespace {
-
-bool known(int32_t activation) { return activation >= FILTERCOV_IDENTITY && activation <= FILTERCOV_GELU; }
-
-}  // namespace
 
 int32_t filtercov_batch_norm_act_forward(int64_t rows, int64_t channels, int32_t activation, const float* x,
                                          const float* weight, const float* bias, double eps, float* y, float* mean,
                                          float* variance, float* inverse_std, int32_t isa, int32_t threads) {
     const Kernels* kernels = kernels_for(isa);
     if (kernels == nullptr) return FILTERCOV_BAD_ISA;
-    if (!valid(rows, channels, threads) || rows < 1 || !known(activation)) return FILTERCOV_BAD_ARGUMENT;
+    if (!valid(rows, channels, threads) || rows < 1 || !is_activation(activation)) return FILTERCOV_BAD_ARGUMENT;
     const Ranges ranges(rows, channels);
     const int64_t count = ranges.count();
     const Buffer<float> parts = allocate<float>((2 * count + 1) * channels);
@@ -46,7 +41,7 @@ int32_t filtercov_batch_norm_act_backward(int64_t rows, int64_t channels, int32_
                                           float* grad_bias, int32_t isa, int32_t threads) {
     const Kernels* kernels = kernels_for(isa);
     if (kernels == nullptr) return FILTERCOV_BAD_ISA;
-    if (!valid(rows, channels, threads) || rows < 1 || !known(activation)) return FILTERCOV_BAD_ARGUMENT;
+    if (!valid(rows, channels, threads) || rows < 1 || !is_activation(activation)) return FILTERCOV_BAD_ARGUMENT;
     const Ranges ranges(rows, channels);
     const int64_t count = ranges.count();
     const Buffer<float> parts = allocate<float>((2 * count + 3) * channels);

@@ -93,6 +93,12 @@ int32_t filtercov_batch_norm_act_backward(int64_t rows, int64_t channels, int32_
                                           const float* inverse_std, float* grad_x, float* grad_weight,
                                           float* grad_bias, int32_t isa, int32_t threads);
 
+// An activation of `count` numbers, and the gradient of x.
+int32_t filtercov_activation_forward(int64_t count, int32_t activation, const float* x, float* y, int32_t isa,
+                                     int32_t threads);
+int32_t filtercov_activation_backward(int64_t count, int32_t activation, const float* grad_y, const float* x,
+                                      float* grad_x, int32_t isa, int32_t threads);
+
 // LayerNorm of the rows of a (rows, channels) matrix, channels >= 1: writes y and, per row, the mean and
 // 1 / sqrt(variance + eps).
 int32_t filtercov_layer_norm_forward(int64_t rows, int64_t channels, const float* x, const float* weight,

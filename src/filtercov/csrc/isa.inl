@@ -30,7 +30,7 @@ const Kernels kTable = {
     plan_convolution,  plan_correlation,   convolve,        correlate,           sum_rows,        gelu_moments,
     gelu_normalise,    gelu_gradient_sums, gelu_gradient,   moments,             normalise_act,   act_gradient_sums,
     act_gradient,      bias_gelu,          bias_gelu_gradient, layer_moments,    layer_normalise, layer_norm_gradient,
-    scaled_residual,
+    scaled_residual,   activate,           activate_gradient,
 };
 
 }  // namespace

@@ -77,7 +77,7 @@ struct Correlation {
     Tensor<const float> grad_y, x;
 };
 
-// Rows [first, last) of a (rows, channels) matrix.
+// Rows [first, last) of a (rows, channels) matrix, or so many numbers.
 struct RowRange {
     int64_t first, last;
 };
@@ -100,6 +100,13 @@ struct BatchNormAct {
     const float *mean, *scale;
     const float *shift, *tilt;  // last pass of the backward only
     float* out;                 // none of the others
+};
+
+struct Activated {
+    int32_t activation;
+    const float* x;
+    const float* grad_y;  // backward only
+    float* out;
 };
 
 struct BiasGelu {
@@ -152,6 +159,8 @@ struct Kernels {
     void (*layer_normalise)(const LayerNorm&, RowRange);
     void (*layer_norm_gradient)(const LayerNorm&, RowRange, float* sum_grad, float* sum_grad_normal);
     void (*scaled_residual)(const Residual&, RowRange);
+    void (*activate)(const Activated&, RowRange);
+    void (*activate_gradient)(const Activated&, RowRange);
 };
 
 // Null where the build's target or flags leave the instruction set out.

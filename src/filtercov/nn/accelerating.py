@@ -11,7 +11,7 @@ from filtercov.errors import ConfigError, ModelError
 from filtercov.nn import library
 from filtercov.nn.layouts import is_moved, restore_layouts_, to_channels_last_
 from filtercov.nn.strided_pointwise import StridedPointwiseConv2d, is_endangered
-from filtercov.nn.swaps import BLOCK, DEPTHWISE, LAYERS, NORM_ACT, PAIRS, POINTWISE, RESIDUAL, Toggle, toggles
+from filtercov.nn.swaps import BLOCK, DEPTHWISE, GELU, LAYERS, NORM_ACT, PAIRS, POINTWISE, RESIDUAL, Toggle, toggles
 from filtercov.nn.tuning import SECONDS, Candidate, Tuner, check_on_cpu
 from filtercov.nn.tuning_report import Tuning
 from filtercov.printable import counted
@@ -24,8 +24,8 @@ class Acceleration:
     """What `accelerate_` did, by name: layers swapped, norms and blocks fused, layers left alone and why, made safe.
 
     `fused` are norms with their activations, in a row or as one module, `residuals` those that the pair before them
-    adds. With an example to measure with, `tuning` has what was measured, and `products` are the 1x1 convolutions that
-    became products of matrices.
+    adds, `activations` the GELUs that stand alone. With an example to measure with, `tuning` has what was measured, and
+    `products` are the 1x1 convolutions that became products of matrices.
     """
 
     swapped: tuple[str, ...]
@@ -36,6 +36,7 @@ class Acceleration:
     products: tuple[str, ...] = ()
     tuning: Tuning | None = None
     residuals: tuple[str, ...] = ()
+    activations: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return one line, one more for each layer left alone, and what was measured."""
@@ -49,6 +50,8 @@ class Acceleration:
         if self.residuals:
             them = "it" if len(self.residuals) == 1 else "them"
             lines.append(f"{counted(len(self.residuals), 'residual')} added by the pair before {them}")
+        if self.activations:
+            lines.append(f"{counted(len(self.activations), 'GELU')} computed by filtercov's kernels")
         if self.products:
             lines.append(f"{counted(len(self.products), '1x1 convolution')} run as products of matrices")
         if self.made_safe:
@@ -65,10 +68,11 @@ def accelerate_(model: nn.Module, *, example_input: Any = None, seconds: float =
     Modules stay the same objects: parameters, optimisers, hooks and state_dict keys are untouched. Where there are
     native kernels, a BatchNorm2d and the activation after it (or the GELU before it) run as one operator in training:
     in an `nn.Sequential`, which becomes a `FusedSequential`, in torchvision's `Conv2dNormActivation` and in timm's
-    `BatchNormAct2d`. Blocks of timm's ConvNeXt run what follows their depthwise layer as one, and residuals of timm's
-    ConvMixer are added by the operator before them. Layers with a class of their own (subclasses, parametrised ones)
-    are left alone and reported. Strided 1x1 convolutions of a few channels, whose weight gradient corrupts memory in
-    channels_last (docs/depthwise.md), become `StridedPointwiseConv2d`. `restore_` undoes it all.
+    `BatchNormAct2d`; a GELU by itself is computed by them. Blocks of timm's ConvNeXt run what follows their depthwise
+    layer as one, and residuals of timm's ConvMixer are added by the operator before them. Layers with a class of their
+    own (subclasses, parametrised ones) are left alone and reported. Strided 1x1 convolutions of a few channels, whose
+    weight gradient corrupts memory in channels_last (docs/depthwise.md), become `StridedPointwiseConv2d`. `restore_`
+    undoes it all.
 
     With an example (a tensor, or a tuple or dict of what the model's forward takes) each layer, and the layout of the
     whole, becomes what is fastest on this machine for inputs like it, which may be what it was: the time for that is
@@ -177,13 +181,13 @@ def _report(
 ) -> Acceleration:
     """Return what was done; `newly` are the toggles that were PyTorch's before, all if not given."""
     ours = [toggle for toggle in found if toggle.setting.kind is not toggle.plain.kind]
-    swapped, blocks, residuals, products = (
+    swapped, blocks, residuals, products, activations = (
         tuple(t.name for t in ours if t.swap is swap and (newly is None or t.name in newly))
-        for swap in (DEPTHWISE, BLOCK, RESIDUAL, POINTWISE)
+        for swap in (DEPTHWISE, BLOCK, RESIDUAL, POINTWISE, GELU)
     )
     fused = [part.name for t in ours if t.swap in (PAIRS, LAYERS, NORM_ACT) for part in t.parts]
     skipped = _skipped(model, found)
-    return Acceleration(swapped, tuple(fused), blocks, skipped, made_safe, products, tuning, residuals)
+    return Acceleration(swapped, tuple(fused), blocks, skipped, made_safe, products, tuning, residuals, activations)
 
 
 def _skipped(model: nn.Module, found: list[Toggle]) -> dict[str, str]:

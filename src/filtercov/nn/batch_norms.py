@@ -6,6 +6,7 @@ from torch.autograd import forward_ad
 
 from filtercov.nn import routing
 from filtercov.nn.batch_norm_act import batch_norm_act
+from filtercov.nn.gelu import NativeGELU, is_exact
 from filtercov.nn.gelu_batch_norm import gelu_batch_norm
 from filtercov.nn.routing import PLAIN_TENSORS, is_watched, untraced
 
@@ -62,6 +63,7 @@ ACTIVATION_NAMES: dict[type[nn.Module], str] = {
     nn.Hardswish: "hardswish",
     nn.SiLU: "silu",
     nn.GELU: "gelu",
+    NativeGELU: "gelu",
 }
 
 
@@ -71,7 +73,7 @@ def activation_of(module: nn.Module) -> str | None:
     >>> activation_of(nn.SiLU(inplace=True)), activation_of(nn.GELU("tanh")), activation_of(nn.Tanh())
     ('silu', None, None)
     """
-    return ACTIVATION_NAMES.get(type(module)) if getattr(module, "approximate", "none") == "none" else None
+    return ACTIVATION_NAMES.get(type(module)) if is_exact(module) else None
 
 
 def norm_act(norm: nn.BatchNorm2d, activation: nn.Module, x: Tensor) -> Tensor:

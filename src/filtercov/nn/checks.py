@@ -143,6 +143,18 @@ def check_batch_norm_act_backward(
     _check_activation(name, activation)
 
 
+def check_gelu(x: Tensor) -> None:
+    """Raise unless x holds floating-point numbers."""
+    _check_alike(NormalisationError, "gelu", x=x)
+
+
+def check_gelu_backward(grad_y: Tensor, x: Tensor) -> None:
+    """Raise unless both hold floating-point numbers, and as many."""
+    _check_alike(NormalisationError, "gelu_backward", grad_y=grad_y, x=x)
+    if grad_y.shape != x.shape:
+        raise NormalisationError(f"gelu_backward: x is {tuple(x.shape)}, so must be grad_y, got {tuple(grad_y.shape)}")
+
+
 def check_norm_mlp(
     x: Tensor,
     shortcut: Tensor | None,

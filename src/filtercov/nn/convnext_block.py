@@ -11,6 +11,7 @@ from torch.autograd import forward_ad
 from torch.jit import is_scripting  # type: ignore[attr-defined]
 
 from filtercov.nn import library
+from filtercov.nn.gelu import NativeGELU, is_exact
 from filtercov.nn.images import is_channels_last
 from filtercov.nn.norm_mlp import norm_mlp
 from filtercov.nn.pointwise import PointwiseConv2d, is_pointwise
@@ -29,7 +30,7 @@ class FusedBlock(Replacement):
         drop_path: Any
 
     norms: ClassVar[tuple[type[nn.Module], ...]] = (nn.LayerNorm,)  # that normalise channels, as nn.LayerNorm does
-    activations: ClassVar[tuple[type[nn.Module], ...]] = (nn.GELU,)  # that are the exact GELU
+    activations: ClassVar[tuple[type[nn.Module], ...]] = (nn.GELU, NativeGELU)  # that are the exact GELU
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the (N, C, H, W) output of the block."""
@@ -79,7 +80,7 @@ class FusedBlock(Replacement):
             type(norm) in self.norms
             and not getattr(norm, "_fast_norm", False)
             and type(act) in self.activations
-            and getattr(act, "approximate", "none") == "none"
+            and is_exact(act)
             and all(does_nothing(part) for part in parts.values())
             and _is_product(first)
             and _is_product(second)

@@ -164,6 +164,21 @@ def batch_norm_act_backward(
     return grads
 
 
+def activation(x: Tensor, which: str, *, isa: str | None = None) -> Tensor:
+    """Return an activation of a tensor without gaps, which lies in memory as that does."""
+    y = torch.empty_like(x)
+    call("activation_forward", x.numel(), ACTIVATIONS.index(which), _pointer(x), _pointer(y), isa=isa)
+    return y
+
+
+def activation_backward(grad_y: Tensor, x: Tensor, which: str, *, isa: str | None = None) -> Tensor:
+    """Return the gradient of x, which lies in memory as the gradient of y does."""
+    grad_x = torch.empty_like(x)
+    pointers = map(_pointer, (grad_y, x, grad_x))
+    call("activation_backward", x.numel(), ACTIVATIONS.index(which), *pointers, isa=isa)
+    return grad_x
+
+
 class RowMoments(NamedTuple):
     """Mean and 1 / sqrt(variance + eps) of each row, (R,)."""
 

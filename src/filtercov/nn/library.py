@@ -41,6 +41,8 @@ _SIGNATURES: dict[str, list[type]] = {
         *(_INT64, _INT64, _INT32, *[_POINTER] * 3, ctypes.c_double, *[_POINTER] * 4, _INT32, _INT32),
     ],
     "batch_norm_act_backward": [_INT64, _INT64, _INT32, *[_POINTER] * 9, _INT32, _INT32],
+    "activation_forward": [_INT64, _INT32, *[_POINTER] * 2, _INT32, _INT32],
+    "activation_backward": [_INT64, _INT32, *[_POINTER] * 3, _INT32, _INT32],
     "layer_norm_forward": [_INT64, _INT64, *[_POINTER] * 3, ctypes.c_double, *[_POINTER] * 3, _INT32, _INT32],
     "layer_norm_again": [_INT64, _INT64, *[_POINTER] * 6, _INT32, _INT32],
     "layer_norm_backward": [_INT64, _INT64, *[_POINTER] * 8, _INT32, _INT32],

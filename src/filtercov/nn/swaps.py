@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
@@ -17,6 +17,7 @@ from filtercov.nn import library, routing
 from filtercov.nn.arguments import convolution
 from filtercov.nn.convnext_block import FusedBlock
 from filtercov.nn.depthwise import DepthwiseConv1d, DepthwiseConv2d, DepthwiseConv3d
+from filtercov.nn.gelu import NativeActivation, is_exact
 from filtercov.nn.images import is_channels_last
 from filtercov.nn.norm_act_module import FusedNormAct, is_norm_act
 from filtercov.nn.pointwise import PointwiseConv2d, is_pointwise
@@ -106,7 +107,17 @@ def toggles(model: nn.Module) -> list[Toggle]:
                 own = type(module)
                 found.append(Toggle(name, module, swap, Setting(plain or own), Setting(ours or own)))
                 break
-    return found
+    part_of_another = set(_inner(found))
+    return [toggle for toggle in found if toggle.swap is not GELU or toggle.module not in part_of_another]
+
+
+def _inner(found: list[Toggle]) -> Iterator[nn.Module]:
+    """Yield the modules whose work is done by the pairs and blocks that they are part of."""
+    for toggle in found:
+        if toggle.swap in (PAIRS, LAYERS):
+            yield from (module for part in toggle.parts for module in part.modules)
+        elif toggle.swap in (BLOCK, NORM_ACT):
+            yield from toggle.module.modules()
 
 
 def classes(kind: str, pairs: dict[Class, Class], applies: Callable[[nn.Module], bool], **more: Any) -> Swap:
@@ -171,6 +182,7 @@ DEPTHWISE = classes(
 PAIRS = classes("pair", {nn.Sequential: FusedSequential}, _has_pairs, parts=pairs)
 LAYERS = replacements("pair", FusedLayers, _has_pairs, parts=pairs)
 NORM_ACT = replacements("norm and activation", FusedNormAct, is_norm_act)
+GELU = replacements("GELU", NativeActivation, is_exact)
 BLOCK = replacements("ConvNeXt block", FusedBlock)
 RESIDUAL = replacements("residual", FusedResidual, lambda module: ends_in_pair(cast(FusedResidual, module).fn))
 POINTWISE = classes(
@@ -179,4 +191,4 @@ POINTWISE = classes(
     lambda module: is_pointwise(cast(nn.Conv2d, module)) and not is_depthwise(module),
     by_default=False,
 )
-SWAPS: tuple[Swap, ...] = (DEPTHWISE, PAIRS, LAYERS, NORM_ACT, BLOCK, RESIDUAL, POINTWISE)
+SWAPS: tuple[Swap, ...] = (DEPTHWISE, PAIRS, LAYERS, NORM_ACT, GELU, BLOCK, RESIDUAL, POINTWISE)

@@ -6,10 +6,12 @@ from timm.models.convnext import ConvNeXtBlock
 from torch import nn
 
 from filtercov.nn.convnext_block import FusedBlock
+from filtercov.nn.gelu import NativeGELU
+from filtercov.nn.timm_norm_act import NativeTimmGELU
 
 
 class FusedConvNeXtBlock(FusedBlock, ConvNeXtBlock):
     """`timm.models.convnext.ConvNeXtBlock` with everything after the depthwise layer fused on the CPU."""
 
     norms = (nn.LayerNorm, LayerNorm, LayerNorm2d)
-    activations = (nn.GELU, GELU)
+    activations = (nn.GELU, NativeGELU, GELU, NativeTimmGELU)
