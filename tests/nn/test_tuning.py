@@ -96,6 +96,29 @@ def test_a_tuned_network_computes_what_it_did(name: str, frozen: bool) -> None:
     assert shapes_in_memory(net) == memory
 
 
+@pytest.mark.parametrize("name", ["mobilenet_v3_small", "efficientnet_b0"])
+def test_a_tuned_network_of_torchvision_computes_what_it_did(name: str) -> None:
+    net: nn.Module = getattr(import_peer("torchvision").models, name)(weights=None, num_classes=5)
+    for layer in net.modules():
+        if isinstance(layer, nn.Dropout) or type(layer).__name__ == "StochasticDepth":
+            layer.p = 0.0
+    plain, x = copy.deepcopy(net), torch.randn(4, 3, 32, 32)
+    memory = shapes_in_memory(net)
+    report = accelerate_(net, example_input=x, seconds=QUICK)
+    assert report.tuning is not None
+    assert {"depthwise", "pair"} <= {row.kind for row in report.tuning.layers}
+    for fused in (False, True):
+        if fused:
+            accelerate_(net)  # all of it, whatever was measured
+        (ours, our_gradients), (theirs, their_gradients) = passes(net, x), passes(plain, x)
+        assert (ours - theirs).norm() <= 1e-3 * theirs.norm()
+        largest = max(float(b.norm()) for b in their_gradients)  # some are nothing but what rounding leaves of a zero
+        for a, b in zip(our_gradients, their_gradients, strict=True):
+            assert (a - b).norm() <= 2e-2 * b.norm() + 1e-3 * largest
+    restore_(net)
+    assert shapes_in_memory(net) == memory
+
+
 def test_a_network_that_learns_nothing_is_timed_forward() -> None:
     net = nn.Sequential(nn.Conv2d(8, 8, 9, padding=4, groups=8)).eval()
     report = accelerate_(net, example_input=torch.randn(2, 8, 12, 12), seconds=QUICK)

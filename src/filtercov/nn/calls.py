@@ -30,6 +30,11 @@ class Lying:
         """Return how a tensor lies."""
         return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype)
 
+    @property
+    def is_channels_last(self) -> bool:
+        """Whether it is an (N, C, H, W) image whose channels lie side by side."""
+        return len(self.shape) == 4 and self.shape[1] > 1 and self.strides[1] == 1
+
     def filled(self) -> Tensor:
         """Return a tensor of normal numbers that lies so."""
         reach = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))

@@ -42,7 +42,7 @@ class Swap:
 
     `parts` are what is timed of a module, by default all of it. `passes` are the choices of what runs natively that are
     worth trying on an input, `routing.BY_THRESHOLDS` if there are none. Where nothing is measured a module becomes ours
-    if `by_default`, and else stays what it is.
+    if `by_default`, and else stays what it is. With `only_last` ours differs from PyTorch's in channels_last alone.
     """
 
     kind: str
@@ -51,6 +51,7 @@ class Swap:
     parts: Callable[[str, nn.Module], list[Part]] = lambda name, module: [Part(name, (module,))]
     passes: Callable[[nn.Module, Tensor], tuple[int, ...]] = lambda _module, _x: (BY_THRESHOLDS,)
     by_default: bool = True
+    only_last: bool = False
 
 
 class Setting(NamedTuple):
@@ -179,11 +180,11 @@ DEPTHWISE = classes(
     is_depthwise,
     passes=_passes_of_convolution,
 )
-PAIRS = classes("pair", {nn.Sequential: FusedSequential}, _has_pairs, parts=pairs)
-LAYERS = replacements("pair", FusedLayers, _has_pairs, parts=pairs)
-NORM_ACT = replacements("norm and activation", FusedNormAct, is_norm_act)
+PAIRS = classes("pair", {nn.Sequential: FusedSequential}, _has_pairs, parts=pairs, only_last=True)
+LAYERS = replacements("pair", FusedLayers, _has_pairs, parts=pairs, only_last=True)
+NORM_ACT = replacements("norm and activation", FusedNormAct, is_norm_act, only_last=True)
 GELU = replacements("GELU", NativeActivation, is_exact)
-BLOCK = replacements("ConvNeXt block", FusedBlock)
+BLOCK = replacements("ConvNeXt block", FusedBlock, only_last=True)
 RESIDUAL = replacements("residual", FusedResidual, lambda module: ends_in_pair(cast(FusedResidual, module).fn))
 POINTWISE = classes(
     "pointwise",

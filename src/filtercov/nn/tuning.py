@@ -22,6 +22,7 @@ from filtercov.nn.calls import Call, Recorder, runner
 from filtercov.nn.images import is_channels_last
 from filtercov.nn.layouts import BothLayouts
 from filtercov.nn.routing import BITS, BY_THRESHOLDS
+from filtercov.nn.sequential import FusedSequential
 from filtercov.nn.steps import Step, kept, tensors_of
 from filtercov.nn.strided_pointwise import StridedPointwiseConv2d
 from filtercov.nn.swaps import Part, Setting, Toggle
@@ -266,6 +267,8 @@ def check_on_cpu(model: nn.Module) -> None:
 
 def _race_of_settings(toggle: Toggle, calls: Mapping[Part, list[Call]]) -> dict[Setting, float]:
     """Return the best seconds of each way a toggle can be set, all its calls together."""
+    if toggle.swap.only_last and not any(call.x.is_channels_last for made in calls.values() for call in made):
+        return _seconds(toggle, calls, [toggle.plain])
     first = next(call for made in calls.values() for call in made)
     choices = toggle.swap.passes(toggle.module, first.x.filled().requires_grad_(first.needs_grad))
     usual = toggle.ours._replace(passes=choices[0])
@@ -293,7 +296,7 @@ def _alone(toggle: Toggle, part: Part, setting: Setting) -> Any:
     """Return the forward pass of a part as a toggle's setting makes it, without the hooks of the toggle itself."""
     if part.modules == (toggle.module,):
         return lambda x: toggle.module.forward(x)  # looked up at each call: the class will be another
-    return setting.kind(*part.modules).forward
+    return (nn.Sequential if setting == toggle.plain else FusedSequential)(*part.modules).forward
 
 
 def _fastest(toggle: Toggle, seconds: Mapping[Setting, float]) -> Setting:
