@@ -4,7 +4,7 @@
 PyTorch; contestants take turns. With `--json FILE` a line is kept for each that is done, and the same command goes on
 with the rest. Results and the machine they come from: docs/depthwise.md.
 
-    python benchmarks/tuned.py [--threads 1] [--seconds 20] [--json FILE] [NAME ...]
+    python benchmarks/tuned.py [--threads 1] [--seconds 20] [--batch-size 8] [--json FILE] [NAME ...]
 """
 
 import argparse
@@ -24,17 +24,18 @@ NAMES = (
     *("ghostnet_100", "hardcorenas_a", "lcnet_100", "mixnet_s", "rexnet_100", "tinynet_c", "semnasnet_075"),
     *("edgenext_xx_small", "fastvit_t8", "mobilevitv2_050", "repvit_m0_9", "starnet_s1", "convmixer_768_32"),
 )
-BATCH, SIZE, SMALLER = 8, 128, {"convmixer_768_32": 64}
+SIZE, SMALLER = 128, {"convmixer_768_32": 64}
 
 
-def measure(name: str, *, frozen: bool, seconds: float) -> dict[str, Any]:
+def measure(name: str, *, frozen: bool, seconds: float, batch: int) -> dict[str, Any]:
     """Return how many times as fast a network is tuned as in the better layout of plain PyTorch, and its times."""
-    found = bench(name, batch_size=BATCH, image_size=SMALLER.get(name, SIZE), frozen=frozen, seconds=seconds)
+    found = bench(name, batch_size=batch, image_size=SMALLER.get(name, SIZE), frozen=frozen, seconds=seconds)
     ours, *plain = found.contestants
     better = min(plain, key=lambda contestant: contestant.best)
     return {
         "name": name,
         "frozen": frozen,
+        "batch": batch,
         "milliseconds": {contestant.name: 1e3 * contestant.best for contestant in found.contestants},
         "faster": found.ratio(better)._asdict(),
         "best": better.best / ours.best,
@@ -49,9 +50,8 @@ def row(one: dict[str, Any]) -> str:
     faster = one["faster"]
     spread = f"{faster['median']:.2f}× ({faster['low']:.2f} to {faster['high']:.2f})"
     filters = "frozen" if one["frozen"] else "trained"
-    return (
-        f"| {one['name']} | {filters} | {times} | {spread} | {one['best']:.2f}× | {one['peak']:.2f} | {one['kept']} |"
-    )
+    which = f"{one['name']}, {one['batch']} images | {filters}"
+    return f"| {which} | {times} | {spread} | {one['best']:.2f}× | {one['peak']:.2f} | {one['kept']} |"
 
 
 def main() -> None:
@@ -59,6 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--seconds", type=float, default=20.0, help="to tune each network, and to compare it")
+    parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--json", type=Path, help="file with a line for each that is done")
     parser.add_argument("names", nargs="*", default=NAMES)
     arguments = parser.parse_args()
@@ -70,8 +71,8 @@ def main() -> None:
     print("|" + "---|" * 9, *map(row, done), sep="\n", flush=True)
     for name in arguments.names:
         for frozen in (False, True):
-            if (name, frozen) not in [(one["name"], one["frozen"]) for one in done]:
-                done.append(measure(name, frozen=frozen, seconds=arguments.seconds))
+            if (name, frozen, arguments.batch_size) not in [(one["name"], one["frozen"], one["batch"]) for one in done]:
+                done.append(measure(name, frozen=frozen, seconds=arguments.seconds, batch=arguments.batch_size))
                 print(row(done[-1]), flush=True)
                 if arguments.json:
                     with arguments.json.open("a", encoding="utf-8") as file:
