@@ -105,6 +105,7 @@ _OF_NN = (
     "FusedSequential",
     "NativeStatus",
     "accelerate_",
+    "batch_norm_act",
     "depthwise_conv1d",
     "depthwise_conv2d",
     "depthwise_conv3d",

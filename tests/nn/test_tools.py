@@ -113,6 +113,28 @@ def cases() -> Iterator[object]:
 
 
 @pytest.mark.usefixtures("_deprecated_tools")
+@pytest.mark.parametrize("tool", TOOLS)
+def test_tools_give_what_norms_with_activations_give_in_training(tool: str) -> None:
+    layers, misc = import_peer("timm.layers"), import_peer("torchvision.ops.misc")
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 1),
+        layers.BatchNormAct2d(8, act_layer=nn.SiLU),
+        misc.Conv2dNormActivation(8, 8, 3, activation_layer=nn.Hardswish),
+        nn.Conv2d(8, 8, 1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 9, padding=4, groups=8),
+        nn.GELU(),
+    )
+    plain = copy.deepcopy(net)
+    report = accelerate_(net)
+    assert len(report.fused) == 3
+    assert report.activations == ("7",)
+    x = images().to(memory_format=torch.channels_last)
+    assert close(TOOLS[tool](net, x), plain(x))
+
+
+@pytest.mark.usefixtures("_deprecated_tools")
 @pytest.mark.parametrize(("tool", "name", "frozen", "grad"), list(cases()))
 def test_tools_give_what_the_network_gives(tool: str, name: str, frozen: bool, grad: bool) -> None:
     net, x = network(name, frozen=frozen), images()

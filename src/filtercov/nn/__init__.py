@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from filtercov.errors import no_such_name
 from filtercov.nn.accelerating import Acceleration, accelerate_, restore_
+from filtercov.nn.batch_norm_act import batch_norm_act
 from filtercov.nn.depthwise import (
     DepthwiseConv1d,
     DepthwiseConv2d,
@@ -30,6 +31,7 @@ __all__ = [
     "FusedSequential",
     "NativeStatus",
     "accelerate_",
+    "batch_norm_act",
     "depthwise_conv1d",
     "depthwise_conv2d",
     "depthwise_conv3d",

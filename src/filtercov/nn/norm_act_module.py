@@ -25,10 +25,10 @@ class FusedNormAct(Replacement):
             return self.plain_forward(x)
         norm = cast(nn.BatchNorm2d, self)
         if (
-            worth_a_call(x)
-            and is_norm_act(self)
+            is_norm_act(self)
             and does_nothing(self.drop)
             and unnoticed(norm, x, self.act, self.drop)
+            and worth_a_call(x)
         ):
             return norm_act(norm, self.act, x)
         return self.plain_forward(x)

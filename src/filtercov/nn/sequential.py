@@ -50,7 +50,7 @@ class Pair(NamedTuple):
 
     def is_worth_it(self, x: Tensor) -> bool:
         """Return whether nothing but the time can tell that this call is one operator's, and the time is less."""
-        return (self.gelu_first or worth_a_call(x)) and unnoticed(self.norm, x, self.activation)
+        return unnoticed(self.norm, x, self.activation) and (self.gelu_first or worth_a_call(x))
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """Return what the two make of x; only where GELU is first is there a residual to add."""
