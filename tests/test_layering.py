@@ -61,6 +61,8 @@ WHERE_INSTALLED = {
     "files/lock.py": {"filelock"},
     "nn/timm_convmixer.py": {"timm"},
     "nn/timm_convnext.py": {"timm"},
+    "nn/timm_norm_act.py": {"timm"},
+    "nn/torchvision_norm_act.py": {"torchvision"},
 }
 
 
