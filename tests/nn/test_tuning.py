@@ -8,6 +8,7 @@ import io
 import itertools
 import pickle
 import random
+import time
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from filtercov.nn.routing import BITS, BY_THRESHOLDS
 from filtercov.nn.steps import Step, kept, tensors_of
 from filtercov.nn.strided_pointwise import StridedPointwiseConv2d
 from filtercov.nn.swaps import Part, toggles
-from filtercov.nn.timing import clearly_faster, race, ratio
+from filtercov.nn.timing import LEAST_TURNS, clearly_faster, race, ratio
 from filtercov.nn.tuning import AS_IT_WAS, Tuner
 from tests.peers import import_peer
 
@@ -322,6 +323,15 @@ def test_first_turns_count_together_or_not_at_all(first: tuple[float, float], co
     contestants = {name: lambda name=name: wait(name) for name in seconds}
     expected = {name: pytest.approx(turns[-counted:]) for name, turns in seconds.items()}
     assert race(contestants, seconds=60, turns=counted, clock=lambda: now) == expected
+
+
+def test_a_race_that_decides_nothing_yet_goes_on_for_a_while() -> None:
+    contestants = dict.fromkeys("ab", lambda: time.sleep(0.01))
+    turns = [
+        {len(seconds) for seconds in race(contestants, seconds=0.0, turns=9, grace=grace).values()}
+        for grace in (0.0, 60.0)
+    ]
+    assert turns == [{1}, {LEAST_TURNS}]
 
 
 def test_a_slice_of_a_larger_image_is_timed_as_one() -> None:

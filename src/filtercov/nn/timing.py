@@ -42,11 +42,13 @@ def race(
     turns: int,
     before: Callable[[Name], object] = lambda _: None,
     laggard: float = inf,
+    grace: float = 0.0,
     clock: Callable[[], float] | None = None,
 ) -> dict[Name, list[float]]:
     """Return the seconds of each contestant's turns, `turns` of each or as many rounds as begin within `seconds`.
 
-    One there is always. `before` is called with the contestant's name ahead of each turn, and not timed. Who takes
+    One there is always, and for as long as there are fewer than `LEAST_TURNS`, which decide nothing, rounds go on for
+    `grace` seconds more. `before` is called with the contestant's name ahead of each turn, and not timed. Who takes
     more than `laggard` times as long as the best, after `LEAST_TURNS`, has no more. Every other round goes backwards.
 
     >>> times = race({"a": lambda: sum(range(9)), "b": lambda: None}, seconds=1.0, turns=4)
@@ -67,7 +69,8 @@ def race(
             times = {name: [] for name in contestants}
         if all(len(times[name]) >= turns for name in racing):
             break
-        if time.perf_counter() > end and all(times[name] for name in racing):
+        fewest = min(len(times[name]) for name in racing)
+        if fewest and time.perf_counter() > end + (grace if fewest < LEAST_TURNS else 0.0):
             break
         if turn >= LEAST_TURNS:
             best = min(min(times[name]) for name in racing)

@@ -32,6 +32,7 @@ from filtercov.nn.tuning_report import LayerTiming, StepTiming, Tuning
 SECONDS = 60.0
 # Shares of the time, if it is enough: what is left over by one goes to the next.
 LAYERS_END, CANDIDATES_END = 0.4, 0.75
+OVERTIME = 0.5  # for whole steps that are not yet told apart: more than was asked for, by this share of it
 CANDIDATES = 5  # ways to run the whole model, at most
 # Turns of a layer and of a whole step, at most, and who needs no more: who takes so many times as long as the best.
 LAYER_TURNS, LAYER_LAGGARD = 12, 1.5
@@ -200,6 +201,7 @@ class Tuner:
             turns=STEP_TURNS,
             before=lambda name: self._set(candidates[name]),
             laggard=STEP_LAGGARD,
+            grace=OVERTIME * self.seconds,
         )
         self.ended_early |= not _enough(times)
         return times
