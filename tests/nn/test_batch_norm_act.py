@@ -10,7 +10,13 @@ from torch.nn import functional
 
 from filtercov.nn import FusedSequential, accelerate_, kernels, native_status, restore_
 from filtercov.nn.batch_norm_act import batch_norm_act
-from tests.nn.test_gelu_batch_norm import ALTERATIONS, SHAPES, channels_last, operators_of
+from tests.nn.test_gelu_batch_norm import (
+    ALTERATIONS,
+    SHAPES,
+    assert_same_statistics,
+    channels_last,
+    operators_of,
+)
 from tests.nn.wrapping import double_output_
 
 needs_native = pytest.mark.skipif(not native_status().available, reason="native kernels not built")
@@ -137,13 +143,7 @@ def test_statistics_are_kept_as_batch_norm_keeps_them_whatever_it_lacks(
     plain, fused = sequences()
     for net in (plain, fused):
         alter(net[1])
-    for _ in range(3):
-        x = channels_last(4, 3, 7, 7) + 1
-        assert torch.allclose(plain(x), fused(x), atol=1e-5)
-    for name in ("running_mean", "running_var", "num_batches_tracked"):
-        theirs, ours = getattr(plain[1], name), getattr(fused[1], name)
-        assert (theirs is None) == (ours is None)
-        assert theirs is None or torch.allclose(ours, theirs, rtol=1e-5, atol=1e-6), name
+    assert_same_statistics(plain, fused, 1)
 
 
 @needs_native

@@ -195,6 +195,17 @@ ALTERATIONS = [
 ]
 
 
+def assert_same_statistics(plain: nn.Sequential, fused: nn.Sequential, at: int) -> None:
+    """Run both three times; outputs, and the running statistics of the norm at that place, must agree."""
+    for _ in range(3):
+        x = channels_last(4, 3, 7, 7) + 1
+        assert torch.allclose(plain(x), fused(x), atol=1e-5)
+    for name in ("running_mean", "running_var", "num_batches_tracked"):
+        theirs, ours = getattr(plain[at], name), getattr(fused[at], name)
+        assert (theirs is None) == (ours is None)
+        assert theirs is None or torch.allclose(ours, theirs, rtol=1e-5, atol=1e-6), name
+
+
 @pytest.mark.parametrize("alter", ALTERATIONS)
 def test_statistics_are_kept_as_batch_norm_keeps_them_whatever_it_lacks(
     alter: Callable[[nn.BatchNorm2d], None],
@@ -202,13 +213,7 @@ def test_statistics_are_kept_as_batch_norm_keeps_them_whatever_it_lacks(
     plain, fused = pair()
     for net in (plain, fused):
         alter(net[2])
-    for _ in range(3):
-        x = channels_last(4, 3, 7, 7) + 1
-        assert torch.allclose(plain(x), fused(x), atol=1e-5)
-    for name in ("running_mean", "running_var", "num_batches_tracked"):
-        theirs, ours = getattr(plain[2], name), getattr(fused[2], name)
-        assert (theirs is None) == (ours is None)
-        assert theirs is None or torch.allclose(ours, theirs, rtol=1e-5, atol=1e-6), name
+    assert_same_statistics(plain, fused, 2)
 
 
 @pytest.mark.parametrize("missing", ["running_mean", "running_var"])

@@ -1,6 +1,6 @@
 """Training-mode BatchNorm followed by an activation, as one operator.
 
-For this pair PyTorch passes over the images three times forward, three times backward and often once more to copy what
+For this pair PyTorch passes over the images four times forward, three times backward and often once more to copy what
 lies between the two; fused there are two passes each way, and only x is kept. The arithmetic is that of
 `F.batch_norm` and of the activation's own function.
 """

@@ -2,13 +2,12 @@
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 
 from filtercov.nn import routing
 from filtercov.nn.batch_norm_act import batch_norm_act
 from filtercov.nn.gelu import NativeGELU, is_exact
 from filtercov.nn.gelu_batch_norm import gelu_batch_norm
-from filtercov.nn.routing import PLAIN_TENSORS, is_watched, untraced
+from filtercov.nn.routing import PLAIN_TENSORS, is_watched, nothing_intervenes, untraced
 
 
 @untraced
@@ -28,9 +27,7 @@ def unnoticed(norm: nn.BatchNorm2d, x: Tensor, *others: nn.Module) -> bool:
         and _belongs(norm.weight, norm)
         and _belongs(norm.bias, norm)
         and _can_update(norm)
-        and not torch.is_autocast_enabled("cpu")
-        and not torch._C._are_functorch_transforms_active()
-        and forward_ad._current_level < 0
+        and nothing_intervenes()
     )
 
 

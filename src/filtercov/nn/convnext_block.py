@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 from torch.jit import is_scripting  # type: ignore[attr-defined]
 
 from filtercov.nn import library
@@ -16,7 +15,7 @@ from filtercov.nn.images import is_channels_last
 from filtercov.nn.norm_mlp import norm_mlp
 from filtercov.nn.pointwise import PointwiseConv2d, is_pointwise
 from filtercov.nn.replacement import Replacement, does_nothing
-from filtercov.nn.routing import PLAIN_TENSORS, is_watched, untraced
+from filtercov.nn.routing import PLAIN_TENSORS, is_watched, nothing_intervenes, untraced
 
 
 class FusedBlock(Replacement):
@@ -66,9 +65,7 @@ class FusedBlock(Replacement):
             and is_channels_last(x)
             and self._is_usual()
             and library.available()
-            and not torch.is_autocast_enabled("cpu")
-            and not torch._C._are_functorch_transforms_active()
-            and forward_ad._current_level < 0
+            and nothing_intervenes()
         )
 
     def _is_usual(self) -> bool:

@@ -5,14 +5,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 from torch.jit import is_scripting  # type: ignore[attr-defined]
 from torch.nn import functional
 
 from filtercov.nn import checks, flops, kernels, library, routing
 from filtercov.nn.operator import define_gradients, define_operator
 from filtercov.nn.replacement import Replacement
-from filtercov.nn.routing import PLAIN_TENSORS, untraced
+from filtercov.nn.routing import PLAIN_TENSORS, nothing_intervenes, untraced
 
 
 def gelu(x: Tensor) -> Tensor:
@@ -85,9 +84,7 @@ def _is_worth_it(x: Tensor) -> bool:
         and x.is_cpu
         and x.numel() >= routing.LEAST_NORMALISED
         and not torch.compiler.is_compiling()
-        and not torch.is_autocast_enabled("cpu")
-        and not torch._C._are_functorch_transforms_active()
-        and forward_ad._current_level < 0
+        and nothing_intervenes()
     )
 
 

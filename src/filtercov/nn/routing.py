@@ -76,8 +76,20 @@ def fits(axes: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         and x.is_cpu
         and x.dtype in (torch.float32, torch.float64)
         and weight.shape[0] == x.shape[-1 - axes]
-        and not torch.is_autocast_enabled("cpu")
-        and not torch._C._are_functorch_transforms_active()  # vmap, grad, jvp, ... know F.conv2d, not our operator
+        and nothing_intervenes()
+    )
+
+
+def nothing_intervenes() -> bool:
+    """Return whether calls compute with what they are given: no autocast, no transform, no forward-mode derivative.
+
+    >>> with torch.autocast("cpu", dtype=torch.bfloat16):
+    ...     nothing_intervenes()
+    False
+    """
+    return (
+        not torch.is_autocast_enabled("cpu")
+        and not torch._C._are_functorch_transforms_active()  # vmap, grad, jvp, ... know PyTorch's functions, not ours
         and forward_ad._current_level < 0  # as does forward-mode differentiation
     )
 
