@@ -31,7 +31,7 @@ GROUPED = (keras.layers.Conv1D, keras.layers.Conv2D, keras.layers.Conv3D)
 
 
 @keras.saving.register_keras_serializable(package="filtercov")
-class Gaussian(keras.initializers.Initializer):  # type: ignore[misc]
+class Gaussian(keras.initializers.Initializer):
     """An initialiser of depthwise kernels with the closed-form covariance of one σ.
 
     It is the `depthwise_initializer` of DepthwiseConv and SeparableConv layers, whose kernels are (*kernel_size,

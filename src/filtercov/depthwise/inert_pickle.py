@@ -84,7 +84,7 @@ class Left(dict[Any, Any]):
         """Take items of a list that was left out."""
 
 
-class InertUnpickler(_PythonUnpickler):  # type: ignore[misc]
+class InertUnpickler(_PythonUnpickler):
     """Reads one pickle from a stream; `left_out` names what was not rebuilt, `dtypes` has those of its storages."""
 
     def __init__(self, stream: io.BytesIO) -> None:

@@ -5,5 +5,5 @@ from torchvision.ops.misc import Conv2dNormActivation
 from filtercov.nn.sequential import FusedLayers
 
 
-class FusedConv2dNormActivation(FusedLayers, Conv2dNormActivation):  # type: ignore[misc]
+class FusedConv2dNormActivation(FusedLayers, Conv2dNormActivation):
     """`torchvision.ops.Conv2dNormActivation` with norm and activation as one operator on the CPU."""
