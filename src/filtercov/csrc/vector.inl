@@ -4,10 +4,16 @@
 // different flags, or the linker could hand an AVX-512 body to a machine without it. For the same reason these files
 // use no function of the standard library.
 
-#define FILTERCOV_INLINE inline __attribute__((always_inline))
+// Where nothing is optimised, as under the sanitizers, inlining would only make the code long, and slow to compile.
+#ifdef __OPTIMIZE__
+#define FILTERCOV_ALWAYS_INLINE __attribute__((always_inline))
+#else
+#define FILTERCOV_ALWAYS_INLINE
+#endif
+#define FILTERCOV_INLINE inline FILTERCOV_ALWAYS_INLINE
 // Of a function written where it is passed on. What it captures is then in registers, also a `job`, which the kernels
 // copy: one that lies elsewhere would be read again after each store, which might have changed it.
-#define FILTERCOV_HERE __attribute__((always_inline))
+#define FILTERCOV_HERE FILTERCOV_ALWAYS_INLINE
 
 constexpr int kVectors = kBlock / kLanes;  // registers per channel block
 
