@@ -9,4 +9,5 @@ from filtercov.nn import routing
 def no_call_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Call the operators whatever it costs."""
     monkeypatch.setattr(routing, "LEAST_WORK", 0)
+    monkeypatch.setattr(routing, "LEAST_SCALED", 0)
     monkeypatch.setattr(routing, "LEAST_NORMALISED", 0)

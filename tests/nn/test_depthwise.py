@@ -38,7 +38,7 @@ LAYOUTS: dict[str, Callable[[], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("kernel", [3, 11])
+@pytest.mark.parametrize("kernel", [1, 3, 11])
 @pytest.mark.parametrize("grad_layout", ["nchw", "channels_last", "expanded"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_any_layout_gives_the_exact_result(layout: str, grad_layout: str, kernel: int) -> None:

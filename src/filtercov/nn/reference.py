@@ -11,12 +11,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from filtercov.nn.arguments import Convolution
+from filtercov.nn.scaling import is_scaling, scale_grad, scaled
 
 CONVOLVE = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 
 
 def forward(x: Tensor, weight: Tensor, bias: Tensor | None, how: Convolution) -> Tensor:
     """Return the (N, C, *out) convolution of (N, C, *size) with (C, 1, *kernel)."""
+    if is_scaling(weight.shape[2:], how):
+        return scaled(x, weight, bias)
     x, symmetric = _pad_rest(x, how.padding)
     convolve = CONVOLVE[weight.dim() - 2]
     return convolve(x, weight, bias, how.stride, symmetric, how.dilation, weight.shape[0])
@@ -24,6 +27,8 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor | None, how: Convolution) ->
 
 def input_grad(grad_y: Tensor, weight: Tensor, how: Convolution, size: Sequence[int]) -> Tensor:
     """Return the (N, C, *size) gradient of the input."""
+    if is_scaling(weight.shape[2:], how):
+        return scaled(grad_y, weight)
     # The values of x do not enter, only its shape; expanding one element costs no memory.
     x = grad_y.new_zeros(()).expand(grad_y.shape[0], grad_y.shape[1], *size)
     padded, symmetric = _pad_rest(x, how.padding)
@@ -36,6 +41,8 @@ def input_grad(grad_y: Tensor, weight: Tensor, how: Convolution, size: Sequence[
 
 def weight_grad(grad_y: Tensor, x: Tensor, how: Convolution, kernel: Sequence[int]) -> Tensor:
     """Return the (C, 1, *kernel) gradient of the filters."""
+    if is_scaling(kernel, how):
+        return scale_grad(grad_y, x)
     x, symmetric = _pad_rest(x, how.padding)
     weight = x.new_zeros(()).expand(x.shape[1], 1, *kernel)
     return _backward(grad_y, x, weight, symmetric, how, 1)

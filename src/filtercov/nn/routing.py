@@ -18,6 +18,7 @@ from torch.nn.modules import module as torch_module
 from filtercov.nn import library
 from filtercov.nn.arguments import Convolution
 from filtercov.nn.images import is_channels_last
+from filtercov.nn.scaling import is_scaling
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -56,6 +57,8 @@ LEAST_OF_ALL = {kind: min(min(LEAST_TAPS[kind, which]) for which in get_args(Pas
 # Calls through an operator of ours take some 0.2 ms longer, forward and backward, than PyTorch's own. With fewer
 # multiplications than this all that the kernels could save is less.
 LEAST_WORK = 2**19
+# The same for filters of one tap, for which PyTorch's own calls take longer than for others of their size.
+LEAST_SCALED = 2**14
 # Images of fewer numbers than this are normalised as fast by PyTorch's own calls.
 LEAST_NORMALISED = 2**18
 # Passes as an operator is told them: the sum of those to run natively, or that the thresholds are to say.
@@ -135,7 +138,8 @@ def worth_a_call(image: Tensor, kernel: Sequence[int], how: Convolution, *, trai
     """Return whether a convolution is better off in our operators than in PyTorch's own call, which begins sooner.
 
     Not if it is small, though a graph that is compiled or exported may see images of any size; nor if it has no pass
-    for the kernels, but for filters that are not `trained`, which come for what that spares them, if without a stride.
+    for the kernels, but for filters that are not `trained`, which come for what that spares them, if without a stride,
+    and for filters of one tap, which multiply.
 
     >>> how = Convolution((4,) * 4, (1, 1), (1, 1))
     >>> [worth_a_call(torch.empty(batch, 16, 8, 8), (9, 9), how, trained=True) for batch in (1, 64)]
@@ -144,6 +148,8 @@ def worth_a_call(image: Tensor, kernel: Sequence[int], how: Convolution, *, trai
     taps, kind = prod(kernel), _kind(kernel, how)
     if image.dtype != torch.float32:
         return True
+    if is_scaling(kernel, how):
+        return torch.compiler.is_compiling() or image.numel() >= LEAST_SCALED
     if (trained or kind == "strided plane") and taps < LEAST_OF_ALL[kind]:
         return False
     return torch.compiler.is_compiling() or image.numel() * taps >= LEAST_WORK
