@@ -10,8 +10,6 @@ machine that others are using too. Results and the machine they come from: docs/
 """
 
 import argparse
-import ctypes
-import platform
 import subprocess
 import sys
 import time
@@ -22,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from filtercov.lab.bench import KINDS, describe_machine, gemm_rate, profile
+from filtercov.lab.training.memory import keep_freed_memory
 from filtercov.nn import accelerate_, depthwise_conv2d, ops
 from filtercov.nn.timing import race
 
@@ -35,18 +34,6 @@ def best_times(contestants: Contestants, *, seconds: float, rounds: int) -> dict
     """Return each contestant's best time; they alternate for `rounds` rounds or until `seconds` have passed."""
     times = race(contestants, seconds=seconds, turns=rounds, laggard=4, clock=clock)
     return {name: min(turns) for name, turns in times.items()}
-
-
-def keep_freed_memory() -> None:
-    """Make glibc reuse freed memory instead of returning it to the system.
-
-    Otherwise whoever happens to get fresh pages pays for the page faults, which can double the time of a short pass:
-    one and the same call then scored 2.8× against itself.
-    """
-    if platform.libc_ver()[0] == "glibc":
-        libc = ctypes.CDLL("libc.so.6")
-        libc.mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD
-        libc.mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD
 
 
 def backward(grad_y: Tensor, x: Tensor, weight: Tensor, mask: list[bool]) -> object:
@@ -224,7 +211,7 @@ def main() -> None:
         clock = time.thread_time
         torch.set_num_threads(1)
     if arguments.what == "passes":
-        keep_freed_memory()
+        keep_freed_memory()  # or whoever gets fresh pages pays for them, up to twice the time of a short pass
         with torch.no_grad():
             compare_passes(arguments.kernels, arguments.seconds, arguments.rounds)
     elif arguments.what == "steps":

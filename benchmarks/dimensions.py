@@ -11,10 +11,11 @@ import argparse
 from functools import partial
 
 import torch
-from depthwise import best_times, keep_freed_memory
+from depthwise import best_times
 from torch import Tensor
 
 from filtercov.lab.bench import describe_machine
+from filtercov.lab.training.memory import keep_freed_memory
 from filtercov.nn import kernels, reference
 from filtercov.nn.arguments import Convolution, convolution, out_size
 from filtercov.nn.images import laid_out
