@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from filtercov.filters.freeze import freeze_
 from filtercov.lab.models.lookup import find, is_ours
@@ -90,16 +90,22 @@ def bench(
         freeze_(plain)
     size = image_size or _own_size(model, plain)
     images = torch.randn(batch_size, 3, size, size)
-    tuned, moved = copy.deepcopy(plain), copy.deepcopy(plain)
+    tuned, plain_steps = copy.deepcopy(plain), steps_of(plain, images)
     report = accelerate_(tuned, example_input=images, seconds=seconds)
     assert report.tuning is not None
-    accelerate_(moved)
-    for toggle in toggles(moved):  # which leaves the layout, and what keeps it out of PyTorch's fault
-        toggle.set_(toggle.plain)
-    steps = {name: Step(net, images) for name, net in ((OURS, tuned), (PLAIN, plain), (CHANNELS_LAST, moved))}
+    steps = {OURS: Step(tuned, images), **plain_steps}
     times = race(steps, seconds=seconds, turns=TURNS)
     contestants = tuple(Contestant(name, tuple(times[name]), *profile(step)) for name, step in steps.items())
     return Bench(describe_machine(), gemm_rate(), model, batch_size, size, frozen, contestants, report.tuning)
+
+
+def steps_of(plain: nn.Module, images: Tensor) -> dict[str, Step]:
+    """Return a step of a network in each of PyTorch's layouts."""
+    moved = copy.deepcopy(plain)
+    accelerate_(moved)
+    for toggle in toggles(moved):  # which leaves the layout, and what keeps it out of PyTorch's fault
+        toggle.set_(toggle.plain)
+    return {PLAIN: Step(plain, images), CHANNELS_LAST: Step(moved, images)}
 
 
 def plain_network(model: str) -> nn.Module:
