@@ -47,6 +47,7 @@ def test_values_and_gradients_are_pytorchs(
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 def test_no_pass_convolves_and_the_layout_stays(memory_format: torch.memory_format, frozen: bool) -> None:
     layer = DepthwiseConv2d(8, 8, 1, groups=8)
+    layer.passes = 0  # measured to be faster so, whatever the number of threads
     layer.weight.requires_grad_(not frozen)
     x = torch.randn(2, 8, 6, 6).to(memory_format=memory_format).requires_grad_()
     assert not convolves(lambda: layer(x).square().sum().backward())
@@ -54,6 +55,36 @@ def test_no_pass_convolves_and_the_layout_stays(memory_format: torch.memory_form
     assert layer(x).is_contiguous(memory_format=memory_format)
     assert x.grad is not None
     assert x.grad.is_contiguous(memory_format=memory_format)
+
+
+@pytest.mark.parametrize(
+    ("batch", "threads", "memory_format", "multiplied"),
+    [
+        (2, 1, torch.channels_last, True),
+        (16, 1, torch.channels_last, False),
+        (2, 2, torch.channels_last, False),
+        (16, 2, torch.contiguous_format, True),
+    ],
+)
+def test_where_pytorch_goes_pixel_by_pixel_it_does_the_work(
+    batch: int, threads: int, memory_format: torch.memory_format, multiplied: bool
+) -> None:
+    layer, x = DepthwiseConv2d(8, 8, 1, groups=8), torch.randn(batch, 8, 6, 6).to(memory_format=memory_format)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert convolves(lambda: layer(x)) is not multiplied
+        layer.weight.requires_grad_(False)
+        assert convolves(lambda: layer(x)) is not multiplied
+        assert not convolves(lambda: depthwise_conv2d(x, layer.weight, passes=0))
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_single_image_is_multiplied() -> None:
+    x, weight = torch.randn(8, 6, 6), torch.randn(8, 1, 1, 1)
+    assert not convolves(lambda: depthwise_conv2d(x, weight))
+    assert torch.equal(depthwise_conv2d(x, weight), functional.conv2d(x, weight, groups=8))
 
 
 @pytest.mark.parametrize("how", [{"stride": 2}, {"padding": 1}])

@@ -59,6 +59,8 @@ LEAST_OF_ALL = {kind: min(min(LEAST_TAPS[kind, which]) for which in get_args(Pas
 LEAST_WORK = 2**19
 # The same for filters of one tap, for which PyTorch's own calls take longer than for others of their size.
 LEAST_SCALED = 2**14
+# With one thread PyTorch hands batches of fewer images to oneDNN only if filters have several taps.
+ONEDNN_BATCH = 16
 # Images of fewer numbers than this are normalised as fast by PyTorch's own calls.
 LEAST_NORMALISED = 2**18
 # Passes as an operator is told them: the sum of those to run natively, or that the thresholds are to say.
@@ -139,7 +141,7 @@ def worth_a_call(image: Tensor, kernel: Sequence[int], how: Convolution, *, trai
 
     Not if it is small, though a graph that is compiled or exported may see images of any size; nor if it has no pass
     for the kernels, but for filters that are not `trained`, which come for what that spares them, if without a stride,
-    and for filters of one tap, which multiply.
+    and for filters of one tap, which multiply, where PyTorch does not do as much.
 
     >>> how = Convolution((4,) * 4, (1, 1), (1, 1))
     >>> [worth_a_call(torch.empty(batch, 16, 8, 8), (9, 9), how, trained=True) for batch in (1, 64)]
@@ -149,10 +151,20 @@ def worth_a_call(image: Tensor, kernel: Sequence[int], how: Convolution, *, trai
     if image.dtype != torch.float32:
         return True
     if is_scaling(kernel, how):
-        return torch.compiler.is_compiling() or image.numel() >= LEAST_SCALED
+        return torch.compiler.is_compiling() or (image.numel() >= LEAST_SCALED and not _has_pixelwise(image, kernel))
     if (trained or kind == "strided plane") and taps < LEAST_OF_ALL[kind]:
         return False
     return torch.compiler.is_compiling() or image.numel() * taps >= LEAST_WORK
+
+
+def _has_pixelwise(image: Tensor, kernel: Sequence[int]) -> bool:
+    """Return whether PyTorch convolves this image with filters of one tap pixel by pixel, as fast as one multiplies.
+
+    That is oneDNN's, channels last. Batches of few images go there only with more than one thread.
+    """
+    if image.dim() < len(kernel) + 2 or not is_channels_last(image):
+        return False
+    return image.shape[0] >= ONEDNN_BATCH or torch.get_num_threads() > 1
 
 
 def _kind(kernel: Sequence[int], how: Convolution) -> Kind:

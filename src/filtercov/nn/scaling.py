@@ -1,6 +1,6 @@
 """Depthwise filters of one tap, without stride or padding: each channel times a number.
 
-PyTorch convolves with them, and where a batch has fewer than 16 images and one thread is in use, channel by channel.
+PyTorch convolves with them: channel by channel, where a batch has fewer than 16 images and one thread is in use.
 Networks whose branches are merged after training have such filters: MobileOne, FastViT, RepViT.
 """
 
