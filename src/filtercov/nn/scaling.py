@@ -40,5 +40,8 @@ def scale_grad(grad_y: Tensor, x: Tensor) -> Tensor:
     """Return the (C, 1, ...) gradient of the weights."""
     images = max(1, _CHUNK // max(1, prod(x.shape[1:])))
     pixels = (0, *range(2, x.dim()))
-    sums = [(grad * part).sum(pixels) for grad, part in zip(grad_y.split(images), x.split(images), strict=True)]
+    sums = [
+        (grad * part).sum(pixels)
+        for grad, part in zip(torch.split(grad_y, images), torch.split(x, images), strict=True)
+    ]
     return torch.stack(sums).sum(0).reshape(-1, *[1] * (x.dim() - 1))
