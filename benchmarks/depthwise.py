@@ -36,6 +36,19 @@ def best_times(contestants: Contestants, *, seconds: float, rounds: int) -> dict
     return {name: min(turns) for name, turns in times.items()}
 
 
+def begin(description: str | None) -> float:
+    """Read `--threads` and `--seconds`, set this process up, name the machine; return the seconds of a comparison."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--seconds", type=float, default=1.0, help="time limit of one comparison")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(0)
+    keep_freed_memory()
+    print(f"{describe_machine()}\n")
+    return float(arguments.seconds)
+
+
 def backward(grad_y: Tensor, x: Tensor, weight: Tensor, mask: list[bool]) -> object:
     pad = weight.shape[-1] // 2
     return torch.ops.aten.convolution_backward(

@@ -7,15 +7,12 @@ harder test. Results and the machine they come from: docs/depthwise.md.
     python benchmarks/dimensions.py [--threads 2] [--seconds 1]
 """
 
-import argparse
 from functools import partial
 
 import torch
-from depthwise import best_times
+from depthwise import begin, best_times
 from torch import Tensor
 
-from filtercov.lab.bench import describe_machine
-from filtercov.lab.training.memory import keep_freed_memory
 from filtercov.nn import kernels, reference
 from filtercov.nn.arguments import Convolution, convolution, out_size
 from filtercov.nn.images import laid_out
@@ -63,14 +60,7 @@ def times_of(which: str, images: dict[str, tuple[Tensor, Tensor]], weight: Tenso
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--seconds", type=float, default=1.0, help="time limit of one comparison")
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    torch.manual_seed(0)
-    keep_freed_memory()
-    print(f"{describe_machine()}\n")
+    seconds = begin(__doc__)
     print("Milliseconds, channels first / last:\n")
     head = "".join(f"| {which}, PyTorch | ours " for which in PASSES)
     print(f"| images | kernel | stride, dilation {head}| all, first | all, last | all, better layouts |")
@@ -84,7 +74,7 @@ def main() -> None:
         images = {"first": (x, grad_y), "last": tuple(laid_out(t, channels_last=True) for t in (x, grad_y))}
         cells, totals = [], dict.fromkeys(["ours first", "ours last", "theirs first", "theirs last"], 0.0)
         for which in PASSES:
-            best = times_of(which, images, weight, how, arguments.seconds)
+            best = times_of(which, images, weight, how, seconds)
             totals = {name: total + best[name] for name, total in totals.items()}
             cells += [
                 f"{best[f'{who} first'] * 1e3:.2f} / {best[f'{who} last'] * 1e3:.2f}" for who in ("theirs", "ours")

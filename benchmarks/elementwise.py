@@ -7,16 +7,13 @@ those of one tap also channels first. Results and the machine they come from: do
     python benchmarks/elementwise.py [--threads 1] [--seconds 1]
 """
 
-import argparse
 from collections.abc import Callable
 from functools import partial
 
 import torch
-from depthwise import best_times
+from depthwise import begin, best_times
 from torch import Tensor, nn
 
-from filtercov.lab.bench import describe_machine
-from filtercov.lab.training.memory import keep_freed_memory
 from filtercov.nn import DepthwiseConv2d, FusedSequential
 
 NORM_SHAPES = [(16, 64, 64, 64), (16, 16, 64, 64), (16, 240, 16, 16), (16, 480, 8, 8), (16, 40, 16, 16)]
@@ -64,6 +61,7 @@ def one_tap(seconds: float) -> None:
             for frozen in (False, True):
                 x = torch.randn(shape).to(memory_format=memory_format)
                 theirs, ours = (kind(shape[1], shape[1], 1, groups=shape[1]) for kind in (nn.Conv2d, DepthwiseConv2d))
+                ours.passes = 0  # multiply, also where `nn/routing.py` leaves it to PyTorch
                 for layer in (theirs, ours):
                     layer.requires_grad_(not frozen)
                 cells = compare(theirs, ours, x, seconds)
@@ -71,17 +69,10 @@ def one_tap(seconds: float) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--seconds", type=float, default=1.0, help="time limit of one comparison")
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    torch.manual_seed(0)
-    keep_freed_memory()
-    print(f"{describe_machine()}\n")
-    norms(arguments.seconds)
+    seconds = begin(__doc__)
+    norms(seconds)
     print()
-    one_tap(arguments.seconds)
+    one_tap(seconds)
 
 
 if __name__ == "__main__":

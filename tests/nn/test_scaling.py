@@ -8,10 +8,9 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from filtercov.nn import DepthwiseConv2d, depthwise_conv1d, depthwise_conv2d, depthwise_conv3d, scaling
+from filtercov.nn import DepthwiseConv2d, depthwise_conv2d, scaling
+from tests.nn.test_ops import FUNCTIONS
 
-OURS = {1: depthwise_conv1d, 2: depthwise_conv2d, 3: depthwise_conv3d}
-THEIRS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 SIZES = {1: (9,), 2: (4, 5), 3: (2, 3, 4)}
 
 
@@ -33,7 +32,8 @@ def test_values_and_gradients_are_pytorchs(
     given = [x, weight, torch.randn(7)] if with_bias else [x, weight]
     inputs = [tensor.requires_grad_() for tensor in given]
     doubles = [tensor.detach().double().requires_grad_() for tensor in given]
-    y, wanted = OURS[axes](*inputs), THEIRS[axes](*doubles, groups=7)
+    convolve, oracle = FUNCTIONS[axes]
+    y, wanted = convolve(*inputs), oracle(*doubles, groups=7)
     torch.testing.assert_close(y.double(), wanted, rtol=1e-6, atol=1e-6)
     grad = torch.randn_like(y)
     for ours, theirs in zip(
