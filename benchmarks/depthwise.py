@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from filtercov.lab.bench import KINDS, describe_machine, gemm_rate, profile
-from filtercov.lab.training.memory import keep_freed_memory
-from filtercov.nn import accelerate_, depthwise_conv2d, ops
+from filtercov.nn import accelerate_, depthwise_conv2d, keep_freed_memory, ops
 from filtercov.nn.timing import race
 
 SHAPES = [(64, 256, 16), (64, 96, 32), (32, 384, 14), (64, 64, 8), (16, 128, 56)]

@@ -1,8 +1,8 @@
 """A training step of networks others use: `accelerate_` without an example, beside plain PyTorch in both layouts.
 
-Contestants take turns; ratios are medians over the turns, with quartiles, and the best turn of each is shown. Above 1
-means filtercov is faster. Two blocks stand for fields of their own: a Conformer's (speech) and a MedNeXt's (volumes).
-Results and the machine they come from: docs/depthwise.md.
+Contestants take turns, each with freed memory as in a process of its own; ratios are medians over the turns, with
+quartiles, and the best turn of each is shown. Above 1 means filtercov is faster. Two blocks stand for fields of their
+own: a Conformer's (speech) and a MedNeXt's (volumes). Results and the machine they come from: docs/depthwise.md.
 
     python benchmarks/networks.py [--threads 2] [--seconds 60] [NAME ...]
 """
@@ -14,13 +14,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from filtercov.lab.bench import describe_machine, gemm_rate, plain_network
+from filtercov.lab.bench import (
+    CHANNELS_LAST,
+    OURS,
+    PLAIN,
+    describe_machine,
+    gemm_rate,
+    plain_network,
+    race_apart,
+    steps_of,
+)
 from filtercov.nn import accelerate_
 from filtercov.nn.steps import Step
-from filtercov.nn.swaps import toggles
-from filtercov.nn.timing import race, ratio
+from filtercov.nn.timing import ratio
 
-TURNS = 15
 SHAPES = {
     "convnext_atto": (16, 3, 128, 128),
     "convnext_tiny": (4, 3, 224, 224),
@@ -91,17 +98,13 @@ def measure(name: str, seconds: float) -> None:
     """Print the row of a network."""
     torch.manual_seed(0)
     plain, x = build(name), torch.randn(SHAPES[name])
-    moved, ours = copy.deepcopy(plain), copy.deepcopy(plain)
+    ours = copy.deepcopy(plain)
     accelerate_(ours)
-    accelerate_(moved)
-    for toggle in toggles(moved):
-        toggle.set_(toggle.plain)
-    steps = {"NCHW": Step(plain, x), "channels_last": Step(moved, x), "ours": Step(ours, x)}
-    times = race(steps, seconds=seconds, turns=TURNS)
+    times = race_apart({**steps_of(plain, x), OURS: Step(ours, x)}, seconds=seconds)
     best = {step: min(turns) for step, turns in times.items()}
-    better = min(("NCHW", "channels_last"), key=best.__getitem__)
+    better = min((PLAIN, CHANNELS_LAST), key=best.__getitem__)
     shown = " | ".join(f"{1e3 * seconds:.1f}" for seconds in best.values())
-    print(f"| {name} | {' × '.join(map(str, x.shape))} | {shown} | {ratio(times[better], times['ours'])} |", flush=True)
+    print(f"| {name} | {' × '.join(map(str, x.shape))} | {shown} | {ratio(times[better], times[OURS])} |", flush=True)
 
 
 def main() -> None:

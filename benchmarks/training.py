@@ -25,9 +25,8 @@ from torch.nn import functional as F  # noqa: N812 - the name PyTorch's users kn
 from filtercov.lab import models
 from filtercov.lab.data import Augment, BatchLoader, ImageArrays
 from filtercov.lab.training import Silent, TrainConfig, fit
-from filtercov.lab.training.memory import keep_freed_memory
 from filtercov.lab.training.progress import Snapshot
-from filtercov.nn import DepthwiseConv2d, accelerate_, native_status, restore_
+from filtercov.nn import DepthwiseConv2d, accelerate_, keep_freed_memory, native_status, restore_
 
 
 class Stopwatch(Silent):

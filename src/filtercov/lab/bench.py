@@ -1,14 +1,14 @@
 """A training step of any network on this machine: tuned by `accelerate_`, beside plain PyTorch in both its layouts.
 
-The three take turns in one process. Where a step's time goes is told by PyTorch's profiler, and so is the peak of what
-its tensors take; the roof is the rate of a large matrix product.
+The three take turns in one process, each with freed memory as in a process of its own. Where a step's time goes is told
+by PyTorch's profiler, and so is the peak of what its tensors take; the roof is the rate of a large matrix product.
 """
 
 from __future__ import annotations
 
 import copy
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from filtercov.filters.freeze import freeze_
 from filtercov.lab.models.lookup import find, is_ours
-from filtercov.nn import accelerate_, native_status, restore_
+from filtercov.nn import accelerate_, keep_freed_memory, native_status, restore_, return_freed_memory
 from filtercov.nn.steps import Step
 from filtercov.nn.swaps import toggles
 from filtercov.nn.timing import Ratio, race, ratio
@@ -94,7 +94,7 @@ def bench(
     report = accelerate_(tuned, example_input=images, seconds=seconds)
     assert report.tuning is not None
     steps = {OURS: Step(tuned, images), **plain_steps}
-    times = race(steps, seconds=seconds, turns=TURNS)
+    times = race_apart(steps, seconds=seconds)
     contestants = tuple(Contestant(name, tuple(times[name]), *profile(step)) for name, step in steps.items())
     return Bench(describe_machine(), gemm_rate(), model, batch_size, size, frozen, contestants, report.tuning)
 
@@ -106,6 +106,22 @@ def steps_of(plain: nn.Module, images: Tensor) -> dict[str, Step]:
     for toggle in toggles(moved):  # which leaves the layout, and what keeps it out of PyTorch's fault
         toggle.set_(toggle.plain)
     return {PLAIN: Step(plain, images), CHANNELS_LAST: Step(moved, images)}
+
+
+def race_apart(steps: Mapping[str, Step], *, seconds: float) -> dict[str, list[float]]:
+    """Return the seconds of each step's turns, each as if in a process of its own.
+
+    Ours keeps freed memory, as `accelerate_` has it, and plain PyTorch gives it back. A step that is not timed goes
+    ahead of each turn, which so finds in memory what its like has left there, and not another's.
+    """
+
+    def make_ready(name: str) -> None:
+        (keep_freed_memory if name == OURS else return_freed_memory)()
+        steps[name]()
+
+    times = race(steps, seconds=seconds, turns=TURNS, before=make_ready)
+    keep_freed_memory()
+    return times
 
 
 def plain_network(model: str) -> nn.Module:

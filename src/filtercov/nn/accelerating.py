@@ -1,6 +1,6 @@
 """Put filtercov's layers into an existing model, and make it PyTorch's own again."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import nn
@@ -10,6 +10,7 @@ from filtercov.depthwise.model import check_model, unwrap
 from filtercov.errors import ConfigError, ModelError
 from filtercov.nn import library
 from filtercov.nn.layouts import is_moved, restore_layouts_, to_channels_last_
+from filtercov.nn.memory import keep_freed_memory
 from filtercov.nn.strided_pointwise import StridedPointwiseConv2d, is_endangered
 from filtercov.nn.swaps import BLOCK, DEPTHWISE, GELU, LAYERS, NORM_ACT, PAIRS, POINTWISE, RESIDUAL, Toggle, toggles
 from filtercov.nn.tuning import SECONDS, Candidate, Tuner, check_on_cpu
@@ -25,7 +26,8 @@ class Acceleration:
 
     `fused` are norms with their activations, in a row or as one module, `residuals` those that the pair before them
     adds, `activations` the GELUs that stand alone. With an example to measure with, `tuning` has what was measured, and
-    `products` are the 1x1 convolutions that became products of matrices.
+    `products` are the 1x1 convolutions that became products of matrices. `keeps_memory` says whether the process was
+    told to keep what it frees.
     """
 
     swapped: tuple[str, ...]
@@ -37,6 +39,7 @@ class Acceleration:
     tuning: Tuning | None = None
     residuals: tuple[str, ...] = ()
     activations: tuple[str, ...] = ()
+    keeps_memory: bool = False
 
     def __str__(self) -> str:
         """Return one line, one more for each layer left alone, and what was measured."""
@@ -58,11 +61,15 @@ class Acceleration:
             lines.append(
                 f"{counted(len(self.made_safe), 'strided 1x1 convolution')} kept out of a memory fault of PyTorch's"
             )
+        if self.keeps_memory:
+            lines.append("this process keeps the memory it frees, for the next step")
         lines += [f"left alone: {name}: {reason}" for name, reason in self.skipped.items()]
         return "\n".join([*lines, *([str(self.tuning)] if self.tuning else [])])
 
 
-def accelerate_(model: nn.Module, *, example_input: Any = None, seconds: float = SECONDS) -> Acceleration:
+def accelerate_(
+    model: nn.Module, *, example_input: Any = None, seconds: float = SECONDS, keep_memory: bool = True
+) -> Acceleration:
     """Make every depthwise convolution of a model a `DepthwiseConv1d`, 2d or 3d, in place; move it to channels_last.
 
     Modules stay the same objects: parameters, optimisers, hooks and state_dict keys are untouched. Where there are
@@ -79,6 +86,10 @@ def accelerate_(model: nn.Module, *, example_input: Any = None, seconds: float =
     about `seconds`, and the report has what was measured. A step is timed forward and backward if the model is in
     training mode, forward if in evaluation mode. Modes, buffers, gradients and random numbers stay as they were.
 
+    With `keep_memory`, and a model on the CPU, the process keeps what it frees from then on, where its C library is
+    glibc: otherwise activations go back to the system after every step, and their pages are cleared when the next one
+    asks for them. `filtercov.nn.return_freed_memory` ends that, for all models of the process.
+
     >>> net = nn.Sequential(nn.Conv2d(8, 8, 9, padding=4, groups=8), nn.GELU(), nn.BatchNorm2d(8))
     >>> report = accelerate_(net)
     >>> report.swapped, type(net[0]).__name__
@@ -92,8 +103,16 @@ def accelerate_(model: nn.Module, *, example_input: Any = None, seconds: float =
                 "an example first"
             )
     library.available()  # says why, once, if nothing will be faster
-    if example_input is not None:
-        return _tune_(model, example_input, seconds)
+    keeps_memory = keep_memory and _is_on_cpu(model) and keep_freed_memory()
+    done = _by_thresholds_(model) if example_input is None else _tune_(model, example_input, seconds)
+    return replace(done, keeps_memory=keeps_memory)
+
+
+def _is_on_cpu(model: nn.Module) -> bool:
+    return any(parameter.is_cpu for parameter in model.parameters())
+
+
+def _by_thresholds_(model: nn.Module) -> Acceleration:
     found = toggles(model)
     plain = {toggle.name for toggle in found if toggle.setting == toggle.plain}
     endangered = _endangered(model)

@@ -21,7 +21,6 @@ from filtercov.lab.experiments.runspec import VERSION, RunSpec
 from filtercov.lab.models.lookup import find as build
 from filtercov.lab.models.lookup import is_ours
 from filtercov.lab.training import FitResult, Progress, World, current_world, fit
-from filtercov.lab.training.memory import keep_freed_memory
 from filtercov.lab.training.progress import Snapshot
 from filtercov.nn import accelerate_
 
@@ -51,7 +50,6 @@ def execute(
     loading what the specification names; `init_root` is where relative file names in its `init` start. Everything else
     says how to run, not what, and does not change the result.
     """
-    keep_freed_memory()
     world = current_world()
     data = data or load_data(spec, root=data_root, download=download, workers=workers)
     model = build_model(spec, data, init_root=init_root)
