@@ -1,14 +1,13 @@
 """A training step of networks others use: `accelerate_` without an example, beside plain PyTorch in both layouts.
 
-Contestants take turns, each with freed memory as in a process of its own; ratios are medians over the turns, with
-quartiles, and the best turn of each is shown. Above 1 means filtercov is faster. Two blocks stand for fields of their
-own: a Conformer's (speech) and a MedNeXt's (volumes). Results and the machine they come from: docs/depthwise.md.
+Contestants take turns, in processes of their own; ratios are medians over the turns, with quartiles, and the best turn
+of each is shown. Above 1 means filtercov is faster. Two blocks stand for fields of their own: a Conformer's (speech)
+and a MedNeXt's (volumes). Results and the machine they come from: docs/depthwise.md.
 
     python benchmarks/networks.py [--threads 2] [--seconds 60] [NAME ...]
 """
 
 import argparse
-import copy
 
 import torch
 from torch import Tensor, nn
@@ -18,14 +17,15 @@ from filtercov.lab.bench import (
     CHANNELS_LAST,
     OURS,
     PLAIN,
+    TURNS,
+    Rival,
+    Subject,
     describe_machine,
     gemm_rate,
     plain_network,
-    race_apart,
-    steps_of,
+    race_of,
 )
 from filtercov.nn import accelerate_
-from filtercov.nn.steps import Step
 from filtercov.nn.timing import ratio
 
 SHAPES = {
@@ -94,17 +94,23 @@ def build(name: str) -> nn.Module:
     return MedNeXt(32, 5) if name.startswith("mednext") else plain_network(name)
 
 
+def subject(way: str, name: str) -> Subject:
+    """Return a network that takes steps in one of the ways that are compared."""
+    torch.manual_seed(0)
+    return Subject(build(name), torch.randn(SHAPES[name]), way, lambda network, _x: accelerate_(network))
+
+
 def measure(name: str, seconds: float) -> None:
     """Print the row of a network."""
-    torch.manual_seed(0)
-    plain, x = build(name), torch.randn(SHAPES[name])
-    ours = copy.deepcopy(plain)
-    accelerate_(ours)
-    times = race_apart({**steps_of(plain, x), OURS: Step(ours, x)}, seconds=seconds)
-    best = {step: min(turns) for step, turns in times.items()}
+    rivals = {way: Rival(subject, way, name) for way in (PLAIN, CHANNELS_LAST, OURS)}
+    times = race_of(rivals, seconds=seconds, turns=TURNS)
+    for rival in rivals.values():
+        rival.close()
+    best = {way: min(turns) for way, turns in times.items()}
     better = min((PLAIN, CHANNELS_LAST), key=best.__getitem__)
     shown = " | ".join(f"{1e3 * seconds:.1f}" for seconds in best.values())
-    print(f"| {name} | {' × '.join(map(str, x.shape))} | {shown} | {ratio(times[better], times[OURS])} |", flush=True)
+    shape = " × ".join(map(str, SHAPES[name]))
+    print(f"| {name} | {shape} | {shown} | {ratio(times[better], times[OURS])} |", flush=True)
 
 
 def main() -> None:

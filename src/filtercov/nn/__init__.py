@@ -2,7 +2,7 @@
 
 `DepthwiseConv2d` and `depthwise_conv2d` compute what `nn.Conv2d` and `F.conv2d` compute, those of one and three
 dimensions likewise; `accelerate_` puts them into any model, `restore_` takes them out, `native_status` says whether the
-native kernels are in use, and `keep_freed_memory` and `return_freed_memory` where freed memory goes.
+native kernels are in use, and `keep_freed_memory` spares every step the system's clearing of its pages.
 """
 
 from importlib import import_module
@@ -21,7 +21,7 @@ from filtercov.nn.depthwise import (
 )
 from filtercov.nn.gelu_batch_norm import gelu_batch_norm
 from filtercov.nn.library import NativeStatus, native_status
-from filtercov.nn.memory import keep_freed_memory, return_freed_memory
+from filtercov.nn.memory import keep_freed_memory
 from filtercov.nn.sequential import FusedSequential
 
 __all__ = [
@@ -40,7 +40,6 @@ __all__ = [
     "keep_freed_memory",
     "native_status",
     "restore_",
-    "return_freed_memory",
 ]
 
 

@@ -88,7 +88,7 @@ def accelerate_(
 
     With `keep_memory`, and a model on the CPU, the process keeps what it frees from then on, where its C library is
     glibc: otherwise activations go back to the system after every step, and their pages are cleared when the next one
-    asks for them. `filtercov.nn.return_freed_memory` ends that, for all models of the process.
+    asks for them. That lasts as long as the process.
 
     >>> net = nn.Sequential(nn.Conv2d(8, 8, 9, padding=4, groups=8), nn.GELU(), nn.BatchNorm2d(8))
     >>> report = accelerate_(net)

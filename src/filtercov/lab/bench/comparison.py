@@ -1,15 +1,16 @@
 """A training step of any network on this machine: tuned by `accelerate_`, beside plain PyTorch in both its layouts.
 
-The three take turns in one process, each with freed memory as in a process of its own. Where a step's time goes is told
-by PyTorch's profiler, and so is the peak of what its tensors take; the roof is the rate of a large matrix product.
+The three take turns, in processes of their own. Where a step's time goes is told by PyTorch's profiler, and so is the
+peak of what its tensors take; the roof is the rate of a large matrix product.
 """
 
 from __future__ import annotations
 
 import copy
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from filtercov.filters.freeze import freeze_
+from filtercov.lab.bench.rivals import Rival, race_of
 from filtercov.lab.models.lookup import find, is_ours
-from filtercov.nn import accelerate_, keep_freed_memory, native_status, restore_, return_freed_memory
+from filtercov.nn import Acceleration, accelerate_, native_status, restore_
 from filtercov.nn.steps import Step
 from filtercov.nn.swaps import toggles
-from filtercov.nn.timing import Ratio, race, ratio
+from filtercov.nn.timing import Ratio, race, ratio, usual_clock
 from filtercov.nn.tuning import SECONDS
 from filtercov.nn.tuning_report import Tuning
 from filtercov.printable import counted
@@ -84,44 +86,68 @@ def bench(
     seconds: float = SECONDS,
 ) -> Bench:
     """Tune a network by name for this machine and compare it with plain PyTorch, in about twice `seconds`."""
+    size = image_size or _own_size(model, plain_network(model))
+    names = (OURS, PLAIN, CHANNELS_LAST)
+    rivals = {name: Rival(_subject, name, model, (batch_size, 3, size, size), frozen, seconds) for name in names}
+    times = race_of(rivals, seconds=seconds, turns=TURNS)
+    contestants = tuple(Contestant(name, tuple(times[name]), *rivals[name].ask("profile")) for name in names)
+    tuning = rivals[OURS].ask("tuned")
+    for rival in rivals.values():
+        rival.close()
+    return Bench(describe_machine(), gemm_rate(), model, batch_size, size, frozen, contestants, tuning)
+
+
+class Subject:
+    """A network, or a block of one, that takes training steps in one of the ways that are compared."""
+
+    def __init__(
+        self, plain: nn.Module, x: Tensor, way: str, tune: Callable[[nn.Module, Tensor], Acceleration]
+    ) -> None:
+        self.report = tune(plain, x) if way == OURS else None
+        if way == CHANNELS_LAST:
+            to_channels_last_(plain)
+        self.step = Step(plain, x)
+
+    def turn(self) -> float:
+        """Return the seconds of a step."""
+        clock = usual_clock()
+        began = clock()
+        self.step()
+        return clock() - began
+
+    def profile(self) -> tuple[dict[str, float], int]:
+        """Return what `profile` says of a step."""
+        return profile(self.step)
+
+    def tuned(self) -> Tuning | None:
+        """Return what was measured to choose between layers, if anything was."""
+        return self.report and self.report.tuning
+
+
+def _subject(way: str, model: str, shape: tuple[int, ...], frozen: bool, seconds: float) -> Subject:
     torch.manual_seed(0)
     plain = plain_network(model)
     if frozen:
         freeze_(plain)
-    size = image_size or _own_size(model, plain)
-    images = torch.randn(batch_size, 3, size, size)
-    tuned, plain_steps = copy.deepcopy(plain), steps_of(plain, images)
-    report = accelerate_(tuned, example_input=images, seconds=seconds)
-    assert report.tuning is not None
-    steps = {OURS: Step(tuned, images), **plain_steps}
-    times = race_apart(steps, seconds=seconds)
-    contestants = tuple(Contestant(name, tuple(times[name]), *profile(step)) for name, step in steps.items())
-    return Bench(describe_machine(), gemm_rate(), model, batch_size, size, frozen, contestants, report.tuning)
+    return Subject(plain, torch.randn(shape), way, partial(_tune, seconds))
+
+
+def _tune(seconds: float, network: nn.Module, x: Tensor) -> Acceleration:
+    return accelerate_(network, example_input=x, seconds=seconds)
 
 
 def steps_of(plain: nn.Module, images: Tensor) -> dict[str, Step]:
     """Return a step of a network in each of PyTorch's layouts."""
     moved = copy.deepcopy(plain)
-    accelerate_(moved)
-    for toggle in toggles(moved):  # which leaves the layout, and what keeps it out of PyTorch's fault
-        toggle.set_(toggle.plain)
+    to_channels_last_(moved)
     return {PLAIN: Step(plain, images), CHANNELS_LAST: Step(moved, images)}
 
 
-def race_apart(steps: Mapping[str, Step], *, seconds: float) -> dict[str, list[float]]:
-    """Return the seconds of each step's turns, each as if in a process of its own.
-
-    Ours keeps freed memory, as `accelerate_` has it, and plain PyTorch gives it back. A step that is not timed goes
-    ahead of each turn, which so finds in memory what its like has left there, and not another's.
-    """
-
-    def make_ready(name: str) -> None:
-        (keep_freed_memory if name == OURS else return_freed_memory)()
-        steps[name]()
-
-    times = race(steps, seconds=seconds, turns=TURNS, before=make_ready)
-    keep_freed_memory()
-    return times
+def to_channels_last_(plain: nn.Module) -> None:
+    """Move a network of PyTorch's to channels_last, out of the way of its fault there."""
+    accelerate_(plain, keep_memory=False)
+    for toggle in toggles(plain):
+        toggle.set_(toggle.plain)
 
 
 def plain_network(model: str) -> nn.Module:

@@ -1,0 +1,72 @@
+"""Contestants in processes of their own: what they answer, raise and leave behind."""
+
+import multiprocessing
+import os
+import signal
+import time
+
+import pytest
+import torch
+
+from filtercov.errors import ConfigError, FiltercovError
+from filtercov.lab.bench import Rival, race_of
+
+
+class Sleeper:
+    """Says that a turn took what it was told, and can do what goes wrong."""
+
+    def __init__(self, seconds: float) -> None:
+        if seconds < 0:
+            raise ConfigError("seconds must not be negative")
+        self.seconds = seconds
+
+    def turn(self) -> float:
+        return self.seconds
+
+    def process(self) -> int:
+        return os.getpid()
+
+    def threads(self) -> int:
+        return torch.get_num_threads()
+
+    def fail(self) -> None:
+        raise ConfigError("as asked for")
+
+    def die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_turns_count_what_the_rivals_say_and_not_what_passes_here() -> None:
+    rivals = {"slow": Rival(Sleeper, 3.0), "fast": Rival(Sleeper, 1.0)}
+    began = time.perf_counter()
+    times = race_of(rivals, seconds=60, turns=4)
+    assert time.perf_counter() - began < 10
+    assert {name: [round(second, 6) for second in turns] for name, turns in times.items()} == {
+        "slow": [3.0] * 4,
+        "fast": [1.0] * 4,
+    }
+    for rival in rivals.values():
+        rival.close()
+
+
+def test_each_has_a_process_of_its_own_with_our_threads_and_leaves_with_it() -> None:
+    one, two = Rival(Sleeper, 1.0), Rival(Sleeper, 1.0)
+    assert len({one.ask("process"), two.ask("process"), os.getpid()}) == 3
+    assert one.ask("threads") == torch.get_num_threads()
+    one.close()
+    two.close()
+    assert not any(child.is_alive() for child in multiprocessing.active_children())
+
+
+def test_what_is_raised_there_is_raised_here() -> None:
+    with pytest.raises(ConfigError, match="negative"):
+        Rival(Sleeper, -1.0)
+    rival = Rival(Sleeper, 1.0)
+    with pytest.raises(ConfigError, match="as asked for"):
+        rival.ask("fail")
+
+
+def test_a_process_that_dies_is_one_sentence() -> None:
+    rival = Rival(Sleeper, 1.0)
+    with pytest.raises(FiltercovError, match="exit code -9"):
+        rival.ask("die")
