@@ -121,7 +121,7 @@ class Subject:
 
     def tuned(self) -> Tuning | None:
         """Return what was measured to choose between layers, if anything was."""
-        return self.report and self.report.tuning
+        return None if self.report is None else self.report.tuning
 
 
 def _subject(way: str, model: str, shape: tuple[int, ...], frozen: bool, seconds: float) -> Subject:
