@@ -65,6 +65,17 @@ def test_every_reference_is_whole_and_says_where_it_came_from(name: str) -> None
         assert (layer.covariance.astype(np.float32) == layer.covariance).all()
 
 
+@pytest.mark.parametrize("name", list(fc.REFERENCES))
+def test_every_reference_stands_in_the_documentation_with_its_filters_and_accuracy(name: str) -> None:
+    lines = (ROOT / "docs" / "howto" / "transfer.md").read_text(encoding="utf-8").splitlines()
+    (row,) = [line for line in lines if line.startswith(f"| `{name}` |")]
+    statistics, reference = fc.FilterStatistics.shipped(name), fc.REFERENCES[name]
+    assert f"{len(statistics)} layers" in row
+    assert all("×".join(map(str, layer.kernel_size)) in row for layer in statistics)
+    assert reference.epochs is None or f"{reference.epochs} epochs" in row or "the same" in row
+    assert reference.accuracy is None or f"{reference.accuracy:.2f} %" in row
+
+
 def test_all_references_take_no_more_than_the_package_has_room_for() -> None:
     assert NAME in fc.REFERENCES
     assert sum(path.stat().st_size for path in references.FOLDER.iterdir()) <= 8_000_000
