@@ -110,6 +110,7 @@ _OF_NN = (
     "depthwise_conv2d",
     "depthwise_conv3d",
     "gelu_batch_norm",
+    "keep_freed_memory",
     "native_status",
     "restore_",
 )
