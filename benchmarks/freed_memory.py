@@ -1,7 +1,8 @@
 """What a training step waits for memory: plain PyTorch and ours, with freed memory given back and kept.
 
-Contestants take turns, in processes of their own, and say how many pages a step asks the system for. PyTorch's is in
-channels_last, ours is by `accelerate_` without an example. Results and the machine they come from: docs/depthwise.md.
+Contestants take turns, in processes of their own, and say how many pages a step asks the system for, and what their
+process held at most. PyTorch's is in channels_last, ours is by `accelerate_` without an example. Results and the machine
+they come from: docs/depthwise.md.
 
     python benchmarks/freed_memory.py [--threads 1] [--seconds 20] [--batch-size 8] [--img-size 128] [NAME ...]
 """
@@ -31,9 +32,10 @@ class Faulting(Subject):
         self.faults = [*getattr(self, "faults", []), _faults() - before]
         return seconds
 
-    def pages(self) -> float:
-        """Return the median of the steps' page faults."""
-        return median(self.faults)
+    def memory(self) -> str:
+        """Return the median of the steps' page faults, and the most that the process held."""
+        held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        return f"{median(self.faults):.0f} pages, {held:.0f} MiB"
 
 
 def _faults() -> int:
@@ -52,7 +54,7 @@ def measure(name: str, shape: tuple[int, ...], seconds: float) -> None:
     """Print the row of a network."""
     rivals = {f"{way}, {kept}": Rival(subject, name, way, kept, shape) for way, kept in CONTESTANTS}
     times = race_of(rivals, seconds=seconds, turns=TURNS)
-    cells = [f"{1e3 * median(times[who]):.0f} ms, {rival.ask('pages'):.0f}" for who, rival in rivals.items()]
+    cells = [f"{1e3 * median(times[who]):.0f} ms, {rival.ask('memory')}" for who, rival in rivals.items()]
     for rival in rivals.values():
         rival.close()
     print(f"| {name} | {' | '.join(cells)} |", flush=True)
