@@ -1,8 +1,8 @@
 """What a training step waits for memory: plain PyTorch and ours, with freed memory given back and kept.
 
 Contestants take turns, in processes of their own, and say how many pages a step asks the system for, and what their
-process held at most. PyTorch's is in channels_last, ours is by `accelerate_` without an example. Results and the machine
-they come from: docs/depthwise.md.
+process held at most. PyTorch's is in channels_last, ours is by `accelerate_` without an example. Results and the
+machine they come from: docs/depthwise.md.
 
     python benchmarks/freed_memory.py [--threads 1] [--seconds 20] [--batch-size 8] [--img-size 128] [NAME ...]
 """
