@@ -3,13 +3,29 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
 
 from filtercov.errors import ConfigError, FiltercovError
 from filtercov.lab.bench import Rival, race_of
+
+ROOT = Path(__file__).parents[2]
+WAITING = """
+import sys, time
+from filtercov.lab.bench import Rival
+from tests.lab.test_rivals import Sleeper
+rival = Rival(Sleeper, 1.0)
+print("ready", flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
 
 
 class Sleeper:
@@ -70,3 +86,20 @@ def test_a_process_that_dies_is_one_sentence() -> None:
     rival = Rival(Sleeper, 1.0)
     with pytest.raises(FiltercovError, match="exit code -9"):
         rival.ask("die")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a terminal's Ctrl-C goes to a process group")
+def test_ctrl_c_ends_all_of_them_without_a_word() -> None:
+    waiting = subprocess.Popen(
+        [sys.executable, "-c", WAITING],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert waiting.stdout is not None
+    assert waiting.stdout.readline() == "ready\n"
+    os.killpg(waiting.pid, signal.SIGINT)
+    assert waiting.communicate(timeout=60)[1] == ""
+    assert waiting.returncode == 130

@@ -90,5 +90,7 @@ def _serve(pipe: Connection, threads: int, build: Callable[..., Any], arguments:
             except EOFError:
                 return
             pipe.send(getattr(contestant, method)())
+    except KeyboardInterrupt:
+        return  # whoever pressed the key hears of it from the process that asks
     except Exception as error:
         pipe.send(error)
