@@ -20,8 +20,8 @@ import sys, time
 from filtercov.lab.bench import Rival
 from tests.lab.test_rivals import Sleeper
 rival = Rival(Sleeper, 1.0)
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     time.sleep(60)
 except KeyboardInterrupt:
     sys.exit(130)
