@@ -10,10 +10,11 @@ machine they come from: docs/depthwise.md.
 import argparse
 import resource
 from statistics import median
+from typing import Any
 
 import torch
 
-from filtercov.lab.bench import CHANNELS_LAST, OURS, TURNS, Rival, Subject, describe_machine, plain_network, race_of
+from filtercov.lab.bench import CHANNELS_LAST, OURS, TURNS, Subject, describe_machine, plain_network, race_of, rivals_of
 from filtercov.nn import accelerate_, keep_freed_memory
 
 NAMES = ("convnext_atto", "mobilenetv3_large_100", "efficientnet_b0", "spnasnet_100")
@@ -23,13 +24,15 @@ CONTESTANTS = [(way, kept) for way in (CHANNELS_LAST, OURS) for kept in (False, 
 class Faulting(Subject):
     """A network that counts the pages that its steps had to wait for."""
 
-    faults: list[int]
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.faults: list[int] = []
 
     def turn(self) -> float:
         """Return the seconds of a step."""
         before = _faults()
         seconds = super().turn()
-        self.faults = [*getattr(self, "faults", []), _faults() - before]
+        self.faults.append(_faults() - before)
         return seconds
 
     def memory(self) -> str:
@@ -52,11 +55,9 @@ def subject(name: str, way: str, kept: bool, shape: tuple[int, ...]) -> Faulting
 
 def measure(name: str, shape: tuple[int, ...], seconds: float) -> None:
     """Print the row of a network."""
-    rivals = {f"{way}, {kept}": Rival(subject, name, way, kept, shape) for way, kept in CONTESTANTS}
-    times = race_of(rivals, seconds=seconds, turns=TURNS)
-    cells = [f"{1e3 * median(times[who]):.0f} ms, {rival.ask('memory')}" for who, rival in rivals.items()]
-    for rival in rivals.values():
-        rival.close()
+    with rivals_of(subject, {f"{way}, {kept}": (name, way, kept, shape) for way, kept in CONTESTANTS}) as rivals:
+        times = race_of(rivals, seconds=seconds, turns=TURNS)
+        cells = [f"{1e3 * median(times[who]):.0f} ms, {rival.ask('memory')}" for who, rival in rivals.items()]
     print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 

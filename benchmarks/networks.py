@@ -18,12 +18,12 @@ from filtercov.lab.bench import (
     OURS,
     PLAIN,
     TURNS,
-    Rival,
     Subject,
     describe_machine,
     gemm_rate,
     plain_network,
     race_of,
+    rivals_of,
 )
 from filtercov.nn import accelerate_
 from filtercov.nn.timing import ratio
@@ -102,10 +102,8 @@ def subject(way: str, name: str) -> Subject:
 
 def measure(name: str, seconds: float) -> None:
     """Print the row of a network."""
-    rivals = {way: Rival(subject, way, name) for way in (PLAIN, CHANNELS_LAST, OURS)}
-    times = race_of(rivals, seconds=seconds, turns=TURNS)
-    for rival in rivals.values():
-        rival.close()
+    with rivals_of(subject, {way: (way, name) for way in (PLAIN, CHANNELS_LAST, OURS)}) as rivals:
+        times = race_of(rivals, seconds=seconds, turns=TURNS)
     best = {way: min(turns) for way, turns in times.items()}
     better = min((PLAIN, CHANNELS_LAST), key=best.__getitem__)
     shown = " | ".join(f"{1e3 * seconds:.1f}" for seconds in best.values())

@@ -17,7 +17,7 @@ from filtercov.lab.bench.comparison import (
     profile,
     steps_of,
 )
-from filtercov.lab.bench.rivals import Rival, race_of
+from filtercov.lab.bench.rivals import Rival, race_of, rivals_of
 
 __all__ = [
     "BATCH",
@@ -36,5 +36,6 @@ __all__ = [
     "plain_network",
     "profile",
     "race_of",
+    "rivals_of",
     "steps_of",
 ]

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from filtercov.filters.freeze import freeze_
-from filtercov.lab.bench.rivals import Rival, race_of
+from filtercov.lab.bench.rivals import race_of, rivals_of
 from filtercov.lab.models.lookup import find, is_ours
 from filtercov.nn import Acceleration, accelerate_, native_status, restore_
 from filtercov.nn.steps import Step
@@ -88,12 +88,11 @@ def bench(
     """Tune a network by name for this machine and compare it with plain PyTorch, in about twice `seconds`."""
     size = image_size or _own_size(model, plain_network(model))
     names = (OURS, PLAIN, CHANNELS_LAST)
-    rivals = {name: Rival(_subject, name, model, (batch_size, 3, size, size), frozen, seconds) for name in names}
-    times = race_of(rivals, seconds=seconds, turns=TURNS)
-    contestants = tuple(Contestant(name, tuple(times[name]), *rivals[name].ask("profile")) for name in names)
-    tuning = rivals[OURS].ask("tuned")
-    for rival in rivals.values():
-        rival.close()
+    shape = (batch_size, 3, size, size)
+    with rivals_of(_subject, {name: (name, model, shape, frozen, seconds) for name in names}) as rivals:
+        times = race_of(rivals, seconds=seconds, turns=TURNS)
+        contestants = tuple(Contestant(name, tuple(times[name]), *rivals[name].ask("profile")) for name in names)
+        tuning = rivals[OURS].ask("tuned")
     return Bench(describe_machine(), gemm_rate(), model, batch_size, size, frozen, contestants, tuning)
 
 

@@ -7,7 +7,8 @@ done before. Contestants that share one find memory as the others left it, which
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -17,7 +18,7 @@ from filtercov.errors import FiltercovError
 from filtercov.nn.timing import race
 
 
-class Contestant(Protocol):
+class TakesTurns(Protocol):
     """What takes turns: each call returns the seconds that a turn took."""
 
     def turn(self) -> float:
@@ -31,7 +32,7 @@ class Rival:
     `build` and its arguments have to be picklable. What its methods raise there is raised here.
     """
 
-    def __init__(self, build: Callable[..., Contestant], *arguments: Any) -> None:
+    def __init__(self, build: Callable[..., TakesTurns], *arguments: Any) -> None:
         methods = multiprocessing.get_all_start_methods()
         context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
         if "forkserver" in methods:
@@ -64,6 +65,19 @@ class Rival:
         if isinstance(answer, BaseException):
             raise answer
         return answer
+
+
+@contextmanager
+def rivals_of(build: Callable[..., TakesTurns], arguments: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Rival]]:
+    """Start a rival for each of several arguments of `build`, and end them all, also where one cannot be built."""
+    rivals: dict[str, Rival] = {}
+    try:
+        for name, given in arguments.items():
+            rivals[name] = Rival(build, *given)
+        yield rivals
+    finally:
+        for rival in rivals.values():
+            rival.close()
 
 
 def race_of(rivals: Mapping[str, Rival], *, seconds: float, turns: int) -> dict[str, list[float]]:
