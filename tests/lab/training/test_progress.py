@@ -1,5 +1,6 @@
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -34,6 +35,16 @@ def test_lines_appear_at_the_end_of_epochs_and_once_a_minute_in_long_ones():
         "run 1  epoch 1/10  loss 1.2346  train 50.00 %  1,234 images/s  1:15 left",
         "run 1  epoch 1/10  loss 1.2346  train 50.00 %  test 61.50 %  1,234 images/s  1:15 left",
     ]
+
+
+def test_a_speed_that_was_not_measured_is_not_shown(terminal):
+    unknown = replace(snapshot(50, test_accuracy=61.5), images_per_second=None)
+    assert str(unknown) == "epoch 1/10  loss 1.2346  train 50.00 %  test 61.50 %  1:15 left"
+    bar = TerminalBar(Console(file=terminal, force_terminal=True, width=160))
+    bar.update(unknown)
+    bar.close()
+    assert "1:15 left" in terminal.getvalue()
+    assert "images/s" not in terminal.getvalue()
 
 
 def test_a_stream_that_is_no_terminal_gets_plain_lines(tmp_path):

@@ -83,6 +83,12 @@ def test_a_stop_during_evaluation_is_honoured_before_it_ends(tmp_path, stop_requ
     parts, whole = toy_fit(tmp_path / "parts", config), toy_fit(tmp_path / "whole", config)
     assert parts.weights_sha256 == whole.weights_sha256
     assert untimed(tmp_path / "parts") == untimed(tmp_path / "whole")
+    # What was trained before the stop was not timed after it.
+    speeds = {
+        name: read_metrics(tmp_path / name / "metrics.jsonl")[-1]["images_per_second"] for name in ("parts", "whole")
+    }
+    assert speeds["parts"] is None
+    assert speeds["whole"] > 0
 
 
 def test_metrics_written_after_the_last_checkpoint_are_not_kept_twice(tmp_path):

@@ -53,7 +53,7 @@ class Loop:
         self._started = time.monotonic() - self.state.seconds
         self._session_start = (time.monotonic(), self.step)
         self._weights_sha256: dict[int, str] = {}  # by the step they are of; only the last is kept
-        self._rate = 0.0  # training images per second in this epoch
+        self._rate: float | None = None  # training images per second in this epoch, as far as it was trained here
         self._module = self.world.wrap(self.state.model)
 
     @property

@@ -25,7 +25,7 @@ class Snapshot:
     epochs: int
     loss: float
     accuracy: float  # of this epoch's training images so far, in percent
-    images_per_second: float
+    images_per_second: float | None  # of training in this epoch; None if none of it was trained here
     seconds_left: float
     test_accuracy: float | None = None  # at the end of an epoch
     judged_on: str = "test"  # which images that accuracy is of
@@ -39,7 +39,12 @@ class Snapshot:
     @property
     def pace(self) -> str:
         """How fast it goes, and how long it will still take."""
-        return f"{self.images_per_second:,.0f} images/s  {duration(self.seconds_left)} left"
+        return f"{self.speed}  {duration(self.seconds_left)} left".lstrip()
+
+    @property
+    def speed(self) -> str:
+        """How many images it trains on in a second, if that was measured."""
+        return "" if self.images_per_second is None else f"{self.images_per_second:,.0f} images/s"
 
     def __str__(self) -> str:
         """Return one line for people."""
@@ -113,7 +118,7 @@ class TerminalBar:
             self._live.start()
         self._live.update(_BarLine(self._label, replace(snapshot, test_accuracy=None)), refresh=first)
         if snapshot.test_accuracy is not None:
-            self.note(f"{snapshot.reached}  {snapshot.images_per_second:,.0f} images/s")
+            self.note(f"{snapshot.reached}  {snapshot.speed}".rstrip())
 
     def note(self, text: str) -> None:
         """Leave a line above the bar."""
