@@ -23,6 +23,9 @@ LINES = [
 DOTS = {
     "closed-form .15 .5 .25": {"thawed": Dot(52.0, 51.5, 52.5, 67.4), "frozen": Dot(49.0)},
     "covariance-eighth from ImageNet": {"thawed": Dot(-3.0, paper=2.0)},
+    "gain at k15 above gain at k3, by the line through k3, k7, k9, k15, and some more": {
+        "thawed": Dot(5.0, least=-1.0)
+    },
 }
 GRID = {(f"0.{x}", f"{y}"): float(x * y) for x in range(1, 5) for y in (0.185, 0.37, 0.74, 1.48)}
 EVERY = {
@@ -73,6 +76,7 @@ def test_dots_intervals_and_the_papers_rings_lie_where_the_numbers_on_the_axis_s
     svg = parsed(EVERY["dots"])
     xs, across = numbered(svg, "middle", "x")
     expected = [("mark s0", 52.0), ("ring s0", 67.4), ("mark s1", 49.0), ("mark s0", -3.0), ("ring s0", 2.0)]
+    expected.append(("mark s0", 5.0))
     found = [(circle.get("class"), float(circle.get("cx") or "")) for circle in svg.iter("circle")]
     assert [kind for kind, _ in found] == [kind for kind, _ in expected]
     for (_, place), (_, value) in zip(found, expected, strict=True):
@@ -80,6 +84,8 @@ def test_dots_intervals_and_the_papers_rings_lie_where_the_numbers_on_the_axis_s
     (interval,) = [path.get("d") for path in svg.iter("path") if path.get("class") == "line s0"]
     left, _, right = map(float, re.findall(r"[\d.]+", interval or ""))
     assert (left, right) == pytest.approx(np.interp([51.5, 52.5], xs, across), abs=0.11)
+    (least,) = [path.get("d") for path in svg.iter("path") if path.get("class") == "least"]
+    assert float((least or "").removeprefix("M").split()[0]) == pytest.approx(np.interp(-1.0, xs, across), abs=0.11)
 
 
 def test_numbers_along_x_that_would_touch_are_left_out() -> None:

@@ -14,6 +14,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
+from textwrap import wrap
 
 from filtercov.lab.report.page import text
 
@@ -22,6 +23,7 @@ LEFT, RIGHT, TOP, BOTTOM = 46, 12, 20, 36  # room for labels around the plot
 HEIGHT = 210
 MOST_MARKS = 20  # on one line
 COLOURS = 6  # classes s0 to s5 of the style sheet
+NAME_LETTERS = 52  # of a name above its dots that fit on one line
 APART = 24  # units between the middles of two labels along the x axis
 Point = tuple[float, float]
 
@@ -90,18 +92,23 @@ class Series:
 
 @dataclass(frozen=True)
 class Dot:
-    """A dot of a dot chart: a value, its interval where there is one, and the paper's value where it has one."""
+    """A dot of a dot chart: a value, its interval where there is one, and the paper's value where it has one.
+
+    `least` is what it must lie above, where something depends on that.
+    """
 
     value: float
     low: float | None = None
     high: float | None = None
     paper: float | None = None
     shown: str = ""  # the value in words
+    least: float | None = None
 
     @property
     def extremes(self) -> list[float]:
         """Every number that is drawn."""
-        return [number for number in (self.value, self.low, self.high, self.paper) if number is not None]
+        numbers = (self.value, self.low, self.high, self.paper, self.least)
+        return [number for number in numbers if number is not None]
 
 
 class Plot:
@@ -160,16 +167,16 @@ def line_chart(series: Sequence[Series], *, label: str, x_label: str, y_label: s
 def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str, shows: Sequence[float] = ()) -> str:
     """Return a row per name with a dot per series (thawed, frozen), its interval, and the paper's value as a ring.
 
-    The axis has room for what it `shows` besides. Names stand above their dots, not beside them: a phone has no room
-    for both.
+    What a dot must lie above is an upright stroke. The axis has room for what it `shows` besides. Names stand above
+    their dots, in as many lines as they need, not beside them: a phone has no room for both.
     """
     series = list(dict.fromkeys(name for row in rows.values() for name in row))
     dots = [dot for row in rows.values() for dot in row.values()]
     drawn = [*shows, *(number for dot in dots for number in dot.extremes)]
     x = round_axis(min(drawn), max(drawn))
-    step, name_height, left = 10, 15, 12
-    row_height = name_height + step * len(series) + 3
-    bottom = 4 + row_height * len(rows)
+    step, line, left = 10, 15, 12
+    names = {name: wrap(name, NAME_LETTERS) for name in rows}
+    bottom = 4 + sum(line * len(lines) + step * len(series) + 3 for lines in names.values())
 
     def across(value: float) -> float:
         return left + x.share(value) * (WIDTH - 2 * left)
@@ -179,22 +186,29 @@ def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str, shows: Seque
         kind = "axis zero" if mark == 0 else "axis"
         parts.append(f'<path class="{kind}" d="M{across(mark):.1f} 4V{bottom}"/>')
         parts.append(_label(across(mark), bottom + 15, f"{mark:g}"))
-    for index, (name, row) in enumerate(rows.items()):
-        top = 4 + row_height * index
-        parts.append(f'<text class="name" x="0" y="{top + 11}">{text(name)}</text>')
+    top = 4
+    for name, row in rows.items():
+        for words in names[name]:
+            parts.append(f'<text class="name" x="0" y="{top + 11}">{text(words)}</text>')
+            top += line
         for series_name, dot in row.items():
             colour = series.index(series_name)
-            y = top + name_height + step * (colour + 0.5)
+            y = top + step * (colour + 0.5)
             said = f"{name}, {series_name}: {dot.shown or f'{dot.value:.2f}'}"
             if dot.low is not None and dot.high is not None:
                 ends = f"M{across(dot.low):.1f} {y:.1f}H{across(dot.high):.1f}"
                 parts.append(f'<path class="line {_colour(colour)}" d="{ends}"/>')
             parts.append(_circle("mark", (across(dot.value), y), said, colour=colour, radius=4))
+            if dot.least is not None:
+                title = f"<title>{text(name)}: above {dot.least:g}</title>"
+                parts.append(f'<path class="least" d="M{across(dot.least):.1f} {y - 6:.1f}v12">{title}</path>')
             if dot.paper is not None:
                 said = f"{name}, {series_name}: {dot.paper:.2f} in the paper"
                 parts.append(_circle("ring", (across(dot.paper), y), said, colour=colour, radius=4.5))
+        top += step * len(series) + 3
     keys = [(name, key(i, "mark")) for i, name in enumerate(series)]
     keys += [("the paper's", key(0, "ring"))] if any(dot.paper is not None for dot in dots) else []
+    keys += [("must lie above", key(0, "least"))] if any(dot.least is not None for dot in dots) else []
     return _svg(parts, bottom + 22, label) + legend(keys)
 
 

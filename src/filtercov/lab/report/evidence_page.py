@@ -111,7 +111,9 @@ def _claims(view: View) -> list[str]:
 def _claim(finding: Finding, command: str) -> str:
     claim = finding.claim
     dots = {
-        one.comparison.says: {"difference": Dot(d.mean, d.low, d.high, shown=show_difference(d))}
+        one.comparison.says: {
+            "difference": Dot(d.mean, d.low, d.high, least=0.0 - one.comparison.margin, shown=show_difference(d))
+        }
         for one in finding.compared
         if (d := one.difference)
     }

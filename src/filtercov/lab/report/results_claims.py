@@ -137,6 +137,8 @@ def _widened(difference: Difference | None, among: int) -> Difference | None:
 def _sentence(verdict: ClaimVerdict, compared: tuple[Compared, ...]) -> str:
     if verdict == "not run":
         return "Nothing of it was run."
+    if len(compared) == 1:
+        return f"Its one comparison {_WORDS[compared[0].verdict][0]}."
     counts = Counter(one.verdict for one in compared)
     parts = [f"{counts[kind]} {words[counts[kind] > 1]}" for kind, words in _WORDS.items() if counts[kind]]
     return f"Of {counted(len(compared), 'comparison')} {', '.join(parts)}."
