@@ -99,7 +99,25 @@ def test_only_calls_in_which_nobody_can_notice_are_native() -> None:
     assert type(net[1]) is nn.GELU
 
 
-def test_gelus_of_pairs_and_blocks_and_approximations_stay_pytorchs() -> None:
+@needs_native
+def test_gelus_of_pairs_are_native_where_the_pair_is_not() -> None:
+    net = nn.Sequential(nn.Conv2d(4, 4, 1), nn.GELU(), nn.BatchNorm2d(4), nn.GELU("tanh"))
+    net[2].running_mean.fill_(0.3)
+    plain = copy.deepcopy(net).eval()
+    accelerate_(net)
+    x = torch.randn(2, 4, 5, 6).contiguous(memory_format=torch.channels_last)
+    assert "filtercov::gelu" not in operators_of(net, x)  # the pair is one operator
+    net.eval()
+    net[2].load_state_dict(plain[2].state_dict())
+    assert "filtercov::gelu" in operators_of(net, x)
+    assert torch.allclose(net(x), plain(x), atol=1e-6)
+    seen: list[Tensor] = []
+    net[1].register_forward_hook(lambda _module, _inputs, output: seen.append(output))
+    assert "filtercov::gelu" not in operators_of(net, x)
+    assert torch.equal(seen[0], functional.gelu(net[0](x)))
+
+
+def test_gelus_of_pairs_and_blocks_and_approximations_stay_modules_of_pytorch() -> None:
     net = nn.Sequential(nn.GELU(), nn.BatchNorm2d(4), nn.GELU("tanh"))
     assert accelerate_(net).activations == ()
     assert [type(layer) for layer in net] == [nn.GELU, nn.BatchNorm2d, nn.GELU]

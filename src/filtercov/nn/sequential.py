@@ -6,8 +6,9 @@ from torch import Tensor, nn
 from torch.jit import is_scripting  # type: ignore[attr-defined]
 
 from filtercov.nn.batch_norms import activation_of, gelu_norm, is_affine, norm_act, unnoticed, worth_a_call
+from filtercov.nn.gelu import gelu, is_worth_it
 from filtercov.nn.replacement import Replacement
-from filtercov.nn.routing import PLAIN_TENSORS, untraced
+from filtercov.nn.routing import PLAIN_TENSORS, is_watched, untraced
 
 
 class FusedSequential(nn.Sequential):
@@ -15,7 +16,7 @@ class FusedSequential(nn.Sequential):
 
     That is a GELU before it, or a ReLU, ReLU6, Hardswish, SiLU or GELU after it. The modules in it stay what they are,
     so parameters, state_dict keys, slices and hooks are those of `nn.Sequential`. A pair is fused only in the calls
-    where that cannot be noticed.
+    where that cannot be noticed. Where it is not, as in evaluation, its GELU is still an operator of filtercov's.
 
     >>> net = FusedSequential(nn.GELU(), nn.BatchNorm2d(4))
     >>> list(net.state_dict())[:2]
@@ -81,7 +82,7 @@ def run_fused(layers: list[nn.Module], x: Tensor, residual: Tensor | None = None
     while i < len(layers):
         pair = pair_of(*layers[i : i + 2])
         if pair is None or not pair.is_worth_it(x):
-            x = layers[i](x)
+            x = _alone(layers[i], x)
             i += 1
         elif residual is not None and pair.gelu_first and i + 2 == len(layers) and _alike(x, residual):
             return pair(x, residual)
@@ -89,6 +90,13 @@ def run_fused(layers: list[nn.Module], x: Tensor, residual: Tensor | None = None
             x = pair(x)
             i += 2
     return x if residual is None else x + residual
+
+
+def _alone(layer: nn.Module, x: Tensor) -> Tensor:
+    """Return what a layer makes of x, a GELU by the kernels if nobody can tell."""
+    if activation_of(layer) == "gelu" and not is_watched(layer) and is_worth_it(x):
+        return gelu(x)
+    return layer(x)  # type: ignore[no-any-return]
 
 
 @untraced
