@@ -207,6 +207,22 @@ def test_mistakes_are_named():
         fc.jax.init_depthwise(kernels("dw"), jnp.ones(3), key=key)
 
 
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "size", "said"),
+    [
+        ("float16", 1e12, r"dw: needed filters that float16 can hold, up to 6\.55e\+04, got .*; use smaller ones"),
+        ("bfloat16", 1e90, "dw: needed filters that bfloat16 can hold, up to 3.39e[+]38"),
+        ("float16", 1e-20, "dw: needed a covariance that is not all zero, or too small for float16"),
+    ],
+)
+def test_filters_that_their_type_cannot_hold_are_refused(dtype, size, said, jit):
+    params = {"dw": {"kernel": jnp.zeros((5, 5, 1, 8), dtype)}}
+    fill = lambda key: fc.jax.init_depthwise(params, lambda _: size * np.eye(25), key=key)  # noqa: E731
+    with pytest.raises(CovarianceError, match=said):
+        (jax.jit(fill) if jit else fill)(jax.random.key(0))
+
+
 def test_the_page_fills_its_network():
     params = run_page("jax.md")["params"]
     spread = [float(params[f"depthwise_{i}"]["kernel"].std()) for i in range(4)]

@@ -201,6 +201,23 @@ def test_mistakes_are_named_and_change_nothing():
         fc.keras.Gaussian(0.5)((3, 8))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "size", "said"),
+    [
+        ("float16", 1e12, r"b: needed filters that float16 can hold, up to 6\.55e\+04, got .*; use smaller ones"),
+        ("bfloat16", 1e90, "b: needed filters that bfloat16 can hold, up to 3.39e[+]38"),
+        ("float16", 1e-20, "b: needed a covariance that is not all zero, or too small for float16"),
+    ],
+)
+def test_filters_that_their_type_cannot_hold_are_refused(dtype, size, said):
+    own = [layers.DepthwiseConv2D(5, padding="same", name=name, dtype=dtype) for name in ("a", "b")]
+    model = network(*own)
+    before = values(model)
+    with pytest.raises(CovarianceError, match=said):
+        fc.keras.init_(model, lambda layer: size * np.eye(25) if layer.name == "b" else 0.5, seed=0)
+    assert all(np.array_equal(a, b) for a, b in zip(before, values(model), strict=True))
+
+
 def test_kernels_that_are_computed_from_others_are_refused_by_name():
     model = network(layers.Conv2D(8, 5, groups=8, name="adapted"))
     model.layers[0].enable_lora(2)

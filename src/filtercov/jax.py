@@ -12,10 +12,12 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from filtercov.covariance.closed_form import check_sigma
 from filtercov.covariance.forms import Array, as_mean
 from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.covariance.numbers import check_held
 from filtercov.covariance.root import Negative, Root, check_negative, gaussian_roots
 from filtercov.errors import CovarianceError, ModelError
 from filtercov.layer_names import building_key
@@ -173,9 +175,10 @@ def _draw(key: jax.Array, root: Root, channels: int, dtype: Any, mean: Array | N
     """Return a kernel (*kernel_size, 1, channels) of filters with a root's covariance, in single precision or finer."""
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ModelError(f"needed a floating-point kernel, got {jnp.dtype(dtype)}")
-    if not root.matrix.any() and (mean is None or not mean.any()):
-        raise CovarianceError("needed a covariance that is not all zero, or every filter would be zero")
     dtype = jax.dtypes.canonicalize_dtype(dtype)
+    held = jnp.finfo(dtype)
+    limits = str(dtype), float(held.max), float(held.smallest_subnormal)
+    check_held(_expected_size(root, mean), *limits)
     work = jnp.promote_types(dtype, jnp.float32)
     drawn = jax.random.normal(key, (channels, len(root.matrix)), work)
     window = jnp.matmul(drawn, jnp.asarray(root.matrix, work), precision=jax.lax.Precision.HIGHEST)
@@ -183,7 +186,15 @@ def _draw(key: jax.Array, root: Root, channels: int, dtype: Any, mean: Array | N
     filters = filters.at[(slice(None), *root.window)].set(window.reshape(channels, *_lengths(root)))
     if mean is not None:
         filters = filters + jnp.asarray(mean.reshape(root.kernel_size), work)
+    if not isinstance(filters, jax.core.Tracer):  # inside `jax.jit` no number is known
+        check_held(float(jnp.abs(filters).max()), *limits)
     return jnp.moveaxis(filters, 0, -1)[..., None, :].astype(dtype)
+
+
+def _expected_size(root: Root, mean: Array | None) -> float:
+    """Return how large the numbers of filters are to be: where they vary most, and where their mean is largest."""
+    deviation = float(np.sqrt((root.matrix**2).sum(axis=0).max()))
+    return deviation + (0.0 if mean is None else float(np.abs(mean).max()))
 
 
 def _lengths(root: Root) -> tuple[int, ...]:

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import keras
+import ml_dtypes  # which Keras itself needs
 import numpy as np
 
 from filtercov.covariance.closed_form import check_sigma
 from filtercov.covariance.forms import Array, as_mean
 from filtercov.covariance.layer_statistics import LayerStatistics
-from filtercov.covariance.numbers import to_odd
+from filtercov.covariance.numbers import check_held, to_odd
 from filtercov.covariance.root import Negative, Root, check_negative, gaussian_roots
 from filtercov.errors import CovarianceError, ModelError, SourceError
 from filtercov.prescription.choice import choose, initialised_row, make_report, nothing_chosen, with_roots
@@ -193,8 +194,12 @@ def _sample(layer: Layer, root: Root, prescription: Prescription, generator: np.
     except CovarianceError as error:
         raise CovarianceError(f"{layer.name}: {error}") from None
     kernel = _draw(generator, root, tuple(layer.kernel.shape), mean)
-    if not kernel.any():
-        raise CovarianceError(f"{layer.name}: needed a covariance that is not all zero, or every filter would be zero")
+    dtype = keras.backend.standardize_dtype(layer.kernel.dtype)
+    held = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    try:
+        check_held(np.abs(kernel).max(), dtype, float(held.max), float(held.smallest_subnormal))
+    except CovarianceError as error:
+        raise CovarianceError(f"{layer.name}: {error}") from None
     return keras.ops.convert_to_tensor(*_rounded(kernel, layer.kernel.dtype))
 
 

@@ -80,3 +80,22 @@ def to_odd(values: NDArray[np.float64]) -> Singles:
         away = np.nextafter(near, np.where(below, np.float32(np.inf), np.float32(-np.inf)))
     odd: Singles = np.where(even & (near != values), away, near)
     return odd
+
+
+def check_held(largest: float, dtype: str, most: float, least: float) -> None:
+    """Raise if filters whose largest number is given would become infinite, or zero, in a type of such a range.
+
+    `least` is the smallest number above zero that the type has.
+
+    >>> check_held(1e6, "float16", 65504.0, 6e-8)
+    Traceback (most recent call last):
+    filtercov.errors.CovarianceError: needed filters that float16 can hold, up to 6.55e+04, got 1e+06; use smaller ones
+    """
+    if not largest <= most:
+        raise CovarianceError(
+            f"needed filters that {dtype} can hold, up to {most:.3g}, got {largest:.3g}; use smaller ones"
+        )
+    if largest <= least / 2:
+        raise CovarianceError(
+            f"needed a covariance that is not all zero, or too small for {dtype}, or every filter would be zero"
+        )
