@@ -207,6 +207,10 @@ void check_refusals() {
         FILTERCOV_BAD_ARGUMENT) {
         fail("a seventh activation taken");
     }
+    if (filtercov_settled_norm(2, 1, 0, 0, &value, &value, &value, &value, &value, &value, 1e-5, &value, 0, 1) !=
+        FILTERCOV_BAD_ARGUMENT) {
+        fail("a residual before the activation taken");
+    }
     if (filtercov_channel_sum(-1, 1, &value, &value, 0, 1) != FILTERCOV_BAD_ARGUMENT) fail("negative rows taken");
 }
 
@@ -234,6 +238,8 @@ int main(int argc, char** argv) {
                 check_gelu_batch_norm(rows, channels, isa, 3, channels % 2 != 0);
                 for (int32_t activation = FILTERCOV_IDENTITY; activation <= FILTERCOV_GELU; ++activation) {
                     check_batch_norm_act(rows, channels, activation, isa, 2);
+                    check_settled_norm(rows, channels, activation, false, false, isa, 2);
+                    check_settled_norm(rows, channels, activation, true, channels % 2 == 0, isa, 3);
                 }
                 check_layer_norm(rows, channels, isa, 2);
                 check_bias_gelu(rows, channels, isa, 3);

@@ -168,6 +168,29 @@ void check_batch_norm_act(int64_t rows, int64_t channels, int32_t activation, in
     expect_close(name + "grad_bias", grad_bias, to_bias, rounding(count));
 }
 
+void check_settled_norm(int64_t rows, int64_t channels, int32_t activation, bool first, bool added, int32_t isa,
+                        int32_t threads) {
+    const double eps = 1e-2;
+    Guarded x = normals(rows * channels), weight = normals(channels), bias = normals(channels);
+    Guarded mean = normals(channels), variance = normals(channels), residual = normals(rows * channels);
+    Guarded y(rows * channels);
+    for (int64_t c = 0; c < channels; ++c) variance[c] *= variance[c];
+    const std::string name = describe_rows("settled_norm", rows, channels, isa) + "activation " +
+                             std::to_string(activation) + (first ? " first " : " after ");
+    if (filtercov_settled_norm(rows, channels, activation, first, x.data(), weight.data(), bias.data(), mean.data(),
+                               variance.data(), added ? residual.data() : nullptr, eps, y.data(), isa, threads)) {
+        return fail(name + "status");
+    }
+    std::vector<double> out(x.size());
+    for (int64_t i = 0; i < rows * channels; ++i) {
+        const int64_t c = i % channels;
+        const double entered = first ? activated(x[i], activation) : static_cast<double>(x[i]);
+        const double z = (entered - mean[c]) / std::sqrt(variance[c] + eps) * weight[c] + bias[c];
+        out[i] = (first ? z : activated(z, activation)) + (added ? residual[i] : 0.0);
+    }
+    expect_close(name + "y", y, out, rounding(1.0, 1.0 / std::sqrt(eps)));
+}
+
 void check_layer_norm(int64_t rows, int64_t channels, int32_t isa, int32_t threads) {
     const double eps = 1e-3, count = static_cast<double>(channels), most = 1.0 / std::sqrt(eps);
     Guarded x = normals(rows * channels), grad = normals(rows * channels), weight = normals(channels);

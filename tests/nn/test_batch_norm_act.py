@@ -158,7 +158,7 @@ def test_a_sequence_is_fused_only_where_nobody_can_notice(activation: str) -> No
         for net in (plain, patched):
             double_output_(net[part])
         assert operator not in operators_of(patched, x)
-        assert torch.equal(patched(x), plain(x))
+        assert torch.allclose(patched(x), plain(x), atol=1e-5)
     hooked = sequences(activation)[1]
     hooked[1].register_forward_hook(lambda _module, _inputs, _output: None)
     assert operator not in operators_of(hooked, x)

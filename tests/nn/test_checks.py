@@ -141,6 +141,21 @@ def cases() -> dict[str, Case]:
             "no channels": (x[:, :0], bias[:0], bias[:0], 1e-5, "relu"),
             "no such activation": (x, bias, bias, 1e-5, "swish"),
         },
+        "settled_norm": {
+            "x of 3 dimensions": (x[0], *[bias] * 4, 1e-5, "relu", True),
+            "short weight": (x, bias[:2], *[bias] * 3, 1e-5, "relu", True),
+            "short bias": (x, bias, bias[:2], bias, bias, 1e-5, "relu", False),
+            "short mean": (x, bias, bias, bias[:2], bias, 1e-5, "relu", True),
+            "short variance": (x, *[bias] * 3, bias[:2], 1e-5, "relu", True),
+            "double mean": (x, bias, bias, bias.double(), bias, 1e-5, "relu", True),
+            "integers": (x.long(), *[bias.long()] * 4, 1e-5, "relu", True),
+            "sparse weight": (x, sparse, *[bias] * 3, 1e-5, "relu", True),
+            "variance elsewhere": (x, *[bias] * 3, bias.to("meta"), 1e-5, "relu", True),
+            "no such activation": (x, *[bias] * 4, 1e-5, "swish", True),
+            "residual of another shape": (x, *[bias] * 4, 1e-5, "gelu", True, x[:1]),
+            "residual before the activation": (x, *[bias] * 4, 1e-5, "gelu", False, x),
+            "double residual": (x, *[bias] * 4, 1e-5, "gelu", True, x.double()),
+        },
         "gelu": {"integers": (x.long(),), "sparse": (x.to_sparse(),)},
         "gelu_backward": {
             "grad_y of another shape": (y[:1], x),
@@ -175,7 +190,7 @@ def refusal(case: Case) -> str:
 
 def wanted(name: str) -> str:
     operator = name.partition(":")[0]
-    error = NormalisationError if "batch_norm" in operator or operator.startswith("gelu") else ConvolutionError
+    error = NormalisationError if "norm" in operator or operator.startswith("gelu") else ConvolutionError
     return f"{error.__name__}: "
 
 

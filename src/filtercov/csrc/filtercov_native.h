@@ -93,6 +93,13 @@ int32_t filtercov_batch_norm_act_backward(int64_t rows, int64_t channels, int32_
                                           const float* inverse_std, float* grad_x, float* grad_weight,
                                           float* grad_bias, int32_t isa, int32_t threads);
 
+// BatchNorm by a mean and a variance that are given, with an activation before it, and then perhaps plus a residual (or
+// null), or after it.
+int32_t filtercov_settled_norm(int64_t rows, int64_t channels, int32_t activation, int32_t activation_first,
+                               const float* x, const float* weight, const float* bias, const float* mean,
+                               const float* variance, const float* residual, double eps, float* y, int32_t isa,
+                               int32_t threads);
+
 // An activation of `count` numbers, and the gradient of x.
 int32_t filtercov_activation_forward(int64_t count, int32_t activation, const float* x, float* y, int32_t isa,
                                      int32_t threads);

@@ -73,7 +73,7 @@ def accelerate_(
     """Make every depthwise convolution of a model a `DepthwiseConv1d`, 2d or 3d, in place; move it to channels_last.
 
     Modules stay the same objects: parameters, optimisers, hooks and state_dict keys are untouched. Where there are
-    native kernels, a BatchNorm2d and the activation after it (or the GELU before it) run as one operator in training:
+    native kernels, a BatchNorm2d and the activation after it (or the GELU before it) run as one operator:
     in an `nn.Sequential`, which becomes a `FusedSequential`, in torchvision's `Conv2dNormActivation` and in timm's
     `BatchNormAct2d`; a GELU by itself is computed by them. Blocks of timm's ConvNeXt run what follows their depthwise
     layer as one, and residuals of timm's ConvMixer are added by the operator before them. Layers with a class of their

@@ -7,15 +7,24 @@ from filtercov.nn import routing
 from filtercov.nn.batch_norm_act import batch_norm_act
 from filtercov.nn.gelu import NativeGELU, is_exact
 from filtercov.nn.gelu_batch_norm import gelu_batch_norm
-from filtercov.nn.routing import PLAIN_TENSORS, is_watched, nothing_intervenes, untraced
+from filtercov.nn.routing import PLAIN_TENSORS, is_traced, is_watched, nothing_intervenes, untraced
+from filtercov.nn.settled_norm import settled_norm
+
+
+def unnoticed(norm: nn.BatchNorm2d, x: Tensor, *others: nn.Module) -> bool:
+    """Return whether a call changes nothing but its speed if an operator does what a norm and other modules do.
+
+    In evaluation that is where no gradient is asked for, and no trace is made, which may be to run elsewhere.
+    """
+    if not norm.training and (torch.is_grad_enabled() or is_traced()):
+        return False
+    return _unnoticed(norm, x, *others)
 
 
 @untraced
-def unnoticed(norm: nn.BatchNorm2d, x: Tensor, *others: nn.Module) -> bool:
-    """Return whether a call changes nothing but its speed if an operator does what a norm and other modules do."""
+def _unnoticed(norm: nn.BatchNorm2d, x: Tensor, *others: nn.Module) -> bool:
     return (
-        norm.training
-        and norm.eps > 0  # another is nn.BatchNorm2d's to refuse
+        norm.eps > 0  # another is nn.BatchNorm2d's to refuse
         and not is_watched(norm, *others)
         and type(x) is Tensor
         and x.dtype == torch.float32
@@ -23,10 +32,9 @@ def unnoticed(norm: nn.BatchNorm2d, x: Tensor, *others: nn.Module) -> bool:
         and x.dim() == 4
         and x.shape[1] == norm.num_features
         and x.is_contiguous(memory_format=torch.channels_last)
-        and x.numel() > norm.num_features  # one value per channel has no variance: nn.BatchNorm2d says so
         and _belongs(norm.weight, norm)
         and _belongs(norm.bias, norm)
-        and _can_update(norm)
+        and (_can_train(norm, x) if norm.training else _is_settled(norm))
         and nothing_intervenes()
     )
 
@@ -77,6 +85,8 @@ def norm_act(norm: nn.BatchNorm2d, activation: nn.Module, x: Tensor) -> Tensor:
     """Return what an activation makes of a norm of x, and keep the norm's running statistics."""
     name = activation_of(activation)
     assert name is not None, "the caller has asked"
+    if not norm.training:
+        return _settled(norm, name, x, activation_first=False)
     y, mean, variance = batch_norm_act(x, norm.weight, norm.bias, norm.eps, name)
     _update_running_statistics_(norm, mean, variance, x)
     return y
@@ -84,9 +94,30 @@ def norm_act(norm: nn.BatchNorm2d, activation: nn.Module, x: Tensor) -> Tensor:
 
 def gelu_norm(norm: nn.BatchNorm2d, x: Tensor, residual: Tensor | None = None) -> Tensor:
     """Return what a norm makes of GELU(x), plus a residual, and keep the norm's running statistics."""
+    if not norm.training:
+        return _settled(norm, "gelu", x, residual, activation_first=True)
     y, mean, variance = gelu_batch_norm(x, norm.weight, norm.bias, norm.eps, residual)
     _update_running_statistics_(norm, mean, variance, x)
     return y
+
+
+def _settled(
+    norm: nn.BatchNorm2d, activation: str, x: Tensor, residual: Tensor | None = None, *, activation_first: bool
+) -> Tensor:
+    mean, variance = norm.running_mean, norm.running_var
+    assert mean is not None, "the caller has asked"
+    assert variance is not None, "the caller has asked"
+    return settled_norm(
+        x,
+        norm.weight,
+        norm.bias,
+        mean,
+        variance,
+        norm.eps,
+        activation,
+        activation_first=activation_first,
+        residual=residual,
+    )
 
 
 def _update_running_statistics_(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor, x: Tensor) -> None:
@@ -110,8 +141,16 @@ def _belongs(per_channel: Tensor, norm: nn.BatchNorm2d) -> bool:
     )
 
 
-def _can_update(norm: nn.BatchNorm2d) -> bool:
-    """Return whether the running statistics, if there are any to keep, are of the usual kind."""
+def _is_settled(norm: nn.BatchNorm2d) -> bool:
+    """Return whether there are running statistics of the usual kind to normalise by."""
+    mean, variance = norm.running_mean, norm.running_var
+    return mean is not None and variance is not None and _belongs(mean, norm) and _belongs(variance, norm)
+
+
+def _can_train(norm: nn.BatchNorm2d, x: Tensor) -> bool:
+    """Return whether x has a variance, and the running statistics, if there are any to keep, are of the usual kind."""
+    if x.numel() <= norm.num_features:  # one value per channel: nn.BatchNorm2d says so
+        return False
     mean, variance = norm.running_mean, norm.running_var
     if not norm.track_running_stats or mean is None or variance is None:
         return not norm.track_running_stats or mean is variance

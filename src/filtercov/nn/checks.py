@@ -143,6 +143,30 @@ def check_batch_norm_act_backward(
     _check_activation(name, activation)
 
 
+def check_settled_norm(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    eps: float,  # noqa: ARG001 - any will do
+    activation: str,
+    activation_first: bool,
+    residual: Tensor | None = None,
+) -> None:
+    """Raise unless x and residual are (N, C, H, W), the others (C,), and the activation is known."""
+    name = "settled_norm"
+    of_channels = {"weight": weight, "bias": bias, "mean": mean, "variance": variance}
+    _check_plane(name, x=x)
+    _check_alike(NormalisationError, name, x=x, **of_channels, residual=residual)
+    _check_per_channel(name, x, **of_channels)
+    _check_activation(name, activation)
+    if residual is not None and not activation_first:
+        raise NormalisationError(f"{name}: a residual can be added only where the activation comes first; leave it out")
+    if residual is not None and residual.shape != x.shape:
+        raise NormalisationError(f"{name}: x is {tuple(x.shape)}, so must be residual, got {tuple(residual.shape)}")
+
+
 def check_gelu(x: Tensor) -> None:
     """Raise unless x holds floating-point numbers."""
     _check_alike(NormalisationError, "gelu", x=x)

@@ -164,6 +164,27 @@ def batch_norm_act_backward(
     return grads
 
 
+def settled_norm(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    eps: float,
+    activation: str,
+    *,
+    activation_first: bool,
+    residual: Tensor | None = None,
+    isa: str | None = None,
+) -> Tensor:
+    """Return BatchNorm of x, (N, C, H, W), by the moments given, with an activation after it, or before and a sum."""
+    y = torch.empty_like(x)
+    pointers = map(_pointer, (x, weight, bias, mean, variance, residual))
+    which = ACTIVATIONS.index(activation), int(activation_first)
+    call("settled_norm", *_matrix(x), *which, *pointers, eps, _pointer(y), isa=isa)
+    return y
+
+
 def activation(x: Tensor, which: str, *, isa: str | None = None) -> Tensor:
     """Return an activation of a tensor without gaps, which lies in memory as that does."""
     y = torch.empty_like(x)

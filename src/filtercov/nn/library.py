@@ -18,7 +18,7 @@ import torch
 from filtercov.errors import NativeError
 
 ISAS = ("portable", "avx2", "avx512", "neon")  # in the order of the C interface, and of what is better
-ABI_VERSION = 5
+ABI_VERSION = 6
 PACKAGE = Path(__file__).parent.parent
 
 
@@ -41,6 +41,9 @@ _SIGNATURES: dict[str, list[type]] = {
         *(_INT64, _INT64, _INT32, *[_POINTER] * 3, ctypes.c_double, *[_POINTER] * 4, _INT32, _INT32),
     ],
     "batch_norm_act_backward": [_INT64, _INT64, _INT32, *[_POINTER] * 9, _INT32, _INT32],
+    "settled_norm": [
+        *(_INT64, _INT64, _INT32, _INT32, *[_POINTER] * 6, ctypes.c_double, _POINTER, _INT32, _INT32),
+    ],
     "activation_forward": [_INT64, _INT32, *[_POINTER] * 2, _INT32, _INT32],
     "activation_backward": [_INT64, _INT32, *[_POINTER] * 3, _INT32, _INT32],
     "layer_norm_forward": [_INT64, _INT64, *[_POINTER] * 3, ctypes.c_double, *[_POINTER] * 3, _INT32, _INT32],

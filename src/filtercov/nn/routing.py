@@ -208,6 +208,15 @@ def is_watched(*modules: nn.Module) -> bool:
     return False
 
 
+def is_traced() -> bool:
+    """Return whether `torch.jit.trace` follows what is done now.
+
+    >>> is_traced()
+    False
+    """
+    return bool(torch.jit.is_tracing())  # type: ignore[attr-defined,no-untyped-call]
+
+
 def untraced(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
     """Return a function that `torch.jit.trace` does not follow, for decisions about shapes that are taken once.
 
@@ -222,7 +231,7 @@ def untraced(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, 
 
     @wraps(function)
     def run(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
-        if not torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]
+        if not is_traced():
             return function(*args, **kwargs)
         state = torch._C._get_tracing_state()
         torch._C._set_tracing_state(None)  # type: ignore[attr-defined]

@@ -8,15 +8,16 @@ from torch.jit import is_scripting  # type: ignore[attr-defined]
 from filtercov.nn.batch_norms import activation_of, gelu_norm, is_affine, norm_act, unnoticed, worth_a_call
 from filtercov.nn.gelu import gelu, is_worth_it
 from filtercov.nn.replacement import Replacement
-from filtercov.nn.routing import PLAIN_TENSORS, is_watched, untraced
+from filtercov.nn.routing import PLAIN_TENSORS, is_traced, is_watched, untraced
 
 
 class FusedSequential(nn.Sequential):
-    """`nn.Sequential` that fuses, while training on the CPU in channels_last, BatchNorm2d with its activation.
+    """`nn.Sequential` that fuses, on the CPU in channels_last, BatchNorm2d with its activation.
 
-    That is a GELU before it, or a ReLU, ReLU6, Hardswish, SiLU or GELU after it. The modules in it stay what they are,
+    That is a GELU before it, or a ReLU, ReLU6, Hardswish, SiLU or GELU after it, while training, and in evaluation
+    without gradients; with them a GELU before it is an operator of filtercov's. The modules in it stay what they are,
     so parameters, state_dict keys, slices and hooks are those of `nn.Sequential`. A pair is fused only in the calls
-    where that cannot be noticed. Where it is not, as in evaluation, its GELU is still an operator of filtercov's.
+    where that cannot be noticed.
 
     >>> net = FusedSequential(nn.GELU(), nn.BatchNorm2d(4))
     >>> list(net.state_dict())[:2]
@@ -51,7 +52,9 @@ class Pair(NamedTuple):
 
     def is_worth_it(self, x: Tensor) -> bool:
         """Return whether nothing but the time can tell that this call is one operator's, and the time is less."""
-        return unnoticed(self.norm, x, self.activation) and (self.gelu_first or worth_a_call(x))
+        return unnoticed(self.norm, x, self.activation) and (
+            (self.gelu_first and self.norm.training) or worth_a_call(x)
+        )
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """Return what the two make of x; only where GELU is first is there a residual to add."""
@@ -74,7 +77,6 @@ def pair_of(layer: nn.Module, following: nn.Module | None = None) -> Pair | None
 def run_fused(layers: list[nn.Module], x: Tensor, residual: Tensor | None = None) -> Tensor:
     """Return what layers make of x one after the other, plus a residual, each pair as one operator if possible.
 
-    >>> import torch
     >>> run_fused([nn.Identity()], torch.ones(1), residual=torch.ones(1))
     tensor([2.])
     """
@@ -94,7 +96,7 @@ def run_fused(layers: list[nn.Module], x: Tensor, residual: Tensor | None = None
 
 def _alone(layer: nn.Module, x: Tensor) -> Tensor:
     """Return what a layer makes of x, a GELU by the kernels if nobody can tell."""
-    if activation_of(layer) == "gelu" and not is_watched(layer) and is_worth_it(x):
+    if activation_of(layer) == "gelu" and not is_traced() and not is_watched(layer) and is_worth_it(x):
         return gelu(x)
     return layer(x)  # type: ignore[no-any-return]
 
