@@ -57,11 +57,11 @@ def row_block(view: View) -> str:
 
 
 def readme_block(view: View) -> str:
-    """Return the row by the recipe itself and up to three verdicts, those that went against the paper first."""
-    order = {"contradicts": 0, "holds": 1, "open": 2}
-    settled = sorted((f for f in view.findings if f.verdict in order), key=lambda f: order[f.verdict])
-    against, rest = settled[:1], settled[1:]
-    verdicts = "\n".join(f"* {_verdict(finding)}" for finding in (*against, *rest)[:VERDICTS])
+    """Return the row by the recipe itself and up to three verdicts, one that went against the paper first."""
+    by = {verdict: [f for f in view.findings if f.verdict == verdict] for verdict in ("contradicts", "holds", "open")}
+    against, *more = by["contradicts"] or [None]
+    chosen = [finding for finding in (against, *by["holds"], *more, *by["open"]) if finding][:VERDICTS]
+    verdicts = "\n".join(f"* {_verdict(finding)}" for finding in chosen)
     alone = replace(view, recipes=view.recipes[:1], unrecorded=())
     small = find_scale("small").cifar
     scale = (
