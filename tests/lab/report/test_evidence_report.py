@@ -27,7 +27,7 @@ from filtercov.lab.report.evidence_tables import (
     row_table,
     short_row_table,
 )
-from filtercov.lab.report.evidence_text import evidence_markdown
+from filtercov.lab.report.evidence_text import evidence_markdown, tally
 from filtercov.lab.report.evidence_view import View, read_view
 from filtercov.lab.report.results_claims import judge_claim
 from filtercov.lab.training import TrainConfig
@@ -285,6 +285,19 @@ def test_claims_have_verdict_n_the_difference_that_decides_and_their_command(set
     assert rows["C2"][4].startswith("-2.50 [")
     assert rows["C2"][4].endswith("n = 6, the least of 3 comparisons")
     assert rows["C2"][5] == "filtercov reproduce claim-c2 --scale small --seeds 6"
+
+
+def test_a_claim_that_was_run_in_part_says_so_and_what_the_rest_costs(settled):
+    first, second, third = settled.findings[0].compared
+    rest = [replace(one, difference=None, verdict="not run") for one in (second, third)]
+    partly = replace(settled.findings[0], verdict="open", compared=(first, *rest))
+    both = replace(partly, compared=(first, second, rest[1]))
+    for finding, said in ((partly, "n = 6, 2 not run"), (both, "n = 6, the least of 2 comparisons, 1 not run")):
+        view = replace(settled, findings=(finding, *settled.findings[1:]))
+        assert claim_table(view)[1][4].endswith(said)
+        assert "Of 18 claims 1 is contradicted, 2 are open, 15 were not run; 1 was run in part only." in tally(view)
+        assert "C1, the rest of it" in {line.what for line in view.not_run}
+        assert {"C2", "C3"}.isdisjoint({line.what for line in view.not_run})
 
 
 def test_bounds_are_zero_or_the_margin_below_it(settled):

@@ -176,8 +176,10 @@ def _claim(finding: Finding) -> list[str]:
     worst = decisive(finding)
     shown = NOT_RUN
     if worst is not None:
-        several = f", the least of {counted(len(finding.compared), 'comparison')}" if len(finding.compared) > 1 else ""
-        shown = f"{show_difference(worst.difference)}{several}"
+        run = sum(one.difference is not None for one in finding.compared)
+        several = f", the least of {counted(run, 'comparison')}" if run > 1 else ""
+        in_part = f", {len(finding.compared) - run} not run" if finding.in_part else ""
+        shown = f"{show_difference(worst.difference)}{several}{in_part}"
     number = str(finding.n) if finding.n else ""
     return [finding.claim.number, finding.claim.says, finding.verdict, number, shown]
 

@@ -69,7 +69,9 @@ def tally(view: View) -> str:
     if counts["not run"] == counts.total():
         return f"None of the {counts.total()} claims has been run yet."
     said = ", ".join(f"{counts[kind]} {words[counts[kind] > 1]}" for kind, words in _WORDS.items() if counts[kind])
-    return f"Of {counted(counts.total(), 'claim')} {said}."
+    in_part = sum(finding.in_part for finding in view.findings)
+    partly = f"; {in_part} {'was' if in_part == 1 else 'were'} run in part only" if in_part else ""
+    return f"Of {counted(counts.total(), 'claim')} {said}{partly}."
 
 
 def summary(view: View) -> str:

@@ -24,6 +24,7 @@ SCALE = "small"  # at which claims are settled
 PACE = 55.0  # images of the yardstick network a second on one core, by which costs are reckoned
 SETTINGS = "--data folder:cifar10-images.zip"
 RANKING = "ranking"
+THE_REST = ", the rest of it"  # of what was run in part; the cost is of the whole
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,14 @@ class View:
     @property
     def not_run(self) -> tuple[NotRun, ...]:
         """What is missing of the row, of the claims and of the ranking."""
-        whole = [(finding.claim.experiment, finding.claim.number) for finding in self.findings if not _begun(finding)]
-        whole += [] if self.ranking else [(RANKING, "The ranking")]
-        return (*_cells_not_run(self.recipes), *(_experiment(name, what) for name, what in whole))
+        missing = [
+            (finding.claim.experiment, f"{finding.claim.number}{THE_REST if finding.in_part else ''}")
+            for finding in self.findings
+            if finding.in_part or finding.verdict == "not run"
+        ]
+        if self.ranking is None or self.ranking.missing:
+            missing.append((RANKING, f"The ranking{THE_REST if self.ranking else ''}"))
+        return (*_cells_not_run(self.recipes), *(_experiment(name, what) for name, what in missing))
 
 
 def read_view(root: Path | str) -> View:
@@ -104,10 +110,6 @@ def _record(records: Sequence[ExperimentRecord], name: str) -> ExperimentRecord 
     """Return the record of an experiment at a scale that judges, that of SCALE before others."""
     found = [record for record in records if record.name == name and find_scale(record.scale).judges]
     return min(found, key=lambda record: record.scale != SCALE, default=None)
-
-
-def _begun(finding: Finding) -> bool:
-    return any(compared.difference for compared in finding.compared)
 
 
 def _experiment(name: str, what: str) -> NotRun:

@@ -57,6 +57,11 @@ class Finding:
     compared: tuple[Compared, ...]
     sentence: str
 
+    @property
+    def in_part(self) -> bool:
+        """Whether some of the comparisons were run, and some were not."""
+        return len({one.difference is None for one in self.compared}) == 2
+
 
 def judge_claim(claim: Claim, record: ExperimentRecord) -> Finding:
     """Return what the record of a claim's experiment says of it."""
