@@ -211,8 +211,8 @@ def test_mistakes_are_named():
 @pytest.mark.parametrize(
     ("dtype", "size", "said"),
     [
-        ("float16", 1e12, r"dw: needed filters that float16 can hold, up to 6\.55e\+04, got .*; use smaller ones"),
-        ("bfloat16", 1e90, "dw: needed filters that bfloat16 can hold, up to 3.39e[+]38"),
+        ("float16", 1e12, r"dw: needed filters that float16 can hold, got numbers up to .*; use smaller ones"),
+        ("bfloat16", 1e90, "dw: needed filters that bfloat16 can hold, got numbers up to"),
         ("float16", 1e-20, "dw: needed a covariance that is not all zero, or too small for float16"),
     ],
 )

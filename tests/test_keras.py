@@ -204,8 +204,8 @@ def test_mistakes_are_named_and_change_nothing():
 @pytest.mark.parametrize(
     ("dtype", "size", "said"),
     [
-        ("float16", 1e12, r"b: needed filters that float16 can hold, up to 6\.55e\+04, got .*; use smaller ones"),
-        ("bfloat16", 1e90, "b: needed filters that bfloat16 can hold, up to 3.39e[+]38"),
+        ("float16", 1e12, r"b: needed filters that float16 can hold, got numbers up to .*; use smaller ones"),
+        ("bfloat16", 1e90, "b: needed filters that bfloat16 can hold, got numbers up to"),
         ("float16", 1e-20, "b: needed a covariance that is not all zero, or too small for float16"),
     ],
 )

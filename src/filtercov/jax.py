@@ -176,9 +176,7 @@ def _draw(key: jax.Array, root: Root, channels: int, dtype: Any, mean: Array | N
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ModelError(f"needed a floating-point kernel, got {jnp.dtype(dtype)}")
     dtype = jax.dtypes.canonicalize_dtype(dtype)
-    held = jnp.finfo(dtype)
-    limits = str(dtype), float(held.max), float(held.smallest_subnormal)
-    check_held(_expected_size(root, mean), *limits)
+    check_held(_expected_size(root, mean), dtype)
     work = jnp.promote_types(dtype, jnp.float32)
     drawn = jax.random.normal(key, (channels, len(root.matrix)), work)
     window = jnp.matmul(drawn, jnp.asarray(root.matrix, work), precision=jax.lax.Precision.HIGHEST)
@@ -187,7 +185,7 @@ def _draw(key: jax.Array, root: Root, channels: int, dtype: Any, mean: Array | N
     if mean is not None:
         filters = filters + jnp.asarray(mean.reshape(root.kernel_size), work)
     if not isinstance(filters, jax.core.Tracer):  # inside `jax.jit` no number is known
-        check_held(float(jnp.abs(filters).max()), *limits)
+        check_held(float(jnp.abs(filters).max()), dtype)
     return jnp.moveaxis(filters, 0, -1)[..., None, :].astype(dtype)
 
 

@@ -16,7 +16,8 @@ from filtercov.lab.bench import Rival, race_of
 
 ROOT = Path(__file__).parents[2]
 WAITING = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background may ignore it
 from filtercov.lab.bench import Rival
 from tests.lab.test_rivals import Sleeper
 rival = Rival(Sleeper, 1.0)

@@ -77,6 +77,7 @@ def pair_of(layer: nn.Module, following: nn.Module | None = None) -> Pair | None
 def run_fused(layers: list[nn.Module], x: Tensor, residual: Tensor | None = None) -> Tensor:
     """Return what layers make of x one after the other, plus a residual, each pair as one operator if possible.
 
+    >>> import torch
     >>> run_fused([nn.Identity()], torch.ones(1), residual=torch.ones(1))
     tensor([2.])
     """
