@@ -1,5 +1,7 @@
 """Claims are judged by what was written down: all comparisons to hold, any one, corrected, to contradict."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -85,6 +87,16 @@ def test_all_comparisons_must_hold_and_one_can_contradict(means, expected):
     assert [one.verdict for one in finding.compared] == [
         "not run" if mean is None else {2.0: "holds", 0.1: "open", -2.0: "contradicts"}[mean] for mean in means
     ]
+
+
+@pytest.mark.parametrize(("counting", "expected"), [(2.0, "holds"), (0.1, "open"), (None, "not run")])
+def test_a_comparison_beside_the_claim_is_shown_and_decides_nothing(counting, expected):
+    claim, found = claim_of(counting, -2.0)
+    first, second = claim.comparisons
+    finding = judge_claim(replace(claim, comparisons=(first, replace(second, beside="it is another matter"))), found)
+    assert (finding.verdict, finding.in_part, finding.begun) == (expected, False, True)
+    assert len(finding.counted) == 1
+    assert str(finding.compared[1]).endswith("contradicts, beside the claim: it is another matter")
 
 
 def test_what_contradicts_alone_does_not_among_many_unless_it_is_clear():

@@ -104,7 +104,7 @@ def _claims(view: View) -> list[str]:
     parts.append(f'<div class="sortable claims">{table}</div>')
     return parts + section(
         "A picture for each",
-        [card(_claim(f, view.commands[f.claim.number])) for f in view.findings if f.verdict != "not run"],
+        [card(_claim(f, view.commands[f.claim.number])) for f in view.findings if f.begun],
     )
 
 

@@ -109,7 +109,7 @@ def comparison_table(finding: Finding) -> Table:
             one.comparison.says,
             f"above {0.0 - one.comparison.margin:g}",
             show_difference(one.difference) or NOT_RUN,
-            one.verdict,
+            one.shown_verdict,
         ]
         for one in finding.compared
     ]
@@ -147,7 +147,7 @@ def not_run_table(view: View) -> Table:
 
 def decisive(finding: Finding) -> Compared | None:
     """Return the comparison that is worst for a claim: with several, the others are better for it."""
-    run = [one for one in finding.compared if one.difference]
+    run = [one for one in finding.counted if one.difference]
     return min(run, key=_least, default=None)
 
 
@@ -176,9 +176,9 @@ def _claim(finding: Finding) -> list[str]:
     worst = decisive(finding)
     shown = NOT_RUN
     if worst is not None:
-        run = sum(one.difference is not None for one in finding.compared)
+        run = sum(one.difference is not None for one in finding.counted)
         several = f", the least of {counted(run, 'comparison')}" if run > 1 else ""
-        in_part = f", {len(finding.compared) - run} not run" if finding.in_part else ""
+        in_part = f", {len(finding.counted) - run} not run" if finding.in_part else ""
         shown = f"{show_difference(worst.difference)}{several}{in_part}"
     number = str(finding.n) if finding.n else ""
     return [finding.claim.number, finding.claim.says, finding.verdict, number, shown]

@@ -30,7 +30,7 @@ def evidence_markdown(view: View) -> str:
         _table(tables.claim_table(view)),
     ]
     for finding in view.findings:
-        if finding.verdict != "not run":
+        if finding.begun:
             parts.append(f"### {finding.claim.number}: {finding.verdict}")
             parts.append(f"{finding.claim.says} {finding.sentence}")
             parts.append(_table(tables.comparison_table(finding)))

@@ -44,7 +44,13 @@ class Compared:
 
     def __str__(self) -> str:
         allowed = f" (at least {-self.comparison.margin:g})" if self.comparison.margin else ""
-        return f"{self.comparison.says}{allowed}: {show_difference(self.difference)}, {self.verdict}"
+        return f"{self.comparison.says}{allowed}: {show_difference(self.difference)}, {self.shown_verdict}"
+
+    @property
+    def shown_verdict(self) -> str:
+        """The verdict, and why it decides nothing where that is so."""
+        beside = self.comparison.beside
+        return f"{self.verdict}, beside the claim: {beside}" if beside and self.difference else self.verdict
 
 
 @dataclass(frozen=True)
@@ -58,9 +64,19 @@ class Finding:
     sentence: str
 
     @property
+    def counted(self) -> tuple[Compared, ...]:
+        """The comparisons that decide."""
+        return _counted(self.compared)
+
+    @property
     def in_part(self) -> bool:
-        """Whether some of the comparisons were run, and some were not."""
-        return len({one.difference is None for one in self.compared}) == 2
+        """Whether some of the comparisons that decide were run, and some were not."""
+        return len({one.difference is None for one in self.counted}) == 2
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is any comparison to show."""
+        return any(one.difference for one in self.compared)
 
 
 def judge_claim(claim: Claim, record: ExperimentRecord) -> Finding:
@@ -74,10 +90,14 @@ def judge_claim(claim: Claim, record: ExperimentRecord) -> Finding:
         Compared(comparison, difference, _judge(difference, comparison.margin))
         for comparison, difference in zip(claim.comparisons, differences, strict=True)
     )
-    verdict = _together(compared)
-    return Finding(
-        claim, verdict, min((d.n for d in differences if d), default=0), compared, _sentence(verdict, compared)
-    )
+    counted_ones = _counted(compared)
+    verdict = _together(counted_ones)
+    fewest = min((one.difference.n for one in counted_ones if one.difference), default=0)
+    return Finding(claim, verdict, fewest, compared, _sentence(verdict, counted_ones))
+
+
+def _counted(compared: tuple[Compared, ...]) -> tuple[Compared, ...]:
+    return tuple(one for one in compared if not one.comparison.beside)
 
 
 def claim_lines(record: ExperimentRecord) -> list[str]:
