@@ -96,7 +96,8 @@ def test_a_comparison_beside_the_claim_is_shown_and_decides_nothing(counting, ex
     finding = judge_claim(replace(claim, comparisons=(first, replace(second, beside="it is another matter"))), found)
     assert (finding.verdict, finding.in_part, finding.begun) == (expected, False, True)
     assert len(finding.counted) == 1
-    assert str(finding.compared[1]).endswith("contradicts, beside the claim: it is another matter")
+    assert str(finding.compared[1]).endswith("contradicts, beside the claim")
+    assert f"Beside it stands '{second.says}': it is another matter." in finding.sentence
 
 
 def test_what_contradicts_alone_does_not_among_many_unless_it_is_clear():

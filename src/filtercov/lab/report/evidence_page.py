@@ -122,7 +122,7 @@ def _claim(finding: Finding, command: str) -> str:
         dot_chart(dots, label=f"comparisons of {claim.number}", shows=[0.0]),
         f"{page.text(unit)} with {tables.INTERVAL}. {page.text(finding.sentence)}",
     )
-    verdict = f'<span class="{finding.verdict}">{finding.verdict}</span>'
+    verdict = f'<span class="{finding.verdict.replace(" ", "-")}">{finding.verdict}</span>'
     return f"<h3>{claim.number}: {verdict}</h3><p>{page.text(claim.says)}</p>{chart}{page.copyable(command)}"
 
 

@@ -48,9 +48,8 @@ class Compared:
 
     @property
     def shown_verdict(self) -> str:
-        """The verdict, and why it decides nothing where that is so."""
-        beside = self.comparison.beside
-        return f"{self.verdict}, beside the claim: {beside}" if beside and self.difference else self.verdict
+        """The verdict, and whether it decides nothing."""
+        return f"{self.verdict}, beside the claim" if self.comparison.beside and self.difference else self.verdict
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,12 @@ def judge_claim(claim: Claim, record: ExperimentRecord) -> Finding:
     counted_ones = _counted(compared)
     verdict = _together(counted_ones)
     fewest = min((one.difference.n for one in counted_ones if one.difference), default=0)
-    return Finding(claim, verdict, fewest, compared, _sentence(verdict, counted_ones))
+    beside = "".join(
+        f" Beside it stands '{one.comparison.says}': {one.comparison.beside}."
+        for one in compared
+        if one.comparison.beside and one.difference
+    )
+    return Finding(claim, verdict, fewest, compared, _sentence(verdict, counted_ones) + beside)
 
 
 def _counted(compared: tuple[Compared, ...]) -> tuple[Compared, ...]:
