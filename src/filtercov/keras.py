@@ -190,10 +190,7 @@ def _sample(layer: Layer, root: Root, prescription: Prescription, generator: np.
     """Return new filters for a layer, in its kernel's type, without touching it."""
     try:
         mean = as_mean(prescription.mean, layer.kernel_size) if isinstance(prescription, LayerStatistics) else None
-    except CovarianceError as error:
-        raise CovarianceError(f"{layer.name}: {error}") from None
-    kernel = _draw(generator, root, tuple(layer.kernel.shape), mean)
-    try:
+        kernel = _draw(generator, root, tuple(layer.kernel.shape), mean)
         check_held(np.abs(kernel).max(), keras.backend.standardize_dtype(layer.kernel.dtype))
     except CovarianceError as error:
         raise CovarianceError(f"{layer.name}: {error}") from None

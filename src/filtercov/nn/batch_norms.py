@@ -82,7 +82,7 @@ def activation_of(module: nn.Module) -> str | None:
 
 
 def norm_act(norm: nn.BatchNorm2d, activation: nn.Module, x: Tensor) -> Tensor:
-    """Return what an activation makes of a norm of x, and keep the norm's running statistics."""
+    """Return what an activation makes of a norm of x; in training keep the norm's running statistics."""
     name = activation_of(activation)
     assert name is not None, "the caller has asked"
     if not norm.training:
@@ -93,7 +93,7 @@ def norm_act(norm: nn.BatchNorm2d, activation: nn.Module, x: Tensor) -> Tensor:
 
 
 def gelu_norm(norm: nn.BatchNorm2d, x: Tensor, residual: Tensor | None = None) -> Tensor:
-    """Return what a norm makes of GELU(x), plus a residual, and keep the norm's running statistics."""
+    """Return what a norm makes of GELU(x), plus a residual; in training keep the norm's running statistics."""
     if not norm.training:
         return _settled(norm, "gelu", x, residual, activation_first=True)
     y, mean, variance = gelu_batch_norm(x, norm.weight, norm.bias, norm.eps, residual)
