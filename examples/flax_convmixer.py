@@ -1,6 +1,6 @@
 """A ConvMixer in Flax whose depthwise filters are drawn by depth, trained for a few steps on random images.
 
-Run `python examples/flax_convmixer.py`; it needs `pip install 'filtercov[jax]'`.
+Run `python examples/flax_convmixer.py`; it needs `pip install '.[jax]'`.
 """
 
 from __future__ import annotations

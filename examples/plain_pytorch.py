@@ -1,6 +1,6 @@
 """Plain PyTorch: draw the depthwise filters, freeze them, take the fast layers, and train as ever.
 
-Run `python examples/plain_pytorch.py`; it needs `pip install 'filtercov[lab]'`, for the embedded images alone.
+Run `python examples/plain_pytorch.py`; it needs `pip install '.[lab]'`, for the embedded images alone.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     python examples/timm_training.py DATA --model convnext_atto --num-classes 10 --initial-checkpoint start.safetensors
 
 DATA has train/CLASS/*.png. That script itself, train.py, is in timm's repository and not in its package; flags here
-have its names. It needs `pip install 'filtercov[lab,timm]'`.
+have its names. It needs `pip install '.[lab,timm]'`.
 """
 
 from __future__ import annotations

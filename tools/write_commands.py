@@ -31,7 +31,7 @@ def _section(name: str) -> str:
     parts = [f"## `filtercov {name}`\n", f"{inspect.cleandoc(command.help)}\n"]
     if arguments:
         parts.append(f"`filtercov {name} {usage}`\n")
-        parts += [f"* {_word(argument)}: {argument.help}" for argument in arguments]
+        parts += [f"* {_word(argument)}: {argument.help}{_unless_given(argument)}" for argument in arguments]
         parts.append("")
     if options := [parameter for parameter in command.params if parameter not in arguments]:
         parts += ["| flag | if not given | what it does |", "|---|---|---|", *map(_row, options)]
@@ -39,8 +39,12 @@ def _section(name: str) -> str:
 
 
 def _word(argument: Any) -> str:
-    word = argument.name.upper()
-    return word if argument.required else f"[{word}…]"
+    word = argument.name.upper() + ("…" if argument.nargs == -1 else "")
+    return word if argument.required else f"[{word}]"
+
+
+def _unless_given(argument: Any) -> str:
+    return f" (`{argument.default}` if not given)" if argument.default else ""
 
 
 def _row(option: Any) -> str:

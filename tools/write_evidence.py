@@ -42,6 +42,13 @@ filtercov keep runs/first --to evidence    # or one
 checks them, weights included, and adds them: whole or not at all, and what is there stays. Data and files are called by
 their last name, and known by checksums. A run is a file named by the hash of its configuration, and ends with a
 checksum of the rest, so that a changed number is noticed.
+
+## The images
+
+`cifar10-images.zip` has CIFAR-10's 60,000 images as JPEG files of quality 75 with halved colour, in `train/CLASS` and
+`test/CLASS`. The paper trained on the images as they were published; how much of a difference to its accuracies comes
+from that was not measured. The zip is not distributed. `--data cifar10` reads the published images, and
+`--data folder:PATH` any folder or zip laid out so.
 """
 
 

@@ -113,7 +113,7 @@ class ConvolutionError(FiltercovError, RuntimeError):
 
 
 class NormalisationError(FiltercovError, RuntimeError):
-    """Tensors that do not make a GELU followed by a BatchNorm."""
+    """Tensors or settings that do not make a normalisation with what is fused with it."""
 
 
 class NativeError(FiltercovError, RuntimeError):

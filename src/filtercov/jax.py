@@ -89,8 +89,9 @@ def init_depthwise(
     JAX sorts the keys of dictionaries, so the order of layers is guessed from their names: 2 before 10, stems first.
     `order` names the kernels in forward order instead; those it leaves out are not counted and not changed.
 
-    `source`, but for `"stats:…"`, `filter_fn`, `min_kernel_size` and `negative` are as in `filtercov.init_`. Where no
-    kernel would be initialised, `NothingChosenError` is raised.
+    `key` is one of `jax.random`: the same one draws the same filters. `source`, but for `"stats:…"`,
+    `filter_fn`, `min_kernel_size` and `negative` are as in `filtercov.init_`, and so are its warnings. Where no kernel
+    would be initialised, `NothingChosenError` is raised.
 
     >>> params = {f"block_{i}": {"kernel": jnp.zeros((7, 7, 1, 64))} for i in range(2)}
     >>> params = init_depthwise(params, "cifar-p2", key=jax.random.key(0))

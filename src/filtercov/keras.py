@@ -94,7 +94,8 @@ def init_(
     Those are DepthwiseConv1D and 2D, the depthwise kernels of SeparableConv1D and 2D, and Conv layers with as many
     groups as input channels, in the order in which the model holds its layers, those of nested models and of layers
     made of layers included, each once. `source`, but for `"stats:…"`, `filter_fn`, `min_kernel_size` and `negative` are
-    as in `filtercov.init_`. All chosen layers are changed or, on any error, none.
+    as in `filtercov.init_`, and so are its warnings. A `seed` draws the same filters each time. All chosen layers are
+    changed or, on any error, none; where there would be none, `NothingChosenError` is raised.
 
     >>> layers = [keras.layers.DepthwiseConv2D(k, name=f"dw{k}") for k in (3, 7)]
     >>> net = keras.Sequential([keras.Input((16, 16, 8)), *layers])

@@ -36,7 +36,7 @@ _ADVICE = (
 
 
 def info() -> None:
-    """Print versions, the state of the native kernels and the number of threads."""
+    """Print versions, the native kernels, threads, presets and the statistics that ship."""
     packages = ("filtercov", "torch", "numpy", "timm", "ray", "optuna")
     versions = {name: _version(name) for name in packages}
     rows = {

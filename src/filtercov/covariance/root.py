@@ -263,7 +263,7 @@ def _root_and_mass(matrix: Array, negative: Negative) -> tuple[Array, float]:
     eigenvalues, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     scaled = vectors * np.sqrt(np.sqrt(_usable(eigenvalues, negative)))
     total = float(np.abs(eigenvalues).sum())
-    return scaled @ scaled.T, float(-np.minimum(eigenvalues, 0.0).sum()) / total if total else 0.0
+    return scaled @ scaled.T, float(np.maximum(-eigenvalues, 0.0).sum()) / total if total else 0.0
 
 
 def _usable(eigenvalues: Array, negative: Negative) -> Array:

@@ -75,20 +75,24 @@ def accelerate_(
     Modules stay the same objects: parameters, optimisers, hooks and state_dict keys are untouched. Where there are
     native kernels, a BatchNorm2d and the activation after it (or the GELU before it) run as one operator:
     in an `nn.Sequential`, which becomes a `FusedSequential`, in torchvision's `Conv2dNormActivation` and in timm's
-    `BatchNormAct2d`; a GELU by itself is computed by them. Blocks of timm's ConvNeXt run what follows their depthwise
-    layer as one, and residuals of timm's ConvMixer are added by the operator before them. Layers with a class of their
-    own (subclasses, parametrised ones) are left alone and reported. Strided 1x1 convolutions of a few channels, whose
-    weight gradient corrupts memory in channels_last (docs/depthwise.md), become `StridedPointwiseConv2d`. `restore_`
-    undoes it all.
+    `BatchNormAct2d`; a GELU by itself is computed by them. Blocks of timm's and our ConvNeXt run what follows their
+    depthwise layer as one, and residuals of timm's and our ConvMixer are added by the operator before them. Layers with
+    a class of their own (subclasses, parametrised ones) are left alone and reported. Strided 1x1 convolutions of a few
+    channels, whose weight gradient corrupts memory in channels_last (docs/depthwise.md), become
+    `StridedPointwiseConv2d`. `restore_` undoes it all.
 
     With an example (a tensor, or a tuple or dict of what the model's forward takes) each layer, and the layout of the
     whole, becomes what is fastest on this machine for inputs like it, which may be what it was: the time for that is
     about `seconds`, and the report has what was measured. A step is timed forward and backward if the model is in
-    training mode, forward if in evaluation mode. Modes, buffers, gradients and random numbers stay as they were.
+    training mode and gradients are on and asked for, forward otherwise. Modes, buffers, gradients and random numbers
+    stay as they were.
 
     With `keep_memory`, and a model on the CPU, the process keeps what it frees from then on, where its C library is
     glibc: otherwise activations go back to the system after every step, and their pages are cleared when the next one
     asks for them. That lasts as long as the process.
+
+    `ModelError` is raised for what is no model, has layers that saw no input yet or cannot run the example,
+    `ConfigError` for a bad `seconds`.
 
     >>> net = nn.Sequential(nn.Conv2d(8, 8, 9, padding=4, groups=8), nn.GELU(), nn.BatchNorm2d(8))
     >>> report = accelerate_(net)

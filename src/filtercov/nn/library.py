@@ -76,7 +76,7 @@ class NativeStatus:
         if not self.available:
             return f"native kernels off: {self.reason}; convolutions run in PyTorch"
         threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}" if self.openmp else "1 thread (no OpenMP)"
-        return f"native kernels on: {self.isa}, {threads} (also runs: {', '.join(self.isas)})"
+        return f"native kernels on: {self.isa}, {threads} (can run: {', '.join(self.isas)})"
 
 
 class _Loaded(NamedTuple):

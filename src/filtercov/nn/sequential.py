@@ -15,9 +15,9 @@ class FusedSequential(nn.Sequential):
     """`nn.Sequential` that fuses, on the CPU in channels_last, BatchNorm2d with its activation.
 
     That is a GELU before it, or a ReLU, ReLU6, Hardswish, SiLU or GELU after it, while training, and in evaluation
-    without gradients; with them a GELU before it is an operator of filtercov's. The modules in it stay what they are,
-    so parameters, state_dict keys, slices and hooks are those of `nn.Sequential`. A pair is fused only in the calls
-    where that cannot be noticed.
+    without gradients; in evaluation with gradients only a GELU before the norm is filtercov's. The modules in it stay
+    what they are, so parameters, state_dict keys, slices and hooks are those of `nn.Sequential`. A pair is fused only
+    in the calls where that cannot be noticed.
 
     >>> net = FusedSequential(nn.GELU(), nn.BatchNorm2d(4))
     >>> list(net.state_dict())[:2]

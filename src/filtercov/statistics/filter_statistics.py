@@ -128,6 +128,8 @@ class FilterStatistics:
     def from_checkpoint(cls, path: str | os.PathLike[str], *, like: nn.Module | None = None) -> FilterStatistics:
         """Measure every depthwise weight in a .safetensors or .pth file, without needing the model's code.
 
+        The index of a model in several files, or the directory that holds them, will do too.
+
         Which weights are depthwise is then told from names and shapes, and where a file does not keep the order of its
         layers that is guessed from their names; `notes` says so. A model given as `like` decides both: any of the
         architecture that was saved, on the meta device too, for its own weights are not looked at.
@@ -191,7 +193,10 @@ class FilterStatistics:
         )
 
     def kronecker(self) -> FilterStatistics:
-        """Return these statistics with every covariance replaced by its nearest Kronecker square A⊗A."""
+        """Return these statistics with every covariance replaced by its nearest Kronecker square A⊗A.
+
+        Filters must be square and 2-D; others raise `CovarianceError`.
+        """
 
         def squared(layer: LayerStatistics) -> LayerStatistics:
             A = nearest_kronecker(layer.covariance, layer.kernel_size)
@@ -203,8 +208,8 @@ class FilterStatistics:
         """Return a dictionary of plain numbers for each layer, all with the same keys, ready for pandas or polars.
 
         The nearest σ and its likeness, and every number of `filtercov.structure.Structure`, each beside what chance
-        gives. Where there is no number it is None, and `absent` says why: statistics that were resized, interpolated or
-        saved by an earlier version know nothing of single filters.
+        gives. Where there is no number it is None, and `absent` says why: statistics that were resized, interpolated,
+        centred, made Kronecker squares or saved by an earlier version know nothing of single filters.
 
         >>> net = nn.Sequential(*(nn.Conv2d(32, 32, 5, groups=32) for _ in range(2)))
         >>> first, second = FilterStatistics.from_model(net).to_records()

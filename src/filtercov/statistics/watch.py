@@ -41,13 +41,15 @@ def watch(
 ) -> Watch:
     """Watch the depthwise filters of a model while it trains: call what this returns once after each step.
 
-    It measures the filters at once, then after `every` steps and after those in `steps`, and when it is closed, which
-    leaving its `with` block does if nothing was raised. Each moment is appended to `path` and can be read at any time
-    with `filtercov.Watched.load(path)`. `gradients` measures the weights' gradients as well: call it after `backward`
-    and before they are set to zero. Weights that are computed from others have none, of which a warning is given.
+    It measures the filters at once, then after `every` steps (None: none) and after those in `steps`, and when it is
+    closed, which leaving its `with` block does if nothing was raised. Each moment is appended to `path` and can be read
+    at any time with `filtercov.Watched.load(path)`. `gradients` measures the weights' gradients as well: call it after
+    `backward` and before they are set to zero. Weights that are computed from others have none, of which a warning is
+    given.
 
-    A run that continues says how many steps it has done: `step` keeps the moments up to there and has those after it
-    measured again. Where processes train together the first one writes.
+    A file that is there is refused with `CheckpointError`, unless a run continues, which says how many steps it has
+    done: `step` keeps the moments up to there and has those after it measured again. Where processes train together the
+    first one writes.
 
     >>> from tempfile import TemporaryDirectory
     >>> net = nn.Sequential(nn.Conv2d(32, 32, 5, groups=32))

@@ -312,7 +312,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "C16",
-        "Table 14, Figs. 7, 20",
+        "Table 14, Figs. 7, 20, 21",
         "ConvNeXt gains from the closed form too, and a sawtooth schedule is no better than the plain one.",
         (
             *(

@@ -99,6 +99,7 @@ def _claims(view: View) -> list[str]:
     parts = [
         "<h2>The paper's claims</h2>",
         f"<p>{page.text(tables.CLAIM_WORDS)}</p>",
+        f'<p class="quiet">{page.text(tables.SCALE_WORDS)}</p>',
         f"<p>{page.text(tally(view))}</p>",
     ]
     parts.append(f'<div class="sortable claims">{table}</div>')

@@ -7,7 +7,7 @@ from filtercov.lab.experiments.records import Trained
 from filtercov.lab.experiments.runs import Record
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report.evidence_row import CHOOSES, COLUMNS, SEEDS, Recipe, RowCell
-from filtercov.lab.report.evidence_view import PACE, View
+from filtercov.lab.report.evidence_view import PACE, SCALE, View
 from filtercov.lab.report.results_claims import Compared, Finding
 from filtercov.lab.report.results_statistics import CONFIDENCE
 from filtercov.lab.report.results_text import show_paper
@@ -20,15 +20,19 @@ INTERVAL = f"{CONFIDENCE:.0%} interval"
 
 ROW_WORDS = (
     "ConvNeXt-Atto, 2x2 patches, 20 epochs on all 50,000 images, test accuracy in %; the paper's numbers are means of "
-    f"three seeds ± standard deviation, its Table 14. Within says whether the paper's mean lies in the {INTERVAL} of "
-    "ours, and in use is the recipe of filtercov reproduce. One cell chooses what the paper leaves open of the recipe: "
-    "frozen uniform filters, seed 0. Its runs are marked as having chosen, and say nothing for the recipe that they "
-    "chose; no other cell had a part in it. Every recipe that was tried is here."
+    "three seeds ± standard deviation, its Table 14. The column within says whether the paper's mean lies in the "
+    f"{INTERVAL} of ours; in use is the recipe that filtercov reproduce trains by. One cell chooses what the paper "
+    "leaves open of the recipe: frozen uniform filters, seed 0. Its runs are marked as having chosen, and say nothing "
+    "for the recipe that they chose; no other cell had a part in it. Every recipe that was tried is here."
 )
 CLAIM_WORDS = (
     "Each claim is settled by the comparisons that were written down for it, paired over seeds, with Student's "
     f"{INTERVAL}. It holds if every comparison does, is contradicted if one is after widening the intervals for their "
     "number, and is open otherwise. Differences are in points of accuracy, those of C14 in percent of a step's time."
+)
+SCALE_WORDS = (
+    f"Unless a command says otherwise, that is at the scale {SCALE}: {find_scale(SCALE).reduced}. covariance-eighth is "
+    "transfer from that narrow reference."
 )
 
 

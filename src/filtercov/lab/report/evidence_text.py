@@ -26,6 +26,7 @@ def evidence_markdown(view: View) -> str:
     parts += [
         "## The paper's claims",
         tables.CLAIM_WORDS,
+        tables.SCALE_WORDS,
         tally(view),
         _table(tables.claim_table(view)),
     ]

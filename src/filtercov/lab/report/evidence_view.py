@@ -24,7 +24,7 @@ SCALE = "small"  # at which claims are settled
 PACE = 55.0  # images of the yardstick network a second on one core, by which costs are reckoned
 SETTINGS = "--data folder:cifar10-images.zip"
 RANKING = "ranking"
-THE_REST = ", the rest of it"  # of what was run in part; the cost is of the whole
+THE_REST = ", the rest of it"  # of what was run in part
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,10 @@ class View:
         ]
         if self.ranking is None or self.ranking.missing:
             missing.append((RANKING, f"The ranking{THE_REST if self.ranking else ''}"))
-        return (*_cells_not_run(self.recipes), *(_experiment(name, what) for name, what in missing))
+        return (
+            *_cells_not_run(self.recipes),
+            *(_experiment(name, what, _record(self.records, name)) for name, what in missing),
+        )
 
 
 def read_view(root: Path | str) -> View:
@@ -112,9 +115,11 @@ def _record(records: Sequence[ExperimentRecord], name: str) -> ExperimentRecord 
     return min(found, key=lambda record: record.scale != SCALE, default=None)
 
 
-def _experiment(name: str, what: str) -> NotRun:
+def _experiment(name: str, what: str, record: ExperimentRecord | None) -> NotRun:
     load = listed(name, SCALE)
     cost = f"{counted(load.runs, 'run')}, {show_cost(load.seconds(PACE))} on one core" if load.runs else "timings alone"
+    if record is not None and 0 < len(record.missing) < load.runs:
+        cost = f"{len(record.missing)} of {cost} for all"
     return NotRun(what, f"filtercov reproduce {name} --scale {SCALE} {SETTINGS}", cost)
 
 

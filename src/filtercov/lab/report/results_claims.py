@@ -97,7 +97,8 @@ def judge_claim(claim: Claim, record: ExperimentRecord) -> Finding:
         for one in compared
         if one.comparison.beside and one.difference
     )
-    return Finding(claim, verdict, fewest, compared, _sentence(verdict, counted_ones) + beside)
+    timed = f" Timed on {record.versions['timed on']}." if record.speeds else ""
+    return Finding(claim, verdict, fewest, compared, _sentence(verdict, counted_ones) + beside + timed)
 
 
 def _counted(compared: tuple[Compared, ...]) -> tuple[Compared, ...]:
