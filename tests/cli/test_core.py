@@ -1,5 +1,6 @@
 """The command line as a user meets it: what it prints, what it writes, and how it says no."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,13 @@ def run_installed(*arguments):
     """Run the installed command in a process of its own."""
     command = Path(sys.executable).with_name("filtercov")
     return subprocess.run([command, *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+def run_in_shell(line, **environment):
+    """Run the installed command with what a shell makes of the rest of the line."""
+    command = Path(sys.executable).with_name("filtercov")
+    environment = os.environ | environment
+    return subprocess.run(f"{command} {line}", shell=True, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_info_names_versions_and_the_native_kernels():
@@ -162,6 +170,8 @@ def test_the_page_of_commands_says_what_they_say():
             "(2 × 3x3 is under min_kernel_size=5); transfer from a trained model with --statistics FILE",
         ),
         (["init", "convmixer_256", "--out", "x.pth"], "unknown model 'convmixer_256'"),
+        (["init", "convmixer_16_2_k7_p2", "--preset", "", "--out", "x.pth"], "unknown preset ''"),
+        (["init", "convmixer_16_2_k7_p2", "--out", "."], "needed a name ending in .safetensors or .pth"),
         (["init", "convmixer_16_2_k7_p2", "--preset", "nope", "--out", "x.pth"], "unknown preset 'nope'"),
         (["init", "convmixer_16_2_k7_p2", "--out", "x.onnx"], "needed a name ending in .safetensors or .pth"),
         (
@@ -193,6 +203,28 @@ def test_statistics_are_not_measured_again(tmp_path):
     with pytest.raises(CheckpointError, match=r"small.stats: these are filter statistics already"):
         run("stats", tmp_path / "small.stats", "--out", tmp_path / "again.stats")
     assert not (tmp_path / "again.stats").exists()
+
+
+@pytest.mark.parametrize("buffered", ["", "1"])
+@pytest.mark.parametrize("arguments", ["info", "--help", "reproduce --list"])
+def test_output_that_takes_nothing_is_one_sentence_and_exit_code_1(arguments, buffered):
+    result = run_in_shell(f"{arguments} >/dev/full", PYTHONUNBUFFERED=buffered)
+    assert result.returncode == 1
+    assert result.stderr == (
+        "filtercov: standard output: cannot be written (No space left on device); make room, or choose another\n"
+    )
+
+
+@pytest.mark.parametrize("arguments", ["info", "reproduce --list"])
+def test_output_that_is_closed_is_no_error(arguments):
+    result = run_in_shell(f"{arguments} >&-")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_statistics_are_not_written_in_place_of_a_directory(tmp_path):
+    run("init", "convmixer_32_4_k7_p2", "--out", tmp_path / "small.pth")
+    with pytest.raises(CheckpointError, match=r"^\.: cannot be written \(Is a directory\)"):
+        run("stats", tmp_path / "small.pth", "--out", ".")
 
 
 def test_the_version_is_the_packages():

@@ -351,3 +351,18 @@ def test_layers_whose_covariances_are_too_much_together_are_refused_before_any_i
     torch.save({f"{i}.weight": torch.randn(2, 1, 64, 64) for i in range(9)}, path)
     with pytest.raises(CheckpointError, match=r"at most 537 MB together, got 1\.2 GB"):
         fc.FilterStatistics.from_checkpoint(path)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_weights_saved_with_the_negative_bit_have_the_sign_they_show(path, legacy):
+    shown = torch.randn(8, 1, 5, 5, 2, dtype=torch.float64)
+    negated = torch.view_as_complex(shown).conj().imag
+    assert negated.is_neg()
+    saved = {"a.weight": negated, "b.weight": shown[..., 1], "c.weight": torch.view_as_complex(shown.clone()).conj()}
+    tensors = read(saved, path, _use_new_zipfile_serialization=not legacy).tensors
+    assert torch.equal(tensors["a.weight"], -shown[..., 1])
+    assert torch.equal(tensors["b.weight"], shown[..., 1])
+    assert torch.equal(torch.view_as_real(tensors["c.weight"].resolve_conj())[..., 1], -shown[..., 1])
+    torch.save({"a.weight": negated}, path, _use_new_zipfile_serialization=not legacy)
+    [layer] = fc.FilterStatistics.from_checkpoint(path).layers
+    np.testing.assert_allclose(layer.mean, -shown[..., 1].mean(0).flatten().numpy())

@@ -172,3 +172,24 @@ def test_distributed_models_are_named_as_the_model_inside(tmp_path):
         assert len(fc.init_(wrapped).initialised) == 2
     finally:
         torch.distributed.destroy_process_group()
+
+
+class Obliging(nn.Module):
+    """Has None for every attribute that it has not."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(depthwise(), depthwise())
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return None
+
+
+def test_a_model_that_has_none_for_unknown_attributes_is_no_wrapper():
+    net = Obliging()
+    assert len(fc.init_(net).initialised) == 2
+    assert len(fc.FilterStatistics.from_model(net).layers) == 2
+    assert not fc.freeze_(net).layers[0].weight.requires_grad

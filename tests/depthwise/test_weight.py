@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper, offload_wrapper
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import filtercov as fc
@@ -264,3 +265,54 @@ def test_sharded_weights_are_measured_and_written_like_plain_ones(tmp_path):
         [sys.executable, "-c", SHARDED, str(tmp_path)], capture_output=True, text=True, timeout=300, check=False
     )
     assert ended.stdout == "done\n", ended.stderr
+
+
+def without_parameter(layer):
+    layer.register_parameter("weight", None)
+
+
+def without_attribute(layer):
+    del layer.weight
+
+
+@pytest.mark.parametrize("use", [fc.init_, fc.FilterStatistics.from_model, fc.freeze_])
+@pytest.mark.parametrize("take_away", [without_parameter, without_attribute])
+def test_a_layer_without_a_weight_is_refused_by_name(use, take_away):
+    net = nn.Sequential(depthwise(), depthwise())
+    take_away(net[1])
+    with pytest.raises(
+        ModelError, match=r"^1: needed a (convolution with a weight, got one without|weight of its own)"
+    ):
+        use(net)
+    assert net[0].weight.requires_grad
+
+
+def test_a_weight_with_the_negative_bit_is_measured_as_what_it_shows():
+    net = nn.Sequential(depthwise()).double()
+    expected = fc.FilterStatistics.from_model(net).layers[0].mean
+    net[0].weight = nn.Parameter(torch._neg_view(-net[0].weight.detach()))
+    np.testing.assert_array_equal(fc.FilterStatistics.from_model(net).layers[0].mean, expected)
+
+
+class Raises(nn.Module):
+    """Has a property that cannot be computed."""
+
+    in_channels, kernel_size = 8, (3, 3)
+
+    @property
+    def groups(self):
+        raise RuntimeError("not yet")
+
+
+@pytest.mark.parametrize("wrap", [lambda layer: nn.Sequential(layer, Raises()), checkpoint_wrapper, offload_wrapper])
+def test_wrappers_and_properties_that_raise_are_no_convolutions(wrap):
+    statistics = fc.FilterStatistics.from_model(nn.Sequential(wrap(depthwise())))
+    assert len(statistics.layers) == 1
+    assert statistics.notes == ()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_scripted_convolution_is_left_out_with_a_note():
+    net = nn.Sequential(depthwise(), torch.jit.script(depthwise()))
+    [note] = fc.FilterStatistics.from_model(net).notes
+    assert note.startswith("left out 1, a torch.jit.")

@@ -87,3 +87,33 @@ def test_copying_a_model_to_itself_is_refused():
     twin = network(3, 7)
     fc.copy_filters_(twin, net)
     assert torch.equal(twin[1].weight, net[1].weight)
+
+
+def of_integers(layer):
+    layer.weight = nn.Parameter(layer.weight.detach().to(torch.int8), requires_grad=False)
+
+
+def made_in_inference_mode(layer):
+    with torch.inference_mode():
+        layer.weight = nn.Parameter(torch.ones_like(layer.weight), requires_grad=False)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (
+            of_integers,
+            r"got one of torch\.int8; dequantise or convert it first, or leave this layer out with filter_fn",
+        ),
+        (made_in_inference_mode, r"got one made in torch\.inference_mode\(\); make the model outside of it, or leave"),
+    ],
+)
+def test_thawing_what_cannot_train_is_refused_and_changes_nothing(spoil, message):
+    net = fc.freeze_(network(5, 7, 5))
+    spoil(net[1])
+    with pytest.raises(ModelError, match=rf"^thaw_: 1: needed a weight that can have gradients, {message}"):
+        fc.thaw_(net)
+    assert trains(net) == [False, False, False]
+    fc.freeze_(net)
+    fc.thaw_(net, filter_fn=lambda layer: layer.kernel_size == (5, 5))
+    assert trains(net) == [True, False, True]

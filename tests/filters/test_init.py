@@ -11,6 +11,7 @@ from torch.nn.utils import parametrizations
 
 import filtercov as fc
 from filtercov.errors import CovarianceError, SourceError
+from filtercov.filters.assign import first_shared
 from tests.filters.layers import depthwise, same, seeded, weights
 from tests.reference import brute_force_covariance, usable_covariance
 
@@ -239,3 +240,51 @@ def test_the_report_prints_as_a_table():
     assert "skipped: 3x3 is under" in first
     assert "σ = 1.9" in second
     assert total == "1 of 2 depthwise layers initialised"
+
+
+def two_parameters_in_the_same_memory():
+    net = nn.Sequential(depthwise(), depthwise())
+    net[1].weight = nn.Parameter(net[0].weight.data)
+    return net
+
+
+def two_parts_of_a_buffer(parts):
+    """A model with two layers whose weights are parts of the same buffer."""
+    buffer = torch.randn(16, 2, 7, 7)
+    net = nn.Sequential(depthwise(), depthwise())
+    for layer, part in zip(net, parts, strict=True):
+        layer.weight = nn.Parameter(buffer[part])
+    return net
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        two_parameters_in_the_same_memory,
+        lambda: two_parts_of_a_buffer([np.s_[:8, :1], np.s_[7:15, :1]]),
+        lambda: two_parts_of_a_buffer([np.s_[7:15, :1], np.s_[:8, :1]]),
+    ],
+    ids=["same", "overlapping", "overlapping, the later one first"],
+)
+def test_weights_that_share_memory_are_initialised_once(make):
+    net = make()
+    report = fc.init_(net, seed=0)
+    assert [row.reason for row in report] == ["", "shares its weight with 0"]
+    fc.init_(alone := nn.Sequential(depthwise(), depthwise()), seed=0)
+    assert torch.equal(net[0].weight, alone[0].weight)
+
+
+@pytest.mark.parametrize("parts", [[np.s_[:8, :1], np.s_[8:, :1]], [np.s_[:8, :1], np.s_[:8, 1:]]])
+def test_weights_beside_each_other_in_a_buffer_are_all_initialised(parts):
+    net = two_parts_of_a_buffer(parts)
+    assert len(fc.init_(net, seed=0).initialised) == 2
+    fc.init_(alone := nn.Sequential(depthwise(), depthwise()), seed=0)
+    assert all(torch.equal(layer.weight, other.weight) for layer, other in zip(net, alone, strict=True))
+
+
+def test_weights_without_memory_are_told_apart_as_objects():
+    with torch.device("meta"):
+        net = nn.Sequential(depthwise(), depthwise(), depthwise())
+    net[2].weight = net[0].weight
+    layers = fc.depthwise_layers(net)
+    assert first_shared(layers) == {layers[2]: layers[0]}

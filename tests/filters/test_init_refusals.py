@@ -188,3 +188,72 @@ def test_scale_match_on_constant_weights_is_refused():
     nn.init.zeros_(net[0].weight)
     with pytest.raises(ModelError, match="scale='match' needs weights"):
         fc.init_(net, scale="match")
+
+
+def expanded():
+    layer = depthwise()
+    layer.weight = nn.Parameter(torch.randn(1, 1, 7, 7).expand(8, 1, 7, 7))
+    return layer
+
+
+def sliding():
+    layer = depthwise()
+    layer.weight = nn.Parameter(torch.randn(56).as_strided((8, 1, 7, 7), (1, 1, 7, 1)))
+    return layer
+
+
+@pytest.mark.parametrize("odd", [expanded, sliding])
+@pytest.mark.parametrize(
+    "change", [fc.init_, lambda net: fc.copy_filters_(net, nn.Sequential(*map(depthwise, [8] * 3)))]
+)
+def test_a_weight_whose_numbers_share_memory_changes_no_layer(odd, change):
+    net = nn.Sequential(depthwise(), odd(), depthwise())
+    before = weights(net)
+    with pytest.raises(
+        ModelError, match=r"^1: its filters cannot be set \(its numbers share memory .*nothing was chan"
+    ):
+        change(net)
+    assert same(before, net)
+
+
+class Interrupted(nn.Module):
+    """A parametrisation that Ctrl-C stops."""
+
+    def forward(self, weight):
+        return weight
+
+    def right_inverse(self, weight):
+        if (weight == weight.flatten()[0]).all():
+            return weight
+        raise KeyboardInterrupt
+
+
+class Stubborn(nn.Parameter):
+    """A parameter that takes its first new values and no others."""
+
+    taken = 0
+
+    def copy_(self, values):
+        self.taken += 1
+        if self.taken > 1:
+            raise RuntimeError("no more")
+        return super().copy_(values)
+
+
+def test_an_interruption_while_writing_restores_the_layers_already_written():
+    net = nn.Sequential(depthwise(), depthwise())
+    nn.init.ones_(net[1].weight)
+    parametrize.register_parametrization(net[1], "weight", Interrupted())
+    before = weights(net)
+    with pytest.raises(KeyboardInterrupt):
+        fc.init_(net)
+    assert same(before, net)
+
+
+def test_a_tensor_that_cannot_be_restored_does_not_keep_others_from_it():
+    net = nn.Sequential(depthwise(), depthwise(), parametrizations.spectral_norm(depthwise()))
+    net[1].weight = Stubborn(net[1].weight.detach())
+    before = weights(net)
+    with pytest.raises(ModelError, match=r"^2: its filters cannot be set"):
+        fc.init_(net)
+    assert torch.equal(net[0].weight, before[0])

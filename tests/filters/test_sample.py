@@ -179,3 +179,29 @@ def test_filters_too_large_for_the_weights_type_are_not_written():
     with pytest.raises(CovarianceError, match=r"covariance_normal_: needed filters that torch\.float16 can hold"):
         fc.covariance_normal_(weight, 1e12 * np.eye(9), seed=0)
     assert (weight == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (torch.ones(1, 1, 3, 3).expand(4, 1, 3, 3), "whose numbers share memory with each other, .*clone it first"),
+        ([[[[1.0]]]], r"as a torch\.Tensor, got list"),
+        (np.ones((4, 1, 3, 3)), r"as a torch\.Tensor, got ndarray"),
+        (torch.nn.LazyConv2d(4, 3).weight, "got that of a lazy layer without one yet; run the model once"),
+        (torch.ones(4, 1, 3, 3).to_sparse(), r"a dense weight, got one of layout torch\.sparse_coo; .*to_dense"),
+        (torch.ones(4, 1, 3, 3).to_mkldnn(), r"a dense weight, got one of layout torch\._mkldnn; .*to_dense"),
+    ],
+    ids=["expanded", "list", "array", "lazy", "sparse", "mkldnn"],
+)
+def test_what_cannot_be_filled_is_refused_and_no_random_number_is_drawn(weight, message):
+    state = torch.random.get_rng_state()
+    with pytest.raises(ModelError, match=f"^covariance_normal_: needed .*{message}"):
+        fc.covariance_normal_(weight, np.eye(9))
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_a_covariance_with_the_negative_bit_is_what_it_shows():
+    drawn = [torch.empty(4, 1, 3, 3) for _ in range(2)]
+    fc.covariance_normal_(drawn[0], torch.eye(9, dtype=torch.float64), seed=0)
+    fc.covariance_normal_(drawn[1], torch._neg_view(-torch.eye(9, dtype=torch.float64)), seed=0)
+    assert torch.equal(*drawn)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import io
+import os
 import shlex
 import sys
 import warnings
@@ -100,6 +101,23 @@ def main() -> None:
     except FiltercovError as error:
         say(f"filtercov: {error}", err=True)
         raise SystemExit(INTERRUPTED if isinstance(error, TrainingInterrupted) else 1) from None
+    except OSError as error:
+        if not _output_is_unwritable():
+            raise
+        say(f"filtercov: standard output: cannot be written ({error.strerror}); make room, or choose another", err=True)
+        raise SystemExit(1) from None
+
+
+def _output_is_unwritable() -> bool:
+    """Tell whether standard output takes nothing more; then drop what it was not given yet, or Python tries at exit."""
+    try:
+        print(flush=True)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        return True
+    return False
 
 
 def _one_line(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> str:

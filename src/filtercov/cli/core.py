@@ -84,7 +84,7 @@ def init(
     _check_sources({"--preset": preset, "--schedule": schedule, "--statistics": statistics})
     torch.manual_seed(seed)
     built = find(model, num_classes=num_classes, in_channels=in_channels)
-    source: Any = preset or DEFAULT
+    source: Any = DEFAULT if preset is None else preset
     if schedule is not None:
         source = parse_schedule(schedule, built)
     elif statistics is not None:
@@ -111,7 +111,7 @@ def stats(
             f"{checkpoint}: these are filter statistics already; draw from them with filtercov init --statistics, or "
             "look at them with filtercov inspect"
         )
-    measured = FilterStatistics.from_checkpoint(checkpoint, like=find(like) if like else None)
+    measured = FilterStatistics.from_checkpoint(checkpoint, like=None if like is None else find(like))
     measured.save(out)
     names = [printable(layer.name) for layer in measured.layers]
     width = max(map(len, names))

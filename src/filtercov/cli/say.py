@@ -56,9 +56,9 @@ def say_table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> No
     Console().print(table)
 
 
-def _width(stream: IO[str]) -> int | None:
-    """Return how many columns a stream shows, None if it is no terminal."""
-    return shutil.get_terminal_size().columns if stream.isatty() else None
+def _width(stream: IO[str] | None) -> int | None:
+    """Return how many columns a stream shows, None if it is no terminal or was closed before the start."""
+    return shutil.get_terminal_size().columns if stream is not None and stream.isatty() else None
 
 
 def _broken(line: str, width: int | None) -> list[str]:

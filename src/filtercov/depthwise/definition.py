@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeGuard
 
+import torch
 from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
@@ -50,15 +51,29 @@ def resembles_depthwise(module: nn.Module) -> bool:
 
     Quantised and conditional convolutions do; what their filters are, only they know.
     """
-    groups, channels = getattr(module, "groups", None), getattr(module, "in_channels", None)
+    groups, channels = _own(module, "groups"), _own(module, "in_channels")
     return (
         not isinstance(module, nn.modules.conv._ConvNd)
-        and hasattr(module, "kernel_size")
-        and not getattr(module, "transposed", False)
+        and _own(module, "kernel_size") is not None
+        and not _own(module, "transposed")
         and isinstance(groups, int)
+        and isinstance(channels, int)
         and groups == channels
         and groups > 1
     )
+
+
+def _own(module: nn.Module, name: str) -> object:
+    """Return an attribute of a module or its class, None if it has none or computing it fails.
+
+    What `__getattr__` finds is not the module's own: wrappers answer with what the module inside them has. A scripted
+    module has all it has from there.
+    """
+    find = getattr if isinstance(module, torch.jit.ScriptModule) else object.__getattribute__
+    try:
+        return find(module, name)
+    except Exception:  # whatever a property may raise
+        return None
 
 
 class Shaped(Protocol):

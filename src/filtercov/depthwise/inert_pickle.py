@@ -117,12 +117,12 @@ class InertUnpickler(_PythonUnpickler):
             raise CheckpointError("calls what is no function; it may be damaged")
         match function.text, arguments:
             case "torch._utils._rebuild_tensor" | "torch._utils._rebuild_tensor_v2", (Storage() as storage, *rest):
-                return stored_tensor(storage, storage.dtype, rest)
+                return stored_tensor(storage, storage.dtype, rest, rest[5] if len(rest) > 5 else None)
             case "torch._utils._rebuild_tensor_v3", (Storage() as storage, *rest) if len(rest) > 5:
                 named = rest[5].text.removeprefix("torch.") if isinstance(rest[5], Name) else ""
                 dtype = getattr(torch, named, None) if re.fullmatch(r"[a-z]+\d+\w*", named) else None
                 if isinstance(dtype, torch.dtype) and storage.count % dtype.itemsize == 0:
-                    return stored_tensor(storage, dtype, rest)
+                    return stored_tensor(storage, dtype, rest, rest[6] if len(rest) > 6 else None)
             case "torch._utils._rebuild_parameter" | "torch._utils._rebuild_parameter_with_state", (data, *_):
                 return data
             case "torch._tensor._rebuild_from_type_v2", (inner, _, inner_arguments, *_):

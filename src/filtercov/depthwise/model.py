@@ -17,7 +17,7 @@ from filtercov.depthwise.definition import (
     resembles_depthwise,
 )
 from filtercov.depthwise.running import blaming_the_example, run_once
-from filtercov.depthwise.weight import current_weight, parametrisation
+from filtercov.depthwise.weight import current_weight, no_weight, parametrisation
 from filtercov.errors import ModelError
 from filtercov.layer_names import LEADING, clean_name, cleaner
 from filtercov.schedule.schedules import relative_depth
@@ -55,7 +55,10 @@ class DepthwiseLayer:
                 "parameters do it); make it permanent, use torch.nn.utils.parametrizations or FSDP2, or leave this "
                 "layer out with filter_fn"
             )
-        return [self.module._parameters["weight"]]  # type: ignore[list-item]
+        weight = self.module._parameters["weight"]
+        if weight is None:
+            raise no_weight(self.name)
+        return [weight]
 
 
 LayerFilter = Callable[[DepthwiseLayer], bool]
@@ -126,8 +129,8 @@ def notes_on_lookalikes(model: nn.Module) -> tuple[str, ...]:
 def unwrap(model: nn.Module) -> nn.Module:
     """Return the model inside DataParallel, DistributedDataParallel and torch.compile wrappers."""
     parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
-    while isinstance(model, parallel) or hasattr(model, "_orig_mod"):
-        model = model.module if isinstance(model, parallel) else model._orig_mod  # type: ignore[assignment]
+    while isinstance(model, parallel) or "_orig_mod" in model._modules:
+        model = model.module if isinstance(model, parallel) else model._modules["_orig_mod"]  # type: ignore[assignment]
     return model
 
 

@@ -58,6 +58,7 @@ def undisturbed(model: nn.Module, *, watch: Iterable[nn.Module] = (), see: See =
     with ExitStack() as stack:
         stack.enter_context(unchanged(model))
         stack.enter_context(evaluating(model))
+        stack.enter_context(torch.compiler.set_stance("force_eager"))  # compiled code calls no hooks
         for module in watch:
             hook = module.register_forward_hook(lambda module, _, output: (see(module, output), None)[1])
             stack.callback(hook.remove)
@@ -66,7 +67,7 @@ def undisturbed(model: nn.Module, *, watch: Iterable[nn.Module] = (), see: See =
 
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    """Give a model the buffers it had, and torch the random state, however often the model is run inside."""
+    """Give a model the values it had, and torch the random state, however often the model is run inside."""
     with torch.random.fork_rng(_graphics_cards(model)), _same_buffers(model):
         yield
 
@@ -85,9 +86,14 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _same_buffers(model: nn.Module) -> Iterator[None]:
-    """Give the modules of a model, at the end, the buffers they had, with the values these had."""
+    """Give the modules of a model, at the end, the buffers they had, with the values these had.
+
+    The same goes for parameters that a class of somebody's own holds, whose forward may write to them, as it does to
+    codebooks that follow a mean; PyTorch's own classes never do.
+    """
     tables = [(module._buffers, dict(module._buffers)) for module in model.modules()]
     held = {id(buffer): buffer for _, before in tables for buffer in before.values() if buffer is not None}
+    held |= {id(parameter): parameter for module in model.modules() for parameter in _own_parameters(module)}
     values = [(buffer, _version(buffer), buffer.detach().clone()) for buffer in held.values()]
     try:
         yield
@@ -99,6 +105,12 @@ def _same_buffers(model: nn.Module) -> Iterator[None]:
             if _version(buffer) != version or _differs(buffer, value):
                 with torch.no_grad():
                     buffer.copy_(value)
+
+
+def _own_parameters(module: nn.Module) -> Iterator[nn.Parameter]:
+    """Yield the parameters that a module of no class of PyTorch's holds itself, not those of modules in it."""
+    if not type(module).__module__.startswith("torch.nn."):
+        yield from (p for p in module._parameters.values() if type(p) is nn.Parameter)
 
 
 def _version(tensor: Tensor) -> int:

@@ -33,6 +33,8 @@ class StoredTensor:
     offset: int
     shape: tuple[int, ...]
     stride: tuple[int, ...]
+    conjugated: bool = False
+    negated: bool = False
 
     def is_floating_point(self) -> bool:
         """Tell whether the numbers are floating-point, as `torch.Tensor` does."""
@@ -58,12 +60,16 @@ class StoredTensor:
         return self.first + sum((side - 1) * step for side, step in zip(self.shape, self.stride, strict=True)) + 1
 
 
-def stored_tensor(storage: Storage, dtype: torch.dtype, layout: Sequence[Any]) -> StoredTensor:
-    """Return the record of a tensor with the layout (offset, shape, stride); refuse one beyond its storage."""
+def stored_tensor(storage: Storage, dtype: torch.dtype, layout: Sequence[Any], marks: Any = None) -> StoredTensor:
+    """Return the record of a tensor with the layout (offset, shape, stride); refuse one beyond its storage.
+
+    In `marks` PyTorch says by "conj" and "neg" that the tensor shows its numbers conjugated or negated.
+    """
     match layout:
         case (int(offset), tuple(shape), tuple(stride), *_) if len(shape) == len(stride) <= MOST_AXES:
             if all(type(number) is int and 0 <= number < 2**62 for number in (offset, *shape, *stride)):
-                tensor = StoredTensor(storage, dtype, offset, shape, stride)
+                conjugated, negated = (isinstance(marks, dict) and marks.get(mark) is True for mark in ("conj", "neg"))
+                tensor = StoredTensor(storage, dtype, offset, shape, stride, conjugated, negated)
                 room = storage.count * storage.dtype.itemsize // dtype.itemsize
                 if 0 in shape or tensor.end - storage.start <= room:
                     return tensor

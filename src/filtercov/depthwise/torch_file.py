@@ -44,7 +44,9 @@ class TorchFile:
         numbers = self._storage(stored.storage.key, stored.dtype)
         if stored.end > len(numbers):
             raise CheckpointError("is truncated: the file ends before its tensors do; get it again")
-        return numbers.as_strided(stored.shape, stored.stride, stored.first)
+        tensor = numbers.as_strided(stored.shape, stored.stride, stored.first)
+        tensor = tensor.conj() if stored.conjugated else tensor  # both are views, which read nothing
+        return torch._neg_view(tensor) if stored.negated else tensor
 
     def _storage(self, key: str, dtype: torch.dtype) -> Tensor:
         if (key, dtype) not in self._storages:

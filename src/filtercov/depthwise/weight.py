@@ -24,6 +24,8 @@ def current_weight(module: Convolution, name: str) -> Tensor:
     left behind may be older than the parameters.
     """
     weight = _computed(module)
+    if weight is None:
+        raise no_weight(name)
     needed = (module.out_channels, module.in_channels // module.groups, *module.kernel_size)
     if tuple(weight.shape) != needed:
         raise ModelError(
@@ -31,6 +33,14 @@ def current_weight(module: Convolution, name: str) -> Tensor:
             "parameters leave it; gather the whole parameters first"
         )
     return weight
+
+
+def no_weight(name: str) -> ModelError:
+    """Return the error for a layer whose weight was taken away."""
+    return ModelError(
+        f"{name}: needed a convolution with a weight, got one without; give it one, or leave this layer out with "
+        "filter_fn"
+    )
 
 
 def plain_values(weight: Tensor, name: str) -> Tensor:
@@ -49,7 +59,8 @@ def plain_values(weight: Tensor, name: str) -> Tensor:
         if values.layout != torch.strided:
             values = values.to_dense()
         if values.is_floating_point():
-            return torch.from_numpy(values.cpu().double().numpy())  # a subclass that is no plain tensor cannot follow
+            plain = values.cpu().double().resolve_neg()
+            return torch.from_numpy(plain.numpy())  # a subclass that is no plain tensor cannot follow
     except Exception as error:  # whatever a tensor subclass or a backend may raise
         raise ModelError(
             f"{name}: needed a weight of plain numbers, but a {type(weight).__name__} cannot be turned into them "
@@ -83,7 +94,7 @@ def parametrisation(module: nn.Module) -> nn.Module | None:
     return cast(nn.Module, module.parametrizations["weight"])  # type: ignore[index]
 
 
-def _computed(module: nn.Module) -> Tensor:
+def _computed(module: nn.Module) -> Tensor | None:
     steps = parametrisation(module)
     if steps is not None:
         with evaluating(steps):
@@ -95,4 +106,4 @@ def _computed(module: nn.Module) -> Tensor:
             return hook.compute_weight(module, do_power_iteration=False)
         if isinstance(hook, BasePruningMethod) and hook._tensor_name == "weight":
             return hook.apply_mask(module)  # type: ignore[no-any-return, no-untyped-call]
-    return module.weight  # type: ignore[return-value]
+    return getattr(module, "weight", None)

@@ -27,8 +27,8 @@ def write_state_dict(state: Mapping[str, Tensor], path: Path) -> None:
         if path.suffix == ".safetensors":
             seal_tensors(path, WEIGHTS, state, {})
         else:
-            with replacing(path) as temporary:
-                torch.save(dict(state), temporary)
+            with replacing(path) as temporary, temporary.open("wb") as file:  # of a path torch would note the name
+                torch.save(dict(state), file)
     except (OSError, RuntimeError, safetensors.SafetensorError) as error:
         raise CheckpointError(f"{path}: cannot be written ({error}); nothing was changed") from None
 

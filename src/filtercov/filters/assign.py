@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from filtercov.depthwise.model import DepthwiseLayer
+from filtercov.depthwise.ties import first_overlapping, overlaps_itself
 from filtercov.depthwise.weight import is_sharded, parametrisation, plain_values, write_values_
 from filtercov.errors import ModelError
 
@@ -26,25 +28,23 @@ def assign_filters_(layers: list[DepthwiseLayer], filters: list[Tensor]) -> None
     before: list[_Remembered] = []
     filters.reverse()
     with torch.no_grad():
-        for layer in layers:
-            try:
+        try:
+            for layer in layers:
                 before += _remembered(layer)
                 _assign(layer, filters.pop())
-            except Exception as error:
-                for table, name, tensor, values in reversed(before):  # of a shared one the first copy last
-                    table[name] = tensor.copy_(values)  # a parametrisation may have put another tensor in its place
-                raise ModelError(f"{layer.name}: its filters cannot be set ({error}); nothing was changed") from error
+        except BaseException as error:
+            _bring_back(before)
+            if not isinstance(error, Exception):
+                raise
+            raise ModelError(f"{layer.name}: its filters cannot be set ({error}); nothing was changed") from error
 
 
 def first_shared(layers: list[DepthwiseLayer]) -> dict[DepthwiseLayer, DepthwiseLayer]:
-    """Return, for every layer whose parameters an earlier one has too, that earlier layer."""
-    owners: dict[int, DepthwiseLayer] = {}
-    shared = {}
-    for layer in layers:
-        for parameter in layer.trainable():
-            if owners.setdefault(id(parameter), layer) is not layer:
-                shared[layer] = owners[id(parameter)]
-    return shared
+    """Return, for every layer whose parameters lie in the memory of an earlier one's, that earlier layer."""
+    owned = [(layer, parameter) for layer in layers for parameter in layer.trainable()]
+    first = first_overlapping([parameter for _, parameter in owned])
+    owners = [(layer, owned[index][0]) for (layer, _), index in zip(owned, first, strict=True)]
+    return {layer: owner for layer, owner in owners if owner is not layer}
 
 
 def _remembered(layer: DepthwiseLayer) -> list[_Remembered]:
@@ -63,6 +63,14 @@ def _remembered(layer: DepthwiseLayer) -> list[_Remembered]:
     ]
 
 
+def _bring_back(before: list[_Remembered]) -> None:
+    """Give all tensors the values they had; one that cannot be written to was not changed."""
+    for table, name, tensor, values in reversed(before):  # of a shared one the first copy last
+        table[name] = tensor  # a parametrisation may have put another in its place
+        with suppress(Exception):
+            tensor.copy_(values)
+
+
 def _assign(layer: DepthwiseLayer, filters: Tensor) -> None:
     weight = layer.weight
     if is_sharded(filters):  # taken from another model
@@ -70,6 +78,8 @@ def _assign(layer: DepthwiseLayer, filters: Tensor) -> None:
     new = filters.view(weight.shape).to(device=weight.device, dtype=weight.dtype)
     if parametrisation(layer.module) is not None:
         layer.module.weight = new
+    elif overlaps_itself(weight):
+        raise ModelError("its numbers share memory with each other, as expand leaves them; clone the weight first")
     else:
         write_values_(weight, new)
         # A plain parameter keeps what is copied into it; of a sharded one all processes have what the first one drew.

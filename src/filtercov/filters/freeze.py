@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+import torch
 from torch import nn
 
 from filtercov.depthwise.model import DepthwiseLayer, LayerFilter, depthwise_layers
@@ -53,9 +54,27 @@ def _train_filters_(model: Model, train: bool, report: InitReport | None, filter
             f"{who}: needed a layer to be {done}, got none of {len(layers)} depthwise ones from {by}",
             f"choose some of them, with names such as {layers[0].name!r}",
         )
-    for parameter in [parameter for layer in chosen for parameter in layer.trainable()]:
+    parameters = [(layer, parameter) for layer in chosen for parameter in layer.trainable()]
+    if train:
+        for layer, parameter in parameters:
+            _check_trains(layer, parameter, who)
+    for _, parameter in parameters:
         parameter.requires_grad_(train)
     return model
+
+
+def _check_trains(layer: DepthwiseLayer, parameter: nn.Parameter, who: str) -> None:
+    """Raise for a parameter that cannot have gradients."""
+    if not (parameter.is_floating_point() or parameter.is_complex()):
+        came, advice = f"one of {parameter.dtype}", "dequantise or convert it first"
+    elif parameter.is_inference() and not torch.is_inference_mode_enabled():
+        came, advice = "one made in torch.inference_mode()", "make the model outside of it"
+    else:
+        return
+    raise ModelError(
+        f"{who}: {layer.name}: needed a weight that can have gradients, got {came}; {advice}, or leave this layer out "
+        "with filter_fn"
+    )
 
 
 def _reported(layers: list[DepthwiseLayer], report: InitReport, who: str) -> list[DepthwiseLayer]:

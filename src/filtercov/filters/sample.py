@@ -19,11 +19,13 @@ import torch
 from numpy.typing import ArrayLike
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from filtercov.covariance import numbers
 from filtercov.covariance.forms import Array, as_mean
 from filtercov.covariance.numbers import to_odd
 from filtercov.covariance.root import Negative, Root, covariance_root
+from filtercov.depthwise.ties import overlaps_itself
 from filtercov.depthwise.weight import write_values_
 from filtercov.errors import CovarianceError, ModelError, SourceError
 
@@ -57,6 +59,11 @@ def covariance_normal_(
     check_drawing(who)
     generator = check_generator(generator, seed)
     kernel_size = check_weight(weight, who)
+    if overlaps_itself(weight):
+        raise ModelError(
+            f"{who}: needed a weight whose numbers can differ, got one whose numbers share memory with each other, as "
+            "expand leaves them; clone it first"
+        )
     with drawing():
         try:
             centre = check_mean(mean, kernel_size)
@@ -176,8 +183,17 @@ def check_drawing(who: str) -> None:
 
 def check_weight(weight: Tensor, who: str) -> tuple[int, ...]:
     """Return the kernel size of a convolution weight that can be filled with real numbers, or say why it cannot."""
+    needed = "a convolution weight (channels, 1, *kernel_size)"
+    if not isinstance(weight, Tensor):
+        raise ModelError(f"{who}: needed {needed} as a torch.Tensor, got {type(weight).__name__}; pass the tensor")
+    if is_lazy(weight):
+        raise ModelError(
+            f"{who}: needed {needed}, got that of a lazy layer without one yet; run the model once on an example first"
+        )
     if weight.ndim not in (3, 4, 5):
-        raise ModelError(f"{who}: needed a convolution weight (channels, 1, *kernel_size), got {tuple(weight.shape)}")
+        raise ModelError(f"{who}: needed {needed}, got {tuple(weight.shape)}")
+    if weight.layout != torch.strided:
+        raise ModelError(f"{who}: needed a dense weight, got one of layout {weight.layout}; use its to_dense() instead")
     lacking = _without_values(weight)
     if lacking:
         raise ModelError(f"{who}: needed a weight with storage, got one {lacking}")
@@ -227,7 +243,7 @@ def as_array(values: ArrayLike | Tensor, what: str) -> Array:
 def _without_device(values: ArrayLike | Tensor) -> ArrayLike:
     """Return what a tensor of real numbers holds, on whichever device, as an array; anything else as it is."""
     if isinstance(values, Tensor) and not values.is_complex() and not _without_values(values):
-        return values.detach().cpu().double().numpy()
+        return values.detach().cpu().double().resolve_neg().numpy()
     return values
 
 

@@ -72,13 +72,16 @@ def accelerate_(
 ) -> Acceleration:
     """Make every depthwise convolution of a model a `DepthwiseConv1d`, 2d or 3d, in place; move it to channels_last.
 
-    Modules stay the same objects: parameters, optimisers, hooks and state_dict keys are untouched. Where there are
-    native kernels, a BatchNorm2d and the activation after it (or the GELU before it) run as one operator:
-    in an `nn.Sequential`, which becomes a `FusedSequential`, in torchvision's `Conv2dNormActivation` and in timm's
-    `BatchNormAct2d`; a GELU by itself is computed by them. Blocks of timm's and our ConvNeXt run what follows their
-    depthwise layer as one, and residuals of timm's and our ConvMixer are added by the operator before them. Layers with
-    a class of their own (subclasses, parametrised ones) are left alone and reported. Strided 1x1 convolutions of a few
-    channels, whose weight gradient corrupts memory in channels_last (docs/depthwise.md), become
+    Modules stay the same objects: parameters, optimisers, hooks and state_dict keys are untouched. But filters are laid
+    out anew in memory, which optimisers with `fused=True` do not notice once they have taken a step: make these
+    afterwards, as for `model.to(memory_format=...)`, and again after `restore_`.
+
+    Where there are native kernels, a BatchNorm2d and the activation after it (or the GELU before it) run as one
+    operator: in an `nn.Sequential`, which becomes a `FusedSequential`, in torchvision's `Conv2dNormActivation` and in
+    timm's `BatchNormAct2d`; a GELU by itself is computed by them. Blocks of timm's and our ConvNeXt run what follows
+    their depthwise layer as one, and residuals of timm's and our ConvMixer are added by the operator before them.
+    Layers with a class of their own (subclasses, parametrised ones) are left alone and reported. Strided 1x1
+    convolutions of a few channels, whose weight gradient corrupts memory in channels_last (docs/depthwise.md), become
     `StridedPointwiseConv2d`. `restore_` undoes it all.
 
     With an example (a tensor, or a tuple or dict of what the model's forward takes) each layer, and the layout of the
@@ -174,11 +177,23 @@ def _tune_(model: nn.Module, example: Any, seconds: float) -> Acceleration:
 
 
 def _set_(model: nn.Module, found: list[Toggle], candidate: Candidate, endangered: dict[str, nn.Conv2d]) -> None:
+    before = [(toggle, toggle.setting) for toggle in found]
     for toggle, setting in zip(found, candidate.settings, strict=True):
         toggle.set_(setting)
     _make_safe_(endangered)
-    if candidate.channels_last:
-        to_channels_last_(model)
+    try:
+        if candidate.channels_last:
+            to_channels_last_(model)
+    except BaseException as error:
+        for toggle, setting in before:
+            toggle.set_(setting)
+        for module in endangered.values():
+            module.__class__ = nn.Conv2d
+        if not isinstance(error, Exception):
+            raise
+        raise ModelError(
+            f"accelerate_: the model cannot be laid out channels last ({error}); nothing was changed"
+        ) from error
 
 
 def _make_safe_(endangered: dict[str, nn.Conv2d]) -> None:

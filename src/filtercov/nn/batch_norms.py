@@ -1,7 +1,10 @@
 """BatchNorm2d and an activation, computed by an operator of ours: in which calls nobody can tell, and how."""
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor, nn
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from filtercov.nn import routing
 from filtercov.nn.batch_norm_act import batch_norm_act
@@ -25,6 +28,7 @@ def unnoticed(norm: nn.BatchNorm2d, x: Tensor, *others: nn.Module) -> bool:
 def _unnoticed(norm: nn.BatchNorm2d, x: Tensor, *others: nn.Module) -> bool:
     return (
         norm.eps > 0  # another is nn.BatchNorm2d's to refuse
+        and nothing_intervenes()  # before anything is asked of x, which may not answer inside a transform
         and not is_watched(norm, *others)
         and type(x) is Tensor
         and x.dtype == torch.float32
@@ -35,7 +39,6 @@ def _unnoticed(norm: nn.BatchNorm2d, x: Tensor, *others: nn.Module) -> bool:
         and _belongs(norm.weight, norm)
         and _belongs(norm.bias, norm)
         and (_can_train(norm, x) if norm.training else _is_settled(norm))
-        and nothing_intervenes()
     )
 
 
@@ -78,7 +81,12 @@ def activation_of(module: nn.Module) -> str | None:
     >>> activation_of(nn.SiLU(inplace=True)), activation_of(nn.GELU("tanh")), activation_of(nn.Tanh())
     ('silu', None, None)
     """
-    return ACTIVATION_NAMES.get(type(module)) if is_exact(module) else None
+    return ACTIVATION_NAMES.get(type(module)) if is_exact(module) and _is_six(module) else None
+
+
+def _is_six(module: nn.Module) -> bool:
+    """Return whether a module, if it is a ReLU6, has the bounds that gave it its name."""
+    return type(module) is not nn.ReLU6 or (module.min_val, module.max_val) == (0, 6)
 
 
 def norm_act(norm: nn.BatchNorm2d, activation: nn.Module, x: Tensor) -> Tensor:
@@ -127,9 +135,19 @@ def _update_running_statistics_(norm: nn.BatchNorm2d, mean: Tensor, variance: Te
     share, running_mean, running_var = _share_of_batch(norm), norm.running_mean, norm.running_var
     if running_mean is not None and running_var is not None:
         count = x.numel() // x.shape[1]
-        with torch.no_grad():
-            running_mean.lerp_(mean, share)
-            running_var.lerp_(variance * (count / (count - 1)), share)
+        with torch.no_grad(), _uncounted(running_mean, running_var):
+            running_mean.mul_(1 - share).add_(mean * share)
+            running_var.mul_(1 - share).add_(variance * (count / (count - 1)) * share)
+
+
+def _uncounted(*tensors: Tensor) -> AbstractContextManager[object]:
+    """Return a context in which changes of tensors are not counted, as those that `F.batch_norm` makes are not.
+
+    Graphs of other calls, which saved the running statistics, would object to them.
+    """
+    if torch.compiler.is_compiling() or any(tensor.is_inference() for tensor in tensors):
+        return nullcontext()
+    return _unsafe_preserve_version_counter(tensors)
 
 
 def _belongs(per_channel: Tensor, norm: nn.BatchNorm2d) -> bool:

@@ -28,6 +28,7 @@ class FusedBlock(Replacement):
         gamma: Any
         drop_path: Any
 
+    mlps: ClassVar[tuple[type[nn.Module], ...]]  # that are fc2(act(fc1(x))), but for parts that do nothing
     norms: ClassVar[tuple[type[nn.Module], ...]] = (nn.LayerNorm,)  # that normalise channels, as nn.LayerNorm does
     activations: ClassVar[tuple[type[nn.Module], ...]] = (nn.GELU, NativeGELU)  # that are the exact GELU
 
@@ -75,6 +76,7 @@ class FusedBlock(Replacement):
         first, act, second = (parts.pop(name, None) for name in ("fc1", "act", "fc2"))
         return (
             type(norm) in self.norms
+            and type(mlp) in self.mlps
             and not getattr(norm, "_fast_norm", False)
             and type(act) in self.activations
             and is_exact(act)

@@ -169,6 +169,8 @@ class _DepthwiseConv(_ConvNd):
         if is_scripting():  # TorchScript compiles this branch alone
             plain: Tensor = self._conv_forward(input, self.weight, self.bias)
             return plain
+        if "_conv_forward" in vars(self) or self.groups != self.in_channels:  # changed since it was made
+            return self._conv_forward(input, self.weight, self.bias)
         padding: Size | str = self.padding
         if self.padding_mode != "zeros":
             input = functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)

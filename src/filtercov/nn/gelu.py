@@ -37,13 +37,13 @@ def _backward(grad_y: Tensor, x: Tensor) -> Tensor:
 
 
 def _dense(x: Tensor) -> Tensor:
-    """Return a tensor whose numbers fill memory without gaps; itself, if they do in an order that images have."""
-    last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
-    return x if last else x.contiguous()
+    """Return a tensor whose numbers fill memory without gaps, in the order that `F.gelu` gives; itself, if they do."""
+    dense = torch.empty_like(x)
+    return x if dense.stride() == x.stride() else dense.copy_(x)
 
 
 def _fake(*tensors: Tensor) -> Tensor:
-    return torch.empty_like(_dense(tensors[-1]))
+    return torch.empty_like(tensors[-1])
 
 
 _operator = define_operator("gelu", check=checks.check_gelu, compute=_forward, fake=_fake, flops=flops.nothing)
@@ -83,6 +83,7 @@ def is_worth_it(x: Tensor) -> bool:
         type(x) in PLAIN_TENSORS
         and x.dtype == torch.float32
         and x.is_cpu
+        and routing.is_strided(x)
         and x.numel() >= routing.LEAST_NORMALISED
         and not torch.compiler.is_compiling()
         and nothing_intervenes()

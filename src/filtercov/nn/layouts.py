@@ -1,6 +1,7 @@
 """Remember how the parameters and buffers of a model lie in memory, and lay them out so again."""
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from typing import NamedTuple
 
@@ -47,8 +48,13 @@ def remember_changed_layouts_(model: nn.Module, before: dict[nn.Module, Layouts]
 def to_channels_last_(model: nn.Module) -> None:
     """Lay out the images and filters of a model, and their gradients, channels last; note how they lay before."""
     before = read_layouts(model)
-    # Not model.to(memory_format=...), which would refuse the five axes of a Conv3d's weight.
-    model._apply(_channels_last)  # type: ignore[no-untyped-call]
+    try:
+        with _as_trainable(model):
+            # Not model.to(memory_format=...), which would refuse the five axes of a Conv3d's weight.
+            model._apply(_channels_last)  # type: ignore[no-untyped-call]
+    except BaseException:
+        _lay_out_(before)
+        raise
     remember_changed_layouts_(model, before)
 
 
@@ -81,22 +87,38 @@ class BothLayouts:
 
 def restore_layouts_(model: nn.Module) -> None:
     """Lay out every parameter and buffer, and its gradient, as it was before `remember_changed_layouts_`; forget."""
-    for module in model.modules():
-        noted: Layouts = module.__dict__.pop(_ATTRIBUTE, {})
+    with _as_trainable(model):
+        _lay_out_({module: module.__dict__.pop(_ATTRIBUTE, {}) for module in model.modules()})
+
+
+def _lay_out_(wanted: dict[nn.Module, Layouts]) -> None:
+    """Lay out parameters and buffers, and their gradients, where they lie otherwise than is wanted."""
+    for module, layouts in wanted.items():
         for name, tensor in _tensors(module):
-            if name in noted:
-                tensor.data = _laid_out(tensor.data, noted[name])
+            if name in layouts and tensor.stride() != layouts[name].strides:
+                tensor.data = _laid_out(tensor.data, layouts[name])
                 if tensor.grad is not None:
-                    tensor.grad.data = _laid_out(tensor.grad.data, noted[name])
+                    tensor.grad.data = _laid_out(tensor.grad.data, layouts[name])
+
+
+def _as_trainable(model: nn.Module) -> AbstractContextManager[object]:
+    """Return a context in which what is made of tensors that can be trained can be, also in inference mode."""
+    for_inference = any(tensor.is_inference() for module in model.modules() for _, tensor in _tensors(module))
+    return nullcontext() if for_inference else torch.inference_mode(mode=False)
 
 
 def _channels_last(tensor: Tensor) -> Tensor:
-    return tensor.to(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
+    image = tensor.dim() == 4 and _is_dense(tensor) and not tensor.is_quantized
+    return tensor.to(memory_format=torch.channels_last) if image else tensor
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    return tensor.layout is torch.strided and not tensor.is_nested
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     tensors = chain(module.named_parameters(recurse=False), module.named_buffers(recurse=False))
-    return ((name, t) for name, t in tensors if not is_lazy(t) and t.layout is torch.strided)
+    return ((name, t) for name, t in tensors if not is_lazy(t) and _is_dense(t))
 
 
 def _laid_out(tensor: Tensor, layout: Layout) -> Tensor:

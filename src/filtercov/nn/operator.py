@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import DispatchKeySet, _after_autograd_keyset, _any_requires_grad, _AutoDispatchBelowAutograd
+from torch._C import DispatchKeySet, _after_autograd_keyset, _any_requires_grad, _AutoDispatchBelowADInplaceOrView
 from torch._ops import OpOverload
 from torch.autograd import Function as Recorded
 from torch.library import Library, infer_schema, register_fake
@@ -19,6 +19,10 @@ from torch.utils.flop_counter import register_flop_formula
 LIBRARY = Library("filtercov", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 Function = Callable[..., Any]
+
+# What an operator does inside is no business of autograd's. It must not see views either: what is returned as a view
+# of something else could not be changed in place by the next layer, as an inplace ReLU does.
+_unseen = _AutoDispatchBelowADInplaceOrView
 
 
 def define_operator(name: str, *, check: Function, compute: Function, fake: Function, flops: Function) -> OpOverload:
@@ -56,7 +60,7 @@ def define_gradients(operator: OpOverload, gradients: Function, *, save: Functio
 
     def forward(ctx: Any, *arguments: Any) -> Any:
         *own, keys = arguments
-        with _AutoDispatchBelowAutograd():
+        with _unseen():
             output = operator.redispatch(keys, *own)
         ctx.set_materialize_grads(False)  # or autograd would fill zeros as large as what is kept for the gradient
         save(ctx, own, output)
@@ -74,7 +78,7 @@ def define_gradients(operator: OpOverload, gradients: Function, *, save: Functio
         if torch.is_grad_enabled() and _any_requires_grad(*arguments):
             # The dispatcher leaves out arguments that are as by default.
             return record(*arguments, *defaults[len(arguments) :], below)
-        with _AutoDispatchBelowAutograd():
+        with _unseen():
             return operator.redispatch(below, *arguments)
 
     LIBRARY.impl(operator._opname, run, "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]

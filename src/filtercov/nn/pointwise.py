@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.jit import is_scripting  # type: ignore[attr-defined]
 from torch.nn import functional
 
-from filtercov.nn.routing import PLAIN_TENSORS, untraced
+from filtercov.nn.routing import PLAIN_TENSORS, nothing_intervenes, untraced
 
 
 class PointwiseConv2d(nn.Conv2d):
@@ -25,7 +25,7 @@ class PointwiseConv2d(nn.Conv2d):
         """Return the (N, M, H, W) convolution of the (N, C, H, W) input."""
         if is_scripting():  # TorchScript compiles this branch alone
             return self._conv_forward(input, self.weight, self.bias)  # type: ignore[no-any-return]
-        if not _has_rows(input):
+        if not _has_rows(input) or "_conv_forward" in vars(self):
             return self._conv_forward(input, self.weight, self.bias)  # type: ignore[no-any-return]
         rows = functional.linear(input.permute(0, 2, 3, 1), self.weight.flatten(1), self.bias)
         return rows.permute(0, 3, 1, 2)
@@ -50,6 +50,7 @@ def _has_rows(x: Tensor) -> bool:
     """Return whether the pixels of an image are rows of a matrix, and those of one pixel are not all there is."""
     return (
         type(x) in PLAIN_TENSORS
+        and nothing_intervenes()
         and x.dim() == 4
         and x.device.type == "cpu"
         and x.is_contiguous(memory_format=torch.channels_last)

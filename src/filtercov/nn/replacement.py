@@ -30,6 +30,10 @@ _THEIRS = {
 }
 
 
+# Classes of dropout, which do nothing in evaluation, and what they call the rate at which they drop.
+DROPOUTS: dict[type[nn.Module], str] = dict.fromkeys((nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d), "p")
+
+
 class Replacement(nn.Module):
     """A class with `plain_class` and `plain_forward`, those of the class whose place it takes."""
 
@@ -60,17 +64,15 @@ def replaced_by(block: nn.Module, kind: type[Replacement]) -> type[nn.Module] | 
 
 
 def does_nothing(layer: nn.Module) -> bool:
-    """Return whether a layer hands on what it is given: Identity, and dropout of any kind where it is off.
+    """Return whether a layer hands on what it is given: Identity, and dropout of a known kind where it is off.
 
     >>> does_nothing(nn.Dropout(0.5)), does_nothing(nn.Dropout(0.5).eval())
     (False, True)
     """
     if type(layer) is nn.Identity:
         return True
-    rate = next(
-        (value for name in ("p", "drop_prob", "rate") if (value := getattr(layer, name, None)) is not None), None
-    )
-    return isinstance(rate, int | float) and not list(layer.parameters()) and (rate == 0 or not layer.training)
+    rate = DROPOUTS.get(type(layer))
+    return rate is not None and (not layer.training or getattr(layer, rate) == 0)
 
 
 def _renamed(function: Any, name: str) -> Any:

@@ -79,10 +79,16 @@ def fits(axes: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         and x.dim() in (axes + 1, axes + 2)
         and weight.dim() == axes + 2
         and x.is_cpu
+        and is_strided(x)
         and x.dtype in (torch.float32, torch.float64)
         and weight.shape[0] == x.shape[-1 - axes]
         and nothing_intervenes()
     )
+
+
+def is_strided(x: Tensor) -> bool:
+    """Return whether a tensor's numbers lie in memory by strides, as those of nested and mkldnn tensors do not."""
+    return x.layout is torch.strided and not x.is_nested
 
 
 def nothing_intervenes() -> bool:

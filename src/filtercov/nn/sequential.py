@@ -40,7 +40,17 @@ class FusedLayers(Replacement):
         """Return the output of the last module."""
         if is_scripting():  # TorchScript compiles this branch alone, and knows no `super()`
             return self.plain_forward(input)
-        return run_fused(list(self.children()), input)
+        return run_fused([layer for _, layer in named_layers(self)], input)
+
+
+def named_layers(sequence: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Return the layers of a sequence as it runs them, which is not `named_children`: one may be there twice.
+
+    >>> relu = nn.ReLU()
+    >>> [name for name, _ in named_layers(nn.Sequential(relu, nn.Identity(), relu))]
+    ['0', '1', '2']
+    """
+    return [(name, layer) for name, layer in sequence._modules.items() if layer is not None]
 
 
 class Pair(NamedTuple):

@@ -39,5 +39,7 @@ class StridedPointwiseConv2d(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the (N, M, OH, OW) convolution of the (N, C, H, W) input."""
+        if "_conv_forward" in vars(self):  # somebody's own
+            return self._conv_forward(input, self.weight, self.bias)  # type: ignore[no-any-return]
         down, across = self.stride
         return functional.conv2d(input[..., ::down, ::across], self.weight, self.bias, groups=self.groups)

@@ -24,7 +24,7 @@ from filtercov.nn.pointwise import PointwiseConv2d, is_pointwise
 from filtercov.nn.replacement import Replacement, replaced_by, replacement_of
 from filtercov.nn.residual import FusedResidual, ends_in_pair
 from filtercov.nn.routing import BITS, BY_THRESHOLDS
-from filtercov.nn.sequential import FusedLayers, FusedSequential, pair_of
+from filtercov.nn.sequential import FusedLayers, FusedSequential, named_layers, pair_of
 
 Class = type[nn.Module]
 
@@ -109,7 +109,12 @@ def toggles(model: nn.Module) -> list[Toggle]:
                 found.append(Toggle(name, module, swap, Setting(plain or own), Setting(ours or own)))
                 break
     part_of_another = set(_inner(found))
-    return [toggle for toggle in found if toggle.swap is not GELU or toggle.module not in part_of_another]
+    return [toggle for toggle in found if toggle.module not in part_of_another or not _is_spare(toggle)]
+
+
+def _is_spare(toggle: Toggle) -> bool:
+    """Return whether a swap is of no use where another does the module's work; what is ours must still be found."""
+    return toggle.swap is GELU and toggle.setting == toggle.plain
 
 
 def _inner(found: list[Toggle]) -> Iterator[nn.Module]:
@@ -169,7 +174,7 @@ def pairs(name: str, module: nn.Module) -> list[Part]:
     prefix = f"{name}." if name else ""
     return [
         Part(f"{prefix}{first}+{second}", (layer, norm))
-        for (first, layer), (second, norm) in pairwise(module.named_children())
+        for (first, layer), (second, norm) in pairwise(named_layers(module))
         if pair_of(layer, norm) is not None
     ]
 

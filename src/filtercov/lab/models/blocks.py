@@ -4,6 +4,7 @@ from torch import Tensor, fx, nn
 from torch.nn.functional import layer_norm
 
 from filtercov.errors import ModelError
+from filtercov.nn.replacement import DROPOUTS
 from filtercov.nn.routing import untraced
 
 
@@ -31,6 +32,9 @@ class StochasticDepth(nn.Module):
     def extra_repr(self) -> str:
         """Show the rate when the module is printed."""
         return f"rate={self.rate:g}"
+
+
+DROPOUTS[StochasticDepth] = "rate"
 
 
 class LayerNorm2d(nn.LayerNorm):

@@ -86,12 +86,6 @@ class Block(nn.Module):
         return self.drop_path(branch * self.gamma.view(1, -1, 1, 1)) + x  # type: ignore[no-any-return]
 
 
-class FastBlock(FusedBlock, Block):
-    """The same block, fused where that cannot be noticed."""
-
-    norms = (nn.LayerNorm, LayerNorm2d)
-
-
 class Perceptron(nn.Module):
     """Channels to four times as many, GELU, and back: as 1×1 convolutions on NCHW or linear layers on NHWC."""
 
@@ -104,6 +98,13 @@ class Perceptron(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the channel-mixed map, same shape."""
         return self.fc2(self.act(self.fc1(x)))  # type: ignore[no-any-return]
+
+
+class FastBlock(FusedBlock, Block):
+    """The same block, fused where that cannot be noticed."""
+
+    mlps = (Perceptron,)
+    norms = (nn.LayerNorm, LayerNorm2d)
 
 
 class Stage(nn.Module):
