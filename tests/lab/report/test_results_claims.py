@@ -8,7 +8,7 @@ from scipy import stats
 
 from filtercov.lab.experiments.paper_claims import CLAIMS, MARGIN, CellName, Claim, Comparison, as_good, better
 from filtercov.lab.experiments.timings import SpeedRecord
-from filtercov.lab.report.results_claims import claim_lines, judge_claim
+from filtercov.lab.report.results_claims import Finding, claim_lines, judge_claim
 from tests.lab.report.results_records import cell, record
 
 BY_NUMBER = {claim.number: claim for claim in CLAIMS}
@@ -186,9 +186,13 @@ def test_timings_are_judged_turn_by_turn():
         sizes = zip((3, 9, 15), saved, strict=True)
         return tuple(SpeedRecord(f"net_k{k}", k, 1.0, 0.9, tuple(seeds(share, k / 9))) for k, share in sizes)
 
-    assert judge_claim(BY_NUMBER["C14"], record(speeds=speeds(5.0, 10.0, 20.0))).verdict == "holds"
-    assert judge_claim(BY_NUMBER["C14"], record(speeds=speeds(5.0, 10.0, 2.0))).verdict == "contradicts"
-    assert judge_claim(BY_NUMBER["C14"], record(speeds=(SpeedRecord("net_k3", 3, 1.0, 0.9),))).verdict == "not run"
+    def judged(*timed: SpeedRecord) -> Finding:
+        return judge_claim(BY_NUMBER["C14"], replace(record(speeds=timed), versions={"timed on": "an abacus"}))
+
+    finding = judged(*speeds(5.0, 10.0, 20.0))
+    assert (finding.verdict, finding.sentence) == ("holds", "Of 4 comparisons 4 hold. Timed on an abacus.")
+    assert judged(*speeds(5.0, 10.0, 2.0)).verdict == "contradicts"
+    assert judged(SpeedRecord("net_k3", 3, 1.0, 0.9)).verdict == "not run"
 
 
 def test_the_verdict_is_printed_with_every_comparison_that_was_run():
