@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from filtercov.nn.routing import is_strided
+
 
 class Layout(NamedTuple):
     """A tensor's shape, and how many elements apart its neighbours lie along each dimension."""
@@ -48,13 +50,13 @@ def remember_changed_layouts_(model: nn.Module, before: dict[nn.Module, Layouts]
 def to_channels_last_(model: nn.Module) -> None:
     """Lay out the images and filters of a model, and their gradients, channels last; note how they lay before."""
     before = read_layouts(model)
-    try:
-        with _as_trainable(model):
+    with _as_trainable(model):
+        try:
             # Not model.to(memory_format=...), which would refuse the five axes of a Conv3d's weight.
             model._apply(_channels_last)  # type: ignore[no-untyped-call]
-    except BaseException:
-        _lay_out_(before)
-        raise
+        except BaseException:
+            _lay_out_(before)
+            raise
     remember_changed_layouts_(model, before)
 
 
@@ -108,17 +110,13 @@ def _as_trainable(model: nn.Module) -> AbstractContextManager[object]:
 
 
 def _channels_last(tensor: Tensor) -> Tensor:
-    image = tensor.dim() == 4 and _is_dense(tensor) and not tensor.is_quantized
+    image = tensor.dim() == 4 and is_strided(tensor) and not tensor.is_quantized
     return tensor.to(memory_format=torch.channels_last) if image else tensor
-
-
-def _is_dense(tensor: Tensor) -> bool:
-    return tensor.layout is torch.strided and not tensor.is_nested
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     tensors = chain(module.named_parameters(recurse=False), module.named_buffers(recurse=False))
-    return ((name, t) for name, t in tensors if not is_lazy(t) and _is_dense(t))
+    return ((name, t) for name, t in tensors if not is_lazy(t) and is_strided(t))
 
 
 def _laid_out(tensor: Tensor, layout: Layout) -> Tensor:

@@ -48,7 +48,7 @@ class Grid:
 
 
 _P2, _P1 = (0.08, 0.37, 2.9), (0.16, 0.74, 5.8)
-_MOST_GAIN = ": the paper finds almost every choice better than uniform"
+_MOST_GAIN = "the paper finds almost every choice better than uniform"
 
 GRIDS: Mapping[str, Grid] = {
     "grid-cifar-p2": Grid(
@@ -61,14 +61,14 @@ GRIDS: Mapping[str, Grid] = {
         "ConvNeXt-Atto, 1x1 patches, frozen, CIFAR-10",
         "convnext_atto_p1",
         _P1,
-        finding=": the paper finds more bad choices than for ConvMixer",
+        finding="the paper finds more bad choices than for ConvMixer",
     ),
     "grid-convnext-sawtooth": Grid(
         "ConvNeXt-Atto with the sawtooth schedule, frozen, CIFAR-10",
         "convnext_atto_p1",
         _P1,
         sawtooth=True,
-        finding=": in the paper perhaps more robust than without",
+        finding="in the paper perhaps more robust than without",
     ),
     "grid-imagenet-frozen": Grid(
         "ConvMixer-512/12, 14x14 patches, frozen, ImageNet",
@@ -98,7 +98,7 @@ def grid_search(name: str, build: Builder) -> Experiment:
     return build.experiment(
         name,
         title=f"Grid search: {grid.title}",
-        shows=f"accuracy by (σ0, v, a){grid.finding}",
+        shows=": ".join(filter(None, ["accuracy by (σ0, v, a)", grid.finding])),
         cells=build.cells(row, grid.model, inits, epochs=grid.epochs, filters=(grid.filters,), seeds=1),
         chart="grid",
     )
