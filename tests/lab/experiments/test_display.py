@@ -36,10 +36,27 @@ def test_time_left_follows_the_pace_of_what_was_trained_and_the_size_of_what_is_
     display = Display(RUNS, stream=io.StringIO(), expected=lambda run: sizes[run.key], clock=clock)
     display(Outcome(RUNS[0].key, "done"))  # it was done before: no pace yet
     assert display.time_left() is None
+    clock.now = 5.0  # data were loaded
     display(Step(RUNS[1].key, snapshot(1)))
+    assert display.time_left() is None
+    clock.now = 15.0
+    display(Outcome(RUNS[1].key, "done"))  # two thirds of it in 10 s
+    assert display.time_left() == pytest.approx(75.0)
+
+
+def test_a_run_that_continued_or_failed_counts_by_what_was_seen_of_it():
+    clock = Clock()
+    display = Display(RUNS, stream=io.StringIO(), clock=clock)
+    display(Step(RUNS[0].key, snapshot(2)))
     clock.now = 10.0
-    display(Outcome(RUNS[1].key, "done"))
-    assert display.time_left() == pytest.approx(50.0)
+    display(Outcome(RUNS[0].key, "done"))  # its last third
+    assert display.time_left() == pytest.approx(90.0)
+    display(Step(RUNS[1].key, snapshot(1)))
+    clock.now = 20.0
+    display(Step(RUNS[1].key, snapshot(2)))  # another third, and a third to go
+    assert display.time_left() == pytest.approx(70.0)
+    display(Outcome(RUNS[1].key, "failed", "because"))
+    assert display.time_left() == pytest.approx(60.0)
 
 
 def test_lines_without_a_terminal_tell_of_ends_failures_and_notes_only():

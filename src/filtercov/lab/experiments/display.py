@@ -20,7 +20,7 @@ MOST_ROWS = 20
 
 
 class Display:
-    """Takes a sweep's events; `expected` guesses the seconds a run takes until some have been seen."""
+    """Takes a sweep's events; `expected` guesses the seconds of a run, of which only their proportions count."""
 
     def __init__(
         self,
@@ -33,9 +33,9 @@ class Display:
         self._runs = {run.key: run for run in wanted}
         self._expected = {run.key: expected(run) for run in wanted}
         self._stream = stream or sys.stderr
-        self._clock, self._began = clock, clock()
+        self._clock, self._began = clock, clock()  # when the first step was seen, once it was
         self._running: dict[str, Snapshot] = {}
-        self._worked: set[str] = set()  # finished by someone while we looked on
+        self._seen: dict[str, tuple[float, float]] = {}  # from where to where in a run, of 1, we looked on
         self.outcomes: dict[str, Outcome] = {}
         self._live: Live | None = None
         if self._stream.isatty():
@@ -59,10 +59,10 @@ class Display:
     def __call__(self, event: Event) -> None:
         """Take note of an event and show it."""
         if isinstance(event, Step):
-            self._running[event.key] = event.snapshot
+            self._follow(event.key, event.snapshot)
         elif isinstance(event, Outcome):
-            if self._running.pop(event.key, None) is not None:
-                self._worked.add(event.key)
+            if self._running.pop(event.key, None) is not None and event.status == "done":
+                self._seen[event.key] = (self._seen[event.key][0], 1.0)
             self.outcomes[event.key] = event
         if self._live:
             if isinstance(event, Note):
@@ -73,12 +73,23 @@ class Display:
         elif isinstance(event, Outcome):
             self._print(f"{self._counts()}  {event.status:6}  {self._runs[event.key]}{_why(event)}")
 
+    def _follow(self, key: str, snapshot: Snapshot) -> None:
+        if not self._seen:
+            self._began = self._clock()
+        reached = snapshot.step / snapshot.steps
+        self._seen[key] = (self._seen.get(key, (reached,))[0], reached)
+        self._running[key] = snapshot
+
     def time_left(self) -> float | None:
-        """Return the seconds to go by the pace so far, None before there is one."""
-        worked = sum(self._expected[key] for key in self._worked)
-        if not worked:
+        """Return the seconds to go by the pace so far, None before there is one.
+
+        Runs count by the part that was trained under our eyes, so that one that continued is no sign of speed.
+        """
+        worked = sum((end - start) * self._expected[key] for key, (start, end) in self._seen.items())
+        if worked <= 0:
             return None
-        left = sum(seconds for key, seconds in self._expected.items() if key not in self.outcomes)
+        waiting = self._expected.keys() - self.outcomes.keys()
+        left = sum((1 - self._seen.get(key, (0.0, 0.0))[1]) * self._expected[key] for key in waiting)
         return (self._clock() - self._began) / worked * left
 
     def _ended(self) -> str:
