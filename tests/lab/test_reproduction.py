@@ -2,6 +2,7 @@
 
 import csv
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from filtercov.errors import ConfigError, ExperimentError, RunDirectoryError, Sw
 from filtercov.lab import reproduce
 from filtercov.lab.experiments import initialisations
 from filtercov.lab.experiments.runs import Runs
+from filtercov.lab.experiments.speed import TURNS, write_speeds
+from filtercov.lab.experiments.timings import Timings
 from tests.lab.experiments.tiny import read_journal
 
 
@@ -79,6 +82,16 @@ def test_steps_are_timed_again_where_others_were_timed_on_something_else(tmp_pat
     again = reproduce("frozen-speed", scale="smoke", runs=tmp_path).record
     assert again.speeds != first.speeds
     assert again.versions == first.versions
+
+
+def test_steps_are_timed_again_where_earlier_ones_had_fewer_turns(tmp_path):
+    first = reproduce("frozen-speed", scale="smoke", runs=tmp_path).record
+    (path,) = (tmp_path / "speeds").iterdir()
+    fewer = tuple(replace(step, saved=step.saved[:9]) for step in first.speeds)
+    write_speeds(path, Timings(first.versions["timed on"], fewer))
+    assert {len(step.saved) for step in reproduce("frozen-speed", scale="smoke", runs=tmp_path).record.speeds} == {
+        TURNS
+    }
 
 
 @pytest.mark.parametrize("damaged", ["[{", "[]", '{"machine": "one"}', '{"machine": "one", "steps": [{"model": 3}]}'])

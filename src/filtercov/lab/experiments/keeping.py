@@ -47,7 +47,7 @@ class Kept:
 def keep(directories: Sequence[Path | str], evidence: Path | str, *, note: str = "") -> Kept:
     """Put runs into the evidence: of a run's directory that run, of a directory of runs all that are finished.
 
-    Runs that others start from come along. What is there stays. A `note` is kept with each run; one whose weights can
+    Runs that others start from come along. What is there stays, but for timings of fewer turns. A `note` is kept with each run; one whose weights can
     no longer be read, because another version wrote them, needs a note that says so. What is damaged, or is no run, is
     refused, and then nothing is written.
     """
@@ -209,7 +209,7 @@ def _experiments(runs: Runs, there: Evidence) -> dict[Path, bytes]:
         if not target.exists() or _wider(called, read_sealed(target), target):
             files[target] = seal(json.loads(json.dumps(called)))
         timings, speeds = runs.timings(experiment), there.speed_file(experiment)
-        if timings.steps and not speeds.exists():
+        if timings.turns > there.timings(experiment).turns:
             files[speeds] = seal(timings.as_dict())
     return files
 

@@ -26,6 +26,11 @@ class Timings:
     machine: str = ""  # processor, threads and versions
     steps: tuple[SpeedRecord, ...] = ()
 
+    @property
+    def turns(self) -> int:
+        """How many turns every step had, 0 without steps."""
+        return min((len(step.saved) for step in self.steps), default=0)
+
     def as_dict(self) -> dict[str, Any]:
         """Return what `parse` reads."""
         return {"machine": self.machine, "steps": [asdict(step) for step in self.steps]}
