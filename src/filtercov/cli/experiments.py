@@ -179,12 +179,14 @@ def keep(
 ) -> None:
     """Put the configuration, metrics and result of finished runs into a directory of evidence, without weights.
 
-    Every run is checked first, and if one is damaged nothing is written. What is there stays as it is. Data and files
-    are called by their last name, and known by their checksums.
+    Every run is checked first, and if one is damaged nothing is written. What is there stays as it is, but for timings
+    of fewer turns. Data and files are called by their last name, and known by their checksums.
     """
     kept = keep_runs(directories, to, note=note)
     for sentence in kept.differing:
         say(sentence)
     if kept.unfinished:
         say(f"left out, not finished: {', '.join(kept.unfinished)}")
+    if kept.timed:
+        say(f"new timings of {', '.join(kept.timed)}")
     say(f"{counted(len(kept.new), 'run')} new in {to}, {len(kept.there)} there already; {kept.size:,} bytes in all")

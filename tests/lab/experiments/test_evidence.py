@@ -128,9 +128,9 @@ def test_timings_give_way_to_those_of_more_turns_alone(tmp_path):
     record(timed, runs, Options())
     kept = Evidence(tmp_path / "evidence")
     taken = {turns: measure_speeds(timed.speed, batch_size=2, turns=turns) for turns in (1, 2, 3)}
-    for turns, there in ((2, 2), (1, 2), (3, 3)):
+    for turns, there, new in ((2, 2, ("frozen-speed",)), (1, 2, ()), (3, 3, ("frozen-speed",))):
         write_speeds(runs.speed_file(timed), taken[turns])
-        keep([runs.root], kept.root)
+        assert keep([runs.root], kept.root).timed == new
         assert kept.timings(timed) == taken[there]
 
 

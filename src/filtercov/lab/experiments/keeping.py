@@ -35,24 +35,26 @@ _PLACE = re.compile(r"(?:^|[\s:=,;'\"(\[])(?:/[^\s/]|~[/\\]|[A-Za-z]:[\\/]|\\\\)
 
 @dataclass(frozen=True)
 class Kept:
-    """What `keep` did: runs that are new, that were there already, that are there with other numbers, unfinished."""
+    """What `keep` did: the runs that are new, there already, there with other numbers, unfinished; timings."""
 
     new: tuple[str, ...]
     there: tuple[str, ...]
     differing: tuple[str, ...]  # sentences
     unfinished: tuple[str, ...]  # names of directories, left out
+    timed: tuple[str, ...]  # experiments whose timings are new
     size: int  # bytes of all evidence
 
 
 def keep(directories: Sequence[Path | str], evidence: Path | str, *, note: str = "") -> Kept:
     """Put runs into the evidence: of a run's directory that run, of a directory of runs all that are finished.
 
-    Runs that others start from come along. What is there stays, but for timings of fewer turns. A `note` is kept with each run; one whose weights can
-    no longer be read, because another version wrote them, needs a note that says so. What is damaged, or is no run, is
-    refused, and then nothing is written.
+    Runs that others start from come along. What is there stays, but for timings of fewer turns. A `note` is kept with
+    each run; one whose weights can no longer be read, because another version wrote them, needs a note that says so.
+    What is damaged, or is no run, is refused, and then nothing is written.
     """
     found: dict[str, KeptRun] = {}
     files: dict[Path, bytes] = {}
+    timings: dict[Path, bytes] = {}
     unfinished: list[str] = []
     there = Evidence(evidence)
     for directory in map(Path, directories):
@@ -67,8 +69,9 @@ def keep(directories: Sequence[Path | str], evidence: Path | str, *, note: str =
                 unfinished.append(path.name)
         if not alone:
             files |= _experiments(Runs(directory), there)
+            timings |= _timings(Runs(directory), there)
     new, known, differing = _compare(found, there)
-    files |= {there.file(key): seal(found[key].to_dict()) for key in new}
+    files |= timings | {there.file(key): seal(found[key].to_dict()) for key in new}
     for path, content in files.items():
         if place := _PLACE.search(content.decode()):
             shown = content.decode()[place.start() :].partition("\n")[0][:60]
@@ -77,7 +80,8 @@ def keep(directories: Sequence[Path | str], evidence: Path | str, *, note: str =
     if size > LARGEST:
         raise ExperimentError(f"evidence may take {LARGEST:,} bytes in all, this would make it {size:,}; keep less")
     _write(files)
-    return Kept(tuple(new), tuple(known), tuple(differing), tuple(unfinished), size)
+    timed = tuple(path.stem.partition("--")[0] for path in timings)
+    return Kept(tuple(new), tuple(known), tuple(differing), tuple(unfinished), timed, size)
 
 
 def portable(run: Run) -> Run:
@@ -199,7 +203,7 @@ def _compare(found: Mapping[str, KeptRun], there: Evidence) -> tuple[list[str], 
 
 
 def _experiments(runs: Runs, there: Evidence) -> dict[Path, bytes]:
-    """Return the files of the experiments that were asked for under runs, and of their timings."""
+    """Return the files of the experiments that were asked for under runs."""
     files: dict[Path, bytes] = {}
     for path in sorted(runs.sweeps.glob("*.json")):
         asked = read_json(path)
@@ -208,10 +212,17 @@ def _experiments(runs: Runs, there: Evidence) -> dict[Path, bytes]:
         target = there.sweeps / path.name
         if not target.exists() or _wider(called, read_sealed(target), target):
             files[target] = seal(json.loads(json.dumps(called)))
-        timings, speeds = runs.timings(experiment), there.speed_file(experiment)
-        if timings.turns > there.timings(experiment).turns:
-            files[speeds] = seal(timings.as_dict())
     return files
+
+
+def _timings(runs: Runs, there: Evidence) -> dict[Path, bytes]:
+    """Return the files of timings under runs that have more turns than those that are there, if any are."""
+    asked = [asked_for(read_json(path), path)[0] for path in sorted(runs.sweeps.glob("*.json"))]
+    return {
+        there.speed_file(experiment): seal(runs.timings(experiment).as_dict())
+        for experiment in asked
+        if runs.timings(experiment).turns > there.timings(experiment).turns
+    }
 
 
 def _portable_options(options: Options) -> Options:
