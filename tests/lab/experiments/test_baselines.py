@@ -249,3 +249,12 @@ def test_a_box_without_a_number_or_larger_than_its_filter_is_refused_and_changes
     with pytest.raises(ConfigError, match="needs a number after its name"):
         find("box")(net, InitContext(torch.Generator()))
     assert all(torch.equal(layer.weight, old) for layer, old in zip(net, before, strict=True))
+
+
+@pytest.mark.parametrize("kernel", [(2, 2), (1, 2), (2, 1)])
+def test_filters_too_small_for_a_difference_of_gaussians_are_refused_and_unchanged(kernel):
+    net = nn.Sequential(nn.Conv2d(4, 4, 5, groups=4), nn.Conv2d(4, 4, kernel, groups=4))
+    before = [layer.weight.detach().clone() for layer in net]
+    with pytest.raises(ConfigError, match=r"1: needed filters of 3 pixels along some side for dog, got \dx\d"):
+        find("dog")(net, InitContext(torch.Generator()))
+    assert all(torch.equal(layer.weight, was) for layer, was in zip(net, before, strict=True))

@@ -158,3 +158,10 @@ def test_missing_runs_are_named_and_their_cells_left_empty(undisturbed):
     assert record.cells[-1].accuracies == ()
     assert record.missing == (str(extra.runs[1]),)
     assert all(cell.accuracies for cell in record.cells[:-1])
+
+
+def test_a_reference_is_missing_where_a_run_that_is_missing_starts_from_it(tmp_path):
+    started = [Run(spec(seed=seed, init=transferred("statistics-of", reference())), reference()) for seed in (1, 2)]
+    asked = Experiment("tiny", "", "", "tiny", "", (Cell("k3", "frozen/statistics", 20, tuple(started)),))
+    assert collect(asked, Runs(tmp_path), Options()).missing == (str(reference()), *map(str, started))
+    assert len(asked.runs) == 3

@@ -30,6 +30,7 @@ from filtercov.lab.report.evidence_tables import (
 from filtercov.lab.report.evidence_text import evidence_markdown, tally
 from filtercov.lab.report.evidence_view import View, read_view
 from filtercov.lab.report.results_claims import judge_claim
+from filtercov.lab.report.results_statistics import Difference
 from filtercov.lab.training import TrainConfig
 from tests.lab.report.results_records import cell, record
 
@@ -101,13 +102,18 @@ def test_every_recipe_that_was_tried_is_kept_apart_and_the_one_in_use_comes_firs
         first,
     ]
     recipes = paper_row(runs)
+    content = first.config["inputs"]["data"][:6]
     assert [(str(recipe), recipe.current) for recipe in recipes] == [
-        ("convnext_atto_p2", True),
-        ("convnext_atto_p2", True),
-        ("convnext_atto_p2 --augment light", False),
-        ("convnext_atto_p2_s2", False),
+        ("convnext_atto_p2, on cifar10-images.zip (000000…)", True),
+        (f"convnext_atto_p2, on cifar10-images.zip ({content}…)", True),
+        (f"convnext_atto_p2 --augment light, on cifar10-images.zip ({content}…)", False),
+        (f"convnext_atto_p2_s2, on cifar10-images.zip ({content}…)", False),
     ]
     assert [recipe.by_column["frozen/uniform"].measured.n for recipe in recipes] == [1] * 4
+    more = like(first, "frozen/uniform", 1, 71.0)
+    assert [recipe.content[:6] for recipe in paper_row([*runs, more])][:2] == [content, "000000"]
+    assert len(row_table(paper_row(runs[:2]))) == 1 + 4 + 2  # of equal images none are named
+    assert [str(recipe) for recipe in paper_row([first])] == ["convnext_atto_p2"]
     assert recipes[2].command("frozen/closed-form", 1) == (
         "filtercov train --model convnext_atto_p2 --data folder:cifar10-images.zip --epochs 20 --augment light "
         "--freeze-filters --init closed-form --seed 1"
@@ -135,6 +141,18 @@ def test_other_runs_are_no_part_of_the_row(first, fields):
     assert len(empty.missing) == 12
 
 
+def test_runs_on_more_images_than_the_row_has_are_no_part_of_it(first):
+    longer = replace(first.result, steps=first.result.steps + 20)
+    (empty,) = paper_row([KeptRun(first.config, first.epochs, longer)])
+    assert not any(cell.by_seed for cell in empty.cells)
+
+
+def test_equal_accuracies_have_no_interval(first):
+    (recipe,) = paper_row([like(first, "frozen/uniform", seed, 73.69) for seed in range(2)])
+    assert recipe.by_column["frozen/uniform"].interval is None
+    assert recipe.by_column["frozen/uniform"].holds_paper is None
+
+
 def test_the_commands_of_the_row_are_commands(first):
     (recipe,) = paper_row([first])
     words = recipe.command("frozen/closed-form", 2).split()
@@ -160,7 +178,8 @@ def test_the_command_of_a_run_trains_that_run_whatever_its_settings(first, monke
     names = {field.name for kind in (RunSpec, TrainConfig) for field in dataclasses.fields(kind)}
     assert names == {*OWN, *TRAIN, *FIXED}
     config = {**first.config, **OWN, "data": "folder:my images.zip", "train": {**first.config["train"], **TRAIN}}
-    tried = next(one for one in paper_row([KeptRun(config, first.epochs, first.result)]) if not one.current)
+    result = replace(first.result, steps=20 * (50_000 // TRAIN["batch_size"]))
+    tried = next(one for one in paper_row([KeptRun(config, first.epochs, result)]) if not one.current)
     parsed = []
 
     def stop(spec, *_, **__):
@@ -283,7 +302,7 @@ def test_claims_have_verdict_n_the_difference_that_decides_and_their_command(set
     assert "Of 18 claims 1 holds, 1 is contradicted, 1 is open, 15 were not run." in evidence_markdown(settled)
     assert rows["C2"][3] == "6"
     assert rows["C2"][4].startswith("-2.50 [")
-    assert rows["C2"][4].endswith("n = 6, the least of 3 comparisons")
+    assert rows["C2"][4].endswith("n = 6, the worst for it of 3 comparisons")
     assert rows["C2"][5] == "filtercov reproduce claim-c2 --scale small --seeds 6"
 
 
@@ -292,12 +311,32 @@ def test_a_claim_that_was_run_in_part_says_so_and_what_the_rest_costs(settled):
     rest = [replace(one, difference=None, verdict="not run") for one in (second, third)]
     partly = replace(settled.findings[0], verdict="open", compared=(first, *rest))
     both = replace(partly, compared=(first, second, rest[1]))
-    for finding, said in ((partly, "n = 6, 2 not run"), (both, "n = 6, the least of 2 comparisons, 1 not run")):
+    for finding, said in ((partly, "n = 6, 2 not run"), (both, "n = 6, the worst for it of 2 comparisons, 1 not run")):
         view = replace(settled, findings=(finding, *settled.findings[1:]))
         assert claim_table(view)[1][4].endswith(said)
         assert "Of 18 claims 1 is contradicted, 2 are open, 15 were not run; 1 was run in part only." in tally(view)
         assert "C1, the rest of it" in {line.what for line in view.not_run}
         assert {"C2", "C3"}.isdisjoint({line.what for line in view.not_run})
+
+
+def test_what_contradicts_a_claim_is_shown_though_another_comparison_reaches_lower(settled):
+    clear, vague = Difference(-2.0, -2.5, -1.5, 6), Difference(-1.0, -3.9, 1.9, 6)
+    first, second, third = settled.findings[1].compared
+    compared = (replace(first, difference=vague), replace(second, difference=clear), third)
+    finding = replace(settled.findings[1], compared=compared)
+    assert decisive(finding).difference == clear
+    assert decisive(replace(finding, verdict="open")).difference == vague
+
+
+def test_the_page_s_checksum_covers_every_file(first, tmp_path):
+    before = view_of(tmp_path, first).source
+    for name in ("speeds/claim-c14--small.json", "unrecorded.json"):
+        (tmp_path / "evidence" / name).parent.mkdir(exist_ok=True)
+        shutil.copy(EVIDENCE / name, tmp_path / "evidence" / name)
+        after = read_view(tmp_path / "evidence").source
+        assert after.name == before.name
+        assert after.sha256 != before.sha256
+        before = after
 
 
 def test_bounds_are_zero_or_the_margin_below_it(settled):

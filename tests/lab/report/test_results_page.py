@@ -1,12 +1,13 @@
 """The page in a real browser: it opens without errors or network, shows every figure, sorts, and fits a phone."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from filtercov.lab.experiments.records import DrawingRecord, Trained
 from filtercov.lab.experiments.timings import SpeedRecord
-from filtercov.lab.report.results import write_reports
+from filtercov.lab.report.results import results_page, write_reports
 from tests.lab.report.results_records import TABLE, cell, record
 
 GRID = record(
@@ -120,3 +121,10 @@ def test_an_index_links_the_pages_of_several_experiments(browser, tmp_path):
     links = tab.evaluate("[...document.querySelectorAll('a')].map(a => a.getAttribute('href'))")
     assert links == ["report-made-up-small.html", "report-made-up-smoke.html"]
     assert all((tmp_path / link).exists() for link in links)
+
+
+def test_each_row_of_curves_is_named_by_its_own_network():
+    other = [replace(one, row="k15", trained=replace(one.trained, model="net_k15")) for one in CURVES.cells]
+    drawn = results_page(record(*CURVES.cells, *other, chart="lines"))
+    assert "k9: net_k9: test accuracy" in drawn
+    assert "k15: net_k15: test accuracy" in drawn

@@ -47,6 +47,7 @@ def test_pairs_are_of_common_seeds_and_without_an_interval_nobody_is_told_apart(
     found = rank("few", {"a": {0: 90.0}, "b": {0: 10.0}, "c": {7: 1.0}})
     assert [place.alike for place in found.places] == [(2, 3), (1, 3), (1, 2)]
     assert found.told == 0
+    assert str(found).endswith("where chance alone would tell 0")
     # Paired, a small but steady gain is told from noise that both columns share; unpaired it would not be.
     steady = rank("steady", {"a": {0: 50.0, 1: 60.0, 2: 70.0}, "b": {2: 69.0, 1: 59.1, 0: 48.9}})
     assert [place.alike for place in steady.places] == [(), ()]
@@ -56,6 +57,7 @@ def test_pairs_are_of_common_seeds_and_without_an_interval_nobody_is_told_apart(
 def test_each_row_has_a_ranking_and_rows_together_one_of_what_all_of_them_have():
     overall, first, second = rankings(RANKED)
     assert overall.title == "frozen, mean of all 2 rows"
+    assert str(overall).endswith("; not in all of these rows, and left out: closed-form")
     assert [place.init for place in overall.places] == ["dog", "uniform"]
     assert overall.places[0].measured.mean == pytest.approx((50.5 + 50.8 + 52.5 + 41.0 + 42.1 + 43.0) / 6)
     assert overall.places[0].measured.n == 3
@@ -63,6 +65,11 @@ def test_each_row_has_a_ranking_and_rows_together_one_of_what_all_of_them_have()
     assert [place.init for place in first.places] == ["closed-form", "dog", "uniform"]
     assert [place.alike for place in first.places] == [(), (3,), (2,)]
     assert [place.init for place in second.places] == ["dog", "uniform"]  # of what is missing nothing is said
+
+
+def test_a_ranking_over_some_of_the_rows_says_of_how_many():
+    more = cell("frozen/uniform", missing=("a run",), row="k3")
+    assert rankings(record(*RANKED.cells, more, chart="ranking"))[0].title == "frozen, mean of 2 of 3 rows"
 
 
 @pytest.mark.parametrize("make", [to_markdown, to_terminal, results_page])

@@ -143,6 +143,20 @@ def test_two_runs_are_compared_moment_by_moment(tmp_path: Path) -> None:
     assert re.search(r"^2\. 1 .* not told apart$", result.stdout, re.M)
 
 
+def test_where_the_other_run_goes_on_nothing_is_said_of_its_end(tmp_path: Path) -> None:
+    long = watched(tmp_path / "long", [0.0, 0.5, 1.0], sizes=((5, 5),), layers=(0,), count=96)
+    short = watched(tmp_path / "short", [0.0, 0.5], sizes=((5, 5),), layers=(0,), count=96)
+    assert "short and long are at step 10 in one place" in report_of(short, against=str(long)).table()[1][0]
+    assert "long and short end in" in report_of(long, against=str(short)).table()[1][0]
+
+
+def test_a_table_of_some_of_the_moments_says_so(tmp_path: Path, monkeypatch: Any) -> None:
+    run_file = watched(tmp_path / "run", [0.0, 1.0, 0.0, 1.0, 1.0], sizes=((5, 5),), layers=(0,), count=96)
+    assert not any("Looked at" in sentence for sentence in report_of(run_file).table()[1])
+    monkeypatch.setattr("filtercov.lab.report.watched.most_moments", lambda *_, **__: 3)
+    assert report_of(run_file).table()[1][-1].startswith("Looked at 3 of 5 moments, evenly spaced")
+
+
 def test_the_other_run_is_taken_where_it_was_until_then(tmp_path: Path) -> None:
     sizes = ((5, 5),)
     long = watched(tmp_path / "long", [0.0, 0.2, 0.4, 0.6, 1.0], sizes=sizes, layers=(0,))

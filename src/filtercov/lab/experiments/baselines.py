@@ -86,8 +86,12 @@ def difference_of_gaussians(shape: torch.Size, generator: torch.Generator) -> Te
     """Return filters that are a narrow Gaussian less one 1.6 times as wide (a near-Laplacian), of norm |N(0, 1)|.
 
     The narrow one's deviation is uniform from half a pixel to a quarter of the longest side. A single pixel has no
-    such difference and is N(0, 1) itself.
+    such difference and is N(0, 1) itself. Nor have filters of one or two pixels along every side, all as far from the
+    middle, which are refused.
     """
+    if max(shape[2:]) == 2:
+        size = show_size(tuple(shape[2:]))
+        raise ConfigError(f"needed filters of 3 pixels along some side for dog, got {size}; choose another")
     axes = [torch.arange(size, dtype=torch.float32, device="cpu") - (size - 1) / 2 for size in shape[2:]]
     squared = torch.stack(torch.meshgrid(*[axis**2 for axis in axes], indexing="ij")).sum(0).unsqueeze(0)
     per_filter = (shape[0], *[1] * len(axes))
@@ -101,7 +105,7 @@ def difference_of_gaussians(shape: torch.Size, generator: torch.Generator) -> Te
     if _pixels(shape) == 1:
         return strength.reshape(shape)
     filters = gaussian(width) - gaussian(1.6 * width)
-    norm = filters.square().flatten(1).sum(1).sqrt().clamp_min(1e-12).view(per_filter)
+    norm = filters.square().flatten(1).sum(1).sqrt().view(per_filter)
     return (strength * filters / norm).reshape(shape)
 
 

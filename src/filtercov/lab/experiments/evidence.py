@@ -119,6 +119,11 @@ class Evidence:
         rows: list[Record] = read_json(path)["numbers"] if path.exists() else []
         return rows
 
+    @property
+    def beside(self) -> list[Path]:
+        """The files that have numbers and questions, but no run."""
+        return sorted([*self.sweeps.glob("*.json"), *self.root.glob("speeds/*.json"), *self.root.glob("*.json")])
+
     def result(self, run: Run) -> FitResult | None:
         """Return a kept run's result, None if it is not kept."""
         return self.read(run.key).result if self.file(run.key).exists() else None

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from filtercov.errors import ExperimentError
-from filtercov.lab.experiments.references import reference_key
+from filtercov.lab.experiments.references import reference_key, shown_init
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.printable import counted
 
@@ -32,7 +32,7 @@ class Run:
         """Return one line for people."""
         spec, train = self.spec, self.spec.train
         filters = "frozen" if spec.freeze_filters else "thawed"
-        init = spec.init.partition(":")[0] + (f" {spec.schedule}" if spec.schedule else "")
+        init = shown_init(spec.init, spec.schedule)
         origin = f" {self.reference.spec.model}" if self.reference else ""
         return f"{self.key}  {spec.model} {filters} {init}{origin}, {counted(train.epochs, 'epoch')}, seed {train.seed}"
 

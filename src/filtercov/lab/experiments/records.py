@@ -10,7 +10,7 @@ from typing import Protocol, Self
 from filtercov.errors import DamagedRunError
 from filtercov.files.source import Source
 from filtercov.lab.experiments.builder import Options
-from filtercov.lab.experiments.graph import Cell, Drawing, Experiment, InColumn, Run
+from filtercov.lab.experiments.graph import Cell, Drawing, Experiment, InColumn, Run, in_order
 from filtercov.lab.experiments.paper_numbers import PaperNumber, Place, paper_numbers
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.experiments.timings import SpeedRecord, Timings
@@ -92,6 +92,7 @@ class ExperimentRecord:
     drawings: tuple[DrawingRecord, ...]
     speeds: tuple[SpeedRecord, ...]
     damaged: tuple[str, ...]  # what was found and not used
+    references_missing: tuple[str, ...]  # runs that missing ones start from, if they are missing too
     seconds: float  # that all runs together, references included, took to train
     source: Source  # the runs that were read, by where they lie
 
@@ -114,7 +115,7 @@ class ExperimentRecord:
         """Every run that is missing, each once."""
         found = dict.fromkeys(run for cell in self.cells for run in cell.missing)
         pictures = (f"the run that {d.title!r} shows" for d in self.drawings if d.needs_run and not d.directory)
-        return (*found, *pictures)
+        return (*self.references_missing, *found, *pictures)
 
 
 class Archive(Protocol):
@@ -155,6 +156,10 @@ def collect(experiment: Experiment, runs: Archive, options: Options, *, place: s
             results[run.key] = None
             damaged.append(str(error))
     timings, file = runs.timings(experiment), runs.speed_file(experiment)
+    drawings = [drawing for drawing in experiment.drawings if runs.has_weights or not drawing.run]
+    shown = [run for cell in experiment.cells for run in cell.runs]
+    shown += [drawing.run for drawing in drawings if drawing.run]
+    absent = {run.key: run for run in shown if not results[run.key]}
     return ExperimentRecord(
         name=experiment.name,
         title=experiment.title,
@@ -166,11 +171,12 @@ def collect(experiment: Experiment, runs: Archive, options: Options, *, place: s
         versions=versions([result for result in results.values() if result])
         | ({"timed on": timings.machine} if timings.steps else {}),
         cells=tuple(_cell(experiment.name, cell, runs, results) for cell in experiment.cells),
-        drawings=tuple(
-            _drawing(drawing, runs, results) for drawing in experiment.drawings if runs.has_weights or not drawing.run
-        ),
+        drawings=tuple(_drawing(drawing, runs, results) for drawing in drawings),
         speeds=timings.steps,
         damaged=tuple(damaged),
+        references_missing=tuple(
+            str(run) for run in in_order(absent.values()) if run.key not in absent and not results[run.key]
+        ),
         seconds=sum(result.seconds for result in results.values() if result),
         source=runs.source(
             [run for run in experiment.runs if results[run.key]],

@@ -11,6 +11,8 @@ KEY is the run's name in the directory of all runs. As it is a hash of all that 
 a run that starts from it depends on that too.
 """
 
+from pathlib import Path
+
 import torch
 from torch import Tensor, nn
 
@@ -30,6 +32,17 @@ def reference_key(init: str) -> str | None:
     ('0123456789abcdef', None)
     """
     return init.partition(":")[2] if find(init).argument == "RUN" else None
+
+
+def shown_init(init: str, schedule: str | None) -> str:
+    """Return an initialisation for people: with its schedule, files by their last names, runs without their keys.
+
+    >>> shown_init("box:9", None), shown_init("filters-of:0123456789abcdef", None), shown_init("closed-form", "plain")
+    ('box:9', 'filters-of', 'closed-form plain')
+    """
+    kind, colon, argument = init.partition(":")
+    words = kind if find(init).argument == "RUN" else f"{kind}{colon}{Path(argument).name}"
+    return f"{words} {schedule}" if schedule else words
 
 
 def _statistics(model: nn.Module, context: InitContext) -> object:

@@ -18,10 +18,10 @@ from filtercov.lab.experiments.flags import flag
 from filtercov.lab.experiments.paper_numbers import PaperNumber, Place, paper_numbers
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.models import ConvNeXtSpec
-from filtercov.lab.report.results_statistics import Difference, Summary, paired_difference, summarise, t_interval
+from filtercov.lab.report.results_statistics import Difference, Summary, paired_difference, summarise
 from filtercov.printable import counted
 
-TABLE, ROW, EPOCHS = "cifar-convnext-atto-p2", "k7", 20
+TABLE, ROW, EPOCHS, IMAGES = "cifar-convnext-atto-p2", "k7", 20, 50_000
 NETWORK = "convnext_atto_p2"
 SEEDS = (0, 1, 2)  # as many as the paper has
 COLUMNS = ("frozen/uniform", "frozen/closed-form", "thawed/uniform", "thawed/closed-form")
@@ -43,11 +43,11 @@ class RowCell:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Student's 95 % interval of the mean; one run has none."""
-        if len(self.by_seed) < 2:
+        """Student's 95 % interval of the mean; one run has none, nor have runs that happen to be equal."""
+        above_zero = paired_difference(self.by_seed, dict.fromkeys(self.by_seed, 0.0))
+        if above_zero is None or above_zero.low is None or above_zero.high is None:
             return None
-        low, high = t_interval(list(self.by_seed.values()))
-        return float(low), float(high)
+        return above_zero.low, above_zero.high
 
     @property
     def holds_paper(self) -> bool | None:
@@ -74,9 +74,12 @@ class Recipe:
     seconds: tuple[float, ...]  # that its runs took
     made_with: tuple[str, ...]  # images, versions and threads of its runs, in words
     remarks: tuple[str, ...]  # notes that runs were kept with
+    among: int = 1  # how many contents of images there are beside each other
 
     def __str__(self) -> str:
-        return " ".join([self.model, *self.flags])
+        recipe = " ".join([self.model, *self.flags])
+        told = self.among > 1 and self.content
+        return f"{recipe}, on {self.data.rpartition(':')[2]} ({self.content[:6]}…)" if told else recipe
 
     @cached_property
     def by_column(self) -> dict[str, RowCell]:
@@ -109,7 +112,10 @@ class Recipe:
 
 
 def paper_row(kept: Iterable[KeptRun]) -> tuple[Recipe, ...]:
-    """Return the recipes that were tried on the row, first the one that `filtercov reproduce` trains by, run or not."""
+    """Return the recipes that were tried on the row, first the one that `filtercov reproduce` trains by, run or not.
+
+    Runs on other images, as on CIFAR-10's stored otherwise, are recipes of their own; that with most runs comes first.
+    """
     today = _common(experiment(TABLE, scale="paper").cells[0].runs[0].spec)
     groups: dict[tuple[RunSpec, str], dict[str, dict[int, KeptRun]]] = defaultdict(lambda: defaultdict(dict))
     for run in kept:
@@ -118,8 +124,10 @@ def paper_row(kept: Iterable[KeptRun]) -> tuple[Recipe, ...]:
             groups[common, run.config["inputs"]["data"]][column][seed] = run
     if today not in (spec for spec, _ in groups):
         groups[today, ""] = {}
+    among = len({content for _, content in groups if content})
     found = [_recipe(spec, content, columns, spec == today) for (spec, content), columns in groups.items()]
-    return tuple(sorted(found, key=lambda recipe: (not recipe.current, recipe.model, recipe.flags)))
+    ordered = sorted(found, key=lambda recipe: (not recipe.current, -len(recipe.seconds), recipe.model, recipe.flags))
+    return tuple(replace(recipe, among=among) for recipe in ordered)
 
 
 def _recipe(spec: RunSpec, content: str, columns: Mapping[str, Mapping[int, KeptRun]], current: bool) -> Recipe:
@@ -156,12 +164,14 @@ def placed(run: KeptRun) -> tuple[RunSpec, str, int] | None:
     """Return the recipe, the column and the seed of a run of the row, None of any other run.
 
     Whatever was tried counts as a recipe; what the row is in any case is the network, but for its first stride, its
-    epochs, all training images and the test images.
+    epochs, as many training images as CIFAR-10 has, by the number of steps, and the test images.
     """
     spec = run.spec
     if spec is None or spec.train.epochs != EPOCHS or spec.data_limit or spec.evaluate != "test":
         return None
     if spec.data == "embedded" or spec.init not in ("uniform", "closed-form"):
+        return None
+    if run.result.steps != EPOCHS * (IMAGES // spec.train.batch_size):
         return None
     if spec.init == "closed-form" and (spec.schedule, spec.negative) != ("cifar-p2", "clip"):
         return None

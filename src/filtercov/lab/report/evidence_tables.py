@@ -1,9 +1,11 @@
 """The tables of evidence as rows of text, the first of them the heading: the page and the Markdown have the same."""
 
 from collections.abc import Sequence
+from math import inf
 
 from filtercov.lab.experiments.evidence import KeptRun
 from filtercov.lab.experiments.records import Trained
+from filtercov.lab.experiments.references import shown_init
 from filtercov.lab.experiments.runs import Record
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report.evidence_row import CHOOSES, COLUMNS, SEEDS, Recipe, RowCell
@@ -136,7 +138,7 @@ def experiment_table(view: View) -> Table:
                 record.name,
                 record.scale,
                 str(len(record.missing)),
-                show_cost(record.seconds),
+                show_cost(record.seconds) if record.seconds else "none",
                 "yes" if find_scale(record.scale).judges else "no, it shows that the code runs",
             ]
             for record in view.records
@@ -150,15 +152,24 @@ def not_run_table(view: View) -> Table:
 
 
 def decisive(finding: Finding) -> Compared | None:
-    """Return the comparison that is worst for a claim: with several, the others are better for it."""
+    """Return the comparison that is worst for a claim: that most clearly contradicts it, or is furthest from holding.
+
+    So of a claim that is contradicted it is the one whose interval ends lowest, else the one whose begins lowest.
+    """
     run = [one for one in finding.counted if one.difference]
-    return min(run, key=_least, default=None)
+    return min(run, key=_highest if finding.verdict == "contradicts" else _lowest, default=None)
 
 
-def _least(compared: Compared) -> float:
+def _lowest(compared: Compared) -> float:
     difference = compared.difference
     assert difference is not None
     return (difference.mean if difference.low is None else difference.low) + compared.comparison.margin
+
+
+def _highest(compared: Compared) -> float:
+    difference = compared.difference
+    assert difference is not None
+    return inf if difference.high is None else difference.high + compared.comparison.margin
 
 
 def _row_cell(recipe: Recipe, cell: RowCell) -> list[str]:
@@ -181,7 +192,7 @@ def _claim(finding: Finding) -> list[str]:
     shown = NOT_RUN
     if worst is not None:
         run = sum(one.difference is not None for one in finding.counted)
-        several = f", the least of {counted(run, 'comparison')}" if run > 1 else ""
+        several = f", the worst for it of {counted(run, 'comparison')}" if run > 1 else ""
         in_part = f", {len(finding.counted) - run} not run" if finding.in_part else ""
         shown = f"{show_difference(worst.difference)}{several}{in_part}"
     number = str(finding.n) if finding.n else ""
@@ -196,6 +207,6 @@ def _other(run: KeptRun) -> list[str]:
         what = f"{run.config['model']}, {counted(result.epochs, 'epoch')}, version {run.config['version']} of settings"
         return [run.key, what, "", str(run.config["init"]), "", f"{result.test_accuracy:.2f}", judged]
     filters = "frozen" if spec.freeze_filters else "thawed"
-    init = spec.init.partition(":")[0] if ":" in spec.init else spec.init
+    init = shown_init(spec.init, spec.schedule)
     seed = str(spec.train.seed)
     return [run.key, str(Trained.of(spec)), filters, init, seed, f"{result.test_accuracy:.2f}", f"{judged} images"]

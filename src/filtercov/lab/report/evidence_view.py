@@ -85,20 +85,19 @@ def read_view(root: Path | str) -> View:
         recipes=paper_row(kept),
         unrecorded=tuple(evidence.unrecorded()),
         findings=tuple(_finding(claim, records) for claim in CLAIMS),
-        commands={claim.number: _command(claim, records) for claim in CLAIMS},
+        commands={claim.number: _command(claim.experiment, _record(records, claim.experiment)) for claim in CLAIMS},
         records=records,
         others=tuple(run for run in kept if run.key not in belonging and not placed(run)),
         damaged=damaged,
         runs=len(kept),
         seconds=sum(run.result.seconds for run in kept),
-        source=evidence.source_of([run.key for run in kept]),
+        source=evidence.source_of([run.key for run in kept], beside=evidence.beside),
     )
 
 
-def _command(claim: Claim, records: Sequence[ExperimentRecord]) -> str:
-    """Return the command that settled a claim, or that would."""
-    record = _record(records, claim.experiment)
-    return record.command if record else f"filtercov reproduce {claim.experiment} --scale {SCALE} {SETTINGS}"
+def _command(name: str, record: ExperimentRecord | None) -> str:
+    """Return the command that an experiment was run by, or would be."""
+    return record.command if record else f"filtercov reproduce {name} --scale {SCALE} {SETTINGS}"
 
 
 def _finding(claim: Claim, records: Sequence[ExperimentRecord]) -> Finding:
@@ -116,22 +115,21 @@ def _record(records: Sequence[ExperimentRecord], name: str) -> ExperimentRecord 
 
 
 def _experiment(name: str, what: str, record: ExperimentRecord | None) -> NotRun:
-    load = listed(name, SCALE)
+    load = listed(name, record.scale if record else SCALE)
     cost = f"{counted(load.runs, 'run')}, {show_cost(load.seconds(PACE))} on one core" if load.runs else "timings alone"
     if record is not None and 0 < len(record.missing) < load.runs:
         cost = f"{len(record.missing)} of {cost} for all"
-    return NotRun(what, f"filtercov reproduce {name} --scale {SCALE} {SETTINGS}", cost)
+    return NotRun(what, _command(name, record), cost)
 
 
 def _cells_not_run(recipes: Sequence[Recipe]) -> list[NotRun]:
     """Return the runs that the recipe of `filtercov reproduce` lacks, the frozen ones first, one line a cell."""
+    recipe = recipes[0]
     return [
         NotRun(
             f"{column.replace('/', ', ')}, seed {seed}",
             recipe.command(column, seed),
             f"{show_cost(recipe.usual_seconds)}, as others of its runs took" if recipe.seconds else "not measured",
         )
-        for recipe in recipes
-        if recipe.current
         for column, seed in recipe.missing
     ]

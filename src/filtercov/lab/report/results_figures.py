@@ -119,7 +119,8 @@ def _lines(cells: Sequence[CellRecord], record: ExperimentRecord) -> list[str]:
             series.append(Series(init, places, [s.std for s in summaries], colour=colour))
         chart = line_chart(series, label=f"convergence of {row}", x_label="epochs", y_label="test accuracy")
         seeds = show_seeds(len(cell.accuracies) for points in inits.values() for cell in points)
-        named = f"{row}: {cells[0].trained.model}" if record.reduced else row
+        (first, *_), *_ = inits.values()
+        named = f"{row}: {first.trained.model}" if record.reduced else row
         drawn.append(figure(chart, f"{text(named)}: test accuracy, each point a schedule of its own; {seeds}"))
     return drawn
 

@@ -7,7 +7,7 @@ how many would be told apart by chance.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -36,6 +36,7 @@ class Place:
     measured: Summary
     behind: Difference | None  # of the first there is none
     alike: tuple[int, ...]
+    measured_apart: int  # from how many others its difference has an interval
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Ranking:
 
     title: str
     places: tuple[Place, ...]
+    left_out: tuple[str, ...] = ()  # initialisations that some row lacks
 
     @property
     def pairs(self) -> int:
@@ -60,9 +62,10 @@ class Ranking:
         return [list(HEAD), *(_shown(place) for place in self.places)]
 
     def __str__(self) -> str:
-        chance = (1 - CONFIDENCE) * self.pairs
+        chance = (1 - CONFIDENCE) * sum(place.measured_apart for place in self.places) / 2
         pairs = counted(self.pairs, "pair")
-        return f"{self.title}: {self.told} of {pairs} told apart, where chance alone would tell {chance:.2g}"
+        said = f"{self.title}: {self.told} of {pairs} told apart, where chance alone would tell {chance:.2g}"
+        return f"{said}; not in all of these rows, and left out: {', '.join(self.left_out)}" if self.left_out else said
 
 
 def rankings(record: ExperimentRecord) -> list[Ranking]:
@@ -79,13 +82,19 @@ def rankings(record: ExperimentRecord) -> list[Ranking]:
     kinds: dict[str, list[Mapping[str, Mapping[int, float]]]] = defaultdict(list)
     for (filters, _), inits in by_row.items():
         kinds[filters].append(inits)
-    overall = [
-        rank(f"{filters}, mean of all {len(rows)} rows", _averaged(rows))
-        for filters, rows in kinds.items()
-        if len(rows) > 1
-    ]
+    overall = [_overall(filters, rows, record) for filters, rows in kinds.items() if len(rows) > 1]
     each = [rank(f"{row}, {filters}", inits) for (filters, row), inits in by_row.items()]
     return [ranking for ranking in (*overall, *each) if len(ranking.places) > 1]
+
+
+def _overall(filters: str, rows: Sequence[Mapping[str, Mapping[int, float]]], record: ExperimentRecord) -> Ranking:
+    """Return the ranking over the rows that were run, which says how many there are in all, and what some lack."""
+    planned = len({cell.row for cell in record.cells if cell.filters == filters})
+    which = f"all {planned}" if len(rows) == planned else f"{len(rows)} of {planned}"
+    averaged = _averaged(rows)
+    some = dict.fromkeys(init for row in rows for init in row)
+    ranking = rank(f"{filters}, mean of {which} rows", averaged)
+    return replace(ranking, left_out=tuple(init for init in some if init not in averaged))
 
 
 def rank(title: str, inits: Mapping[str, Mapping[int, float]]) -> Ranking:
@@ -100,8 +109,13 @@ def rank(title: str, inits: Mapping[str, Mapping[int, float]]) -> Ranking:
     ordered = sorted(inits, key=lambda init: -float(np.mean(list(inits[init].values()))))
     ranks = {init: place for place, init in enumerate(ordered, start=1)}
     alike: dict[str, list[int]] = {init: [] for init in ordered}
+    measured = dict.fromkeys(ordered, 0)
     for first, second in combinations(ordered, 2):
-        if not told_apart(paired_difference(inits[first], inits[second])):
+        difference = paired_difference(inits[first], inits[second])
+        if difference is not None and difference.low is not None:
+            measured[first] += 1
+            measured[second] += 1
+        if not told_apart(difference):
             alike[first].append(ranks[second])
             alike[second].append(ranks[first])
     return Ranking(
@@ -113,6 +127,7 @@ def rank(title: str, inits: Mapping[str, Mapping[int, float]]) -> Ranking:
                 summarise(list(inits[init].values())),
                 paired_difference(inits[init], inits[ordered[0]]) if init != ordered[0] else None,
                 tuple(sorted(alike[init])),
+                measured[init],
             )
             for init in ordered
         ),

@@ -16,7 +16,7 @@ from filtercov.lab.report.watched_numbers import History, measure_run
 from filtercov.lab.report.watched_page import watched_page
 from filtercov.lab.report.watched_run import WatchedRun, chosen_moments, read_other, read_watched
 from filtercov.lab.report.watched_text import table_of_pairs, table_of_run
-from filtercov.lab.report.watched_words import findings, meeting
+from filtercov.lab.report.watched_words import findings, meeting, thinned
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +49,8 @@ class WatchedReport:
         """Return a row for each layer, below a heading, and sentences to stand under them."""
         first = self._histories[0]
         if self.other is None:
-            return table_of_run(first), findings(first)
-        return table_of_pairs(self._histories, self._pairs), [meeting(self._pairs, self.run.label, self.other.label)]
+            return table_of_run(first), [*findings(first), *thinned(first)]
+        return table_of_pairs(self._histories, self._pairs), [meeting(self._histories, self._pairs)]
 
     def write_pngs(self, directory: str | os.PathLike[str]) -> list[Path]:
         """Write the first, the middle and the last moment, step-0.png and so on; return their paths."""

@@ -176,7 +176,7 @@ def _comparison(histories: list[History], pairs: Sequence[LayerPair]) -> list[st
     chart = cosines_over_time(histories[0], [pair.cosines for pair in pairs])
     return [
         "<h2>Do they end in one place?</h2>",
-        f'<p class="verdict">{text(meeting(pairs, first, second))}</p>',
+        f'<p class="verdict">{text(meeting(histories, pairs))}</p>',
         f"<p>{text(second)} is taken at its last moment until each step of {text(first)}.</p>",
         f'<div class="charts">{figure(chart, LEGEND)}</div>',
         f'<div id="pairs">{table(head, rows, caption=caption)}</div>',

@@ -33,22 +33,34 @@ def since(layer: LayerHistory, key: str = "likeness") -> str:
     return "start" if step == layer.records[0]["step"] else str(step)
 
 
-def meeting(pairs: Sequence[LayerPair], label: str, other: str) -> str:
-    """Return whether two runs end in one place, in a sentence."""
+def meeting(histories: Sequence[History], pairs: Sequence[LayerPair]) -> str:
+    """Return whether two runs end in one place, in a sentence; if the second goes on, whether they are in one then."""
+    (label, other), last_step = (history.run.label for history in histories), histories[0].steps[-1]
+    end = f"are at step {last_step}" if histories[1].run.watched.steps[-1] > last_step else "end"
     judged = [pair for pair in pairs if pair.last.value is not None]
     apart = sum(pair.apart for pair in judged)
     if not judged:
-        return f"Nothing can be said of whether {label} and {other} end in one place."
+        return f"Nothing can be said of whether {label} and {other} {end} in one place."
     first, last = (sum(pair.cosines[place] for pair in judged) / len(judged) for place in (0, -1))
     alike = sum(pair.last.chance or 0.0 for pair in judged) / len(judged)
     numbers = f"cosine {show(first, digits=2)} at the first moment, {show(last, digits=2)} at the last"
     one = f"two samples of one covariance have {show(alike, digits=2)}"
     if not apart:
         return (
-            f"{label} and {other} end in one place as far as so many filters can tell ({numbers}; {one}, on average)."
+            f"{label} and {other} {end} in one place as far as so many filters can tell ({numbers}; {one}, on average)."
         )
     which = "all layers" if apart == len(judged) else f"{apart} of {counted(len(judged), 'layer')}"
-    return f"{label} and {other} end in different places in {which} ({numbers}; {one}, on average)."
+    return f"{label} and {other} {end} in different places in {which} ({numbers}; {one}, on average)."
+
+
+def thinned(history: History) -> list[str]:
+    """Return that not every moment was looked at, in a sentence, where that is so."""
+    shown, there = len(history.moments), len(history.run.watched)
+    if shown == there:
+        return []
+    return [
+        f"Looked at {shown} of {there} moments, evenly spaced: what strayed between them is not seen; --json has all."
+    ]
 
 
 def _structure(history: History) -> list[str]:
