@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import filtercov as fc
-from filtercov.errors import CovarianceError, FiltercovError, ModelError, SourceError
+from filtercov.errors import CheckpointError, ConfigError, CovarianceError, FiltercovError, ModelError, SourceError
 from filtercov.prescription.prescriber import prescriber
 
 
@@ -55,6 +55,67 @@ def network():
         ),
         (lambda net: fc.init_(net, 0.5), SourceError, r"got 0.5; for one σ everywhere pass lambda layer: 0.5"),
         (lambda net: fc.init_(net, "imagenet"), SourceError, "unknown preset 'imagenet'.*did you mean"),
+        (
+            lambda net: fc.init_(net, network()),
+            SourceError,
+            r"got a model, Sequential; .*FilterStatistics.from_model\(.*\), or .*copy_filters_",
+        ),
+        (lambda net: fc.init_(net, fc.FilterStatistics), SourceError, "got the class FilterStatistics; make one first"),
+        (
+            lambda net: fc.init_(net, filter_fn="dw"),
+            SourceError,
+            "init_: needed filter_fn .*, got str; .*'dw' in layer",
+        ),
+        (lambda net: fc.freeze_(net, filter_fn=["0"]), SourceError, "freeze_: needed filter_fn .* function .*got list"),
+        (lambda net: fc.thaw_(net, filter_fn="0"), SourceError, "thaw_: needed filter_fn .* function .*got str"),
+        (
+            lambda net: fc.FilterStatistics.from_checkpoint(net),
+            CheckpointError,
+            r"path of a file, got Sequential; measure a model with FilterStatistics.from_model\(model\)",
+        ),
+        (
+            lambda net: fc.FilterStatistics.from_checkpoint(net.state_dict()),
+            CheckpointError,
+            r"path of a file, got a state dict; save it first with torch.save",
+        ),
+        (lambda _: fc.FilterStatistics.from_checkpoint(None), CheckpointError, "path of a file, got NoneType"),
+        *[
+            (
+                lambda _, like=like: fc.FilterStatistics.from_checkpoint("no.pth", like=like),
+                ModelError,
+                f"^like: .*{got}",
+            )
+            for like, got in [
+                ({"0.weight": torch.ones(1)}, "got a state dict"),
+                ("tiny", "got str"),
+                (nn.Conv2d, "class"),
+            ]
+        ],
+        (
+            lambda _: fc.SawtoothSchedule("cifar-p2", (1, 2)),
+            CovarianceError,
+            r"got 'cifar-p2'; pass PRESETS\['cifar-p2'",
+        ),
+        (lambda _: fc.SawtoothSchedule("cifar", (1, 2)), CovarianceError, "function of depth, got 'cifar'$"),
+        (lambda _: fc.SawtoothSchedule(fc.QuadraticSchedule, (1, 2)), CovarianceError, "needed a schedule, a function"),
+        (lambda _: fc.SawtoothSchedule(abs, 3), CovarianceError, "number of layers of each stage, got stages=3"),
+        (lambda net: fc.watch(net, "no", steps=5), ConfigError, r"got steps=5; pass every=5 or steps=\(5,\)"),
+        (lambda _: fc.PRESETS["figure"](np.zeros(3)), CovarianceError, "a number from 0 .* got ndarray"),
+        (lambda net: fc.FilterStatistics.from_model(net).at("0.5"), CovarianceError, "a number from 0 .* got '0.5'"),
+        (lambda net: fc.FilterStatistics.from_model(net).at(None), CovarianceError, "a number from 0 .* got None"),
+        *[
+            (
+                lambda net, d=d: fc.FilterStatistics.from_model(net).resize(depth=d),
+                SourceError,
+                "whole number as depth of at least one",
+            )
+            for d in (2.5, "3", 0)
+        ],
+        (
+            lambda net: fc.fit_schedule(fc.FilterStatistics.from_model(net), min_kernel_size=None),
+            SourceError,
+            "fit_schedule: needed min_kernel_size to be a number, got None",
+        ),
         (
             lambda _: prescriber("stats:a.stats", 3, who="init_depthwise"),
             SourceError,

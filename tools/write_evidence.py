@@ -39,9 +39,9 @@ filtercov keep runs --to evidence          # all that are finished in a director
 filtercov keep runs/first --to evidence    # or one
 ```
 
-checks them, weights included, and adds them: whole or not at all, and what is there stays, but for timings of fewer turns. Data and files are called by
-their last name, and known by checksums. A run is a file named by the hash of its configuration, and ends with a
-checksum of the rest, so that a changed number is noticed.
+checks them, weights included, and adds them: whole or not at all, and what is there stays, but for timings of fewer
+repeats. Data and files are called by their last name, and known by checksums. A run is a file named by the hash of its
+configuration, and ends with a checksum of the rest, so that a changed number is noticed.
 
 ## The images
 

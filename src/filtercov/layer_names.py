@@ -110,7 +110,7 @@ def looks_built(names: Sequence[str]) -> bool:
         if len(set(runs)) != len(runs):
             return False
         for *parents, last in runs:
-            if last.isdigit():
+            if last.isdecimal():
                 series.setdefault(tuple(parents), []).append(int(last))
     counting = all(a < b for numbers in series.values() for a, b in pairwise(numbers))
     evidence = max(map(len, series.values()), default=0) > 2
@@ -160,4 +160,4 @@ def _rank(part: str) -> int:
 
 def _counted(part: str) -> tuple[tuple[int, int, str], ...]:
     pieces = [piece for piece in re.split(r"(\d+)", part) if piece]
-    return tuple((1, int(piece), "") if piece.isdigit() else (0, 0, piece) for piece in pieces)
+    return tuple((1, int(piece), "") if piece.isdecimal() else (0, 0, piece) for piece in pieces)

@@ -143,6 +143,13 @@ def test_data_that_is_a_folder_is_told_how_to_be_named(tmp_path, monkeypatch):
         run("--data", "cifar10", "--data-root", tmp_path, "--run-dir", tmp_path / "run")
 
 
+def test_runs_at_an_address_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"filtercov train needs a directory for --runs, got s3://bucket/runs; "):
+        run("--runs", "s3://bucket/runs")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_bad_flag_is_refused_with_a_sentence_and_no_directory_is_made(tmp_path):
     with pytest.raises(ConfigError, match="unknown initialisation 'closed'"):
         run("--run-dir", tmp_path / "run", "--init", "closed")

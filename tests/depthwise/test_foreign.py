@@ -148,6 +148,9 @@ def test_averages_in_the_same_dictionary_are_left_out(path):
     ("average", "itself"),
     [
         ("ema.", "model."),
+        ("ema.", ""),
+        ("model_ema.module.", ""),
+        ("ema_model.ema_model.", "model."),
         ("model_ema.module.", "model."),
         ("ema_model.", "online_model."),
         ("swa_encoder.", "encoder."),
@@ -173,6 +176,11 @@ def test_branches_named_like_averages_are_layers(tmp_path, branches, suffix):
         measured = fc.FilterStatistics.from_checkpoint(path, like=like)
         assert sorted(layer.name for layer in measured) == sorted(f"{branch}.dw" for branch in branches)
         assert not any("average" in note for note in measured.notes)
+
+
+def test_a_branch_of_other_filters_is_no_average(path):
+    torch.save({"dw.weight": torch.randn(8, 1, 5, 5), "avg.dw.weight": torch.randn(8, 1, 7, 7)}, path)
+    assert [layer.name for layer in fc.FilterStatistics.from_checkpoint(path)] == ["dw", "avg.dw"]
 
 
 def test_a_model_with_averages_of_its_own_says_which_are_layers(path):

@@ -134,3 +134,12 @@ def test_the_writer_of_safetensors_leaves_no_order_to_be_read(tmp_path):
     safetensors.torch.save_file(state, tmp_path / "net.safetensors")
     with safetensors.safe_open(tmp_path / "net.safetensors", framework="pt") as file:
         assert file.offset_keys() == sorted(state)
+
+
+@pytest.mark.parametrize("name", ["①", "²", "dw²", "٣"])
+def test_names_may_have_digits_that_make_no_number(name, tmp_path):
+    state = {f"{prefix}.{name}.{i}.weight": torch.randn(8, 1, 5, 5) for prefix in "ba" for i in range(3)}
+    safetensors.torch.save_file(state, tmp_path / "net.safetensors")
+    write_as_given(state, tmp_path / "as_given.safetensors")
+    for file in ("net", "as_given"):
+        assert sorted(names(tmp_path / f"{file}.safetensors")) == sorted(key[: -len(".weight")] for key in state)

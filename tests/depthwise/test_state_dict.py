@@ -1,9 +1,11 @@
 """What a state dict alone tells: which of its weights are depthwise, which are tied, and what was a guess."""
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
+from torch.nn.utils import prune
 
 import filtercov as fc
 from filtercov.errors import CheckpointError
@@ -46,6 +48,18 @@ def transposed_by_name():
 
 def upsampling():
     return Named(stem=nn.Conv2d(3, 8, 3), dw=depthwise(), up_1=nn.ConvTranspose2d(8, 8, 4, groups=8, bias=False))
+
+
+def upsampling_by_no_name():
+    return Named(stem=nn.Conv2d(3, 8, 3), dw=depthwise(), grow=nn.ConvTranspose2d(8, 8, 4, 2, groups=8))
+
+
+def norms_over_channels():
+    return Named(stem=nn.Conv2d(3, 8, 3), dw=depthwise(), norm=nn.LayerNorm((8, 1, 1)))
+
+
+def norms_without_bias():
+    return Named(stem=nn.Conv2d(3, 8, 3), dw=depthwise(), norm=nn.LayerNorm((8, 1, 1), bias=False))
 
 
 def grey_images():
@@ -91,6 +105,8 @@ def equal_weights():
         transposed_to_one_channel,
         transposed_by_name,
         upsampling,
+        norms_over_channels,
+        norms_without_bias,
         grey_images,
         grey_images_without_a_stem_by_name,
         multiplier,
@@ -118,6 +134,8 @@ def test_a_state_dict_gives_the_layers_of_its_model(build, tmp_path):
         (channel_attention, "eca, pa counted as dense, one channel to one"),
         (transposed_by_name, "deconv counted as transposed"),
         (upsampling, "up_1 counted as transposed"),
+        (upsampling_by_no_name, "grow may be transposed: shape alone cannot tell, and even kernels often are"),
+        (norms_without_bias, "norm counted as a norm or a scale, one number for each channel"),
         (grey_images, "stem.0 counted as dense, of one-channel images"),
         (one_shared_module, "alias is tied to first; counted once"),
         (equal_weights, "second equals first in every number; counted as a layer of its own"),
@@ -130,6 +148,10 @@ def test_what_a_state_dict_leaves_open_is_noted_and_a_model_decides_it(build, no
     [found] = fc.FilterStatistics.from_checkpoint(path).notes
     assert found.startswith(note)
     assert fc.FilterStatistics.from_checkpoint(path, like=net).notes == ()
+
+
+def test_a_norm_with_a_bias_of_its_own_shape_needs_no_note(tmp_path):
+    assert fc.FilterStatistics.from_checkpoint(saved(norms_over_channels(), tmp_path)).notes == ()
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 1, 1), (8, 1, 1), ()])
@@ -174,6 +196,47 @@ def test_a_parametrised_weight_is_computed_with_its_model(wrap, tmp_path):
     expected = fc.FilterStatistics.from_model(net)
     assert (statistics.layers[0].covariance == expected.layers[0].covariance).all()
     assert (statistics.layers[0].covariance != fc.FilterStatistics.from_model(other).layers[0].covariance).any()
+
+
+HOOKED = {
+    "weight_norm": nn.utils.weight_norm,
+    "weight_norm of a row": lambda layer: nn.utils.weight_norm(layer, dim=2),
+    "weight_norm of all": lambda layer: nn.utils.weight_norm(layer, dim=None),
+    "spectral_norm": nn.utils.spectral_norm,
+    "prune": lambda layer: prune.l1_unstructured(layer, "weight", 0.5),
+}
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated:FutureWarning")
+@pytest.mark.parametrize("wrap", HOOKED.values(), ids=HOOKED)
+def test_a_weight_that_a_hook_computes_is_computed_with_its_model(wrap, tmp_path):
+    torch.manual_seed(0)
+    net, hooked, plain = (Named(stem=nn.Conv2d(3, 8, 3), dw=make(depthwise())) for make in (wrap, wrap, lambda x: x))
+    if "weight_g" in dict(net.dw.named_parameters()):
+        net.dw.weight_g.data *= 3
+    path = saved(net, tmp_path)
+    with pytest.raises(CheckpointError, match="pass like=model"):
+        fc.FilterStatistics.from_checkpoint(path)
+    expected = fc.FilterStatistics.from_model(net)[0].covariance
+    for like in (hooked, plain):
+        [layer] = fc.FilterStatistics.from_checkpoint(path, like=like)
+        np.testing.assert_allclose(layer.covariance, expected, atol=1e-5 * expected.max())
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"weight_orig": (8, 1, 5, 5), "weight_mask": (8, 8, 5, 5)},
+        {"weight_v": (8, 1, 5, 5), "weight_g": (8, 9, 1, 1)},
+        {"weight_v": (8, 1, 5, 5), "weight_g": (8,)},
+        {"weight_orig": (), "weight_u": (8,), "weight_v": (25,)},
+        {"weight_orig": (8, 1, 5, 5), "weight_u": (8,), "weight_v": (24,)},
+    ],
+)
+def test_parts_that_make_no_weight_are_none(parts, tmp_path):
+    torch.save({f"dw.{name}": torch.ones(shape) for name, shape in parts.items()}, tmp_path / "net.pth")
+    with pytest.raises(CheckpointError, match=r"needed dw\.weight .* found none"):
+        fc.FilterStatistics.from_checkpoint(tmp_path / "net.pth", like=Named(dw=depthwise()))
 
 
 def test_a_model_on_the_meta_device_is_enough(tmp_path):

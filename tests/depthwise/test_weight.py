@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -90,6 +91,22 @@ def test_a_shared_weight_is_restored_to_what_it_was_before_its_first_writing():
     with pytest.raises(ModelError, match=r"^2: "):
         assign_filters_(layers, [torch.randn_like(layer.weight) for layer in layers])
     assert unchanged(net, before)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_parameters_behind_a_weight_stay_where_they_lie_in_memory(refused):
+    """Where optimisers, averages and views of them look for them; and in their layout."""
+    net = nn.Sequential(parametrizations.weight_norm(depthwise()), depthwise()).to(memory_format=torch.channels_last)
+    if refused:
+        parametrizations.spectral_norm(net[1])
+    places = {name: (parameter.data_ptr(), parameter.stride()) for name, parameter in net.named_parameters()}
+    directions = net[0].parametrizations.weight.original1.detach()  # of the same memory
+    before = state(net)
+    with pytest.raises(ModelError, match=r"^1: ") if refused else nullcontext():
+        fc.init_(net, seed=0)
+    assert {name: (parameter.data_ptr(), parameter.stride()) for name, parameter in net.named_parameters()} == places
+    assert torch.equal(net[0].parametrizations.weight.original1, directions)
+    assert unchanged(net, before) == refused
 
 
 def test_a_parametrisation_with_a_true_inverse_is_written_through():
@@ -212,6 +229,26 @@ def test_convolutions_that_are_not_pytorchs_are_left_out_with_a_note():
     assert note.startswith("left out 1, a ")
     with pytest.raises(ModelError, match=r"found none .*left out 0, a .*Conditional"):
         fc.depthwise_layers(nn.Sequential(Conditional()))
+
+
+def test_a_block_that_says_what_the_convolution_inside_it_is_needs_no_note():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.in_channels, self.groups, self.kernel_size = 8, 8, 5
+            self.conv = nn.Sequential(depthwise(), nn.BatchNorm2d(8))
+
+    statistics = fc.FilterStatistics.from_model(nn.Sequential(Block()))
+    assert [layer.name for layer in statistics] == ["0.conv.0"]
+    assert statistics.notes == ()
+
+
+def test_a_layer_that_keeps_its_kernel_size_as_one_number_is_found():
+    layer = depthwise()
+    layer.kernel_size = 5
+    [found] = fc.depthwise_layers(layer)
+    assert found.kernel_size == (5, 5)
+    assert fc.init_(layer, seed=0)[0].initialised
 
 
 SHARDED = """

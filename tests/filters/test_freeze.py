@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import filtercov as fc
-from filtercov.errors import ModelError, NothingChosenError
+from filtercov.errors import FiltercovWarning, ModelError, NothingChosenError
 
 
 def network(*sizes):
@@ -44,6 +44,15 @@ def test_a_shared_weight_is_frozen_with_the_layer_that_was_initialised():
     net[1].weight = net[0].weight
     fc.freeze_(net, fc.init_(net))
     assert trains(net) == [False, False]
+
+
+@pytest.mark.parametrize(("change", "done"), [(fc.freeze_, "frozen"), (fc.thaw_, "thawed")])
+def test_a_layer_that_is_left_out_but_shares_a_weight_that_is_not_is_warned_of(change, done):
+    net = network(7, 7, 7)
+    net[1].weight = net[0].weight
+    with pytest.warns(FiltercovWarning, match=f"{change.__name__}: 0 is {done} too, for it shares its weight with 1"):
+        change(net, filter_fn=lambda layer: layer.name == "1")
+    change(net, filter_fn=lambda layer: layer.name != "2")
 
 
 def test_a_report_holds_for_the_model_inside_wrappers():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrizations
+from torch.nn.utils import parametrizations, prune
 
 import filtercov as fc
 from filtercov.errors import CovarianceError, SourceError
@@ -171,6 +171,16 @@ def test_a_weight_shared_between_modules_is_initialised_once():
     alone = nn.Sequential(depthwise(), depthwise(), depthwise())
     fc.init_(alone, generator=seeded())
     assert torch.equal(net[0].weight, alone[0].weight)
+
+
+def test_a_layer_that_is_left_out_but_shares_a_weight_that_is_not_says_so():
+    net = nn.Sequential(depthwise(), depthwise(), nn.utils.parametrizations.weight_norm(depthwise()), depthwise())
+    prune.identity(net[3], "weight")  # its weight is no parameter, which is no matter where it is left out
+    net[1].weight = net[0].weight
+    report = fc.init_(net, seed=0, filter_fn=lambda layer: layer.name == "1")
+    left_out = "not chosen by filter_fn"
+    shares = f"{left_out}, but shares its weight with 1, which was initialised"
+    assert [row.reason for row in report] == [shares, "", left_out, left_out]
 
 
 def test_parametrised_filters_are_set_through_their_parametrisation():

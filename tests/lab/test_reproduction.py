@@ -2,6 +2,7 @@
 
 import csv
 import re
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from filtercov.errors import ConfigError, ExperimentError, RunDirectoryError, Sw
 from filtercov.lab import reproduce
 from filtercov.lab.experiments import initialisations
 from filtercov.lab.experiments.runs import Runs
-from filtercov.lab.experiments.speed import TURNS, write_speeds
+from filtercov.lab.experiments.speed import write_speeds
 from filtercov.lab.experiments.timings import Timings
 from tests.lab.experiments.tiny import read_journal
 
@@ -74,33 +75,49 @@ def test_it_prints_shows_itself_in_a_notebook_and_writes_its_report(table, tmp_p
     assert again in (tmp_path / "report.md").read_text()
 
 
-def test_steps_are_timed_again_where_others_were_timed_on_something_else(tmp_path):
-    first = reproduce("frozen-speed", scale="smoke", runs=tmp_path).record
-    assert reproduce("frozen-speed", scale="smoke", runs=tmp_path).record.speeds == first.speeds
-    (path,) = (tmp_path / "speeds").iterdir()
-    path.write_text(path.read_text().replace(first.versions["timed on"], "a machine with 96 threads"))
-    again = reproduce("frozen-speed", scale="smoke", runs=tmp_path).record
+@pytest.fixture(scope="module")
+def timed(tmp_path_factory):
+    """A directory with timings of one thread, which tests have, and what was made of them."""
+    root, threads = tmp_path_factory.mktemp("timed"), torch.get_num_threads()
+    torch.set_num_threads(1)
+    record = reproduce("frozen-speed", scale="smoke", runs=root).record
+    torch.set_num_threads(threads)
+    return root, record
+
+
+@pytest.fixture
+def timings(timed, tmp_path):
+    """The file of such timings, in a directory that may be changed."""
+    (path,) = (shutil.copytree(timed[0], tmp_path / "runs") / "speeds").iterdir()
+    return path
+
+
+def timed_again(timings):
+    return reproduce("frozen-speed", scale="smoke", runs=timings.parents[1]).record
+
+
+def test_steps_are_timed_again_where_others_were_timed_on_something_else(timed, timings):
+    first = timed[1]
+    assert timed_again(timings).speeds == first.speeds
+    timings.write_text(timings.read_text().replace(first.versions["timed on"], "a machine with 96 threads"))
+    again = timed_again(timings)
     assert again.speeds != first.speeds
     assert again.versions == first.versions
 
 
-def test_steps_are_timed_again_where_earlier_ones_had_fewer_turns(tmp_path):
-    first = reproduce("frozen-speed", scale="smoke", runs=tmp_path).record
-    (path,) = (tmp_path / "speeds").iterdir()
-    fewer = tuple(replace(step, saved=step.saved[:9]) for step in first.speeds)
-    write_speeds(path, Timings(first.versions["timed on"], fewer))
-    assert {len(step.saved) for step in reproduce("frozen-speed", scale="smoke", runs=tmp_path).record.speeds} == {
-        TURNS
-    }
+def test_steps_are_timed_again_where_they_were_repeated_less_often(timed, timings):
+    first = timed[1]
+    assert {len(step.saved) for step in first.speeds} == {2}
+    fewer = tuple(replace(step, saved=step.saved[:1]) for step in first.speeds)
+    write_speeds(timings, Timings(first.versions["timed on"], fewer))
+    assert {len(step.saved) for step in timed_again(timings).speeds} == {2}
 
 
 @pytest.mark.parametrize("damaged", ["[{", "[]", '{"machine": "one"}', '{"machine": "one", "steps": [{"model": 3}]}'])
-def test_damaged_timings_are_named(tmp_path, damaged):
-    reproduce("frozen-speed", scale="smoke", runs=tmp_path)
-    (path,) = (tmp_path / "speeds").iterdir()
-    path.write_text(damaged)
-    with pytest.raises(RunDirectoryError, match=rf"{path.name}.*; delete it to have"):
-        reproduce("frozen-speed", scale="smoke", runs=tmp_path)
+def test_damaged_timings_are_named(timings, damaged):
+    timings.write_text(damaged)
+    with pytest.raises(RunDirectoryError, match=rf"{timings.name}.*delete it to have"):
+        timed_again(timings)
 
 
 def test_mistakes_are_answered_with_a_sentence(tmp_path):

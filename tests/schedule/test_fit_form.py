@@ -80,6 +80,23 @@ def test_independent_filters_are_never_better_with_more_parameters():
             assert not any(fit.better for fit in fits.values())
 
 
+@pytest.mark.parametrize("size", [(5, 5), (7,)])
+def test_what_rounding_gains_is_no_better(size):
+    """A layer of one pixel is what every form is at the least σ: more parameters gain at most a rounding error."""
+    cov = np.zeros((np.prod(size), np.prod(size)))
+    cov[len(cov) // 2, len(cov) // 2] = 1.0
+    for fit in fit_forms(layer_of(cov, size)).values():
+        assert fit.gain < 1e-9
+        assert not fit.better
+
+
+def test_a_single_filter_has_no_form():
+    layer = LayerStatistics("conv", (5, 5), 1, np.zeros(25), gaussian_covariance(5, 0.5))
+    fit = fit_form(layer)
+    assert fit.form is None
+    assert not fit.better
+
+
 def test_a_layer_without_spread_has_no_form_and_one_axis_no_second_sigma():
     assert fit_form(layer_of(np.zeros((9, 9)), (3, 3))).form is None
     assert list(fit_forms(layer_of(gaussian_covariance((7,), 0.5), (7,)))) == ["off centre"]

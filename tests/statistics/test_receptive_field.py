@@ -109,6 +109,47 @@ def test_another_state_before_and_after_and_chance_beside_both() -> None:
     assert after.radius.chance == pytest.approx(4.0, rel=0.1)
 
 
+def tied() -> nn.Sequential:
+    net = nn.Sequential(*(nn.Conv2d(4, 4, 3, padding=1, groups=4) for _ in range(2)))
+    net[1].weight = net[0].weight
+    return net
+
+
+def module_used_twice() -> nn.Sequential:
+    layer = nn.Conv2d(4, 4, 3, padding=1, groups=4)
+    return nn.Sequential(layer, nn.ReLU(), layer)
+
+
+@pytest.mark.parametrize("build", [lambda: nn.DataParallel(tied()), tied, module_used_twice])
+def test_a_models_own_state_is_taken_under_all_its_names(build) -> None:
+    net, example = build(), torch.randn(1, 4, 9, 9)
+    own = receptive_field(net, example, chance=False)
+    assert np.array_equal(receptive_field(net, example, state=net.state_dict(), chance=False).shares, own.shares)
+    clean = {name.replace("module.", ""): value for name, value in net.state_dict().items()}
+    assert np.array_equal(receptive_field(net, example, state=clean, chance=False).shares, own.shares)
+    zero = {name: 0 * value for name, value in net.state_dict().items()}
+    with pytest.raises(ModelError, match="a finite gradient"):
+        receptive_field(net, example, state=zero)
+
+
+def test_a_state_of_a_submodule_called_module_is_not_taken_for_that_of_another() -> None:
+    net = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1, groups=4))
+    net.add_module("module", nn.Sequential(nn.Conv2d(4, 4, 3, padding=1, groups=4)))
+    example, narrow = torch.randn(1, 4, 9, 9), torch.zeros(4, 1, 3, 3)
+    narrow[:, 0, 1, 1] = 1.0
+    field = receptive_field(net, example, state={"module.0.weight": narrow}, chance=False)
+    alone = receptive_field(net[0], example, chance=False)
+    assert field.shares == pytest.approx(alone.shares, abs=1e-6)
+
+
+def test_a_spectral_norm_is_not_moved_by_looking() -> None:
+    net = nn.utils.parametrizations.spectral_norm(nn.Conv2d(4, 4, 3, padding=1, groups=4))
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    field = receptive_field(net, torch.randn(1, 4, 9, 9))
+    assert "not all depthwise filters are parameters" in field.radius.reason
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
 def test_a_network_without_depthwise_filters_has_no_chance_level_and_says_so() -> None:
     field = receptive_field(nn.Conv2d(2, 4, 3, padding=1), torch.randn(1, 2, 8, 8))
     assert field.radius.chance is None
@@ -119,6 +160,10 @@ def test_what_cannot_be_looked_at_is_a_sentence() -> None:
     net = nn.Sequential(nn.Conv2d(2, 2, 3, groups=2), nn.Flatten())
     with pytest.raises(ModelError, match=r"example inputs \(count, channels, \*size\) as one tensor, got \(3, 3\)"):
         receptive_field(net, torch.ones(3, 3))
+    with pytest.raises(ModelError, match=r"floating-point numbers, got torch.uint8; convert them"):
+        receptive_field(net, torch.ones(1, 2, 8, 8, dtype=torch.uint8))
+    with pytest.raises(ModelError, match="example inputs with numbers, got ones on the meta device"):
+        receptive_field(nn.Conv2d(2, 2, 3, device="meta"), torch.ones(1, 2, 8, 8, device="meta"))
     with pytest.raises(ModelError, match="running the model on it failed"):
         receptive_field(net, torch.ones(1, 5, 8, 8))
     with pytest.raises(ModelError, match="an output of '1' with as many axes as the input, saw none"):

@@ -105,6 +105,18 @@ def test_files_keep_what_survived(tmp_path):
     assert "0, 3x3" in str(report)
 
 
+def test_shares_stay_within_zero_and_one_and_can_be_loaded_again(tmp_path):
+    """Where all that varies is in the middle row, all of it survives, to the last bit or one more."""
+    for seed in range(16):
+        torch.manual_seed(seed)
+        layer = nn.Conv2d(16, 16, 3, groups=16)
+        layer.weight.data[:, :, ::2] = 0
+        narrow = fc.FilterStatistics.from_model(layer).resize(kernel_size=(1, 3))
+        narrow.save(tmp_path / "narrow")
+        again = fc.FilterStatistics.load(tmp_path / "narrow")
+        assert again[0].resized.survives == pytest.approx(1.0)
+
+
 def test_files_with_impossible_shares_are_refused(tmp_path):
     layer = drawn(3, 2.0)[0]
     entry = {"name": "a", "kernel_size": [3, 3], "count": 4}

@@ -195,6 +195,21 @@ def test_chance_is_what_independent_filters_show_and_its_range_is_seldom_left(si
             assert values.mean() == pytest.approx(numbers[0].chance, abs=allowed), name
 
 
+@pytest.mark.parametrize(
+    ("size", "count"), [((2,), 3), ((2,), 9), ((3,), 3), ((2, 2), 4), ((3, 3), 3), ((5,), 6), ((3, 3), 10), ((5, 5), 4)]
+)
+def test_the_entropy_of_few_filters_or_pixels_has_its_chance_too(size, count):
+    rng = np.random.default_rng(6)
+    stacks = rng.normal(size=(1500, count, *size))
+    entropies = np.array([oracle_entropy(stack) for stack in stacks])
+    mean, deviation = chance_entropy(math.prod(size), count - 1)
+    assert entropies.mean() == pytest.approx(mean, rel=0.03)
+    assert entropies.std() == pytest.approx(deviation, rel=0.1)
+    numbers = [structure_of(stack).variance_entropy for stack in stacks[:100]]
+    assert sum(number.beyond_chance for number in numbers) <= 3
+    assert all(0 <= number.low <= number.value for number in numbers)
+
+
 def test_the_range_of_chance_is_narrow_enough_to_see_a_little_structure():
     rng = np.random.default_rng(0)
     stack = rng.normal(size=(256, 5, 5))

@@ -112,12 +112,13 @@ def search(
     the schedule you choose on the test images, with filtercov train.
     """
     where = space(name, scale=scale, options=Options(cifar=data, imagenet=imagenet))
+    root = options.runs_directory(runs, "filtercov search")
     machine = Machine(data_root=data_root, download=download, device=device)
     with interruptible():
         if method == "grid":
-            found = search_grid(where, Path(runs), engine=Engine(workers=workers), machine=machine)
+            found = search_grid(where, root, engine=Engine(workers=workers), machine=machine)
         elif method == "tpe":
-            found = search_tpe(where, Path(runs), trials=trials, seed=seed, study=study, machine=machine, say=say)
+            found = search_tpe(where, root, trials=trials, seed=seed, study=study, machine=machine, say=say)
         else:
             raise ExperimentError(f"unknown method {method!r}; choose grid or tpe")
     say(
@@ -180,7 +181,7 @@ def keep(
     """Put the configuration, metrics and result of finished runs into a directory of evidence, without weights.
 
     Every run is checked first, and if one is damaged nothing is written. What is there stays as it is, but for timings
-    of fewer turns. Data and files are called by their last name, and known by their checksums.
+    of fewer repeats. Data and files are called by their last name, and known by their checksums.
     """
     kept = keep_runs(directories, to, note=note)
     for sentence in kept.differing:

@@ -31,6 +31,13 @@ def within(least: float, most: float = math.inf, *, above: bool = False) -> Call
     return check
 
 
+def runs_directory(runs: str, command: str) -> Path:
+    """Return the directory that --runs names, for a command that can keep runs nowhere else."""
+    if "://" in runs:
+        raise ConfigError(f"{command} needs a directory for --runs, got {runs}; addresses are for reproduce on Ray")
+    return Path(runs)
+
+
 SEEDS = within(0, 2**63 - 1)  # what both torch and a run's configuration take
 
 Scale = Annotated[str, typer.Option("--scale", help="paper, small (hours on 2 cores) or smoke (seconds).")]

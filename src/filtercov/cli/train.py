@@ -7,7 +7,6 @@ import typer
 
 from filtercov.cli import options
 from filtercov.cli.say import say
-from filtercov.errors import ConfigError
 from filtercov.lab.experiments import initialisations
 from filtercov.lab.experiments.execute import execute
 from filtercov.lab.experiments.runspec import AUGMENTATIONS, RunSpec
@@ -140,11 +139,7 @@ def train(
         evaluate=evaluate,
         **{name: value for name, value in choices.items() if value is not None},
     )
-    if run_dir is None and "://" in runs:
-        raise ConfigError(
-            f"filtercov train needs a directory for --runs, got {runs}; addresses are for reproduce on Ray"
-        )
-    directory = run_dir or Path(runs) / spec.key
+    directory = run_dir or options.runs_directory(runs, "filtercov train") / spec.key
     with process_group(device) as (world, chosen):
         result = execute(
             spec,

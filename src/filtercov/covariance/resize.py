@@ -89,8 +89,8 @@ def compare_resized(before: Array, from_size: tuple[int, ...], after: Array, to_
     total = float(variance.sum())
     return Resizing(
         from_size=from_size,
-        survives=(inner / norms) ** 2 if norms else 1.0,
-        padding=1 - float(variance[new].sum()) / total if total > 0 else 0.0,
+        survives=min((inner / norms) ** 2, 1.0) if norms else 1.0,  # which rounding may exceed
+        padding=min(max(1 - float(variance[new].sum()) / total, 0.0), 1.0) if total > 0 else 0.0,
     )
 
 

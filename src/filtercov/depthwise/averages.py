@@ -26,8 +26,8 @@ def names_average(name: str) -> bool:
 def without_averaged_twins(tensors: Mapping[str, T]) -> tuple[dict[str, T], list[str]]:
     """Return the tensors without averages of others among them, and a note, if any is due, on which that left out.
 
-    Twins have the same name but for words for an average in its first part, or lie in what trainers keep a network
-    under. So `avg_branch` is no average of `max_branch`.
+    Twins have the same shape, and the same name but for words for an average in its first part, or lie in what trainers
+    keep a network under. So `avg_branch` is no average of `max_branch`.
 
     >>> import torch
     >>> names = "model.dw.weight", "model_ema.module.dw.weight", "avg_branch.dw.weight", "max_branch.dw.weight"
@@ -36,8 +36,11 @@ def without_averaged_twins(tensors: Mapping[str, T]) -> tuple[dict[str, T], list
     (['model.dw.weight', 'avg_branch.dw.weight', 'max_branch.dw.weight'],
      ['left out model_ema.module.dw, averages of weights that are there themselves'])
     """
-    themselves = {_averaged(name) for name in tensors if not names_average(name.partition(".")[0])}
-    twins = {name for name in tensors if names_average(name.partition(".")[0]) and _averaged(name) in themselves}
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    averages = [name for name in tensors if names_average(name.partition(".")[0])]
+    others = shapes.keys() - set(averages)
+    themselves = {(*place, shapes[name]) for name in others for place in (_averaged(name), ("", name))}
+    twins = {name for name in averages if (*_averaged(name), shapes[name]) in themselves}
     kept = {name: tensor for name, tensor in tensors.items() if name not in twins}
     dropped = [
         name.rpartition(".")[0] for name in tensors if name in twins and has_depthwise_shape(name, tensors[name])
@@ -53,7 +56,14 @@ def _averaged(name: str) -> tuple[str, str]:
     first, _, rest = name.partition(".")
     words = [word for word in _words(first) if word not in AVERAGES]
     part = "" if set(words) & set(HOLDERS) else "_".join(words)
-    return part, rest.removeprefix("module.")
+    while (holder := rest.partition(".")[0]) == "module" or (names_average(holder) and _holds_network(holder)):
+        rest = rest.partition(".")[2]
+    return part, rest
+
+
+def _holds_network(name: str) -> bool:
+    """Tell whether a name says nothing but that a network, or an average of one, is in it."""
+    return set(_words(name)) <= {*AVERAGES, *HOLDERS}
 
 
 def _words(name: str) -> list[str]:

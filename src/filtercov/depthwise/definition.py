@@ -32,6 +32,17 @@ def is_depthwise(module: nn.Module) -> TypeGuard[Convolution]:
     )
 
 
+def kernel_size_of(module: Convolution) -> tuple[int, ...]:
+    """Return the kernel size by axis, which a class of somebody's own may keep as one number.
+
+    >>> kernel_size_of(nn.Conv2d(8, 8, 5))
+    (5, 5)
+    """
+    size: int | tuple[int, ...] = module.kernel_size
+    axes = 1 if isinstance(module, nn.Conv1d) else 2 if isinstance(module, nn.Conv2d) else 3
+    return (size,) * axes if isinstance(size, int) else tuple(size)
+
+
 def is_undecided(module: nn.Module) -> bool:
     """Tell whether a module may become depthwise: a lazy convolution learns its input channels from its first input.
 
@@ -49,7 +60,8 @@ def is_uninitialised(module: nn.Module) -> bool:
 def resembles_depthwise(module: nn.Module) -> bool:
     """Tell whether a class that is no `nn.Conv1d`, `2d` or `3d` says of itself that it convolves depthwise.
 
-    Quantised and conditional convolutions do; what their filters are, only they know.
+    Quantised and conditional convolutions do; what their filters are, only they know. A block with a depthwise
+    convolution inside speaks of that one.
     """
     groups, channels = _own(module, "groups"), _own(module, "in_channels")
     return (
@@ -60,6 +72,7 @@ def resembles_depthwise(module: nn.Module) -> bool:
         and isinstance(channels, int)
         and groups == channels
         and groups > 1
+        and not any(map(is_depthwise, module.modules()))
     )
 
 

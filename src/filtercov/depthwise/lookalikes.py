@@ -23,9 +23,14 @@ def lookalikes(tensors: Mapping[str, Tensor], shaped: Sequence[str]) -> dict[str
     `tensors` is the whole state dict, in the model's order. Where the reason is empty, there is no doubt.
     """
     found = {}
+    axes = max((tensors[name].ndim for name in shaped), default=0)
     for name in shaped:
         bias = tensors.get(name.removesuffix("weight") + "bias")
-        if bias is not None and bias.ndim == 1 and len(bias) != len(tensors[name]):
+        if bias is not None and bias.shape == tensors[name].shape:
+            found[name] = ""  # a norm: a convolution's bias has one axis
+        elif _one_pixel(tensors[name]) and tensors[name].ndim < axes:
+            found[name] = "a norm or a scale, one number for each channel"
+        elif bias is not None and bias.ndim == 1 and len(bias) != len(tensors[name]):
             found[name] = ""  # a transposed convolution to one channel: its bias has one number, its weight many
         elif len(tensors[name]) == 1:
             found[name] = "dense, one channel to one, as attention modules have them"
@@ -73,6 +78,15 @@ def may_read_images(tensors: Mapping[str, Tensor], chosen: Sequence[str]) -> boo
     return bool(others) and alone and _leading(tensors)[:1] == [first]
 
 
+def may_be_transposed(tensors: Mapping[str, Tensor], chosen: Sequence[str]) -> list[str]:
+    """Return those of the `chosen` weights whose kernels have even and equal sides, in two dimensions or three.
+
+    Even kernels in one dimension are mostly causal, as state space models have them.
+    """
+    even = [name for name in chosen if tensors[name].ndim > 3 and _even(tensors[name])]
+    return [name for name in even if len(set(tensors[name].shape[2:])) == 1]
+
+
 def _leading(tensors: Mapping[str, Tensor]) -> list[str]:
     """Return the weights that come before all dense ones; none if a convolution reads three channels, as of images."""
     weights = {name: _reads(tensor) for name, tensor in tensors.items() if name.endswith("weight") and tensor.ndim > 1}
@@ -84,6 +98,10 @@ def _leading(tensors: Mapping[str, Tensor]) -> list[str]:
 def _reads(weight: Tensor) -> int:
     """Return how many channels one output is made of."""
     return weight.shape[1] if weight.ndim > 1 else 1
+
+
+def _one_pixel(weight: Tensor) -> bool:
+    return all(side == 1 for side in weight.shape[2:])
 
 
 def _even(weight: Tensor) -> bool:

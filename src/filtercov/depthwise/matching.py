@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from filtercov.depthwise.averages import without_averaged_twins
 from filtercov.depthwise.definition import has_depthwise_shape
 from filtercov.depthwise.foreign import StateDict
+from filtercov.depthwise.hooked import hooked_weight
 from filtercov.depthwise.model import DepthwiseLayer, cleaner_of, depthwise_layers, unwrap
 from filtercov.depthwise.weight import current_weight, parametrisation
 from filtercov.errors import CheckpointError
@@ -92,11 +93,13 @@ def _stored_weight(layer: DepthwiseLayer, names: list[str], tensors: Mapping[str
     for name in names:
         if (stored := tensors.get(_inside(name, "weight"))) is not None:
             return stored
-    if parametrisation(layer.module) is None:
-        return None
     for name in names:
         prefix = _inside(name, "")
         inside = {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
+        if (computed := hooked_weight(inside)) is not None:
+            return computed
+        if parametrisation(layer.module) is None:
+            continue
         module = copy.deepcopy(layer.module)
         try:
             module.load_state_dict(inside, assign=True)

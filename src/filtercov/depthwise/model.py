@@ -14,6 +14,7 @@ from filtercov.depthwise.definition import (
     is_depthwise,
     is_undecided,
     is_uninitialised,
+    kernel_size_of,
     resembles_depthwise,
 )
 from filtercov.depthwise.running import blaming_the_example, run_once
@@ -69,8 +70,8 @@ def depthwise_layers(model: nn.Module, example_input: Any = None) -> list[Depthw
 
     Forward order is registration order, which is right for nearly every network; pass an `example_input` (a tensor, or
     a tuple or dict of arguments) to trace the order in which the layers really run. Tracing runs the model once in
-    evaluation mode and leaves its modes, buffers and the random state as they were. Layers that it never meets come
-    last.
+    evaluation mode and leaves its modes, attributes, buffers and the random state as they were. Layers that it never
+    meets come last.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 7, groups=8), nn.Conv2d(8, 8, 5, groups=8))
     >>> [(layer.name, layer.kernel_size, layer.depth) for layer in depthwise_layers(net)]
@@ -92,15 +93,16 @@ def depthwise_layers(model: nn.Module, example_input: Any = None) -> list[Depthw
         order = {module: position for position, module in enumerate(_traced(root, example_input))}
         found.sort(key=lambda pair: order.get(pair[1], len(order)))
     return [
-        DepthwiseLayer(name, module, tuple(module.kernel_size), i, relative_depth(i, len(found)))
+        DepthwiseLayer(name, module, kernel_size_of(module), i, relative_depth(i, len(found)))
         for i, (name, module) in enumerate(found)
     ]
 
 
-def check_model(model: object) -> None:
-    """Raise for what is given where a model is needed: state dicts, classes, paths."""
+def check_model(model: object, what: str = "") -> None:
+    """Raise for what is given where a model is needed, as `what`: state dicts, classes, paths."""
     if isinstance(model, nn.Module):
         return
+    prefix = f"{what}: " if what else ""
     kind, advice = type(model).__name__, "pass the model itself"
     if isinstance(model, Mapping):
         kind = "a state dict" if any(isinstance(value, Tensor) for value in model.values()) else kind
@@ -108,8 +110,8 @@ def check_model(model: object) -> None:
     elif isinstance(model, type) and issubclass(model, nn.Module):
         kind, advice = f"the class {model.__name__}", f"make one first, {model.__name__}(...)"
     elif isinstance(model, str | os.PathLike):
-        advice = "measure a file with FilterStatistics.from_checkpoint(path)"
-    raise ModelError(f"needed a model, a torch.nn.Module, got {kind}; {advice}")
+        advice = "make the model first, or measure a file with FilterStatistics.from_checkpoint(path)"
+    raise ModelError(f"{prefix}needed a model, a torch.nn.Module, got {kind}; {advice}")
 
 
 def notes_on_lookalikes(model: nn.Module) -> tuple[str, ...]:

@@ -40,7 +40,8 @@ def blaming_the_example() -> Iterator[None]:
 def run_once(model: nn.Module, example: Any, watch: Iterable[nn.Module] = (), see: See = lambda *_: None) -> None:
     """Run a model in evaluation mode and without gradients; `see` is told of every call of the modules to watch.
 
-    Modes, buffers, gradients, hooks and the random state are afterwards as they were, whether it ran or raised.
+    Modes, attributes, buffers, gradients, hooks and the random state are afterwards as they were, whether it ran or
+    raised.
 
     >>> net = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     >>> run_once(net, torch.zeros(1, 3), watch=[net[1]], see=lambda norm, output: print(norm.training, output.shape))
@@ -54,7 +55,7 @@ def run_once(model: nn.Module, example: Any, watch: Iterable[nn.Module] = (), se
 
 @contextmanager
 def undisturbed(model: nn.Module, *, watch: Iterable[nn.Module] = (), see: See = lambda *_: None) -> Iterator[None]:
-    """Put a model into evaluation mode and tell `see` of calls; at the end modes, buffers, hooks are as they were."""
+    """Put a model into evaluation mode and tell `see` of calls; at the end modes, state, hooks are as they were."""
     with ExitStack() as stack:
         stack.enter_context(unchanged(model))
         stack.enter_context(evaluating(model))
@@ -68,16 +69,21 @@ def undisturbed(model: nn.Module, *, watch: Iterable[nn.Module] = (), see: See =
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
     """Give a model the values it had, and torch the random state, however often the model is run inside."""
-    with torch.random.fork_rng(_graphics_cards(model)), _same_buffers(model):
+    with torch.random.fork_rng(_graphics_cards(model)), _same_state(model):
         yield
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode, and at the end each of its modules back into the mode it was in."""
+    """Put a model into evaluation mode, and at the end each of its modules back into the mode it was in.
+
+    Both ways without `train`, which layers that merge weights in evaluation mode override: going one way with it and
+    the other without would leave them half merged.
+    """
     modes = [(module, module.training) for module in model.modules()]
     try:
-        model.eval()
+        for module, _ in modes:
+            module.training = False
         yield
     finally:
         for module, training in modes:
@@ -85,26 +91,41 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _same_buffers(model: nn.Module) -> Iterator[None]:
-    """Give the modules of a model, at the end, the buffers they had, with the values these had.
+def _same_state(model: nn.Module) -> Iterator[None]:
+    """Give the modules of a model, at the end, the attributes and buffers they had, with the values these buffers had.
 
-    The same goes for parameters that a class of somebody's own holds, whose forward may write to them, as it does to
-    codebooks that follow a mean; PyTorch's own classes never do.
+    Both, because a module may remember in an attribute how far it has filled a buffer. Values are also put back in
+    parameters that a class of somebody's own holds, whose forward may write to them, as it does to codebooks that
+    follow a mean; PyTorch's own classes never do.
     """
-    tables = [(module._buffers, dict(module._buffers)) for module in model.modules()]
-    held = {id(buffer): buffer for _, before in tables for buffer in before.values() if buffer is not None}
-    held |= {id(parameter): parameter for module in model.modules() for parameter in _own_parameters(module)}
+    modules = list(model.modules())
+    tables = [(table, dict(table.items())) for module in modules for table in _tables(module)]
+    held = {id(buffer): buffer for module in modules for buffer in module._buffers.values() if buffer is not None}
+    held |= {id(parameter): parameter for module in modules for parameter in _own_parameters(module)}
     values = [(buffer, _version(buffer), buffer.detach().clone()) for buffer in held.values()]
     try:
         yield
     finally:
         for table, before in tables:
-            table.clear()
-            table.update(before)
+            _put_back(table, before)
         for buffer, version, value in values:
             if _version(buffer) != version or _differs(buffer, value):
                 with torch.no_grad():
                     buffer.copy_(value)
+
+
+def _tables(module: nn.Module) -> tuple[dict[str, Any], ...]:
+    """Return all dictionaries that a module looks its attributes up in."""
+    return vars(module), module._parameters, module._buffers, module._modules
+
+
+def _put_back(table: dict[str, Any], before: Mapping[str, Any]) -> None:
+    """Give a table the entries it had, in their order; a scripted module's can be set but never differ in names."""
+    if list(table.keys()) != list(before):
+        table.clear()
+    for name, value in before.items():
+        if name not in table or table[name] is not value:
+            table[name] = value
 
 
 def _own_parameters(module: nn.Module) -> Iterator[nn.Parameter]:

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from filtercov.depthwise.averages import without_averaged_twins
 from filtercov.depthwise.definition import has_depthwise_shape
 from filtercov.depthwise.foreign import StateDict, read_state_dict
-from filtercov.depthwise.lookalikes import lookalikes, may_read_images, parametrised_names
+from filtercov.depthwise.lookalikes import lookalikes, may_be_transposed, may_read_images, parametrised_names
 from filtercov.depthwise.matching import cleaned, layer_name, out_of_holder, weights_like
-from filtercov.depthwise.model import depthwise_layers
+from filtercov.depthwise.model import check_model, depthwise_layers
 from filtercov.depthwise.ties import equal_weights, same_modules
 from filtercov.errors import CheckpointError
 from filtercov.layer_names import building_key, differ_in_numbers_only, last_name, looks_built, sorted_by_writer
@@ -36,6 +36,8 @@ class DepthwiseWeights:
 
 def read_depthwise_weights(path: Path, *, like: nn.Module | None = None) -> DepthwiseWeights:
     """Return the depthwise weights of a checkpoint; which they are and their order are those of `like`, if given."""
+    if like is not None:
+        check_model(like, "like")
     state = read_state_dict(path)
     if like is None:
         return depthwise_weights(state, str(path))
@@ -84,6 +86,11 @@ def depthwise_weights(state: StateDict, source: str) -> DepthwiseWeights:
     notes += [
         f"{layer_name(name)} equals {layer_name(first)} in every number; counted as a layer of its own; {SURE}"
         for name, first in equal_weights(tensors, chosen).items()
+    ]
+    transposed = dict.fromkeys(may_be_transposed(tensors, chosen), "transposed")
+    notes += [
+        f"{names} may be {why}: shape alone cannot tell, and even kernels often are; {SURE}"
+        for names, why in _together(transposed)
     ]
     if may_read_images(tensors, chosen):
         name = layer_name(chosen[0])

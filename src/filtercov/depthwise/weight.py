@@ -11,7 +11,7 @@ from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
-from filtercov.depthwise.definition import Convolution
+from filtercov.depthwise.definition import Convolution, kernel_size_of
 from filtercov.depthwise.running import evaluating
 from filtercov.errors import ModelError
 
@@ -26,7 +26,7 @@ def current_weight(module: Convolution, name: str) -> Tensor:
     weight = _computed(module)
     if weight is None:
         raise no_weight(name)
-    needed = (module.out_channels, module.in_channels // module.groups, *module.kernel_size)
+    needed = (module.out_channels, module.in_channels // module.groups, *kernel_size_of(module))
     if tuple(weight.shape) != needed:
         raise ModelError(
             f"{name}: needed its whole weight {needed}, got {tuple(weight.shape)}, as wrappers that flatten or shard "

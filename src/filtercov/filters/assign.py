@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,31 @@ from filtercov.errors import ModelError
 # Parametrisations compute a weight from others in a few steps, each of which rounds once.
 ROUNDINGS = 32
 
-_Remembered = tuple[dict[str, Any], str, Tensor, Tensor]  # where a tensor is held, and a copy of its values
+
+class _Remembered(NamedTuple):
+    """The table and name that a tensor is held under, its memory, and a copy of its values."""
+
+    table: dict[str, Any]
+    name: str
+    tensor: Tensor
+    memory: Tensor
+    values: Tensor
+
+    def back_to_memory(self) -> None:
+        """Lay the tensor where it lay, with the values it has now: parametrisations give it memory of their own."""
+        kept = self.table.get(self.name) is self.tensor and self.tensor.shape == self.memory.shape
+        if kept and type(self.tensor) in (Tensor, nn.Parameter) and not self.tensor.is_set_to(self.memory):
+            self.memory.copy_(self.tensor)
+            self.tensor.data = self.memory
+
+    def bring_back(self) -> None:
+        """Give the tensor its place, memory and values again; one that cannot be written to was not changed."""
+        self.table[self.name] = self.tensor  # a parametrisation may have put another in its place
+        with suppress(Exception):
+            if not self.tensor.is_set_to(self.memory):
+                self.tensor.data = self.memory
+        with suppress(Exception):
+            self.tensor.copy_(self.values)
 
 
 def assign_filters_(layers: list[DepthwiseLayer], filters: list[Tensor]) -> None:
@@ -30,10 +54,15 @@ def assign_filters_(layers: list[DepthwiseLayer], filters: list[Tensor]) -> None
     with torch.no_grad():
         try:
             for layer in layers:
-                before += _remembered(layer)
+                held = _remembered(layer)
+                before += held
                 _assign(layer, filters.pop())
+                if parametrisation(layer.module) is not None:
+                    for one in held:
+                        one.back_to_memory()
         except BaseException as error:
-            _bring_back(before)
+            for one in reversed(before):  # of a shared one the first copy last
+                one.bring_back()
             if not isinstance(error, Exception):
                 raise
             raise ModelError(f"{layer.name}: its filters cannot be set ({error}); nothing was changed") from error
@@ -47,6 +76,20 @@ def first_shared(layers: list[DepthwiseLayer]) -> dict[DepthwiseLayer, Depthwise
     return {layer: owner for layer, owner in owners if owner is not layer}
 
 
+def changed_with(layers: list[DepthwiseLayer], others: list[DepthwiseLayer]) -> dict[DepthwiseLayer, DepthwiseLayer]:
+    """Return those of the `others` whose parameters lie in the memory of one of `layers`, each with that layer."""
+    with_parameters = [other for other in others if _has_parameters(other)]
+    first = first_shared([*layers, *with_parameters])
+    return {other: first[other] for other in with_parameters if first.get(other) in layers}
+
+
+def _has_parameters(layer: DepthwiseLayer) -> bool:
+    try:
+        return bool(layer.trainable())
+    except ModelError:
+        return False
+
+
 def _remembered(layer: DepthwiseLayer) -> list[_Remembered]:
     """Return all that writing the filters may change: parameters, and what a parametrisation keeps beside them."""
     layer.trainable()  # refuses weights that have no parameters to write to
@@ -56,19 +99,11 @@ def _remembered(layer: DepthwiseLayer) -> list[_Remembered]:
     )
     tables = held or [{"weight": layer.module._parameters["weight"]}]
     return [
-        (table, name, tensor, tensor.detach().clone())
+        _Remembered(table, name, tensor, tensor.detach(), tensor.detach().clone())
         for table in tables
         for name, tensor in table.items()
         if tensor is not None
     ]
-
-
-def _bring_back(before: list[_Remembered]) -> None:
-    """Give all tensors the values they had; one that cannot be written to was not changed."""
-    for table, name, tensor, values in reversed(before):  # of a shared one the first copy last
-        table[name] = tensor  # a parametrisation may have put another in its place
-        with suppress(Exception):
-            tensor.copy_(values)
 
 
 def _assign(layer: DepthwiseLayer, filters: Tensor) -> None:

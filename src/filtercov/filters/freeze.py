@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TypeVar
 
 import torch
 from torch import nn
 
 from filtercov.depthwise.model import DepthwiseLayer, LayerFilter, depthwise_layers
-from filtercov.errors import ModelError, NothingChosenError
+from filtercov.errors import FiltercovWarning, ModelError, NothingChosenError
+from filtercov.prescription.choice import check_filter_fn
 from filtercov.prescription.init_report import InitReport
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -19,7 +21,8 @@ def freeze_(model: Model, report: InitReport | None = None, *, filter_fn: LayerF
 
     `report`, what `init_` or `copy_filters_` returned, chooses the layers they changed; without one every depthwise
     layer is chosen, also those that were left alone. `filter_fn(layer)` chooses among these. Where that leaves none,
-    `NothingChosenError` is raised.
+    `NothingChosenError` is raised; of a layer that it leaves out, but that shares a weight with one it does not, a
+    `FiltercovWarning` is given.
 
     >>> net = freeze_(nn.Conv2d(8, 8, 7, groups=8))
     >>> net.weight.requires_grad, net.bias.requires_grad
@@ -44,10 +47,10 @@ def thaw_(model: Model, report: InitReport | None = None, *, filter_fn: LayerFil
 
 def _train_filters_(model: Model, train: bool, report: InitReport | None, filter_fn: LayerFilter | None) -> Model:
     who, done = ("thaw_", "thawed") if train else ("freeze_", "frozen")
+    check_filter_fn(filter_fn, who)
     layers = depthwise_layers(model)
-    chosen = layers if report is None else _reported(layers, report, who)
-    if filter_fn is not None:
-        chosen = [layer for layer in chosen if filter_fn(layer)]
+    offered = layers if report is None else _reported(layers, report, who)
+    chosen = offered if filter_fn is None else [layer for layer in offered if filter_fn(layer)]
     if not chosen:
         by = " and ".join(["report"] * (report is not None) + ["filter_fn"] * (filter_fn is not None))
         raise NothingChosenError(
@@ -58,6 +61,12 @@ def _train_filters_(model: Model, train: bool, report: InitReport | None, filter
     if train:
         for layer, parameter in parameters:
             _check_trains(layer, parameter, who)
+    owners = {id(parameter): layer for layer, parameter in parameters}
+    for layer in offered:
+        owner = owners.get(id(layer.module._parameters.get("weight")), layer)
+        if layer not in chosen and owner is not layer:
+            message = f"{who}: {layer.name} is {done} too, for it shares its weight with {owner.name}"
+            warnings.warn(message, FiltercovWarning, stacklevel=3)
     for _, parameter in parameters:
         parameter.requires_grad_(train)
     return model

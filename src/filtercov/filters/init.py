@@ -13,7 +13,7 @@ from filtercov.covariance.numbers import as_float
 from filtercov.covariance.root import Negative, Root, check_negative
 from filtercov.depthwise.model import DepthwiseLayer, LayerFilter, depthwise_layers
 from filtercov.errors import CovarianceError, ModelError, SourceError
-from filtercov.filters.assign import assign_filters_, first_shared
+from filtercov.filters.assign import assign_filters_, changed_with, first_shared
 from filtercov.filters.sample import (
     as_array,
     check_drawing,
@@ -27,7 +27,7 @@ from filtercov.filters.sample import (
 )
 from filtercov.prescription.choice import choose, initialised_row, make_report, nothing_chosen, with_roots
 from filtercov.prescription.init_report import InitReport
-from filtercov.prescription.prescriber import STATISTICS, Prescription, Source
+from filtercov.prescription.prescriber import NEEDED, STATISTICS, Prescription, Source
 from filtercov.schedule.schedules import PRESETS
 from filtercov.statistics import references
 from filtercov.statistics.filter_statistics import FilterStatistics
@@ -93,11 +93,14 @@ def init_(
     )
     for layer in prescribed:
         check_weight(layer.weight, layer.name)
+    left_out = list(skipped)
     for layer, other in first_shared(list(prescribed)).items():
         skipped[layer] = f"shares its weight with {other.name}"
         del prescribed[layer]
     if not prescribed:
         raise nothing_chosen(layers, skipped)
+    for layer, other in changed_with(list(prescribed), left_out).items():
+        skipped[layer] += f", but shares its weight with {other.name}, which was initialised"
 
     rows, staged = {}, []
     with drawing():
@@ -111,6 +114,11 @@ def init_(
 
 def _read_statistics(source: Source[DepthwiseLayer]) -> Source[DepthwiseLayer]:
     """Return the function of the layer that `stats:` and a file or a reference's name stand for, or else the source."""
+    if isinstance(source, nn.Module):  # it is a function, but not of a layer
+        raise SourceError(
+            f"init_: {NEEDED}, got a model, {type(source).__name__}; measure it first with "
+            "FilterStatistics.from_model(source), or take its very filters with copy_filters_(model, source)"
+        )
     if not isinstance(source, str):
         return source
     if source not in PRESETS and source in references.REFERENCES:

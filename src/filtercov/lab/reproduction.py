@@ -30,7 +30,8 @@ from filtercov.lab.experiments.mirror import is_address
 from filtercov.lab.experiments.planning import expected_seconds
 from filtercov.lab.experiments.records import ExperimentRecord, collect
 from filtercov.lab.experiments.runs import Runs
-from filtercov.lab.experiments.speed import TURNS, described, measure_speeds, write_speeds
+from filtercov.lab.experiments.scales import find_scale
+from filtercov.lab.experiments.speed import REPEATS, described, measure_speeds, write_speeds
 from filtercov.lab.experiments.sweep import Engine, local_copy, record, sweep
 from filtercov.lab.report import page
 from filtercov.lab.report.results import write_reports
@@ -194,9 +195,10 @@ def reproduce_all(
     for experiment in chosen:
         if experiment.speed:
             device = str(usable_device(machine.device))  # of this process, which times steps whatever engine trains
-            timed = kept.timings(experiment)
-            if timed.machine != described(device) or timed.turns < TURNS:
-                write_speeds(kept.speed_file(experiment), measure_speeds(experiment.speed, device=device))
+            timed, repeats = kept.timings(experiment), REPEATS if find_scale(experiment.scale).judges else 2
+            if timed.machine != described(device) or timed.repeats < repeats:
+                measured = measure_speeds(experiment.speed, repeats=repeats, device=device)
+                write_speeds(kept.speed_file(experiment), measured)
     return Reproduction(
         [ResultTable(collect(experiment, kept, options, place=runs)) for experiment in chosen], outcomes
     )

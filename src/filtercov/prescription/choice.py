@@ -32,6 +32,7 @@ def choose(
     as_array: AsArray = numbers.as_array,
 ) -> tuple[dict[L, str], dict[L, Prescription]]:
     """Return the layers to leave alone, each with the reason, and the others, each with what to draw it from."""
+    check_filter_fn(filter_fn, who)
     least = 1 if min_kernel_size is None else _check_kernel_size(min_kernel_size)
     prescribe = prescriber(source, len(layers), who=who, as_array=as_array)
     skipped: dict[L, str] = {}
@@ -49,6 +50,17 @@ def choose(
             else:
                 prescribed[layer] = prescription
     return skipped, prescribed
+
+
+def check_filter_fn(filter_fn: object, who: str) -> None:
+    """Raise for what is given to `who` as a choice of layers but is no function of a layer, such as a name."""
+    if filter_fn is None or callable(filter_fn):
+        return
+    advice = f"; pass lambda layer: {filter_fn!r} in layer.name" if isinstance(filter_fn, str) else ""
+    raise SourceError(
+        f"{who}: needed filter_fn to be a function of a layer that returns whether it is chosen, got "
+        f"{type(filter_fn).__name__}{advice}"
+    )
 
 
 def _too_small(layer: Layer, least: int) -> str:

@@ -57,6 +57,8 @@ Prescription = float | ClosedForm | LayerStatistics | Array
 
 STATISTICS = "stats:"  # before a file of statistics, or the name of some that ship, where those can be read
 
+NEEDED = "needed a preset name, a schedule, FilterStatistics or a function of the layer as source"
+
 # How a framework's arrays are read, with what to call them in an error.
 AsArray = Callable[[ArrayLike, str], Array]
 
@@ -94,6 +96,8 @@ def _function_of_layer(source: Source[L], count: int, who: str) -> Callable[[L],
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise SourceError(f"{who}: unknown preset {source!r}, the known ones are {', '.join(PRESETS)}{hint}")
         source = PRESETS[source]
+    if isinstance(source, type):
+        raise SourceError(f"{who}: {NEEDED}, got the class {source.__name__}; make one first, {source.__name__}(...)")
     if isinstance(source, SawtoothSchedule) and sum(source.stages) != count:
         raise SourceError(
             f"{who}: the model has {count} depthwise layers, but stages={source.stages} add up to {sum(source.stages)}"
@@ -108,7 +112,7 @@ def _function_of_layer(source: Source[L], count: int, who: str) -> Callable[[L],
         return source
     number = isinstance(source, int | float)
     raise SourceError(
-        f"{who}: needed a preset name, a schedule, FilterStatistics or a function of the layer as source, got "
+        f"{who}: {NEEDED}, got "
         + (f"{source!r}; for one σ everywhere pass lambda layer: {source!r}" if number else type(source).__name__)
     )
 

@@ -15,6 +15,7 @@ import numpy as np
 from filtercov.covariance.forms import Array
 from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.covariance.likeness import SIGMAS, Likeness
+from filtercov.covariance.numbers import as_float
 from filtercov.errors import SourceError
 from filtercov.schedule.fit_quality import FittedSchedule, judge
 from filtercov.schedule.schedules import LEAST_SIGMA, QuadraticSchedule, relative_depth
@@ -57,6 +58,8 @@ def fit_schedule(statistics: StatisticsOfLayers, *, min_kernel_size: int = 5) ->
     follows 6 of 6 layers (likeness 1.00 at its σ, 1.00 with each layer's own, 0.26 by chance)
     """
     _check_statistics(statistics)
+    if as_float(min_kernel_size) is None:
+        raise SourceError(f"fit_schedule: needed min_kernel_size to be a number, got {min_kernel_size!r}")
     count = len(statistics.layers)
     used = [(i, layer) for i, layer in enumerate(statistics.layers) if max(layer.kernel_size) >= min_kernel_size]
     if not used:

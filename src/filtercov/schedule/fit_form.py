@@ -26,6 +26,7 @@ from filtercov.covariance.closed_form import ClosedForm, gaussian_covariance
 from filtercov.covariance.forms import Array
 from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.covariance.likeness import SIGMAS, SPREADS, Likeness
+from filtercov.schedule.fit import NOTICEABLE
 from filtercov.schedule.fit_quality import SigmaFit, fit_layer
 
 COARSE, FINE = 0.06, 1e-3  # steps of log σ, and of the centre in pixels, that a climb ends with
@@ -38,7 +39,8 @@ class FormFit:
     """The closed form most like a layer's covariance among those of one kind, beside the plain one.
 
     `chance_gain` is how much likeness its further parameters would gain on average by sampling alone, and `limit` what
-    they would seldom gain. All numbers are nan, and `form` None, where the plain form does not fit either.
+    they would seldom gain. All numbers are nan, and `form` None, where the plain form does not fit either, and for a
+    single filter.
     """
 
     form: ClosedForm | None
@@ -55,7 +57,7 @@ class FormFit:
     @property
     def better(self) -> bool:
         """Whether its further parameters gain more than by chance, and it is more like the layer than noise is."""
-        return self.likeness > self.plain.limit and self.gain > self.limit
+        return self.likeness > self.plain.limit and self.gain > self.limit + NOTICEABLE
 
 
 def fit_form(layer: LayerStatistics, *, offset: bool = True, per_axis: bool = True) -> FormFit:
@@ -89,13 +91,14 @@ class _Fitting:
     def __init__(self, layer: LayerStatistics) -> None:
         self.layer, self.axes = layer, len(layer.kernel_size)
         self.plain = fit_layer(layer)
-        if not math.isnan(self.plain.sigma):
+        self.tells = layer.count > 1 and not math.isnan(self.plain.sigma)
+        if self.tells:
             self.covariance = layer.covariance / np.abs(layer.covariance).max()
             self.like = Likeness(self.covariance, layer.kernel_size)
             self.V, self.H = self._sensitivity()
 
     def fit(self, *, offset: bool, per_axis: bool) -> FormFit:
-        if math.isnan(self.plain.sigma):
+        if not self.tells:
             return FormFit(None, math.nan, self.plain, math.nan, math.nan)
         every, none = np.eye(self.axes), np.zeros((self.axes, self.axes))
         together = np.ones((self.axes, 1))

@@ -6,7 +6,7 @@ Depth d runs from 0 at the first depthwise layer to 1 at the last: d = (i-1)/(D-
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
@@ -101,7 +101,13 @@ class SawtoothSchedule:
     stages: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        counts = [as_float(count) for count in self.stages]
+        if not callable(self.schedule) or isinstance(self.schedule, type):
+            known = isinstance(self.schedule, str) and self.schedule in PRESETS
+            hint = f"; pass PRESETS[{self.schedule!r}]" if known else ""
+            raise CovarianceError(
+                f"SawtoothSchedule: needed a schedule, a function of depth, got {self.schedule!r}{hint}"
+            )
+        counts = [as_float(count) for count in self.stages] if isinstance(self.stages, Iterable) else []
         stages = tuple(int(count) for count in counts if count is not None and count >= 1 and count.is_integer())
         if not counts or len(stages) < len(counts):
             raise CovarianceError(
@@ -130,9 +136,11 @@ def relative_depth(index: int, count: int) -> float:
 
 def check_depth(d: float) -> float:
     """Return d, or raise unless it is in [0, 1]."""
-    if not 0.0 <= d <= 1.0:
-        raise CovarianceError(f"depth: needed a number from 0 (first layer) to 1 (last layer), got {d!r}")
-    return float(d)
+    number = as_float(d)
+    if number is None or not 0.0 <= number <= 1.0:
+        came = type(d).__name__ if hasattr(d, "shape") and number is None else repr(d)
+        raise CovarianceError(f"depth: needed a number from 0 (first layer) to 1 (last layer), got {came}")
+    return number
 
 
 PRESETS: Mapping[str, QuadraticSchedule] = MappingProxyType(

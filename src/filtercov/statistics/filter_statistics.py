@@ -134,6 +134,7 @@ class FilterStatistics:
         layers that is guessed from their names; `notes` says so. A model given as `like` decides both: any of the
         architecture that was saved, on the meta device too, for its own weights are not looked at.
         """
+        _check_path(path)
         weights = read_depthwise_weights(Path(path), like=like)
         measured = cls._measure(weights.tensors.items(), source=Path(path).name, error=CheckpointError)
         return replace(measured, notes=weights.notes)
@@ -176,10 +177,9 @@ class FilterStatistics:
         """
         if depth is None:
             layers = tuple(layer if kernel_size is None else layer.resize(kernel_size) for layer in self.layers)
-        elif depth < 1:
-            raise SourceError(f"resize: needed a depth of at least one layer, got {depth}")
         else:
-            layers = tuple(self.at(relative_depth(i, depth), kernel_size=kernel_size) for i in range(depth))
+            count = _check_count(depth)
+            layers = tuple(self.at(relative_depth(i, count), kernel_size=kernel_size) for i in range(count))
         notes = resizing_notes([(layer.kernel_size, layer.resized) for layer in layers])
         doubts = [note for note, doubtful in notes if doubtful]
         for doubt in doubts:
@@ -270,6 +270,28 @@ def _record(layer: LayerStatistics, depth: float) -> dict[str, Any]:
         "likeness_beyond_chance": None if math.isnan(fit.likeness) else fit.above_chance,
         **structure_of_layer(layer).as_record(),
     }
+
+
+def _check_count(depth: object) -> int:
+    try:
+        count = operator.index(depth)  # type: ignore[arg-type]
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise SourceError(f"resize: needed a whole number as depth of at least one layer, got {depth!r}")
+    return count
+
+
+def _check_path(path: object) -> None:
+    """Raise for what is given where the path of a checkpoint is needed: state dicts, models."""
+    if isinstance(path, str | os.PathLike):
+        return
+    came, advice = type(path).__name__, "pass where the file is"
+    if isinstance(path, nn.Module):
+        advice = "measure a model with FilterStatistics.from_model(model)"
+    elif isinstance(path, Mapping):
+        came, advice = "a state dict", "save it first with torch.save(state_dict, path), or measure its model"
+    raise CheckpointError(f"from_checkpoint: needed the path of a file, got {came}; {advice}")
 
 
 def _check_size(name: str, weight: Tensor) -> None:

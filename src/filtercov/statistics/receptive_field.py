@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from filtercov.covariance.forms import Array
 from filtercov.depthwise.model import check_model, depthwise_layers, unwrap
 from filtercov.depthwise.running import blaming_the_example, undisturbed
 from filtercov.errors import ModelError
+from filtercov.layer_names import cleaner
 from filtercov.structure.number import Number, within
 
 SIGNS = 8  # gradients with random signs
@@ -72,22 +74,47 @@ def receptive_field(
     """
     check_model(model)
     root = unwrap(model)
-    if not isinstance(example_input, Tensor) or not 3 <= example_input.ndim <= 5:
-        came = tuple(example_input.shape) if isinstance(example_input, Tensor) else type(example_input).__name__
-        raise ModelError(f"receptive_field: needed example inputs (count, channels, *size) as one tensor, got {came}")
-    known = {**dict(root.named_parameters()), **dict(root.named_buffers())}
-    unknown = [name for name in state or {} if name not in known]
-    if unknown:
-        raise ModelError(
-            f"receptive_field: needed a state of the model's own names, got {unknown[0]!r} and {len(unknown) - 1} more "
-            "that it does not have"
-        )
-    given = dict(state or {})
+    _check_example(example_input)
+    given = _under_own_names(root, state or {})
     shares, name = _field(root, example_input, given, layer, seed)
     radius = Number(_radius(shares), reason="")
     if chance:
         radius = _beside_chance(_radius(shares), root, example_input, given, name, seed)
     return ReceptiveField(shares, name, radius)
+
+
+def _check_example(example: object) -> None:
+    if not isinstance(example, Tensor) or not 3 <= example.ndim <= 5:
+        came = tuple(example.shape) if isinstance(example, Tensor) else type(example).__name__
+        raise ModelError(f"receptive_field: needed example inputs (count, channels, *size) as one tensor, got {came}")
+    if not example.is_floating_point():
+        raise ModelError(
+            f"receptive_field: needed example inputs of floating-point numbers, got {example.dtype}; convert them as "
+            "the model needs them"
+        )
+    if example.is_meta:
+        raise ModelError("receptive_field: needed example inputs with numbers, got ones on the meta device; make some")
+
+
+def _under_own_names(root: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return a state under the first name that the model has for each tensor, whatever wrappers put into its names.
+
+    Of values for several names of one tensor the last is taken, as it is where a state is loaded.
+    """
+    every = chain(root.named_parameters(remove_duplicate=False), root.named_buffers(remove_duplicate=False))
+    first: dict[Tensor, str] = {}
+    known = {name: first.setdefault(tensor, name) for name, tensor in every}
+    if any(name not in known for name in state):
+        own, its = cleaner(known), cleaner(state)
+        known = {own(name): one for name, one in known.items()}
+        state = {its(name): tensor for name, tensor in state.items()}
+    unknown = [name for name in state if name not in known]
+    if unknown:
+        raise ModelError(
+            f"receptive_field: needed a state of the model's own names, got {unknown[0]!r} and {len(unknown) - 1} more "
+            "that it does not have"
+        )
+    return {known[name]: tensor for name, tensor in state.items()}
 
 
 def _field(
@@ -133,10 +160,10 @@ def _beside_chance(
     """Return a radius beside those of the network with independent filters."""
     parameters: dict[Tensor, str] = {parameter: name for name, parameter in root.named_parameters()}
     try:
-        weights = [layer.module.weight for layer in depthwise_layers(root)]
+        weights = [layer.module._parameters.get("weight") for layer in depthwise_layers(root)]
     except ModelError:
         weights = []
-    names = [parameters[weight] for weight in weights if weight in parameters]
+    names = [parameters[weight] for weight in weights if weight is not None]
     if not names or len(names) < len(weights):
         reason = "not all depthwise filters are parameters" if weights else "the network has no depthwise filters"
         return Number(value, reason=f"{reason} that could be drawn anew")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import os
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -76,6 +76,10 @@ class Watch:
         self.path = Path(path)
         self.step = 0 if step is None else _whole("step", step, 0)
         self._every = None if every is None else _whole("every", every, 1)
+        if not isinstance(steps, Iterable):
+            raise ConfigError(
+                f"watch: needed several steps, got steps={steps!r}; pass every={steps!r} or steps=({steps!r},)"
+            )
         self._chosen = sorted({_whole("steps", chosen, 0) for chosen in steps})
         self._gradients = gradients
         self._model = model

@@ -3,7 +3,8 @@
 Chance is exact for symmetry and centre. The share of power in a subspace of d of n dimensions, over N filters of
 independent Gaussian weights, has the distribution Beta(Nd/2, N(n-d)/2); the shares of the pixels in the variance of a
 sample with m = N-1 degrees of freedom have a Dirichlet distribution with every parameter m/2. The entropy of a sample's
-spectrum is a sum over its eigenvalues, whose mean and variance for many pixels are known in closed form.
+spectrum is a sum over its eigenvalues, whose mean and variance for many pixels and filters are known in closed form;
+for few, random ones are tried.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from filtercov.covariance.forms import Array
 from filtercov.structure.number import Number, absent, within
 
 ANGLES = 512  # at which a function of an eigenvalue is looked at to expand it in cosines
+FEW = 128  # pixels times degrees of freedom under which the closed form is more than a percent off
+TRIED = 1 << 13  # random samples of so few
 Permutation = NDArray[np.intp]
 
 
@@ -53,7 +56,7 @@ def entropy_numbers(cov: Array, count: int) -> tuple[Number, Number]:
         reason = f"{'one pixel' if n == 1 else 'the difference of two filters'} is one direction, with no entropy"
         return absent(reason), within(rank, 1.0, 0.0)
     mean, deviation = chance_entropy(n, m)
-    logarithmic = within(entropy, mean, deviation, most=math.log(min(n, m)))
+    logarithmic = within(entropy, mean, deviation, 0.0, math.log(min(n, m)))
     assert logarithmic.low is not None
     assert logarithmic.high is not None
     return (
@@ -70,8 +73,12 @@ def chance_entropy(n: int, m: int) -> tuple[float, float]:
     with Marchenko and Pastur's density, for which ∫ x ln x = c/2. So the entropy is ln p - c/2 to leading order. A
     change of eigenvalues changes it, to first order, by Σ f/p with f(x) = (1 + c/2) x - x ln x, of which Bai and
     Silverstein's theorem gives mean and variance: ¼(f(θ=0) + f(θ=π)) - ½ a₀ and ½ Σ k a_k², where f = Σ a_k cos kθ.
+
+    That holds for large p and q; where they are small, samples are drawn, always the same ones.
     """
     p, q = sorted((n, m))
+    if p * q < FEW:
+        return _tried_entropy(p, q)
     c = p / q
     theta = (np.arange(ANGLES) + 0.5) * math.pi / ANGLES
     a = (
@@ -84,6 +91,12 @@ def chance_entropy(n: int, m: int) -> tuple[float, float]:
     mean = math.log(p) - c / 2 + (float(edges.sum()) / 4 - a[0] / 4) / p
     variance = float((np.arange(len(a)) * a**2).sum()) / 2 / p**2
     return float(mean), math.sqrt(variance)
+
+
+def _tried_entropy(p: int, q: int) -> tuple[float, float]:
+    drawn = np.random.default_rng(0).normal(size=(TRIED, q, p))
+    entropies = [spectral_entropy(row) for row in np.linalg.eigvalsh(drawn.transpose(0, 2, 1) @ drawn)]
+    return float(np.mean(entropies)), float(np.std(entropies))
 
 
 def _change(x: Array, c: float) -> Array:

@@ -99,3 +99,15 @@ def test_while_streaming_the_limit_holds_over_both_sets_and_counts_each_file_onc
     evaluation = BatchLoader(data.test, batch_size=9, seed=0, mean=data.mean, std=data.std)
     with pytest.raises(BadImagesError, match="more than 1 images"):
         list(evaluation.epoch(0))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_while_streaming_a_stretch_of_nothing_but_bad_files_is_one_sentence(tmp_path: Path, workers: int) -> None:
+    root = write_folder(tmp_path / "pets", per_class=12, size=(80, 90))
+    for file in (root / "train" / "cat").iterdir():
+        file.write_bytes(b"")
+    data = load_folder(root, image_size=72, workers=workers)
+    training = BatchLoader(data.train, batch_size=36, seed=0, shuffle=True, mean=data.mean, std=data.std)
+    with pytest.raises(DataError, match="and so for the 9 images before it; repair the folder") as raised:
+        list(training.epoch(0))
+    assert "Traceback" not in str(raised.value)

@@ -140,3 +140,11 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"\x1f\x8b not really")
     with pytest.raises(DataError, match="cannot be read"):
         load_cifar10(tmp_path, sha256=sha256(path))
+
+
+def test_an_archive_that_cannot_be_looked_at_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"File name too long: .*; mend it or name another data root"):
+        load_cifar10(tmp_path / ("x" * 300))
+    (tmp_path / cifar10.ARCHIVE).symlink_to("/proc/self/mem")  # a file that cannot be read, even by root
+    with pytest.raises(DataError, match="Input/output error; mend it or name another data root"):
+        load_cifar10(tmp_path)

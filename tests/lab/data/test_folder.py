@@ -3,6 +3,8 @@
 import io
 import json
 import os
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from PIL import Image
 
 from filtercov.errors import DataError
+from filtercov.files.lock import Lock
 from filtercov.lab.data import cache, load
 from filtercov.lab.data.folder import load_folder
 from tests.lab.data.folders import encoded, write_folder, zip_folder
@@ -129,6 +132,25 @@ def test_an_interrupted_decoding_leaves_nothing_that_looks_finished(
     assert len(load_folder(root).train) == 18
 
 
+def test_what_a_killed_decoding_left_is_removed_by_the_next_and_what_another_is_at_is_not(tmp_path: Path) -> None:
+    root = write_folder(tmp_path / "pets")
+    killed = (
+        "import os; from filtercov.lab.data import cache, folder; from pathlib import Path\n"
+        "cache._publish = lambda *_: os._exit(9)\n"
+        f"folder.load_folder(Path({str(root)!r}))"
+    )
+    assert subprocess.run([sys.executable, "-c", killed]).returncode == 9
+    home = tmp_path / "pets.filtercov"
+    assert len(list(home.glob(".decoding-*"))) == 2
+    live = home / ".decoding-1-live"
+    live.mkdir()
+    lock = Lock(live.with_suffix(".lock"))
+    assert lock.acquire()
+    assert len(load_folder(root).train) == 18
+    assert set(home.glob(".decoding-*")) == {live, lock.path}
+    lock.release()
+
+
 @pytest.mark.parametrize("damage", ["truncate images", "garble manifest", "remove images", "wrong labels"])
 def test_a_damaged_cache_is_noticed(tmp_path: Path, damage: str) -> None:
     root = write_folder(tmp_path / "pets")
@@ -176,6 +198,8 @@ def test_grey_folders_have_one_channel_and_mixed_modes_become_rgb(tmp_path: Path
         (lambda root: _written(root / "a.zip", b"PK\x05\x06" + bytes(18)), "no train/CLASS/image"),
         (lambda root: _only_train(root / "pets"), "no test/CLASS or val/CLASS"),
         (lambda root: _strange_class(root / "pets"), "tests classes it does not train: yak"),
+        (lambda root: write_folder(root / "pets", classes=("cat",)), "two classes or more.*cat alone.*below a class"),
+        (lambda root: root / ("x" * 300), "cannot be looked at: File name too long; make it readable"),
     ],
 )
 def test_a_path_that_is_no_dataset_is_refused(tmp_path: Path, make: object, message: str) -> None:
@@ -198,6 +222,25 @@ def _strange_class(root: Path) -> Path:
     write_folder(root)
     (root / "test" / "cat").rename(root / "test" / "yak")
     return root
+
+
+@pytest.mark.parametrize(("inside", "text"), [(".", "."), ("train/cat", "../..")])
+def test_a_folder_may_be_named_from_where_one_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: str, text: str
+) -> None:
+    root = write_folder(tmp_path / "pets")
+    monkeypatch.chdir(root / inside)
+    data = load(f"folder:{text}")
+    assert (data.name, len(data.train)) == ("folder:pets", 18)
+    assert {path.name for path in tmp_path.iterdir()} == {"pets", "pets.filtercov"}
+
+
+def test_a_path_that_stands_for_nothing_is_refused() -> None:
+    with pytest.raises(DataError, match=r"folder:~nobody-of-that-name/x leads nowhere .*; write the path without ~"):
+        load("folder:~nobody-of-that-name/x")
+    for text in ("~nobody-of-that-name/x", "x" * 300):
+        with pytest.raises(DataError, match="unknown data"):
+            load(text)
 
 
 @pytest.mark.skipif(not CIFAR_ZIP.is_file(), reason="the CIFAR-10 zip is not beside the project")

@@ -1,17 +1,22 @@
 """A run directory that is incomplete, changed or another run's is reported and done again, never averaged in."""
 
+import dataclasses
+import errno
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
 from filtercov.errors import DamagedRunError, StorageError
+from filtercov.files import sealed
 from filtercov.lab.experiments import attempt as attempting
 from filtercov.lab.experiments.attempt import attempt
 from filtercov.lab.experiments.builder import Options
 from filtercov.lab.experiments.graph import Run
 from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.runs import Runs
+from filtercov.lab.training import Silent, TrainConfig
 from tests.lab.experiments.tiny import read_journal, spec, table
 
 
@@ -88,6 +93,83 @@ def test_a_run_that_cannot_be_continued_is_begun_again(runs):
     said = []
     assert attempt(run, runs, say=said.append).status == "done"
     assert "cannot be continued" in said[0]
+
+
+def test_what_a_run_starts_from_may_be_away_without_harm_to_what_it_has_done(runs, tmp_path):
+    class Crash(Silent):
+        def update(self, snapshot):
+            if snapshot.step == 5:
+                raise RuntimeError("crash")
+
+    lost = table().cells[1].runs[0].reference
+    statistics = shutil.copy(runs.directory(lost).path / "statistics.safetensors", tmp_path / "source.stats")
+    weights = runs.directory(lost).checkpoint
+    for init, reference, away in (
+        (f"stats:{statistics}", None, Path(statistics)),
+        (f"filters-of:{lost.key}", lost, weights),
+        (f"selected-of:{lost.key}", lost, runs.directory(lost).config),
+    ):
+        run = Run(spec(seed=8, init=init), reference)
+        assert "crash" in attempt(run, runs, progress=Crash()).detail
+        kept = contents(runs.directory(run).path)
+        away.rename(tmp_path / "away")
+        outcome = attempt(run, runs)
+        assert outcome.status == "failed"
+        assert away.name in outcome.detail
+        assert contents(runs.directory(run).path) == kept
+        (tmp_path / "away").rename(away)
+        assert attempt(run, runs).status == "done"
+    assert not (runs.root / "damaged").exists()
+
+
+def test_a_disk_that_fills_up_as_statistics_are_written_stops_the_sweep_and_the_run_is_kept(runs, monkeypatch):
+    run, write = Run(spec(seed=8)), sealed.write
+
+    def full(path, *arguments):
+        if path.name == "statistics.safetensors":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sealed, "write", full)
+        with pytest.raises(StorageError, match=r"statistics.safetensors.*No space left.*run the same command again"):
+            attempt(run, runs)
+    assert runs.directory(run).state.exists()
+    assert attempt(run, runs).status == "done"
+    assert not (runs.root / "damaged").exists()
+
+
+def test_what_is_set_aside_takes_the_next_number_whichever_are_gone(runs):
+    run = table().cells[0].runs[0]
+    for name in (f"{run.key}-2", "another-7"):
+        (runs.root / "damaged" / name / "config.json").mkdir(parents=True)
+    assert runs.set_aside(run, "a test").name == f"{run.key}-3"
+
+
+def test_what_cannot_be_set_aside_is_a_storage_error(runs):
+    (runs.root / "damaged").write_text("a file where the directory would go")
+    with pytest.raises(StorageError, match="damaged"):
+        runs.set_aside(table().cells[0].runs[0], "a test")
+
+
+def test_a_network_that_cannot_train_on_such_batches_fails_its_run_alone(tmp_path):
+    alone = dataclasses.replace(spec(model="convmixer_4_2_k3_p28"), train=TrainConfig(epochs=1, batch_size=1))
+    outcome = attempt(Run(alone), Runs(tmp_path))
+    assert outcome.status == "failed"
+    assert "larger batch" in outcome.detail
+
+
+def test_a_value_that_a_network_refuses_fails_its_run_alone(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise ValueError("not such a value")
+
+    monkeypatch.setattr(attempting, "execute", refuse)
+    assert attempt(Run(spec()), Runs(tmp_path)).detail == "ValueError: not such a value"
+
+
+def contents(folder):
+    """Every file of a run that training wrote, with its bytes; the lock says who was there last."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "lock"}
 
 
 def test_a_reference_that_was_lost_fails_the_run_with_a_sentence(runs):

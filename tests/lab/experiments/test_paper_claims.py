@@ -159,7 +159,7 @@ def test_covariances_alone_differ_from_statistics_by_their_means(tmp_path):
 def test_timings_are_kept_turn_by_turn(tmp_path):
     timed = experiment("C14", "smoke")
     runs = Runs(tmp_path)
-    timings = measure_speeds(timed.speed, batch_size=2, turns=3)
+    timings = measure_speeds(timed.speed, batch_size=2, repeats=3)
     write_speeds(runs.speed_file(timed), timings)
     found = collect(timed, runs, Options())
     assert found.speeds == timings.steps

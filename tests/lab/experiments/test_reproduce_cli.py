@@ -152,5 +152,9 @@ def test_mistakes_are_answered_with_a_sentence(tmp_path, monkeypatch):
     with pytest.raises(ExperimentError, match="choose grid or tpe"):
         run("search", "grid-cifar-p2", "--method", "random", "--scale", "smoke", "--runs", tmp_path)
     monkeypatch.chdir(tmp_path)
+    for method in ("grid", "tpe"):
+        with pytest.raises(ConfigError, match=r"filtercov search needs a directory for --runs, got s3://bucket/runs; "):
+            run("search", "grid-cifar-p2", "--method", method, "--scale", "smoke", "--runs", "s3://bucket/runs")
+    assert list(tmp_path.iterdir()) == []
     with pytest.raises(SweepError, match=r"2 of 9 runs failed: .*/nowhere: cannot be read.* \(2 runs\)$"):
         run("reproduce", "kronecker", "--scale", "smoke", "--seeds", 1, "--runs", "runs", "--also", "stats:nowhere")

@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 
-from filtercov.errors import ExperimentError
+from filtercov.errors import ExperimentError, StorageError
 from filtercov.lab.experiments.catalogue.grids import GRIDS
 from filtercov.lab.experiments.runs import Runs
-from filtercov.lab.experiments.search import search_grid, search_tpe, space
+from filtercov.lab.experiments.search import _stream, search_grid, search_tpe, space
 from tests.lab.experiments.children import run_children, search_by_tpe
 from tests.lab.experiments.tiny import read_journal
 
@@ -61,6 +61,22 @@ def test_two_searches_at_once_work_on_one_study(where, tmp_path):
     assert len(finished) == len(found)
     assert set(finished.values()) == {1}
     assert len({entry["process"] for entry in journal}) == 2
+
+
+def test_seeds_of_any_size_have_proposals_of_their_own_and_small_ones_those_they_had(where, tmp_path):
+    pytest.importorskip("optuna")
+    assert [_stream(seed, trial) for seed, trial in ((0, 7), (3, 11), (42_949, 0))] == [7, 300_011, 4_294_900_000]
+    large = [_stream(seed, trial) for seed in (42_950, 42_950 + 2**27, 2**32 - 1) for trial in (0, 1)]
+    assert len(set(large)) == len(large)
+    assert max(large) < 2**32
+    assert len(search_tpe(where, tmp_path, trials=1, seed=2**32 - 1, say=lambda _: None)) == 1
+
+
+def test_a_study_that_cannot_be_kept_is_refused_with_what_to_do(where, tmp_path):
+    pytest.importorskip("optuna")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="Not a directory; choose a path whose parents are directories"):
+        search_tpe(where, tmp_path / "file", trials=1)
 
 
 def test_only_the_papers_searches_have_a_space():

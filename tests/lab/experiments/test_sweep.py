@@ -1,5 +1,6 @@
 """Sweeps that are killed, shared and interrupted end with the same table, each run done once."""
 
+import errno
 import io
 import os
 import random
@@ -10,6 +11,7 @@ from collections import Counter
 import pytest
 
 from filtercov.errors import ConfigError, TrainingInterrupted
+from filtercov.lab.experiments.attempt import Outcome
 from filtercov.lab.experiments.builder import Options
 from filtercov.lab.experiments.graph import Cell, Experiment, Run, transferred
 from filtercov.lab.experiments.local import run_in_processes
@@ -102,6 +104,33 @@ def test_workers_share_the_runs_and_one_that_dies_is_replaced(tmp_path):
     assert len(accuracies(tmp_path)) == 5
     ended = Counter(event.key for event in told if getattr(event, "status", None))
     assert ended == Counter(run.key for run in table().runs)  # each told once
+
+
+def test_words_that_cannot_be_printed_stop_no_run(tmp_path):
+    class Full(io.StringIO):
+        def write(self, _text):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    outcomes = sweep([reference(), Run(spec(seed=1))], tmp_path, stream=Full())
+    assert [outcome.status for outcome in outcomes.values()] == ["done", "done"]
+
+
+def test_words_that_cannot_be_printed_are_no_sign_of_a_workers_death(tmp_path):
+    told = []
+
+    def emit(event):
+        told.append(event)
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    run_in_processes([Run(spec(epochs=20))], Runs(tmp_path), workers=1, emit=emit)
+    assert [event.status for event in told if isinstance(event, Outcome)] == ["done"]
+    assert len(told) > 10  # every epoch, after the first word was lost
+
+    def end(_):
+        raise EOFError("whoever is told has an end too")
+
+    with pytest.raises(EOFError, match="an end too"):
+        run_in_processes([Run(spec(epochs=20, seed=1))], Runs(tmp_path), workers=1, emit=end)
 
 
 def test_a_request_to_stop_reaches_every_worker_and_the_sweep_continues_later(tmp_path):

@@ -14,6 +14,7 @@ import pytest
 
 from filtercov.errors import ConfigError
 from filtercov.lab.training import TrainConfig, World, fit, load_checkpoint, read_metrics, read_result
+from filtercov.lab.training.distributed import process_group, usable_device
 from filtercov.lab.training.fitting import _check
 from tests.lab.training.distributed_child import CONFIG
 from tests.lab.training.test_resume import untimed
@@ -78,3 +79,16 @@ def test_two_processes_follow_the_loss_curve_of_one_and_resume_exactly(tmp_path)
 def test_a_batch_that_does_not_divide_among_processes_is_refused():
     with pytest.raises(ConfigError, match="9 does not divide among 2"):
         _check(toy_model(), ToyBatches(), ToyBatches(), TrainConfig(batch_size=9), World(0, 2))
+
+
+@pytest.mark.parametrize("size", ["2", "x", ""])
+def test_a_group_that_no_launcher_described_is_refused_with_what_to_do(monkeypatch, size):
+    monkeypatch.setenv("WORLD_SIZE", size)
+    with pytest.raises(ConfigError, match="start it with torchrun, or unset WORLD_SIZE"), process_group("cpu"):
+        pass
+
+
+@pytest.mark.parametrize("name", ["meta", "nosuch"])
+def test_a_device_that_cannot_train_is_refused(name):
+    with pytest.raises(ConfigError, match=f"device '{name}' cannot be used here .*; choose cpu, or auto"):
+        usable_device(name)

@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from filtercov.errors import ConfigError
-from filtercov.lab.training import TrainConfig, fit, load_checkpoint, read_metrics, read_result
+from filtercov.errors import ConfigError, DataError
+from filtercov.lab.training import TrainConfig, evaluate, fit, load_checkpoint, read_metrics, read_result
+from filtercov.lab.training.signals import StopRequest
 from tests.lab.training.toys import CLASSES, ToyBatches, toy_fit, toy_model
 
 
@@ -144,6 +145,29 @@ def test_training_leaves_the_callers_random_state_alone(tmp_path):
     torch.manual_seed(3)
     toy_fit(tmp_path)
     assert torch.equal(torch.rand(2), expected)
+
+
+def test_an_accuracy_of_no_images_is_refused_and_one_that_was_stopped_is_none():
+    class Unreadable(ToyBatches):
+        def epoch(self, epoch, start_batch=0):
+            for images, targets in super().epoch(epoch, start_batch):
+                yield images[:0], targets[:0]
+
+    with pytest.raises(DataError, match=r"got none in 5 batches.*filtercov scan"):
+        evaluate(toy_model(), Unreadable())
+    stop = StopRequest()
+    stop.request()
+    assert evaluate(toy_model(), Unreadable(), stop=stop) is None
+
+
+def test_a_batch_too_small_to_normalise_is_refused_with_a_sentence_and_other_errors_of_a_model_are_its_own(tmp_path):
+    model, config = toy_model(), TrainConfig(epochs=1, batch_size=1)
+    model[1] = nn.Conv2d(4, 4, 6, groups=4)  # one value per image and channel
+    with pytest.raises(ConfigError, match="a step with 1 image has one; choose a larger batch size"):
+        fit(model, ToyBatches(batch_size=1), ToyBatches(seed=1), config, tmp_path / "alone")
+    model[2].forward = lambda _: int("its own")
+    with pytest.raises(ValueError, match="its own"):
+        fit(model, ToyBatches(batch_size=1), ToyBatches(seed=1), config, tmp_path / "own")
 
 
 @pytest.mark.parametrize("broken", ["no parameters", "frozen", "no batches", "float16 on a CPU", "short epoch"])

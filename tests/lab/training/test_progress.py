@@ -1,3 +1,4 @@
+import errno
 import io
 import re
 from dataclasses import replace
@@ -111,6 +112,41 @@ def test_a_run_that_continues_says_where_and_closes_its_display(tmp_path):
     assert stream.getvalue().splitlines()[0] == f"run  resuming at step 5 of {result.steps}"
     assert stream.getvalue().count("resuming") == 1
     assert watched.closed == 1
+
+
+@pytest.mark.parametrize("kind", ["lines", "bar"])
+def test_a_stream_that_takes_nothing_more_ends_the_words_and_not_the_training(tmp_path, kind):
+    class Full(io.StringIO):
+        tried = 0
+
+        def write(self, _text):
+            self.tried += 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    stream = Full()
+    display = Lines(stream) if kind == "lines" else TerminalBar(Console(file=stream, force_terminal=True))
+    assert toy_fit(tmp_path, progress=display).epochs == 3
+    tried = stream.tried
+    display.note("another word")
+    assert tried == stream.tried
+    if kind == "lines":
+        assert tried == 1
+
+
+def test_a_closed_standard_error_gets_nothing(monkeypatch):
+    monkeypatch.setattr("sys.stderr", None)
+    assert isinstance(progress_on(), Silent)
+
+
+def test_a_run_that_was_finished_before_it_could_be_watched_says_so(tmp_path):
+    stream = io.StringIO()
+    toy_fit(tmp_path / "plain")
+    toy_fit(tmp_path / "plain", progress=Lines(stream), watch_interval=1)
+    assert stream.getvalue() == "the run is finished and was not watched; to watch it, train in another run directory\n"
+    toy_fit(tmp_path / "watched", watch_interval=1)
+    toy_fit(tmp_path / "watched", progress=Lines(stream), watch_interval=1)
+    toy_fit(tmp_path / "plain", progress=Lines(stream))
+    assert stream.getvalue().count("\n") == 1
 
 
 def test_the_display_is_chosen_by_the_stream(terminal):

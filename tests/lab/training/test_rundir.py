@@ -88,16 +88,39 @@ def test_a_filesystem_without_locks_is_refused_with_what_to_do(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"epochs": 3}'])
-def test_a_damaged_result_or_config_is_reported_with_its_path(tmp_path, text):
+def test_a_damaged_result_or_config_is_reported_with_its_path_and_what_helps(tmp_path, text):
     toy_fit(tmp_path)
     good = (tmp_path / "result.json").read_text()
+    advice = "; restore it, or delete the run's directory to start again"
     (tmp_path / "result.json").write_text(text)
-    with pytest.raises(RunDirectoryError, match=r"result\.json"):
+    with pytest.raises(RunDirectoryError, match=rf"result\.json.*{advice}"):
         read_result(tmp_path)
     (tmp_path / "result.json").write_text(good)
     (tmp_path / "config.json").write_text(text)
-    with pytest.raises(RunDirectoryError, match="holds a run with another" if "epochs" in text else r"config\.json"):
+    wanted = "holds a run with another" if "epochs" in text else rf"config\.json.*{advice}"
+    with pytest.raises(RunDirectoryError, match=wanted):
         toy_fit(tmp_path)
+
+
+def test_a_directory_that_cannot_be_looked_into_is_refused_with_what_to_do(tmp_path):
+    for look in (read_result, toy_fit):
+        with pytest.raises(StorageError, match=r"cannot look into .*: File name too long; .* another run directory"):
+            look(tmp_path / ("x" * 300))
+
+
+def test_a_run_that_another_begins_at_this_moment_is_busy_and_not_foreign(tmp_path, monkeypatch):
+    list_files, other = RunDirectory._foreign_files, RunDirectory(tmp_path)
+
+    def while_another_begins(self):
+        monkeypatch.setattr(RunDirectory, "_foreign_files", list_files)
+        other.__enter__()
+        other.claim({})
+        return list_files(self)
+
+    monkeypatch.setattr(RunDirectory, "_foreign_files", while_another_begins)
+    with pytest.raises(RunBusyError):
+        RunDirectory(tmp_path).__enter__()
+    other.__exit__(None, None, None)
 
 
 def test_the_configuration_is_readable(tmp_path):

@@ -9,6 +9,7 @@ import logging
 import os
 import secrets
 import shutil
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from filtercov.errors import DataError
 from filtercov.files.cache_directory import cache_directory
+from filtercov.files.lock import Lock
 from filtercov.files.replacing import flush
 from filtercov.lab.data.arrays import ImageArrays
 from filtercov.lab.data.decode import UndecodableError, fit_square, open_image
@@ -25,12 +27,13 @@ from filtercov.lab.data.tree import Tree
 
 _LOG = logging.getLogger("filtercov.lab.data")
 _VERSION = 3  # of what is kept and how: part of the fingerprint
+_PATIENCE = 10.0  # seconds, for a process that looks whether a lock just made is free
 
 
 def cached_arrays(tree: Tree, *, size: int, channels: int, bad_limit: int) -> dict[str, ImageArrays]:
     """Return the images of a tree's splits, size × size, decoding them if that was not done before."""
     name = tree.fingerprint(_VERSION, size, channels)
-    homes = [tree.path.with_name(tree.path.name + ".filtercov"), cache_directory() / "folders"]
+    homes = [tree.path.parent / f"{tree.path.name}.filtercov", cache_directory() / "folders"]
     for home in homes:
         if (home / name / "manifest.json").is_file():
             return _open(home / name, tree, BadFiles(bad_limit))
@@ -38,9 +41,7 @@ def cached_arrays(tree: Tree, *, size: int, channels: int, bad_limit: int) -> di
         if _marked_read_only(home.parent):
             continue
         try:
-            home.mkdir(parents=True, exist_ok=True)
-            working = home / f".decoding-{os.getpid()}-{secrets.token_hex(4)}"
-            working.mkdir()  # with the user's umask, unlike tempfile's
+            working, lock = _begin(home)
         except OSError:  # not ours, or a read-only filesystem: the next place
             continue
         try:
@@ -49,12 +50,42 @@ def cached_arrays(tree: Tree, *, size: int, channels: int, bad_limit: int) -> di
         except OSError as error:
             raise DataError(f"the decoded images of {tree.path} cannot be written to {home}: {error}") from error
         finally:
-            shutil.rmtree(working, ignore_errors=True)
+            _clear(working, lock)
         return _open(home / name, tree, BadFiles(bad_limit))
     raise DataError(
         f"no place to keep the decoded images of {tree.path}: neither {homes[0]} nor {homes[1]} can be written; "
         "set FILTERCOV_CACHE to a directory that can"
     )
+
+
+def _begin(home: Path) -> tuple[Path, Lock]:
+    """Return a new directory to decode into and the lock beside it, which ends with this process however that dies.
+
+    Directories whose lock is free are of processes that were killed, and removed.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    for path in home.glob(".decoding-*.lock"):
+        abandoned = Lock(path)
+        with suppress(OSError):
+            if abandoned.acquire():
+                _clear(path.with_suffix(""), abandoned)
+    working = home / f".decoding-{os.getpid()}-{secrets.token_hex(4)}"
+    lock = Lock(working.with_suffix(".lock"))
+    with suppress(OSError):  # a filesystem without locks, where nobody removes anything either
+        lock.acquire(timeout=_PATIENCE)
+    try:
+        working.mkdir()  # with the user's umask, unlike tempfile's
+    except OSError:
+        _clear(working, lock)
+        raise
+    return working, lock
+
+
+def _clear(working: Path, lock: Lock) -> None:
+    shutil.rmtree(working, ignore_errors=True)
+    lock.release()  # first, as Windows removes no file that is open
+    with suppress(OSError):
+        lock.path.unlink()
 
 
 def _marked_read_only(directory: Path) -> bool:

@@ -28,22 +28,24 @@ _TEST = ["cifar-10-batches-py/test_batch"]
 def load_cifar10(root: Path | None = None, *, download: bool = False, url: str = URL, sha256: str = SHA256) -> Dataset:
     """Return CIFAR-10 from the archive in `root` (by default the cache directory), downloading it if asked to."""
     path = (root or cache_directory()) / ARCHIVE
-    if not path.is_file():
-        if not download:
-            raise DataError(
-                f"CIFAR-10 is not at {path}; put {ARCHIVE} there, or allow the download with --download "
-                "(in Python download=True)"
-            )
-        _download(url, path, sha256)
-    elif (found := file_sha256(path)) != sha256:
-        raise DataError(
-            f"{path} is not the CIFAR-10 archive: sha256 {found}, not {sha256}; delete it and fetch it anew"
-        )
     try:
+        if not path.is_file():
+            if not download:
+                raise DataError(
+                    f"CIFAR-10 is not at {path}; put {ARCHIVE} there, or allow the download with --download "
+                    "(in Python download=True)"
+                )
+            _download(url, path, sha256)
+        elif (found := file_sha256(path)) != sha256:
+            raise DataError(
+                f"{path} is not the CIFAR-10 archive: sha256 {found}, not {sha256}; delete it and fetch it anew"
+            )
         with tarfile.open(path, "r:gz") as archive:
             train, test = _read(archive, _TRAIN), _read(archive, _TEST)
     except (tarfile.TarError, OSError, EOFError, KeyError) as error:
-        raise DataError(f"{path} cannot be read as the CIFAR-10 archive: {error}") from error
+        raise DataError(
+            f"{path} cannot be read as the CIFAR-10 archive: {error}; mend it or name another data root"
+        ) from error
     return Dataset("cifar10", train, test, in_channels=3, image_size=32, mean=MEAN, std=STD)
 
 

@@ -31,6 +31,11 @@ def load_folder(
     tree = open_tree(path)
     if "test" not in tree.splits:
         raise DataError(f"{path} holds no test/CLASS or val/CLASS images; set some apart to measure accuracy with")
+    if len(tree.classes) < 2:
+        raise DataError(
+            f"{path} needs two classes or more, each a train/CLASS, got {tree.classes[0]} alone; directories below a "
+            "class belong to it, so move those that are classes up"
+        )
     height, width, channels = _typical_shape(tree)
     side = min(height, width) if max(height, width) <= SMALL else LARGE_SIZE
     size = image_size or side

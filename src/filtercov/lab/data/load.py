@@ -1,6 +1,7 @@
 """`load`: a dataset from its name."""
 
 import difflib
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def load(
     elif spec == "cifar10":
         data = load_cifar10(root, download=download)
     else:
-        path = Path(spec.removeprefix("folder:")).expanduser()
+        path = _folder(spec.removeprefix("folder:"))
         data = load_folder(path, image_size=image_size, bad_limit=bad_limit, workers=workers)
     if image_size is not None and image_size != data.image_size:
         raise DataError(f"{spec} has images of {data.image_size} pixels, not {image_size}; only folders are scaled")
@@ -61,10 +62,25 @@ def check_name(spec: str) -> None:
     if spec in ("embedded", "cifar10") or (spec.startswith("folder:") and spec != "folder:"):
         return
     near = difflib.get_close_matches(spec.lower(), ("embedded", "cifar10"), n=1, cutoff=0.8)
-    if spec and Path(spec).expanduser().exists():
+    if spec and _is_there(spec):
         near = [f"folder:{spec}"]
     hint = f"; did you mean {near[0]}?" if near else ""
     raise DataError(f"unknown data {spec!r}, choose embedded, cifar10 or folder:PATH{hint}")
+
+
+def _folder(text: str) -> Path:
+    """Return the path that a name stands for, such that it has a name itself: what is decoded is kept beside it."""
+    try:
+        path = Path(text).expanduser().absolute()
+    except RuntimeError as error:  # of a user whom nobody knows
+        raise DataError(f"folder:{text} leads nowhere ({error}); write the path without ~") from None
+    return path.resolve() if path.name == ".." else path
+
+
+def _is_there(text: str) -> bool:
+    with suppress(OSError, RuntimeError):  # what cannot be looked at is not what was meant
+        return Path(text).expanduser().exists()
+    return False
 
 
 def _chosen(data: Dataset, limit: int | None, *, split_off: bool) -> Dataset:

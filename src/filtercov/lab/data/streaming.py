@@ -59,6 +59,8 @@ class StreamedImages:
                 if bad.path not in self.bad.found:
                     _LOG.warning("skipped %s", bad)
                 self.bad.add(bad)
+            if batch.failure:
+                raise DataError(batch.failure)
             yield Fetched(batch.images, batch.targets, batch.rows)
 
 
@@ -68,6 +70,7 @@ class _Batch:
     targets: Tensor
     rows: Tensor | None
     bad: tuple[BadFile, ...]
+    failure: str = ""  # why it could not be made, said in words: an exception would leave a process as its traceback
 
 
 class _Reader(TorchDataset[_Batch]):
@@ -79,6 +82,7 @@ class _Reader(TorchDataset[_Batch]):
     def __getitem__(self, plan: Plan) -> _Batch:
         bad: list[BadFile] = []
         images, targets, rows = [], [], []
+        failure = ""
         for row, index in enumerate(plan.indices.tolist()):
             tries = range(_NEIGHBOURS if plan.replace_unreadable else 1)
             for candidate in ((index + step) % len(self.source) for step in tries):
@@ -93,7 +97,8 @@ class _Reader(TorchDataset[_Batch]):
                 break
             else:
                 if plan.replace_unreadable:
-                    raise DataError(f"{bad[-1]}, and so for the {_NEIGHBOURS - 1} images before it; repair the folder")
+                    failure = f"{bad[-1]}, and so for the {_NEIGHBOURS - 1} images before it; repair the folder"
+                    break
         size, channels = self.source.size, self.source.channels
         stacked = torch.stack(images) if images else torch.empty(0, size, size, channels, dtype=torch.uint8)
         complete = len(rows) == len(plan.indices)
@@ -102,6 +107,7 @@ class _Reader(TorchDataset[_Batch]):
             torch.tensor(targets, dtype=torch.int64),
             None if complete else torch.tensor(rows, dtype=torch.int64),
             tuple(bad),
+            failure,
         )
 
     def _image(self, index: int, plan: Plan, row: int) -> NDArray[np.uint8]:

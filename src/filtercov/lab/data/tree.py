@@ -158,8 +158,11 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
 
 def open_tree(path: Path) -> Tree:
     """Return the tree at a directory or zip file."""
-    if path.is_dir():
-        return DirectoryTree(path)
-    if path.is_file() and zipfile.is_zipfile(path):
-        return ZipTree(path)
+    try:
+        if path.is_dir():
+            return DirectoryTree(path)
+        if path.is_file() and zipfile.is_zipfile(path):
+            return ZipTree(path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be looked at: {error.strerror}; make it readable or name another") from error
     raise DataError(f"{path} is neither a directory nor a zip file of images")

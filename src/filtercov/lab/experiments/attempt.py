@@ -129,13 +129,13 @@ def _train(
     except RunBusyError:
         return Outcome(run.key, "busy")
     except (RunDirectoryError, CheckpointError) as error:
-        # What an earlier attempt left cannot be continued, unless it is the reference that cannot be read.
-        if again or not runs.directory(run).path.exists():
+        # Of the run's own directory: what an earlier attempt left there cannot be continued.
+        if again:
             return Outcome(run.key, "failed", str(error))
         say(f"run {run.key} cannot be continued ({error}); doing it again from the start")
         runs.set_aside(run, str(error))
         return _train(run, runs, machine, progress, say, again=True)
-    except (FiltercovError, RuntimeError, MemoryError) as error:
+    except (FiltercovError, RuntimeError, ValueError, MemoryError) as error:
         return Outcome(run.key, "failed", f"{type(error).__name__}: {error}")
     return Outcome(run.key, "done", seconds=result.seconds)
 

@@ -1,5 +1,6 @@
 """Showing how a sweep goes: on a terminal a live table that is gone at the end, plain lines elsewhere."""
 
+import io
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +33,7 @@ class Display:
     ) -> None:
         self._runs = {run.key: run for run in wanted}
         self._expected = {run.key: expected(run) for run in wanted}
-        self._stream = stream or sys.stderr
+        self._stream = stream or sys.stderr or io.StringIO()  # none if it was closed before the start
         self._clock, self._began = clock, clock()  # when the first step was seen, once it was
         self._running: dict[str, Snapshot] = {}
         self._seen: dict[str, tuple[float, float]] = {}  # from where to where in a run, of 1, we looked on

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import filtercov as fc
-from filtercov.errors import ConfigError
+from filtercov.errors import CheckpointError, ConfigError, RunDirectoryError, SourceError
 from filtercov.lab import models
 from filtercov.lab.data import BatchLoader, Dataset, load
 from filtercov.lab.data.digest import content_digest
@@ -22,6 +22,7 @@ from filtercov.lab.models.lookup import find as build
 from filtercov.lab.models.lookup import is_ours
 from filtercov.lab.training import FitResult, Progress, World, current_world, fit
 from filtercov.lab.training.progress import Snapshot
+from filtercov.lab.training.storage import storage_error
 from filtercov.nn import accelerate_
 
 _FILTERS = 1  # the purpose of a random stream, so that filters do not repeat the draws of other weights
@@ -49,10 +50,13 @@ def execute(
     The statistics of the trained filters are written beside the checkpoint, for runs that start from them. `data` saves
     loading what the specification names; `init_root` is where relative file names in its `init` start. Everything else
     says how to run, not what, and does not change the result.
+
+    A file or run to start from that cannot be read is a `SourceError`; `RunDirectoryError` and `CheckpointError` are of
+    `run_dir` alone.
     """
     world = current_world()
     data = data or load_data(spec, root=data_root, download=download, workers=workers)
-    model = build_model(spec, data, init_root=init_root)
+    model, inputs = _beginning(spec, data, init_root)
     model.to(device)
     accelerate_(model)
     train_batches, test_batches = build_batches(spec, data, world=world, device=device)
@@ -62,7 +66,7 @@ def execute(
         test_batches,
         spec.train,
         run_dir,
-        identity=identity(spec, read_inputs(spec, content_digest(data), init_root=init_root)),
+        identity=identity(spec, inputs),
         on_finish=lambda model, path: {**_finish(model, path), "evaluated_on": spec.evaluate},
         on_checkpoint=on_checkpoint,
         progress=progress and _Judged(progress, spec.evaluate),
@@ -71,6 +75,15 @@ def execute(
         tensorboard=tensorboard,
         watch_interval=watch_interval,
     )
+
+
+def _beginning(spec: RunSpec, data: Dataset, init_root: Path | str) -> tuple[nn.Module, Inputs]:
+    """Return the network before the first step and the checksums of what it and its training read."""
+    try:
+        model = build_model(spec, data, init_root=init_root)
+        return model, read_inputs(spec, content_digest(data), init_root=init_root)
+    except (CheckpointError, RunDirectoryError) as error:
+        raise SourceError(str(error)) from error
 
 
 def identity(spec: RunSpec, inputs: Inputs) -> dict[str, Any]:
@@ -180,7 +193,13 @@ class _Judged:
 
 def _finish(model: nn.Module, run_dir: Path) -> Mapping[str, Any]:
     """Write the reference statistics; return what a reader needs to get the result again."""
-    fc.FilterStatistics.from_model(model).save(run_dir / "statistics.safetensors")
+    path = run_dir / "statistics.safetensors"
+    try:
+        fc.FilterStatistics.from_model(model).save(path)
+    except CheckpointError as error:
+        if isinstance(error.__context__, OSError):  # the disk is at fault, and not what the run has done
+            raise storage_error(path, error.__context__) from error
+        raise
     return {
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "threads": torch.get_num_threads(),

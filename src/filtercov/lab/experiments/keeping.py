@@ -48,7 +48,7 @@ class Kept:
 def keep(directories: Sequence[Path | str], evidence: Path | str, *, note: str = "") -> Kept:
     """Put runs into the evidence: of a run's directory that run, of a directory of runs all that are finished.
 
-    Runs that others start from come along. What is there stays, but for timings of fewer turns. A `note` is kept with
+    Runs that others start from come along. What is there stays, but for timings of fewer repeats. A `note` is kept with
     each run; one whose weights can no longer be read, because another version wrote them, needs a note that says so.
     What is damaged, or is no run, is refused, and then nothing is written.
     """
@@ -216,12 +216,12 @@ def _experiments(runs: Runs, there: Evidence) -> dict[Path, bytes]:
 
 
 def _timings(runs: Runs, there: Evidence) -> dict[Path, bytes]:
-    """Return the files of timings under runs that have more turns than those that are there, if any are."""
+    """Return the files of timings under runs that were repeated more often than those that are there, if any are."""
     asked = [asked_for(read_json(path), path)[0] for path in sorted(runs.sweeps.glob("*.json"))]
     return {
         there.speed_file(experiment): seal(runs.timings(experiment).as_dict())
         for experiment in asked
-        if runs.timings(experiment).turns > there.timings(experiment).turns
+        if runs.timings(experiment).repeats > there.timings(experiment).repeats
     }
 
 

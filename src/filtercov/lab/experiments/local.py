@@ -5,6 +5,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -16,7 +17,7 @@ from filtercov.errors import ConfigError, FiltercovError, SweepError, TrainingIn
 from filtercov.lab.experiments.attempt import Machine
 from filtercov.lab.experiments.graph import Run
 from filtercov.lab.experiments.runs import Runs
-from filtercov.lab.experiments.worker import Emit, Note, work
+from filtercov.lab.experiments.worker import Emit, Event, Note, work
 from filtercov.lab.training.signals import StopRequest
 
 DEATHS_PER_WORKER = 5  # beyond which something other than bad luck kills them
@@ -24,7 +25,7 @@ DEATHS_PER_WORKER = 5  # beyond which something other than bad luck kills them
 
 def run_here(wanted: Sequence[Run], runs: Runs, *, emit: Emit, machine: Machine | None = None) -> None:
     """Do the runs one after another in this process, with all of its threads."""
-    work(wanted, runs, emit=emit, machine=machine)
+    work(wanted, runs, emit=_if_heard(emit), machine=machine)
 
 
 def run_in_processes(
@@ -38,13 +39,23 @@ def run_in_processes(
         raise ConfigError(f"a sweep needs at least one worker, got {workers}")
     threads = max(1, (os.cpu_count() or 1) // workers)
     with tempfile.TemporaryDirectory(prefix="filtercov-failures-") as failures, StopRequest() as stop:
-        pool = _Pool([wanted, runs.root, machine, Path(failures), threads], emit)
+        pool = _Pool([wanted, runs.root, machine, Path(failures), threads], _if_heard(emit))
         try:
             for _ in range(workers):
                 pool.start()
             pool.watch(stop, most_deaths=DEATHS_PER_WORKER * workers)
         finally:
             pool.end()
+
+
+def _if_heard(emit: Emit) -> Emit:
+    """Return an `emit` that may print in vain: a closed pipe or a full disk there is no reason to stop runs."""
+
+    def heard_or_not(event: Event) -> None:
+        with suppress(OSError):
+            emit(event)
+
+    return heard_or_not
 
 
 class _Pool:
@@ -69,10 +80,12 @@ class _Pool:
         while self._workers:
             for pipe in cast(list[Connection], wait(list(self._workers), timeout=0.2)):
                 try:
-                    self._pass_on(pipe.recv())
-                    continue
+                    event = pipe.recv()
                 except (EOFError, OSError):
                     process = self._workers.pop(pipe)
+                else:
+                    self._pass_on(event)
+                    continue
                 process.join()
                 if process.exitcode and not asked:
                     deaths += 1

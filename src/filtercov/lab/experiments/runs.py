@@ -25,8 +25,9 @@ from filtercov.lab.experiments.runspec import VERSION, RunSpec
 from filtercov.lab.experiments.timings import Timings
 from filtercov.lab.training import FitResult, read_metrics, read_result
 from filtercov.lab.training.config import FORMAT
-from filtercov.lab.training.rundir import RunDirectory, read_json
+from filtercov.lab.training.rundir import START_AGAIN, RunDirectory, read_json
 from filtercov.lab.training.state_file import read_checksum
+from filtercov.lab.training.storage import storage_error
 from filtercov.printable import counted
 from filtercov.statistics.filter_statistics import FilterStatistics
 
@@ -86,7 +87,9 @@ class Runs:
     def timings(self, experiment: Experiment) -> Timings:
         """Return an experiment's timings, without steps if there are none."""
         path = self.speed_file(experiment)
-        return Timings.parse(read_json(path), path) if path.exists() else Timings()
+        if not path.exists():
+            return Timings()
+        return Timings.parse(read_json(path, advice="delete it to have them taken again"), path)
 
     def source(self, finished: Iterable[Run], *, place: str | None = None, beside: Iterable[Path] = ()) -> Source:
         """Return where finished runs lie, by `place` or the root as it was given, and the checksum of their numbers.
@@ -102,10 +105,14 @@ class Runs:
     def set_aside(self, run: Run, reason: str) -> Path:
         """Move what a run left out of the way, so that it can be done again; return where it went."""
         damaged = self.root / "damaged"
-        damaged.mkdir(exist_ok=True)
-        taken = sum(1 for entry in damaged.iterdir() if entry.name.startswith(run.key))
-        target = damaged / f"{run.key}-{taken + 1}"
-        self.directory(run).path.rename(target)
+        try:
+            damaged.mkdir(exist_ok=True)
+            numbers = [entry.name.removeprefix(f"{run.key}-") for entry in damaged.glob(f"{run.key}-*")]
+            taken = max((int(number) for number in numbers if number.isdecimal()), default=0)
+            target = damaged / f"{run.key}-{taken + 1}"
+            self.directory(run).path.rename(target)
+        except OSError as error:
+            raise storage_error(damaged, error) from error
         self.note("set aside", run, reason=reason, to=target.name)
         return target
 
@@ -136,7 +143,7 @@ def accuracies(metrics: Iterable[Record]) -> tuple[float, ...]:
 
 def read_identity(directory: RunDirectory) -> tuple[RunSpec, Inputs]:
     """Return what a run's config.json says it is, and the checksums of what it read."""
-    config = read_json(directory.config)
+    config = read_json(directory.config, advice=START_AGAIN)
     inputs = config.pop("inputs", None)
     versions = (config.pop("format", None), config.pop("version", None))
     if versions != (FORMAT, VERSION):

@@ -15,6 +15,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from filtercov.errors import ConfigError, ExperimentError, SweepError
 from filtercov.lab.experiments.attempt import Machine, attempt
 from filtercov.lab.experiments.builder import Builder, Options
@@ -23,6 +25,7 @@ from filtercov.lab.experiments.graph import Run
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.experiments.sweep import Engine, sweep
+from filtercov.lab.training.storage import storage_error
 
 Values = tuple[float, float, float]
 NAMES = ("sigma0", "v", "a")
@@ -109,8 +112,11 @@ def search_tpe(
     optuna = _optuna()
     runs = Runs(root)
     journal = study or root / "studies" / f"{where.study}.journal"
-    journal.parent.mkdir(parents=True, exist_ok=True)
-    backend = optuna.storages.journal.JournalFileBackend(str(journal))
+    try:
+        journal.parent.mkdir(parents=True, exist_ok=True)
+        backend = optuna.storages.journal.JournalFileBackend(str(journal))
+    except OSError as error:
+        raise storage_error(journal, error) from error
     opened = optuna.create_study(
         study_name=where.study,
         storage=optuna.storages.JournalStorage(backend),
@@ -123,7 +129,7 @@ def search_tpe(
         if len(opened.get_trials(deepcopy=False, states=complete)) >= budget:
             break
         trial = opened.ask()
-        opened.sampler = optuna.samplers.TPESampler(seed=seed * LARGEST_STUDY + trial.number)
+        opened.sampler = optuna.samplers.TPESampler(seed=_stream(seed, trial.number))
         sigma0, v, a = (trial.suggest_float(name, *full[name], log=True) for name in NAMES)
         run = where.run((sigma0, v, a))
         trial.set_user_attr("schedule", run.spec.schedule)
@@ -137,6 +143,14 @@ def search_tpe(
             say(f"trial {trial.number + 1}: none, {outcome.detail or 'another process is doing this run'}")
     done = opened.get_trials(deepcopy=False, states=complete)
     return _best_first([Trial(trial.user_attrs["schedule"], trial.value) for trial in done])
+
+
+def _stream(seed: int, trial: int) -> int:
+    """Return the seed of one proposal: far from those of another seed, and within the 32 bits that Optuna takes."""
+    number = seed * LARGEST_STUDY + trial
+    if number < 2**32:
+        return number
+    return int(np.random.SeedSequence((seed, trial)).generate_state(1)[0])
 
 
 def _span(where: Space) -> dict[str, tuple[float, float]]:

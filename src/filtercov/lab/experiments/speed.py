@@ -4,7 +4,8 @@ import datetime
 import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from math import inf
 from pathlib import Path
 
@@ -14,36 +15,35 @@ from torch import nn
 import filtercov as fc
 from filtercov.lab import models
 from filtercov.lab.bench import describe_machine
+from filtercov.lab.bench.rivals import race_of, rivals_of
 from filtercov.lab.costs.machine_speed import MachineSpeed
 from filtercov.lab.experiments.planning import YARDSTICK
 from filtercov.lab.experiments.timings import SpeedRecord, Timings
 from filtercov.lab.training.storage import write_atomic
 from filtercov.nn import accelerate_
-from filtercov.nn.timing import race
+from filtercov.nn.timing import race, usual_clock
 
 IMAGE_SIZE = 32
 BATCH = 64
-# A share that is saved scatters by 8 points from turn to turn where a machine is shared; so many turns tell 5 from zero
-# in nine of ten measurements.
-TURNS = 36
+REPEATS = 9
+TURNS = 4  # of each step in each of them
 
 
 def measure_speeds(
-    names: Sequence[str], *, batch_size: int = BATCH, turns: int = TURNS, device: str = "cpu"
+    names: Sequence[str], *, batch_size: int = BATCH, repeats: int = REPEATS, turns: int = TURNS, device: str = "cpu"
 ) -> Timings:
-    """Time a step (forward, backward, AdamW) of each network, thawed and frozen; the median of `turns`.
+    """Time a step (forward, backward, AdamW) of each network, thawed and frozen, each in a process of its own.
 
-    All take turns in one race, so that shares saved by different networks in one turn can be compared.
+    All take `turns` beside one another. That is repeated with new processes, because how fast a process is depends on
+    where its memory came to lie, and its turns share that: a repetition is one measurement, in which shares saved by
+    different networks can be compared.
     """
-    steps = {
-        (name, frozen): _step(name, batch_size, frozen=frozen, device=device)
-        for name in names
-        for frozen in (False, True)
-    }
-    for step in steps.values():  # the first one of an optimiser allocates its memory
-        step()
-    times = race(steps, seconds=inf, turns=turns, clock=None if device == "cpu" else time.perf_counter)
-    return Timings(described(device), tuple(_speed(name, times[name, False], times[name, True]) for name in names))
+    given = {f"{name} {kind}": (name, kind, batch_size, device) for name in names for kind in ("thawed", "frozen")}
+    raced = []
+    for _ in range(repeats):
+        with rivals_of(_Step, given) as rivals:
+            raced.append(race_of(rivals, seconds=inf, turns=turns))
+    return Timings(described(device), tuple(_speed(name, raced) for name in names))
 
 
 def described(device: str) -> str:
@@ -59,7 +59,7 @@ def described(device: str) -> str:
 
 def measure_machine(*, rounds: int = 3) -> MachineSpeed:
     """Time a few steps of the yardstick on this machine's CPU, which takes seconds."""
-    step = _step(YARDSTICK, BATCH, frozen=False, device="cpu")
+    step = _Step(YARDSTICK, "thawed", BATCH, "cpu")
     times = race({YARDSTICK: step}, seconds=inf, turns=rounds, clock=time.perf_counter)[YARDSTICK]
     today = datetime.date.today().isoformat()
     return MachineSpeed(round(BATCH / statistics.median(times), 1), torch.get_num_threads(), today)
@@ -71,28 +71,43 @@ def write_speeds(path: Path, timings: Timings) -> None:
     write_atomic(path, json.dumps(timings.as_dict(), indent=2).encode() + b"\n")
 
 
-def _speed(name: str, thawed: Sequence[float], frozen: Sequence[float]) -> SpeedRecord:
-    saved = tuple(100 * (1 - f / t) for t, f in zip(thawed, frozen, strict=True))
-    medians = statistics.median(thawed), statistics.median(frozen)
-    return SpeedRecord(name, models.parse(name).kernel_size, *medians, saved)
+def _speed(name: str, raced: Sequence[Mapping[str, Sequence[float]]]) -> SpeedRecord:
+    thawed, frozen = ([times[f"{name} {kind}"] for times in raced] for kind in ("thawed", "frozen"))
+    saved = tuple(
+        100 * (1 - statistics.median(f / t for t, f in zip(*turns, strict=True)))
+        for turns in zip(thawed, frozen, strict=True)
+    )
+    usual = [statistics.median(chain(*turns)) for turns in (thawed, frozen)]
+    return SpeedRecord(name, models.parse(name).kernel_size, usual[0], usual[1], saved)
 
 
-def _step(name: str, batch_size: int, *, frozen: bool, device: str) -> Callable[[], None]:
-    model = models.create(name, num_classes=10)
-    if frozen:
-        fc.freeze_(model)
-    model.to(device)
-    accelerate_(model)
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
-    images = torch.randn(batch_size, 3, IMAGE_SIZE, IMAGE_SIZE, device=device)
-    images = images.contiguous(memory_format=torch.channels_last)
-    labels = torch.randint(10, (batch_size,), device=device)
+class _Step:
+    """A training step of a network on random images, which can be taken again and again."""
 
-    def step() -> None:
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(images), labels).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        if device != "cpu":
-            torch.cuda.synchronize()
+    def __init__(self, name: str, kind: str, batch_size: int, device: str) -> None:
+        self._device = device
+        self._model = models.create(name, num_classes=10)
+        if kind == "frozen":
+            fc.freeze_(self._model)
+        self._model.to(device)
+        accelerate_(self._model)
+        self._optimizer = torch.optim.AdamW([p for p in self._model.parameters() if p.requires_grad])
+        images = torch.randn(batch_size, 3, IMAGE_SIZE, IMAGE_SIZE, device=device)
+        self._images = images.contiguous(memory_format=torch.channels_last)
+        self._labels = torch.randint(10, (batch_size,), device=device)
+        self()  # the first one of an optimiser allocates its memory
 
-    return step
+    def __call__(self) -> None:
+        """Take a step, and wait until it is done."""
+        self._optimizer.zero_grad()
+        nn.functional.cross_entropy(self._model(self._images), self._labels).backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        if self._device != "cpu":
+            torch.accelerator.synchronize()
+
+    def turn(self) -> float:
+        """Return the seconds that a step takes."""
+        clock = usual_clock() if self._device == "cpu" else time.perf_counter
+        started = clock()
+        self()
+        return clock() - started

@@ -10,7 +10,7 @@ from filtercov.errors import RunDirectoryError
 
 @dataclass(frozen=True)
 class SpeedRecord:
-    """The seconds of a training step of one network, medians, and what freezing saved of it in each turn."""
+    """The seconds of a training step of one network, medians, and what freezing saved of it in each repetition."""
 
     model: str
     kernel_size: int
@@ -21,14 +21,14 @@ class SpeedRecord:
 
 @dataclass(frozen=True)
 class Timings:
-    """Steps that were timed in one race, turn by turn beside each other."""
+    """Steps that were timed beside one another, several times over."""
 
     machine: str = ""  # processor, threads and versions
     steps: tuple[SpeedRecord, ...] = ()
 
     @property
-    def turns(self) -> int:
-        """How many turns every step had, 0 without steps."""
+    def repeats(self) -> int:
+        """How often every step was measured, 0 without steps."""
         return min((len(step.saved) for step in self.steps), default=0)
 
     def as_dict(self) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     if record.speeds:
         rows = [
             [
-                s.model,
+                page.text(s.model),
                 s.kernel_size,
                 f"{1000 * s.thawed:.1f}",
                 f"{1000 * s.frozen:.1f}",

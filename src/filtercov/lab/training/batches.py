@@ -8,9 +8,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name PyTorch's users know
 
 from filtercov.depthwise.running import evaluating
+from filtercov.errors import DataError
 from filtercov.lab.training.distributed import World
 from filtercov.lab.training.signals import StopRequest
 from filtercov.lab.training.state import Totals
+from filtercov.printable import counted
 
 
 class Batches(Protocol):
@@ -48,7 +50,10 @@ def evaluate(
     stop: StopRequest | None = None,
     amp: str = "none",
 ) -> Totals | None:
-    """Return the summed loss and correct answers of all processes, or None if a stop was requested meanwhile."""
+    """Return the summed loss and correct answers of all processes, or None if a stop was requested meanwhile.
+
+    An accuracy of no images would be a number that means nothing: `DataError`.
+    """
     device = next(model.parameters()).device
     sums = torch.zeros(4, dtype=torch.float64 if device.type != "mps" else torch.float32, device=device)
     with evaluating(model):
@@ -65,7 +70,14 @@ def evaluate(
             sums[1] += count_correct(logits, targets)
             sums[2] += len(images)
     loss, correct, images_seen, stopped = (world or World()).sum_(sums).tolist()
-    return None if stopped else Totals(loss, correct, images_seen)
+    if stopped:
+        return None
+    if not images_seen:
+        raise DataError(
+            f"needed an image to measure accuracy with, got none in {counted(len(batches), 'batch', 'batches')}; where "
+            "they are a folder's, `filtercov scan` says why they cannot be read"
+        )
+    return Totals(loss, correct, images_seen)
 
 
 def autocast(device: torch.device, amp: str) -> torch.autocast:

@@ -112,12 +112,18 @@ def process_group(device: str = "auto") -> Iterator[tuple[World, torch.device]]:
     An exception that leaves it in one process leaves it in all of them.
     """
     chosen = usable_device(device)
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
+    if os.environ.get("WORLD_SIZE", "1") == "1" or dist.is_initialized():
         yield current_world(), chosen
         return
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
-    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    try:
+        dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    except ValueError as error:  # of the environment, which nobody but a launcher sets up whole
+        raise ConfigError(
+            f"WORLD_SIZE is {os.environ['WORLD_SIZE']!r}, but there is no group of processes to join ({error}); start "
+            "it with torchrun, or unset WORLD_SIZE"
+        ) from error
     world = current_world()
     try:
         with FailTogether(dist.distributed_c10d._get_default_store(), world.size):
@@ -136,7 +142,7 @@ def usable_device(name: str) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if name == "cuda" else torch.device(name)
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).item()  # which a device that holds no numbers, as meta, cannot
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).partition("\n")[0]
         raise ConfigError(f"device {name!r} cannot be used here ({reason}); choose cpu, or auto for what is") from None

@@ -66,7 +66,11 @@ def fit(
     first = world.agree(lambda: described)
     world.together(lambda: _check_alike(described, first))
     with ExitStack() as stack:
+        progress = progress or Silent()
+        stack.callback(progress.close)
         if world.agree(lambda: _open(run, described, stack)):
+            if watch_interval is not None and not run.watched.exists():
+                progress.note("the run is finished and was not watched; to watch it, train in another run directory")
             return world.together(lambda: _load_finished(model, run))
         devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
         stack.enter_context(torch.random.fork_rng(devices))  # training seeds it at every step
@@ -74,8 +78,6 @@ def fit(
         metrics_size = world.together(lambda: _resume_(state, run))
         if config.compile:
             model.compile()
-        progress = progress or Silent()
-        stack.callback(progress.close)
         loop = Loop(
             state=state,
             train_batches=train_batches,

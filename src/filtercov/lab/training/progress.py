@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import IO, Protocol
 
@@ -81,7 +82,10 @@ class Silent:
 
 
 class Lines:
-    """Prints a line per epoch, and one a minute inside long epochs."""
+    """Prints a line per epoch, and one a minute inside long epochs.
+
+    A stream that takes nothing more, as a closed pipe or a full disk, ends the lines and not the training.
+    """
 
     def __init__(
         self, stream: IO[str], *, label: str = "", every: float = 60.0, clock: Callable[[], float] = time.monotonic
@@ -89,44 +93,64 @@ class Lines:
         self._stream, self._every, self._clock = stream, every, clock
         self._label = f"{label}  " if label else ""
         self._last = clock()
+        self._heard = True
 
     def update(self, snapshot: Snapshot) -> None:
         """Print at the end of an epoch, or when the last line is old."""
         if snapshot.test_accuracy is not None or self._clock() - self._last >= self._every:
-            print(f"{self._label}{snapshot}", file=self._stream, flush=True)
+            self.note(str(snapshot))
             self._last = self._clock()
 
     def note(self, text: str) -> None:
         """Print it."""
-        print(f"{self._label}{text}", file=self._stream, flush=True)
+        if self._heard:
+            try:
+                print(f"{self._label}{text}", file=self._stream, flush=True)
+            except OSError:
+                self._heard = False
 
     def close(self) -> None:
         """Do nothing: every line is already out."""
 
 
 class TerminalBar:
-    """A bar that moves with every step, above it a line per epoch; when it is closed only the lines are left."""
+    """A bar that moves with every step, above it a line per epoch; when it is closed only the lines are left.
+
+    A terminal that is gone ends the bar and not the training.
+    """
 
     def __init__(self, console: Console, *, label: str = "") -> None:
         self._label = f"{label}  " if label else ""
+        self._heard = True
         self._live = Live(console=console, transient=True, refresh_per_second=10, redirect_stdout=False)
 
     def update(self, snapshot: Snapshot) -> None:
         """Move the bar; keep the line of a finished epoch."""
-        first = not self._live.is_started
-        if first:
-            self._live.start()
-        self._live.update(_BarLine(self._label, replace(snapshot, test_accuracy=None)), refresh=first)
+        self._while_heard(lambda: self._move(snapshot))
         if snapshot.test_accuracy is not None:
             self.note(f"{snapshot.reached}  {snapshot.speed}".rstrip())
 
     def note(self, text: str) -> None:
         """Leave a line above the bar."""
-        self._live.console.print(Text(f"{self._label}{text}"))
+        self._while_heard(lambda: self._live.console.print(Text(f"{self._label}{text}")))
 
     def close(self) -> None:
         """Take the bar off the screen."""
-        self._live.stop()
+        with suppress(OSError):
+            self._live.stop()
+
+    def _move(self, snapshot: Snapshot) -> None:
+        first = not self._live.is_started
+        if first:
+            self._live.start()
+        self._live.update(_BarLine(self._label, replace(snapshot, test_accuracy=None)), refresh=first)
+
+    def _while_heard(self, show: Callable[[], None]) -> None:
+        if self._heard:
+            try:
+                show()
+            except OSError:
+                self._heard = False
 
 
 class _BarLine:
@@ -151,11 +175,13 @@ class _BarLine:
 
 
 def progress_on(stream: IO[str] | None = None, *, label: str = "") -> Progress:
-    """Return the display that suits a stream: a bar if it is a terminal, lines if not."""
-    stream = stream or sys.stderr
-    if stream.isatty():
-        return TerminalBar(Console(file=stream), label=label)
-    return Lines(stream, label=label)
+    """Return the display that suits a stream: a bar if it is a terminal, lines if not, nothing if it is closed."""
+    chosen: IO[str] | None = stream or sys.stderr
+    if chosen is None:  # as Python has a standard error that was closed before the start
+        return Silent()
+    if chosen.isatty():
+        return TerminalBar(Console(file=chosen), label=label)
+    return Lines(chosen, label=label)
 
 
 def duration(seconds: float) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from filtercov.errors import RunDirectoryError
-from filtercov.lab.training.rundir import RunDirectory, read_json
+from filtercov.lab.training.rundir import START_AGAIN, RunDirectory, read_json
 from filtercov.lab.training.storage import write_atomic
 
 
@@ -37,7 +37,7 @@ def read_result(run_dir: Path | str) -> FitResult | None:
     run = RunDirectory(run_dir)
     if not run.done:
         return None
-    return parse_result(read_json(run.result), run.result)
+    return parse_result(read_json(run.result, advice=START_AGAIN), run.result)
 
 
 def parse_result(values: Mapping[str, Any], path: Path) -> FitResult:
@@ -46,6 +46,6 @@ def parse_result(values: Mapping[str, Any], path: Path) -> FitResult:
     if set(values) != known:
         raise RunDirectoryError(
             f"{path} does not hold a result (fields {', '.join(sorted(set(values) ^ known))} are missing or "
-            "unknown); delete that run to start it again"
+            f"unknown); {START_AGAIN}"
         )
     return FitResult(**values)

@@ -16,9 +16,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from filtercov.errors import RunBusyError, RunDirectoryError, RunMismatchError
+from filtercov.errors import RunBusyError, RunDirectoryError, RunMismatchError, StorageError
 from filtercov.files.lock import Lock
 from filtercov.lab.training.storage import remove_temporaries, storage_error, write_atomic
+
+# What to do about a file of a run that was changed or lost: nothing makes it again but the whole training.
+START_AGAIN = "restore it, or delete the run's directory to start again"
 
 
 class RunDirectory:
@@ -39,13 +42,18 @@ class RunDirectory:
     @property
     def done(self) -> bool:
         """Whether the run is finished."""
-        return self.result.exists()
+        try:
+            return self.result.exists()
+        except OSError as error:
+            raise StorageError(
+                f"cannot look into {self.path}: {error.strerror}; make it readable or choose another run directory"
+            ) from error
 
     def __enter__(self) -> Self:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            foreign = [] if self.config.exists() else sorted(self._foreign_files())
-            if foreign:
+            foreign = sorted(self._foreign_files())
+            if foreign and not self.config.exists():  # looked for last: another process may just have begun a run here
                 raise RunDirectoryError(
                     f"{self.path} is neither a run nor empty (it holds {foreign[0]}); choose a new or empty directory"
                 )
@@ -73,7 +81,7 @@ class RunDirectory:
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Raise if the directory belongs to a configuration other than `config`."""
-        there = read_json(self.config)
+        there = read_json(self.config, advice=START_AGAIN)
         here = json.loads(json.dumps(config))  # tuples are lists once stored
         if there != here:
             raise RunMismatchError(
@@ -96,14 +104,14 @@ class RunDirectory:
         )
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the object a JSON file of a run holds."""
+def read_json(path: Path, *, advice: str = "restore it, or delete it to have it made again") -> dict[str, Any]:
+    """Return the object a JSON file holds; `advice` is what to do where it holds none."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RunDirectoryError(f"cannot read {path}: {error}; delete it to have it made again") from error
+        raise RunDirectoryError(f"cannot read {path}: {error}; {advice}") from error
     if not isinstance(value, dict):
-        raise RunDirectoryError(f"{path} does not hold a JSON object; delete it to have it made again")
+        raise RunDirectoryError(f"{path} does not hold a JSON object; {advice}")
     return value
 
 
