@@ -12,6 +12,7 @@ from torch import nn
 
 import filtercov as fc
 from filtercov.errors import CheckpointError
+from filtercov.statistics import statistics_file
 
 
 @pytest.fixture
@@ -128,3 +129,12 @@ def test_foreign_files_are_refused(tmp_path):
         fc.FilterStatistics.load(tmp_path / "missing")
     with pytest.raises(CheckpointError, match="cannot be read"):
         fc.FilterStatistics.load(tmp_path)
+
+
+@pytest.mark.parametrize(("layers", "pixels"), [(1, 4097), (5, 4096)])
+def test_what_could_not_be_read_again_is_not_written(path, layers, pixels):
+    before = path.read_bytes()
+    pair = np.broadcast_to(0.0, (pixels,)), np.broadcast_to(0.0, (pixels, pixels))
+    with pytest.raises(CheckpointError, match="at most 537 MB and 4096 pixels a filter, which can be read again, got"):
+        statistics_file.write(path, [pair] * layers, {})
+    assert path.read_bytes() == before

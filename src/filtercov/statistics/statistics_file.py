@@ -16,7 +16,7 @@ import safetensors.numpy
 from filtercov.covariance.forms import Array
 from filtercov.errors import CheckpointError
 from filtercov.files import sealed
-from filtercov.files.limits import MEASURED
+from filtercov.files.limits import MEASURED, PIXELS, show_bytes
 
 KIND = sealed.Kind(
     format="filtercov-statistics",
@@ -34,7 +34,14 @@ def write(
     *,
     dtype: type[np.float64] | type[np.float32] = np.float64,
 ) -> None:
-    """Write (mean, covariance) pairs and their description, all of it or nothing."""
+    """Write (mean, covariance) pairs and their description, all of it or nothing; only what `read` takes."""
+    taken = np.dtype(dtype).itemsize * sum(mean.size + covariance.size for mean, covariance in layers)
+    pixels = max((mean.size for mean, _ in layers), default=0)
+    if taken > MEASURED or pixels > PIXELS:
+        raise CheckpointError(
+            f"{path}: needed statistics of at most {show_bytes(MEASURED)} and {PIXELS} pixels a filter, which can be "
+            f"read again, got {show_bytes(taken)} and {pixels}; save fewer layers, or a smaller kernel size"
+        )
     tensors = {}
     for i, (mean, covariance) in enumerate(layers):
         tensors[f"layer.{i}.mean"] = np.ascontiguousarray(mean, dtype=dtype)
