@@ -87,14 +87,16 @@ def depthwise_weights(state: StateDict, source: str) -> DepthwiseWeights:
         f"{layer_name(name)} equals {layer_name(first)} in every number; counted as a layer of its own; {SURE}"
         for name, first in equal_weights(tensors, chosen).items()
     ]
-    transposed = dict.fromkeys(may_be_transposed(tensors, chosen), "transposed")
+    images = chosen[:1] if may_read_images(tensors, chosen) else []
+    transposed = dict.fromkeys(may_be_transposed(tensors, chosen[len(images) :]), "transposed")
     notes += [
         f"{names} may be {why}: shape alone cannot tell, and even kernels often are; {SURE}"
         for names, why in _together(transposed)
     ]
-    if may_read_images(tensors, chosen):
-        name = layer_name(chosen[0])
-        notes.append(f"{name} may be a dense convolution of one-channel images: shape alone cannot tell; {SURE}")
+    notes += [
+        f"{layer_name(name)} may be a dense convolution of one-channel images: shape alone cannot tell; {SURE}"
+        for name in images
+    ]
     if how and not differ_in_numbers_only(chosen):
         notes.append(f"the file does not say in which order its layers come: {how}; {SURE}")
     return DepthwiseWeights({layer_name(name): tensors[name] for name in chosen}, (*state.notes, *averages, *notes))
