@@ -49,7 +49,7 @@ def smoke(tmp_path_factory):
     for experiment in experiments:
         record(experiment, runs, Options())
         if experiment.speed:
-            write_speeds(runs.speed_file(experiment), measure_speeds(experiment.speed, batch_size=2, repeats=2))
+            write_speeds(runs.speed_file(experiment), measure_speeds(experiment.speed, batch_size=2, repeats=1))
     return runs
 
 

@@ -36,7 +36,8 @@ class Rival:
         methods = multiprocessing.get_all_start_methods()
         context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
         if "forkserver" in methods:
-            context.set_forkserver_preload([__name__, build.__module__])  # so that torch is imported once
+            # So that they are imported once; the last by PyTorch's optimisers at their first step.
+            context.set_forkserver_preload([__name__, build.__module__, "torch._dynamo"])
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, torch.get_num_threads(), build, arguments))
         self._process.daemon = True
