@@ -78,8 +78,8 @@ def tally(view: View) -> str:
 def summary(view: View) -> str:
     """Return how much evidence there is."""
     return (
-        f"This is the evidence of {counted(view.runs, 'run')}, which took {show_cost(view.seconds)} of training in all, by the clock: "
-        "whatever else the machine did meanwhile is in it."
+        f"This is the evidence of {counted(view.runs, 'run')}, which took {show_cost(view.seconds)} of training in "
+        "all, by the clock: whatever else the machine did meanwhile is in it."
     )
 
 
