@@ -16,12 +16,12 @@ from filtercov.errors import CheckpointError, DamagedRunError, ExperimentError, 
 from filtercov.files.sealed import claimed
 from filtercov.lab.experiments.builder import Options
 from filtercov.lab.experiments.evidence import Evidence, KeptRun, read_sealed, seal
-from filtercov.lab.experiments.graph import Run
+from filtercov.lab.experiments.graph import Experiment, Run
 from filtercov.lab.experiments.initialisations import find
 from filtercov.lab.experiments.inputs import changes
 from filtercov.lab.experiments.references import reference_key
 from filtercov.lab.experiments.runs import Runs, check_numbers, check_weights, read_identity
-from filtercov.lab.experiments.sweep import asked_for
+from filtercov.lab.experiments.sweep import asked_for, recorded
 from filtercov.lab.training import FitResult, read_metrics, read_result
 from filtercov.lab.training.rundir import RunDirectory, read_json
 from filtercov.lab.training.storage import storage_error, write_atomic
@@ -68,8 +68,9 @@ def keep(directories: Sequence[Path | str], evidence: Path | str, *, note: str =
             else:
                 unfinished.append(path.name)
         if not alone:
-            files |= _experiments(Runs(directory), there)
-            timings |= _timings(Runs(directory), there)
+            asked = recorded(Runs(directory))
+            files |= _experiments(asked, there)
+            timings |= _timings([experiment for experiment, _ in asked], Runs(directory), there)
     new, known, differing = _compare(found, there)
     files |= timings | {there.file(key): seal(found[key].to_dict()) for key in new}
     for path, content in files.items():
@@ -202,26 +203,23 @@ def _compare(found: Mapping[str, KeptRun], there: Evidence) -> tuple[list[str], 
     return new, known, differing
 
 
-def _experiments(runs: Runs, there: Evidence) -> dict[Path, bytes]:
+def _experiments(asked: Sequence[tuple[Experiment, Options]], there: Evidence) -> dict[Path, bytes]:
     """Return the files of the experiments that were asked for under runs."""
     files: dict[Path, bytes] = {}
-    for path in sorted(runs.sweeps.glob("*.json")):
-        asked = read_json(path)
-        experiment, options = asked_for(asked, path)
+    for experiment, options in asked:
         called = {"name": experiment.name, "scale": experiment.scale, "options": asdict(_portable_options(options))}
-        target = there.sweeps / path.name
+        target = there.sweeps / f"{experiment.name}--{experiment.scale}.json"
         if not target.exists() or _wider(called, read_sealed(target), target):
             files[target] = seal(json.loads(json.dumps(called)))
     return files
 
 
-def _timings(runs: Runs, there: Evidence) -> dict[Path, bytes]:
+def _timings(asked: Sequence[Experiment], runs: Runs, there: Evidence) -> dict[Path, bytes]:
     """Return the files of timings under runs that were repeated more often than those that are there, if any are."""
-    asked = [asked_for(read_json(path), path)[0] for path in sorted(runs.sweeps.glob("*.json"))]
     return {
-        there.speed_file(experiment): seal(runs.timings(experiment).as_dict())
+        there.speed_file(experiment): seal(timings.as_dict())
         for experiment in asked
-        if runs.timings(experiment).repeats > there.timings(experiment).repeats
+        if (timings := runs.timings(experiment)).repeats > there.timings(experiment).repeats
     }
 
 
