@@ -36,7 +36,6 @@ class Place:
     measured: Summary
     behind: Difference | None  # of the first there is none
     alike: tuple[int, ...]
-    measured_apart: int  # from how many others its difference has an interval
 
 
 @dataclass(frozen=True)
@@ -45,6 +44,7 @@ class Ranking:
 
     title: str
     places: tuple[Place, ...]
+    intervals: int  # pairs whose difference has one
     left_out: tuple[str, ...] = ()  # initialisations that some row lacks
 
     @property
@@ -62,7 +62,7 @@ class Ranking:
         return [list(HEAD), *(_shown(place) for place in self.places)]
 
     def __str__(self) -> str:
-        chance = (1 - CONFIDENCE) * sum(place.measured_apart for place in self.places) / 2
+        chance = (1 - CONFIDENCE) * self.intervals
         pairs = counted(self.pairs, "pair")
         said = f"{self.title}: {self.told} of {pairs} told apart, where chance alone would tell {chance:.2g}"
         return f"{said}; not in all of these rows, and left out: {', '.join(self.left_out)}" if self.left_out else said
@@ -109,12 +109,10 @@ def rank(title: str, inits: Mapping[str, Mapping[int, float]]) -> Ranking:
     ordered = sorted(inits, key=lambda init: -float(np.mean(list(inits[init].values()))))
     ranks = {init: place for place, init in enumerate(ordered, start=1)}
     alike: dict[str, list[int]] = {init: [] for init in ordered}
-    measured = dict.fromkeys(ordered, 0)
+    intervals = 0
     for first, second in combinations(ordered, 2):
         difference = paired_difference(inits[first], inits[second])
-        if difference is not None and difference.low is not None:
-            measured[first] += 1
-            measured[second] += 1
+        intervals += difference is not None and difference.low is not None
         if not told_apart(difference):
             alike[first].append(ranks[second])
             alike[second].append(ranks[first])
@@ -127,10 +125,10 @@ def rank(title: str, inits: Mapping[str, Mapping[int, float]]) -> Ranking:
                 summarise(list(inits[init].values())),
                 paired_difference(inits[init], inits[ordered[0]]) if init != ordered[0] else None,
                 tuple(sorted(alike[init])),
-                measured[init],
             )
             for init in ordered
         ),
+        intervals,
     )
 
 
