@@ -1,5 +1,6 @@
 """The live table and the plain lines."""
 
+import errno
 import io
 
 import pytest
@@ -72,6 +73,25 @@ def test_lines_without_a_terminal_tell_of_ends_failures_and_notes_only():
     assert second.startswith("0 of 4 done, 1 failed")
     assert second.endswith(f"{RUNS[0]}: because")
     assert third.startswith("1 of 4 done, 1 failed")
+
+
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_what_cannot_be_printed_is_taken_note_of(kind):
+    class Full(kind):
+        full = False
+
+        def write(self, text):
+            if self.full:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().write(text)
+
+    stream = Full()
+    display = Display(RUNS, stream=stream)
+    with display.watching():
+        stream.full = True
+        display(Note("look here"))
+        display(Outcome(RUNS[0].key, "done"))
+    assert list(display.outcomes) == [RUNS[0].key]
 
 
 def test_a_terminal_gets_a_table_of_what_is_running_and_a_count():

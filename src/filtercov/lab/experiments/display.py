@@ -4,8 +4,8 @@ import io
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import IO
+from contextlib import contextmanager, suppress
+from typing import IO, Any, cast
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -33,7 +33,8 @@ class Display:
     ) -> None:
         self._runs = {run.key: run for run in wanted}
         self._expected = {run.key: expected(run) for run in wanted}
-        self._stream = stream or sys.stderr or io.StringIO()  # none if it was closed before the start
+        chosen = stream or sys.stderr or io.StringIO()  # none if it was closed before the start
+        self._stream = cast(IO[str], _MaybeUnheard(chosen))
         self._clock, self._began = clock, clock()  # when the first step was seen, once it was
         self._running: dict[str, Snapshot] = {}
         self._seen: dict[str, tuple[float, float]] = {}  # from where to where in a run, of 1, we looked on
@@ -121,6 +122,25 @@ class Display:
 
     def _print(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
+
+
+class _MaybeUnheard:
+    """A stream that may be written to in vain: a closed pipe or a full disk there is no reason to stop runs."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _why(outcome: Outcome) -> str:

@@ -5,7 +5,6 @@ import os
 import signal
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -17,7 +16,7 @@ from filtercov.errors import ConfigError, FiltercovError, SweepError, TrainingIn
 from filtercov.lab.experiments.attempt import Machine
 from filtercov.lab.experiments.graph import Run
 from filtercov.lab.experiments.runs import Runs
-from filtercov.lab.experiments.worker import Emit, Event, Note, work
+from filtercov.lab.experiments.worker import Emit, Note, work
 from filtercov.lab.training.signals import StopRequest
 
 DEATHS_PER_WORKER = 5  # beyond which something other than bad luck kills them
@@ -25,7 +24,7 @@ DEATHS_PER_WORKER = 5  # beyond which something other than bad luck kills them
 
 def run_here(wanted: Sequence[Run], runs: Runs, *, emit: Emit, machine: Machine | None = None) -> None:
     """Do the runs one after another in this process, with all of its threads."""
-    work(wanted, runs, emit=_if_heard(emit), machine=machine)
+    work(wanted, runs, emit=emit, machine=machine)
 
 
 def run_in_processes(
@@ -39,23 +38,13 @@ def run_in_processes(
         raise ConfigError(f"a sweep needs at least one worker, got {workers}")
     threads = max(1, (os.cpu_count() or 1) // workers)
     with tempfile.TemporaryDirectory(prefix="filtercov-failures-") as failures, StopRequest() as stop:
-        pool = _Pool([wanted, runs.root, machine, Path(failures), threads], _if_heard(emit))
+        pool = _Pool([wanted, runs.root, machine, Path(failures), threads], emit)
         try:
             for _ in range(workers):
                 pool.start()
             pool.watch(stop, most_deaths=DEATHS_PER_WORKER * workers)
         finally:
             pool.end()
-
-
-def _if_heard(emit: Emit) -> Emit:
-    """Return an `emit` that may print in vain: a closed pipe or a full disk there is no reason to stop runs."""
-
-    def heard_or_not(event: Event) -> None:
-        with suppress(OSError):
-            emit(event)
-
-    return heard_or_not
 
 
 class _Pool:
