@@ -33,7 +33,9 @@ def within(least: float, most: float = math.inf, *, above: bool = False) -> Call
 
 def runs_directory(runs: str, command: str) -> Path:
     """Return the directory that --runs names, for a command that can keep runs nowhere else."""
-    if "://" in runs:
+    from filtercov.lab.experiments.mirror import is_address
+
+    if is_address(runs):
         raise ConfigError(f"{command} needs a directory for --runs, got {runs}; addresses are for reproduce on Ray")
     return Path(runs)
 

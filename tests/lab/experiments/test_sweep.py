@@ -11,7 +11,6 @@ from collections import Counter
 import pytest
 
 from filtercov.errors import ConfigError, TrainingInterrupted
-from filtercov.lab.experiments.attempt import Outcome
 from filtercov.lab.experiments.builder import Options
 from filtercov.lab.experiments.graph import Cell, Experiment, Run, transferred
 from filtercov.lab.experiments.local import run_in_processes
@@ -112,9 +111,7 @@ def test_words_that_cannot_be_printed_stop_no_run(tmp_path, workers):
         def write(self, _text):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    outcomes = sweep(
-        [reference(), Run(spec(seed=1))], tmp_path, engine=Engine(workers=workers), stream=Full()
-    )
+    outcomes = sweep([reference(), Run(spec(seed=1))], tmp_path, engine=Engine(workers=workers), stream=Full())
     assert [outcome.status for outcome in outcomes.values()] == ["done", "done"]
 
 

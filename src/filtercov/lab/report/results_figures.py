@@ -15,7 +15,7 @@ from filtercov.lab.report.charts import COLOURS, Dot, Series, dot_chart, heat_ma
 from filtercov.lab.report.page import figure, text
 from filtercov.lab.report.results_lines import Line, lines
 from filtercov.lab.report.results_statistics import CONFIDENCE, summarise
-from filtercov.lab.report.results_words import show_difference, show_mean, show_seeds, show_trained
+from filtercov.lab.report.results_words import show_difference, show_mean, show_row, show_seeds, show_trained
 
 Group = tuple[str, int]
 MOST_CURVES = 12  # in one chart; those of a grid would hide one another
@@ -120,7 +120,7 @@ def _lines(cells: Sequence[CellRecord], record: ExperimentRecord) -> list[str]:
         chart = line_chart(series, label=f"convergence of {row}", x_label="epochs", y_label="test accuracy")
         seeds = show_seeds(len(cell.accuracies) for points in inits.values() for cell in points)
         (first, *_), *_ = inits.values()
-        named = f"{row}: {first.trained.model}" if record.reduced else row
+        named = show_row(row, first.trained, reduced=bool(record.reduced))
         drawn.append(figure(chart, f"{text(named)}: test accuracy, each point a schedule of its own; {seeds}"))
     return drawn
 

@@ -12,10 +12,10 @@ from itertools import combinations
 
 import numpy as np
 
-from filtercov.lab.experiments.records import CellRecord, ExperimentRecord
+from filtercov.lab.experiments.records import ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report.results_statistics import CONFIDENCE, Difference, Summary, paired_difference, summarise
-from filtercov.lab.report.results_words import show_difference, show_mean
+from filtercov.lab.report.results_words import show_difference, show_mean, show_row
 from filtercov.printable import counted
 
 HEAD = ("rank", "initialisation", "measured", "n", "behind the first", "cannot be told apart from")
@@ -78,7 +78,8 @@ def rankings(record: ExperimentRecord) -> list[Ranking]:
     by_row: dict[tuple[str, str], dict[str, Mapping[int, float]]] = defaultdict(dict)
     for cell in record.cells:
         if cell.accuracies:
-            by_row[cell.filters, _row(cell, bool(record.reduced))][cell.init] = cell.by_seed
+            row = show_row(cell.row, cell.trained, reduced=bool(record.reduced))
+            by_row[cell.filters, row][cell.init] = cell.by_seed
     kinds: dict[str, list[Mapping[str, Mapping[int, float]]]] = defaultdict(list)
     for (filters, _), inits in by_row.items():
         kinds[filters].append(inits)
@@ -165,10 +166,6 @@ def _averaged(rows: Sequence[Mapping[str, Mapping[int, float]]]) -> dict[str, di
         for init in common
         if seeds[init]
     }
-
-
-def _row(cell: CellRecord, reduced: bool) -> str:
-    return f"{cell.row}: {cell.trained.model}" if reduced else cell.row
 
 
 def _shown(place: Place) -> list[str]:

@@ -79,6 +79,15 @@ def heading(record: ExperimentRecord) -> str:
     return f"{record.trained}, standing for: {record.title}" if record.reduced and record.trained else record.title
 
 
+def show_row(row: str, trained: Trained, *, reduced: bool) -> str:
+    """Return a row's name, with the network that was trained where that only stands for the row's.
+
+    >>> show_row("ConvMixer-256/8", Trained("net", "toys", 1), reduced=True)
+    'ConvMixer-256/8: net'
+    """
+    return f"{row}: {trained.model}" if reduced else row
+
+
 def show_trained(trained: Trained, epochs: int, *, stands_for: bool) -> str:
     """Return what was trained, for a caption, and for how many of the paper's epochs that stands.
 
