@@ -78,14 +78,18 @@ def usable_covariance(cov: np.ndarray, negative: str) -> np.ndarray:
 
 
 def slow_resize(cov: np.ndarray, old: int, new: int) -> np.ndarray:
-    """The paper's change of filter size for k×k filters, before the projection: pad or clip blocks, then bilinear."""
+    """The paper's change of filter size for k×k filters, before the projection: pad or clip blocks, then bilinear.
+
+    Where one size is even and the other odd, no pixels lie on each other: the mean of half a pixel to either side.
+    """
     blocks = cov.reshape(old, old, old, old)
     pictures = np.zeros((old, old, new, new))
+    sides = [math.floor((new - old) / 2), math.ceil((new - old) / 2)]
     for i, j, row, column in itertools.product(range(old), range(old), range(new), range(new)):
-        offset = (new - old) // 2 if new >= old else -((old - new) // 2)
-        y, x = row - offset, column - offset
-        inside = 0 <= y < old and 0 <= x < old
-        pictures[i, j, row, column] = blocks[i, j, y, x] if inside else blocks[i, j].mean()
+        for down, right in itertools.product(sides, repeat=2):
+            y, x = row - down, column - right
+            inside = 0 <= y < old and 0 <= x < old
+            pictures[i, j, row, column] += (blocks[i, j, y, x] if inside else blocks[i, j].mean()) / 4
     resized = np.zeros((new, new, new, new))
     for i, j in itertools.product(range(new), repeat=2):
         y = i * (old - 1) / (new - 1) if new > 1 else (old - 1) / 2

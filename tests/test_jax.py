@@ -244,3 +244,18 @@ def test_the_example_trains_without_torch():
     first, last = float(said.split()[1]), float(said.split()[3])
     assert last < first
     assert torch_imported == "False"
+
+
+def test_types_of_eight_bits_no_channels_and_orders_that_are_none():
+    kernel = fc.jax.gaussian(0.8)(jax.random.key(0), (5, 5, 1, 64), jnp.float8_e4m3fn)
+    assert kernel.dtype == jnp.float8_e4m3fn
+    wanted = fc.jax.gaussian(0.8)(jax.random.key(0), (5, 5, 1, 64))
+    np.testing.assert_allclose(np.asarray(kernel, np.float32), wanted, rtol=0.07, atol=0.002)
+    assert fc.jax.gaussian(0.8)(jax.random.key(0), (5, 5, 1, 0)).shape == (5, 5, 1, 0)
+    with pytest.raises(ModelError, match="order: needed the names of kernels in forward order, got 3"):
+        fc.jax.init_depthwise(kernels("a"), key=jax.random.key(0), order=3)
+
+
+def test_a_sigma_that_is_traced_is_refused_with_a_sentence():
+    with pytest.raises(CovarianceError, match="sigma: needed a positive, finite number"):
+        jax.jit(lambda sigma: fc.jax.gaussian(sigma)(jax.random.key(0), (5, 5, 1, 8)))(0.8)

@@ -298,3 +298,23 @@ def test_another_backend_draws_the_same_filters_and_no_torch_is_imported():
         said.append(done.stdout)
     assert len(set(said)) == 1 < len(said)
     assert len(set(said[0].split())) == 3
+
+
+def test_what_a_type_cannot_hold_is_refused_by_the_initialiser_too():
+    with pytest.raises(CovarianceError, match="too small for float32"):
+        fc.keras.Gaussian(1e-3, seed=0)((8, 8, 16, 1))
+    for dtype in ("int32", "bool"):
+        with pytest.raises(CovarianceError, match=f"needed a floating-point type for filters, got {dtype}"):
+            fc.keras.Gaussian(0.8, seed=0)((7, 7, 16, 1), dtype)
+
+
+def test_keras_own_seed_decides_where_none_is_given():
+    drawn = []
+    for seed in (3, 3, 4):
+        net = keras.Sequential([keras.Input((16, 16, 8)), layers.DepthwiseConv2D(7)])
+        keras.utils.set_random_seed(seed)
+        fc.keras.init_(net)
+        drawn.append((array(net.layers[0].kernel), array(fc.keras.Gaussian(0.8)((7, 7, 16, 1)))))
+    for first, again, other in zip(*drawn, strict=True):
+        assert (first == again).all()
+        assert (first != other).any()

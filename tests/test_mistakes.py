@@ -1,6 +1,8 @@
 """What people get wrong at first is answered with one sentence that says what was meant, and changes nothing."""
 
+import importlib
 import pathlib
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -25,7 +27,7 @@ def network():
         (lambda _: fc.init_(nn.Conv2d), ModelError, r"got the class Conv2d; make one first, Conv2d\(...\)"),
         (lambda _: fc.init_("net.pth"), ModelError, r"got str; .*FilterStatistics.from_checkpoint\(path\)"),
         (lambda net: fc.freeze_(net.state_dict()), ModelError, "got a state dict"),
-        (lambda net: fc.copy_filters_(net, net.state_dict()), ModelError, "got a state dict"),
+        (lambda net: fc.copy_filters_(net, net.state_dict()), ModelError, "source_model: .* got a state dict"),
         (lambda net: fc.nn.accelerate_(net.state_dict()), ModelError, "got a state dict"),
         (lambda net: fc.nn.restore_(list(net)), ModelError, "got list; pass the model itself"),
         (lambda net: fc.FilterStatistics.from_model(net.state_dict()), ModelError, "got a state dict"),
@@ -79,6 +81,12 @@ def network():
             r"path of a file, got a state dict; save it first with torch.save",
         ),
         (lambda _: fc.FilterStatistics.from_checkpoint(None), CheckpointError, "path of a file, got NoneType"),
+        (lambda _: fc.FilterStatistics.load(b"no"), CheckpointError, "load: needed the path of a file, got bytes"),
+        (lambda _: fc.FilterStatistics.load("n" * 300), CheckpointError, "cannot be read .File name too long"),
+        (lambda net: fc.FilterStatistics.from_model(net).save(None), CheckpointError, "save: .* got NoneType"),
+        (lambda net: fc.watch(net, b"no"), CheckpointError, "watch: needed the path of a file, got bytes"),
+        (lambda net: fc.watch(net, "n" * 300), CheckpointError, "File name too long"),
+        (lambda _: fc.Watched.load(b"no"), CheckpointError, "load: needed the path of a file, got bytes"),
         *[
             (
                 lambda _, like=like: fc.FilterStatistics.from_checkpoint("no.pth", like=like),
@@ -207,3 +215,14 @@ def test_the_version_is_that_of_the_package():
 
     text = (pathlib.Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
     assert f'version = "{__version__}"' in text
+
+
+@pytest.mark.parametrize("name", ["jax", "keras"])
+def test_a_framework_that_is_not_installed_is_no_attribute(name):
+    if find_spec(name):
+        pytest.skip(f"{name} is installed")
+    assert not hasattr(fc, name)
+    with pytest.raises(AttributeError, match=f"filtercov.{name} needs {name}, which is not installed"):
+        getattr(fc, name)
+    with pytest.raises(ModuleNotFoundError, match=f"'{name}'"):
+        importlib.import_module(f"filtercov.{name}")

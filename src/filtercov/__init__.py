@@ -123,7 +123,12 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         value = getattr(import_module(_HOME[name]), name)
     elif name in _PACKAGES:
-        value = import_module(f"filtercov.{name}")
+        try:
+            value = import_module(f"filtercov.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                raise
+            raise AttributeError(f"filtercov.{name} needs {name}, which is not installed", name=name) from error
     elif name == "__version__":
         value = import_module("importlib.metadata").version("filtercov")
     else:

@@ -6,7 +6,7 @@ on shapes alone, and are constants of the trace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -160,6 +160,8 @@ def _building_key(name: str) -> Any:
 
 
 def _checked_order(order: Sequence[str], found: dict[str, int]) -> list[str]:
+    if not isinstance(order, Iterable):
+        raise ModelError(f"order: needed the names of kernels in forward order, got {order!r}")
     names = [order] if isinstance(order, str) else list(order)
     unknown = [name for name in names if name not in found]
     if not names or unknown or len(set(names)) < len(names):
@@ -178,14 +180,14 @@ def _draw(key: jax.Array, root: Root, channels: int, dtype: Any, mean: Array | N
         raise ModelError(f"needed a floating-point kernel, got {jnp.dtype(dtype)}")
     dtype = jax.dtypes.canonicalize_dtype(dtype)
     check_held(_expected_size(root, mean), dtype)
-    work = jnp.promote_types(dtype, jnp.float32)
+    work = jnp.float64 if dtype == jnp.float64 else jnp.float32
     drawn = jax.random.normal(key, (channels, len(root.matrix)), work)
     window = jnp.matmul(drawn, jnp.asarray(root.matrix, work), precision=jax.lax.Precision.HIGHEST)
     filters = jnp.zeros((channels, *root.kernel_size), work)
     filters = filters.at[(slice(None), *root.window)].set(window.reshape(channels, *_lengths(root)))
     if mean is not None:
         filters = filters + jnp.asarray(mean.reshape(root.kernel_size), work)
-    if not isinstance(filters, jax.core.Tracer):  # inside `jax.jit` no number is known
+    if filters.size and not isinstance(filters, jax.core.Tracer):  # inside `jax.jit` no number is known
         check_held(float(jnp.abs(filters).max()), dtype)
     return jnp.moveaxis(filters, 0, -1)[..., None, :].astype(dtype)
 

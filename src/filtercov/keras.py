@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
+import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,7 +38,8 @@ class Gaussian(keras.initializers.Initializer):
     It is the `depthwise_initializer` of DepthwiseConv and SeparableConv layers, whose kernels are (*kernel_size,
     channels, multiplier), and the `kernel_initializer` of Conv layers with a group for each channel, whose kernels are
     (*kernel_size, 1, channels). Like Keras' own, an initialiser gives the same filters whenever it is called, and picks
-    a seed where it is given none. `negative` says what becomes of negative eigenvalues, see `symmetric_root`.
+    a seed where it is given none, one that `keras.utils.set_random_seed` decides. `negative` says what becomes of
+    negative eigenvalues, see `symmetric_root`.
 
     >>> Gaussian(0.8, seed=0)((7, 7, 96, 1)).shape == (7, 7, 96, 1)
     True
@@ -48,7 +50,7 @@ class Gaussian(keras.initializers.Initializer):
         check_negative(negative)
         self.negative = negative
         self._given_seed = _check_seed(seed)
-        self.seed = int(np.random.default_rng().integers(2**31)) if seed is None else self._given_seed
+        self.seed = _any_seed() if self._given_seed is None else self._given_seed
 
     def __call__(self, shape: Sequence[int], dtype: str | None = None) -> Any:
         """Return a kernel of a depthwise layer's shape."""
@@ -94,8 +96,9 @@ def init_(
     Those are DepthwiseConv1D and 2D, the depthwise kernels of SeparableConv1D and 2D, and Conv layers with as many
     groups as input channels, in the order in which the model holds its layers, those of nested models and of layers
     made of layers included, each once. `source`, but for `"stats:…"`, `filter_fn`, `min_kernel_size` and `negative` are
-    as in `filtercov.init_`, and so are its warnings. A `seed` draws the same filters each time. All chosen layers are
-    changed or, on any error, none; where there would be none, `NothingChosenError` is raised.
+    as in `filtercov.init_`, and so are its warnings. A `seed` draws the same filters each time, and so does
+    `keras.utils.set_random_seed` where none is given. All chosen layers are changed or, on any error, none; where there
+    would be none, `NothingChosenError` is raised.
 
     >>> layers = [keras.layers.DepthwiseConv2D(k, name=f"dw{k}") for k in (3, 7)]
     >>> net = keras.Sequential([keras.Input((16, 16, 8)), *layers])
@@ -106,7 +109,8 @@ def init_(
     1 of 2 depthwise layers initialised
     """
     check_negative(negative)
-    generator = np.random.default_rng(_check_seed(seed))
+    given = _check_seed(seed)
+    generator = np.random.default_rng(_any_seed() if given is None else given)
     layers = depthwise_layers(model)
     skipped, prescribed = choose(layers, source, filter_fn=filter_fn, min_kernel_size=min_kernel_size)
     if not prescribed:
@@ -192,10 +196,9 @@ def _sample(layer: Layer, root: Root, prescription: Prescription, generator: np.
     try:
         mean = as_mean(prescription.mean, layer.kernel_size) if isinstance(prescription, LayerStatistics) else None
         kernel = _draw(generator, root, tuple(layer.kernel.shape), mean)
-        check_held(np.abs(kernel).max(), keras.backend.standardize_dtype(layer.kernel.dtype))
+        return keras.ops.convert_to_tensor(*_rounded(kernel, layer.kernel.dtype))
     except CovarianceError as error:
         raise CovarianceError(f"{layer.name}: {error}") from None
-    return keras.ops.convert_to_tensor(*_rounded(kernel, layer.kernel.dtype))
 
 
 def _draw(generator: np.random.Generator, root: Root, shape: tuple[int, ...], mean: Array | None = None) -> Array:
@@ -210,8 +213,15 @@ def _draw(generator: np.random.Generator, root: Root, shape: tuple[int, ...], me
 
 
 def _rounded(values: Array, dtype: str) -> tuple[Any, str]:
-    """Return values and their type such that the backend's conversion to it rounds each number once."""
+    """Return values and their type such that the backend's conversion to it rounds each number once.
+
+    Values that the type cannot hold are refused.
+    """
     dtype = keras.backend.standardize_dtype(dtype)
+    if not keras.backend.is_float_dtype(dtype):
+        raise CovarianceError(f"needed a floating-point type for filters, got {dtype}")
+    if values.size:
+        check_held(float(np.abs(values).max()), dtype)
     if dtype == "float64":
         return values, dtype
     return values.astype(np.float32) if dtype == "float32" else to_odd(values), dtype
@@ -227,6 +237,11 @@ def _assign(variables: Sequence[Any], values: Sequence[Any]) -> None:
         for variable, value in zip(variables, before, strict=True):
             variable.assign(value)
         raise
+
+
+def _any_seed() -> int:
+    """Return a seed from where Keras takes its own."""
+    return random.randrange(2**31)
 
 
 def _check_seed(seed: object) -> int | None:

@@ -115,3 +115,14 @@ def test_the_smallest_sigma_leaves_one_pixel():
 def test_a_sigma_that_is_not_positive_and_finite_is_refused(sigma):
     with pytest.raises(CovarianceError, match="sigma: needed a positive, finite number"):
         gaussian_covariance(7, sigma)
+
+
+@pytest.mark.parametrize(
+    "sigma",
+    [np.array(True), torch.tensor(1j), torch.empty((), device="meta"), b"ab", "ab"],
+    ids=lambda sigma: repr(sigma),
+)
+def test_a_sigma_that_is_no_real_number_is_refused_and_can_be_printed(sigma):
+    with pytest.raises(CovarianceError, match="sigma: needed a positive, finite number"):
+        gaussian_covariance(5, sigma)
+    assert repr(sigma) in str(ClosedForm(sigma))

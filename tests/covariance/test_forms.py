@@ -1,4 +1,5 @@
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -121,3 +122,17 @@ def test_tensors_are_read_like_arrays_whatever_their_type_and_gradients(reader, 
 def test_what_are_no_real_numbers_is_refused(reader, bad):
     with pytest.raises(CovarianceError, match="needed an array of real numbers, got"):
         READERS[reader](bad)
+
+
+@pytest.mark.parametrize("reform", [to_block, to_flat])
+@pytest.mark.parametrize("size", [(5,), (1, 5), (2, 3)])
+def test_neither_form_shares_memory_with_the_other(reform, size):
+    n = math.prod(size)
+    given_form = np.eye(n) if reform is to_block else to_block(np.eye(n), size)
+    assert not np.shares_memory(reform(given_form, size), given_form)
+
+
+@pytest.mark.parametrize("bad", [[[10**400, 1]], np.ma.masked_greater([[1.0, 2.0], [3.0, 999.0]], 100)])
+def test_numbers_that_are_too_large_or_masked_are_refused(bad):
+    with pytest.raises(CovarianceError, match="needed an array of real numbers"):
+        empirical_covariance(bad)

@@ -120,3 +120,23 @@ def test_where_no_square_is_nearer_than_zero_the_factor_is_zero():
 def test_kronecker_squares_of_other_than_square_filters_are_refused(size):
     with pytest.raises(CovarianceError, match="needs square 2-D filters"):
         nearest_kronecker(np.eye(int(np.prod(size))), size)
+
+
+@pytest.mark.parametrize(("old", "new"), [((4,), (5,)), ((4,), (3,)), ((8, 5), (7, 6)), ((7, 7), (8, 8)), ((6,), (1,))])
+def test_resizing_between_even_and_odd_sizes_keeps_the_centre(old, new):
+    resized = resize_covariance(gaussian_covariance(old, 1.0), old, new).reshape(new * 2)
+    mean = resize_mean(np.diag(gaussian_covariance(old, 1.0)), old, new).reshape(new)
+    for axis in range(len(new)):
+        np.testing.assert_allclose(resized, np.flip(resized, (axis, axis + len(new))), atol=1e-12)
+        np.testing.assert_allclose(mean, np.flip(mean, axis), atol=1e-12)
+
+
+def test_resizing_to_filters_too_large_to_compute_with_is_refused():
+    with pytest.raises(CovarianceError, match="needed filters of at most 4096 pixels, got 400x400 ones"):
+        resize_covariance(np.eye(9), 3, 400)
+
+
+def test_filters_that_are_all_equal_have_no_covariance_however_their_mean_rounds():
+    mean, cov = empirical_covariance(np.full((3, 5, 5), 0.1))
+    assert not cov.any()
+    assert (mean == 0.1).all()

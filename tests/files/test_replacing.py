@@ -103,3 +103,10 @@ def test_what_a_killed_writer_leaves_behind_is_recognised(tmp_path):
         remove_temporaries(tmp_path)
         assert not temporary.exists()
         temporary.touch()
+
+
+def test_a_name_may_be_as_long_as_names_can_be(tmp_path):
+    path = tmp_path / ("n" * 255)
+    with replacing(path) as temporary:
+        temporary.write_text("new")
+    assert path.read_text() == "new"

@@ -10,7 +10,7 @@ from torch import nn
 import filtercov as fc
 from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.covariance.root import gaussian_roots
-from filtercov.errors import ModelError
+from filtercov.errors import CovarianceError, ModelError
 from filtercov.filters.sample import rounded, sample_filters
 
 NARROW = [torch.bfloat16, torch.float16, torch.float32]
@@ -114,3 +114,11 @@ def test_copied_filters_too_large_for_the_targets_type_are_refused(dtype):
     ):
         fc.copy_filters_(target, source)
     assert all(torch.equal(a, b) for a, b in zip(before, target.parameters(), strict=True))
+
+
+def test_filters_too_small_for_their_type_are_refused_but_zero_is_given_where_it_is_asked_for():
+    weight = torch.ones(8, 1, 5, 5, dtype=torch.half)
+    with pytest.raises(CovarianceError, match="so small that all would be zero; use a larger covariance"):
+        fc.covariance_normal_(weight, 1e-30 * np.eye(25), seed=0)
+    assert (weight == 1).all()
+    assert not fc.covariance_normal_(weight, np.zeros((25, 25)), seed=0).any()

@@ -110,3 +110,21 @@ def test_the_scale_of_the_filters_does_not_matter(scale):
     assert (scaled.chance_gain, scaled.limit) == pytest.approx((usual.chance_gain, usual.limit))
     assert scaled.plain.sigma == usual.plain.sigma
     assert scaled.plain.likeness == pytest.approx(usual.plain.likeness)
+
+
+@pytest.mark.parametrize("size", [(1, 11), (11, 1), (1, 1, 11)])
+def test_an_axis_of_one_pixel_has_neither_centre_nor_sigma(size):
+    root = symmetric_root(gaussian_covariance((11,), 0.8))
+    for seed in range(3):
+        mean, cov = empirical_covariance(np.random.default_rng(seed).normal(size=(256, 11)) @ root)
+        along, [line] = LayerStatistics("line", (11,), 256, mean, cov), [i for i, k in enumerate(size) if k > 1]
+        across = LayerStatistics("band", size, 256, mean, cov)
+        [(kind, wanted)], [(same_kind, fit)] = fit_forms(along).items(), fit_forms(across).items()
+        assert (kind, wanted.likeness, wanted.limit) == (same_kind, fit.likeness, fit.limit)
+        assert [centre for i, centre in enumerate(fit.form.centre) if i != line] == [0.0] * (len(size) - 1)
+        assert fit.form.centre[line] == wanted.form.centre[0]
+        per_axis = fit_form(across, offset=False)
+        assert (per_axis.gain, per_axis.better) == (0.0, False)
+        np.testing.assert_allclose(
+            gaussian_covariance(size, fit_form(across).form.sigma), gaussian_covariance((11,), wanted.form.sigma)
+        )

@@ -139,3 +139,56 @@ def test_statistics_of_nothing_or_at_no_depth_are_refused():
         statistics.at(1.5)
     with pytest.raises(CheckpointError, match="cannot be written"):
         statistics.save("no/such/directory/file.safetensors")
+
+
+def test_statistics_are_a_sequence_of_layers_that_are_known_by_name_too():
+    statistics = fc.FilterStatistics.from_model(network(depth=4))
+    first = statistics[:2]
+    assert isinstance(first, fc.FilterStatistics)
+    assert (len(first), first.source, first[1]) == (2, statistics.source, statistics[1])
+    assert statistics[1].name in statistics
+    assert statistics[1] in statistics
+    assert "nothing" not in statistics
+    assert statistics[3] not in first
+
+
+def test_a_layer_between_one_with_a_single_filter_and_another_has_the_others_count():
+    single = fc.LayerStatistics("single", 5, 1, np.zeros(25), np.zeros((25, 25)))
+    other = fc.LayerStatistics("other", 5, 64, np.zeros(25), fc.gaussian_covariance(5, 0.8))
+    between = fc.FilterStatistics((single, other)).resize(depth=3)
+    assert [layer.count for layer in between] == [1, 64, 64]
+    assert "nan" not in str(fc.fit_schedule(between).fit)
+
+
+def test_a_layers_statistics_are_what_they_say_in_plain_types(tmp_path):
+    layer = fc.LayerStatistics("conv", [7, 7], np.int64(3), torch.zeros(7, 7), torch.eye(49))
+    assert (layer.kernel_size, type(layer.count), layer.mean.shape) == ((7, 7), int, (49,))
+    statistics = fc.FilterStatistics((layer for _ in range(1)), source=tmp_path)
+    statistics.save(tmp_path / "one")
+    again = fc.FilterStatistics.load(tmp_path / "one")
+    assert again.to_records() == statistics.to_records()
+    assert again.source == str(tmp_path)
+    assert fc.LayerStatistics("conv", 7, 3, layer.mean, layer.covariance).kernel_size == (7, 7)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"kernel_size": "7x7"}, "conv: kernel_size: needed a whole number or a tuple"),
+        ({"kernel_size": 5}, r"conv: 5x5 filters need a \(25,\) mean"),
+        ({"count": 0}, "conv: count: needed a whole number of at least one filter, got 0"),
+        ({"count": 2.5}, "conv: count: needed a whole number of at least one filter, got 2.5"),
+        ({"mean": np.full(49, np.nan)}, "conv: mean: needed finite numbers"),
+        ({"covariance": np.full((49, 49), np.nan)}, "conv: covariance: needed finite numbers"),
+        ({"covariance": np.eye(25)}, r"conv: 7x7 filters need a \(49, 49\) covariance"),
+    ],
+)
+def test_a_layers_statistics_that_cannot_be_are_refused(wrong, sentence):
+    given = {"name": "conv", "kernel_size": 7, "count": 3, "mean": np.zeros(49), "covariance": np.eye(49)}
+    with pytest.raises(CovarianceError, match=f"^{sentence}"):
+        fc.LayerStatistics(**{**given, **wrong})
+
+
+def test_statistics_of_what_are_no_layers_are_refused():
+    with pytest.raises(SourceError, match="needed a LayerStatistics for each layer, got 1"):
+        fc.FilterStatistics([1])

@@ -138,3 +138,11 @@ def test_what_could_not_be_read_again_is_not_written(path, layers, pixels):
     with pytest.raises(CheckpointError, match="at most 537 MB and 4096 pixels a filter, which can be read again, got"):
         statistics_file.write(path, [pair] * layers, {})
     assert path.read_bytes() == before
+
+
+def test_what_could_not_be_loaded_is_not_saved(tmp_path):
+    holder = nn.Module()
+    holder.add_module("m" * 1100, nn.Conv2d(4, 4, 3, groups=4))
+    with pytest.raises(CheckpointError, match="names of at most 1024 characters"):
+        fc.FilterStatistics.from_model(holder).save(tmp_path / "long")
+    assert list(tmp_path.iterdir()) == []

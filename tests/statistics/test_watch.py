@@ -1,7 +1,9 @@
 """Watching real training: what is kept is what the filters were, and training is as if nobody watched."""
 
 import contextlib
+import copy
 import math
+import pickle
 import warnings
 
 import numpy as np
@@ -347,3 +349,13 @@ def test_a_moment_cut_short_is_left_out_with_a_note(tmp_path):
     watched = fc.Watched.load(path)
     assert watched.steps == (0,)
     assert "a moment being written, or cut short" in watched.notes[0]
+
+
+def test_a_watched_run_can_be_copied_and_sent_to_another_process(tmp_path):
+    net = network()
+    with fc.watch(net, tmp_path / "run") as watch:
+        watch()
+    run = fc.Watched.load(tmp_path / "run")
+    for again in (pickle.loads(pickle.dumps(run)), copy.deepcopy(run)):
+        assert again.steps == run.steps
+        assert again[-1].to_records() == run[-1].to_records()

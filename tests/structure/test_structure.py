@@ -247,3 +247,12 @@ def test_what_filters_cannot_tell_is_none_with_a_reason():
         structure_of(np.full((4, 3, 3), np.nan))
     with pytest.raises(CovarianceError, match="needed at least one filter"):
         structure_of(np.ones((4, 1, 3, 3, 3)))
+
+
+def test_an_axis_of_one_pixel_adds_no_types():
+    filters = np.random.default_rng(0).normal(size=(64, 7))
+    line, row, column = (structure_of(filters.reshape(64, *size)) for size in ((7,), (1, 7), (7, 1)))
+    assert row.types == line.types
+    assert row.gaussian_derivatives == line.gaussian_derivatives == column.gaussian_derivatives
+    assert list(column.types) == ["G", "Gy", "Gyy"]
+    assert gaussian_types((1, 7, 7))[0] == gaussian_types((7, 7))[0]

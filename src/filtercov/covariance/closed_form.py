@@ -46,7 +46,8 @@ class ClosedForm:
     def __post_init__(self) -> None:
         for name in ("sigma", "centre"):
             value = getattr(self, name)
-            each = as_float(value) is None and hasattr(value, "__iter__") and not isinstance(value, str)
+            several = hasattr(value, "__iter__") and getattr(value, "ndim", 1) > 0
+            each = as_float(value) is None and several and not isinstance(value, str | bytes)
             object.__setattr__(self, name, tuple(map(_plain, value)) if each else _plain(value))
 
     def along(self, shape: tuple[int, ...]) -> tuple[tuple[float, float], ...]:
@@ -65,7 +66,7 @@ class ClosedForm:
         """Return the parameters as a table shows them."""
 
         def shown(value: float | tuple[float, ...]) -> str:
-            return ", ".join(f"{number:.4g}" for number in (value if isinstance(value, tuple) else (value,)))
+            return ", ".join(map(_show, value if isinstance(value, tuple) else (value,)))
 
         centred = not any(self.centre) if isinstance(self.centre, tuple) else not self.centre
         return f"σ = {shown(self.sigma)}" + ("" if centred else f", centre {shown(self.centre)}")
@@ -124,6 +125,10 @@ def _plain(value: object) -> object:
     """Return a number of any kind as a float; anything else as it is, for `along` to refuse."""
     number = as_float(value)
     return value if number is None else number
+
+
+def _show(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else repr(value)
 
 
 def check_sigma(sigma: object) -> float:

@@ -40,9 +40,10 @@ def empirical_covariance(filters: ArrayLike) -> tuple[Array, Array]:
     if largest > LARGEST_WEIGHT:
         raise CovarianceError(f"empirical_covariance: needed weights up to {LARGEST_WEIGHT:g}, got {largest:.3g}")
     flat = stack.reshape(len(stack), -1)
-    mean = flat.mean(axis=0)
-    centred = flat - mean
-    return mean, centred.T @ centred / max(len(flat) - 1, 1)
+    from_first = flat - flat[0]  # of equal filters zero, which the rounded mean may differ from
+    offset = from_first.mean(axis=0)
+    centred = from_first - offset
+    return flat[0] + offset, centred.T @ centred / max(len(flat) - 1, 1)
 
 
 def check_pixels(kernel_size: tuple[int, ...]) -> None:

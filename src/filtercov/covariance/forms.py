@@ -120,7 +120,8 @@ def to_block(cov: ArrayLike, kernel_size: KernelSize) -> Array:
     n = math.prod(shape)
     if matrix.shape != (n, n):
         raise CovarianceError(f"to_block: {show_size(shape)} filters have a flat ({n}, {n}) form, got {matrix.shape}")
-    return matrix.reshape(shape * 2).transpose(_interleaved(len(shape))).reshape([k * k for k in shape])
+    pairs = matrix.reshape(shape * 2).transpose(_interleaved(len(shape)))
+    return np.array(pairs, order="C").reshape([k * k for k in shape])
 
 
 def to_flat(block: ArrayLike, kernel_size: KernelSize) -> Array:
@@ -136,8 +137,8 @@ def to_flat(block: ArrayLike, kernel_size: KernelSize) -> Array:
     if blocks.shape != needed:
         raise CovarianceError(f"to_flat: {show_size(shape)} filters have a {needed} block form, got {blocks.shape}")
     n = math.prod(shape)
-    pairs = [side for k in shape for side in (k, k)]
-    return blocks.reshape(pairs).transpose(np.argsort(_interleaved(len(shape)))).reshape(n, n)
+    pairs = blocks.reshape([side for k in shape for side in (k, k)])
+    return np.array(pairs.transpose(np.argsort(_interleaved(len(shape)))), order="C").reshape(n, n)
 
 
 def kron(factors: Sequence[Array]) -> Array:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from filtercov.covariance.forms import Array, KernelSize, kernel_shape, show_size
+from filtercov.covariance.forms import Array, KernelSize, as_covariance, as_mean, kernel_shape, show_size
 from filtercov.covariance.resize import Resizing, compare_resized, resize_covariance, resize_mean
+from filtercov.errors import CovarianceError
 from filtercov.printable import shortened
 
 
@@ -39,6 +41,18 @@ class LayerStatistics:
     resized: Resizing | None = None
     of_filters: OfFilters | None = None
 
+    def __post_init__(self) -> None:
+        name = str(self.name)
+        try:
+            kernel_size = kernel_shape(self.kernel_size)
+            count, mean = _check_count(self.count), as_mean(self.mean, kernel_size)
+            covariance = as_covariance(self.covariance, kernel_size=kernel_size)
+        except CovarianceError as error:
+            raise CovarianceError(f"{shortened(name)}: {error}") from None
+        checked = {"name": name, "kernel_size": kernel_size, "count": count, "mean": mean, "covariance": covariance}
+        for field, value in checked.items():
+            object.__setattr__(self, field, value)
+
     def __repr__(self) -> str:
         origin = "" if self.resized is None else f", resized from {show_size(self.resized.from_size)}"
         return (
@@ -60,6 +74,16 @@ class LayerStatistics:
             resized=resizing.after(self.resized),
             of_filters=None,
         )
+
+
+def _check_count(count: object) -> int:
+    try:
+        number = operator.index(count)  # type: ignore[arg-type]
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise CovarianceError(f"count: needed a whole number of at least one filter, got {count!r}")
+    return number
 
 
 def mix_resizings(layers: Sequence[LayerStatistics], weights: Sequence[float]) -> Resizing | None:

@@ -26,7 +26,7 @@ def as_float(value: object) -> float | None:
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         try:
             value = value.item()
-        except RuntimeError:  # a tensor that holds no values, such as one on the meta device
+        except (RuntimeError, TypeError):  # it holds no value: on torch's meta device, or traced by JAX
             return None
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
@@ -46,8 +46,10 @@ def as_array(values: ArrayLike, what: str) -> NDArray[np.float64]:
         array = np.asarray(_as_numpy_reads(values))
         if array.dtype.kind in "cSU":
             raise TypeError(f"dtype {array.dtype}")
+        if np.ma.is_masked(values):
+            raise ValueError("some of them masked")
         return array.astype(np.float64, copy=False)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise CovarianceError(
             f"{what}: needed an array of real numbers, got {type(values).__name__} ({error})"
         ) from None

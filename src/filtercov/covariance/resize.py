@@ -4,17 +4,23 @@ In block form every block is a picture of the filter's extent: pad it with its m
 the new size; then interpolate linearly over the grid of blocks to get as many of them as the new filter has pixels. The
 result is symmetrised and projected to the nearest positive semi-definite matrix.
 
+The paper's sizes are all odd. Between an even and an odd one the centres lie half a pixel apart, so that pixels can be
+laid over each other in two ways, half a pixel to either side; the picture is then the mean of both.
+
 Far from the old size little of the old covariance is left in that: `Resizing` says how much.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from filtercov.covariance.empirical import check_pixels
 from filtercov.covariance.forms import Array, KernelSize, as_covariance, as_mean, kernel_shape, show_size
 from filtercov.errors import CovarianceError
 
@@ -30,6 +36,7 @@ def resize_covariance(cov: ArrayLike, from_size: KernelSize, to_size: KernelSize
     matrix = as_covariance(cov, kernel_size=old)
     if old == new:
         return matrix.copy()
+    check_pixels(new)
     blocks = _resize_pictures(matrix.reshape(-1, *old), new).reshape(*old, -1)
     grid = _interpolate_grid(blocks, new)
     n = math.prod(new)
@@ -54,7 +61,8 @@ class Resizing:
 
     `survives` is the squared cosine between the covariances before and after, laid over each other around the centre
     with zeros where one has no pixels: the share of the new one, in least squares, that the old one explains. `padding`
-    is the share of the new one's variance at pixels that the old filters did not have.
+    is the share of the new one's variance at pixels that the old filters did not have. Where pixels can be laid over
+    each other in several ways, both are of the mean over these.
     """
 
     from_size: tuple[int, ...]
@@ -82,27 +90,33 @@ def compare_resized(before: Array, from_size: tuple[int, ...], after: Array, to_
     >>> round(resizing.survives, 2), round(resizing.padding, 2)
     (0.09, 0.57)
     """
-    old, new = _shared_pixels(from_size, to_size), _shared_pixels(to_size, from_size)
+    numbers = [np.arange(math.prod(size), dtype=np.intp).reshape(size) for size in (from_size, to_size)]
+    shared = [(numbers[0][old].ravel(), numbers[1][new].ravel()) for old, new in _overlays(from_size, to_size)]
     norms = float(np.linalg.norm(before) * np.linalg.norm(after))
-    inner = float(np.vdot(before[np.ix_(old, old)], after[np.ix_(new, new)]))
+    inner = float(np.mean([np.vdot(before[np.ix_(old, old)], after[np.ix_(new, new)]) for old, new in shared]))
     variance = np.diagonal(after)
-    total = float(variance.sum())
+    total, kept = float(variance.sum()), float(np.mean([variance[new].sum() for _, new in shared]))
     return Resizing(
         from_size=from_size,
         survives=min((inner / norms) ** 2, 1.0) if norms else 1.0,  # which rounding may exceed
-        padding=min(max(1 - float(variance[new].sum()) / total, 0.0), 1.0) if total > 0 else 0.0,
+        padding=min(max(1 - kept / total, 0.0), 1.0) if total > 0 else 0.0,
     )
 
 
-def _shared_pixels(size: tuple[int, ...], other: tuple[int, ...]) -> NDArray[np.intp]:
-    """Return the flat numbers of the pixels of `size` filters that `other` ones have too, around the centre."""
-    inside = _around_centre(size, other)
-    return np.arange(math.prod(size), dtype=np.intp).reshape(size)[inside].ravel()
+def _overlays(old: tuple[int, ...], new: tuple[int, ...]) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+    """Yield, for each way to lay two sizes over each other around their centres, the pixels of both that meet.
 
-
-def _around_centre(size: tuple[int, ...], other: tuple[int, ...]) -> tuple[slice, ...]:
-    shared = [min(k, o) for k, o in zip(size, other, strict=True)]
-    return tuple(slice((k - m) // 2, (k - m) // 2 + m) for k, m in zip(size, shared, strict=True))
+    >>> list(_overlays((4,), (3,)))
+    [((slice(0, 3, None),), (slice(0, 3, None),)), ((slice(1, 4, None),), (slice(0, 3, None),))]
+    """
+    ways = []
+    for k, o in zip(old, new, strict=True):
+        shared, margin = min(k, o), abs(k - o)
+        starts = sorted({margin // 2, (margin + 1) // 2})
+        whole, parts = slice(0, shared), [slice(start, start + shared) for start in starts]
+        ways.append([(part, whole) if k > o else (whole, part) for part in parts])
+    for way in product(*ways):
+        yield tuple(mine for mine, _ in way), tuple(theirs for _, theirs in way)
 
 
 def _matching_shapes(from_size: KernelSize, to_size: KernelSize) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -118,11 +132,13 @@ def _resize_pictures(pictures: Array, new: tuple[int, ...]) -> Array:
     """Pad with the picture's own mean, or clip, every picture (p, *old) to (p, *new), keeping the centre."""
     old = pictures.shape[1:]
     means = pictures.reshape(len(pictures), -1).mean(axis=1)
-    resized = np.empty((len(pictures), *new))
-    resized[...] = means.reshape(-1, *(1 for _ in new))
-    inside, outside = _around_centre(old, new), _around_centre(new, old)
-    resized[:, *outside] = pictures[:, *inside]
-    return resized
+    ways = []
+    for inside, outside in _overlays(old, new):
+        resized = np.empty((len(pictures), *new))
+        resized[...] = means.reshape(-1, *(1 for _ in new))
+        resized[:, *outside] = pictures[:, *inside]
+        ways.append(resized)
+    return ways[0] if len(ways) == 1 else sum(ways[1:], ways[0]) / len(ways)
 
 
 def _interpolate_grid(values: Array, new: tuple[int, ...]) -> Array:

@@ -89,8 +89,9 @@ def dynamic_and_static(cov: ArrayLike, kernel_size: KernelSize, sigma: float) ->
     closed = moving - still
     mm, ss, ms = np.vdot(moving, moving), np.vdot(still, still), np.vdot(moving, still)
     along_m, along_s = np.vdot(moving, matrix), np.vdot(still, matrix)
-    scale = float(np.vdot(closed, matrix) / np.vdot(closed, closed))
-    if scale <= 0 or ms > MOST_PARALLEL * math.sqrt(mm * ss):
+    size = float(np.vdot(closed, closed))  # 0 where σ is so small that no pixel is near enough to the centre
+    scale = float(np.vdot(closed, matrix)) / size if size else math.nan
+    if not scale > 0 or ms > MOST_PARALLEL * math.sqrt(mm * ss):
         return math.nan, math.nan
     determinant = mm * ss - ms * ms
     a = (ss * along_m - ms * along_s) / determinant

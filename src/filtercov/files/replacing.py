@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+SHOWN = 40  # characters of a file's name in that of the temporary one: a name may be as long as names can be
+
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -59,7 +61,7 @@ def _copied_into(path: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def _in_place_of(path: Path) -> Iterator[Path]:
     """Yield a name beside `path`, one that no other writer has, and move the file there over it."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f".{path.name[:SHOWN]}.{secrets.token_hex(4)}.tmp")
     temporary.touch(exist_ok=False)
     try:
         mode = temporary.stat().st_mode

@@ -67,11 +67,11 @@ def opened(path: Path, kind: Kind, framework: Literal["numpy", "pt"]) -> Iterato
 
     Whatever goes wrong, also while the caller takes tensors out, is a `CheckpointError`.
     """
-    if path.exists() and not path.is_file():
-        raise CheckpointError(
-            f"{path}: cannot be read (a directory, a device or a pipe); needed a filtercov {kind.called}"
-        )
     try:
+        if path.exists() and not path.is_file():
+            raise CheckpointError(
+                f"{path}: cannot be read (a directory, a device or a pipe); needed a filtercov {kind.called}"
+            )
         while True:
             with path.open("rb") as file:
                 description = _checked(path, kind, file)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from filtercov.covariance.forms import show_size
-from filtercov.depthwise.model import DepthwiseLayer, depthwise_layers
+from filtercov.depthwise.model import DepthwiseLayer, check_model, depthwise_layers
 from filtercov.depthwise.weight import plain_values
 from filtercov.errors import ModelError, NothingChosenError
 from filtercov.filters.adapting import Shape, enlarged, first_of_each_stage, selected
@@ -32,6 +32,7 @@ def copy_filters_(target_model: nn.Module, source_model: nn.Module) -> InitRepor
     >>> copy_filters_(target, source)[0].source_layer
     '0'
     """
+    check_model(source_model, "source_model")
     targets, sources = depthwise_layers(target_model), depthwise_layers(source_model)
     if all(target.module is _nearest(target, sources).module for target in targets):
         raise NothingChosenError(

@@ -76,6 +76,12 @@ def covariance_normal_(
             check_held(filters)
         except CovarianceError as error:
             raise CovarianceError(f"{who}: {error}; use a smaller covariance") from None
+        asked_for_zero = not root.matrix.any() and (centre is None or not centre.any())
+        if filters.numel() and not asked_for_zero and not filters.any():
+            raise CovarianceError(
+                f"{who}: needed filters that {weight.dtype} can hold, got numbers so small that all would be zero; use "
+                "a larger covariance"
+            )
         return write_values_(weight, filters.view(weight.shape))
 
 

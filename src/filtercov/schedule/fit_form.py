@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -74,10 +74,10 @@ def fit_form(layer: LayerStatistics, *, offset: bool = True, per_axis: bool = Tr
 
 
 def fit_forms(layer: LayerStatistics) -> dict[str, FormFit]:
-    """Return the fit of every kind of form by its name; those of a single axis have no second σ."""
+    """Return the fit of every kind of form by its name; filters along a single axis have no second σ."""
     fitting = _Fitting(layer)
     kinds = {"off centre": (True, False), "σ per axis": (False, True), "both": (True, True)}
-    if len(layer.kernel_size) == 1:
+    if fitting.axes == 1:
         kinds = {"off centre": (True, False)}
     return {name: fitting.fit(offset=offset, per_axis=per_axis) for name, (offset, per_axis) in kinds.items()}
 
@@ -86,9 +86,12 @@ class _Fitting:
     """One layer, and what all kinds of fits to it have in common.
 
     Parameters are (log σ by axis, centre by axis); a kind of form is a matrix, the directions in which these may move.
+    An axis of one pixel has neither σ nor centre: the layer is fitted without it.
     """
 
     def __init__(self, layer: LayerStatistics) -> None:
+        self.long = [k > 1 for k in layer.kernel_size]
+        layer = replace(layer, kernel_size=tuple(k for k in layer.kernel_size if k > 1) or (1,))
         self.layer, self.axes = layer, len(layer.kernel_size)
         self.plain = fit_layer(layer)
         self.tells = layer.count > 1 and not math.isnan(self.plain.sigma)
@@ -100,6 +103,8 @@ class _Fitting:
     def fit(self, *, offset: bool, per_axis: bool) -> FormFit:
         if not self.tells:
             return FormFit(None, math.nan, self.plain, math.nan, math.nan)
+        if not offset and (self.axes == 1 or not per_axis):
+            return FormFit(ClosedForm(self.plain.sigma), self.plain.likeness, self.plain, 0.0, 0.0)
         every, none = np.eye(self.axes), np.zeros((self.axes, self.axes))
         together = np.ones((self.axes, 1))
         widths = np.vstack([every, none]) if per_axis else np.vstack([together, 0 * together])
@@ -116,9 +121,15 @@ class _Fitting:
         [sigmas], [centres] = self._parameters((directions @ best)[None])
         found = float(self.like(sigmas[None], centres[None])[0])
         form = ClosedForm(
-            tuple(sigmas.tolist()) if per_axis else float(sigmas[0]), tuple(centres.tolist()) if offset else 0.0
+            self._all_axes(sigmas, self.plain.sigma) if per_axis else float(sigmas[0]),
+            self._all_axes(centres, 0.0) if offset else 0.0,
         )
         return FormFit(form, found, self.plain, *self._chance_gain(directions))
+
+    def _all_axes(self, values: Array, otherwise: float) -> tuple[float, ...]:
+        """Return the values of the axes that were fitted, in their places among all."""
+        fitted = iter(values.tolist())
+        return tuple(next(fitted) if long else otherwise for long in self.long)
 
     def _starts(self, *, offset: bool) -> Array:
         """Return the plain form, and forms of several σ at the middle, the centre and the peak of the variance.

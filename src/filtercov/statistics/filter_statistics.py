@@ -13,8 +13,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from torch import Tensor, nn
@@ -29,6 +28,7 @@ from filtercov.depthwise.state_dict import read_depthwise_weights
 from filtercov.depthwise.weight import plain_values
 from filtercov.errors import CheckpointError, CovarianceError, FiltercovWarning, ModelError, SourceError
 from filtercov.files.limits import LAYER, MEASURED, NAME, show_bytes
+from filtercov.files.paths import as_path
 from filtercov.prescription.init_notes import resizing_notes
 from filtercov.printable import cut, shortened
 from filtercov.schedule.fit_quality import fit_layer
@@ -88,8 +88,17 @@ class FilterStatistics:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.layers:
+        layers = tuple(self.layers)
+        if not layers:
             raise SourceError("FilterStatistics: needed the statistics of at least one layer, got none")
+        for layer in layers:
+            if not isinstance(layer, LayerStatistics):
+                raise SourceError(
+                    f"FilterStatistics: needed a LayerStatistics for each layer, got {shortened(repr(layer))}"
+                )
+        object.__setattr__(self, "layers", layers)
+        object.__setattr__(self, "source", str(self.source))
+        object.__setattr__(self, "notes", tuple(self.notes))
 
     def __len__(self) -> int:
         """Return the number of layers."""
@@ -99,8 +108,18 @@ class FilterStatistics:
         """Iterate over the layers in forward order."""
         return iter(self.layers)
 
-    def __getitem__(self, key: int | str) -> LayerStatistics:
-        """Return the layer at a position, or of a name."""
+    def __contains__(self, key: object) -> bool:
+        """Return whether a layer, or one of a name, is among these."""
+        return any(layer.name == key if isinstance(key, str) else layer is key for layer in self.layers)
+
+    @overload
+    def __getitem__(self, key: int | str) -> LayerStatistics: ...
+    @overload
+    def __getitem__(self, key: slice) -> FilterStatistics: ...
+    def __getitem__(self, key: int | str | slice) -> LayerStatistics | FilterStatistics:
+        """Return the layer at a position, or of a name; a slice returns the statistics of some of the layers."""
+        if isinstance(key, slice):
+            return replace(self, layers=self.layers[key])
         if not isinstance(key, str):
             return self.layers[operator.index(key)]
         for layer in self.layers:
@@ -134,9 +153,9 @@ class FilterStatistics:
         layers that is guessed from their names; `notes` says so. A model given as `like` decides both: any of the
         architecture that was saved, on the meta device too, for its own weights are not looked at.
         """
-        _check_path(path)
-        weights = read_depthwise_weights(Path(path), like=like)
-        measured = cls._measure(weights.tensors.items(), source=Path(path).name, error=CheckpointError)
+        file = as_path(path, "from_checkpoint")
+        weights = read_depthwise_weights(file, like=like)
+        measured = cls._measure(weights.tensors.items(), source=file.name, error=CheckpointError)
         return replace(measured, notes=weights.notes)
 
     @classmethod
@@ -163,7 +182,7 @@ class FilterStatistics:
         return LayerStatistics(
             name=cut(f"{1 - weight:.3g} {below.name} + {weight:.3g} {above.name}", NAME),
             kernel_size=size,
-            count=min(below.count, above.count),
+            count=min((layer.count for layer in (below, above) if layer.count > 1), default=1),  # one has no spread
             mean=(1 - weight) * below.mean + weight * above.mean,
             covariance=(1 - weight) * below.covariance + weight * above.covariance,
             resized=mix_resizings((below, above), (1 - weight, weight)),
@@ -222,7 +241,10 @@ class FilterStatistics:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the statistics to a safetensors file with a checksum; an existing file is replaced whole or not."""
-        statistics_file.write(Path(path), [(layer.mean, layer.covariance) for layer in self.layers], self.description())
+        target, described = as_path(path, "save"), self.description()
+        for layer, entry in zip(self.layers, described["layers"], strict=True):
+            checked_layer(target, entry, layer.mean, layer.covariance)  # as `load` will
+        statistics_file.write(target, [(layer.mean, layer.covariance) for layer in self.layers], described)
 
     def description(self) -> dict[str, Any]:
         """Return what a file says of the statistics besides means and covariances, ready for JSON."""
@@ -241,7 +263,7 @@ class FilterStatistics:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> FilterStatistics:
         """Read statistics that `save` wrote; anything else, or anything changed since, is a `CheckpointError`."""
-        arrays, described = statistics_file.read(Path(path))
+        arrays, described = statistics_file.read(as_path(path, "load"))
         layers = tuple(
             checked_layer(path, entry, mean, covariance)
             for entry, (mean, covariance) in zip(described["layers"], arrays, strict=True)
@@ -280,18 +302,6 @@ def _check_count(depth: object) -> int:
     if count < 1:
         raise SourceError(f"resize: needed a whole number as depth of at least one layer, got {depth!r}")
     return count
-
-
-def _check_path(path: object) -> None:
-    """Raise for what is given where the path of a checkpoint is needed: state dicts, models."""
-    if isinstance(path, str | os.PathLike):
-        return
-    came, advice = type(path).__name__, "pass where the file is"
-    if isinstance(path, nn.Module):
-        advice = "measure a model with FilterStatistics.from_model(model)"
-    elif isinstance(path, Mapping):
-        came, advice = "a state dict", "save it first with torch.save(state_dict, path), or measure its model"
-    raise CheckpointError(f"from_checkpoint: needed the path of a file, got {came}; {advice}")
 
 
 def _check_size(name: str, weight: Tensor) -> None:

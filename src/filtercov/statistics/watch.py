@@ -11,7 +11,6 @@ import os
 import warnings
 from collections.abc import Collection, Iterable
 from dataclasses import asdict
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,6 +24,7 @@ from filtercov.depthwise.model import DepthwiseLayer, depthwise_layers, notes_on
 from filtercov.depthwise.weight import is_sharded, plain_values
 from filtercov.errors import CheckpointError, ConfigError, CovarianceError, FiltercovWarning, ModelError
 from filtercov.files import records
+from filtercov.files.paths import as_path
 from filtercov.statistics.filter_statistics import measure_layer
 from filtercov.statistics.watched import Watched
 from filtercov.statistics.watched_file import FORMAT, exponent_of, followed, pack, packed_filters, packed_moments
@@ -73,7 +73,7 @@ class Watch:
         step: int | None,
         gradients: bool,
     ) -> None:
-        self.path = Path(path)
+        self.path = as_path(path, "watch")
         self.step = 0 if step is None else _whole("step", step, 0)
         self._every = None if every is None else _whole("every", every, 1)
         if not isinstance(steps, Iterable):
@@ -140,7 +140,7 @@ class Watch:
         """Begin a file, or continue the one that is there, and measure this step if it should be in it."""
         now = {layer.name: _filters(layer) for layer in layers}
         self._start = {name: filters.copy() for name, filters in now.items()}  # which may be the weights themselves
-        if self._writes and not self.path.exists():
+        if self._writes and not os.path.exists(self.path):  # noqa: PTH110  # Path.exists raises for impossible names
             self._begin(now)
         elif self._writes and new:
             last = max(Watched.load(self.path).steps, default=0)

@@ -18,6 +18,7 @@ from filtercov.covariance.forms import Array, kernel_shape
 from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.errors import CheckpointError, CovarianceError
 from filtercov.files.limits import LAYER, NAME
+from filtercov.files.paths import as_path
 from filtercov.printable import shortened
 from filtercov.statistics.filter_statistics import FilterStatistics, checked_layer
 from filtercov.statistics.watched_file import ADVICE, Body, Numbers, followed, read
@@ -198,7 +199,7 @@ class Watched:
 
         A last moment that is being written, or was when its writer was killed, is left out, with a note.
         """
-        path = Path(path)
+        path = as_path(path, "load")
         (head, *bodies), torn = read(path)
         try:
             source, began = str(head.about["source"]), _between(head.about["began"], 0, 2**63)

@@ -33,6 +33,13 @@ class Body:
     about: dict[str, Any]
     data: memoryview
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _body, (self.about, bytes(self.data))  # a memoryview cannot be pickled
+
+
+def _body(about: dict[str, Any], data: bytes) -> Body:
+    return Body(about, memoryview(data))
+
 
 def pack(about: Mapping[str, Any], arrays: Iterable[Array]) -> bytes:
     """Return the body of a record; the arrays have the types they are kept in."""

@@ -140,9 +140,10 @@ def gaussian_types(kernel_size: tuple[int, ...]) -> tuple[tuple[str, ...], Array
     """
     named = []
     widths = [NARROWEST * 2.0**i for i in range(32) if NARROWEST * 2.0**i <= (max(kernel_size) / 3) ** 2 or i == 0]
-    offsets = [(-0.5, 0.0, 0.5) if k > 1 else (0.0,) for k in kernel_size]
-    for variance, centre in product(widths, product(*offsets)):
-        axes = [_derivatives(k, variance, c) for k, c in zip(kernel_size, centre, strict=True)]
+    letters = {1: "x", 2: "yx", 3: "zyx"}[len(kernel_size)]
+    long = {letter: k for letter, k in zip(letters, kernel_size, strict=True) if k > 1}  # one pixel has no slope
+    for variance, centre in product(widths, product((-0.5, 0.0, 0.5), repeat=len(long))):
+        axes = {letter: _derivatives(k, variance, c) for (letter, k), c in zip(long.items(), centre, strict=True)}
         named += [(name, shape.ravel()) for name, shape in _shapes(axes)]
     kept = [(name, shape / size) for name, shape in named if (size := float(np.linalg.norm(shape))) > 1e-9]
     order = {name: i for i, name in enumerate(dict.fromkeys(name for name, _ in named))}
@@ -157,23 +158,20 @@ def _derivatives(k: int, variance: float, centre: float) -> tuple[Array, Array, 
     return g, -x / variance * g, (x**2 / variance - 1) / variance * g
 
 
-def _shapes(axes: list[tuple[Array, Array, Array]]) -> Iterator[tuple[str, Array]]:
-    letters = {1: "x", 2: "yx", 3: "zyx"}[len(axes)]
-
-    def derivative(*along: int) -> Array:
+def _shapes(axes: Mapping[str, tuple[Array, Array, Array]]) -> Iterator[tuple[str, Array]]:
+    def derivative(along: str) -> Array:
         shape: Array = np.ones(())
-        for axis, orders in enumerate(axes):
-            shape = np.multiply.outer(shape, orders[along.count(axis)])
+        for letter, orders in axes.items():
+            shape = np.multiply.outer(shape, orders[along.count(letter)])
         return shape
 
-    every = range(len(axes))
-    yield "G", derivative()
-    yield from ((f"G{letters[a]}", derivative(a)) for a in every)
-    yield from ((f"G{letters[a] * 2}", derivative(a, a)) for a in every)
-    for a, b in combinations(every, 2):
-        yield f"G{letters[a]}{letters[b]}", derivative(a, b)
+    yield "G", derivative("")
+    yield from ((f"G{a}", derivative(a)) for a in axes)
+    yield from ((f"G{a}{a}", derivative(a + a)) for a in axes)
+    for a, b in combinations(axes, 2):
+        yield f"G{a}{b}", derivative(a + b)
     if len(axes) > 1:
-        laplacian: Array = np.sum([derivative(a, a) for a in every], axis=0)
-        yield "+".join(f"G{letter * 2}" for letter in letters), laplacian
-    for a, b in combinations(every, 2):
-        yield f"G{letters[a] * 2}-G{letters[b] * 2}", derivative(a, a) - derivative(b, b)
+        laplacian: Array = np.sum([derivative(a + a) for a in axes], axis=0)
+        yield "+".join(f"G{a}{a}" for a in axes), laplacian
+    for a, b in combinations(axes, 2):
+        yield f"G{a}{a}-G{b}{b}", derivative(a + a) - derivative(b + b)
