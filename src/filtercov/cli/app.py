@@ -102,9 +102,13 @@ def main() -> None:
         say(f"filtercov: {error}", err=True)
         raise SystemExit(INTERRUPTED if isinstance(error, TrainingInterrupted) else 1) from None
     except OSError as error:
-        if not _output_is_unwritable():
+        if _output_is_unwritable():
+            what, why = "standard output: cannot be written", "; make room, or choose another"
+        elif error.filename is not None:
+            what, why = f"{error.filename}: cannot be used", ""
+        else:
             raise
-        say(f"filtercov: standard output: cannot be written ({error.strerror}); make room, or choose another", err=True)
+        say(f"filtercov: {what} ({error.strerror}){why}", err=True)
         raise SystemExit(1) from None
 
 

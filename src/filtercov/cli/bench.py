@@ -10,6 +10,7 @@ import typer
 
 from filtercov.cli import options
 from filtercov.cli.say import say, say_table
+from filtercov.errors import FiltercovError, ModelError
 from filtercov.lab import bench as lab
 from filtercov.nn.tuning import SECONDS
 from filtercov.nn.tuning_report import LAYER_HEADING
@@ -28,7 +29,8 @@ def bench(
     ] = None,
     frozen: Annotated[bool, typer.Option("--frozen", help="Freeze the depthwise filters.")] = False,
     threads: Annotated[
-        int | None, typer.Option(callback=options.within(1), help="Threads of the CPU; torch's choice if not given.")
+        int | None,
+        typer.Option(callback=options.within(1, 4096), help="Threads of the CPU; torch's choice if not given."),
     ] = None,
     seconds: Annotated[
         float, typer.Option(callback=options.within(0), help="Time for tuning, and again for comparing.")
@@ -38,9 +40,18 @@ def bench(
     """Tune a network for this machine and compare its training step with plain PyTorch's, in both layouts."""
     if threads is not None:
         torch.set_num_threads(threads)
-    measured = lab.bench(model, batch_size=batch_size, image_size=img_size, frozen=frozen, seconds=seconds)
+    try:
+        measured = lab.bench(model, batch_size=batch_size, image_size=img_size, frozen=frozen, seconds=seconds)
+    except FiltercovError:
+        raise
+    except (RuntimeError, ValueError) as error:  # what a network says of images that it cannot take
+        reason = str(error).partition("\n")[0]
+        raise ModelError(
+            f"{model}: needed a batch that it can train on, got --batch-size {batch_size} of --img-size "
+            f"{img_size or 'its own'} ({reason}); choose others"
+        ) from None
     if as_json:
-        say(json.dumps(measured.as_json(), indent=2))
+        typer.echo(json.dumps(measured.as_json(), indent=2))
         return
     tuning = measured.tuning
     size = f"{measured.batch_size} x 3 x {measured.image_size} x {measured.image_size}"

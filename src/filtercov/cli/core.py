@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import warnings
 from collections.abc import Mapping
@@ -13,7 +14,10 @@ import torch
 import typer
 
 from filtercov.cli import options
-from filtercov.cli.say import say
+from filtercov.cli.outputs import check_output
+from filtercov.cli.say import say, say_table
+from filtercov.covariance.forms import show_size
+from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.errors import CheckpointError, FiltercovWarning, NothingChosenError, SourceError
 from filtercov.files.weights import write_state_dict
 from filtercov.filters.init import init_
@@ -21,7 +25,7 @@ from filtercov.lab.experiments.initialisations import parse_schedule
 from filtercov.lab.models.lookup import find
 from filtercov.lab.report.inspect_target import is_statistics
 from filtercov.nn import native_status
-from filtercov.printable import counted, printable
+from filtercov.printable import counted
 from filtercov.schedule.fit import fit_schedule
 from filtercov.schedule.fit_quality import fit_layer
 from filtercov.schedule.schedules import PRESETS
@@ -82,6 +86,7 @@ def init(
 ) -> None:
     """Write an initial checkpoint that any trainer can start from, and print what was done to each layer."""
     _check_sources({"--preset": preset, "--schedule": schedule, "--statistics": statistics})
+    check_output(out, statistics)
     torch.manual_seed(seed)
     built = find(model, num_classes=num_classes, in_channels=in_channels)
     source: Any = DEFAULT if preset is None else preset
@@ -111,17 +116,14 @@ def stats(
             f"{checkpoint}: these are filter statistics already; draw from them with filtercov init --statistics, or "
             "look at them with filtercov inspect"
         )
+    check_output(out, checkpoint)
     measured = FilterStatistics.from_checkpoint(checkpoint, like=None if like is None else find(like))
     measured.save(out)
-    names = [printable(layer.name) for layer in measured.layers]
-    width = max(map(len, names))
-    say(f"{'layer'.ljust(width)}  kernel  filters  variance  nearest σ  likeness  by chance")
-    for name, layer in zip(names, measured.layers, strict=True):
-        size = "x".join(map(str, layer.kernel_size))
-        variance = float(layer.covariance.trace()) / len(layer.mean)
-        fit = fit_layer(layer)
-        quality = f"{fit.sigma:>9.3g}  {fit.likeness:>8.2f}  {fit.chance:>9.2f}"
-        say(f"{name.ljust(width)}  {size:>6}  {layer.count:>7}  {variance:>8.2e}  {quality}")
+    rows: list[tuple[str, ...]] = [
+        ("layer", "kernel", "filters", "variance", "nearest σ", "likeness", "by chance"),
+        *map(_measured_row, measured.layers),
+    ]
+    say_table(rows, right=range(1, 7))
     for note in measured.notes:
         say(f"note: {note}")
     if any(max(layer.kernel_size) >= 5 for layer in measured.layers):
@@ -130,6 +132,14 @@ def stats(
             say(f"nearest schedule: QuadraticSchedule({fitted.sigma0!r}, {fitted.v!r}, {fitted.a!r})")
         say(f"schedule: {fitted.fit}")
     say(f"wrote {out}: {counted(len(measured.layers), 'layer')}")
+
+
+def _measured_row(layer: LayerStatistics) -> tuple[str, ...]:
+    fit = fit_layer(layer)
+    variance = float(layer.covariance.trace()) / len(layer.mean)
+    fitted = ((fit.sigma, ".3g"), (fit.likeness, ".2f"), (fit.chance, ".2f"))
+    shown = ("-" if math.isnan(number) else format(number, form) for number, form in fitted)
+    return (layer.name, show_size(layer.kernel_size), str(layer.count), f"{variance:.2e}", *shown)
 
 
 def _check_sources(given: Mapping[str, object]) -> None:

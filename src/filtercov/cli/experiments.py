@@ -40,13 +40,13 @@ def plan(
     images_per_second: Annotated[
         float | None,
         typer.Option(
-            callback=options.within(0, above=True),
+            callback=options.within(1e-6),
             help=f"Training throughput of {YARDSTICK} on one worker or GPU; measured here if not given.",
         ),
     ] = None,
     gpus: Annotated[int, typer.Option(callback=options.within(1), help="Workers or GPUs of that throughput.")] = 1,
     runs: options.Runs = options.RUNS,
-    data: options.Data = "cifar10",
+    data: options.Data = options.CIFAR,
     imagenet: options.Imagenet = None,
     also: options.Also = None,
     seeds: options.Seeds = None,
@@ -93,7 +93,7 @@ def search(
     ] = None,
     scale: options.Scale = options.SCALE,
     runs: options.Runs = options.RUNS,
-    data: options.Data = "cifar10",
+    data: options.Data = options.CIFAR,
     imagenet: options.Imagenet = None,
     workers: options.Workers = 1,
     study: Annotated[Path | None, typer.Option(help="TPE's journal, shared by the machines of a study.")] = None,
@@ -111,22 +111,36 @@ def search(
     Accuracies are of validation images, a tenth of the training images where the data has no val/ beside test/: measure
     the schedule you choose on the test images, with filtercov train.
     """
+    _check_method(method, {"--trials": trials, "--study": study}, workers)
+    options.tell_of_data(scale, data)
     where = space(name, scale=scale, options=Options(cifar=data, imagenet=imagenet))
     root = options.runs_directory(runs, "filtercov search")
     machine = Machine(data_root=data_root, download=download, device=device)
     with interruptible():
         if method == "grid":
             found = search_grid(where, root, engine=Engine(workers=workers), machine=machine)
-        elif method == "tpe":
-            found = search_tpe(where, root, trials=trials, seed=seed, study=study, machine=machine, say=say)
         else:
-            raise ExperimentError(f"unknown method {method!r}; choose grid or tpe")
+            found = search_tpe(where, root, trials=trials, seed=seed, study=study, machine=machine, say=say)
     say(
         f"{counted(len(found), 'schedule')} tried, {show_seeds([1])}: which is best is open. The highest validation "
         "accuracies, not to be reported as test accuracies:"
     )
     for trial in found[:best]:
         say(f"{trial.accuracy:6.2f} %  {trial.schedule}")
+
+
+def _check_method(method: str, of_tpe: dict[str, object], workers: int) -> None:
+    """Refuse a method that is none, and what the other one alone would heed."""
+    if method not in ("grid", "tpe"):
+        raise ExperimentError(f"unknown method {method!r}; choose grid or tpe")
+    given = [flag for flag, value in of_tpe.items() if value is not None]
+    if method == "grid" and given:
+        raise ExperimentError(f"{given[0]} is for --method tpe, got it with grid, which tries every schedule once")
+    if method == "tpe" and workers > 1:
+        raise ExperimentError(
+            "--workers is for --method grid, got it with tpe, which tries one schedule after another; start the "
+            "command twice, with --seed of its own each, to work on a study with two processes"
+        )
 
 
 def report(
@@ -156,10 +170,13 @@ def report(
     else:
         found = kept.experiments() if isinstance(kept, Evidence) else recorded(kept)
         asked = [(experiment, chosen) for experiment, chosen in found if experiment.name in wanted]
-        if not asked:
+        if not found:
             raise ExperimentError(
                 f"no experiment was run in {directory}; filtercov reproduce NAME --runs {directory} runs one"
             )
+        if not asked:
+            there = ", ".join(dict.fromkeys(experiment.name for experiment, _ in found))
+            raise ExperimentError(f"--only: needed one of the experiments in {directory}, {there}, got {only!r}")
         records = tuple(collect(experiment, kept, chosen) for experiment, chosen in asked)
         written = write_reports(records, out, command=context.obj)
     for path in written:

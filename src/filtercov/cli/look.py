@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import webbrowser
@@ -12,6 +13,7 @@ from typing import Annotated
 import typer
 
 from filtercov.cli import options
+from filtercov.cli.outputs import check_output
 from filtercov.cli.say import say, say_table
 from filtercov.errors import TargetError
 from filtercov.lab.report.explore import explore_page
@@ -22,6 +24,7 @@ from filtercov.lab.report.watched import WatchedReport
 from filtercov.printable import counted
 
 TARGET = "A checkpoint (.safetensors, .pth), a statistics file, a run's directory, one of our models, or timm:NAME."
+LARGEST_EXAMPLE = 2**26  # 3 x 4096 x 4096 and more
 INSPECTED = f"{TARGET[:-1]}; or a watched run (.watched)."
 
 
@@ -46,6 +49,8 @@ def inspect(
 
     Of a run that was watched while it trained, all that over time.
     """
+    for written in (out, animate):
+        check_output(written, target, against)
     report = look(target, against=against, untrained=untrained, example=_size(example) if example else ())
     watched = report if isinstance(report, WatchedReport) else None
     if animate is not None and watched is None:
@@ -63,7 +68,7 @@ def inspect(
     if animate is not None and watched is not None:
         say(f"wrote {watched.write_animation(animate)}", err=as_json)
     if as_json:
-        say(json.dumps(report.as_json(), indent=1, allow_nan=False))
+        typer.echo(json.dumps(report.as_json(), indent=1, allow_nan=False))
     for note in report.notes:
         say(f"note: {note}", err=True)
 
@@ -100,7 +105,10 @@ def _size(words: str) -> tuple[int, ...]:
     sides = words.lower().split("x")
     if not 2 <= len(sides) <= 4 or not all(side.isdecimal() and int(side) for side in sides):
         raise TargetError(f"--example: needed channels and size of an input, such as 3x224x224, got {words!r}")
-    return tuple(map(int, sides))
+    size = tuple(map(int, sides))
+    if math.prod(size) > LARGEST_EXAMPLE:
+        raise TargetError(f"--example: needed an input of at most {LARGEST_EXAMPLE:,} numbers, got {words}")
+    return size
 
 
 def _has_screen() -> bool:

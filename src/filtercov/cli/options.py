@@ -9,10 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
+from filtercov.cli.say import say
 from filtercov.errors import ConfigError
 
 SCALE = "small"
 RUNS = "runs"
+CIFAR = "cifar10"
 
 
 def within(least: float, most: float = math.inf, *, above: bool = False) -> Callable[..., Any]:
@@ -38,6 +40,12 @@ def runs_directory(runs: str, command: str) -> Path:
     if is_address(runs):
         raise ConfigError(f"{command} needs a directory for --runs, got {runs}; addresses are for reproduce on Ray")
     return Path(runs)
+
+
+def tell_of_data(scale: str, data: str) -> None:
+    """Say so where --data was given in vain."""
+    if scale == "smoke" and data != CIFAR:
+        say(f"scale smoke trains on the images that ship with filtercov; {data} is not read", err=True)
 
 
 SEEDS = within(0, 2**63 - 1)  # what both torch and a run's configuration take

@@ -24,7 +24,7 @@ def reproduce(
     names: Annotated[list[str] | None, typer.Argument(help="Experiments, or patterns such as 'cifar-*'.")] = None,
     scale: options.Scale = options.SCALE,
     runs: options.Runs = options.RUNS,
-    data: options.Data = "cifar10",
+    data: options.Data = options.CIFAR,
     imagenet: options.Imagenet = None,
     also: options.Also = None,
     seeds: options.Seeds = None,
@@ -50,6 +50,10 @@ def reproduce(
             raise ExperimentError("--list shows each scale as it is; filtercov plan counts with --also and --seeds")
         _list(names or [], scale, measure_here() if measure else kept_speed())
         return
+    if engine != "ray" and (ray_address is not None or cpus_per_run != 1.0 or gpus_per_run):
+        raise ExperimentError(
+            f"--ray-address, --cpus-per-run and --gpus-per-run are for --engine ray, got them with {engine}"
+        )
     if not names:
         raise ExperimentError("which experiment? filtercov reproduce --list shows them; '*' means all")
     from filtercov.lab import reproduction as lab  # which imports torch
@@ -57,11 +61,14 @@ def reproduce(
     from filtercov.lab.experiments.builder import Options
     from filtercov.lab.experiments.ray_engine import Cluster
     from filtercov.lab.experiments.sweep import Engine
-    from filtercov.lab.report.results import write_reports
+    from filtercov.lab.report.results import check_place, write_reports
     from filtercov.lab.report.results_claims import claim_lines
     from filtercov.lab.report.results_ranking import TOLD_APART, rankings
     from filtercov.lab.report.results_text import notes_once, speed_lines, title_line
 
+    if out is not None:
+        check_place(out)
+    options.tell_of_data(scale, data)
     with interruptible():
         done = lab.reproduce_all(
             names,

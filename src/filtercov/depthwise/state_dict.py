@@ -23,7 +23,7 @@ from filtercov.depthwise.ties import equal_weights, same_modules
 from filtercov.errors import CheckpointError
 from filtercov.layer_names import building_key, differ_in_numbers_only, last_name, looks_built, sorted_by_writer
 
-SURE = "pass like=model to be sure"
+SURE = "pass like=model or --like NAME to be sure"
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def depthwise_weights(state: StateDict, source: str) -> DepthwiseWeights:
     >>> list(found.tensors)
     ['1']
     >>> print(*found.notes)
-    2 counted as dense, one channel to one, as attention modules have them; pass like=model to be sure
+    2 counted as dense, one channel to one, as attention modules have them; pass like=model or --like NAME to be sure
     """
     weights, averages = without_averaged_twins(cleaned(state.tensors))
     tensors, how = _in_order(replace(state, tensors=out_of_holder(weights)))

@@ -30,7 +30,9 @@ def write_state_dict(state: Mapping[str, Tensor], path: Path) -> None:
             with replacing(path) as temporary, temporary.open("wb") as file:  # of a path torch would note the name
                 torch.save(dict(state), file)
     except (OSError, RuntimeError, safetensors.SafetensorError) as error:
-        raise CheckpointError(f"{path}: cannot be written ({error}); nothing was changed") from None
+        raise CheckpointError(
+            f"{path}: cannot be written ({getattr(error, 'strerror', None) or error}); nothing was changed"
+        ) from None
 
 
 def seal_tensors(path: Path, kind: sealed.Kind, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> str:

@@ -250,7 +250,7 @@ def test_the_command_rebuilds_everything_and_names_what_is_damaged(tmp_path):
     again = run_report(root, "--out", tmp_path / "out" / "page.html")
     assert f"run {path.stem} is damaged and will not be used" in again.output
     assert f"run {path.stem} is damaged" in (tmp_path / "out" / "page.html").read_text(encoding="utf-8")
-    with pytest.raises(ExperimentError, match="no experiment was run in"):
+    with pytest.raises(ExperimentError, match="--only: needed one of the experiments in"):
         run_report(root, "--only", "kronecker", "--out", tmp_path / "out" / "page.html")
 
 

@@ -7,7 +7,7 @@ has another name, and so has every run that starts from it: `portable` gives eac
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -256,8 +256,9 @@ def _write(files: Mapping[Path, bytes]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(path, content)
     except BaseException as error:
-        for path in new:
-            path.unlink(missing_ok=True)
+        for written in new:
+            with suppress(OSError):
+                written.unlink()
         if isinstance(error, OSError):
             raise storage_error(path, error) from error
         raise

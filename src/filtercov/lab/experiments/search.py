@@ -123,7 +123,7 @@ def search_tpe(
         direction="maximize",
         load_if_exists=True,
     )
-    full, budget = _span(where), trials or where.budget
+    full, budget, failures = _span(where), trials or where.budget, []
     complete = (optuna.trial.TrialState.COMPLETE,)
     for _ in range(2 * budget):  # if all fail, an end all the same
         if len(opened.get_trials(deepcopy=False, states=complete)) >= budget:
@@ -140,8 +140,11 @@ def search_tpe(
             say(f"trial {trial.number + 1}: schedule {run.spec.schedule}, validation {accuracy:.2f} %")
         else:
             opened.tell(trial, state=optuna.trial.TrialState.PRUNED)
-            say(f"trial {trial.number + 1}: none, {outcome.detail or 'another process is doing this run'}")
+            failures.append(outcome.detail or "another process is doing this run")
+            say(f"trial {trial.number + 1}: none, {failures[-1]}")
     done = opened.get_trials(deepcopy=False, states=complete)
+    if failures and not done:
+        raise SweepError(f"none of {len(failures)} trials gave an accuracy, the first: {failures[0]}")
     return _best_first([Trial(trial.user_attrs["schedule"], trial.value) for trial in done])
 
 

@@ -8,15 +8,24 @@ from filtercov.lab.report.charts import Dot, dot_chart
 from filtercov.lab.report.evidence_row import Recipe
 from filtercov.lab.report.evidence_text import evidence_markdown, row_remarks, summary, tally
 from filtercov.lab.report.evidence_view import View
-from filtercov.lab.report.results import card, page_beside, ranking_parts, section, write_report
-from filtercov.lab.report.results_claims import Finding
-from filtercov.lab.report.results_words import show_difference, show_mean
+from filtercov.lab.report.results import (
+    card,
+    check_place,
+    link_to,
+    page_beside,
+    ranking_parts,
+    section,
+    write_report,
+)
+from filtercov.lab.report.results_figures import claim_picture
+from filtercov.lab.report.results_words import show_mean
 
 TITLE = "Evidence"
 
 
 def write_evidence(view: View, out: Path, *, command: str = "") -> list[Path]:
     """Write the page, the same as Markdown beside it, and a page with its texts for every experiment."""
+    check_place(out)
     written = [
         page.write_output(out, evidence_page(view, out, command=command)),
         page.write_output(out.with_suffix(".md"), f"# {TITLE}\n\n{evidence_markdown(view)}"),
@@ -105,34 +114,15 @@ def _claims(view: View) -> list[str]:
     parts.append(f'<div class="sortable claims">{table}</div>')
     return parts + section(
         "A picture for each",
-        [card(_claim(f, view.commands[f.claim.number])) for f in view.findings if f.begun],
+        [card(claim_picture(f) + page.copyable(view.commands[f.claim.number])) for f in view.findings if f.begun],
     )
-
-
-def _claim(finding: Finding, command: str) -> str:
-    claim = finding.claim
-    dots = {
-        one.comparison.says: {
-            "difference": Dot(d.mean, d.low, d.high, least=0.0 - one.comparison.margin, shown=show_difference(d))
-        }
-        for one in finding.compared
-        if (d := one.difference)
-    }
-    unit = "percent of a step's time" if claim.number == "C14" else "points of accuracy"
-    chart = page.figure(
-        dot_chart(dots, label=f"comparisons of {claim.number}", shows=[0.0]),
-        f"{page.text(unit)} with {tables.INTERVAL}. {page.text(finding.sentence)}",
-    )
-    verdict = f'<span class="{finding.verdict.replace(" ", "-")}">{finding.verdict}</span>'
-    return f"<h3>{claim.number}: {verdict}</h3><p>{page.text(claim.says)}</p>{chart}{page.copyable(command)}"
 
 
 def _experiments(view: View, out: Path) -> str:
     head, *rows = tables.experiment_table(view)
     shown: list[list[object]] = []
     for record, (name, *rest) in zip(view.records, rows, strict=True):
-        link = f'<a href="{page.text(page_beside(out, record).name)}">{page.text(name)}</a>'
-        shown.append([link, *map(page.text, rest)])
+        shown.append([link_to(page_beside(out, record).name, name), *map(page.text, rest)])
     return f'<div class="sortable">{page.table(head, shown)}</div>'
 
 

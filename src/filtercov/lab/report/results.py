@@ -1,15 +1,18 @@
 """The report of an experiment: one page that stands alone, and the same table as Markdown, CSV and LaTeX."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
-from filtercov.errors import ExperimentError
+from filtercov.errors import ExperimentError, OutputError
 from filtercov.files.source import Source
 from filtercov.lab.experiments.records import ExperimentRecord
 from filtercov.lab.report import page
+from filtercov.lab.report.results_claims import findings_of
 from filtercov.lab.report.results_drawings import draw
-from filtercov.lab.report.results_figures import charts, learning_curves
+from filtercov.lab.report.results_figures import charts, claim_picture, learning_curves
 from filtercov.lab.report.results_lines import Line, lines
 from filtercov.lab.report.results_ranking import TOLD_APART, rankings
 from filtercov.lab.report.results_text import (
@@ -22,10 +25,11 @@ from filtercov.lab.report.results_text import (
     to_latex,
     to_markdown,
 )
-from filtercov.lab.report.results_words import heading, show_measured, show_seeds
+from filtercov.lab.report.results_words import heading, introduction, show_measured, show_seeds
 from filtercov.lab.training.progress import duration
 from filtercov.printable import counted
 
+TEXTS = {".md": to_markdown, ".csv": to_csv, ".tex": to_latex}
 WIDEST = 14  # columns of a table in the paper's arrangement
 
 
@@ -37,6 +41,7 @@ def write_reports(records: Sequence[ExperimentRecord], out: Path, *, command: st
     """
     if not records:
         raise ExperimentError("there is nothing to report: no experiment was run in that directory")
+    check_place(out)
     if len(records) == 1:
         return write_report(records[0], out, command=command)
     written = []
@@ -48,6 +53,23 @@ def write_reports(records: Sequence[ExperimentRecord], out: Path, *, command: st
     return [page.write_output(out, index_page(records, places, command=command)), *written]
 
 
+def check_place(out: Path) -> None:
+    """Raise unless a page can be written to `out` and its texts beside it."""
+    if not out.name or os.path.isdir(out):  # noqa: PTH112 - where pathlib raises for a name that is too long
+        raise OutputError(
+            f"{out}: cannot be written (Is a directory); name the page in it, such as {out / 'report.html'}"
+        )
+    if out.suffix.lower() in TEXTS:
+        raise OutputError(
+            f"{out}: needed a name for the page, as {', '.join(TEXTS)} are written beside it; call it {out.stem}.html"
+        )
+
+
+def link_to(place: str, name: str) -> str:
+    """Return a link from a page to another beside it."""
+    return f'<a href="{page.text(quote(place))}">{page.text(name)}</a>'
+
+
 def page_beside(out: Path, record: ExperimentRecord) -> Path:
     """Return where an experiment's page lies, of several that are listed in `out`."""
     return out.with_name(f"{out.stem}-{record.name}-{record.scale}{out.suffix or '.html'}")
@@ -55,7 +77,7 @@ def page_beside(out: Path, record: ExperimentRecord) -> Path:
 
 def write_report(record: ExperimentRecord, out: Path, *, command: str = "") -> list[Path]:
     """Write an experiment's page and, beside it, its texts; return the paths."""
-    texts = {".md": to_markdown, ".csv": to_csv, ".tex": to_latex} if record.cells else {".md": to_markdown}
+    texts = TEXTS if record.cells else {".md": to_markdown}
     html = page.write_output(out, results_page(record, command=command))
     return [html, *(page.write_output(out.with_suffix(suffix), make(record)) for suffix, make in texts.items())]
 
@@ -65,9 +87,10 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     found = lines(record)
     body = [
         f"<h1>{page.text(heading(record))}</h1>",
-        f"<p>{page.text(record.name)}, scale {page.text(record.scale)}: {page.text(record.shows)}.</p>",
+        f"<p>{page.text(introduction(record))}</p>",
         *(f'<p class="note">{page.text(note)}</p>' for note in notes(record, found)),
     ]
+    body += [card(claim_picture(finding)) for finding in findings_of(record)]
     body += section("Figures", [card(chart) for chart in charts(record)])
     body += _drawings(record)
     body += ranking_parts(record)
@@ -99,9 +122,8 @@ def index_page(records: Sequence[ExperimentRecord], places: Sequence[str], *, co
     rows: list[list[object]] = []
     for record, place in zip(records, places, strict=True):
         state = f"{counted(len(record.missing), 'run')} missing" if record.missing else "complete"
-        link = f'<a href="{page.text(place)}">{page.text(record.name)}</a>'
         shown = (record.scale, record.trained, record.shows)
-        rows.append([link, *map(page.text, shown), state, duration(record.seconds)])
+        rows.append([link_to(place, record.name), *map(page.text, shown), state, duration(record.seconds)])
     head = ["experiment", "scale", "trained", "shows", "state", "training time"]
     body = f'<h1>Experiments</h1>\n<div class="sortable">{page.table(head, rows)}</div>'
     return _page("Experiments", body, records, command)

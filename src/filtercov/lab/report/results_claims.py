@@ -105,12 +105,16 @@ def _counted(compared: tuple[Compared, ...]) -> tuple[Compared, ...]:
     return tuple(one for one in compared if not one.comparison.beside)
 
 
+def findings_of(record: ExperimentRecord) -> list[Finding]:
+    """Return what a record says of the claim that it is of, nothing if it is of none."""
+    return [judge_claim(claim, record) for claim in CLAIMS if claim.experiment == record.name]
+
+
 def claim_lines(record: ExperimentRecord) -> list[str]:
     """Return what to print of the claim that a record is of, nothing if it is of none."""
-    findings = [judge_claim(claim, record) for claim in CLAIMS if claim.experiment == record.name]
     return [
         line
-        for finding in findings
+        for finding in findings_of(record)
         for line in (
             f"{finding.claim.number}, {finding.claim.says} Verdict: {finding.verdict}. {finding.sentence}",
             *(f"  {compared}" for compared in finding.compared if compared.difference),

@@ -13,6 +13,7 @@ from filtercov.lab.experiments.records import CellRecord, ExperimentRecord
 from filtercov.lab.experiments.timings import SpeedRecord
 from filtercov.lab.report.charts import COLOURS, Dot, Series, dot_chart, heat_map, line_chart
 from filtercov.lab.report.page import figure, text
+from filtercov.lab.report.results_claims import Finding
 from filtercov.lab.report.results_lines import Line, lines
 from filtercov.lab.report.results_statistics import CONFIDENCE, summarise
 from filtercov.lab.report.results_words import show_difference, show_mean, show_row, show_seeds, show_trained
@@ -123,6 +124,23 @@ def _lines(cells: Sequence[CellRecord], record: ExperimentRecord) -> list[str]:
         named = show_row(row, first.trained, reduced=bool(record.reduced))
         drawn.append(figure(chart, f"{text(named)}: test accuracy, each point a schedule of its own; {seeds}"))
     return drawn
+
+
+def claim_picture(finding: Finding) -> str:
+    """Return a claim with its verdict, and its comparisons as a picture where there are any."""
+    claim, verdict = finding.claim, finding.verdict
+    dots = {
+        one.comparison.says: {
+            "difference": Dot(d.mean, d.low, d.high, least=0.0 - one.comparison.margin, shown=show_difference(d))
+        }
+        for one in finding.compared
+        if (d := one.difference)
+    }
+    unit = "percent of a step's time" if claim.number == "C14" else "points of accuracy"
+    caption = f"{unit} with {CONFIDENCE:.0%} interval. {text(finding.sentence)}"
+    shown = figure(dot_chart(dots, label=f"comparisons of {claim.number}", shows=[0.0]), caption) if dots else ""
+    heading = f'<h3>{claim.number}: <span class="{verdict.replace(" ", "-")}">{verdict}</span></h3>'
+    return f"{heading}<p>{text(claim.says)}</p>{shown}"
 
 
 def _grids(cells: Sequence[CellRecord]) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from filtercov.lab.experiments.paper_numbers import PaperNumber
 from filtercov.lab.experiments.records import ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
+from filtercov.lab.report.results_claims import claim_lines
 from filtercov.lab.report.results_lines import Line, lines, tally
 from filtercov.lab.report.results_ranking import NOT_RANKED, TOLD_APART, rankings
 from filtercov.lab.report.results_words import (
@@ -14,6 +15,7 @@ from filtercov.lab.report.results_words import (
     ONE_RUN,
     VERDICTS,
     heading,
+    introduction,
     show_difference,
     show_mean,
     show_measured,
@@ -68,7 +70,10 @@ def to_csv(record: ExperimentRecord) -> str:
 def to_markdown(record: ExperimentRecord) -> str:
     """Return the table with what it needs to be understood."""
     found = lines(record)
-    parts = [f"## {heading(record)}", f"{record.name}, scale {record.scale}: {record.shows}.", *notes(record, found)]
+    parts = [f"## {heading(record)}", introduction(record), *notes(record, found)]
+    parts += [
+        "\n".join(f"- {line}" if line == line.lstrip() else f"  - {line.lstrip()}" for line in claim_lines(record))
+    ]
     if found:
         parts.append(markdown_table(table(found)))
     ranked = rankings(record)

@@ -74,6 +74,11 @@ def show_seeds(counts: Iterable[int], *, spread: bool = True) -> str:
     return f"mean{' ± standard deviation' if spread else ''} over {seeds} seeds"
 
 
+def introduction(record: ExperimentRecord) -> str:
+    """Return the sentence that a report begins with."""
+    return f"{record.name}, scale {record.scale}: {record.shows.removesuffix('.')}."
+
+
 def heading(record: ExperimentRecord) -> str:
     """Return an experiment's title, after what was trained where that only stands for it."""
     return f"{record.trained}, standing for: {record.title}" if record.reduced and record.trained else record.title
