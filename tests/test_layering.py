@@ -188,9 +188,14 @@ print(filtercov.PRESETS["cifar-p2"](0.0), filtercov.LayerStatistics.__name__)
 
 
 @pytest.mark.parametrize("framework", ["jax", "keras"])
-def test_a_framework_that_is_missing_is_said_to_be_by_python_itself(framework):
-    ended = run_without(framework, code=f"import filtercov; filtercov.{framework}")
-    assert ended.stderr.endswith(f"ModuleNotFoundError: No module named {framework!r}\n")
+def test_a_framework_that_is_missing_is_said_to_be_and_is_no_attribute(framework):
+    ended = run_without(
+        framework, code=f"import filtercov; print(hasattr(filtercov, {framework!r})); filtercov.{framework}"
+    )
+    assert ended.stdout == "False\n"
+    assert ended.stderr.endswith(f"AttributeError: filtercov.{framework} needs {framework}, which is not installed\n")
+    imported = run_without(framework, code=f"import filtercov.{framework}")
+    assert imported.stderr.endswith(f"ModuleNotFoundError: No module named {framework!r}\n")
 
 
 LABORATORY_ONLY = ("matplotlib", "PIL", "typer", "rich", "filelock")

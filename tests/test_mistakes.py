@@ -1,8 +1,6 @@
 """What people get wrong at first is answered with one sentence that says what was meant, and changes nothing."""
 
-import importlib
 import pathlib
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -215,14 +213,3 @@ def test_the_version_is_that_of_the_package():
 
     text = (pathlib.Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
     assert f'version = "{__version__}"' in text
-
-
-@pytest.mark.parametrize("name", ["jax", "keras"])
-def test_a_framework_that_is_not_installed_is_no_attribute(name):
-    if find_spec(name):
-        pytest.skip(f"{name} is installed")
-    assert not hasattr(fc, name)
-    with pytest.raises(AttributeError, match=f"filtercov.{name} needs {name}, which is not installed"):
-        getattr(fc, name)
-    with pytest.raises(ModuleNotFoundError, match=f"'{name}'"):
-        importlib.import_module(f"filtercov.{name}")

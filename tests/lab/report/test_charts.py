@@ -95,6 +95,14 @@ def test_numbers_along_x_that_would_touch_are_left_out() -> None:
     assert all(b - a >= 20 for a, b in pairwise(across))
 
 
+@pytest.mark.parametrize("steps", [(0, 100, 199, 200, 201), [1_000_000 * i + 23_456 for i in range(8)]])
+def test_numbers_along_the_time_of_bands_do_not_touch(browser: Browser, tmp_path: Path, steps: list[int]) -> None:
+    bands = charts.time_map({"1": [0.5] * len(steps)}, steps, label="bands", x_label="step")
+    marks, _ = numbered(parsed(bands), "middle", "x")
+    assert marks[0] == steps[0]
+    legible(browser.open(write_output(tmp_path / "p.html", page("bands", bands)), width=390))
+
+
 @pytest.mark.parametrize("scale", ["paper", "small"])
 def test_the_papers_values_are_beside_ours_at_every_scale(scale: str) -> None:
     (card,) = result_charts(record(*TABLE.cells, scale=scale))

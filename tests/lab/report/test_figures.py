@@ -96,6 +96,23 @@ def test_wherever_a_fitted_sigma_is_shown_its_quality_is_too() -> None:
     assert "follows 4 of 4 layers" in shown["drawn"]
 
 
+def test_no_closed_form_is_drawn_beside_filters_that_do_not_vary() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(*(nn.Conv2d(16, 16, 7, groups=16) for _ in range(3)))
+    nn.init.ones_(net[1].weight)
+    with style.styled():
+        in_part = [axes.get_xlabel() for axes in covariances_figure(model_target(net, "in part")).get_axes()]
+        nn.init.ones_(net[0].weight)
+        nn.init.ones_(net[2].weight)
+        flat = model_target(net, "flat")
+        covariances, filters = covariances_figure(flat), filters_figure(flat)
+    assert [label == "–\n(–)" for label in in_part if label] == [False, True, False]
+    assert covariances.get_supxlabel() == "The schedule: no layer has filters that vary."
+    titles = [axes.get_title() for axes in (*covariances.get_axes(), *filters.get_axes()) if axes.get_title()]
+    assert titles == ["layer 1", "layer 2", "layer 3", "learned", "drawn from their covariance"]
+    assert not any(axes.get_xlabel() for axes in (*covariances.get_axes(), *filters.get_axes()))
+
+
 def test_colours_are_symmetric_around_white_and_distinct_to_the_colour_blind() -> None:
     colours = style.palette().astype(float)
     assert colours[127].min() > 240

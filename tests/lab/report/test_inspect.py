@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -160,6 +161,55 @@ def test_the_effective_receptive_field_of_a_model_is_seen_before_and_after(tmp_p
     safetensors.torch.save_file(network(5).state_dict(), tmp_path / "w.safetensors")
     with pytest.raises(TargetError, match="needed a model by its name for an example input, got a checkpoint"):
         look(str(tmp_path / "w.safetensors"), example=(3, 32, 32))
+
+
+def test_two_files_of_one_name_are_told_apart_by_their_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("x", "y"):
+        (tmp_path / name).mkdir()
+        torch.save(network(5, channels=8).state_dict(), tmp_path / name / "model.pth")
+    monkeypatch.chdir(tmp_path / "x")
+    report = look("model.pth", against="../y/model.pth")
+    numbers = report.as_json()
+    assert (numbers["target"], numbers["against"]) == ("x/model.pth", "y/model.pth")
+    page = report.page()
+    assert "<h1>x/model.pth against y/model.pth</h1>" in page
+    assert "y/model.pth: 0, ±" in page
+    assert look("model.pth", against=str(tmp_path / "y" / "model.pth")).as_json()["against"] == "y/model.pth"
+    same = look("model.pth", against="model.pth").as_json()
+    assert (same["target"], same["against"]) == ("model.pth", "model.pth")
+
+
+def test_a_run_that_is_called_like_a_model_is_told_apart_from_it(tmp_path: Path) -> None:
+    name = "convmixer_8_2_k5_p2"
+    run = tmp_path / "runs" / name
+    run.mkdir(parents=True)
+    fc.FilterStatistics.from_model(network(5, 5, channels=8)).save(run / "statistics.safetensors")
+    numbers = look(str(run), against=name).as_json()
+    assert (numbers["target"], numbers["against"]) == (f"runs/{name}", name)
+
+
+def test_what_is_odd_about_the_other_target_is_said_under_its_name(tmp_path: Path) -> None:
+    fc.FilterStatistics.from_model(network(5, channels=8)).save(tmp_path / "statistics.safetensors")
+    report = look(str(tmp_path), against="convmixer_8_2_k5_p2")
+    own = "the run is not finished: this is its last checkpoint"
+    theirs = "convmixer_8_2_k5_p2: not trained: these are the filters the network starts with"
+    assert report.notes == (own, theirs)
+    assert report.as_json()["notes"] == [own, theirs]
+    for note in (own, theirs):
+        assert f'<p class="note">{note}</p>' in report.page()
+
+
+def test_filters_that_do_not_vary_have_no_schedule() -> None:
+    net = network(7, 7, 3, channels=8)
+    for layer in net[:2]:
+        nn.init.constant_(layer.weight, 0.5)
+    report = Report(measure_target(model_target(net, "flat")))
+    assert report.inspection.schedule is None
+    assert report.as_json()["schedule"] is None
+    page = report.page()
+    assert "filters that vary: there is no schedule to fit" in page
+    assert "the nearest schedule" not in page
+    assert "nan" not in re.sub(r'"data:[^"]*"', "", page)
 
 
 def test_comparison_sees_shape_and_scale_apart() -> None:

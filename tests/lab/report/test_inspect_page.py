@@ -3,12 +3,15 @@
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image
 from torch import nn
 from typer.testing import CliRunner
@@ -21,6 +24,7 @@ from filtercov.lab.report.inspect import Report
 from filtercov.lab.report.inspect_compare import compare
 from filtercov.lab.report.inspect_numbers import measure_target
 from filtercov.lab.report.inspect_pictures import covariance_picture, filters_picture
+from filtercov.lab.report.inspect_png import layer_sheet, overview_sheet
 from filtercov.lab.report.inspect_target import Target, model_target
 from filtercov.lab.report.page import write_output
 from tests.browser import Browser
@@ -55,7 +59,7 @@ def scalars(layer: dict[str, Any]) -> list[tuple[str, float | None]]:
 
 def test_page_shows_the_numbers_that_json_has(browser: Browser, tmp_path: Path) -> None:
     inspection = measure_target(target(5, 7, (3, 5), 1))
-    report = Report(inspection, "itself", compare(inspection, inspection.target))
+    report = Report(inspection, replace(inspection.target, label="itself"), compare(inspection, inspection.target))
     tab = browser.open(write_output(tmp_path / "p.html", report.page()))
     head = tab.evaluate("[...document.querySelectorAll('#numbers thead th')].map(e => e.textContent)")
     rows = tab.evaluate(
@@ -131,7 +135,9 @@ def test_links_lead_to_the_layers(browser: Browser, tmp_path: Path) -> None:
 def test_hostile_names_stay_text(browser: Browser, tmp_path: Path) -> None:
     inspection = measure_target(target(5, label=HOSTILE))
     tab = browser.open(
-        write_output(tmp_path / "p.html", Report(inspection, HOSTILE, compare(inspection, inspection.target)).page())
+        write_output(
+            tmp_path / "p.html", Report(inspection, inspection.target, compare(inspection, inspection.target)).page()
+        )
     )
     assert tab.evaluate("window.broken") is None
     assert HOSTILE in tab.evaluate("document.body.textContent")
@@ -165,6 +171,28 @@ def test_filters_are_each_on_their_own_symmetric_scale() -> None:
     filters = np.stack([np.full((3, 3), 1.0), np.full((3, 3), -100.0), np.zeros((3, 3))])
     levels = filters_picture(filters, columns=3, size=9).levels
     assert [levels[0, x] for x in (0, 5, 10)] == [254, 0, 127]
+
+
+def words(sheet: Figure) -> list[str]:
+    """Return what is written on a figure and is seen."""
+    return [found.get_text() for found in sheet.findobj(Text) if found.get_visible() and found.get_text()]
+
+
+def test_sheets_have_a_dash_for_what_is_not_determined(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = nn.Sequential(*(nn.Conv2d(8, 8, 7, groups=8) for _ in range(2)))
+    for layer in net:
+        nn.init.ones_(layer.weight)
+    inspection = measure_target(model_target(net, "flat"))
+    monkeypatch.setattr("filtercov.lab.report.inspect_png.save_figure", lambda sheet, *_, **__: words(sheet))
+    overview, of_layer = overview_sheet(inspection), layer_sheet(inspection, inspection.layers[0])
+    assert "closed form, σ = –" in of_layer
+    assert "σ of no layer is determined" in overview
+    assert not any("nan" in said or "schedule" in said for said in [*overview, *of_layer])
+
+
+def test_sheets_are_drawn_of_names_in_any_script() -> None:
+    inspection = measure_target(target(5, label="模型 σ"))  # warnings are errors in tests
+    assert overview_sheet(inspection).startswith(b"\x89PNG")
 
 
 def test_command_writes_page_pictures_and_json(tmp_path: Path) -> None:

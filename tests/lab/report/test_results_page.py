@@ -7,6 +7,7 @@ import pytest
 
 from filtercov.lab.experiments.records import DrawingRecord, Trained
 from filtercov.lab.experiments.timings import SpeedRecord
+from filtercov.lab.report import page
 from filtercov.lab.report.results import results_page, write_reports
 from tests.lab.report.results_records import TABLE, cell, record
 
@@ -82,6 +83,32 @@ def test_tables_sort_by_the_heading_pressed_with_what_is_empty_last(open_report)
     assert [text.split()[0] for text in descending if text] == ["+4.00", "-0.25"]
     assert ascending[2:] == descending[2:] == ["", "", ""]
     assert tab.evaluate(f"document.querySelector('{button}').parentElement.ariaSort") == "descending"
+
+
+@pytest.mark.parametrize(
+    "ascending",
+    [
+        ["0:45", "59:10", "1:01:11", "2:10:00", ""],
+        ["1 min", "12 min", "2.3 h", "139 h", "none"],
+        ["claim-c1", "claim-c2", "claim-c10"],
+        ["300 runs missing", "1,200 runs missing", "complete"],
+        ["k9", "10", "baseline"],
+        ["−3.5", "-0.25 ± 0.1", "+4.00"],
+    ],
+    ids=["clock", "cost", "names", "counts", "letters", "signs"],
+)
+def test_times_counts_and_names_sort_by_what_they_mean(browser, tmp_path, ascending):
+    shuffled = sorted(ascending, key=lambda cell: cell[::-1])
+    table = page.table(["a", "b"], [["row", cell] for cell in shuffled])
+    html = page.page("sorted", f'<div class="sortable">{table}</div>', scripts=[page.asset("results.js")])
+    tab = browser.open(page.write_output(tmp_path / "p.html", html))
+    button = ".sortable th[scope=col]:nth-child(2) button"
+    tab.click(button)
+    assert sorted_column(tab, 1) == ascending
+    tab.click(button)
+    full = [cell for cell in ascending if cell]
+    assert sorted_column(tab, 1) == [*reversed(full), *ascending[len(full) :]]
+    assert tab.errors == []
 
 
 def test_tables_sort_by_keyboard(open_report):

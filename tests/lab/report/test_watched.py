@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageDraw
 from torch import nn
 from typer.testing import CliRunner
 
@@ -22,6 +22,7 @@ from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.errors import CheckpointError, FiltercovError, TargetError
 from filtercov.lab.report.inspect import find_target, look
 from filtercov.lab.report.watched import WatchedReport
+from filtercov.lab.report.watched_animation import frame
 from filtercov.lab.report.watched_compare import beside_one_covariance
 from filtercov.lab.report.watched_data import most_moments
 from filtercov.lab.report.watched_run import chosen_moments, read_watched
@@ -141,6 +142,19 @@ def test_two_runs_are_compared_moment_by_moment(tmp_path: Path) -> None:
     assert "one and other end in different places in 1 of 2 layers" in result.stdout
     assert re.search(r"^1\. 0 .* apart$", result.stdout, re.M)
     assert re.search(r"^2\. 1 .* not told apart$", result.stdout, re.M)
+
+
+def test_two_runs_of_one_name_are_told_apart_from_wherever_they_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("x", "y"):
+        (tmp_path / name).mkdir()
+        watched(tmp_path / name / "run", [0.0], sizes=((5, 5),))
+    monkeypatch.chdir(tmp_path / "x")
+    for one, other in (("run", "../y/run"), ("../y/run", "run")):
+        first, second = (run.label for run in report_of(Path(one), against=other)._runs)
+        assert first == "run"
+        assert second == ("y/run" if other != "run" else "x/run")
 
 
 def test_where_the_other_run_goes_on_nothing_is_said_of_its_end(tmp_path: Path) -> None:
@@ -288,6 +302,30 @@ def test_pictures_and_animations_are_of_the_moments(tmp_path: Path) -> None:
     assert not Path("inspect.html").exists()
 
 
+def said(report: WatchedReport, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
+    """Return what is written on a picture of the first moment, and how far each line is from the right edge."""
+    found = []
+
+    def text(pen: ImageDraw.ImageDraw, at: tuple[float, float], words: str, _: object, font: Any) -> None:
+        found.append((words, pen.im.size[0] - at[0] - pen.textlength(words, font)))
+
+    monkeypatch.setattr(ImageDraw.ImageDraw, "text", text)
+    frame(report._histories, 0)
+    return found
+
+
+def test_labels_on_pictures_leave_room_for_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = watched(tmp_path / f"{'模型' * 20}-closed-form-seed0.watched", sizes=((5, 5),), layers=(0,))
+    short = watched(tmp_path / "short", sizes=((5, 5),), layers=(0,))
+    lines = said(report_of(long, against=str(short)), monkeypatch)
+    heading, first, second = (words for words, _ in lines if not words.startswith(("layer", "σ", "chance")))
+    assert heading.endswith("watched, step 0 of 30")
+    assert first.endswith("watched")
+    assert all(line.startswith("模型") and "…" in line for line in (heading, first))
+    assert second == "short"
+    assert min(room for _, room in lines) >= 12
+
+
 def test_a_network_of_timms_is_watched_for_a_few_steps(tmp_path: Path) -> None:
     timm = import_peer("timm")
     torch.manual_seed(0)
@@ -305,7 +343,7 @@ def test_a_network_of_timms_is_watched_for_a_few_steps(tmp_path: Path) -> None:
     assert "ConvNeXt while it trained" in report_of(tmp_path / "f").page()
 
 
-def test_constant_filters_have_no_sigma_and_no_verdict(tmp_path: Path) -> None:
+def test_constant_filters_have_no_sigma_and_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     net = nn.Sequential(nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(1, 1, 3))
     nn.init.zeros_(net[0].weight)
     with fc.watch(net, tmp_path / "f", every=1) as watch:
@@ -316,6 +354,7 @@ def test_constant_filters_have_no_sigma_and_no_verdict(tmp_path: Path) -> None:
     assert "Nothing can be said" in report.table()[1][0]
     alone = report_of(tmp_path / "f")
     assert alone.table()[0][1][3] == "– → –"
+    assert [words for words, _ in said(alone, monkeypatch) if "σ" in words] == ["σ –"]
     assert alone.page()
     with pytest.raises(FiltercovError):
         look(str(tmp_path / "nothing.watched"))

@@ -24,7 +24,7 @@ HEIGHT = 210
 MOST_MARKS = 20  # on one line
 COLOURS = 6  # classes s0 to s5 of the style sheet
 NAME_LETTERS = 52  # of a name above its dots that fit on one line
-APART = 24  # units between the middles of two labels along the x axis
+APART, LETTER = 24, 8  # units along the x axis: that a number has at least, and for each of its letters
 Point = tuple[float, float]
 
 
@@ -251,8 +251,11 @@ def time_map(rows: Mapping[str, Sequence[float]], x: Sequence[float], *, label: 
                 )
                 parts.append(f'<rect class="heat s0" {place} fill-opacity="{opacity:.2f}"/>')
     height = bottom + BOTTOM
-    parts += [_label(_across(axis.share(mark)), height - 20, f"{mark:g}") for mark in axis.marks]
-    parts += [_label((LEFT + WIDTH - RIGHT) / 2, height - 4, x_label), _cursor(axis, bottom, top=4)]
+    parts += [
+        *_numbers(axis, height),
+        _label((LEFT + WIDTH - RIGHT) / 2, height - 4, x_label),
+        _cursor(axis, bottom, top=4),
+    ]
     return _svg(parts, height, label)
 
 
@@ -318,18 +321,24 @@ def _cursor(x: Axis, bottom: float, *, top: float = TOP) -> str:
 
 
 def _frame(x: Axis, y: Axis, height: float) -> list[str]:
-    """Return the lines and numbers of both axes; of numbers too close together along x only the first."""
+    """Return the lines and numbers of both axes."""
     parts = []
     for mark in y.marks:
         down = _down(y.share(mark), height)
         parts.append(f'<path class="axis" d="M{LEFT} {down:.1f}H{WIDTH - RIGHT}"/>')
         parts.append(_label(LEFT - 6, down + 4, f"{mark:g}", "end"))
-    last = -math.inf
+    return parts + _numbers(x, height)
+
+
+def _numbers(x: Axis, height: float) -> list[str]:
+    """Return the numbers along x; of those too close together only the first."""
+    parts, free = [], -math.inf
     for mark in x.marks:
-        across = _across(x.share(mark))
-        if across - last >= APART:
-            parts.append(_label(across, height - 20, f"{mark:g}"))
-            last = across
+        words, across = f"{mark:g}", _across(x.share(mark))
+        half = max(APART, LETTER * len(words)) / 2
+        if across - half >= free:
+            parts.append(_label(across, height - 20, words))
+            free = across + half
     return parts
 
 

@@ -21,6 +21,7 @@ from filtercov.covariance.likeness import chance_likeness, likeness
 from filtercov.lab.report import style
 from filtercov.lab.report.figures_construction import construction_figure
 from filtercov.lab.report.figures_panels import save_figure, show_covariance, show_filters, show_scale
+from filtercov.lab.report.inspect_numbers import show
 from filtercov.lab.report.inspect_pictures import sampled
 from filtercov.lab.report.inspect_target import Target
 from filtercov.lab.report.page import write_output
@@ -82,21 +83,23 @@ def covariances_figure(target: Target | None) -> Figure:
         return figure
     layers, schedule = target.statistics.layers, fitted_to(target)
     chosen = _chosen(target, LAYERS)
-    figure = style.new_figure(style.COLUMN_WIDTH, 2.5)
-    rows = figure.subplots(2, len(chosen), squeeze=False)
-    for column, i in enumerate(chosen):
-        layer, sigma = layers[i], schedule(relative_depth(i, len(layers)))
-        show_covariance(rows[0, column], layer.covariance, layer.kernel_size, f"layer {i + 1}")
-        show_covariance(
-            rows[1, column], gaussian_covariance(layer.kernel_size, sigma), layer.kernel_size, f"σ = {sigma:.2g}"
-        )
-        rows[1, column].set_xlabel("{:.2f}\n({:.2f})".format(*_quality(layer, sigma)), fontsize=SMALL)
-    meaning = "Under each σ the likeness of its closed form to the layer's covariance, in brackets that of chance."
-    words = [meaning, *textwrap.wrap(f"The schedule: {schedule.fit}.", 110)]
+    judged = bool(schedule.fit.layers)
+    figure = style.new_figure(style.COLUMN_WIDTH, 2.5 if judged else 1.4)
+    rows = figure.subplots(2 if judged else 1, len(chosen), squeeze=False)
+    rows[0, 0].set_ylabel("learned")
+    for axes, i in zip(rows[0], chosen, strict=True):
+        show_covariance(axes, layers[i].covariance, layers[i].kernel_size, f"layer {i + 1}")
+    words = textwrap.wrap(f"The schedule: {schedule.fit}.", 110)
+    if judged:
+        rows[1, 0].set_ylabel("closed form")
+        for axes, i in zip(rows[1], chosen, strict=True):
+            layer, sigma = layers[i], schedule(relative_depth(i, len(layers)))
+            show_covariance(axes, gaussian_covariance(layer.kernel_size, sigma), layer.kernel_size, f"σ = {sigma:.2g}")
+            axes.set_xlabel("{}\n({})".format(*_quality(layer, sigma)), fontsize=SMALL)
+        meaning = "Under each σ the likeness of its closed form to the layer's covariance, in brackets that of chance."
+        words = [meaning, *words]
     figure.supxlabel("\n".join(words), fontsize=SMALL)
     show_scale(figure, rows)
-    rows[0, 0].set_ylabel("learned")
-    rows[1, 0].set_ylabel("closed form")
     return figure
 
 
@@ -104,7 +107,7 @@ def filters_figure(target: Target | None, *, seed: int = 0) -> Figure:
     """Return example filters in rows by depth: learned, drawn from their covariance, drawn from the closed form.
 
     Where there is no target, or only its statistics, the columns that would need learned filters are left out and
-    standard uniform filters stand in for the first.
+    standard uniform filters stand in for the first; where no layer has filters that vary, there is no closed form.
     """
     rng = np.random.default_rng(seed)
     rows = [_uniform_and_closed(d, rng) for d in (0.0, 0.5, 1.0)] if target is None else _learned(target, rng)
@@ -123,11 +126,13 @@ Panels = list[tuple[str, Array]]
 Row = tuple[str, Panels, str]  # its label, its panels, and what stands under the last of them
 
 
-def _quality(layer: LayerStatistics, sigma: float) -> tuple[float, float]:
+def _quality(layer: LayerStatistics, sigma: float) -> tuple[str, str]:
     """Return how like the closed form at `sigma` a layer is, and how like independent filters would be by chance."""
-    return float(likeness(layer.covariance, layer.kernel_size, sigma)[0]), chance_likeness(
-        layer.kernel_size, layer.count
-    )[0]
+    if not layer.covariance.any():
+        return show(math.nan), show(math.nan)
+    found = float(likeness(layer.covariance, layer.kernel_size, sigma)[0])
+    chance, _ = chance_likeness(layer.kernel_size, layer.count)
+    return show(found, digits=2), show(chance, digits=2)
 
 
 def _uniform_and_closed(d: float, rng: np.random.Generator) -> Row:
@@ -141,13 +146,13 @@ def _learned(target: Target, rng: np.random.Generator) -> list[Row]:
     layers, schedule = target.statistics.layers, fitted_to(target)
     rows = []
     for i in _chosen(target, 3):
-        layer, sigma = layers[i], schedule(relative_depth(i, len(layers)))
+        layer, fit = layers[i], ""
         size = layer.kernel_size
-        panels: Panels = [
-            ("drawn from their covariance", sampled(layer.covariance, size, rng, mean=layer.mean)),
-            ("closed form", sampled(gaussian_covariance(size, sigma), size, rng)),
-        ]
-        fit = "σ = {:.2g}, likeness {:.2f}, by chance {:.2f}".format(sigma, *_quality(layer, sigma))
+        panels: Panels = [("drawn from their covariance", sampled(layer.covariance, size, rng, mean=layer.mean))]
+        if schedule.fit.layers:
+            sigma = schedule(relative_depth(i, len(layers)))
+            panels.append(("closed form", sampled(gaussian_covariance(size, sigma), size, rng)))
+            fit = "σ = {:.2g}, likeness {}, by chance {}".format(sigma, *_quality(layer, sigma))
         filters = target.filters.get(layer.name)
         if filters is not None:
             panels.insert(0, ("learned", filters[np.sort(rng.permutation(len(filters))[:24])]))

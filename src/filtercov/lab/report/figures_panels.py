@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -63,20 +64,25 @@ def save_figure(figure: Figure, kind: Literal["svg", "png"], *, dpi: int = 300) 
             shown.set_interpolation("none" if kind == "svg" else "auto")
     stream = io.BytesIO()
     metadata = {"Date": None} if kind == "svg" else {}
-    figure.savefig(stream, format=kind, metadata=metadata, dpi=dpi, bbox_inches="tight", pad_inches=0.03)
+    with warnings.catch_warnings():  # names may be in any script; what the font lacks is an empty box
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
+        figure.savefig(stream, format=kind, metadata=metadata, dpi=dpi, bbox_inches="tight", pad_inches=0.03)
     return stream.getvalue()
 
 
 def show_schedule(
     axes: Axes, schedule: QuadraticSchedule | None, depths: Sequence[float] = (), sigmas: Sequence[float] = ()
 ) -> None:
-    """Draw a schedule as a line over depth, and σ of layers as dots."""
+    """Draw a schedule as a line over depth, and σ of layers as dots, where they have one."""
     if schedule is not None:
         d = np.linspace(0, 1, 101)
         numbers = f"{schedule.sigma0:.3g}, {schedule.v:.3g}, {schedule.a:.3g}"
         quality = f", likeness {schedule.fit.likeness:.2f}" if isinstance(schedule, FittedSchedule) else ""
         axes.plot(d, [schedule(float(x)) for x in d], label=f"schedule ({numbers}){quality}")
-    if len(depths):
+    if np.isfinite(sigmas).any():
         axes.plot(depths, sigmas, "o", markersize=4, label="layers", color=style.LINES[1])
     axes.set(xlabel="relative depth $d$", ylabel="σ", xlim=(-0.02, 1.02))
-    axes.legend()
+    if axes.lines:
+        axes.legend()
+    else:
+        axes.set(title="σ of no layer is determined", yticks=[])

@@ -4,54 +4,53 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from filtercov.errors import TargetError
-from filtercov.files.source import Source
 from filtercov.lab.report.inspect_compare import LayerComparison, compare
 from filtercov.lab.report.inspect_numbers import Inspection, field_json, measure_target
 from filtercov.lab.report.inspect_page import inspection_page
 from filtercov.lab.report.inspect_png import layer_sheet, overview_sheet
-from filtercov.lab.report.inspect_target import Target, named_target, read_target
+from filtercov.lab.report.inspect_target import Target, ends_apart, named_target, read_target
 from filtercov.lab.report.page import Origin, write_output
 from filtercov.lab.report.watched import WatchedReport, look_at_watched
 from filtercov.lab.report.watched_run import watched_path
-from filtercov.statistics.receptive_field import ReceptiveField
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What was seen, ready to be written as a page, as pictures or as numbers."""
+    """What was seen, and what it is compared with, ready to be written as a page, as pictures or as numbers."""
 
     inspection: Inspection
-    against: str = ""
+    against: Target | None = None
     comparisons: Sequence[LayerComparison] = ()
-    against_sources: tuple[Source, ...] = ()
-    other_field: ReceptiveField | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is odd about what was looked at."""
-        return self.inspection.target.notes
+        """What is odd about what was looked at, and about what it is compared with."""
+        theirs = () if self.against is None else (f"{self.against.label}: {note}" for note in self.against.notes)
+        return (*self.inspection.target.notes, *theirs)
 
     def page(self, *, command: str = "") -> str:
         """Return the HTML page, which ends with what was looked at and the `command` that did it."""
+        sources = self.inspection.target.sources + (() if self.against is None else self.against.sources)
         return inspection_page(
             self.inspection,
             against=self.against,
             comparisons=self.comparisons,
-            other_field=self.other_field,
-            origin=Origin((*self.inspection.target.sources, *self.against_sources), command),
+            notes=self.notes,
+            origin=Origin(sources, command),
         )
 
     def as_json(self) -> dict[str, Any]:
         """Return every number of the page."""
-        numbers = self.inspection.as_json()
-        if self.comparisons:
-            numbers["against"] = self.against
-            numbers["against_receptive_field"] = None if self.other_field is None else field_json(self.other_field)
+        numbers = {**self.inspection.as_json(), "notes": list(self.notes)}
+        if self.against is not None:
+            field = self.against.field
+            numbers["against"] = self.against.label
+            numbers["against_receptive_field"] = None if field is None else field_json(field)
             for layer, comparison in zip(numbers["layers"], self.comparisons, strict=True):
                 layer["comparison"] = comparison.as_json()
         return numbers
@@ -90,11 +89,14 @@ def look(
             f"{target}: needed a model by its name for an example input, got a {targets[0].kind}, which does not say "
             "how its layers are put together"
         )
-    inspection = measure_target(targets[0])
     if against is None:
-        return Report(inspection)
-    other = targets[1]
-    return Report(inspection, other.label, compare(inspection, other), other.sources, other.field)
+        return Report(measure_target(targets[0]))
+    own, other = targets
+    if own.label == other.label:
+        ends = ends_apart(Path(target), Path(against))
+        own, other = (replace(found, label=end) for found, end in zip(targets, ends, strict=True))
+    inspection = measure_target(own)
+    return Report(inspection, other, compare(inspection, other))
 
 
 def find_target(target: str, *, untrained: bool = False, example: tuple[int, ...] = ()) -> Target:

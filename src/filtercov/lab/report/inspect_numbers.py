@@ -147,11 +147,7 @@ def measure_target(target: Target) -> Inspection:
     """
     layers = target.statistics.layers
     numbers = tuple(_measure(layer, i, relative_depth(i, len(layers))) for i, layer in enumerate(layers))
-    try:
-        schedule = fit_schedule(target.statistics)
-    except SourceError:  # no kernel is large enough to tell a σ
-        schedule = None
-    return Inspection(target, numbers, schedule)
+    return Inspection(target, numbers, _fitted(target))
 
 
 def describe(inspection: Inspection) -> str:
@@ -225,6 +221,14 @@ def _schedule_json(schedule: FittedSchedule) -> dict[str, Any]:
         "usable": fit.usable,
         "finding": str(fit),
     }
+
+
+def _fitted(target: Target) -> FittedSchedule | None:
+    try:
+        schedule = fit_schedule(target.statistics)
+    except SourceError:  # no kernel is large enough to tell a σ
+        return None
+    return schedule if schedule.fit.layers else None  # to filters that do not vary any schedule is as near
 
 
 def _measure(layer: LayerStatistics, index: int, depth: float) -> LayerNumbers:

@@ -27,9 +27,9 @@ from filtercov.lab.report.inspect_structure import (
     structure_section,
     types_line,
 )
+from filtercov.lab.report.inspect_target import Target
 from filtercov.lab.report.page import Origin, asset, copyable, figure, page, table, text
 from filtercov.schedule.schedules import QuadraticSchedule
-from filtercov.statistics.receptive_field import ReceptiveField
 
 THUMB, LARGE, SMALL = 100, 262, 126  # widths of pictures
 
@@ -56,27 +56,29 @@ COLUMNS = {
 def inspection_page(
     inspection: Inspection,
     *,
-    against: str = "",
+    against: Target | None = None,
     comparisons: Sequence[LayerComparison] = (),
+    notes: Sequence[str] = (),
     origin: Origin | None = None,
-    other_field: ReceptiveField | None = None,
     seed: int = 0,
 ) -> str:
-    """Return the page; `comparisons`, one per layer, put the target named `against` beside it."""
-    title = f"{inspection.target.label} against {against}" if against else inspection.target.label
+    """Return the page; `comparisons`, one per layer, put the target `against` beside it."""
+    targets = [inspection.target] if against is None else [inspection.target, against]
+    title, other_label = " against ".join(target.label for target in targets), targets[-1].label
     paired: list[LayerComparison | None] = list(comparisons) or [None] * len(inspection.layers)
     rng = np.random.default_rng(seed)
     cards = [
-        _card(inspection, layer, other, against, rng) for layer, other in zip(inspection.layers, paired, strict=True)
+        _card(inspection, layer, other, other_label, rng)
+        for layer, other in zip(inspection.layers, paired, strict=True)
     ]
     sections = [
         f"<h1>{text(title)}</h1><p>A {text(describe(inspection))}.</p>",
-        *(f'<p class="note">{text(note)}</p>' for note in inspection.target.notes),
+        *(f'<p class="note">{text(note)}</p>' for note in notes),
         _overview(inspection),
-        _schedule(inspection, comparisons, against),
-        _numbers(inspection, comparisons, against),
+        _schedule(inspection, comparisons, other_label),
+        _numbers(inspection, comparisons, other_label),
         structure_section(inspection),
-        field_section([(inspection.target.label, inspection.target.field), (against, other_field)]),
+        field_section([(target.label, target.field) for target in targets]),
         "<h2>Layer by layer</h2>",
         *cards,
     ]
@@ -106,7 +108,9 @@ def _schedule(inspection: Inspection, comparisons: Sequence[LayerComparison], ag
     second = f" {key(1, 'mark')}{text(against)}" if comparisons else ""
     keys = f"{key(0, 'mark')}σ of the closed form most like each layer{second}"
     if schedule is None:
-        line = "<p>No kernel has five pixels along a side or more, too few to fit a schedule.</p>"
+        line = (
+            "<p>No layer has five pixels along a side or more and filters that vary: there is no schedule to fit.</p>"
+        )
     else:
         fitted = f"σ(d) = {schedule.sigma0:.3g} {_signed(schedule.v)} d {_signed(schedule.a / 2)} d²"
         keys += f"; {key(0)}the nearest schedule {fitted}"

@@ -7,7 +7,7 @@ import numpy as np
 from filtercov.covariance.forms import show_size
 from filtercov.lab.report import style
 from filtercov.lab.report.figures_panels import save_figure, show_covariance, show_filters, show_schedule, show_variance
-from filtercov.lab.report.inspect_numbers import Inspection, LayerNumbers
+from filtercov.lab.report.inspect_numbers import Inspection, LayerNumbers, show
 from filtercov.lab.report.inspect_pictures import shown_filters
 from filtercov.printable import shortened
 
@@ -45,7 +45,7 @@ def layer_sheet(inspection: Inspection, layer: LayerNumbers) -> bytes:
         sheet = style.new_figure(10.0, 2.5)
         learned, closed, drawn, variance, spectrum = sheet.subplots(1, 5)
         show_covariance(learned, cov, size, f"covariance, ±{limit:.2g}", limit=limit)
-        show_covariance(closed, layer.closed_form(), size, f"closed form, σ = {layer.sigma:.3g}", limit=limit)
+        show_covariance(closed, layer.closed_form(), size, f"closed form, σ = {show(layer.sigma)}", limit=limit)
         show_filters(drawn, filters, caption)
         show_variance(variance, layer.pixel_variance, "variance by pixel")
         top = max(float(layer.eigenvalues[0]), np.finfo(float).tiny)
@@ -53,7 +53,7 @@ def layer_sheet(inspection: Inspection, layer: LayerNumbers) -> bytes:
             spectrum.semilogy(
                 np.arange(1, len(values) + 1), np.where(values > 1e-4 * top, values / top, np.nan), label=label
             )
-        spectrum.set(title="spectrum, λ/λ₁", xlabel="rank", ylim=(1e-4, 2))
+        spectrum.set(title="spectrum, λ/λ₁", xlabel="rank", xlim=(0, len(cov) + 1), ylim=(1e-4, 2))
         spectrum.legend()
         name = shortened(layer.name)
         heading = f"{layer.index + 1}. {name}, {show_size(size)}, {layer.statistics.count} filters"

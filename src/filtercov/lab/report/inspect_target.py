@@ -60,6 +60,20 @@ def read_target(path: Path) -> Target:
     return _from_files(found, checkpoint_files(path))
 
 
+def ends_apart(path: Path, other: Path) -> tuple[str, str]:
+    """Return the shortest ends of two paths that differ; those to the same place, and names of models, stay whole.
+
+    >>> ends_apart(Path("/runs/x/model.pth"), Path("/runs/y/model.pth"))
+    ('x/model.pth', 'y/model.pth')
+    """
+    mine, theirs = (_from_root(each).parts for each in (path, other))
+    for length in range(1, max(len(mine), len(theirs)) + 1):
+        end, another = (Path(*parts[-length:]).as_posix() for parts in (mine, theirs))
+        if end != another:
+            return end, another
+    return str(path), str(other)
+
+
 def model_target(model: nn.Module, label: str, *, example_input: Any = None, notes: tuple[str, ...] = ()) -> Target:
     """Look at a model in memory; `example_input` traces the order in which its layers run.
 
@@ -119,6 +133,13 @@ def is_statistics(path: Path) -> bool:
     """Tell whether a file is one that `FilterStatistics.save` wrote."""
     # Opening a pipe would wait for ever.
     return path.is_file() and sealed.claimed(path).get("format") == statistics_file.KIND.format
+
+
+def _from_root(path: Path) -> Path:
+    """Return the whole path of what is there; a link to a file keeps its name."""
+    if not path.exists():
+        return path
+    return path.resolve() if path.is_dir() else path.parent.resolve() / path.name
 
 
 def _from_files(target: Target, files: Iterable[Path]) -> Target:

@@ -22,14 +22,22 @@ function sort(table, headings, column) {
   table.tBodies[0].append(...rows);
 }
 
-// A cell counts as a number if it begins with one, after letters as in k9; cells without anything go last.
 function key(text) {
-  const number = text.match(/^[a-z]?([+−-]?\d+(\.\d+)?)/i);
-  return { text, number: number ? Number(number[1].replace("−", "-")) : null };
+  return { text, number: number(text) };
 }
 
+// Times, as in 1:01:11, 12 min and 2.3 h, count as seconds; other cells as the number that they begin with, after a
+// letter as in k9.
+function number(text) {
+  if (/^\d+(:\d\d)+$/.test(text)) return text.split(":").reduce((sum, part) => 60 * sum + Number(part), 0);
+  const found = text.match(/^[a-z]?([+−-]?\d[\d,]*(?:\.\d+)?)(?: (min|h)\b)?/i);
+  return found && Number(found[1].replace("−", "-").replaceAll(",", "")) * ({ min: 60, h: 3600 }[found[2]] ?? 1);
+}
+
+// Cells with a number go before those with words alone; cells without anything go last, whichever way.
 function compare(a, b, descending) {
   if (!a.text || !b.text) return (a.text ? 0 : 1) - (b.text ? 0 : 1);
-  const order = a.number !== null && b.number !== null ? a.number - b.number : a.text.localeCompare(b.text);
+  const words = (a.number === null) - (b.number === null);
+  const order = words || a.number - b.number || a.text.localeCompare(b.text, undefined, { numeric: true });
   return descending ? -order : order;
 }

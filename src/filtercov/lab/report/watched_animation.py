@@ -20,6 +20,7 @@ FRAMES = 36  # at most
 EACH, AT_END = 150, 2000  # milliseconds
 SIZE = 97  # of a picture
 GAP, EDGE, LINE = 10, 12, 20
+LONGEST = 60  # letters of a label
 PAPER, INK, QUIET, BAR = (255, 255, 255), (27, 31, 36), (90, 100, 112), (31, 95, 168)
 COLOURS, GREYS = 21, 8  # of an animation: more cannot be told apart, and take more room
 
@@ -53,7 +54,7 @@ def frame(histories: list[History], place: int) -> Image.Image:
     top = EDGE + 2 * LINE
     for history, row, high in zip(histories, columns, heights, strict=True):
         if named:
-            pen.text((EDGE, top), shortened(history.run.label, 60), INK, _font())
+            pen.text((EDGE, top), _fitted(pen, history.run.label, wide - 2 * EDGE), INK, _font())
             top += named
         for column, (index, pair) in enumerate(zip(chosen, row, strict=True)):
             left = EDGE + column * (width + GAP)
@@ -85,16 +86,27 @@ def _pictures(history: History, layer: LayerHistory, place: int) -> tuple[Pictur
 def _heading(pen: ImageDraw.ImageDraw, history: History, place: int, wide: int) -> None:
     steps = history.steps
     step, end = steps[place], steps[-1]
-    pen.text((EDGE, EDGE - 4), f"{shortened(history.run.label, 50)}, step {step} of {end}", INK, _font())
+    said = f", step {step} of {end}"
+    label = _fitted(pen, history.run.label, wide - 2 * EDGE - pen.textlength(said, _font()))
+    pen.text((EDGE, EDGE - 4), label + said, INK, _font())
     done = (step - steps[0]) / ((end - steps[0]) or 1)
     top = EDGE + LINE
     pen.rectangle((EDGE, top, wide - EDGE, top + 3), (217, 222, 228))
     pen.rectangle((EDGE, top, EDGE + math.floor(done * (wide - 2 * EDGE)), top + 3), BAR)
 
 
+def _fitted(pen: ImageDraw.ImageDraw, label: str, room: float) -> str:
+    """Return as much of a label as there is room for, its middle left out, an ellipsis at least."""
+    lengths = range(min(len(label), LONGEST), 1, -1)
+    shorter = (shortened(label, length) for length in lengths)
+    return next((words for words in shorter if pen.textlength(words, _font()) <= room), "…")
+
+
 def _sigma(record: dict[str, object]) -> str:
     sigma = record["sigma"]
-    return f"σ {sigma:.2f}" if record["likeness_beyond_chance"] and isinstance(sigma, float) else "chance"
+    if not isinstance(sigma, float):
+        return "σ –"
+    return f"σ {sigma:.2f}" if record["likeness_beyond_chance"] else "chance"
 
 
 def _paste(sheet: Image.Image, picture: Picture, at: tuple[int, int]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from filtercov.errors import TargetError
 from filtercov.files import records
 from filtercov.files.source import Source, file_sha256
-from filtercov.lab.report.inspect_target import RUN_FILES, WATCHED
+from filtercov.lab.report.inspect_target import RUN_FILES, WATCHED, ends_apart
 from filtercov.statistics.watched import Moment, Watched
 from filtercov.statistics.watched_file import FORMAT
 
@@ -68,7 +68,8 @@ def read_other(target: str, run: WatchedRun) -> WatchedRun:
             f"{len(theirs)} of {other.watched.source}; inspect them one at a time"
         )
     if other.label == run.label:
-        return WatchedRun(str(path), other.watched, other.source)
+        _, label = ends_apart(Path(run.source.name), path)
+        return replace(other, label=label)
     return other
 
 
