@@ -39,6 +39,7 @@ def test_columns_with_other_seeds_are_compared_over_those_they_share_and_the_num
     assert (shared.difference.mean, shared.difference.n) == (4.5, 2)
     assert (unpaired.difference, unpaired.verdict) == (None, None)
     text = to_markdown(record(uniform, ours, stranger))
+    assert "\n\n\n" not in text
     assert "| +4.50 [-1.85, +10.85], n = 2 | +1.00 | open |" in text
     assert "| no seed in common | +1.00 |  |" in text
 

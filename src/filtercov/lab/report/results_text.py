@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable, Sequence
 
 from filtercov.lab.experiments.paper_numbers import PaperNumber
@@ -71,9 +72,8 @@ def to_markdown(record: ExperimentRecord) -> str:
     """Return the table with what it needs to be understood."""
     found = lines(record)
     parts = [f"## {heading(record)}", introduction(record), *notes(record, found)]
-    parts += [
-        "\n".join(f"- {line}" if line == line.lstrip() else f"  - {line.lstrip()}" for line in claim_lines(record))
-    ]
+    stated = claim_lines(record)
+    parts += ["\n".join(re.sub(r"^( *)", r"\1- ", line) for line in stated)] if stated else []
     if found:
         parts.append(markdown_table(table(found)))
     ranked = rankings(record)
