@@ -8,7 +8,7 @@ from filtercov.covariance.likeness import SIGMAS, Likeness, likeness
 from filtercov.errors import CovarianceError
 
 
-@pytest.mark.parametrize("kernel_size", [1, 5, 8, (3, 7), (11,), (3, 4, 5), (5, 1, 4)])
+@pytest.mark.parametrize("kernel_size", [1, 5, 8, (3, 7), (11,), (3, 4, 5), (5, 1, 4), (25,), (64,), (1, 40)])
 def test_likeness_is_the_cosine_between_covariances_as_vectors(kernel_size):
     n = len(gaussian_covariance(kernel_size, 1.0))
     factor = np.random.default_rng(0).normal(size=(n, n))
@@ -55,3 +55,29 @@ def test_bad_sigmas_and_covariances_are_refused():
         likeness(np.eye(9), 3, [0.5, -1.0])
     with pytest.raises(CovarianceError, match="3x3 filters need"):
         likeness(np.eye(4), 3, [0.5])
+
+
+@pytest.mark.parametrize("k", [25, 26, 129])
+def test_long_lines_of_any_sigma_and_centre_are_like_the_definition_says(k):
+    rng = np.random.default_rng(k)
+    factor = rng.normal(size=(k, 2 * k))
+    cov = factor @ factor.T
+    sigmas, centres = np.geomspace(0.02, 64, 12), rng.uniform(-k / 2, k / 2, 12)
+    found = Likeness(cov, (k,))(sigmas[:, None], centres[:, None])
+    for value, sigma, centre in zip(found, sigmas, centres, strict=True):
+        closed = gaussian_covariance((k,), sigma, centre=centre)
+        expected = (cov * closed).sum() / np.linalg.norm(cov) / np.linalg.norm(closed)
+        assert value == pytest.approx(expected, abs=1e-12)
+    np.testing.assert_array_equal(Likeness(cov, (1, k)).at_sigmas(), Likeness(cov, (k,)).at_sigmas())
+
+
+def test_a_line_of_a_thousand_pixels_takes_no_array_of_pixels_by_pixels_by_sigma():
+    cov = gaussian_covariance((1024,), 3.0)
+    tracemalloc.start()
+    try:
+        found = Likeness(cov, (1024,)).at_sigmas()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert SIGMAS[found.argmax()] == pytest.approx(3.0, rel=0.005)
+    assert peak < 300e6

@@ -2,7 +2,8 @@
 
 Likeness is the cosine between the two as vectors, so scale does not matter. Nothing of size n² is built for it: with
 u = g_i G_il, v = G_il g_l and w = g_i g_l along each axis, the closed form is ½(⊗u + ⊗v − ⊗w) in block form, and inner
-products with it are taken axis by axis.
+products with it are taken axis by axis. Along a single long axis even k² numbers for each σ are many; see
+`likeness_line`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from filtercov.covariance.closed_form import axis_gaussians, check_sigma
 from filtercov.covariance.forms import Array, KernelSize, as_covariance, kernel_shape, to_block
+from filtercov.covariance.likeness_line import LineLikeness
 from filtercov.covariance.numbers import as_array
 
 # Every σ the paper used, with room on both sides; beyond 64 the closed form of a 31x31 filter hardly changes.
@@ -56,12 +58,16 @@ class Likeness:
         matrix = as_covariance(cov, kernel_size=self._shape)
         # The cosine knows no scale: that of tiny filters is taken away, whose squares would vanish.
         matrix = matrix / (np.abs(matrix).max() or 1.0)
-        self._block = to_block((matrix + matrix.T) / 2, self._shape)
+        symmetric = (matrix + matrix.T) / 2
+        self._block = to_block(symmetric, self._shape)
         self._size = float(np.linalg.norm(matrix))
+        self._line = LineLikeness(symmetric) if len(_long(self._shape)) == 1 and len(matrix) ** 2 > KEPT else None
 
     def __call__(self, sigmas: ArrayLike, centres: ArrayLike) -> Array:
         """Return the cosine for each row of σ and offsets from the middle, both (s, axes) -> (s,)."""
         s, c = (np.asarray(values, dtype=np.float64) for values in (sigmas, centres))
+        if self._line is not None and len(self._shape) == 1:
+            return self._line(s[:, 0], c[:, 0])
         at_once = max(1, AT_ONCE // sum(k * k for k in self._shape))
         rows = [slice(i, i + at_once) for i in range(0, len(s), at_once)]
         parts = [_Forms(self._shape, s[row], c[row]).cosines(self._block, self._size) for row in rows]
@@ -69,6 +75,8 @@ class Likeness:
 
     def at_sigmas(self) -> Array:
         """Return the cosine at each of `SIGMAS`; the closed forms of small kernels are kept for the next covariance."""
+        if self._line is not None:
+            return self._line(SIGMAS, np.zeros_like(SIGMAS))
         every_axis = np.repeat(SIGMAS[:, None], len(self._shape), axis=1)
         if sum(k * k for k in self._shape) > KEPT:
             return self(every_axis, np.zeros_like(every_axis))
@@ -92,8 +100,13 @@ def chance_likeness(kernel_size: KernelSize, count: int) -> tuple[float, float]:
     if m < 1:
         return math.nan, math.nan
     size = math.sqrt(1 + (n + 1) / m)  # over that of the identity, √n
-    chance = _likeness_of_identity(kernel_shape(kernel_size)) / size
+    chance = _likeness_of_identity(_long(kernel_shape(kernel_size))) / size
     return chance, min(chance + SPREADS * math.sqrt(2 / (m * n)) / size, 1.0)
+
+
+def _long(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the axes that are longer than one pixel, which has no σ; one at least."""
+    return tuple(k for k in shape if k > 1) or (1,)
 
 
 @cache
