@@ -61,6 +61,9 @@ def train(
     opt_eps: Annotated[float | None, typer.Option(help="ε of AdamW.")] = None,
     momentum: Annotated[float | None, typer.Option(help="Momentum of sgd.")] = None,
     lr: Annotated[float | None, typer.Option(help="Highest learning rate.")] = None,
+    filter_lr: Annotated[
+        float | None, typer.Option(help="Learning rate of the depthwise filters, as a fraction of --lr.")
+    ] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Weight decay.")] = None,
     decay_norms: Annotated[
         bool | None, typer.Option(help="Decay norms and biases too: cifar does, imagenet (as timm) does not.")
@@ -113,6 +116,7 @@ def train(
         "opt_eps": opt_eps,
         "momentum": momentum,
         "lr": lr,
+        "filter_lr": filter_lr,
         "weight_decay": weight_decay,
         "decay_norms": decay_norms,
         "sched": sched,

@@ -117,3 +117,15 @@ def test_both_memory_layouts_give_the_same_logits_and_gradients() -> None:
             torch.autograd.grad(last.square().sum(), list(net.parameters())), grads, strict=True
         ):
             torch.testing.assert_close(ours, reference, rtol=1e-7, atol=1e-9)
+
+
+def test_ls1_starts_the_same_network_with_a_layer_scale_of_one():
+    small, one = (models.create(f"convnext_atto_div8_p1{suffix}", num_classes=10) for suffix in ("", "_ls1"))
+    gammas = {name for name in one.state_dict() if name.endswith("gamma")}
+    assert len(gammas) == 12
+    for name, value in one.state_dict().items():
+        if name in gammas:
+            assert (value == 1).all()
+            assert (small.state_dict()[name] == 1e-6).all()
+        assert value.shape == small.state_dict()[name].shape
+    assert one.spec.name == "convnext_atto_div8_p1_ls1"

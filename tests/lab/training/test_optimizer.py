@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 from filtercov.lab import models
-from filtercov.lab.training import RECIPES, TrainConfig, learning_rate
+from filtercov.lab.training import RECIPES, TrainConfig, fit, learning_rate
 from filtercov.lab.training.optimizer import build_optimizer, parameter_groups
 from filtercov.lab.training.state import TrainingState
-from tests.lab.training.toys import toy_model
+from tests.lab.training.toys import ToyBatches, toy_model
 from tests.peers import import_peer
 
 ARCHITECTURES = [
@@ -106,6 +106,22 @@ def test_resuming_puts_every_moment_where_its_parameter_is(opt, decay_norms):
             assert value.device.type == ("cpu" if key == "step" else "meta")
             assert key == "step" or value.dtype == parameter.dtype
     assert len(elsewhere.optimizer.state) == 3
+
+
+def test_filters_train_at_their_share_of_the_learning_rate_and_nothing_else_changes(tmp_path):
+    """SGD without momentum moves a weight by lr × gradient, so after one step the moves are in proportion."""
+    start = toy_model().state_dict()
+    moved = {}
+    for share in (1.0, 0.01):
+        config = TrainConfig(
+            epochs=1, batch_size=8, opt="sgd", momentum=0.0, weight_decay=0.0, sched="constant", filter_lr=share
+        )
+        model = toy_model()
+        fit(model, ToyBatches(batches=1), ToyBatches(seed=1), config, tmp_path / f"{share}")
+        moved[share] = {name: value - start[name] for name, value in model.state_dict().items()}
+    for name in ("0.weight", "1.bias", "7.weight"):
+        assert torch.equal(moved[0.01][name], moved[1.0][name])
+    torch.testing.assert_close(moved[0.01]["1.weight"], moved[1.0]["1.weight"] * 0.01, rtol=1e-2, atol=1e-8)
 
 
 def test_the_triangle_rises_to_two_fifths_and_falls_to_zero_with_a_tail():

@@ -12,6 +12,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -23,6 +24,7 @@ from filtercov.filters.copying import copy_weights_, interpolate_weights_, selec
 from filtercov.filters.sample import check_drawing, check_weight, drawing, rounded
 from filtercov.lab.experiments import baselines
 from filtercov.lab.experiments.baselines import Sample
+from filtercov.lab.experiments.controls import CONTROLS, Control, control_covariance, total_variance
 from filtercov.lab.experiments.fingerprint import fingerprint
 from filtercov.schedule.schedules import Schedule
 from filtercov.statistics import references
@@ -220,6 +222,46 @@ def _closed_form(model: nn.Module, context: InitContext) -> object:
     )
 
 
+def _control(control: Control) -> Fill:
+    """Return the closed form without one of its properties, its variance kept; see `controls`."""
+
+    def fill(model: nn.Module, context: InitContext) -> object:
+        sigma = parse_schedule(context.schedule or "cifar-p2", model)
+        mean_sigma = float(np.mean([sigma(layer.depth) for layer in fc.depthwise_layers(model)]))
+        seed = int(torch.randint(2**62, (), generator=context.generator))
+        random = np.random.default_rng(seed)
+        return fc.init_(
+            model,
+            lambda layer: control_covariance(
+                control,
+                layer.kernel_size,
+                sigma=sigma(layer.depth),
+                mean_sigma=mean_sigma,
+                negative=context.negative,
+                random=random,
+            ),
+            min_kernel_size=2,
+            negative=context.negative,
+            generator=context.generator,
+        )
+
+    return fill
+
+
+def _power(model: nn.Module, context: InitContext) -> None:
+    """Fill with uniform noise that has the closed form's variance in each layer."""
+    sigma = parse_schedule(context.schedule or "cifar-p2", model)
+    layers = fc.depthwise_layers(model)
+    variances = [total_variance(layer.kernel_size, sigma(layer.depth), negative=context.negative) for layer in layers]
+    noise = [baselines.uniform(layer.weight.shape, context.generator).double() for layer in layers]
+    factors = [math.sqrt(variance / baselines.POWER) for variance in variances]
+    filters = [
+        rounded((drawn * factor).numpy(), layer.weight.dtype)
+        for layer, drawn, factor in zip(layers, noise, factors, strict=True)
+    ]
+    assign_filters_(layers, filters)
+
+
 def _statistics(model: nn.Module, context: InitContext) -> object:
     path = references.find(_required(context, "statistics file or name"), context.root)
     return draw(model, context, fc.FilterStatistics.load(path))
@@ -291,6 +333,11 @@ add(
         "master-keys", _filling(baselines.master_keys), "one of eight discrete Gaussian derivatives, at random"
     ),
     Initialisation("closed-form", _closed_form, "the paper's covariance, σ by depth as a schedule says", "required"),
+    Initialisation("power", _power, "uniform noise of the closed form's variance in each layer", "required"),
+    *(
+        Initialisation(control, _control(control), "a control: the closed form without one property", "required")
+        for control in CONTROLS
+    ),
     Initialisation(
         "stats",
         _statistics,

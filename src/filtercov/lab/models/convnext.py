@@ -33,7 +33,7 @@ SIZES = {
     "nano": ConvNeXtSize((2, 2, 8, 2), 80, pointwise_convs=True),
     "tiny": ConvNeXtSize((3, 3, 9, 3), 96, pointwise_convs=False),
 }
-LAYER_SCALE = 1e-6
+LAYER_SCALE = 1e-6  # γ of an untrained block, timm's
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class ConvNeXtSpec:
     kernel_size: int = 7
     divide: int = 1  # every width divided by this: the paper's 1/8-width references
     first_stride: int = 1  # of the first stage: 2 is timm's rule for patches of 2
+    layer_scale: float = LAYER_SCALE
 
     @property
     def name(self) -> str:
@@ -56,7 +57,8 @@ class ConvNeXtSpec:
         divide = f"_div{self.divide}" if self.divide != 1 else ""
         kernel = f"_k{self.kernel_size}" if self.kernel_size != 7 else ""
         stride = f"_s{self.first_stride}" if self.first_stride != 1 else ""
-        return f"convnext_{self.size}{divide}_p{self.patch_size}{stride}{kernel}"
+        scale = "_ls1" if self.layer_scale == 1.0 else ""
+        return f"convnext_{self.size}{divide}_p{self.patch_size}{stride}{kernel}{scale}"
 
     @property
     def smallest_image(self) -> int:
@@ -67,13 +69,15 @@ class ConvNeXtSpec:
 class Block(nn.Module):
     """x + γ ⊙ perceptron(norm(depthwise(x))), where training may drop the second term."""
 
-    def __init__(self, width: int, *, kernel_size: int, pointwise_convs: bool, drop_path_rate: float) -> None:
+    def __init__(
+        self, width: int, *, kernel_size: int, pointwise_convs: bool, layer_scale: float, drop_path_rate: float
+    ) -> None:
         super().__init__()
         self.pointwise_convs = pointwise_convs
         self.conv_dw = DepthwiseConv2d(width, width, kernel_size, groups=width, padding="same")
         self.norm = LayerNorm2d(width) if pointwise_convs else nn.LayerNorm(width, eps=1e-6)
         self.mlp = Perceptron(width, pointwise_convs=pointwise_convs)
-        self.gamma = nn.Parameter(torch.full((width,), LAYER_SCALE))
+        self.gamma = nn.Parameter(torch.full((width,), layer_scale))
         self.drop_path = StochasticDepth(drop_path_rate)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -161,6 +165,7 @@ class ConvNeXt(nn.Module):
                     width,
                     kernel_size=spec.kernel_size,
                     pointwise_convs=size.pointwise_convs,
+                    layer_scale=spec.layer_scale,
                     drop_path_rate=next(rates),
                 )
                 for _ in range(depth)

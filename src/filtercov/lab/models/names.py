@@ -5,16 +5,16 @@ import re
 
 from filtercov.errors import ModelError
 from filtercov.lab.models.convmixer import ConvMixerSpec
-from filtercov.lab.models.convnext import SIZES, ConvNeXtSpec
+from filtercov.lab.models.convnext import LAYER_SCALE, SIZES, ConvNeXtSpec
 
 GRAMMAR = (
     "convmixer_WIDTH_DEPTH_kKERNEL_pPATCH (convmixer_256_8_k9_p2) or "
-    f"convnext_{{{'|'.join(SIZES)}}}[_divN]_p{{1|2|4}}[_s2][_kKERNEL] (convnext_atto_p1)"
+    f"convnext_{{{'|'.join(SIZES)}}}[_divN]_p{{1|2|4}}[_s2][_kKERNEL][_ls1] (convnext_atto_p1)"
 )
 
 _NUMBER = r"([1-9]\d*)"
 _CONVMIXER = re.compile(rf"convmixer_{_NUMBER}_{_NUMBER}_k{_NUMBER}_p{_NUMBER}")
-_CONVNEXT = re.compile(rf"convnext_({'|'.join(SIZES)})(?:_div{_NUMBER})?_p([124])(_s2)?(?:_k{_NUMBER})?")
+_CONVNEXT = re.compile(rf"convnext_({'|'.join(SIZES)})(?:_div{_NUMBER})?_p([124])(_s2)?(?:_k{_NUMBER})?(_ls1)?")
 
 # Beyond these a name is a slip of the finger, not a network: it would exhaust memory before it said so.
 _LARGEST_WIDTH, _LARGEST_DEPTH, _LARGEST_KERNEL, _LARGEST_PATCH = 8192, 512, 255, 128
@@ -41,15 +41,22 @@ def parse(name: str) -> ConvMixerSpec | ConvNeXtSpec:
     >>> parse("convmixer_256_8_k9_p2")
     ConvMixerSpec(width=256, depth=8, kernel_size=9, patch_size=2)
     >>> parse("convnext_atto_p1")
-    ConvNeXtSpec(size='atto', patch_size=1, kernel_size=7, divide=1, first_stride=1)
+    ConvNeXtSpec(size='atto', patch_size=1, kernel_size=7, divide=1, first_stride=1, layer_scale=1e-06)
     """
     if match := _CONVMIXER.fullmatch(name):
         mixer = ConvMixerSpec(*map(int, match.groups()))
         _check_ranges(name, mixer.width, mixer.depth, mixer.kernel_size, mixer.patch_size)
         return mixer
     if match := _CONVNEXT.fullmatch(name):
-        size, divide, patch, halved, kernel = match.groups()
-        convnext = ConvNeXtSpec(size, int(patch), int(kernel or 7), int(divide or 1), 2 if halved else 1)
+        size, divide, patch, halved, kernel, unscaled = match.groups()
+        convnext = ConvNeXtSpec(
+            size,
+            int(patch),
+            int(kernel or 7),
+            int(divide or 1),
+            first_stride=2 if halved else 1,
+            layer_scale=1.0 if unscaled else LAYER_SCALE,
+        )
         _check_ranges(name, 1, 1, convnext.kernel_size, convnext.patch_size)
         if SIZES[size].width % convnext.divide:
             raise ModelError(f"{name!r}: {size}'s width {SIZES[size].width} is not a multiple of {convnext.divide}")

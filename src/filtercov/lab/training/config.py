@@ -33,6 +33,7 @@ class TrainConfig:
     epochs: int = 20
     batch_size: int = 512  # of all processes together
     lr: float = 0.01
+    filter_lr: float = 1.0  # the depthwise filters' learning rate, as a fraction of lr
     weight_decay: float = 0.01
     decay_norms: bool = True  # decay norms, biases and what else has at most one dimension too
     opt: Optimizer = "adamw"
@@ -52,6 +53,7 @@ class TrainConfig:
         whole("batch_size", self.batch_size, least=1, most=2**24)
         whole("seed", self.seed, least=0, most=2**63 - 1)
         number("lr", self.lr, above=0.0, most=1000.0)
+        number("filter_lr", self.filter_lr, above=0.0, most=1000.0)
         number("weight_decay", self.weight_decay, least=0.0, most=1000.0)
         number("opt_eps", self.opt_eps, above=0.0, most=1.0)
         number("momentum", self.momentum, least=0.0, below=1.0)
@@ -73,8 +75,9 @@ class TrainConfig:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as JSON-ready values."""
-        return dataclasses.asdict(self)
+        """Return the settings as JSON-ready values; `filter_lr` of 1, which older runs do not name, is left out."""
+        values = dataclasses.asdict(self)
+        return values if self.filter_lr != 1.0 else {k: v for k, v in values.items() if k != "filter_lr"}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

@@ -104,7 +104,7 @@ class Loop:
         images, targets = images.to(self._device, non_blocking=True), targets.to(self._device, non_blocking=True)
         rate = learning_rate(config, (self.step + 1) / self.steps)
         for group in state.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["lr_scale"]
         torch.manual_seed(step_seed(config.seed, self.step, self.world.rank))
         with autocast(self._device, config.amp):
             logits = self._logits(images)

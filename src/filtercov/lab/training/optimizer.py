@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from filtercov import depthwise_layers
 from filtercov.lab.training.config import TrainConfig
 
 # The triangle of the ConvMixer authors' CIFAR-10 recipe, which the paper follows: up for two fifths of training, down
@@ -25,7 +26,7 @@ def build_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimi
 
 
 def parameter_groups(model: nn.Module, config: TrainConfig) -> list[dict[str, Any]]:
-    """Return the parameters that train, with the decay of each group.
+    """Return the parameters that train, with the decay of each group and `lr_scale`, its share of the learning rate.
 
     Without `decay_norms` the rule is timm's default: what has at most one dimension (norms, biases, layer scales), is
     called a bias, or is named by the model's own `no_weight_decay()` is left alone.
@@ -37,11 +38,13 @@ def parameter_groups(model: nn.Module, config: TrainConfig) -> list[dict[str, An
     """
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     spared = set() if config.decay_norms else _spared(model)
-    groups = [
-        {"params": [parameter for name, parameter in named if name not in spared], "weight_decay": config.weight_decay},
-        {"params": [parameter for name, parameter in named if name in spared], "weight_decay": 0.0},
-    ]
-    return [group for group in groups if group["params"]]
+    filters = set() if config.filter_lr == 1.0 else {id(layer.weight) for layer in depthwise_layers(model)}
+    groups: dict[tuple[float, float], list[Tensor]] = {}
+    for name, parameter in named:
+        decay = 0.0 if name in spared else config.weight_decay
+        groups.setdefault((decay, config.filter_lr if id(parameter) in filters else 1.0), []).append(parameter)
+    decayed_first = sorted(groups.items(), key=lambda group: (-group[0][0], -group[0][1]))
+    return [{"params": params, "weight_decay": decay, "lr_scale": lr} for (decay, lr), params in decayed_first]
 
 
 def trained(optimizer: torch.optim.Optimizer) -> list[Tensor]:
