@@ -89,7 +89,7 @@ class RunSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-ready values; that a run is judged on test images goes without saying."""
-        values = dataclasses.asdict(self)
+        values = dataclasses.asdict(self) | {"train": self.train.to_dict()}
         return values if self.evaluate == "validation" else {k: v for k, v in values.items() if k != "evaluate"}
 
     @classmethod
