@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from filtercov.filters.freeze import freeze_
+from filtercov.filters import freeze_
 from filtercov.lab.bench import bench, describe_machine, plain_network, profile, steps_of
 from filtercov.nn.timing import race
 

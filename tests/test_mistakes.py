@@ -9,7 +9,7 @@ from torch import nn
 
 import filtercov as fc
 from filtercov.errors import CheckpointError, ConfigError, CovarianceError, FiltercovError, ModelError, SourceError
-from filtercov.prescription.prescriber import prescriber
+from filtercov.plan import Plan
 
 
 def network():
@@ -29,7 +29,7 @@ def network():
         (lambda net: fc.nn.accelerate_(net.state_dict()), ModelError, "got a state dict"),
         (lambda net: fc.nn.restore_(list(net)), ModelError, "got list; pass the model itself"),
         (lambda net: fc.FilterStatistics.from_model(net.state_dict()), ModelError, "got a state dict"),
-        (lambda net: fc.init_(net, generator=0), SourceError, r"needed a torch.Generator or None, got 0; .* seed=0"),
+        (lambda net: fc.init_(net, generator=0), SourceError, r"needed a torch.Generator or None, got int; .* seed=0"),
         (lambda net: fc.init_(net, generator="cpu"), SourceError, "needed a torch.Generator or None, got str"),
         (lambda net: fc.init_(net, seed="x"), SourceError, "seed: needed a whole number"),
         (lambda net: fc.init_(net, seed=1 << 70), SourceError, "seed: needed a whole number"),
@@ -51,7 +51,7 @@ def network():
         (
             lambda net: fc.init_(net, lambda _layer: None),
             SourceError,
-            "^0: needed a σ, .*got None; a function given as source must return",
+            "^0: needed a σ, .* from the source for every layer, got None",
         ),
         (lambda net: fc.init_(net, 0.5), SourceError, r"got 0.5; for one σ everywhere pass lambda layer: 0.5"),
         (lambda net: fc.init_(net, "imagenet"), SourceError, "unknown preset 'imagenet'.*did you mean"),
@@ -123,10 +123,9 @@ def network():
             "fit_schedule: needed min_kernel_size to be a number, got None",
         ),
         (
-            lambda _: prescriber("stats:a.stats", 3, who="init_depthwise"),
+            lambda net: Plan(fc.depthwise_layers(net), "stats:a.stats", who="init_depthwise"),
             SourceError,
-            r"^init_depthwise: 'stats:a.stats' .* read with torch; .*FilterStatistics\.load\('a\.stats'\).*"
-            r"lambda layer: statistics\.at\(layer\.depth, layer\.kernel_size\)",
+            r"^init_depthwise: 'stats:a.stats' .* pass FilterStatistics\.load\('a\.stats'\)",
         ),
     ],
 )

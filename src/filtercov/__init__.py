@@ -31,10 +31,7 @@ if TYPE_CHECKING:
     from filtercov.covariance.layer_statistics import LayerStatistics
     from filtercov.depthwise.model import DepthwiseLayer, depthwise_layers
     from filtercov.errors import FiltercovError
-    from filtercov.filters.copying import copy_filters_
-    from filtercov.filters.freeze import freeze_, thaw_
-    from filtercov.filters.init import init_
-    from filtercov.filters.sample import covariance_normal_
+    from filtercov.filters import copy_filters_, covariance_normal_, freeze_, init_, thaw_
     from filtercov.schedule.fit import fit_schedule
     from filtercov.schedule.schedules import PRESETS, QuadraticSchedule, SawtoothSchedule
     from filtercov.statistics.filter_statistics import FilterStatistics
@@ -85,10 +82,7 @@ _HOMES = {
     "covariance.layer_statistics": ("LayerStatistics",),
     "depthwise.model": ("DepthwiseLayer", "depthwise_layers"),
     "errors": ("FiltercovError",),
-    "filters.copying": ("copy_filters_",),
-    "filters.freeze": ("freeze_", "thaw_"),
-    "filters.init": ("init_",),
-    "filters.sample": ("covariance_normal_",),
+    "filters": ("copy_filters_", "covariance_normal_", "freeze_", "init_", "thaw_"),
     "schedule.fit": ("fit_schedule",),
     "schedule.schedules": ("PRESETS", "QuadraticSchedule", "SawtoothSchedule"),
     "statistics.filter_statistics": ("FilterStatistics",),

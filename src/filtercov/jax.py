@@ -15,15 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from filtercov.covariance.closed_form import check_sigma
-from filtercov.covariance.forms import Array, as_mean
-from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.covariance.forms import Array
 from filtercov.covariance.numbers import check_held
 from filtercov.covariance.root import Negative, Root, check_negative, gaussian_roots
 from filtercov.errors import CovarianceError, ModelError
 from filtercov.layer_names import building_key
-from filtercov.prescription.choice import choose, initialised_row, nothing_chosen, with_roots
-from filtercov.prescription.init_notes import tell
-from filtercov.prescription.prescriber import Prescription, Source
+from filtercov.plan import Plan, Source
 from filtercov.schedule.schedules import relative_depth
 
 Tree = TypeVar("Tree")
@@ -98,7 +95,6 @@ def init_depthwise(
     >>> bool(params["block_0"]["kernel"].std() < params["block_1"]["kernel"].std())  # σ grows with depth
     True
     """
-    check_negative(negative)
     leaves, tree = jax.tree_util.tree_flatten_with_path(params)
     found = _find_kernels(leaves)
     names = sorted(found, key=_building_key) if order is None else _checked_order(order, found)
@@ -107,21 +103,24 @@ def init_depthwise(
         Kernel(name, tuple(shape[:-2]), shape[-1], i, relative_depth(i, len(names)))
         for i, (name, shape) in enumerate(zip(names, shapes, strict=True))
     ]
-    who = "init_depthwise"
-    skipped, prescribed = choose(kernels, source, filter_fn=filter_fn, min_kernel_size=min_kernel_size, who=who)
-    if not prescribed:
-        raise nothing_chosen(kernels, skipped, who)
-
+    plan = Plan(
+        kernels,
+        source,
+        filter_fn=filter_fn,
+        min_kernel_size=min_kernel_size,
+        negative=negative,
+        who="init_depthwise",
+    )
     values, rows = [leaf for _, leaf in leaves], []
-    for kernel, prescription, root in with_roots(prescribed, negative):
+    for kernel, target in plan.targets():
         place = found[kernel.name]
         layer_key = jax.random.fold_in(key, kernel.index)
         try:
-            values[place] = _draw(layer_key, root, kernel.channels, values[place].dtype, _mean(prescription, kernel))
+            values[place] = _draw(layer_key, target.root, kernel.channels, values[place].dtype, target.mean)
         except (CovarianceError, ModelError) as error:
             raise type(error)(f"{kernel.name}: {error}") from None
-        rows.append(initialised_row(kernel, prescription, root))
-    tell(rows, source, who=who, stacklevel=2)
+        rows.append(target.row)
+    plan.report(rows)  # for its warnings
     return jax.tree_util.tree_unflatten(tree, values)  # type: ignore[no-any-return]
 
 
@@ -168,10 +167,6 @@ def _checked_order(order: Sequence[str], found: dict[str, int]) -> list[str]:
         wrong = f"{unknown[0]!r}" if unknown else "the same name twice" if names else "no names"
         raise ModelError(f"order: needed each name once, of {', '.join(sorted(found, key=_building_key))}, got {wrong}")
     return names
-
-
-def _mean(prescription: Prescription, kernel: Kernel) -> Array | None:
-    return as_mean(prescription.mean, kernel.kernel_size) if isinstance(prescription, LayerStatistics) else None
 
 
 def _draw(key: jax.Array, root: Root, channels: int, dtype: Any, mean: Array | None = None) -> jax.Array:

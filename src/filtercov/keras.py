@@ -16,14 +16,11 @@ import keras
 import numpy as np
 
 from filtercov.covariance.closed_form import check_sigma
-from filtercov.covariance.forms import Array, as_mean
-from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.covariance.forms import Array
 from filtercov.covariance.numbers import check_held, to_odd
 from filtercov.covariance.root import Negative, Root, check_negative, gaussian_roots
 from filtercov.errors import CovarianceError, ModelError, SourceError
-from filtercov.prescription.choice import choose, initialised_row, make_report, nothing_chosen, with_roots
-from filtercov.prescription.init_report import InitReport
-from filtercov.prescription.prescriber import Prescription, Source
+from filtercov.plan import InitReport, Plan, Source, Target
 from filtercov.schedule.schedules import relative_depth
 
 DEPTHWISE = (keras.layers.DepthwiseConv1D, keras.layers.DepthwiseConv2D)
@@ -108,19 +105,16 @@ def init_(
     dw7       7x7         8  1.000  σ = 1.9     2.75%  initialised
     1 of 2 depthwise layers initialised
     """
-    check_negative(negative)
     given = _check_seed(seed)
     generator = np.random.default_rng(_any_seed() if given is None else given)
     layers = depthwise_layers(model)
-    skipped, prescribed = choose(layers, source, filter_fn=filter_fn, min_kernel_size=min_kernel_size)
-    if not prescribed:
-        raise nothing_chosen(layers, skipped)
-    rows, staged = {}, []
-    for layer, prescription, root in with_roots(prescribed, negative):
-        staged.append(_sample(layer, root, prescription, generator))
-        rows[layer] = initialised_row(layer, prescription, root)
-    report = make_report(layers, source, rows, skipped, stacklevel=2)  # a warning may be an error
-    _assign([layer.kernel for layer in prescribed], staged)
+    plan = Plan(layers, source, filter_fn=filter_fn, min_kernel_size=min_kernel_size, negative=negative)
+    rows, staged = [], []
+    for layer, target in plan.targets():
+        staged.append(_sample(layer, target, generator))
+        rows.append(target.row)
+    report = plan.report(rows)
+    _assign([layer.kernel for layer in plan.prescribed], staged)
     return report
 
 
@@ -191,11 +185,10 @@ def _unique(names: Sequence[str]) -> list[str]:
     return unique
 
 
-def _sample(layer: Layer, root: Root, prescription: Prescription, generator: np.random.Generator) -> Any:
-    """Return new filters for a layer, in its kernel's type, without touching it."""
+def _sample(layer: Layer, target: Target, generator: np.random.Generator) -> Any:
+    """Draw new filters for a layer, in its kernel's type, without touching it."""
     try:
-        mean = as_mean(prescription.mean, layer.kernel_size) if isinstance(prescription, LayerStatistics) else None
-        kernel = _draw(generator, root, tuple(layer.kernel.shape), mean)
+        kernel = _draw(generator, target.root, tuple(layer.kernel.shape), target.mean)
         return keras.ops.convert_to_tensor(*_rounded(kernel, layer.kernel.dtype))
     except CovarianceError as error:
         raise CovarianceError(f"{layer.name}: {error}") from None

@@ -14,7 +14,7 @@ from torch.nn.utils import parametrizations, parametrize, prune
 
 import filtercov as fc
 from filtercov.errors import ModelError
-from filtercov.filters.assign import assign_filters_
+from filtercov.layers.assign import assign_filters_
 from filtercov.nn import accelerate_
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from filtercov.errors import ConfigError, ModelError
-from filtercov.filters.freeze import freeze_
+from filtercov.filters import freeze_
 from filtercov.nn import DepthwiseConv2d, FusedSequential, accelerate_, depthwise_conv2d, native_status, restore_
 from filtercov.nn.calls import Lying, Recorder
 from filtercov.nn.pointwise import PointwiseConv2d

@@ -20,7 +20,7 @@ from filtercov.covariance.forms import show_size
 from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.errors import CheckpointError, FiltercovWarning, NothingChosenError, SourceError
 from filtercov.files.weights import write_state_dict
-from filtercov.filters.init import init_
+from filtercov.filters import init_
 from filtercov.lab.experiments.initialisations import parse_schedule
 from filtercov.lab.models.lookup import find
 from filtercov.lab.report.inspect_target import is_statistics

@@ -29,7 +29,7 @@ from filtercov.depthwise.weight import plain_values
 from filtercov.errors import CheckpointError, CovarianceError, FiltercovWarning, ModelError, SourceError
 from filtercov.files.limits import LAYER, MEASURED, NAME, show_bytes
 from filtercov.files.paths import as_path
-from filtercov.prescription.init_notes import resizing_notes
+from filtercov.plan import resizing_notes
 from filtercov.printable import cut, shortened
 from filtercov.schedule.fit_quality import fit_layer
 from filtercov.schedule.schedules import check_depth, relative_depth

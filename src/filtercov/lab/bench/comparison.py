@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from filtercov.filters.freeze import freeze_
+from filtercov.filters import freeze_
 from filtercov.lab.bench.rivals import race_of, rivals_of
 from filtercov.lab.models.lookup import find, is_ours
 from filtercov.nn import Acceleration, accelerate_, native_status, restore_

@@ -19,13 +19,14 @@ from torch import Tensor, nn
 import filtercov as fc
 from filtercov.depthwise.state_dict import read_depthwise_weights
 from filtercov.errors import ConfigError
-from filtercov.filters.assign import assign_filters_
-from filtercov.filters.copying import copy_weights_, interpolate_weights_, select_weights_
-from filtercov.filters.sample import check_drawing, check_weight, drawing, rounded
+from filtercov.filters import copy_weights_
 from filtercov.lab.experiments import baselines
+from filtercov.lab.experiments.adapting import interpolate_weights_, select_weights_
 from filtercov.lab.experiments.baselines import Sample
 from filtercov.lab.experiments.controls import CONTROLS, Control, control_covariance, total_variance
 from filtercov.lab.experiments.fingerprint import fingerprint
+from filtercov.layers.assign import assign_filters_
+from filtercov.layers.sample import check_weight, drawing, rounded
 from filtercov.schedule.schedules import Schedule
 from filtercov.statistics import references
 
@@ -195,7 +196,6 @@ def _numbered(make: Callable[[float], Sample]) -> Fill:
 
 
 def _fill(model: nn.Module, context: InitContext, sample: Sample) -> None:
-    check_drawing("initialise")
     layers = fc.depthwise_layers(model)
     for layer in layers:
         check_weight(layer.weight, layer.name)
@@ -283,15 +283,15 @@ def _filters(model: nn.Module, context: InitContext) -> object:
     # By shape alone the stem of a network for one-channel images looks depthwise too, but has another shape.
     wanted = {layer.weight.shape for layer in fc.depthwise_layers(model)}
     fitting = {name: weight for name, weight in weights.items() if weight.shape in wanted}
-    return copy_weights_(model, fitting or weights)
+    return copy_weights_(model, list((fitting or weights).items()))
 
 
 def _interpolated(model: nn.Module, context: InitContext) -> object:
-    return interpolate_weights_(model, _stored_weights(context))
+    return interpolate_weights_(model, list(_stored_weights(context).items()))
 
 
 def _selected(model: nn.Module, context: InitContext) -> object:
-    return select_weights_(model, _stored_weights(context))
+    return select_weights_(model, list(_stored_weights(context).items()))
 
 
 def _stored_weights(context: InitContext) -> dict[str, Tensor]:

@@ -14,12 +14,13 @@ a run that starts from it depends on that too.
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import filtercov as fc
 from filtercov.errors import ConfigError
-from filtercov.filters.copying import copy_weights_, interpolate_weights_, select_weights_
+from filtercov.filters import copy_weights_
 from filtercov.lab import models
+from filtercov.lab.experiments.adapting import Weights, interpolate_weights_, select_weights_
 from filtercov.lab.experiments.initialisations import InitContext, Initialisation, add, draw, find
 from filtercov.lab.training import load_checkpoint
 from filtercov.lab.training.rundir import RunDirectory, read_json
@@ -73,14 +74,14 @@ def _statistics_of(context: InitContext) -> fc.FilterStatistics:
     return fc.FilterStatistics.load(_run(context).path / "statistics.safetensors")
 
 
-def _weights(context: InitContext) -> dict[str, Tensor]:
+def _weights(context: InitContext) -> Weights:
     run = _run(context)
     tensors, _ = load_checkpoint(run.checkpoint)
     # Shapes alone cannot tell a depthwise weight from the stem of one-channel images: the architecture can.
     name = read_json(run.config)["model"]
     with torch.device("meta"):
         reference = models.create(name, num_classes=1)
-    return {layer.name: tensors[f"{layer.name}.weight"] for layer in fc.depthwise_layers(reference)}
+    return [(layer.name, tensors[f"{layer.name}.weight"]) for layer in fc.depthwise_layers(reference)]
 
 
 def _run(context: InitContext) -> RunDirectory:

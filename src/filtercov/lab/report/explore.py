@@ -9,7 +9,7 @@ from __future__ import annotations
 from inspect import signature
 
 from filtercov.covariance.root import WINDOW_DECAY, WINDOW_ERROR
-from filtercov.filters.init import init_
+from filtercov.filters import init_
 from filtercov.lab.report import style
 from filtercov.lab.report.charts import Axis, decades, round_axis, stage
 from filtercov.lab.report.figures import KERNEL, LAYERS

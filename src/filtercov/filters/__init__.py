@@ -1,1 +1,0 @@
-"""Change the filters of a model, all chosen layers or none: draw, assign, initialise, copy, freeze."""

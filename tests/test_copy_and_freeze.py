@@ -1,0 +1,94 @@
+"""`copy_filters_`, `freeze_` and `thaw_`: which layers they change, and how."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import filtercov as fc
+from filtercov.errors import ModelError, NothingChosenError
+from tests.depthwise_layers import depthwise, same, seeded, weights
+
+
+def network(*sizes):
+    return nn.Sequential(*(depthwise(kernel_size=k) for k in sizes))
+
+
+def trains(net):
+    return [layer.weight.requires_grad for layer in net]
+
+
+def test_a_report_freezes_and_thaws_just_what_was_initialised():
+    net = network(3, 7, 3, 5)
+    report = fc.init_(net)
+    assert fc.freeze_(net, report) is net
+    assert trains(net) == [True, False, True, False]
+    assert all(layer.bias.requires_grad for layer in net)
+    fc.freeze_(net)
+    fc.thaw_(nn.DataParallel(net), report)
+    assert trains(net) == [False, True, False, True]
+
+
+def test_filter_fn_chooses_among_what_a_report_says():
+    net = network(3, 7, 5)
+    fc.freeze_(net, fc.init_(net), filter_fn=lambda layer: layer.kernel_size != (7, 7))
+    assert trains(net) == [True, True, False]
+
+
+@pytest.mark.parametrize("change", [fc.freeze_, fc.thaw_])
+def test_a_choice_that_is_none_or_of_another_model_is_refused(change):
+    net = network(3, 7)
+    report = fc.init_(net)
+    with pytest.raises(NothingChosenError):
+        change(net, report, filter_fn=lambda layer: layer.kernel_size == (3, 3))
+    for wrong in (fc.init_(network(3, 9)), fc.init_(network(7, 7, 7)), {"0": True}):
+        with pytest.raises(ModelError):
+            change(net, wrong)
+    assert trains(net) == [True, True]
+
+
+def test_thawing_integers_is_refused_and_changes_nothing():
+    net = fc.freeze_(network(5, 7))
+    net[1].weight = nn.Parameter(net[1].weight.detach().to(torch.int8), requires_grad=False)
+    with pytest.raises(ModelError):
+        fc.thaw_(net)
+    assert trains(net) == [False, False]
+
+
+def test_each_layer_takes_the_filters_at_its_relative_depth():
+    source, target = network(5, 5, 5), network(5, 5, 5, 5, 5)
+    report = fc.copy_filters_(target, source)
+    assert [row.source_layer for row in report] == ["0", "1", "1", "2", "2"]
+    for row, layer in zip(report, target, strict=True):
+        assert torch.equal(layer.weight, source[int(row.source_layer)].weight)
+    assert not torch.equal(target[0].bias, source[0].bias)
+    assert trains(fc.freeze_(target, report)) == [False] * 5
+
+
+def test_copied_filters_are_rounded_once():
+    source, target = depthwise(2000, kernel_size=5).double(), depthwise(2000, kernel_size=5).half()
+    fc.init_(source, generator=seeded())
+    fc.copy_filters_(target, source)
+    np.testing.assert_array_equal(target.weight.detach().numpy(), source.weight.detach().numpy().astype(np.float16))
+
+
+def test_filters_that_do_not_fit_are_refused_and_change_nothing():
+    target = network(5, 7).half()
+    before = weights(target)
+    large = network(5, 7)
+    with torch.no_grad():
+        large[1].weight[0] = 1e6
+    for source in (network(5, 5), nn.Sequential(depthwise(kernel_size=5), depthwise(16)), large):
+        with pytest.raises(ModelError):
+            fc.copy_filters_(target, source)
+    with pytest.raises(NothingChosenError):
+        fc.copy_filters_(target, target)
+    assert same(before, target)
+
+
+def test_a_shared_weight_is_copied_once():
+    target = network(5, 5)
+    target[1].weight = target[0].weight
+    report = fc.copy_filters_(target, source := network(5, 5))
+    assert [row.initialised for row in report] == [True, False]
+    assert torch.equal(target[0].weight, source[0].weight)

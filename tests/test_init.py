@@ -1,0 +1,314 @@
+"""What `init_` does to the layers of a model, and what it reports."""
+
+import hashlib
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations, prune
+
+import filtercov as fc
+from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.errors import (
+    CovarianceError,
+    FiltercovError,
+    FiltercovWarning,
+    ModelError,
+    NothingChosenError,
+    SourceError,
+)
+from filtercov.lab import models
+from tests.depthwise_layers import depthwise, same, seeded, weights
+from tests.reference import usable_covariance
+
+
+def variance_of(kernel_size, sigma):
+    cov = usable_covariance(fc.gaussian_covariance(kernel_size, sigma), "clip")
+    return np.trace(cov) / len(cov)
+
+
+def test_each_layer_gets_the_variance_of_its_sigma():
+    net = nn.Sequential(*(depthwise(2048) for _ in range(4)))
+    report = fc.init_(net, "cifar-p2", generator=seeded())
+    for row, layer in zip(report, net, strict=True):
+        assert row.sigma == pytest.approx(fc.PRESETS["cifar-p2"](row.depth))
+        assert layer.weight.var().item() == pytest.approx(variance_of(7, row.sigma), rel=0.1)
+        assert layer.bias.abs().max() <= 1 / 7  # PyTorch's own; the method does not concern biases
+
+
+# SHA-256 of all weights as bfloat16, in which differences between linear algebra libraries do not show.
+CHECKSUMS = {
+    ("convmixer_16_4_k9_p2", "cifar-p2"): "3d355c29c95a195c",
+    ("convmixer_16_4_k9_p2", "stats:convmixer-64-8-k9-p2"): "f706515dd05cbb77",
+    ("convmixer_16_4_k9_p2", "stats:convmixer-32-8-k9-p1"): "9629371f88bd380f",
+    ("convmixer_16_4_k15_p2", "cifar-p1"): "f5c4dcf96005d273",
+    ("convmixer_16_4_k15_p2", "stats:convmixer-64-8-k15-p2"): "1e100ce205620b9a",
+    ("convmixer_16_4_k7_p2", "figure"): "bf43150fe13613c3",
+    ("convmixer_16_4_k7_p2", "stats:convmixer-64-8-k7-p2"): "f38dca040aff9700",
+    ("convmixer_16_4_k3_p2", "stats:convmixer-64-8-k3-p2"): "34233440b44d107c",
+    ("convmixer_16_4_k31_p2", "cifar-p2"): "c7dfe5659dffc51f",
+    ("convnext_atto_div8_p1", "imagenet-thawed"): "f96852cc331be8b7",
+    ("convnext_atto_div8_p1", "stats:convnext-atto-p2"): "d4c2994584113d5d",
+    ("convnext_atto_div8_p1", "stats:efficientnet-lite0"): "8088a90ea06e5fb3",
+    ("convnext_tiny_div8_p4", "imagenet-frozen"): "a680389dce3482b2",
+}
+
+
+@pytest.mark.filterwarnings("ignore::filtercov.errors.FiltercovWarning")
+@pytest.mark.parametrize(("model", "source"), CHECKSUMS)
+def test_a_seed_gives_the_filters_it_always_gave(model, source):
+    net = models.create(model, num_classes=10)
+    fc.init_(net, source, seed=3)
+    digest = hashlib.sha256()
+    for layer in fc.depthwise_layers(net):
+        digest.update(layer.weight.detach().bfloat16().view(torch.int16).contiguous().numpy().tobytes())
+    assert digest.hexdigest()[:16] == CHECKSUMS[model, source]
+
+
+def test_depth_counts_every_depthwise_layer_also_those_left_alone():
+    net = nn.Sequential(depthwise(kernel_size=3), depthwise(), depthwise(kernel_size=(1, 3)), depthwise())
+    before = weights(net)
+    report = fc.init_(net, "figure")
+    assert [row.initialised for row in report] == [False, True, False, True]
+    assert report[1].sigma == pytest.approx(fc.PRESETS["figure"](1 / 3))
+    assert report[0].reason == "3x3 is under min_kernel_size=5"
+    assert torch.equal(net[0].weight, before[0])
+    assert len(report.skipped) == len(report.initialised) == 2
+
+
+def test_filter_fn_and_min_kernel_size_choose_the_layers():
+    net = nn.Sequential(depthwise(kernel_size=3), depthwise(), depthwise())
+    report = fc.init_(net, filter_fn=lambda layer: layer.name != "1", min_kernel_size=1)
+    assert [row.initialised for row in report] == [True, False, True]
+    assert report[1].reason == "not chosen by filter_fn"
+
+
+def test_small_filters_are_left_alone_by_the_closed_form_only():
+    net = nn.Sequential(depthwise(kernel_size=3), depthwise(kernel_size=(1, 1)), depthwise())
+    statistics = fc.FilterStatistics.from_model(net)
+    sources = {
+        "preset": ("figure", [False, False, True]),
+        "σ": (lambda _: 0.5, [False, False, True]),
+        "statistics": (statistics, [True, True, True]),
+        "covariance": (lambda layer: np.eye(math.prod(layer.kernel_size)), [True, True, True]),
+        "some of each": (lambda layer: np.eye(9) if layer.index == 0 else 0.5, [True, False, True]),
+    }
+    for name, (source, initialised) in sources.items():
+        assert [row.initialised for row in fc.init_(net, source)] == initialised, name
+        assert [row.initialised for row in fc.init_(net, source, min_kernel_size=1)] == [True] * 3, name
+        assert [row.initialised for row in fc.init_(net, source, min_kernel_size=3)] == [True, False, True], name
+
+
+@pytest.mark.parametrize(
+    "sigma", [np.float32(0.5), np.array(0.5), torch.tensor(0.5, requires_grad=True), Fraction(1, 2)]
+)
+def test_sigma_and_scale_may_be_any_kind_of_real_number(sigma):
+    nets = [nn.Sequential(depthwise(), depthwise()) for _ in range(3)]
+    fc.init_(nets[0], lambda _: 0.5, scale=0.5, generator=seeded())
+    for net, source in zip(nets[1:], [lambda _: sigma, fc.QuadraticSchedule(sigma, 0, 0)], strict=True):
+        report = fc.init_(net, source, scale=sigma, generator=seeded())
+        assert all(type(row.sigma) is float and row.sigma == 0.5 for row in report)
+        assert all(torch.equal(a.weight, b.weight) for a, b in zip(net, nets[0], strict=True))
+
+
+def test_a_covariance_may_be_a_tensor_of_any_type():
+    nets = [depthwise(), depthwise()]
+    for net, given in zip(nets, (torch.eye(49, dtype=torch.bfloat16, requires_grad=True), np.eye(49)), strict=True):
+        fc.init_(net, lambda _, given=given: given, generator=seeded())
+    assert torch.equal(nets[0].weight, nets[1].weight)
+
+
+@pytest.mark.filterwarnings("ignore::filtercov.errors.FiltercovWarning")  # 51 pixels are too many for σ = .8
+@pytest.mark.parametrize(
+    "layer",
+    [
+        depthwise(64, kind=nn.Conv1d, kernel_size=11),
+        depthwise(64, kind=nn.Conv3d, kernel_size=(3, 5, 5)),
+        depthwise(32, multiplier=3, stride=2, dilation=3),
+        depthwise(64, kernel_size=(1, 11)),
+        depthwise(64, kernel_size=8),
+        depthwise(64, kernel_size=(51, 5)),
+    ],
+    ids=lambda layer: str(layer)[:60],
+)
+def test_every_kind_of_depthwise_layer_is_initialised(layer):
+    [row] = fc.init_(layer, fc.QuadraticSchedule(0.8, 0, 0), generator=seeded())
+    assert row.initialised
+    assert layer.weight.var(correction=0).item() == pytest.approx(variance_of(layer.kernel_size, 0.8), rel=0.3)
+
+
+def test_statistics_of_another_kernel_size_are_resized_with_a_note():
+    statistics = fc.FilterStatistics.from_model(nn.Sequential(depthwise(64, kernel_size=5)))
+    net = nn.Sequential(depthwise(kernel_size=7))
+    report = fc.init_(net, statistics, seed=0)
+    by_hand = nn.Sequential(depthwise(kernel_size=7))
+    fc.init_(by_hand, lambda layer: statistics.at(layer.depth).resize(7), seed=0)
+    assert torch.equal(net[0].weight, by_hand[0].weight)
+    assert "resized from 5x5 to 7x7" in report.notes[0]
+    assert report[0].resized.from_size == (5, 5)
+
+
+def test_a_weight_shared_between_modules_is_initialised_once():
+    net = nn.Sequential(depthwise(), depthwise(), depthwise(), depthwise())
+    net[2].weight = net[0].weight
+    net[3].weight = nn.Parameter(net[1].weight.data)  # another parameter in the same memory
+    report = fc.init_(net, generator=seeded())
+    assert [row.initialised for row in report] == [True, True, False, False]
+    assert report[2].reason == "shares its weight with 0"
+    alone = nn.Sequential(*(depthwise() for _ in range(4)))
+    fc.init_(alone, generator=seeded())
+    assert torch.equal(net[1].weight, alone[1].weight)
+
+
+def test_a_layer_left_out_that_shares_a_chosen_weight_says_so():
+    net = nn.Sequential(depthwise(), depthwise(), parametrizations.weight_norm(depthwise()), depthwise())
+    prune.identity(net[3], "weight")  # its weight is no parameter, which does not matter where it is left out
+    net[1].weight = net[0].weight
+    report = fc.init_(net, seed=0, filter_fn=lambda layer: layer.name == "1")
+    left_out = "not chosen by filter_fn"
+    assert [row.reason for row in report] == [
+        f"{left_out}, but shares its weight with 1, which was initialised",
+        *["", left_out, left_out],
+    ]
+
+
+def test_parametrised_filters_are_set_through_their_parametrisation():
+    plain, normed = nn.Sequential(depthwise()), nn.Sequential(parametrizations.weight_norm(depthwise()))
+    fc.init_(plain, generator=seeded())
+    fc.init_(normed, generator=seeded())
+    torch.testing.assert_close(normed[0].weight, plain[0].weight)
+
+
+def test_compiled_and_parallel_models_are_initialised_inside():
+    nets = [nn.Sequential(depthwise()) for _ in range(3)]
+    wrapped = [nets[0], torch.compile(nets[1]), nn.DataParallel(nets[2])]
+    reports = [fc.init_(net, generator=seeded()) for net in wrapped]
+    assert all(torch.equal(net[0].weight, nets[0][0].weight) for net in nets)
+    assert [report[0].name for report in reports] == ["0", "0", "0"]
+
+
+def test_example_input_gives_sigma_by_order_of_execution():
+    class Backwards(nn.Sequential):
+        def forward(self, x):
+            return self[0](self[1](x))
+
+    net = Backwards(depthwise(padding=3), depthwise(padding=3))
+    report = fc.init_(net, "figure", example_input=torch.zeros(1, 8, 9, 9))
+    assert [(row.name, row.sigma) for row in report] == [("1", 0.5), ("0", 2.5)]
+
+
+def test_scale_match_keeps_the_variance_of_each_layer_and_a_number_multiplies():
+    net = nn.Sequential(depthwise(64), depthwise(64))
+    before = [layer.weight.detach().double().var(correction=0).item() for layer in net]
+    fc.init_(net, "cifar-p2", scale="match", generator=seeded())
+    for layer, variance in zip(net, before, strict=True):
+        assert layer.weight.detach().double().var(correction=0).item() == pytest.approx(variance, rel=1e-5)
+    plain, half = nn.Sequential(depthwise()), nn.Sequential(depthwise())
+    fc.init_(plain, generator=seeded())
+    fc.init_(half, scale=0.5, generator=seeded())
+    torch.testing.assert_close(half[0].weight, 0.5 * plain[0].weight)
+
+
+def test_layers_with_the_same_sigma_share_a_root_but_not_their_filters():
+    net, again = (nn.Sequential(depthwise(), depthwise(kernel_size=9), depthwise()) for _ in range(2))
+    fc.init_(net, lambda _: 0.7, generator=seeded())
+    fc.init_(again, lambda layer: fc.gaussian_covariance(layer.kernel_size, 0.7), generator=seeded())
+    assert not torch.equal(net[0].weight, net[2].weight)
+    for a, b in zip(net, again, strict=True):
+        torch.testing.assert_close(a.weight, b.weight, rtol=0, atol=1e-5)
+
+
+def test_the_sawtooth_schedule_follows_the_stages():
+    net = nn.Sequential(*(depthwise() for _ in range(5)))
+    saw = fc.SawtoothSchedule(fc.QuadraticSchedule(0.1, 1.0, 0.0), (2, 3))
+    assert [round(row.sigma, 6) for row in fc.init_(net, saw)] == [0.1, 1.1, 0.1, 0.6, 1.1]
+    with pytest.raises(SourceError):
+        fc.init_(net, fc.SawtoothSchedule(fc.QuadraticSchedule(0.1, 1.0, 0.0), (2, 2)))
+
+
+def test_large_kernels_that_stay_mostly_empty_are_warned_of():
+    with pytest.warns(FiltercovWarning, match=r"most of the 15x15 filters empty in 2 layers: \d+ to \d+ of 225 pixels"):
+        fc.init_(nn.Sequential(depthwise(kernel_size=15), depthwise(kernel_size=15)), fc.QuadraticSchedule(0.1, 0.2, 0))
+    fc.init_(depthwise(kernel_size=15), lambda _: 6.0)  # warnings are errors here
+
+
+def test_the_report_prints_as_a_table():
+    net = nn.Sequential(depthwise(kernel_size=3), depthwise(kernel_size=9))
+    header, first, second, total = str(fc.init_(net, "cifar-p2")).splitlines()
+    assert header.split() == ["layer", "kernel", "channels", "depth", "source", "negative", "outcome"]
+    assert first.startswith("0         3x3         8  0.000  -")
+    assert "σ = 1.9" in second
+    assert total == "1 of 2 depthwise layers initialised"
+
+
+class BadSource:
+    """Fails, or returns something bad, for the second layer only."""
+
+    def __init__(self, bad):
+        self.bad = bad
+
+    def __call__(self, layer):
+        return self.bad if layer.index else np.eye(math.prod(layer.kernel_size))
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "error"),
+    [
+        ("cifar", {}, SourceError),
+        (3.0, {}, SourceError),
+        (BadSource(np.eye(9)), {}, CovarianceError),
+        (BadSource(np.full((49, 49), np.nan)), {}, CovarianceError),
+        (BadSource(-1.0), {}, CovarianceError),
+        (BadSource(True), {}, CovarianceError),
+        (BadSource(float("nan")), {}, CovarianceError),
+        (BadSource(None), {}, SourceError),
+        (BadSource("0.5"), {}, SourceError),
+        (BadSource(1j * np.eye(49)), {}, CovarianceError),
+        (BadSource(np.triu(np.ones((49, 49)))), {}, CovarianceError),
+        (BadSource(np.zeros((49, 49))), {}, CovarianceError),
+        (BadSource(1e90 * np.eye(49)), {}, CovarianceError),  # too large for float32
+        (lambda layer: 1 / (1 - layer.index), {}, ZeroDivisionError),
+        ("figure", {"negative": "drop"}, CovarianceError),
+        ("figure", {"scale": "fit"}, SourceError),
+        ("figure", {"scale": -1.0}, SourceError),
+        ("figure", {"scale": 1e-50}, CovarianceError),  # all would round to zero
+        ("figure", {"min_kernel_size": "5"}, SourceError),
+        ("figure", {"min_kernel_size": 9}, NothingChosenError),
+        ("figure", {"filter_fn": lambda _: False}, NothingChosenError),
+        ("figure", {"filter_fn": "dw"}, SourceError),
+        ("stats:nowhere", {}, FiltercovError),
+    ],
+)
+def test_bad_input_is_refused_before_any_layer_is_changed(source, options, error):
+    net = nn.Sequential(depthwise(), depthwise())
+    before = weights(net)
+    with pytest.raises(error):
+        fc.init_(net, source, **options)
+    assert same(before, net)
+
+
+def test_nothing_to_initialise_says_which_layers_and_what_to_pass():
+    net = nn.Sequential(depthwise(kernel_size=3), depthwise(kernel_size=3), depthwise(kernel_size=(1, 3)))
+    state = torch.random.get_rng_state()
+    with pytest.raises(NothingChosenError, match=r"none of 3 .*2 × 3x3 is under .*pass min_kernel_size=3"):
+        fc.init_(net)
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_the_meta_device_and_constant_weights_to_match_are_refused():
+    with torch.device("meta"):
+        net = nn.Sequential(depthwise())
+    with pytest.raises(ModelError):
+        fc.init_(net)
+    constant = nn.Sequential(depthwise())
+    nn.init.zeros_(constant[0].weight)
+    with pytest.raises(ModelError):
+        fc.init_(constant, scale="match")
+
+
+def test_statistics_with_a_mean_of_another_size_are_refused():
+    with pytest.raises(CovarianceError):
+        fc.init_(depthwise(kernel_size=5), lambda _: LayerStatistics("a", (5, 5), 4, np.ones(9), np.eye(25)))
