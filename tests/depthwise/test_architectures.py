@@ -7,8 +7,8 @@ import safetensors.torch
 import torch
 
 import filtercov as fc
-from tests.test_timm import OTHERS, QUICK
 from tests.peers import import_peer
+from tests.test_timm import OTHERS, QUICK
 
 # One for each way in which names and shapes mislead: stems sorted behind stages, modules under several names, attention
 # from one channel to one, names that sort against their order, a class of convolution that is not PyTorch's, and none.

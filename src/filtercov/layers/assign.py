@@ -65,7 +65,7 @@ def shared_with(layers: Sequence[DepthwiseLayer]) -> dict[DepthwiseLayer, Depthw
 
 
 def _memory(parameter: Tensor) -> object:
-    plain = type(parameter) is nn.Parameter and parameter.device.type != "meta"
+    plain = type(parameter) is nn.Parameter and parameter.layout is torch.strided and not parameter.is_meta
     return (parameter.data_ptr(), parameter.shape, parameter.stride()) if plain else id(parameter)
 
 
