@@ -15,16 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from filtercov.covariance.closed_form import check_sigma
-from filtercov.covariance.forms import Array, as_mean
-from filtercov.covariance.layer_statistics import LayerStatistics
-from filtercov.covariance.numbers import check_held
+from filtercov.covariance.forms import Array, as_mean, check_held
 from filtercov.covariance.root import Negative, Root, check_negative, gaussian_roots
+from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CovarianceError, ModelError
 from filtercov.layer_names import building_key
 from filtercov.prescription.choice import choose, initialised_row, nothing_chosen, with_roots
 from filtercov.prescription.init_notes import tell
 from filtercov.prescription.prescriber import Prescription, Source
-from filtercov.schedule.schedules import relative_depth
+from filtercov.schedule import relative_depth
 
 Tree = TypeVar("Tree")
 

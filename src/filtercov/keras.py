@@ -16,15 +16,14 @@ import keras
 import numpy as np
 
 from filtercov.covariance.closed_form import check_sigma
-from filtercov.covariance.forms import Array, as_mean
-from filtercov.covariance.layer_statistics import LayerStatistics
-from filtercov.covariance.numbers import check_held, to_odd
+from filtercov.covariance.forms import Array, as_mean, check_held, to_odd
 from filtercov.covariance.root import Negative, Root, check_negative, gaussian_roots
+from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CovarianceError, ModelError, SourceError
 from filtercov.prescription.choice import choose, initialised_row, make_report, nothing_chosen, with_roots
 from filtercov.prescription.init_report import InitReport
 from filtercov.prescription.prescriber import Prescription, Source
-from filtercov.schedule.schedules import relative_depth
+from filtercov.schedule import relative_depth
 
 DEPTHWISE = (keras.layers.DepthwiseConv1D, keras.layers.DepthwiseConv2D)
 SEPARABLE = (keras.layers.SeparableConv1D, keras.layers.SeparableConv2D)

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import filtercov as fc
-from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CovarianceError, ModelError, NothingChosenError, SourceError
 from tests.filters.layers import depthwise, same, weights
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import filtercov as fc
-from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.covariance.root import gaussian_roots
+from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CovarianceError, ModelError
 from filtercov.filters.sample import rounded, sample_filters
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from filtercov.covariance.layer_statistics import LayerStatistics
-from filtercov.covariance.numbers import as_float
+from filtercov.covariance.forms import as_float
 from filtercov.covariance.root import Negative, Root, check_negative
+from filtercov.covariance.transfer import LayerStatistics
 from filtercov.depthwise.model import DepthwiseLayer, LayerFilter, depthwise_layers
 from filtercov.errors import CovarianceError, ModelError, SourceError
 from filtercov.filters.assign import assign_filters_, changed_with, first_shared
@@ -28,7 +28,7 @@ from filtercov.filters.sample import (
 from filtercov.prescription.choice import choose, initialised_row, make_report, nothing_chosen, with_roots
 from filtercov.prescription.init_report import InitReport
 from filtercov.prescription.prescriber import NEEDED, STATISTICS, Prescription, Source
-from filtercov.schedule.schedules import PRESETS
+from filtercov.schedule import PRESETS
 from filtercov.statistics import references
 from filtercov.statistics.filter_statistics import FilterStatistics
 
@@ -56,8 +56,7 @@ def init_(
       depth where the models differ in it;
     * `"stats:NAME"`, one of the statistics that ship with filtercov, see `REFERENCES`, or `"stats:FILE"`, resized to
       the network's filters where their sizes differ;
-    * a function of the layer that returns a covariance (n, n), a σ for the closed form, a `ClosedForm` with a σ per
-      axis or a centre off the middle, or `LayerStatistics`.
+    * a function of the layer that returns a covariance (n, n), a σ for the closed form, or `LayerStatistics`.
 
     Layers are left alone if `filter_fn(layer)` is false, or if their kernel's longest side is under
     `min_kernel_size`. By default that is 5 for layers that would get the closed form, whichever kind of source says so,

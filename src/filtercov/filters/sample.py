@@ -21,9 +21,8 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from filtercov.covariance import numbers
-from filtercov.covariance.forms import Array, as_mean
-from filtercov.covariance.numbers import to_odd
+from filtercov.covariance import forms
+from filtercov.covariance.forms import Array, as_mean, to_odd
 from filtercov.covariance.root import Negative, Root, covariance_root
 from filtercov.depthwise.ties import overlaps_itself
 from filtercov.depthwise.weight import write_values_
@@ -243,7 +242,7 @@ def check_mean(mean: ArrayLike | Tensor | None, kernel_size: tuple[int, ...]) ->
 
 def as_array(values: ArrayLike | Tensor, what: str) -> Array:
     """Return an array or tensor, on any device and of any real type, as float64, or say that it is something else."""
-    return numbers.as_array(_without_device(values), what)
+    return forms.as_array(_without_device(values), what)
 
 
 def _without_device(values: ArrayLike | Tensor) -> ArrayLike:

@@ -6,11 +6,10 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from filtercov.covariance import numbers
-from filtercov.covariance.closed_form import ClosedForm
+from filtercov.covariance import forms
 from filtercov.covariance.forms import show_size
-from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.covariance.root import Negative, Root, covariance_root, gaussian_roots
+from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CovarianceError, NothingChosenError, SourceError
 from filtercov.prescription.init_notes import FILLED, tell
 from filtercov.prescription.init_report import InitReport, InitRow
@@ -29,7 +28,7 @@ def choose(
     filter_fn: Callable[[L], bool] | None,
     min_kernel_size: int | None,
     who: str = "init_",
-    as_array: AsArray = numbers.as_array,
+    as_array: AsArray = forms.as_array,
 ) -> tuple[dict[L, str], dict[L, Prescription]]:
     """Return the layers to leave alone, each with the reason, and the others, each with what to draw it from."""
     check_filter_fn(filter_fn, who)
@@ -44,7 +43,7 @@ def choose(
             skipped[layer] = _too_small(layer, least)
         else:
             prescription = prescribe(layer)
-            closed_form = isinstance(prescription, float | ClosedForm) and min_kernel_size is None
+            closed_form = isinstance(prescription, float) and min_kernel_size is None
             if closed_form and max(layer.kernel_size) < LEAST_KERNEL_OF_CLOSED_FORM:
                 skipped[layer] = _too_small(layer, LEAST_KERNEL_OF_CLOSED_FORM)
             else:
@@ -86,14 +85,14 @@ def nothing_chosen(layers: Sequence[L], skipped: Mapping[L, str], who: str = "in
 
 def with_roots(prescribed: Mapping[L, Prescription], negative: Negative) -> Iterator[tuple[L, Prescription, Root]]:
     """Yield each layer with its prescription and its root; layers of one kernel size and closed form share one."""
-    wanted = Counter((layer.kernel_size, p) for layer, p in prescribed.items() if isinstance(p, float | ClosedForm))
+    wanted = Counter((layer.kernel_size, p) for layer, p in prescribed.items() if isinstance(p, float))
     sizes = {size for size, _ in wanted}
     closed = {
         size: gaussian_roots(size, [form for k, form in wanted if k == size], negative=negative) for size in sizes
     }
-    held: dict[tuple[tuple[int, ...], float | ClosedForm], Root] = {}
+    held: dict[tuple[tuple[int, ...], float], Root] = {}
     for layer, prescription in prescribed.items():
-        if isinstance(prescription, float | ClosedForm):
+        if isinstance(prescription, float):
             key = (layer.kernel_size, prescription)
             root = held[key] if key in held else held.setdefault(key, next(closed[layer.kernel_size]))
             wanted[key] -= 1
@@ -110,9 +109,9 @@ def with_roots(prescribed: Mapping[L, Prescription], negative: Negative) -> Iter
 
 def initialised_row(layer: Layer, prescription: Prescription, root: Root) -> InitRow:
     """Return what a report says of a layer that got new filters."""
-    sigma = prescription if isinstance(prescription, float | ClosedForm) else None
+    sigma = prescription if isinstance(prescription, float) else None
     source_layer = None
-    if not isinstance(prescription, float | ClosedForm):
+    if not isinstance(prescription, float):
         source_layer = prescription.name if isinstance(prescription, LayerStatistics) else "given covariance"
     return InitRow(
         name=layer.name,

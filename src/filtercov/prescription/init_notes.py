@@ -7,11 +7,11 @@ import warnings
 from collections.abc import Iterable, Sequence
 
 from filtercov.covariance.forms import show_size
-from filtercov.covariance.resize import Resizing
+from filtercov.covariance.transfer import Resizing
 from filtercov.errors import FiltercovWarning
 from filtercov.prescription.init_report import InitRow
 from filtercov.printable import counted
-from filtercov.schedule.fit_quality import FittedSchedule
+from filtercov.schedule import FittedSchedule
 
 # A pixel counts as filled if its standard deviation is above this share of the largest in the filter.
 FILLED = 0.01

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from filtercov.covariance.closed_form import ClosedForm
 from filtercov.covariance.forms import show_size
-from filtercov.covariance.resize import Resizing
+from filtercov.covariance.transfer import Resizing
 from filtercov.printable import printable
 
 
@@ -15,7 +14,7 @@ from filtercov.printable import printable
 class InitRow:
     """One depthwise layer: what was done to it, from what, or why nothing was.
 
-    `sigma` is set for a closed form, to a `ClosedForm` where that is not the plain one; `source_layer` for a transfer,
+    `sigma` is set for a closed form; `source_layer` for a transfer,
     and `resized` where that was measured at another kernel size. `negative_mass` is the share of the covariance's
     spectrum that was negative and had to be dealt with, `filled` the number of pixels that vary by more than 1 % of
     what the most variable one does.
@@ -27,7 +26,7 @@ class InitRow:
     depth: float
     initialised: bool
     reason: str = ""
-    sigma: float | ClosedForm | None = None
+    sigma: float | None = None
     source_layer: str | None = None
     negative_mass: float | None = None
     resized: Resizing | None = None
@@ -86,8 +85,7 @@ class InitReport(Sequence[InitRow]):
 
 
 def _cells(row: InitRow) -> tuple[str, ...]:
-    form = ClosedForm(row.sigma) if isinstance(row.sigma, float) else row.sigma
-    source = str(form) if form is not None else row.source_layer or "-"
+    source = f"σ = {row.sigma:.4g}" if row.sigma is not None else row.source_layer or "-"
     if row.resized is not None:
         source += f", {show_size(row.resized.from_size)}"
     negative = "-" if row.negative_mass is None else f"{row.negative_mass:.2%}"

@@ -12,13 +12,12 @@ from typing import Protocol, TypeGuard, TypeVar
 
 from numpy.typing import ArrayLike
 
-from filtercov.covariance import numbers
-from filtercov.covariance.closed_form import ClosedForm, check_sigma
-from filtercov.covariance.forms import Array, show_size
-from filtercov.covariance.layer_statistics import LayerStatistics
-from filtercov.covariance.numbers import as_float
+from filtercov.covariance import forms
+from filtercov.covariance.closed_form import check_sigma
+from filtercov.covariance.forms import Array, as_float, show_size
+from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CovarianceError, SourceError
-from filtercov.schedule.schedules import PRESETS, QuadraticSchedule, SawtoothSchedule
+from filtercov.schedule import PRESETS, QuadraticSchedule, SawtoothSchedule
 
 
 class Layer(Protocol):
@@ -45,15 +44,11 @@ class StatisticsByDepth(Protocol):
 
 L = TypeVar("L", bound=Layer)
 Source = (
-    str
-    | QuadraticSchedule
-    | SawtoothSchedule
-    | StatisticsByDepth
-    | Callable[[L], float | ClosedForm | LayerStatistics | ArrayLike]
+    str | QuadraticSchedule | SawtoothSchedule | StatisticsByDepth | Callable[[L], float | LayerStatistics | ArrayLike]
 )
 
-# A σ for the closed form or all its parameters, the statistics of a layer, or a covariance (n, n).
-Prescription = float | ClosedForm | LayerStatistics | Array
+# A σ for the closed form, the statistics of a layer, or a covariance (n, n).
+Prescription = float | LayerStatistics | Array
 
 STATISTICS = "stats:"  # before a file of statistics, or the name of some that ship, where those can be read
 
@@ -64,7 +59,7 @@ AsArray = Callable[[ArrayLike, str], Array]
 
 
 def prescriber(
-    source: Source[L], count: int, *, who: str = "init_", as_array: AsArray = numbers.as_array
+    source: Source[L], count: int, *, who: str = "init_", as_array: AsArray = forms.as_array
 ) -> Callable[[L], Prescription]:
     """Return the function of the layer that a source stands for, in a model of `count` depthwise layers.
 
@@ -122,10 +117,7 @@ def _has_statistics(source: object) -> TypeGuard[StatisticsByDepth]:
 
 
 def _recognised(prescription: object, layer: Layer, as_array: AsArray) -> Prescription:
-    """Return what a source prescribes as one of four types, or say what is wrong with it."""
-    if isinstance(prescription, ClosedForm):
-        prescription.along(layer.kernel_size)
-        return prescription
+    """Return what a source prescribes as one of three types, or say what is wrong with it."""
     if isinstance(prescription, LayerStatistics):
         return _matching(prescription, layer)
     single = isinstance(prescription, bool) or getattr(prescription, "ndim", None) == 0

@@ -26,7 +26,7 @@ from filtercov.lab.experiments import baselines
 from filtercov.lab.experiments.baselines import Sample
 from filtercov.lab.experiments.controls import CONTROLS, Control, control_covariance, total_variance
 from filtercov.lab.experiments.fingerprint import fingerprint
-from filtercov.schedule.schedules import Schedule
+from filtercov.schedule import Schedule
 from filtercov.statistics import references
 
 ENTRY_POINTS = "filtercov.initialisations"
