@@ -28,20 +28,15 @@ def paper_block_covariance(k: int, sigma: float) -> np.ndarray:
     return np.block([[symmetric[i, j] for j in range(k)] for i in range(k)])
 
 
-def brute_force_covariance(shape: tuple[int, ...], sigma: object, centre: object = 0.0) -> np.ndarray:
-    """The same definition pixel by pixel, in flat form, for any kernel: even, rectangular, 1-D, 3-D.
-
-    σ may be one per axis, and the centre lie off the middle, by one number or one per axis.
-    """
-    sigmas = sigma if isinstance(sigma, tuple) else (sigma,) * len(shape)
-    offsets = centre if isinstance(centre, tuple) else (centre,) * len(shape)
+def brute_force_covariance(shape: tuple[int, ...], sigma: float) -> np.ndarray:
+    """The same definition pixel by pixel, in flat form, for any kernel: even, rectangular, 1-D, 3-D."""
     pixels = list(itertools.product(*(range(k) for k in shape)))
 
     def bump(distances: list[float]) -> float:
-        return math.exp(-sum(distance**2 / (2 * s) for distance, s in zip(distances, sigmas, strict=True)))
+        return math.exp(-sum(distance**2 for distance in distances) / (2 * sigma))
 
     def z(p: tuple[int, ...]) -> float:
-        return bump([x - ((k - 1) / 2 + o) for x, k, o in zip(p, shape, offsets, strict=True)])
+        return bump([x - (k - 1) / 2 for x, k in zip(p, shape, strict=True)])
 
     def c(p: tuple[int, ...], q: tuple[int, ...]) -> float:
         return bump([min((x - y) % k, (y - x) % k) for x, y, k in zip(p, q, shape, strict=True)])

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 import filtercov as fc
-from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.covariance import LayerStatistics
 from filtercov.errors import (
     CovarianceError,
     FiltercovError,

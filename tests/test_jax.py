@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import filtercov as fc
-from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CovarianceError, ModelError, NothingChosenError, SourceError
 from tests.distribution import distribution_faults
 from tests.pages import run_page

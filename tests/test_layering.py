@@ -18,7 +18,7 @@ LIBRARY = {
     "printable": set(),
     "layer_names": set(),
     "files": set(),
-    "covariance": {"files"},
+    "covariance": set(),
     "structure": {"covariance"},
     "schedule": {"covariance"},
     "prescription": {"covariance", "schedule"},
@@ -180,7 +180,7 @@ def test_schedules_and_the_choice_of_layers_work_without_torch():
 import filtercov
 from filtercov.layer_names import building_key
 from filtercov.prescription import choice, init_report, prescriber
-from filtercov.schedule import fit
+from filtercov import structure
 print(filtercov.PRESETS["cifar-p2"](0.0), filtercov.LayerStatistics.__name__)
 """
     ended = run_without("torch", "safetensors", "threadpoolctl", code=code)

@@ -46,7 +46,7 @@ def network():
         (lambda net: fc.fit_schedule(net), SourceError, r"got Sequential; .*FilterStatistics.from_model\(model\)"),
         (lambda net: fc.fit_schedule(net.state_dict()), SourceError, "needed FilterStatistics, got OrderedDict"),
         (lambda _: fc.fit_schedule("net.pth"), SourceError, r"got str; .*from_checkpoint\(path\)"),
-        (lambda _: fc.QuadraticSchedule("0.1", 0.4, 2), CovarianceError, r"got \('0.1', 0.4, 2\); .*without quotes"),
+        (lambda _: fc.QuadraticSchedule("0.1", 0.4, 2), CovarianceError, r"finite numbers, got \('0.1', 0.4, 2\)"),
         (lambda _: fc.QuadraticSchedule(0.1, None, 2), CovarianceError, r"three finite numbers, got \(0.1, None, 2\)$"),
         (
             lambda net: fc.init_(net, lambda _layer: None),
@@ -100,13 +100,12 @@ def network():
         (
             lambda _: fc.SawtoothSchedule("cifar-p2", (1, 2)),
             CovarianceError,
-            r"got 'cifar-p2'; pass PRESETS\['cifar-p2'",
+            r"got 'cifar-p2'; pass .*PRESETS\[name\]",
         ),
-        (lambda _: fc.SawtoothSchedule("cifar", (1, 2)), CovarianceError, "function of depth, got 'cifar'$"),
         (lambda _: fc.SawtoothSchedule(fc.QuadraticSchedule, (1, 2)), CovarianceError, "needed a schedule, a function"),
         (lambda _: fc.SawtoothSchedule(abs, 3), CovarianceError, "number of layers of each stage, got stages=3"),
         (lambda net: fc.watch(net, "no", steps=5), ConfigError, r"got steps=5; pass every=5 or steps=\(5,\)"),
-        (lambda _: fc.PRESETS["figure"](np.zeros(3)), CovarianceError, "a number from 0 .* got ndarray"),
+        (lambda _: fc.PRESETS["figure"](np.zeros(3)), CovarianceError, "a number from 0 .* got array"),
         (lambda net: fc.FilterStatistics.from_model(net).at("0.5"), CovarianceError, "a number from 0 .* got '0.5'"),
         (lambda net: fc.FilterStatistics.from_model(net).at(None), CovarianceError, "a number from 0 .* got None"),
         *[
@@ -117,11 +116,6 @@ def network():
             )
             for d in (2.5, "3", 0)
         ],
-        (
-            lambda net: fc.fit_schedule(fc.FilterStatistics.from_model(net), min_kernel_size=None),
-            SourceError,
-            "fit_schedule: needed min_kernel_size to be a number, got None",
-        ),
         (
             lambda net: Plan(fc.depthwise_layers(net), "stats:a.stats", who="init_depthwise"),
             SourceError,

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 import filtercov as fc
-from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import RunDirectoryError, SourceError
 from filtercov.files.limits import show_bytes
 from filtercov.files.source import file_sha256

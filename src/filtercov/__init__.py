@@ -19,7 +19,7 @@ __version__: str  # read from the installed package when it is asked for
 
 if TYPE_CHECKING:
     from filtercov.covariance import (
-        ClosedForm,
+        LayerStatistics,
         empirical_covariance,
         gaussian_covariance,
         nearest_kronecker,
@@ -28,12 +28,10 @@ if TYPE_CHECKING:
         to_block,
         to_flat,
     )
-    from filtercov.covariance.layer_statistics import LayerStatistics
     from filtercov.depthwise.model import DepthwiseLayer, depthwise_layers
     from filtercov.errors import FiltercovError
     from filtercov.filters import copy_filters_, covariance_normal_, freeze_, init_, thaw_
-    from filtercov.schedule.fit import fit_schedule
-    from filtercov.schedule.schedules import PRESETS, QuadraticSchedule, SawtoothSchedule
+    from filtercov.schedule import PRESETS, QuadraticSchedule, SawtoothSchedule, fit_schedule
     from filtercov.statistics.filter_statistics import FilterStatistics
     from filtercov.statistics.references import REFERENCES
     from filtercov.statistics.watch import watch
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
 __all__ = [
     "PRESETS",
     "REFERENCES",
-    "ClosedForm",
     "DepthwiseLayer",
     "FilterStatistics",
     "FiltercovError",
@@ -70,7 +67,7 @@ __all__ = [
 # Where each public name is defined; a test compares it with the imports above.
 _HOMES = {
     "covariance": (
-        "ClosedForm",
+        "LayerStatistics",
         "empirical_covariance",
         "gaussian_covariance",
         "nearest_kronecker",
@@ -79,12 +76,10 @@ _HOMES = {
         "to_block",
         "to_flat",
     ),
-    "covariance.layer_statistics": ("LayerStatistics",),
     "depthwise.model": ("DepthwiseLayer", "depthwise_layers"),
     "errors": ("FiltercovError",),
     "filters": ("copy_filters_", "covariance_normal_", "freeze_", "init_", "thaw_"),
-    "schedule.fit": ("fit_schedule",),
-    "schedule.schedules": ("PRESETS", "QuadraticSchedule", "SawtoothSchedule"),
+    "schedule": ("PRESETS", "QuadraticSchedule", "SawtoothSchedule", "fit_schedule"),
     "statistics.filter_statistics": ("FilterStatistics",),
     "statistics.references": ("REFERENCES",),
     "statistics.watch": ("watch",),

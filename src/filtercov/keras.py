@@ -16,12 +16,11 @@ import keras
 import numpy as np
 
 from filtercov.covariance.closed_form import check_sigma
-from filtercov.covariance.forms import Array
-from filtercov.covariance.numbers import check_held, to_odd
+from filtercov.covariance.forms import Array, check_held, to_odd
 from filtercov.covariance.root import Negative, Root, check_negative, gaussian_roots
 from filtercov.errors import CovarianceError, ModelError, SourceError
 from filtercov.plan import InitReport, Plan, Source, Target
-from filtercov.schedule.schedules import relative_depth
+from filtercov.schedule import relative_depth
 
 DEPTHWISE = (keras.layers.DepthwiseConv1D, keras.layers.DepthwiseConv2D)
 SEPARABLE = (keras.layers.SeparableConv1D, keras.layers.SeparableConv2D)

@@ -20,15 +20,12 @@ from typing import Generic, Protocol, TypeVar
 from numpy.typing import ArrayLike
 
 from filtercov.covariance.closed_form import check_sigma
-from filtercov.covariance.forms import Array, show_size
-from filtercov.covariance.layer_statistics import LayerStatistics
-from filtercov.covariance.numbers import as_array, as_float
-from filtercov.covariance.resize import Resizing
+from filtercov.covariance.forms import Array, as_array, as_float, show_size
 from filtercov.covariance.root import Negative, Root, check_negative, covariance_root, gaussian_roots
+from filtercov.covariance.transfer import LayerStatistics, Resizing
 from filtercov.errors import CovarianceError, FiltercovWarning, NothingChosenError, SourceError
 from filtercov.printable import counted, printable
-from filtercov.schedule.fit_quality import FittedSchedule
-from filtercov.schedule.schedules import PRESETS, QuadraticSchedule, SawtoothSchedule
+from filtercov.schedule import PRESETS, FittedSchedule, QuadraticSchedule, SawtoothSchedule
 
 STATISTICS = "stats:"  # prefix of a statistics file or of shipped statistics
 CLOSED_FORM_MIN_KERNEL = 5  # the paper found the closed form no help to 3×3 filters

@@ -4,8 +4,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from filtercov.covariance import (
     empirical_covariance,
@@ -15,14 +13,23 @@ from filtercov.covariance import (
     to_block,
     to_flat,
 )
-from filtercov.covariance.forms import as_covariance, kernel_shape
+from filtercov.covariance.forms import (
+    PIXELS,
+    as_covariance,
+    as_float,
+    as_mean,
+    check_held,
+    check_pixels,
+    kernel_shape,
+    kron,
+    show_size,
+    to_odd,
+)
 from filtercov.covariance.likeness import likeness
-from filtercov.covariance.resize import resize_mean
+from filtercov.covariance.transfer import resize_mean
 from filtercov.errors import CovarianceError
 from filtercov.structure import structure_of
 from tests.reference import flat_from_block
-
-shapes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
@@ -31,13 +38,16 @@ def test_block_form_is_the_papers_rearrangement(k):
     np.testing.assert_array_equal(flat_from_block(to_block(flat, k), k), flat)
 
 
-@given(shapes)
-def test_flat_and_block_forms_are_inverse_for_every_kernel(shape):
-    n = int(np.prod(shape))
+@pytest.mark.parametrize("shape", [(1,), (5,), (1, 5), (3, 5), (4, 4), (2, 3, 4)])
+def test_flat_and_block_forms_are_inverse_and_share_no_memory(shape):
+    n = math.prod(shape)
     flat = np.random.default_rng(n).normal(size=(n, n))
     block = to_block(flat, shape)
+    again = to_flat(block, shape)
     assert block.shape == tuple(k * k for k in shape)
-    np.testing.assert_array_equal(to_flat(block, shape), flat)
+    np.testing.assert_array_equal(again, flat)
+    assert not np.shares_memory(block, flat)
+    assert not np.shares_memory(again, block)
 
 
 def test_each_block_pictures_the_covariance_of_its_pixel_with_all_others():
@@ -48,10 +58,20 @@ def test_each_block_pictures_the_covariance_of_its_pixel_with_all_others():
         np.testing.assert_array_equal(picture, flat[5 * i + j].reshape(3, 5))
 
 
+def test_kron_joins_axes_in_row_major_order():
+    a, b, c = (np.random.default_rng(i).normal(size=(k, k)) for i, k in enumerate((2, 3, 4)))
+    np.testing.assert_array_equal(kron([a]), a)
+    np.testing.assert_allclose(kron([a, b, c]), np.einsum("ij,kl,mn->ikmjln", a, b, c).reshape(24, 24))
+
+
 @pytest.mark.parametrize("bad", [0, -3, 2.5, "9", (), (3, 0), (1, 2, 3, 4), None])
 def test_a_kernel_size_that_is_none_is_refused(bad):
     with pytest.raises(CovarianceError, match="kernel_size: needed"):
         kernel_shape(bad)
+
+
+def test_a_kernel_size_is_shown_as_people_write_it():
+    assert [show_size(size) for size in (1, np.int64(7), [3, 5], (1, 1, 2))] == ["1x1", "7x7", "3x5", "1x1x2"]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +80,9 @@ def test_a_kernel_size_that_is_none_is_refused(bad):
         (np.zeros((3, 4)), "square"),
         (np.zeros(9), "square"),
         (np.full((9, 9), np.nan), "81 nan or inf among 81"),
+        (np.diag([1.0, np.inf]), "1 nan or inf among 4"),
         (np.triu(np.ones((9, 9))), "differs from its transpose by up to 1"),
+        ([[1.0, 2e-6], [0.0, 1.0]], "differs from its transpose"),
     ],
 )
 def test_what_is_not_a_covariance_is_refused(cov, message):
@@ -68,22 +90,71 @@ def test_what_is_not_a_covariance_is_refused(cov, message):
         as_covariance(cov)
 
 
-def test_a_covariance_of_another_kernel_size_is_refused_with_the_call_that_would_resize_it():
-    with pytest.raises(
-        CovarianceError, match=r"9x9 filters need a \(81, 81\) .*got \(49, 49\).*resize_covariance\(cov, 7, 9\)"
-    ):
-        as_covariance(np.eye(49), kernel_size=9)
-    with pytest.raises(CovarianceError, match=r"resize_covariance\(cov, 7, \(51, 5\)\)"):
-        as_covariance(np.eye(49), kernel_size=(51, 5))
-    with pytest.raises(CovarianceError, match=r"resize_covariance\(cov, \(7,\), \(9,\)\)"):
-        as_covariance(np.eye(7), kernel_size=(9,))
+def test_a_covariance_may_be_symmetric_but_for_rounding():
+    for scale in (1e-9, 1.0, 1e9):
+        as_covariance(scale * np.array([[1.0, 5e-7], [0.0, 1.0]]))
 
 
-def test_wrong_shapes_for_a_form_are_refused():
+@pytest.mark.parametrize(
+    ("n", "kernel_size", "call"),
+    [
+        (49, 9, "resize_covariance(cov, 7, 9)"),
+        (49, (51, 5), "resize_covariance(cov, 7, (51, 5))"),
+        (7, (9,), "resize_covariance(cov, (7,), (9,))"),
+        (27, (5, 5, 5), "resize_covariance(cov, (3, 3, 3), (5, 5, 5))"),
+        (50, 9, "resize_covariance(cov, its_kernel_size, (9, 9))"),
+    ],
+)
+def test_a_covariance_of_another_kernel_size_is_refused_with_the_call_that_would_resize_it(n, kernel_size, call):
+    with pytest.raises(CovarianceError) as caught:
+        as_covariance(np.eye(n), kernel_size=kernel_size)
+    assert str(caught.value).endswith(f"got ({n}, {n}); resize it first with {call}")
+
+
+def test_wrong_shapes_for_a_form_or_a_mean_are_refused():
     with pytest.raises(CovarianceError, match=r"to_block: 3x3 .* got \(4, 4\)"):
         to_block(np.eye(4), 3)
     with pytest.raises(CovarianceError, match=r"to_flat: 3x3 .* got \(4, 4\)"):
         to_flat(np.eye(4), 3)
+    for bad in (np.zeros(4), np.zeros((1, 9)), np.full(9, np.nan)):
+        with pytest.raises(CovarianceError, match="mean"):
+            as_mean(bad, (3, 3))
+    np.testing.assert_array_equal(as_mean(np.eye(3), (3, 3)), np.eye(3).ravel())
+
+
+def test_a_filter_may_have_as_many_pixels_as_its_covariance_leaves_memory_for():
+    assert PIXELS == 4096
+    check_pixels((64, 64))
+    with pytest.raises(CovarianceError, match=r"at most 4096 pixels, got 4097 ones, .* 0\.1 GB"):
+        check_pixels((4097,))
+
+
+@pytest.mark.parametrize(("value", "number"), [(10**400, math.inf), (np.bool_(True), None), (1j, None), ([1], None)])
+def test_only_real_numbers_are_numbers(value, number):
+    assert as_float(value) == number
+
+
+def test_rounding_to_odd_and_once_more_is_rounding_once():
+    values = np.random.default_rng(0).normal(size=100_000) * 2.0 ** np.random.default_rng(1).integers(-20, 20, 100_000)
+    middles = (1 + (2 * np.arange(512) + 1) * 2.0**-11) * (1 + np.array([[-1], [0], [1]]) * 2.0**-40)
+    for x in (values, -middles.ravel(), np.array([0.0, 1.5, 1e300])):
+        with np.errstate(over="ignore"):
+            np.testing.assert_array_equal(to_odd(x).astype(np.float16), x.astype(np.float16))
+            torch.testing.assert_close(torch.from_numpy(to_odd(x)).bfloat16(), _bfloat16(x), rtol=0, atol=0)
+
+
+def _bfloat16(values):
+    """Rounded to the nearest bfloat16, ties to even, from the float64 bits."""
+    with np.errstate(over="ignore"):
+        scale = 2.0 ** (np.frexp(values)[1] - 8.0)
+        return torch.from_numpy((np.rint(values / scale) * scale).astype(np.float32)).bfloat16()
+
+
+@pytest.mark.parametrize(("largest", "dtype"), [(1e6, "float16"), (1e39, "float32"), (0.0, "float64"), (1e-9, "f2")])
+def test_filters_that_a_type_cannot_hold_are_refused(largest, dtype):
+    check_held(1.0, dtype)
+    with pytest.raises(CovarianceError, match="needed"):
+        check_held(largest, dtype)
 
 
 READERS = {
@@ -101,38 +172,12 @@ READERS = {
 MATRIX = np.array([[4.0, 1.0, 0.5, 0.0], [1.0, 3.0, 0.0, 0.5], [0.5, 0.0, 2.0, 1.0], [0.0, 0.5, 1.0, 1.0]])
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("reader", READERS)
-def test_tensors_are_read_like_arrays_whatever_their_type_and_gradients(reader, dtype):
-    tensor = torch.tensor(MATRIX, dtype=dtype, requires_grad=True)
-    np.testing.assert_array_equal(READERS[reader](tensor), READERS[reader](MATRIX))
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        MATRIX.astype(complex),
-        torch.tensor(MATRIX, dtype=torch.complex64),
-        torch.tensor(MATRIX, device="meta"),
-        MATRIX.astype(str),
-    ],
-    ids=["complex", "complex tensor", "meta tensor", "text"],
-)
-@pytest.mark.parametrize("reader", READERS)
-def test_what_are_no_real_numbers_is_refused(reader, bad):
-    with pytest.raises(CovarianceError, match="needed an array of real numbers, got"):
-        READERS[reader](bad)
-
-
-@pytest.mark.parametrize("reform", [to_block, to_flat])
-@pytest.mark.parametrize("size", [(5,), (1, 5), (2, 3)])
-def test_neither_form_shares_memory_with_the_other(reform, size):
-    n = math.prod(size)
-    given_form = np.eye(n) if reform is to_block else to_block(np.eye(n), size)
-    assert not np.shares_memory(reform(given_form, size), given_form)
-
-
-@pytest.mark.parametrize("bad", [[[10**400, 1]], np.ma.masked_greater([[1.0, 2.0], [3.0, 999.0]], 100)])
-def test_numbers_that_are_too_large_or_masked_are_refused(bad):
-    with pytest.raises(CovarianceError, match="needed an array of real numbers"):
-        empirical_covariance(bad)
+def test_tensors_are_read_like_arrays_whatever_their_type_and_gradients_and_other_things_are_refused(reader):
+    for dtype in (torch.float64, torch.bfloat16):
+        tensor = torch.tensor(MATRIX, dtype=dtype, requires_grad=True)
+        np.testing.assert_array_equal(READERS[reader](tensor), READERS[reader](MATRIX))
+    complex_tensor, meta = torch.tensor(MATRIX, dtype=torch.complex64), torch.tensor(MATRIX, device="meta")
+    for bad in (MATRIX.astype(complex), complex_tensor, meta, MATRIX.astype(str)):
+        with pytest.raises(CovarianceError, match="needed an array of real numbers, got"):
+            READERS[reader](bad)

@@ -4,46 +4,46 @@ import numpy as np
 import pytest
 
 from filtercov.covariance import gaussian_covariance
-from filtercov.covariance.likeness import SIGMAS, Likeness, likeness
+from filtercov.covariance.likeness import SIGMAS, chance_likeness, likeness
 from filtercov.errors import CovarianceError
 
 
-@pytest.mark.parametrize("kernel_size", [1, 5, 8, (3, 7), (11,), (3, 4, 5), (5, 1, 4), (25,), (64,), (1, 40)])
+def random_covariance(n):
+    factor = np.random.default_rng(n).normal(size=(n, 2 * n))
+    return factor @ factor.T / n
+
+
+def cosines(cov, kernel_size, sigmas):
+    closed = [gaussian_covariance(kernel_size, sigma) for sigma in sigmas]
+    return [(cov * one).sum() / np.linalg.norm(cov) / np.linalg.norm(one) for one in closed]
+
+
+SIZES = [1, 5, 8, (3, 7), 19, (11,), (3, 4, 5), (5, 1, 4), (25,), (26,), (129,), (1, 40)]
+
+
+@pytest.mark.parametrize("kernel_size", SIZES, ids=str)
 def test_likeness_is_the_cosine_between_covariances_as_vectors(kernel_size):
-    n = len(gaussian_covariance(kernel_size, 1.0))
-    factor = np.random.default_rng(0).normal(size=(n, n))
-    cov = factor @ factor.T / n + gaussian_covariance(kernel_size, 0.8)
-    sigmas = [0.1, 0.5, 2.0, 9.0]
-    expected = []
-    for sigma in sigmas:
-        closed = gaussian_covariance(kernel_size, sigma)
-        expected.append((cov * closed).sum() / np.linalg.norm(cov) / np.linalg.norm(closed))
-    np.testing.assert_allclose(likeness(cov, kernel_size, sigmas), expected, atol=1e-12)
+    cov = random_covariance(len(gaussian_covariance(kernel_size, 1.0))) + gaussian_covariance(kernel_size, 0.8)
+    sigmas = [0.02, 0.1, 0.5, 2.0, 9.0]
+    np.testing.assert_allclose(likeness(cov, kernel_size, sigmas), cosines(cov, kernel_size, sigmas), atol=1e-12)
+    few = slice(0, None, 199)
+    np.testing.assert_allclose(
+        likeness(cov, kernel_size)[few], cosines(cov, kernel_size, SIGMAS[few]), atol=1e-12
+    )  # kept closed forms
+    np.testing.assert_allclose(likeness(1e-200 * cov, kernel_size, sigmas), likeness(cov, kernel_size, sigmas))
 
 
-@pytest.mark.parametrize("kernel_size", [3, (5, 7), 19])
-def test_closed_forms_that_are_kept_serve_every_covariance_of_their_size(kernel_size):
-    for sigma in (0.3, 2.0):
-        cov = gaussian_covariance(kernel_size, sigma)
-        kept = Likeness(cov, kernel_size).at_sigmas()
-        np.testing.assert_array_equal(kept, likeness(cov, kernel_size, SIGMAS))
-        assert SIGMAS[kept.argmax()] == pytest.approx(sigma, rel=0.005)
-
-
-@pytest.mark.parametrize("shape", [(1, 15, 15), (9, 9, 9)])
-def test_filters_of_three_axes_take_no_more_memory_than_others(shape):
-    cov = gaussian_covariance(shape, 0.8) + np.eye(np.prod(shape))
+@pytest.mark.parametrize(("shape", "most"), [((1, 15, 15), 90e6), ((9, 9, 9), 90e6), ((1024,), 300e6)])
+def test_filters_of_many_pixels_take_no_array_of_pixels_by_pixels_by_sigma(shape, most):
+    cov = gaussian_covariance(shape, 3.0)
     tracemalloc.start()
     try:
-        found = Likeness(cov, shape).at_sigmas()
+        found = likeness(cov, shape)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 90e6
-    every = slice(0, None, 400)
-    closed = [gaussian_covariance(shape, sigma) for sigma in SIGMAS[every]]
-    expected = [(cov * one).sum() / np.linalg.norm(cov) / np.linalg.norm(one) for one in closed]
-    np.testing.assert_allclose(found[every], expected, atol=1e-12)
+    assert peak < most
+    assert SIGMAS[found.argmax()] == pytest.approx(3.0, rel=0.005)
 
 
 def test_nothing_is_like_zero():
@@ -51,33 +51,30 @@ def test_nothing_is_like_zero():
 
 
 def test_bad_sigmas_and_covariances_are_refused():
-    with pytest.raises(CovarianceError, match="sigma: needed"):
-        likeness(np.eye(9), 3, [0.5, -1.0])
+    for bad in (-1.0, 0.0, np.nan, np.inf):
+        with pytest.raises(CovarianceError, match="sigma: needed"):
+            likeness(np.eye(9), 3, [0.5, bad])
     with pytest.raises(CovarianceError, match="3x3 filters need"):
         likeness(np.eye(4), 3, [0.5])
 
 
-@pytest.mark.parametrize("k", [25, 26, 129])
-def test_long_lines_of_any_sigma_and_centre_are_like_the_definition_says(k):
-    rng = np.random.default_rng(k)
-    factor = rng.normal(size=(k, 2 * k))
-    cov = factor @ factor.T
-    sigmas, centres = np.geomspace(0.02, 64, 12), rng.uniform(-k / 2, k / 2, 12)
-    found = Likeness(cov, (k,))(sigmas[:, None], centres[:, None])
-    for value, sigma, centre in zip(found, sigmas, centres, strict=True):
-        closed = gaussian_covariance((k,), sigma, centre=centre)
-        expected = (cov * closed).sum() / np.linalg.norm(cov) / np.linalg.norm(closed)
-        assert value == pytest.approx(expected, abs=1e-12)
-    np.testing.assert_array_equal(Likeness(cov, (1, k)).at_sigmas(), Likeness(cov, (k,)).at_sigmas())
+@pytest.mark.parametrize(
+    ("kernel_size", "count"), [((5, 5), 16), ((7, 7), 64), ((9, 9), 256), ((3, 7), 64), ((9,), 64)]
+)
+def test_chance_is_what_independent_filters_show(kernel_size, count):
+    rng = np.random.default_rng(0)
+    closed = [gaussian_covariance(kernel_size, sigma).ravel() for sigma in SIGMAS[::40]]
+    closed = np.stack([c / np.linalg.norm(c) for c in closed])
+    found = []
+    for _ in range(100):
+        cov = np.cov(rng.normal(size=(count, int(np.prod(kernel_size)))), rowvar=False).ravel()
+        found.append((closed @ cov).max() / np.linalg.norm(cov))
+    chance, limit = chance_likeness(kernel_size, count)
+    assert np.mean(found) == pytest.approx(chance, rel=0.1, abs=0.005)
+    assert (np.array(found) > limit).mean() <= 0.01
+    assert chance < limit < 2 * chance
 
 
-def test_a_line_of_a_thousand_pixels_takes_no_array_of_pixels_by_pixels_by_sigma():
-    cov = gaussian_covariance((1024,), 3.0)
-    tracemalloc.start()
-    try:
-        found = Likeness(cov, (1024,)).at_sigmas()
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert SIGMAS[found.argmax()] == pytest.approx(3.0, rel=0.005)
-    assert peak < 300e6
+def test_few_filters_may_be_as_like_as_can_be_and_one_has_no_chance():
+    assert chance_likeness(2, 2)[1] == 1.0
+    assert np.isnan(chance_likeness(7, 1)).all()

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import filtercov as fc
-from filtercov.covariance import symmetric_root, to_block
-from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.covariance import LayerStatistics, symmetric_root, to_block
 from filtercov.covariance.root import gaussian_roots
 from filtercov.errors import CovarianceError, ModelError
 from filtercov.layers.sample import rounded, sample_filters

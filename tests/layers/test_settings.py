@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 import filtercov as fc
-from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import ModelError
 from filtercov.lab.experiments.adapting import interpolate_weights_, select_weights_
 from filtercov.lab.experiments.initialisations import InitContext, find

@@ -17,7 +17,7 @@ from filtercov.cli import options
 from filtercov.cli.outputs import check_output
 from filtercov.cli.say import say, say_table
 from filtercov.covariance.forms import show_size
-from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CheckpointError, FiltercovWarning, NothingChosenError, SourceError
 from filtercov.files.weights import write_state_dict
 from filtercov.filters import init_
@@ -26,9 +26,7 @@ from filtercov.lab.models.lookup import find
 from filtercov.lab.report.inspect_target import is_statistics
 from filtercov.nn import native_status
 from filtercov.printable import counted
-from filtercov.schedule.fit import fit_schedule
-from filtercov.schedule.fit_quality import fit_layer
-from filtercov.schedule.schedules import PRESETS
+from filtercov.schedule import PRESETS, fit_layer, fit_schedule
 from filtercov.statistics.filter_statistics import FilterStatistics
 from filtercov.statistics.references import REFERENCES
 

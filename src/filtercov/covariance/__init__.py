@@ -1,18 +1,21 @@
 """The mathematics of filter covariances: pure functions on float64 NumPy arrays, without a deep-learning framework.
 
-`forms` writes a covariance flat or in blocks, `closed_form` constructs it, `empirical` estimates it, `resize` and
-`kronecker` change it, and `root` makes it ready to sample from.
+`closed_form` constructs a covariance, `transfer` measures and resizes one, `root` makes it ready to sample from,
+`forms` writes it flat or in blocks, and `likeness` compares it with the closed form.
 """
 
-from filtercov.covariance.closed_form import ClosedForm, gaussian_covariance
-from filtercov.covariance.empirical import empirical_covariance
+from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.covariance.forms import to_block, to_flat
-from filtercov.covariance.kronecker import nearest_kronecker
-from filtercov.covariance.resize import resize_covariance
 from filtercov.covariance.root import symmetric_root
+from filtercov.covariance.transfer import (
+    LayerStatistics,
+    empirical_covariance,
+    nearest_kronecker,
+    resize_covariance,
+)
 
 __all__ = [
-    "ClosedForm",
+    "LayerStatistics",
     "empirical_covariance",
     "gaussian_covariance",
     "nearest_kronecker",

@@ -1,4 +1,4 @@
-"""The two ways to write a filter covariance, and how to get from one to the other.
+"""The two ways to write a filter covariance, and the checks that arrays and numbers pass when they come in.
 
 A filter of `kernel_size` (k₁, …, k_d) has n = k₁·…·k_d pixels in row-major order. Its covariance is
 
@@ -15,17 +15,19 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from numbers import Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from filtercov.covariance.numbers import as_array
 from filtercov.errors import CovarianceError
 
 Array = NDArray[np.float64]
+Singles = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 KernelSize = int | tuple[int, ...]
 
-LARGEST = 1e150  # entry of a covariance: the sum of the squares of 4096 x 4096 such is still a number
+PIXELS = 4096  # the most pixels of a filter; its covariance is then 128 MiB of float64
 
 
 def kernel_shape(kernel_size: KernelSize) -> tuple[int, ...]:
@@ -54,53 +56,6 @@ def show_size(kernel_size: KernelSize) -> str:
     ('7x7', '3x5x5', '9')
     """
     return "x".join(map(str, kernel_shape(kernel_size)))
-
-
-def as_covariance(cov: ArrayLike, *, kernel_size: KernelSize | None = None) -> Array:
-    """Return `cov` as a float64 matrix, or say what is wrong with it: shape, non-finite or asymmetric entries."""
-    matrix = as_array(cov, "covariance")
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise CovarianceError(f"covariance: needed a square (n, n) matrix in flat form, got shape {matrix.shape}")
-    if kernel_size is not None and len(matrix) != math.prod(kernel_shape(kernel_size)):
-        raise CovarianceError(wrong_size_message(len(matrix), kernel_size))
-    if not np.isfinite(matrix).all():
-        bad = int((~np.isfinite(matrix)).sum())
-        raise CovarianceError(f"covariance: needed finite numbers, got {bad} nan or inf among {matrix.size}")
-    largest = float(np.abs(matrix).max(initial=0.0))
-    if largest > LARGEST:
-        raise CovarianceError(f"covariance: needed numbers up to {LARGEST:g}, got {largest:.3g}")
-    asymmetry = float(np.abs(matrix - matrix.T).max(initial=0.0))
-    if asymmetry > 1e-6 * largest:
-        raise CovarianceError(
-            f"covariance: needed a symmetric matrix, got one that differs from its transpose by up to "
-            f"{asymmetry:.3g}; if it is in block form, convert it with to_flat(cov, kernel_size)"
-        )
-    return matrix
-
-
-def as_mean(values: ArrayLike, kernel_size: tuple[int, ...]) -> Array:
-    """Return the mean of `kernel_size` filters, (n,) or *kernel_size, as float64 (n,), or say what is wrong with it."""
-    n = math.prod(kernel_size)
-    vector = as_array(values, "mean")
-    if vector.size != n or vector.shape not in ((n,), kernel_size):
-        raise CovarianceError(f"{show_size(kernel_size)} filters need a ({n},) mean, got {vector.shape}")
-    if not np.isfinite(vector).all():
-        raise CovarianceError("mean: needed finite numbers, got nan or inf")
-    return vector.reshape(n)
-
-
-def wrong_size_message(n: int, kernel_size: KernelSize) -> str:
-    """Say that an (n, n) covariance does not belong to filters of `kernel_size`, and which call would make it fit."""
-    shape = kernel_shape(kernel_size)
-    needed = math.prod(shape)
-    side = round(n ** (1 / len(shape)))
-    if side ** len(shape) == n:
-        old, new = ((f"({s},)" if len(shape) == 1 else f"{s}") for s in (side, shape[0]))
-        new = new if len(set(shape)) == 1 else repr(shape)
-        advice = f"resize it first with resize_covariance(cov, {old}, {new})"
-    else:
-        advice = f"resize it first with resize_covariance(cov, its_kernel_size, {shape})"
-    return f"{show_size(shape)} filters need a ({needed}, {needed}) covariance, got ({n}, {n}); {advice}"
 
 
 def to_block(cov: ArrayLike, kernel_size: KernelSize) -> Array:
@@ -141,14 +96,157 @@ def to_flat(block: ArrayLike, kernel_size: KernelSize) -> Array:
     return np.array(pairs.transpose(np.argsort(_interleaved(len(shape)))), order="C").reshape(n, n)
 
 
+def _interleaved(axes: int) -> list[int]:
+    """Return the axis order (i₁, l₁, i₂, l₂, …) for a tensor stored as (i₁, …, i_d, l₁, …, l_d)."""
+    return [axis for a in range(axes) for axis in (a, a + axes)]
+
+
 def kron(factors: Sequence[Array]) -> Array:
-    """Return the Kronecker product of one or more arrays, which puts filter axes together in row-major order."""
+    """Return the Kronecker product of one or more arrays, which joins filter axes in row-major order."""
     result = factors[0]
     for factor in factors[1:]:
         result = np.kron(result, factor).astype(np.float64, copy=False)
     return result
 
 
-def _interleaved(axes: int) -> list[int]:
-    """Return the axis order (i₁, l₁, i₂, l₂, …) for a tensor stored as (i₁, …, i_d, l₁, …, l_d)."""
-    return [axis for a in range(axes) for axis in (a, a + axes)]
+def as_covariance(cov: ArrayLike, *, kernel_size: KernelSize | None = None) -> Array:
+    """Return `cov` as a float64 matrix if it is square, finite, symmetric and of the size that `kernel_size` needs."""
+    matrix = as_array(cov, "covariance")
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise CovarianceError(f"covariance: needed a square (n, n) matrix in flat form, got shape {matrix.shape}")
+    if kernel_size is not None and len(matrix) != math.prod(kernel_shape(kernel_size)):
+        raise CovarianceError(_wrong_size_message(len(matrix), kernel_size))
+    check_finite(matrix, "covariance")
+    asymmetry = float(np.abs(matrix - matrix.T).max(initial=0.0))
+    if asymmetry > 1e-6 * float(np.abs(matrix).max(initial=0.0)):
+        raise CovarianceError(
+            f"covariance: needed a symmetric matrix, got one that differs from its transpose by up to "
+            f"{asymmetry:.3g}; if it is in block form, convert it with to_flat(cov, kernel_size)"
+        )
+    return matrix
+
+
+def as_mean(values: ArrayLike, kernel_size: tuple[int, ...]) -> Array:
+    """Return the mean of `kernel_size` filters, (n,) or *kernel_size, as finite float64 numbers (n,)."""
+    n = math.prod(kernel_size)
+    vector = as_array(values, "mean")
+    if vector.size != n or vector.shape not in ((n,), kernel_size):
+        raise CovarianceError(f"{show_size(kernel_size)} filters need a ({n},) mean, got {vector.shape}")
+    check_finite(vector, "mean")
+    return vector.reshape(n)
+
+
+def as_array(values: ArrayLike, what: str) -> Array:
+    """Return real numbers of any type, lists and torch tensors included, as a float64 array.
+
+    >>> as_array([[2, 1], [1, 2]], "covariance").dtype
+    dtype('float64')
+    """
+    try:
+        array = np.asarray(_readable(values))
+        if array.dtype.kind in "cSU":
+            raise TypeError(f"dtype {array.dtype}")
+        return array.astype(np.float64, copy=False)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise CovarianceError(
+            f"{what}: needed an array of real numbers, got {type(values).__name__} ({error})"
+        ) from None
+
+
+def _readable(values: Any) -> Any:
+    """Return a torch tensor of real numbers as one that NumPy can read, anything else unchanged."""
+    if not all(hasattr(values, method) for method in ("detach", "cpu", "double", "is_complex")):
+        return values
+    return values if values.is_complex() else values.detach().cpu().double()
+
+
+def as_float(value: object) -> float | None:
+    """Return a real number as a float, or None if `value` is not one.
+
+    Python's and NumPy's numbers, fractions, and arrays and tensors without axes are numbers; truth values, strings and
+    complex numbers are not. An integer too large for a float is infinite.
+
+    >>> from fractions import Fraction
+    >>> [as_float(x) for x in (2, np.float32(0.5), np.array(0.5), Fraction(1, 2), True, "0.5", np.ones(1))]
+    [2.0, 0.5, 0.5, 0.5, None, None, None]
+    """
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        try:
+            value = value.item()
+        except (RuntimeError, TypeError):  # no value to read: on torch's meta device, or traced by JAX
+            return None
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def check_finite(values: Array, what: str) -> None:
+    """Raise unless every number is finite."""
+    if not np.isfinite(values).all():
+        bad = int((~np.isfinite(values)).sum())
+        raise CovarianceError(f"{what}: needed finite numbers, got {bad} nan or inf among {values.size}")
+
+
+def check_pixels(kernel_size: tuple[int, ...]) -> None:
+    """Raise for filters so large that their covariance would not fit into memory."""
+    n = math.prod(kernel_size)
+    if n > PIXELS:
+        raise CovarianceError(
+            f"needed filters of at most {PIXELS} pixels, got {show_size(kernel_size)} ones, whose covariance would "
+            f"take {8 * n * n / 1e9:.1f} GB"
+        )
+
+
+def check_held(largest: float, dtype: Any) -> None:
+    """Raise if filters with this largest weight would become infinite, or all zero, in a NumPy dtype.
+
+    >>> check_held(1e6, "float16")
+    Traceback (most recent call last):
+    filtercov.errors.CovarianceError: needed filters that float16 can hold, got numbers up to 1e+06; use smaller ones
+    """
+    kind = np.dtype(dtype)
+    with np.errstate(over="ignore", under="ignore"):
+        rounded = float(np.float64(largest).astype(kind))
+    if not math.isfinite(rounded):
+        raise CovarianceError(f"needed filters that {kind} can hold, got numbers up to {largest:.3g}; use smaller ones")
+    if rounded == 0:
+        raise CovarianceError(
+            f"needed a covariance that is not all zero, or too small for {kind}, or every filter would be zero"
+        )
+
+
+def to_odd(values: Array) -> Singles:
+    """Round to float32 so that rounding once more, to float16 or bfloat16, equals rounding the float64 directly.
+
+    A number between two float32s goes to the one whose last bit is set (round to odd), so it never lands on the middle
+    between two numbers of a type at least two bits shorter.
+
+    >>> x = np.array([1 + 2**-11 + 2**-30])
+    >>> x.astype(np.float32).astype(np.float16) == x.astype(np.float16), to_odd(x).astype(np.float16) == x.astype("e")
+    (array([False]), array([ True]))
+    """
+    with np.errstate(over="ignore"):
+        near = values.astype(np.float32)
+        below = near < values
+        even = (near.view(np.uint32) & 1) == 0
+        away = np.nextafter(near, np.where(below, np.float32(np.inf), np.float32(-np.inf)))
+    odd: Singles = np.where(even & (near != values), away, near)
+    return odd
+
+
+def _wrong_size_message(n: int, kernel_size: KernelSize) -> str:
+    """Say that an (n, n) covariance does not fit filters of `kernel_size`, and which call would make it fit."""
+    shape = kernel_shape(kernel_size)
+    needed = math.prod(shape)
+    side = round(n ** (1 / len(shape)))
+    old, new = "its_kernel_size", repr(shape)
+    if side ** len(shape) == n:
+        old = str(side) if len(shape) == 2 else repr((side,) * len(shape))
+        new = str(shape[0]) if len(shape) == 2 and shape[0] == shape[1] else new
+    return (
+        f"{show_size(shape)} filters need a ({needed}, {needed}) covariance, got ({n}, {n}); resize it first with "
+        f"resize_covariance(cov, {old}, {new})"
+    )

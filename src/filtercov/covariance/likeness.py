@@ -2,22 +2,26 @@
 
 Likeness is the cosine between the two as vectors, so scale does not matter. Nothing of size n² is built for it: with
 u = g_i G_il, v = G_il g_l and w = g_i g_l along each axis, the closed form is ½(⊗u + ⊗v − ⊗w) in block form, and inner
-products with it are taken axis by axis. Along a single long axis even k² numbers for each σ are many; see
-`likeness_line`.
+products with it are taken axis by axis.
+
+Along a single long axis even k² numbers for each σ are many. There C is known by its first row γ, and all that a cosine
+needs is a product of matrices, or a circular convolution ⊛ of rows:
+
+    ⟨S, DC⟩ = Σ_d γ_d Σ_i g_i (S_i,i+d + S_i,i-d)      ‖DC‖² = Σ g² Σ γ²      ⟨DC, CD⟩ = Σ g (γ² ⊛ g)
+    ⟨S, zzᵀ⟩ = gᵀ S g                                   ‖zzᵀ‖² = (Σ g²)²       ⟨DC, zzᵀ⟩ = Σ g² (γ ⊛ g)
 """
 
 from __future__ import annotations
 
 import math
 from functools import cache, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from filtercov.covariance.closed_form import axis_gaussians, check_sigma
-from filtercov.covariance.forms import Array, KernelSize, as_covariance, kernel_shape, to_block
-from filtercov.covariance.likeness_line import LineLikeness
-from filtercov.covariance.numbers import as_array
+from filtercov.covariance.forms import Array, KernelSize, as_array, as_covariance, kernel_shape, to_block
 
 # Every σ the paper used, with room on both sides; beyond 64 the closed form of a 31x31 filter hardly changes.
 SIGMAS: Array = np.geomspace(0.02, 64.0, 2000)
@@ -29,58 +33,32 @@ KEPT = 2 * 17**2  # numbers at each σ: closed forms of kernels up to 17x17 are 
 AT_ONCE = 2**22  # numbers in each of the arrays over σ: long axes, and many of them, take fewer σ at a time
 
 
-def likeness(cov: ArrayLike, kernel_size: KernelSize, sigmas: ArrayLike) -> Array:
+def likeness(cov: ArrayLike, kernel_size: KernelSize, sigmas: ArrayLike = SIGMAS) -> Array:
     """Return the cosine between a flat covariance (n, n) and the closed form at each of `sigmas`: 1 for multiples.
+
+    Closed forms of small kernels at the default `SIGMAS` are kept for the next covariance.
 
     >>> from filtercov.covariance.closed_form import gaussian_covariance
     >>> likeness(3 * gaussian_covariance(7, 0.5), 7, [0.5]).round(12)
     array([1.])
     """
-    shape = kernel_shape(kernel_size)
-    s = np.atleast_1d(as_array(sigmas, "sigmas"))
-    for sigma in s:
-        check_sigma(sigma)
-    every_axis = np.repeat(s[:, None], len(shape), axis=1)
-    return Likeness(cov, shape)(every_axis, np.zeros_like(every_axis))
-
-
-class Likeness:
-    """The likeness of one covariance to closed forms of any σ per axis and any centre, many at a time.
-
-    >>> from filtercov.covariance.closed_form import gaussian_covariance
-    >>> like = Likeness(3 * gaussian_covariance(7, (0.5, 0.9), centre=(0, 0.5)), 7)
-    >>> like([(0.5, 0.9), (0.5, 0.5)], [(0, 0.5), (0, 0)]).round(3)
-    array([1.   , 0.875])
-    """
-
-    def __init__(self, cov: ArrayLike, kernel_size: KernelSize) -> None:
-        self._shape = kernel_shape(kernel_size)
-        matrix = as_covariance(cov, kernel_size=self._shape)
-        # The cosine knows no scale: that of tiny filters is taken away, whose squares would vanish.
-        matrix = matrix / (np.abs(matrix).max() or 1.0)
-        symmetric = (matrix + matrix.T) / 2
-        self._block = to_block(symmetric, self._shape)
-        self._size = float(np.linalg.norm(matrix))
-        self._line = LineLikeness(symmetric) if len(_long(self._shape)) == 1 and len(matrix) ** 2 > KEPT else None
-
-    def __call__(self, sigmas: ArrayLike, centres: ArrayLike) -> Array:
-        """Return the cosine for each row of σ and offsets from the middle, both (s, axes) -> (s,)."""
-        s, c = (np.asarray(values, dtype=np.float64) for values in (sigmas, centres))
-        if self._line is not None and len(self._shape) == 1:
-            return self._line(s[:, 0], c[:, 0])
-        at_once = max(1, AT_ONCE // sum(k * k for k in self._shape))
-        rows = [slice(i, i + at_once) for i in range(0, len(s), at_once)]
-        parts = [_Forms(self._shape, s[row], c[row]).cosines(self._block, self._size) for row in rows]
-        return np.concatenate(parts) if parts else np.zeros(0)
-
-    def at_sigmas(self) -> Array:
-        """Return the cosine at each of `SIGMAS`; the closed forms of small kernels are kept for the next covariance."""
-        if self._line is not None:
-            return self._line(SIGMAS, np.zeros_like(SIGMAS))
-        every_axis = np.repeat(SIGMAS[:, None], len(self._shape), axis=1)
-        if sum(k * k for k in self._shape) > KEPT:
-            return self(every_axis, np.zeros_like(every_axis))
-        return _forms_at_sigmas(self._shape).cosines(self._block, self._size)
+    shape, s = kernel_shape(kernel_size), np.atleast_1d(as_array(sigmas, "sigmas"))
+    for unusable in s[~((s > 0) & (s < np.inf))]:
+        check_sigma(unusable)
+    matrix = as_covariance(cov, kernel_size=shape)
+    matrix = matrix / (np.abs(matrix).max() or 1.0)  # squares of tiny numbers would vanish
+    symmetric = (matrix + matrix.T) / 2
+    size = float(np.linalg.norm(matrix))
+    shape = _long(shape)
+    if len(shape) == 1 and len(matrix) ** 2 > KEPT:
+        return _line_cosines(symmetric, size, s)
+    block = to_block(symmetric, shape)
+    numbers = sum(k * k for k in shape)
+    if s is SIGMAS and numbers <= KEPT:
+        return _cosines(block, size, _forms_at_sigmas(shape))
+    at_once = max(1, AT_ONCE // numbers)
+    parts = [s[i : i + at_once] for i in range(0, len(s), at_once)]
+    return np.concatenate([_cosines(block, size, _closed_forms(shape, part)) for part in parts])
 
 
 def chance_likeness(kernel_size: KernelSize, count: int) -> tuple[float, float]:
@@ -96,16 +74,17 @@ def chance_likeness(kernel_size: KernelSize, count: int) -> tuple[float, float]:
     >>> [round(x, 2) for x in chance_likeness(9, 256)]
     [0.25, 0.28]
     """
-    n, m = math.prod(kernel_shape(kernel_size)), count - 1
+    shape = kernel_shape(kernel_size)
+    n, m = math.prod(shape), count - 1
     if m < 1:
         return math.nan, math.nan
     size = math.sqrt(1 + (n + 1) / m)  # over that of the identity, √n
-    chance = _likeness_of_identity(_long(kernel_shape(kernel_size))) / size
+    chance = _likeness_of_identity(_long(shape)) / size
     return chance, min(chance + SPREADS * math.sqrt(2 / (m * n)) / size, 1.0)
 
 
 def _long(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the axes that are longer than one pixel, which has no σ; one at least."""
+    """Return the axes that are longer than one pixel, the others have no σ; at least one."""
     return tuple(k for k in shape if k > 1) or (1,)
 
 
@@ -114,29 +93,32 @@ def _likeness_of_identity(shape: tuple[int, ...]) -> float:
     return float(likeness(np.eye(math.prod(shape)), shape, SIGMAS[::10]).max())
 
 
-class _Forms:
-    """Closed forms at rows of σ and of centres (s, axes), as factors along each axis, and their norms."""
+class _ClosedForms(NamedTuple):
+    """Closed forms at s values of σ: u and w along each axis (s, k²), and their norms (s,)."""
 
-    def __init__(self, shape: tuple[int, ...], s: Array, c: Array) -> None:
-        axes = [axis_gaussians(k, s[:, a], c[:, a]) for a, k in enumerate(shape)]
-        u = [(g[:, :, None] * G).reshape(len(s), -1) for g, G in axes]
-        v = [(G * g[:, None, :]).reshape(len(s), -1) for g, G in axes]
-        w = [(g[:, :, None] * g[:, None, :]).reshape(len(s), -1) for g, _ in axes]
-        squared = 0.25 * (2 * _dot(u, u) + 2 * _dot(u, v) + _dot(w, w) - 4 * _dot(u, w))
-        self._u, self._w, self._norms = u, w, np.sqrt(np.maximum(squared, 0.0))
+    u: list[Array]
+    w: list[Array]
+    norms: Array
 
-    def cosines(self, block: Array, size: float) -> Array:
-        """Return the cosine between each of them and a block form of norm `size`."""
-        inner = _contract(block, self._u) - 0.5 * _contract(block, self._w)  # u and v give the same: it is symmetric
-        norms = self._norms * size
-        cosines: Array = np.divide(inner, norms, out=np.zeros_like(inner), where=norms > 0)
-        return cosines
+
+def _closed_forms(shape: tuple[int, ...], sigmas: Array) -> _ClosedForms:
+    axes = [axis_gaussians(k, sigmas) for k in shape]
+    u = [(g[:, :, None] * G).reshape(len(sigmas), -1) for g, G in axes]
+    v = [(G * g[:, None, :]).reshape(len(sigmas), -1) for g, G in axes]
+    w = [(g[:, :, None] * g[:, None, :]).reshape(len(sigmas), -1) for g, _ in axes]
+    squared = 0.25 * (2 * _dot(u, u) + 2 * _dot(u, v) + _dot(w, w) - 4 * _dot(u, w))
+    return _ClosedForms(u, w, np.sqrt(np.maximum(squared, 0.0)))
 
 
 @lru_cache(maxsize=2)
-def _forms_at_sigmas(shape: tuple[int, ...]) -> _Forms:
-    every_axis = np.repeat(SIGMAS[:, None], len(shape), axis=1)
-    return _Forms(shape, every_axis, np.zeros_like(every_axis))
+def _forms_at_sigmas(shape: tuple[int, ...]) -> _ClosedForms:
+    return _closed_forms(shape, SIGMAS)
+
+
+def _cosines(block: Array, size: float, forms: _ClosedForms) -> Array:
+    """Return the cosine between a block form of norm `size` and each closed form."""
+    inner = _contract(block, forms.u) - 0.5 * _contract(block, forms.w)  # symmetric: u and v give the same
+    return _ratio(inner, forms.norms * size)
 
 
 def _contract(block: Array, factors: list[Array]) -> Array:
@@ -144,17 +126,44 @@ def _contract(block: Array, factors: list[Array]) -> Array:
     longest_first = sorted(range(block.ndim), key=lambda axis: -block.shape[axis])  # leaves least for the other axes
     block, factors = block.transpose(longest_first), [factors[axis] for axis in longest_first]
     at_once = max(1, AT_ONCE // math.prod(block.shape[1:]))
-    rows = [slice(i, i + at_once) for i in range(0, len(factors[0]), at_once)]
-    return np.concatenate([_contract_at_once(block, [factor[row] for factor in factors]) for row in rows])
-
-
-def _contract_at_once(block: Array, factors: list[Array]) -> Array:
-    result = np.tensordot(factors[0], block, axes=(1, 0))
-    for factor in factors[1:]:
-        result = np.einsum("sa,sa...->s...", factor, result)
-    return result
+    parts = []
+    for i in range(0, len(factors[0]), at_once):
+        result = np.tensordot(factors[0][i : i + at_once], block, axes=(1, 0))
+        for factor in factors[1:]:
+            result = np.einsum("sa,sa...->s...", factor[i : i + at_once], result)
+        parts.append(result)
+    return np.concatenate(parts)
 
 
 def _dot(a: list[Array], b: list[Array]) -> Array:
     result: Array = np.prod([np.einsum("sa,sa->s", x, y) for x, y in zip(a, b, strict=True)], axis=0)
     return result
+
+
+def _ratio(inner: Array, norms: Array) -> Array:
+    cosines: Array = np.divide(inner, norms, out=np.zeros_like(inner), where=norms > 0)
+    return cosines
+
+
+def _line_cosines(matrix: Array, size: float, sigmas: Array) -> Array:
+    """Return the cosine of a symmetric covariance (k, k) of 1-D filters with the closed form at each σ."""
+    k = len(matrix)
+    pixel, apart = np.arange(k)[:, None], np.arange(k)
+    ahead, behind = pixel + apart, pixel - apart
+    by_distance = np.where(ahead < k, matrix[pixel, np.minimum(ahead, k - 1)], 0.0)
+    by_distance += np.where((behind >= 0) & (apart > 0), matrix[pixel, np.maximum(behind, 0)], 0.0)
+    place = np.arange(k, dtype=np.float64)
+    with np.errstate(over="ignore"):  # a tiny σ sends the exponent to -inf, which is the right limit
+        g = np.exp(-((place - (k - 1) / 2) ** 2) / (2 * sigmas[:, None]))
+        gamma = np.exp(-(np.minimum(place, k - place) ** 2) / (2 * sigmas[:, None]))
+    inner = ((g @ by_distance) * gamma).sum(axis=1) - 0.5 * ((g @ matrix) * g).sum(axis=1)
+    energy = np.square(g).sum(axis=1)
+    moving = energy * np.square(gamma).sum(axis=1) + (g * _convolve(np.square(gamma), g)).sum(axis=1)
+    across = (np.square(g) * _convolve(gamma, g)).sum(axis=1)
+    return _ratio(inner, size * np.sqrt(np.maximum(0.25 * (2 * moving + np.square(energy) - 4 * across), 0.0)))
+
+
+def _convolve(kernel: Array, rows: Array) -> Array:
+    """Return the circular convolution of each row with its kernel."""
+    convolved: Array = np.fft.irfft(np.fft.rfft(kernel) * np.fft.rfft(rows), n=rows.shape[1])
+    return convolved

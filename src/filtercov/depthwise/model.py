@@ -21,7 +21,7 @@ from filtercov.depthwise.running import blaming_the_example, run_once
 from filtercov.depthwise.weight import current_weight, no_weight, parametrisation
 from filtercov.errors import ModelError
 from filtercov.layer_names import LEADING, clean_name, cleaner
-from filtercov.schedule.schedules import relative_depth
+from filtercov.schedule import relative_depth
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from filtercov.covariance.forms import Array
-from filtercov.covariance.numbers import to_odd
+from filtercov.covariance.forms import Array, to_odd
 from filtercov.covariance.root import Root
 from filtercov.errors import CovarianceError, ModelError, SourceError
 

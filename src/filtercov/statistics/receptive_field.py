@@ -25,7 +25,7 @@ from filtercov.depthwise.model import check_model, depthwise_layers, unwrap
 from filtercov.depthwise.running import blaming_the_example, undisturbed
 from filtercov.errors import ModelError
 from filtercov.layer_names import cleaner
-from filtercov.structure.number import Number, within
+from filtercov.structure import Number, within
 
 SIGNS = 8  # gradients with random signs
 DRAWS = 4  # networks with independent filters

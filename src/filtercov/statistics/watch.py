@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from filtercov.covariance.empirical import empirical_covariance
 from filtercov.covariance.forms import Array
+from filtercov.covariance.transfer import empirical_covariance
 from filtercov.depthwise.model import DepthwiseLayer, depthwise_layers, notes_on_lookalikes, unwrap
 from filtercov.depthwise.weight import is_sharded, plain_values
 from filtercov.errors import CheckpointError, ConfigError, CovarianceError, FiltercovWarning, ModelError

@@ -13,9 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from filtercov.covariance.empirical import check_pixels
-from filtercov.covariance.forms import Array, kernel_shape
-from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.covariance.forms import Array, check_pixels, kernel_shape
+from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CheckpointError, CovarianceError
 from filtercov.files.limits import LAYER, NAME
 from filtercov.files.paths import as_path

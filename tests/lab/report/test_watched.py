@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import filtercov as fc
 from filtercov.cli import main
 from filtercov.cli.app import app
-from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CheckpointError, FiltercovError, TargetError
 from filtercov.lab.report.inspect import find_target, look
 from filtercov.lab.report.watched import WatchedReport

@@ -27,7 +27,7 @@ from filtercov.lab.experiments.controls import CONTROLS, Control, control_covari
 from filtercov.lab.experiments.fingerprint import fingerprint
 from filtercov.layers.assign import assign_filters_
 from filtercov.layers.sample import check_weight, drawing, rounded
-from filtercov.schedule.schedules import Schedule
+from filtercov.schedule import Schedule
 from filtercov.statistics import references
 
 ENTRY_POINTS = "filtercov.initialisations"

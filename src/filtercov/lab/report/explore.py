@@ -15,7 +15,7 @@ from filtercov.lab.report.charts import Axis, decades, round_axis, stage
 from filtercov.lab.report.figures import KERNEL, LAYERS
 from filtercov.lab.report.inspect_pictures import FINEST
 from filtercov.lab.report.page import Origin, asset, embedded_json, page, text
-from filtercov.schedule.schedules import PRESETS
+from filtercov.schedule import PRESETS
 
 # In the order in which they build on each other.
 SCRIPTS = (

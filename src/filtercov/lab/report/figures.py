@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 
 from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.covariance.forms import Array
-from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.covariance.likeness import chance_likeness, likeness
+from filtercov.covariance.transfer import LayerStatistics
 from filtercov.lab.report import style
 from filtercov.lab.report.figures_construction import construction_figure
 from filtercov.lab.report.figures_panels import save_figure, show_covariance, show_filters, show_scale
@@ -25,9 +25,7 @@ from filtercov.lab.report.inspect_numbers import show
 from filtercov.lab.report.inspect_pictures import sampled
 from filtercov.lab.report.inspect_target import Target
 from filtercov.lab.report.page import write_output
-from filtercov.schedule.fit import fit_schedule
-from filtercov.schedule.fit_quality import FittedSchedule
-from filtercov.schedule.schedules import PRESETS, relative_depth
+from filtercov.schedule import PRESETS, FittedSchedule, fit_schedule, relative_depth
 
 KINDS: tuple[Literal["svg", "png"], ...] = ("svg", "png")
 SMALL = 6.5  # points, of what stands under a panel

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from filtercov.covariance.forms import Array, KernelSize
 from filtercov.lab.report import style
 from filtercov.lab.report.inspect_pictures import Picture, covariance_picture, filters_picture, variance_picture
-from filtercov.schedule.fit_quality import FittedSchedule
-from filtercov.schedule.schedules import QuadraticSchedule
+from filtercov.schedule import FittedSchedule, QuadraticSchedule
 
 FINE = 500  # pixels across a panel, more than a printed column resolves
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from filtercov.covariance.forms import show_size
-from filtercov.covariance.layer_statistics import LayerStatistics
+from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CovarianceError, TargetError
 from filtercov.lab.report.inspect_numbers import Inspection, LayerNumbers, number_or_none
 from filtercov.lab.report.inspect_target import Target
-from filtercov.schedule.fit_quality import fit_layer
+from filtercov.schedule import fit_layer
 
 
 @dataclass(frozen=True, eq=False)

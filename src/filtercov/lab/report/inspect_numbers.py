@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,25 +10,12 @@ import numpy as np
 
 from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.covariance.forms import Array, show_size
-from filtercov.covariance.layer_statistics import LayerStatistics
-from filtercov.covariance.structure import (
-    centredness,
-    dynamic_and_static,
-    isotropic_distance,
-    isotropic_floor,
-    kronecker_residual,
-    pixel_variance,
-    spectrum,
-)
+from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import SourceError
 from filtercov.lab.report.inspect_target import Target
-from filtercov.schedule.fit import fit_schedule
-from filtercov.schedule.fit_form import FormFit, fit_forms
-from filtercov.schedule.fit_quality import FittedSchedule, fit_layer
-from filtercov.schedule.schedules import relative_depth
+from filtercov.schedule import FittedSchedule, fit_layer, fit_schedule, relative_depth
 from filtercov.statistics.receptive_field import ReceptiveField
-from filtercov.structure.measure import Structure, structure_of_layer
-from filtercov.structure.number import Number
+from filtercov.structure import Number, Structure, centredness, kronecker_residual, spectrum, structure_of_layer
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,16 +32,11 @@ class LayerNumbers:
     closed_form_eigenvalues: Array
     pixel_variance: Array
     centredness: float
-    isotropic_distance: float
-    isotropic_floor: float
-    dynamic: float
-    static: float
     kronecker_residual: float
     eigenvalues: Array
     mean_share: float
     above_chance: bool
     structure: Structure
-    forms: Mapping[str, FormFit]
 
     @property
     def name(self) -> str:
@@ -66,12 +47,6 @@ class LayerNumbers:
     def kernel_size(self) -> tuple[int, ...]:
         """The size of its filters."""
         return self.statistics.kernel_size
-
-    @property
-    def effective_directions(self) -> float:
-        """(Σλ)²/Σλ²: how many directions the filters vary in, counted by their share; n if all alike."""
-        squares = float(np.square(self.eigenvalues).sum())
-        return float(self.eigenvalues.sum()) ** 2 / squares if squares else math.nan
 
     def closed_form(self) -> Array:
         """Return the closed form at the best σ, at the scale where it is nearest to the layer's covariance."""
@@ -88,12 +63,7 @@ class LayerNumbers:
             "chance_likeness": self.chance_likeness,
             "closed_form_scale": self.closed_form_scale,
             "centredness": self.centredness,
-            "isotropic_distance": self.isotropic_distance,
-            "isotropic_floor": self.isotropic_floor,
-            "dynamic": self.dynamic,
-            "static": self.static,
             "kronecker_residual": self.kronecker_residual,
-            "effective_directions": self.effective_directions,
             "mean_share": self.mean_share,
         }
         return {
@@ -105,7 +75,6 @@ class LayerNumbers:
             "eigenvalues": self.eigenvalues.tolist(),
             "closed_form_eigenvalues": self.closed_form_eigenvalues.tolist(),
             "structure": _structure_json(self.structure),
-            "forms": {kind: _form_json(fit) for kind, fit in self.forms.items()},
         }
 
 
@@ -196,17 +165,6 @@ def _number_json(number: Number) -> dict[str, Any]:
     return {**described, "reason": number.reason} if number.reason else described
 
 
-def _form_json(fit: FormFit) -> dict[str, Any]:
-    return {
-        "sigma": None if fit.form is None else fit.form.sigma,
-        "centre": None if fit.form is None else fit.form.centre,
-        "likeness": number_or_none(fit.likeness),
-        "gain": number_or_none(fit.gain),
-        "chance_gain": number_or_none(fit.chance_gain),
-        "better_than_plain": fit.better,
-    }
-
-
 def _schedule_json(schedule: FittedSchedule) -> dict[str, Any]:
     fit = schedule.fit
     return {
@@ -234,12 +192,11 @@ def _fitted(target: Target) -> FittedSchedule | None:
 def _measure(layer: LayerStatistics, index: int, depth: float) -> LayerNumbers:
     cov, size = layer.covariance, layer.kernel_size
     fit = fit_layer(layer)
-    sigma, scale, dynamic, static = fit.sigma, math.nan, math.nan, math.nan
+    sigma, scale = fit.sigma, math.nan
     closed_eigenvalues: Array = np.zeros(len(cov))
     if not math.isnan(sigma):
         closed = gaussian_covariance(size, sigma)
         scale = float(np.vdot(closed, cov) / np.vdot(closed, closed))
-        dynamic, static = dynamic_and_static(cov, size, sigma)
         closed_eigenvalues = scale * spectrum(closed)
     mean_power, spread = float(layer.mean @ layer.mean), float(np.trace(cov))
     return LayerNumbers(
@@ -251,16 +208,11 @@ def _measure(layer: LayerStatistics, index: int, depth: float) -> LayerNumbers:
         chance_likeness=fit.chance,
         closed_form_scale=scale,
         closed_form_eigenvalues=closed_eigenvalues,
-        pixel_variance=pixel_variance(cov, size),
+        pixel_variance=np.diagonal(cov).reshape(size),
         centredness=centredness(cov, size),
-        isotropic_distance=isotropic_distance(cov),
-        isotropic_floor=isotropic_floor(len(cov), layer.count),
-        dynamic=dynamic,
-        static=static,
         kronecker_residual=kronecker_residual(cov, size),
         eigenvalues=spectrum(cov),
         mean_share=mean_power / (mean_power + spread) if mean_power + spread else math.nan,
         above_chance=fit.above_chance,
         structure=structure_of_layer(layer),
-        forms=fit_forms(layer),
     )

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.covariance.forms import Array, show_size
 from filtercov.lab.report import style
 from filtercov.lab.report.charts import Axis, Plot, decades, key
@@ -21,15 +20,13 @@ from filtercov.lab.report.inspect_pictures import (
     variance_picture,
 )
 from filtercov.lab.report.inspect_structure import (
-    best_form,
     field_section,
-    form_words,
     structure_section,
     types_line,
 )
 from filtercov.lab.report.inspect_target import Target
 from filtercov.lab.report.page import Origin, asset, copyable, figure, page, table, text
-from filtercov.schedule.schedules import QuadraticSchedule
+from filtercov.schedule import QuadraticSchedule
 
 THUMB, LARGE, SMALL = 100, 262, 126  # widths of pictures
 
@@ -42,13 +39,7 @@ COLUMNS = {
     "what as many independent filters would show by chance, to which some σ is always the nearest; grey if it is no "
     "more than that",
     "centred": "1 if all variance is in the central pixel, 0 if every pixel varies alike, below 0 if the rim does more",
-    "anisotropy": "distance from independent weights of one variance, as a share of the covariance's size; in brackets "
-    "what as many independent filters would show by chance",
-    "dynamic": "size of the positive component that moves with the block; the closed form has 1",
-    "static": "size of the component that stays at the centre; the closed form has −1, above 0 there is no negative "
-    "centre; no number where σ is so small that the two coincide",
     "Kronecker": "residual of the nearest A⊗A, as a share of the covariance's size",
-    "directions": "(Σλ)²/Σλ², how many directions the filters vary in",
     "mean": "share of the filters' power that lies in their mean",
 }
 
@@ -183,11 +174,7 @@ def _row(layer: LayerNumbers) -> list[str]:
         _unless_chance(layer, show(layer.sigma)),
         _unless_chance(layer, f"{show(layer.likeness)} ({show(layer.chance_likeness)})"),
         show(layer.centredness),
-        f"{show(layer.isotropic_distance)} ({show(layer.isotropic_floor)})",
-        show(layer.dynamic),
-        show(layer.static),
         show(layer.kronecker_residual),
-        show(layer.effective_directions, digits=1),
         show(layer.mean_share),
     ]
 
@@ -209,11 +196,6 @@ def _card(
         return figure(picture.html(f"{caption}, {layer.name}"), f"{text(caption)}, ±{scale:.2g}{thin}")
 
     shown = [drawn(cov, limit, "covariance"), drawn(fitted, limit, f"closed form, σ = {show(layer.sigma)}")]
-    if best := best_form(layer):
-        kind, form = best
-        nearest = gaussian_covariance(size, form.sigma, centre=form.centre)
-        scale = float(np.vdot(nearest, cov) / np.vdot(nearest, nearest))
-        shown.append(drawn(scale * nearest, limit, f"closed form, {kind}: {form_words(form)}"))
     if other is not None:
         resized = " (resized)" if other.resized else ""
         own = style.covariance_limit(other.other.covariance)
@@ -226,9 +208,6 @@ def _card(
     facts = [
         ("σ", layer.sigma),
         ("likeness", layer.likeness),
-        ("anisotropy", layer.isotropic_distance),
-        ("dynamic", layer.dynamic),
-        ("static", layer.static),
         ("Kronecker", layer.kronecker_residual),
     ]
     if other is not None:

@@ -7,26 +7,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from filtercov.covariance.closed_form import ClosedForm
 from filtercov.lab.report.inspect_numbers import Inspection, LayerNumbers, show
 from filtercov.lab.report.inspect_pictures import variance_picture
 from filtercov.lab.report.page import figure, table, text
-from filtercov.schedule.fit_form import FormFit
 from filtercov.statistics.receptive_field import ReceptiveField
-from filtercov.structure.number import Number
+from filtercov.structure import Number
 
 COLUMNS = {
     "sparsity": ("near zero", "share of filters none of whose weights exceeds 1 % of the layer's largest"),
-    "variance_entropy": (
-        "entropy",
-        "of the covariance's spectrum, over what as many independent filters have: 1 for those, 0 if all filters are "
-        "multiples of one",
+    "effective_rank": (
+        "rank",
+        "e to the power of the entropy of the covariance's spectrum, in how many directions the filters vary",
     ),
-    "effective_rank": ("rank", "e to the power of the entropy, in how many directions the filters vary"),
     "orthogonality": ("orthogonal", "1 − the root-mean-square cosine between two filters; 1 if all are orthogonal"),
-    "even": ("even", "share of the filters' power that half a turn leaves as it is"),
-    "odd": ("odd", "share of the power that half a turn negates"),
-    "rotated": ("rotated", "share of the power that quarter turns leave as it is; square kernels only"),
+    "even": ("even", "share of the filters' power that half a turn leaves as it is; the rest is odd"),
     "off_centre": (
         "off centre",
         "distance in pixels from the middle of the kernel to the centre of the filters' variance",
@@ -38,7 +32,6 @@ COLUMNS = {
     ),
 }
 FIELD = 262  # pixels across
-VISIBLE = 0.01  # gain in likeness from which a form is worth a picture
 
 
 def structure_section(inspection: Inspection) -> str:
@@ -53,7 +46,7 @@ def structure_section(inspection: Inspection) -> str:
         "what they would show themselves in 1 of 100 layers or more is grey.</p>"
         f"<p>{_beyond(inspection)}</p>"
         f'<div id="structure">{table(head, rows)}</div>'
-        f"<details><summary>What the numbers mean</summary><dl>{meanings}</dl></details>{_forms(inspection)}"
+        f"<details><summary>What the numbers mean</summary><dl>{meanings}</dl></details>"
     )
 
 
@@ -67,51 +60,6 @@ def _beyond(inspection: Inspection) -> str:
     if not found:
         return "No number of any layer is beyond chance."
     return f"Beyond chance, of {count} layer{'s' if count > 1 else ''}: {', '.join(found)}."
-
-
-def _forms(inspection: Inspection) -> str:
-    """Return how much better the closed form fits off the middle and with a σ per axis, where it does."""
-    kinds = list(dict.fromkeys(kind for layer in inspection.layers for kind in layer.forms))
-    better = [layer for layer in inspection.layers if any(fit.better for fit in layer.forms.values())]
-    intro = (
-        "<h3>Closed forms with more parameters</h3><p>A centre off the middle, a σ per axis, or both always fit "
-        "better. Here are the layers where they gain more likeness than sampling as many filters would give them in "
-        "1 of 100 layers; in brackets what it gives on average.</p>"
-    )
-    if not better:
-        return intro + "<p>There is none.</p>"
-    rows = [[_link(layer), show(layer.likeness), *(_gain(layer.forms.get(kind)) for kind in kinds)] for layer in better]
-    return intro + f'<div id="forms">{table(["layer", "plain", *kinds], rows)}</div>'
-
-
-def _gain(fit: FormFit | None) -> str:
-    if fit is None or fit.form is None:
-        return "–"
-    found = f"+{show(fit.gain)} ({show(fit.chance_gain)})"
-    return f"{found}<br>{form_words(fit.form)}" if fit.better else f'<span class="quiet">{found}</span>'
-
-
-def form_words(form: ClosedForm) -> str:
-    """Return the parameters of a form with as many digits as mean something to a reader.
-
-    >>> form_words(ClosedForm((0.512, 2.0), centre=(-0.501, 0.0)))
-    'σ 0.51, 2.00, centre −0.50, 0.00'
-    """
-
-    def words(values: float | tuple[float, ...]) -> str:
-        return ", ".join(show(value, digits=2) for value in (values if isinstance(values, tuple) else (values,)))
-
-    return f"σ {words(form.sigma)}" + (f", centre {words(form.centre)}" if isinstance(form.centre, tuple) else "")
-
-
-def best_form(layer: LayerNumbers) -> tuple[str, ClosedForm] | None:
-    """Return the form that gains most over what chance seldom gives it, if the gain is large enough to see."""
-    better = [
-        (fit.gain - fit.limit, kind, fit.form)
-        for kind, fit in layer.forms.items()
-        if fit.form is not None and fit.better and fit.gain >= VISIBLE
-    ]
-    return max(better, key=lambda each: each[0])[1:] if better else None
 
 
 def types_line(layer: LayerNumbers) -> str:

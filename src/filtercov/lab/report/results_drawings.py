@@ -16,7 +16,7 @@ from filtercov.lab.report.figures_construction import construction_figure
 from filtercov.lab.report.inspect_target import Target
 from filtercov.lab.report.page import text
 from filtercov.lab.training import load_checkpoint
-from filtercov.schedule.schedules import PRESETS, SawtoothSchedule, Schedule, relative_depth
+from filtercov.schedule import PRESETS, SawtoothSchedule, Schedule, relative_depth
 from filtercov.statistics.filter_statistics import FilterStatistics
 
 STAGES = (2, 2, 6, 2)  # of ConvNeXt-Atto

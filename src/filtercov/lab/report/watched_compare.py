@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 
 from filtercov.covariance.forms import Array
-from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.covariance.root import symmetric_root
+from filtercov.covariance.transfer import LayerStatistics
 from filtercov.lab.report.inspect_numbers import number_or_none
 from filtercov.lab.report.watched_numbers import History, LayerHistory
 from filtercov.lab.report.watched_run import WatchedRun
-from filtercov.structure.number import Number, within
+from filtercov.structure import Number, within
 
 DRAWS = 24  # pairs of samples of one covariance
 

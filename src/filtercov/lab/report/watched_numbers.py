@@ -8,10 +8,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from filtercov.covariance.forms import Array, show_size
-from filtercov.covariance.structure import spectrum
 from filtercov.lab.report.watched_run import WatchedRun
 from filtercov.statistics.watched import Moment
-from filtercov.structure.measure import Structure
+from filtercov.structure import Structure, spectrum
 
 # What may be beyond chance: likeness to the closed form, and every number of a layer's structure.
 JUDGED = ("likeness", *(f.name for f in fields(Structure) if f.name not in ("offset", "types")))

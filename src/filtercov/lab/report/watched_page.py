@@ -27,7 +27,6 @@ from filtercov.statistics.watched import Moment
 
 SCRIPTS = ("watched_data.js", "drawing.js", "watched_tiles.js", "watched_views.js", "watched_player.js")
 SMALL = 97  # width of a picture
-TABLED = tuple(key for key in JUDGED if key not in ("effective_rank", "odd"))  # which are entropy and even once more
 
 
 def watched_page(histories: list[History], *, pairs: Sequence[LayerPair] = (), origin: Origin | None = None) -> str:
@@ -143,9 +142,9 @@ def _over_time(title: str, how: str, histories: list[History], chart: Callable[[
 
 
 def _since(history: History) -> str:
-    head = ["layer", *(name.replace("_", " ") for name in TABLED)]
-    rows = [[_name(layer), *(since(layer, key) for key in TABLED)] for layer in history.layers]
-    many = len(rows) * len(TABLED)
+    head = ["layer", *(name.replace("_", " ") for name in JUDGED)]
+    rows = [[_name(layer), *(since(layer, key) for key in JUDGED)] for layer in history.layers]
+    many = len(rows) * len(JUDGED)
     few = "about one at most" if many < 200 else f"{many // 100} at most"
     caption = (
         f"{text(history.run.label)}: the step since when each number is beyond chance at every moment to the last. Of "

@@ -1,0 +1,301 @@
+"""Measure the Gaussian that a layer's filters look drawn from, and carry it over to filters of another size.
+
+Resizing follows the paper. In block form every block is a picture of the filter's extent: pad it with its mean, or clip
+it, around its centre to the new size; then interpolate linearly over the grid of blocks to get as many of them as the
+new filter has pixels. The result is symmetrised and projected to the nearest positive semi-definite matrix. The paper's
+sizes are all odd. Between an even and an odd one the centres lie half a pixel apart, and the picture is the mean of the
+two ways to lay pixels over each other. Far from the old size little of the old covariance is left; `Resizing` says how
+much.
+
+The nearest Kronecker square is exact where the paper ran gradient descent: in block form A⊗A is the rank-one matrix
+vec(A) vec(A)ᵀ, so the best A in least squares is the leading eigenvector of the block form's symmetric part.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from filtercov.covariance.forms import (
+    Array,
+    KernelSize,
+    as_array,
+    as_covariance,
+    as_mean,
+    check_finite,
+    check_pixels,
+    kernel_shape,
+    show_size,
+    to_block,
+)
+from filtercov.errors import CovarianceError
+
+
+def empirical_covariance(filters: ArrayLike) -> tuple[Array, Array]:
+    """Return the mean (n,) and the covariance (n, n) of filters (H, *kernel_size), in float64.
+
+    The covariance is the unbiased estimate, with H-1 in the denominator. Fewer filters than pixels give a
+    rank-deficient covariance, which is a fine thing to sample from: the paper's best references are narrow. One filter
+    alone has no spread: its covariance is zero, and the mean is the filter.
+
+    >>> mean, cov = empirical_covariance([[[1.0, 0.0]], [[3.0, 0.0]]])
+    >>> mean, cov
+    (array([2., 0.]), array([[2., 0.], [0., 0.]]))
+    """
+    stack = as_array(filters, "empirical_covariance")
+    if not 2 <= stack.ndim <= 4 or 0 in stack.shape:
+        raise CovarianceError(
+            f"empirical_covariance: needed at least one filter as (H, *kernel_size), got shape {stack.shape}; "
+            "squeeze a depthwise weight (H, 1, kh, kw) with weight[:, 0] first"
+        )
+    check_pixels(stack.shape[1:])
+    check_finite(stack, "empirical_covariance")
+    flat = stack.reshape(len(stack), -1)
+    from_first = flat - flat[0]  # exactly zero if all filters are equal, where a rounded mean would not be
+    offset = from_first.mean(axis=0)
+    centred = from_first - offset
+    return flat[0] + offset, centred.T @ centred / max(len(flat) - 1, 1)
+
+
+def nearest_kronecker(cov: ArrayLike, kernel_size: KernelSize) -> Array:
+    """Return A (k, k) for which A⊗A is nearest to the flat covariance of k×k filters in Frobenius norm.
+
+    Of A and -A, the one with the larger trace is returned. Where no Kronecker square is nearer than zero, A is zero.
+
+    >>> A = np.array([[2.0, 0.5], [0.5, 1.0]])
+    >>> np.allclose(nearest_kronecker(np.kron(A, A), 2), A)
+    True
+    """
+    shape = kernel_shape(kernel_size)
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise CovarianceError(f"nearest_kronecker: A⊗A needs square 2-D filters, got {show_size(shape)}")
+    block = to_block(as_covariance(cov, kernel_size=shape), shape)
+    eigenvalues, vectors = np.linalg.eigh((block + block.T) / 2)
+    A: Array = np.sqrt(max(eigenvalues[-1], 0.0)) * vectors[:, -1].reshape(shape)
+    return A if np.trace(A) >= 0 else -A
+
+
+def resize_covariance(cov: ArrayLike, from_size: KernelSize, to_size: KernelSize) -> Array:
+    """Return the covariance of `from_size` filters carried over to `to_size` filters: (n, n) -> (n', n').
+
+    >>> from filtercov.covariance.closed_form import gaussian_covariance
+    >>> resize_covariance(gaussian_covariance(7, 1.0), 7, 9).shape
+    (81, 81)
+    """
+    old, new = _matching_shapes(from_size, to_size)
+    matrix = as_covariance(cov, kernel_size=old)
+    if old == new:
+        return matrix.copy()
+    check_pixels(new)
+    blocks = _resize_pictures(matrix.reshape(-1, *old), new).reshape(*old, -1)
+    grid = _interpolate_grid(blocks, new)
+    n = math.prod(new)
+    resized = grid.reshape(n, n)
+    return _nearest_positive((resized + resized.T) / 2)
+
+
+def resize_mean(mean: ArrayLike, from_size: KernelSize, to_size: KernelSize) -> Array:
+    """Return a mean filter padded with its mean or clipped around its centre: (n,) -> (n',).
+
+    >>> resize_mean(np.array([1.0, 2.0, 3.0]), (3,), (5,))
+    array([2., 1., 2., 3., 2.])
+    """
+    old, new = _matching_shapes(from_size, to_size)
+    picture = as_mean(mean, old).reshape(1, *old)
+    return _resize_pictures(picture, new).reshape(-1)
+
+
+def _matching_shapes(from_size: KernelSize, to_size: KernelSize) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    old, new = kernel_shape(from_size), kernel_shape(to_size)
+    if len(old) != len(new):
+        raise CovarianceError(
+            f"resize: needed two kernel sizes with as many axes, got {show_size(old)} and {show_size(new)}"
+        )
+    return old, new
+
+
+def _overlays(old: tuple[int, ...], new: tuple[int, ...]) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+    """Yield, for each way to lay two sizes over each other around their centres, the pixels of both that meet.
+
+    >>> list(_overlays((4,), (3,)))
+    [((slice(0, 3, None),), (slice(0, 3, None),)), ((slice(1, 4, None),), (slice(0, 3, None),))]
+    """
+    ways = []
+    for k, o in zip(old, new, strict=True):
+        shared, margin = min(k, o), abs(k - o)
+        starts = sorted({margin // 2, (margin + 1) // 2})
+        whole, parts = slice(0, shared), [slice(start, start + shared) for start in starts]
+        ways.append([(part, whole) if k > o else (whole, part) for part in parts])
+    for way in product(*ways):
+        yield tuple(mine for mine, _ in way), tuple(theirs for _, theirs in way)
+
+
+def _resize_pictures(pictures: Array, new: tuple[int, ...]) -> Array:
+    """Pad with the picture's own mean, or clip, every picture (p, *old) to (p, *new), keeping the centre."""
+    old = pictures.shape[1:]
+    means = pictures.reshape(len(pictures), -1).mean(axis=1)
+    ways = []
+    for inside, outside in _overlays(old, new):
+        resized = np.empty((len(pictures), *new))
+        resized[...] = means.reshape(-1, *(1 for _ in new))
+        resized[:, *outside] = pictures[:, *inside]
+        ways.append(resized)
+    return ways[0] if len(ways) == 1 else sum(ways[1:], ways[0]) / len(ways)
+
+
+def _interpolate_grid(values: Array, new: tuple[int, ...]) -> Array:
+    """Interpolate linearly over the leading axes (*old, m) -> (*new, m), the ends of each axis onto the ends."""
+    for axis, k_new in enumerate(new):
+        k_old = values.shape[axis]
+        position = np.linspace(0, k_old - 1, k_new) if k_new > 1 else np.array([(k_old - 1) / 2])
+        below = np.minimum(np.floor(position).astype(int), max(k_old - 2, 0))
+        above = np.minimum(below + 1, k_old - 1)
+        weight = (position - below).reshape([-1 if a == axis else 1 for a in range(values.ndim)])
+        values = (1 - weight) * values.take(below, axis) + weight * values.take(above, axis)
+    return values
+
+
+def _nearest_positive(matrix: Array) -> Array:
+    eigenvalues, vectors = np.linalg.eigh(matrix)
+    scaled = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
+    projected: Array = scaled @ scaled.T
+    return projected
+
+
+@dataclass(frozen=True)
+class Resizing:
+    """What is left of a covariance of `from_size` filters at another size.
+
+    `survives` is the squared cosine between the covariances before and after, laid over each other around the centre
+    with zeros where one has no pixels: the share of the new one, in least squares, that the old one explains. `padding`
+    is the share of the new one's variance at pixels that the old filters did not have. Where pixels can be laid over
+    each other in several ways, both are means over these.
+    """
+
+    from_size: tuple[int, ...]
+    survives: float
+    padding: float
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether little survives: under a quarter of what was there, or under half of the variance in its place."""
+        return self.survives < 0.25 or self.padding > 0.5
+
+    def after(self, first: Resizing | None) -> Resizing:
+        """Return both resizings as one, if another went before."""
+        if first is None:
+            return self
+        padding = 1 - (1 - first.padding) * (1 - self.padding)
+        return Resizing(first.from_size, first.survives * self.survives, padding)
+
+
+def compare_resized(before: Array, from_size: tuple[int, ...], after: Array, to_size: tuple[int, ...]) -> Resizing:
+    """Return what is left of the covariance `before` in `after`, the same one resized.
+
+    >>> cov = np.eye(9)
+    >>> resizing = compare_resized(cov, (3, 3), resize_covariance(cov, 3, 7), (7, 7))
+    >>> round(resizing.survives, 2), round(resizing.padding, 2)
+    (0.09, 0.57)
+    """
+    numbers = [np.arange(math.prod(size), dtype=np.intp).reshape(size) for size in (from_size, to_size)]
+    shared = [(numbers[0][old].ravel(), numbers[1][new].ravel()) for old, new in _overlays(from_size, to_size)]
+    norms = float(np.linalg.norm(before) * np.linalg.norm(after))
+    inner = float(np.mean([np.vdot(before[np.ix_(old, old)], after[np.ix_(new, new)]) for old, new in shared]))
+    variance = np.diagonal(after)
+    total, kept = float(variance.sum()), float(np.mean([variance[new].sum() for _, new in shared]))
+    return Resizing(
+        from_size=from_size,
+        survives=min((inner / norms) ** 2, 1.0) if norms else 1.0,  # rounding may exceed 1
+        padding=min(max(1 - kept / total, 0.0), 1.0) if total > 0 else 0.0,
+    )
+
+
+def mix_resizings(layers: Sequence[LayerStatistics], weights: Sequence[float]) -> Resizing | None:
+    """Return the weighted mean of the layers' resizings, where a layer that was not resized survives whole."""
+    resized = [layer.resized for layer in layers if layer.resized is not None]
+    if not resized:
+        return None
+    each = [(1.0, 0.0) if (r := layer.resized) is None else (r.survives, r.padding) for layer in layers]
+    survives, padding = (
+        sum(w * value for w, value in zip(weights, values, strict=True)) for values in zip(*each, strict=True)
+    )
+    return Resizing(resized[0].from_size, survives, padding)
+
+
+@dataclass(frozen=True)
+class OfFilters:
+    """Measured on the filters themselves, because mean and covariance do not tell; see `filtercov.structure`.
+
+    The number of filters near zero; of the others, the mean squared cosine between two, and the share of each type of
+    Gaussian derivative. None where there are no others, or no two.
+    """
+
+    near_zero: int
+    mean_squared_cosine: float | None
+    types: Mapping[str, float] | None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LayerStatistics:
+    """The Gaussian that the `count` filters of one layer look drawn from: mean (n,) and covariance (n, n).
+
+    `resized` is set if the filters were measured at another kernel size, `of_filters` if they were measured one by one
+    at this size.
+    """
+
+    name: str
+    kernel_size: tuple[int, ...]
+    count: int
+    mean: Array
+    covariance: Array
+    resized: Resizing | None = None
+    of_filters: OfFilters | None = None
+
+    def __post_init__(self) -> None:
+        name = str(self.name)
+        try:
+            kernel_size = kernel_shape(self.kernel_size)
+            count, mean = _check_count(self.count), as_mean(self.mean, kernel_size)
+            covariance = as_covariance(self.covariance, kernel_size=kernel_size)
+        except CovarianceError as error:
+            raise CovarianceError(f"{name}: {error}") from None
+        checked = {"name": name, "kernel_size": kernel_size, "count": count, "mean": mean, "covariance": covariance}
+        for field, value in checked.items():
+            object.__setattr__(self, field, value)
+
+    def __repr__(self) -> str:
+        name = repr(self.name)[1:-1]  # control characters escaped, without the quotes
+        origin = "" if self.resized is None else f", resized from {show_size(self.resized.from_size)}"
+        return f"<LayerStatistics {name}: {self.count} filters of {show_size(self.kernel_size)}{origin}>"
+
+    def resize(self, kernel_size: KernelSize) -> LayerStatistics:
+        """Return these statistics for filters of another size."""
+        new = kernel_shape(kernel_size)
+        if new == self.kernel_size:
+            return self
+        covariance = resize_covariance(self.covariance, self.kernel_size, new)
+        resizing = compare_resized(self.covariance, self.kernel_size, covariance, new)
+        return replace(
+            self,
+            kernel_size=new,
+            mean=resize_mean(self.mean, self.kernel_size, new),
+            covariance=covariance,
+            resized=resizing.after(self.resized),
+            of_filters=None,
+        )
+
+
+def _check_count(count: object) -> int:
+    try:
+        number = operator.index(count)  # type: ignore[arg-type]
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise CovarianceError(f"count: needed a whole number of at least one filter, got {count!r}")
+    return number

@@ -1,0 +1,192 @@
+"""Empirical covariances, resizing and Kronecker squares against slow definitions and numerical optimisation."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.optimize
+
+from filtercov.covariance import (
+    LayerStatistics,
+    empirical_covariance,
+    gaussian_covariance,
+    nearest_kronecker,
+    resize_covariance,
+)
+from filtercov.covariance.transfer import OfFilters, Resizing, compare_resized, mix_resizings, resize_mean
+from filtercov.errors import CovarianceError
+from tests.reference import slow_resize, usable_covariance
+
+
+def random_covariance(n, seed=0):
+    factor = np.random.default_rng(seed).normal(size=(n, n))
+    return factor @ factor.T / n
+
+
+def test_empirical_covariance_equals_numpys():
+    filters = np.random.default_rng(0).normal(size=(40, 3, 5)) + 2
+    mean, cov = empirical_covariance(filters)
+    np.testing.assert_allclose(mean, filters.reshape(40, 15).mean(axis=0), atol=1e-14)
+    np.testing.assert_allclose(cov, np.cov(filters.reshape(40, 15), rowvar=False), atol=1e-14)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_equal_filters_have_no_covariance_however_their_mean_rounds(count):
+    mean, cov = empirical_covariance(np.full((count, 5, 5), 0.1))
+    assert not cov.any()
+    assert (mean == 0.1).all()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [np.zeros((0, 3, 3)), np.zeros(9), np.zeros((2, 1, 3, 3, 3)), np.full((2, 3, 3), np.inf), np.zeros((2, 65, 65))],
+    ids=lambda bad: str(bad.shape),
+)
+def test_what_are_not_filters_is_refused(bad):
+    with pytest.raises(CovarianceError, match="needed"):
+        empirical_covariance(bad)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(3, 5), (5, 3), (7, 9), (9, 7), (3, 9), (4, 6), (5, 1), (1, 3), (3, 4), (4, 3)]
+)
+def test_resizing_equals_the_slow_definition(old, new):
+    cov = random_covariance(old * old)
+    expected = usable_covariance(slow_resize(cov, old, new), "clip")
+    np.testing.assert_allclose(resize_covariance(cov, old, new), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [((4,), (5,)), ((6,), (1,)), ((8, 5), (7, 6)), ((7, 7), (8, 8)), ((3, 4, 2), (4, 2, 3)), ((1, 5), (3, 1))],
+)
+def test_resizing_any_kernel_gives_a_covariance_of_the_new_size_around_the_same_centre(old, new):
+    cov = gaussian_covariance(old, 1.0)
+    resized = resize_covariance(cov, old, new)
+    np.testing.assert_allclose(resized, resized.T, atol=1e-12)
+    assert np.linalg.eigvalsh(resized).min() > -1e-10
+    tensor, mean = resized.reshape(new * 2), resize_mean(np.diag(cov), old, new).reshape(new)
+    for axis in range(len(new)):
+        np.testing.assert_allclose(tensor, np.flip(tensor, (axis, axis + len(new))), atol=1e-12)
+        np.testing.assert_allclose(mean, np.flip(mean, axis), atol=1e-12)
+
+
+def test_resizing_to_the_same_size_is_a_copy():
+    cov = gaussian_covariance(5, 3.0)
+    same = resize_covariance(cov, 5, 5)
+    np.testing.assert_array_equal(same, cov)
+    assert not np.shares_memory(same, cov)
+
+
+def test_a_mean_is_padded_with_its_mean_and_clipped_at_its_centre():
+    mean = np.arange(9.0)
+    np.testing.assert_array_equal(resize_mean(mean, 3, 1), [4.0])
+    padded = resize_mean(mean, 3, 5).reshape(5, 5)
+    np.testing.assert_array_equal(padded[1:4, 1:4].ravel(), mean)
+    assert (padded[0] == 4.0).all()
+
+
+def test_sizes_that_cannot_be_resized_are_refused():
+    with pytest.raises(CovarianceError, match="as many axes, got 3x3 and 5"):
+        resize_covariance(np.eye(9), 3, (5,))
+    with pytest.raises(CovarianceError, match="needed filters of at most 4096 pixels, got 400x400 ones"):
+        resize_covariance(np.eye(9), 3, 400)
+
+
+def slow_comparison(before, old, after, new):
+    """Squared cosine and padding of 1-D covariances, pixel by pixel, over both ways to lay them over each other."""
+    inner = kept = 0.0
+    shifts = {(new - old) // 2, -((old - new) // 2)}
+    for shift in shifts:
+        pairs = [(i, i + shift) for i in range(old) if 0 <= i + shift < new]
+        inner += sum(before[i, j] * after[p, q] for (i, p), (j, q) in itertools.product(pairs, pairs)) / len(shifts)
+        kept += sum(after[p, p] for _, p in pairs) / len(shifts)
+    cosine = inner / np.sqrt((before**2).sum() * (after**2).sum())
+    return cosine**2, 1 - kept / np.trace(after)
+
+
+@pytest.mark.parametrize(("old", "new"), [(3, 7), (7, 3), (4, 7), (7, 4), (6, 6)])
+def test_what_is_left_after_resizing_is_measured_pixel_by_pixel(old, new):
+    before = random_covariance(old, seed=new)
+    after = resize_covariance(before, (old,), (new,))
+    found = compare_resized(before, (old,), after, (new,))
+    survives, padding = slow_comparison(before, old, after, new)
+    assert (found.survives, found.padding) == (pytest.approx(survives), pytest.approx(padding, abs=1e-12))
+    assert found.from_size == (old,)
+
+
+def test_of_nothing_everything_is_left():
+    assert compare_resized(np.zeros((3, 3)), (3,), np.zeros((5, 5)), (5,)) == Resizing((3,), 1.0, 0.0)
+
+
+def test_resizings_follow_each_other_and_are_doubtful_where_little_survives():
+    first, second = Resizing((3,), 0.5, 0.2), Resizing((5,), 0.6, 0.5)
+    both = second.after(first)
+    assert (both.from_size, both.survives, both.padding) == ((3,), 0.3, pytest.approx(0.6))
+    assert second.after(None) is second
+    assert (first.doubtful, both.doubtful, Resizing((3,), 0.2, 0.0).doubtful) == (False, True, True)
+    assert not Resizing((3,), 0.25, 0.5).doubtful
+
+
+def layer(**changes):
+    values = {"name": "conv", "kernel_size": (3, 3), "count": 8, "mean": np.zeros(9), "covariance": np.eye(9)}
+    return LayerStatistics(**(values | changes))
+
+
+def test_statistics_of_a_layer_are_resized_as_a_whole():
+    original = layer(mean=np.arange(9.0), of_filters=OfFilters(0, None, None))
+    assert original.resize(3) is original
+    resized = original.resize(5).resize((7, 7))
+    covariance = resize_covariance(resize_covariance(np.eye(9), 3, 5), 5, 7)
+    np.testing.assert_array_equal(resized.covariance, covariance)
+    np.testing.assert_array_equal(resized.mean, resize_mean(resize_mean(np.arange(9.0), 3, 5), 5, 7))
+    assert (resized.kernel_size, resized.count, resized.of_filters) == ((7, 7), 8, None)
+    assert resized.resized.from_size == (3, 3)
+    assert resized.resized.survives < original.resize(5).resized.survives < 1
+    assert repr(resized) == "<LayerStatistics conv: 8 filters of 7x7, resized from 3x3>"
+    assert "\x1b" not in repr(layer(name="\x1b[2J"))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"count": 0}, {"count": 2.5}, {"kernel_size": 0}, {"mean": np.zeros(8)}, {"covariance": np.eye(8)}],
+    ids=lambda bad: next(iter(bad)),
+)
+def test_statistics_that_cannot_be_of_filters_are_refused_by_the_name_of_their_layer(bad):
+    with pytest.raises(CovarianceError, match=r"^conv: "):
+        layer(**bad)
+
+
+def test_a_mixture_of_layers_survives_as_its_parts_do():
+    resized = layer(resized=Resizing((7, 7), 0.4, 0.5))
+    mixed = mix_resizings([layer(), resized], [0.25, 0.75])
+    assert (mixed.from_size, mixed.survives, mixed.padding) == ((7, 7), pytest.approx(0.55), pytest.approx(0.375))
+    assert mix_resizings([layer(), layer()], [0.5, 0.5]) is None
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_no_optimiser_finds_a_nearer_kronecker_square(k):
+    cov = random_covariance(k * k, seed=k)
+    A = nearest_kronecker(cov, k)
+
+    def distance(a):
+        return np.square(cov - np.kron(a.reshape(k, k), a.reshape(k, k))).sum()
+
+    rng = np.random.default_rng(0)
+    found = min(scipy.optimize.minimize(distance, rng.normal(size=k * k)).fun for _ in range(20))
+    assert distance(A) <= found + 1e-8
+    assert np.trace(A) > 0
+
+
+def test_the_kronecker_factor_of_a_covariance_is_a_covariance_and_zero_where_none_is_nearer():
+    for seed in range(5):
+        A = nearest_kronecker(random_covariance(25, seed), 5)
+        np.testing.assert_allclose(A, A.T, atol=1e-10)
+        assert np.linalg.eigvalsh(A).min() > -1e-10
+    assert np.abs(nearest_kronecker(-np.eye(9), 3)).max() < 1e-7
+
+
+@pytest.mark.parametrize("size", [(3, 5), (9,), (3, 3, 3)])
+def test_kronecker_squares_of_other_than_square_filters_are_refused(size):
+    with pytest.raises(CovarianceError, match="needs square 2-D filters"):
+        nearest_kronecker(np.eye(int(np.prod(size))), size)
