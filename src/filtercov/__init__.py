@@ -29,12 +29,12 @@ if TYPE_CHECKING:
         to_flat,
     )
     from filtercov.covariance.layer_statistics import LayerStatistics
-    from filtercov.depthwise.model import DepthwiseLayer, depthwise_layers
     from filtercov.errors import FiltercovError
     from filtercov.filters.copying import copy_filters_
     from filtercov.filters.freeze import freeze_, thaw_
     from filtercov.filters.init import init_
     from filtercov.filters.sample import covariance_normal_
+    from filtercov.layers.find import DepthwiseLayer, depthwise_layers
     from filtercov.schedule.fit import fit_schedule
     from filtercov.schedule.schedules import PRESETS, QuadraticSchedule, SawtoothSchedule
     from filtercov.statistics.filter_statistics import FilterStatistics
@@ -83,7 +83,7 @@ _HOMES = {
         "to_flat",
     ),
     "covariance.layer_statistics": ("LayerStatistics",),
-    "depthwise.model": ("DepthwiseLayer", "depthwise_layers"),
+    "layers.find": ("DepthwiseLayer", "depthwise_layers"),
     "errors": ("FiltercovError",),
     "filters.copying": ("copy_filters_",),
     "filters.freeze": ("freeze_", "thaw_"),

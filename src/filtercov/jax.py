@@ -20,7 +20,7 @@ from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.covariance.numbers import check_held
 from filtercov.covariance.root import Negative, Root, check_negative, gaussian_roots
 from filtercov.errors import CovarianceError, ModelError
-from filtercov.layer_names import building_key
+from filtercov.layers.names import building_key
 from filtercov.prescription.choice import choose, initialised_row, nothing_chosen, with_roots
 from filtercov.prescription.init_notes import tell
 from filtercov.prescription.prescriber import Prescription, Source

@@ -10,9 +10,11 @@ from numpy.typing import ArrayLike
 from filtercov.covariance.forms import Array, show_size
 from filtercov.covariance.numbers import as_array
 from filtercov.errors import CovarianceError
-from filtercov.files.limits import PIXELS, show_bytes
+from filtercov.printable import show_bytes
 
 LARGEST_WEIGHT = 1e70  # its covariances are within `forms.LARGEST`
+
+PIXELS = 4096  # weights in one filter: its covariance has their square, 128 MiB in float64; 64x64 filters fit
 
 
 def empirical_covariance(filters: ArrayLike) -> tuple[Array, Array]:

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from filtercov.covariance.forms import show_size
-from filtercov.depthwise.model import DepthwiseLayer, check_model, depthwise_layers
-from filtercov.depthwise.weight import plain_values
 from filtercov.errors import ModelError, NothingChosenError
 from filtercov.filters.adapting import Shape, enlarged, first_of_each_stage, selected
 from filtercov.filters.assign import assign_filters_, first_shared
 from filtercov.filters.sample import check_weight, drawing, rounded
+from filtercov.layers.find import DepthwiseLayer, check_model, depthwise_layers, plain_values
 from filtercov.prescription.init_report import InitReport, InitRow
 
 Source = TypeVar("Source")

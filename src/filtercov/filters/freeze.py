@@ -8,8 +8,8 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from filtercov.depthwise.model import DepthwiseLayer, LayerFilter, depthwise_layers
 from filtercov.errors import FiltercovWarning, ModelError, NothingChosenError
+from filtercov.layers.find import DepthwiseLayer, LayerFilter, depthwise_layers
 from filtercov.prescription.choice import check_filter_fn
 from filtercov.prescription.init_report import InitReport
 

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.covariance.numbers import as_float
 from filtercov.covariance.root import Negative, Root, check_negative
-from filtercov.depthwise.model import DepthwiseLayer, LayerFilter, depthwise_layers
 from filtercov.errors import CovarianceError, ModelError, SourceError
 from filtercov.filters.assign import assign_filters_, changed_with, first_shared
 from filtercov.filters.sample import (
@@ -25,6 +24,7 @@ from filtercov.filters.sample import (
     rounded,
     sample_filters,
 )
+from filtercov.layers.find import DepthwiseLayer, LayerFilter, depthwise_layers
 from filtercov.prescription.choice import choose, initialised_row, make_report, nothing_chosen, with_roots
 from filtercov.prescription.init_report import InitReport
 from filtercov.prescription.prescriber import NEEDED, STATISTICS, Prescription, Source

@@ -25,9 +25,8 @@ from filtercov.covariance import numbers
 from filtercov.covariance.forms import Array, as_mean
 from filtercov.covariance.numbers import to_odd
 from filtercov.covariance.root import Negative, Root, covariance_root
-from filtercov.depthwise.ties import overlaps_itself
-from filtercov.depthwise.weight import write_values_
 from filtercov.errors import CovarianceError, ModelError, SourceError
+from filtercov.layers.find import overlaps_itself, write_values_
 
 # Filters are drawn in blocks of about this many weights: enough to keep the multiplication efficient, little enough
 # that the float64 copies of a block stay in cache.

@@ -23,14 +23,12 @@ from filtercov.covariance.forms import LARGEST, Array, KernelSize, as_covariance
 from filtercov.covariance.kronecker import nearest_kronecker
 from filtercov.covariance.layer_statistics import LayerStatistics, OfFilters, mix_resizings
 from filtercov.covariance.resize import Resizing
-from filtercov.depthwise.model import depthwise_layers, notes_on_lookalikes
-from filtercov.depthwise.state_dict import read_depthwise_weights
-from filtercov.depthwise.weight import plain_values
 from filtercov.errors import CheckpointError, CovarianceError, FiltercovWarning, ModelError, SourceError
-from filtercov.files.limits import LAYER, MEASURED, NAME, show_bytes
-from filtercov.files.paths import as_path
+from filtercov.files import LAYER, MEASURED, NAME, as_path
+from filtercov.layers.checkpoint import read_depthwise_weights
+from filtercov.layers.find import depthwise_layers, notes_on_lookalikes, plain_values
 from filtercov.prescription.init_notes import resizing_notes
-from filtercov.printable import cut, shortened
+from filtercov.printable import cut, shortened, show_bytes
 from filtercov.schedule.fit_quality import fit_layer
 from filtercov.schedule.schedules import check_depth, relative_depth
 from filtercov.statistics import references, statistics_file

@@ -17,8 +17,7 @@ from filtercov.covariance.empirical import check_pixels
 from filtercov.covariance.forms import Array, kernel_shape
 from filtercov.covariance.layer_statistics import LayerStatistics
 from filtercov.errors import CheckpointError, CovarianceError
-from filtercov.files.limits import LAYER, NAME
-from filtercov.files.paths import as_path
+from filtercov.files import LAYER, NAME, as_path
 from filtercov.printable import shortened
 from filtercov.statistics.filter_statistics import FilterStatistics, checked_layer
 from filtercov.statistics.watched_file import ADVICE, Body, Numbers, followed, read

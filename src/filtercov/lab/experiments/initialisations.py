@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 import filtercov as fc
-from filtercov.depthwise.state_dict import read_depthwise_weights
 from filtercov.errors import ConfigError
 from filtercov.filters.assign import assign_filters_
 from filtercov.filters.copying import copy_weights_, interpolate_weights_, select_weights_
@@ -26,6 +25,7 @@ from filtercov.lab.experiments import baselines
 from filtercov.lab.experiments.baselines import Sample
 from filtercov.lab.experiments.controls import CONTROLS, Control, control_covariance, total_variance
 from filtercov.lab.experiments.fingerprint import fingerprint
+from filtercov.layers.checkpoint import read_depthwise_weights
 from filtercov.schedule.schedules import Schedule
 from filtercov.statistics import references
 

@@ -1,0 +1,134 @@
+"""Running a model to look at it leaves no trace, in modules that change when they run or when their mode does."""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch import nn
+
+import filtercov as fc
+from filtercov.errors import ModelError
+from filtercov.layers.running import evaluating, run_once
+from filtercov.nn.tuning import Tuner
+
+
+class Merging(nn.Linear):
+    """A LoRA layer: adds its update to the weight in evaluation mode, and takes it out again in training mode."""
+
+    def __init__(self):
+        super().__init__(4, 4, bias=False)
+        self.update = nn.Parameter(torch.ones(4, 4))
+        self.merged = False
+
+    def train(self, mode=True):
+        super().train(mode)
+        if self.merged == mode:
+            self.weight.data += -self.update.data if mode else self.update.data
+            self.merged = not mode
+        return self
+
+    def forward(self, x):
+        return super().forward(x) + (0 if self.merged else x @ self.update.T)
+
+
+class Rotary(nn.Module):
+    """Fills a table as far as it needs it, and remembers how far that was in an attribute."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.zeros(16), persistent=False)
+        self.filled = 0
+
+    def forward(self, x):
+        if x.shape[-1] > self.filled:
+            self.table[: x.shape[-1]] = torch.arange(x.shape[-1]).cos()
+            self.filled = x.shape[-1]
+        return x * self.table[: x.shape[-1]]
+
+
+class Growing(nn.Module):
+    """Makes its buffer, a layer and a parameter when it first runs."""
+
+    length = 0
+
+    def __init__(self):
+        super().__init__()
+        self.layer = self.scale = None
+
+    def forward(self, x):
+        if x.shape[-1] > self.length:
+            self.register_buffer("places", torch.arange(x.shape[-1]).float(), persistent=False)
+            self.layer, self.scale = nn.Identity(), nn.Parameter(torch.ones(1))
+            self.length = x.shape[-1]
+        return self.layer(x + self.places[: x.shape[-1]]) * self.scale
+
+
+def test_a_layer_that_merges_weights_when_its_mode_changes_keeps_them():
+    net, x = Merging(), torch.ones(1, 4)
+    weight, output = net.weight.detach().clone(), net(x)
+    with evaluating(net):
+        assert torch.equal(net(x), output)
+    net.train()
+    assert torch.equal(net.weight, weight)
+    assert torch.equal(net(x), output)
+
+
+class Restless(nn.Module):
+    """Counts its calls, replaces a buffer, adds one and draws random numbers, whatever its mode; then may fail."""
+
+    def __init__(self, fails):
+        super().__init__()
+        self.conv = nn.Conv1d(4, 4, 5, groups=4)
+        self.norm = nn.BatchNorm1d(4)
+        self.register_buffer("calls", torch.zeros(1))
+        self.register_buffer("last", torch.zeros(4))
+        self.fails = fails
+
+    def forward(self, x):
+        self.calls += 1
+        self.last = x.mean((0, 2)) + torch.randn(4)
+        self.register_buffer("cached", x)
+        if self.fails:
+            raise RuntimeError("on purpose")
+        return self.norm(self.conv(x))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_model_that_changes_when_it_runs_is_as_it_was_after_tracing(fails):
+    net = Restless(fails)
+    net.norm.eval()
+    before, buffers = {name: tensor.clone() for name, tensor in net.state_dict().items()}, dict(net._buffers)
+    random = torch.get_rng_state()
+    with pytest.raises(ModelError, match="on purpose") if fails else nullcontext():
+        fc.depthwise_layers(net, (torch.ones(2, 4, 9),))
+    assert list(net._buffers) == ["calls", "last"]
+    assert all(net._buffers[name] is buffer for name, buffer in buffers.items())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), random)
+    assert (net.training, net.conv.training, net.norm.training) == (True, True, False)
+    assert not any(module._forward_hooks for module in net.modules())
+
+
+@pytest.mark.parametrize("kind", [Rotary, Growing])
+def test_what_a_module_remembers_of_its_buffers_is_as_they_are(kind):
+    net, x = kind(), torch.ones(2, 9)
+    before = set(vars(net)), list(net.state_dict())
+    run_once(net, x)
+    assert (set(vars(net)), list(net.state_dict())) == before
+    assert torch.equal(net(x), kind()(x))
+
+
+def test_timing_a_model_forgets_what_its_modules_remembered():
+    net, x = nn.Sequential(nn.Conv1d(4, 4, 5, padding=2, groups=4), Rotary()), torch.ones(2, 4, 9)
+    Tuner(net, x, [], [], seconds=0.01).run()
+    assert torch.equal(net(x), Rotary()(net[0](x)))
+
+
+def test_a_scripted_part_of_a_model_is_run_and_kept():
+    with pytest.warns(DeprecationWarning, match="torch.jit.script"):
+        part = torch.jit.script(nn.BatchNorm1d(4))
+    net = nn.Sequential(nn.Conv1d(4, 4, 5, groups=4), part)
+    [layer] = fc.depthwise_layers(net, torch.ones(2, 4, 9))
+    assert layer.name == "0"
+    assert part.training
+    assert part.num_batches_tracked == 0
