@@ -12,21 +12,20 @@ import filtercov
 ROOT = Path(filtercov.__file__).parent
 
 # What each part may import of the package; everyone may import the leaves.
-LEAVES = {"errors", "printable", "layer_names"}
+LEAVES = {"errors", "printable"}
 LIBRARY = {
     "errors": set(),
     "printable": set(),
-    "layer_names": set(),
     "files": set(),
     "covariance": set(),
     "structure": {"covariance"},
     "schedule": {"covariance"},
     "prescription": {"covariance", "schedule"},
-    "depthwise": {"schedule", "files"},
-    "nn": {"depthwise"},
-    "statistics": {"covariance", "structure", "schedule", "prescription", "depthwise", "files"},
-    "filters": {"covariance", "schedule", "prescription", "depthwise", "statistics"},
-    "jax": {"covariance", "schedule", "prescription"},
+    "layers": {"schedule", "files"},
+    "nn": {"layers"},
+    "statistics": {"covariance", "structure", "schedule", "prescription", "layers", "files"},
+    "filters": {"covariance", "schedule", "prescription", "layers", "statistics"},
+    "jax": {"covariance", "schedule", "prescription", "layers"},  # of which layers.names is without torch
     "keras": {"covariance", "schedule", "prescription"},
 }
 LABORATORY = {
@@ -47,7 +46,6 @@ THIRD_PARTIES = {"numpy", "torch", "safetensors", "threadpoolctl"}
 WITHOUT_TORCH = {
     "errors",
     "printable",
-    "layer_names",
     "covariance",
     "structure",
     "schedule",
@@ -58,7 +56,7 @@ WITHOUT_TORCH = {
 FRAMEWORKS = {"jax": {"jax"}, "keras": {"keras"}}
 # Files that are imported only where these have been: by the laboratory, or by whoever made a model of theirs.
 WHERE_INSTALLED = {
-    "files/lock.py": {"filelock"},
+    "files.py": {"filelock"},
     "nn/timm_convmixer.py": {"timm"},
     "nn/timm_convnext.py": {"timm"},
     "nn/timm_norm_act.py": {"timm"},
@@ -178,7 +176,7 @@ def test_the_mathematics_works_without_torch():
 def test_schedules_and_the_choice_of_layers_work_without_torch():
     code = """
 import filtercov
-from filtercov.layer_names import building_key
+from filtercov.layers.names import building_key
 from filtercov.prescription import choice, init_report, prescriber
 from filtercov import structure
 print(filtercov.PRESETS["cifar-p2"](0.0), filtercov.LayerStatistics.__name__)

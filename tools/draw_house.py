@@ -30,12 +30,11 @@ ROOMS: dict[str, tuple[int, int, str]] = {
     "statistics": (540, 466, "measure, save, load"),
     "schedule": (125, 536, "σ by depth"),
     "structure": (385, 536, "numbers beside chance"),
-    "depthwise": (640, 536, "which layers, in order"),
+    "layers": (640, 536, "which layers, in order"),
     "covariance": (300, 616, "the mathematics"),
     "files": (500, 616, "whole or not at all"),
-    "errors": (250, 684, ""),
-    "printable": (390, 684, ""),
-    "layer_names": (530, 684, ""),
+    "errors": (320, 684, ""),
+    "printable": (460, 684, ""),
 }
 # Where an arrow leaves and arrives, in pixels from the centres of the two rooms, if not at their centres.
 ENDS = {
@@ -49,7 +48,7 @@ ENDS = {
     ("lab.experiments", "lab.data"): (20, -20),
     ("filters", "prescription"): (-40, 30),
     ("filters", "covariance"): (0, 35),
-    ("filters", "depthwise"): (66, 0),
+    ("filters", "layers"): (66, 0),
     ("jax", "prescription"): (45, -50),
     ("jax", "schedule"): (0, -20),
     ("jax", "covariance"): (-50, -66),
@@ -62,19 +61,19 @@ ENDS = {
     ("statistics", "structure"): (-40, 30),
     ("structure", "covariance"): (-20, 40),
     ("statistics", "covariance"): (-25, 55),
-    ("statistics", "depthwise"): (40, -30),
+    ("statistics", "layers"): (40, -30),
     ("statistics", "files"): (0, 10),
     ("schedule", "covariance"): (40, -60),
-    ("depthwise", "files"): (-20, 45),
-    ("nn", "depthwise"): (0, 40),
+    ("layers", "files"): (-20, 45),
+    ("nn", "layers"): (0, 40),
 }
 # The control points of arrows that go around something.
 BENDS = {
-    ("filters", "depthwise"): "580 396 640 430",
+    ("filters", "layers"): "580 396 640 430",
     ("keras", "covariance"): "212 490 220 550",
     ("jax", "covariance"): "20 520 20 616",
 }
-LEAVE_SIDEWAYS = {("filters", "depthwise")}
+LEAVE_SIDEWAYS = {("filters", "layers")}
 ARRIVE_SIDEWAYS = {("jax", "covariance")}
 
 STYLE = """

@@ -26,14 +26,13 @@ import numpy as np
 import filtercov as fc
 from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import RunDirectoryError, SourceError
-from filtercov.files.limits import show_bytes
-from filtercov.files.source import file_sha256
+from filtercov.files import file_sha256
 from filtercov.lab.experiments.flags import flag
 from filtercov.lab.experiments.initialisations import find
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.training import RECIPES, read_result
 from filtercov.lab.training.rundir import RunDirectory, read_json
-from filtercov.printable import counted
+from filtercov.printable import counted, show_bytes
 from filtercov.statistics import statistics_file
 from filtercov.statistics.references import FOLDER, LARGEST, PROVENANCE, SUFFIX, Reference
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
         to_block,
         to_flat,
     )
-    from filtercov.depthwise.model import DepthwiseLayer, depthwise_layers
     from filtercov.errors import FiltercovError
     from filtercov.filters import copy_filters_, covariance_normal_, freeze_, init_, thaw_
+    from filtercov.layers.find import DepthwiseLayer, depthwise_layers
     from filtercov.schedule import PRESETS, QuadraticSchedule, SawtoothSchedule, fit_schedule
     from filtercov.statistics.filter_statistics import FilterStatistics
     from filtercov.statistics.references import REFERENCES
@@ -76,7 +76,7 @@ _HOMES = {
         "to_block",
         "to_flat",
     ),
-    "depthwise.model": ("DepthwiseLayer", "depthwise_layers"),
+    "layers.find": ("DepthwiseLayer", "depthwise_layers"),
     "errors": ("FiltercovError",),
     "filters": ("copy_filters_", "covariance_normal_", "freeze_", "init_", "thaw_"),
     "schedule": ("PRESETS", "QuadraticSchedule", "SawtoothSchedule", "fit_schedule"),

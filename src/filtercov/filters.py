@@ -15,10 +15,16 @@ from torch import Tensor, nn
 
 from filtercov.covariance.forms import as_array, as_float, as_mean, show_size
 from filtercov.covariance.root import Negative, covariance_root
-from filtercov.depthwise.model import DepthwiseLayer, LayerFilter, check_model, depthwise_layers
-from filtercov.depthwise.weight import plain_values, write_values_
 from filtercov.errors import CovarianceError, ModelError, NothingChosenError, SourceError
 from filtercov.layers.assign import assign_filters_, shared_with
+from filtercov.layers.find import (
+    DepthwiseLayer,
+    LayerFilter,
+    check_model,
+    depthwise_layers,
+    plain_values,
+    write_values_,
+)
 from filtercov.layers.sample import check_generator, check_held, check_weight, drawing, rounded, sample_filters
 from filtercov.plan import NEEDED, STATISTICS, InitReport, InitRow, Plan, Source, Target, check_filter_fn
 from filtercov.schedule import PRESETS

@@ -18,7 +18,7 @@ from filtercov.covariance.closed_form import check_sigma
 from filtercov.covariance.forms import Array, check_held
 from filtercov.covariance.root import Negative, Root, check_negative, gaussian_roots
 from filtercov.errors import CovarianceError, ModelError
-from filtercov.layer_names import building_key
+from filtercov.layers.names import building_key
 from filtercov.plan import Plan, Source
 from filtercov.schedule import relative_depth
 

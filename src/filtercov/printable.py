@@ -47,5 +47,18 @@ def counted(count: int, noun: str, nouns: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
 
 
+def show_bytes(count: int) -> str:
+    """Return a number of bytes as people say it.
+
+    >>> show_bytes(1500), show_bytes(3 * 2**20), show_bytes(81 * 10**12)
+    ('1.5 kB', '3.1 MB', '81 TB')
+    """
+    value, unit = float(count), "bytes"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value >= 1000:
+            value, unit = value / 1000, larger
+    return f"{value:,.0f} {unit}" if value >= 10 else f"{value:.2g} {unit}"
+
+
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape", "surrogatepass").decode("ascii")

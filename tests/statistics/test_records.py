@@ -10,7 +10,7 @@ from torch import nn
 
 import filtercov as fc
 from filtercov.errors import CheckpointError
-from filtercov.files import sealed
+from filtercov.files import read_description
 from filtercov.statistics import statistics_file
 from filtercov.structure import structure_of
 from tests.peers import lite0_weights
@@ -76,7 +76,7 @@ def test_a_file_of_an_earlier_version_is_read_and_one_with_impossible_numbers_is
     ):
         with pytest.raises(CheckpointError, match="the description of a layer cannot be read"):
             fc.FilterStatistics.load(write(of_filters=measured | bad))
-    assert sealed.claimed(tmp_path / "s")["format"] == statistics_file.KIND.format
+    assert read_description(tmp_path / "s")["format"] == statistics_file.KIND.format
 
 
 def test_efficientnet_lite0_is_half_a_pixel_off_where_it_is_seen_to_be() -> None:

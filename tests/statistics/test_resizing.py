@@ -9,7 +9,7 @@ from torch import nn
 
 import filtercov as fc
 from filtercov.errors import CheckpointError, FiltercovWarning
-from filtercov.files.limits import NAME
+from filtercov.files import NAME
 from filtercov.statistics import statistics_file
 
 

@@ -19,11 +19,11 @@ from filtercov.cli.say import say, say_table
 from filtercov.covariance.forms import show_size
 from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CheckpointError, FiltercovWarning, NothingChosenError, SourceError
-from filtercov.files.weights import write_state_dict
 from filtercov.filters import init_
 from filtercov.lab.experiments.initialisations import parse_schedule
 from filtercov.lab.models.lookup import find
 from filtercov.lab.report.inspect_target import is_statistics
+from filtercov.layers.state_dict import write_state_dict
 from filtercov.nn import native_status
 from filtercov.printable import counted
 from filtercov.schedule import PRESETS, fit_layer, fit_schedule

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from filtercov.depthwise.model import DepthwiseLayer
-from filtercov.depthwise.weight import is_sharded, parametrisation, plain_values, write_values_
 from filtercov.errors import ModelError
+from filtercov.layers.find import DepthwiseLayer, is_sharded, parametrisation, plain_values, write_values_
 
 # Parametrisations compute a weight from others in a few steps, each of which rounds once.
 ROUNDINGS = 32

@@ -5,9 +5,8 @@ from typing import Any
 
 from torch import nn
 
-from filtercov.depthwise.definition import is_depthwise, is_uninitialised
-from filtercov.depthwise.model import check_model, unwrap
 from filtercov.errors import ConfigError, ModelError
+from filtercov.layers.find import check_model, is_depthwise, is_uninitialised, unwrap
 from filtercov.nn import library
 from filtercov.nn.layouts import is_moved, restore_layouts_, to_channels_last_
 from filtercov.nn.memory import keep_freed_memory

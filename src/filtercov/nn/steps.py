@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from filtercov.depthwise.running import call
+from filtercov.layers.running import call
 from filtercov.nn.timing import clearly_faster
 
 

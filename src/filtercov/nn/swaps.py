@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 from torch import Tensor, nn
 
-from filtercov.depthwise.definition import is_depthwise
+from filtercov.layers.find import is_depthwise
 from filtercov.nn import library, routing
 from filtercov.nn.arguments import convolution
 from filtercov.nn.convnext_block import FusedBlock

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from filtercov.depthwise.running import blaming_the_example, unchanged
 from filtercov.errors import ModelError
+from filtercov.layers.running import blaming_the_example, unchanged
 from filtercov.nn.calls import Call, Recorder, runner
 from filtercov.nn.images import is_channels_last
 from filtercov.nn.layouts import BothLayouts

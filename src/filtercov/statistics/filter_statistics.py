@@ -27,14 +27,12 @@ from filtercov.covariance.transfer import (
     mix_resizings,
     nearest_kronecker,
 )
-from filtercov.depthwise.model import depthwise_layers, notes_on_lookalikes
-from filtercov.depthwise.state_dict import read_depthwise_weights
-from filtercov.depthwise.weight import plain_values
 from filtercov.errors import CheckpointError, CovarianceError, FiltercovWarning, ModelError, SourceError
-from filtercov.files.limits import LAYER, MEASURED, NAME, show_bytes
-from filtercov.files.paths import as_path
+from filtercov.files import LAYER, MEASURED, NAME, as_path
+from filtercov.layers.checkpoint import read_depthwise_weights
+from filtercov.layers.find import depthwise_layers, notes_on_lookalikes, plain_values
 from filtercov.plan import resizing_notes
-from filtercov.printable import cut, shortened
+from filtercov.printable import cut, shortened, show_bytes
 from filtercov.schedule import check_depth, fit_layer, relative_depth
 from filtercov.statistics import references, statistics_file
 from filtercov.structure import measure_filters, structure_of_layer

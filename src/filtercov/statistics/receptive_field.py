@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from filtercov.covariance.forms import Array
-from filtercov.depthwise.model import check_model, depthwise_layers, unwrap
-from filtercov.depthwise.running import blaming_the_example, undisturbed
 from filtercov.errors import ModelError
-from filtercov.layer_names import cleaner
+from filtercov.layers.find import check_model, depthwise_layers, unwrap
+from filtercov.layers.names import cleaner
+from filtercov.layers.running import blaming_the_example, undisturbed
 from filtercov.structure import Number, within
 
 SIGNS = 8  # gradients with random signs

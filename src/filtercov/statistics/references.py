@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from filtercov.errors import CheckpointError, SourceError
-from filtercov.files import sealed
+from filtercov.files import read_description
 
 FOLDER = Path(__file__).with_name("shipped")
 SUFFIX = ".safetensors"
@@ -104,7 +104,7 @@ def find(text: str, root: Path | None = None) -> Path:
 @lru_cache
 def _provenance(path: Path) -> Reference:
     try:
-        return Reference(**sealed.claimed(path)[PROVENANCE])
+        return Reference(**read_description(path)[PROVENANCE])
     except (KeyError, TypeError):
         raise CheckpointError(f"{path}: says nothing of where it came from; install filtercov again") from None
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from filtercov.covariance.forms import Array
+from filtercov.covariance.forms import PIXELS, Array
 from filtercov.errors import CheckpointError
-from filtercov.files import sealed
-from filtercov.files.limits import MEASURED, PIXELS, show_bytes
+from filtercov.files import MEASURED, Kind, open_checksummed, write_checksummed
+from filtercov.printable import show_bytes
 
-KIND = sealed.Kind(
+KIND = Kind(
     format="filtercov-statistics",
     schema=1,
     called="statistics file",
@@ -47,7 +47,7 @@ def write(
         tensors[f"layer.{i}.mean"] = np.ascontiguousarray(mean, dtype=dtype)
         tensors[f"layer.{i}.covariance"] = np.ascontiguousarray(covariance, dtype=dtype)
     try:
-        sealed.write(path, KIND, partial(safetensors.numpy.save, tensors), description)
+        write_checksummed(path, KIND, partial(safetensors.numpy.save, tensors), description)
     except OSError as error:
         raise CheckpointError(
             f"{path}: cannot be written ({error.strerror}); nothing was changed, choose another place"
@@ -56,7 +56,7 @@ def write(
 
 def read(path: Path) -> tuple[list[tuple[Array, Array]], dict[str, Any]]:
     """Return the (mean, covariance) pairs and their description, after checking format, version and checksum."""
-    with sealed.opened(path, KIND, "numpy") as (tensors, about):
+    with open_checksummed(path, KIND, "numpy") as (tensors, about):
         pairs = [
             (_float64(tensors.get_tensor(f"layer.{i}.mean")), _float64(tensors.get_tensor(f"layer.{i}.covariance")))
             for i in range(len(about["layers"]))

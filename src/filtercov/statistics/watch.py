@@ -20,11 +20,17 @@ from torch import nn
 
 from filtercov.covariance.forms import Array
 from filtercov.covariance.transfer import empirical_covariance
-from filtercov.depthwise.model import DepthwiseLayer, depthwise_layers, notes_on_lookalikes, unwrap
-from filtercov.depthwise.weight import is_sharded, plain_values
 from filtercov.errors import CheckpointError, ConfigError, CovarianceError, FiltercovWarning, ModelError
-from filtercov.files import records
-from filtercov.files.paths import as_path
+from filtercov.files import as_path
+from filtercov.layers.find import (
+    DepthwiseLayer,
+    depthwise_layers,
+    is_sharded,
+    notes_on_lookalikes,
+    plain_values,
+    unwrap,
+)
+from filtercov.statistics import records
 from filtercov.statistics.filter_statistics import measure_layer
 from filtercov.statistics.watched import Watched
 from filtercov.statistics.watched_file import FORMAT, exponent_of, followed, pack, packed_filters, packed_moments

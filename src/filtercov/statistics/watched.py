@@ -16,8 +16,7 @@ from typing import Any
 from filtercov.covariance.forms import Array, check_pixels, kernel_shape
 from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CheckpointError, CovarianceError
-from filtercov.files.limits import LAYER, NAME
-from filtercov.files.paths import as_path
+from filtercov.files import LAYER, NAME, as_path
 from filtercov.printable import shortened
 from filtercov.statistics.filter_statistics import FilterStatistics, checked_layer
 from filtercov.statistics.watched_file import ADVICE, Body, Numbers, followed, read

@@ -19,7 +19,7 @@ import numpy as np
 
 from filtercov.covariance.forms import Array
 from filtercov.errors import CheckpointError
-from filtercov.files import records
+from filtercov.statistics import records
 
 FORMAT = "filtercov-watched 2"
 FOLLOWED = 12  # filters of a layer

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from filtercov.errors import DataError
-from filtercov.files.lock import Lock
+from filtercov.files import Lock
 from filtercov.lab.data import cache, load
 from filtercov.lab.data.folder import load_folder
 from tests.lab.data.folders import encoded, write_folder, zip_folder

@@ -7,7 +7,7 @@ import multiprocessing
 import pytest
 
 from filtercov.errors import StorageError, SweepError
-from filtercov.files.lock import Lock
+from filtercov.files import Lock
 from filtercov.lab.experiments.ownership import claim
 from tests.lab.experiments.children import hold
 

@@ -1,6 +1,6 @@
 """Records for tests of the report, made of given accuracies rather than of runs."""
 
-from filtercov.files.source import Source
+from filtercov.files import Source
 from filtercov.lab.experiments.paper_numbers import PaperNumber
 from filtercov.lab.experiments.records import CellRecord, ExperimentRecord, Trained
 from filtercov.lab.experiments.timings import SpeedRecord

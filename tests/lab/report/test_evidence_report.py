@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from filtercov.cli.app import _load, app
 from filtercov.errors import ExperimentError
-from filtercov.files.source import Source
+from filtercov.files import Source
 from filtercov.lab.experiments.evidence import Evidence, KeptRun, seal
 from filtercov.lab.experiments.paper_claims import CLAIMS
 from filtercov.lab.experiments.records import Trained

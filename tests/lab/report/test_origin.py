@@ -12,7 +12,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 from filtercov.cli.app import app
-from filtercov.files.source import Source, files_sha256
+from filtercov.files import Source, files_sha256
 from filtercov.lab.experiments.graph import Run
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import RunSpec

@@ -8,8 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from filtercov.files.cache_directory import cache_directory
-from filtercov.files.replacing import replacing
+from filtercov.files import atomic_write, cache_directory
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ def keep_speed(speed: MachineSpeed) -> None:
     """Keep a measurement for the commands that follow; where the cache cannot be written they do without."""
     with suppress(OSError):
         _path().parent.mkdir(parents=True, exist_ok=True)
-        with replacing(_path()) as temporary:
+        with atomic_write(_path()) as temporary:
             temporary.write_text(json.dumps(asdict(speed)) + "\n", encoding="utf-8")
 
 

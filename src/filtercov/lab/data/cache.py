@@ -16,9 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from filtercov.errors import DataError
-from filtercov.files.cache_directory import cache_directory
-from filtercov.files.lock import Lock
-from filtercov.files.replacing import flush
+from filtercov.files import Lock, cache_directory, flush
 from filtercov.lab.data.arrays import ImageArrays
 from filtercov.lab.data.decode import UndecodableError, fit_square, open_image
 from filtercov.lab.data.layout import ImageFile

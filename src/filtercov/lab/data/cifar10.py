@@ -10,9 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from filtercov.errors import DataError
-from filtercov.files.cache_directory import cache_directory
-from filtercov.files.replacing import replacing
-from filtercov.files.source import file_sha256
+from filtercov.files import atomic_write, cache_directory, file_sha256
 from filtercov.lab.data.arrays import Dataset, ImageArrays
 from filtercov.lab.data.pickles import read_array_pickle
 
@@ -68,7 +66,7 @@ def _download(url: str, path: Path, sha256: str) -> None:
     """Fetch url to path; the name appears only when all of it has arrived and its checksum is right."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
+        with atomic_write(path) as temporary:
             with temporary.open("wb") as file, urllib.request.urlopen(url, timeout=60) as response:
                 shutil.copyfileobj(response, file)
             if (found := file_sha256(temporary)) != sha256:

@@ -13,8 +13,7 @@ from functools import singledispatch
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from filtercov.files.cache_directory import cache_directory
-from filtercov.files.replacing import replacing
+from filtercov.files import atomic_write, cache_directory
 from filtercov.lab.data.arrays import Dataset, ImageArrays
 from filtercov.lab.data.decode import UndecodableError
 from filtercov.lab.data.scan import read
@@ -92,5 +91,5 @@ def _read_all(tree: Tree, paths: Iterable[str]) -> str:
 
 def _keep(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

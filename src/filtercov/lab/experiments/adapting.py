@@ -17,9 +17,9 @@ from torch.nn.functional import interpolate
 
 import filtercov as fc
 from filtercov.covariance.forms import show_size
-from filtercov.depthwise.weight import plain_values
 from filtercov.errors import ModelError
 from filtercov.filters import copy_weights_
+from filtercov.layers.find import plain_values
 from filtercov.layers.sample import drawing
 from filtercov.plan import InitReport
 

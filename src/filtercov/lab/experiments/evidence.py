@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from filtercov.errors import DamagedRunError, FiltercovError, RunDirectoryError
-from filtercov.files.source import Source, files_sha256
+from filtercov.files import Source, files_sha256
 from filtercov.lab.experiments.builder import Options
 from filtercov.lab.experiments.graph import Experiment, Run
 from filtercov.lab.experiments.runs import Record, accuracies, check_numbers

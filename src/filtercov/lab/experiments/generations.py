@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from filtercov.errors import StorageError
-from filtercov.files.source import file_sha256
+from filtercov.files import file_sha256
 
 RETRY_DELAYS = (0.5, 2.0, 5.0, 10.0)  # seconds to wait after each failure before it counts
 MANIFEST, RESULT = "manifest.json", "result.json"

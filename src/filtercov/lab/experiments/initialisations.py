@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 import filtercov as fc
-from filtercov.depthwise.state_dict import read_depthwise_weights
 from filtercov.errors import ConfigError
 from filtercov.filters import copy_weights_
 from filtercov.lab.experiments import baselines
@@ -26,6 +25,7 @@ from filtercov.lab.experiments.baselines import Sample
 from filtercov.lab.experiments.controls import CONTROLS, Control, control_covariance, total_variance
 from filtercov.lab.experiments.fingerprint import fingerprint
 from filtercov.layers.assign import assign_filters_
+from filtercov.layers.checkpoint import read_depthwise_weights
 from filtercov.layers.sample import check_weight, drawing, rounded
 from filtercov.schedule import Schedule
 from filtercov.statistics import references

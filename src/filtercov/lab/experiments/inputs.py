@@ -4,7 +4,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from filtercov.errors import CheckpointError
-from filtercov.files.source import file_sha256
+from filtercov.files import file_sha256
 from filtercov.lab.experiments.initialisations import find
 from filtercov.lab.experiments.references import reference_key
 from filtercov.lab.experiments.runspec import RunSpec

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from filtercov.errors import CheckpointError, DamagedRunError, ExperimentError, FiltercovError, RunDirectoryError
-from filtercov.files.sealed import claimed
+from filtercov.files import read_description
 from filtercov.lab.experiments.builder import Options
 from filtercov.lab.experiments.evidence import Evidence, KeptRun, read_sealed, seal
 from filtercov.lab.experiments.graph import Experiment, Run
@@ -166,7 +166,7 @@ def _weights_checked(directory: RunDirectory, result: FitResult, note: str) -> b
     try:
         check_weights(directory, result)
     except CheckpointError as error:
-        if claimed(directory.checkpoint) or not directory.checkpoint.exists():
+        if read_description(directory.checkpoint) or not directory.checkpoint.exists():
             raise
         if not note:
             raise CheckpointError(

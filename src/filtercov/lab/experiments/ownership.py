@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from filtercov.errors import SweepError
-from filtercov.files.lock import NO_LOCKS, Lock
+from filtercov.files import NO_LOCKS, Lock
 from filtercov.lab.training.storage import storage_error
 
 

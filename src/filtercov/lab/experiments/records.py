@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from filtercov.errors import DamagedRunError
-from filtercov.files.source import Source
+from filtercov.files import Source
 from filtercov.lab.experiments.builder import Options
 from filtercov.lab.experiments.graph import Cell, Drawing, Experiment, InColumn, Run, in_order
 from filtercov.lab.experiments.paper_numbers import PaperNumber, Place, paper_numbers

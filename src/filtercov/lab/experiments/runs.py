@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from filtercov.errors import CheckpointError, DamagedRunError, FiltercovError, RunDirectoryError, StorageError
-from filtercov.files.lock import Lock
-from filtercov.files.source import Source, files_sha256
+from filtercov.files import Lock, Source, files_sha256
 from filtercov.lab.experiments.graph import Experiment, Run
 from filtercov.lab.experiments.inputs import Inputs, changes
 from filtercov.lab.experiments.runspec import VERSION, RunSpec

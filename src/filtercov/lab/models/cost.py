@@ -3,7 +3,7 @@
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from filtercov.depthwise.running import run_once
+from filtercov.layers.running import run_once
 
 
 def flops(model: nn.Module, image_size: int) -> int:

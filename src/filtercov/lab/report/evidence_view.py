@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from filtercov.errors import ExperimentError
-from filtercov.files.source import Source
+from filtercov.files import Source
 from filtercov.lab.experiments.evidence import Evidence, KeptRun
 from filtercov.lab.experiments.paper_claims import CLAIMS, Claim
 from filtercov.lab.experiments.planning import listed

@@ -11,14 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from filtercov.covariance.forms import Array
-from filtercov.depthwise.model import depthwise_layers
-from filtercov.depthwise.shards import checkpoint_files
-from filtercov.depthwise.state_dict import read_depthwise_weights, read_named_weights
-from filtercov.depthwise.weight import plain_values
 from filtercov.errors import CovarianceError, ModelError, TargetError
-from filtercov.files import sealed
-from filtercov.files.source import Source, file_sha256
+from filtercov.files import Source, file_sha256, read_description
 from filtercov.lab.models.lookup import find, import_timm
+from filtercov.layers.checkpoint import read_depthwise_weights, read_named_weights
+from filtercov.layers.find import depthwise_layers, plain_values
+from filtercov.layers.state_dict import checkpoint_files
 from filtercov.statistics import statistics_file
 from filtercov.statistics.filter_statistics import FilterStatistics, measure_layers
 from filtercov.statistics.receptive_field import ReceptiveField, receptive_field
@@ -132,7 +130,7 @@ def _read_run(path: Path) -> Target:
 def is_statistics(path: Path) -> bool:
     """Tell whether a file is one that `FilterStatistics.save` wrote."""
     # Opening a pipe would wait for ever.
-    return path.is_file() and sealed.claimed(path).get("format") == statistics_file.KIND.format
+    return path.is_file() and read_description(path).get("format") == statistics_file.KIND.format
 
 
 def _from_root(path: Path) -> Path:

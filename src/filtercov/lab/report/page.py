@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from filtercov.errors import OutputError
-from filtercov.files.replacing import replacing
-from filtercov.files.source import Source
+from filtercov.files import Source, atomic_write
 from filtercov.printable import printable
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -136,7 +135,7 @@ def write_output(path: str | os.PathLike[str], content: str | bytes) -> Path:
     data = content.encode() if isinstance(content, str) else content
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(target) as temporary:
+        with atomic_write(target) as temporary:
             temporary.write_bytes(data)
     except OSError as error:
         raise OutputError(f"{target}: cannot be written ({error.strerror}); choose another place") from None

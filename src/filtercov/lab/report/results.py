@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from filtercov.errors import ExperimentError, OutputError
-from filtercov.files.source import Source
+from filtercov.files import Source
 from filtercov.lab.experiments.records import ExperimentRecord
 from filtercov.lab.report import page
 from filtercov.lab.report.results_claims import findings_of

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from filtercov.errors import TargetError
-from filtercov.files import records
-from filtercov.files.source import Source, file_sha256
+from filtercov.files import Source, file_sha256
 from filtercov.lab.report.inspect_target import RUN_FILES, WATCHED, ends_apart
+from filtercov.statistics import records
 from filtercov.statistics.watched import Moment, Watched
 from filtercov.statistics.watched_file import FORMAT
 

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name PyTorch's users know
 
-from filtercov.depthwise.running import evaluating
 from filtercov.errors import DataError
 from filtercov.lab.training.distributed import World
 from filtercov.lab.training.signals import StopRequest
 from filtercov.lab.training.state import Totals
+from filtercov.layers.running import evaluating
 from filtercov.printable import counted
 
 

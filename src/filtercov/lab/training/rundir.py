@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from filtercov.errors import RunBusyError, RunDirectoryError, RunMismatchError, StorageError
-from filtercov.files.lock import Lock
+from filtercov.files import Lock
 from filtercov.lab.training.storage import remove_temporaries, storage_error, write_atomic
 
 # What to do about a file of a run that was changed or lost: nothing makes it again but the whole training.

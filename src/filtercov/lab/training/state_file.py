@@ -7,11 +7,11 @@ from typing import Any
 from torch import Tensor
 
 from filtercov.errors import CheckpointError
-from filtercov.files import sealed
-from filtercov.files.weights import seal_tensors
+from filtercov.files import Kind, open_checksummed
 from filtercov.lab.training.storage import storage_error
+from filtercov.layers.state_dict import write_tensors
 
-KIND = sealed.Kind(
+KIND = Kind(
     format="filtercov-checkpoint",
     schema=2,
     called="checkpoint",
@@ -29,14 +29,14 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], values: Mapping[s
     ({'w': tensor([1., 1.])}, {'step': 3})
     """
     try:
-        return seal_tensors(path, KIND, tensors, {"values": values})
+        return write_tensors(path, KIND, tensors, {"values": values})
     except OSError as error:
         raise storage_error(path, error) from error
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the tensors and values of a file written by `save_checkpoint`, after checking every byte of them."""
-    with sealed.opened(path, KIND, "pt") as (file, about):
+    with open_checksummed(path, KIND, "pt") as (file, about):
         order = about["order"]
         if sorted(order) != sorted(file.keys()):
             raise CheckpointError(f"{path}: the order it holds is not of its tensors; {KIND.advice}")
@@ -46,5 +46,5 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def read_checksum(path: Path) -> str:
     """Return the checksum of a file written by `save_checkpoint`, if its contents match it."""
-    with sealed.opened(path, KIND, "pt") as (_, about):
+    with open_checksummed(path, KIND, "pt") as (_, about):
         return str(about["sha256"])

@@ -4,8 +4,7 @@ import errno
 from pathlib import Path
 
 from filtercov.errors import StorageError
-from filtercov.files.lock import NO_LOCKS
-from filtercov.files.replacing import replacing
+from filtercov.files import NO_LOCKS, atomic_write
 
 _ADVICE = {
     errno.ENOSPC: "free some space on that disk",
@@ -22,7 +21,7 @@ _ADVICE = {
 def write_atomic(path: Path, data: bytes) -> None:
     """Give `path` these contents, or leave it as it was."""
     try:
-        with replacing(path) as temporary:
+        with atomic_write(path) as temporary:
             temporary.write_bytes(data)
     except OSError as error:
         raise storage_error(path, error) from error

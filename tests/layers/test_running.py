@@ -1,11 +1,14 @@
 """Running a model to look at it leaves no trace, in modules that change when they run or when their mode does."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import nn
 
 import filtercov as fc
-from filtercov.depthwise.running import evaluating, run_once
+from filtercov.errors import ModelError
+from filtercov.layers.running import evaluating, run_once
 from filtercov.nn.tuning import Tuner
 
 
@@ -68,6 +71,42 @@ def test_a_layer_that_merges_weights_when_its_mode_changes_keeps_them():
     net.train()
     assert torch.equal(net.weight, weight)
     assert torch.equal(net(x), output)
+
+
+class Restless(nn.Module):
+    """Counts its calls, replaces a buffer, adds one and draws random numbers, whatever its mode; then may fail."""
+
+    def __init__(self, fails):
+        super().__init__()
+        self.conv = nn.Conv1d(4, 4, 5, groups=4)
+        self.norm = nn.BatchNorm1d(4)
+        self.register_buffer("calls", torch.zeros(1))
+        self.register_buffer("last", torch.zeros(4))
+        self.fails = fails
+
+    def forward(self, x):
+        self.calls += 1
+        self.last = x.mean((0, 2)) + torch.randn(4)
+        self.register_buffer("cached", x)
+        if self.fails:
+            raise RuntimeError("on purpose")
+        return self.norm(self.conv(x))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_model_that_changes_when_it_runs_is_as_it_was_after_tracing(fails):
+    net = Restless(fails)
+    net.norm.eval()
+    before, buffers = {name: tensor.clone() for name, tensor in net.state_dict().items()}, dict(net._buffers)
+    random = torch.get_rng_state()
+    with pytest.raises(ModelError, match="on purpose") if fails else nullcontext():
+        fc.depthwise_layers(net, (torch.ones(2, 4, 9),))
+    assert list(net._buffers) == ["calls", "last"]
+    assert all(net._buffers[name] is buffer for name, buffer in buffers.items())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), random)
+    assert (net.training, net.conv.training, net.norm.training) == (True, True, False)
+    assert not any(module._forward_hooks for module in net.modules())
 
 
 @pytest.mark.parametrize("kind", [Rotary, Growing])

@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from filtercov.files.lock import Lock
+from filtercov.files import Lock
 
 
 def hold(path: Path, pipe) -> None:

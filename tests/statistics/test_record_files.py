@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from filtercov.errors import CheckpointError
-from filtercov.files import records
-from tests.files.appending_child import body
+from filtercov.statistics import records
+from tests.statistics.appending_child import body
 
 FORMAT = "test 1"
 
@@ -18,7 +18,7 @@ def read(path):
 
 
 def child(path, enough, largest=0):
-    command = [sys.executable, "-m", "tests.files.appending_child", str(path), str(enough), str(largest)]
+    command = [sys.executable, "-m", "tests.statistics.appending_child", str(path), str(enough), str(largest)]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
 

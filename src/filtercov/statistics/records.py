@@ -19,7 +19,7 @@ import zlib
 from pathlib import Path
 
 from filtercov.errors import CheckpointError
-from filtercov.files.replacing import replacing
+from filtercov.files import atomic_write
 
 _LENGTH = struct.Struct("<QI")
 _HEAD = struct.Struct("<QI32s")
@@ -34,7 +34,7 @@ def create(path: Path, format_name: str, bodies: list[bytes]) -> int:
     """Write a file of these records, in place of any that is there, whole or not at all; return its size."""
     data = _first_line(format_name) + b"".join(map(framed, bodies))
     try:
-        with replacing(path) as temporary:
+        with atomic_write(path) as temporary:
             temporary.write_bytes(data)
     except OSError as error:
         raise _unwritable(path, error) from None

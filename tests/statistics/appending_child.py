@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from filtercov.errors import CheckpointError
-from filtercov.files import records
+from filtercov.statistics import records
 
 
 def body(number: int) -> bytes:

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from filtercov.cli import main
-from filtercov.files.limits import MEMORY
+from filtercov.files import MEMORY
 
 
 def address_space() -> int:

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from filtercov.errors import ModelError
 
@@ -94,22 +94,22 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def _same_state(model: nn.Module) -> Iterator[None]:
     """Give the modules of a model, at the end, the attributes and buffers they had, with the values these buffers had.
 
-    Both, because a module may remember in an attribute how far it has filled a buffer. Values are also put back in
-    parameters that a class of somebody's own holds, whose forward may write to them, as it does to codebooks that
-    follow a mean; PyTorch's own classes never do.
+    Both, because a module may remember in an attribute how far it has filled a buffer.
     """
-    modules = list(model.modules())
-    tables = [(table, dict(table.items())) for module in modules for table in _tables(module)]
-    held = {id(buffer): buffer for module in modules for buffer in module._buffers.values() if buffer is not None}
-    held |= {id(parameter): parameter for module in modules for parameter in _own_parameters(module)}
-    values = [(buffer, _version(buffer), buffer.detach().clone()) for buffer in held.values()]
+    tables = [(table, dict(table.items())) for module in model.modules() for table in _tables(module)]
+    with torch.no_grad():
+        values = [(buffer, buffer.clone()) for buffer in model.buffers() if not buffer.is_meta]
     try:
         yield
     finally:
         for table, before in tables:
-            _put_back(table, before)
-        for buffer, version, value in values:
-            if _version(buffer) != version or _differs(buffer, value):
+            if list(table.keys()) != list(before):  # never so for a scripted module, whose names are fixed
+                table.clear()
+            for name, value in before.items():
+                if name not in table or table[name] is not value:
+                    table[name] = value
+        for buffer, value in values:
+            if not torch.equal(buffer, value):
                 with torch.no_grad():
                     buffer.copy_(value)
 
@@ -117,33 +117,6 @@ def _same_state(model: nn.Module) -> Iterator[None]:
 def _tables(module: nn.Module) -> tuple[dict[str, Any], ...]:
     """Return all dictionaries that a module looks its attributes up in."""
     return vars(module), module._parameters, module._buffers, module._modules
-
-
-def _put_back(table: dict[str, Any], before: Mapping[str, Any]) -> None:
-    """Give a table the entries it had, in their order; a scripted module's can be set but never differ in names."""
-    if list(table.keys()) != list(before):
-        table.clear()
-    for name, value in before.items():
-        if name not in table or table[name] is not value:
-            table[name] = value
-
-
-def _own_parameters(module: nn.Module) -> Iterator[nn.Parameter]:
-    """Yield the parameters that a module of no class of PyTorch's holds itself, not those of modules in it."""
-    if not type(module).__module__.startswith("torch.nn."):
-        yield from (p for p in module._parameters.values() if type(p) is nn.Parameter)
-
-
-def _version(tensor: Tensor) -> int:
-    """Return how often a tensor was written to; those made in inference mode do not count it, and stay as they are."""
-    return 0 if tensor.is_inference() else tensor._version
-
-
-def _differs(buffer: Tensor, value: Tensor) -> bool:
-    """Return whether a buffer was written to without its being counted, as BatchNorm writes its running statistics."""
-    if buffer.is_inference() or buffer.is_meta or buffer.layout is not torch.strided:
-        return False
-    return not torch.equal(buffer, value)
 
 
 def _graphics_cards(model: nn.Module) -> list[int]:

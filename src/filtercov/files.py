@@ -1,0 +1,355 @@
+"""Files: written whole or not at all, checksummed, locked while they are shared, within limits on memory."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+
+import safetensors
+
+from filtercov.errors import CheckpointError, ConfigError
+from filtercov.printable import show_bytes
+
+if TYPE_CHECKING:
+    from filelock import FileLock
+
+MIB = 2**20
+
+# Reading and measuring a file takes at most MEMORY on top of Python and PyTorch, whatever the file claims. The other
+# limits add up to less: numbers in a checkpoint are mapped, and read when their layer is measured.
+MEMORY = 2048 * MIB
+DESCRIPTION = 8 * MIB  # what describes tensors: a pickle, a JSON header, an index, the directory of an archive
+NAME = 1024  # characters in the name of a tensor
+LAYER = 256 * MIB  # the filters of one layer in float64
+MEASURED = 512 * MIB  # filters and covariances of all layers of a network in float64
+
+
+def as_path(path: object, who: str) -> Path:
+    """Return the path of a file; anything else that is passed in its place is a `CheckpointError`.
+
+    >>> as_path(b"net.pth", "load")
+    Traceback (most recent call last):
+    filtercov.errors.CheckpointError: load: needed the path of a file, got bytes; pass where the file is, as text
+    """
+    if isinstance(path, str | os.PathLike):
+        name = os.fspath(path)
+        if isinstance(name, str):
+            return Path(name)
+    came, advice = type(path).__name__, "pass where the file is, as text"
+    if isinstance(path, Mapping):
+        came, advice = "a state dict", "save it first with torch.save(state_dict, path), or measure its model"
+    elif hasattr(path, "state_dict"):
+        advice = "measure a model with FilterStatistics.from_model(model)"
+    raise CheckpointError(f"{who}: needed the path of a file, got {came}; {advice}")
+
+
+def cache_directory() -> Path:
+    """Return $FILTERCOV_CACHE, or ~/.cache/filtercov; it need not exist."""
+    configured = os.environ.get("FILTERCOV_CACHE")
+    try:
+        return Path(configured or "~/.cache/filtercov").expanduser()
+    except RuntimeError:
+        came = f"FILTERCOV_CACHE={configured}, a home that is not known" if configured else "a user without a home"
+        raise ConfigError(
+            f"needed a directory to keep data in, got {came}; set FILTERCOV_CACHE to the path of one"
+        ) from None
+
+
+# --- Where data came from ---
+
+
+@dataclass(frozen=True)
+class Source:
+    """What was read: its name as it was given, and the SHA-256 of its content; empty for a name without a file."""
+
+    name: str
+    sha256: str = ""
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's content, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def files_sha256(root: Path, files: Iterable[Path]) -> str:
+    """One SHA-256 for several files under `root`: what `sha256sum FILES | sha256sum` prints there."""
+    lines = "".join(f"{file_sha256(path)}  {path.relative_to(root).as_posix()}\n" for path in sorted(files))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+# --- Atomic writes ---
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yield a temporary file to write to, which then replaces `path`, or vanishes if anything was raised.
+
+    After any interruption `path` has its old contents or the new, never a mixture. The file has the permissions of the
+    user's umask. Of a symbolic link the target is replaced; a device or pipe is written to at the end.
+
+    >>> with TemporaryDirectory() as folder:
+    ...     with atomic_write(Path(folder) / "greeting") as file:
+    ...         _ = file.write_text("hello")
+    ...     [path.name for path in Path(folder).iterdir()]
+    ['greeting']
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        mode = 0
+    except ValueError as error:  # a null byte in the name
+        raise OSError(errno.EINVAL, str(error), str(path)) from None
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if mode and not stat.S_ISREG(mode):
+        with TemporaryDirectory(prefix="filtercov-") as folder:
+            temporary = Path(folder) / "output.tmp"
+            yield temporary
+            with temporary.open("rb") as written, path.open("wb") as device:
+                shutil.copyfileobj(written, device)
+        return
+    target = path.resolve() if path.is_symlink() else path
+    # Names may have 255 bytes; `remove_temporaries` of run directories goes by this pattern.
+    temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.tmp")
+    temporary.touch(exist_ok=False)
+    try:
+        mode = temporary.stat().st_mode
+        yield temporary
+        if temporary.stat().st_mode != mode:  # safetensors, for one, makes a new file that only its owner can read
+            temporary.chmod(stat.S_IMODE(mode))
+        flush(temporary)
+        temporary.replace(target)
+        if hasattr(os, "O_DIRECTORY"):  # so that the new name survives a power cut; Windows cannot flush directories
+            _fsync(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def flush(path: Path) -> None:
+    """Wait until a file's contents are on the disk."""
+    _fsync(path, os.O_RDWR)  # Windows flushes only what may be written to
+
+
+def _fsync(path: Path, flags: int) -> None:
+    handle = os.open(path, flags)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# --- Locks ---
+
+# What filesystems without locks answer.
+NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
+
+
+class Lock:
+    """Return a lock file with one owner at a time among threads, processes and hosts, in a directory that exists.
+
+    The lock is the operating system's and ends with its owner, however that dies; the file stays. Where a filesystem
+    has no locks, `acquire` raises `OSError`.
+
+    >>> with TemporaryDirectory() as folder:
+    ...     first, second = Lock(Path(folder) / "lock"), Lock(Path(folder) / "lock")
+    ...     print(first.acquire(), second.acquire(), second.held_here())
+    ...     first.release()
+    ...     print(second.acquire())
+    ...     second.release()
+    True False True
+    True
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._held: FileLock | None = None
+
+    def acquire(self, *, timeout: float = 0.0) -> bool:
+        """Take the lock; False if it is not free within so many seconds."""
+        from filelock import FileLock, Timeout  # comes with the laboratory; the library needs no lock
+
+        if self._held is not None:
+            return False
+        lock = FileLock(
+            self.path,
+            timeout=timeout,
+            thread_local=False,  # whoever has this object may release it
+            fallback_to_soft=False,  # a lock that goes by a file's existence outlives a killed owner
+            preserve_lock_file=True,
+            on_acquired=_sign,
+        )
+        try:
+            lock.acquire()
+        except Timeout:
+            return False
+        self._held = lock
+        return True
+
+    def release(self) -> None:
+        """Let go, if it is held."""
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
+    def owner(self) -> str:
+        """Who holds, or last held, the lock; empty if nobody ever did or the file cannot be read."""
+        try:
+            with self.path.open("rb", buffering=0) as file:
+                file.seek(1)  # Windows keeps others from reading the first byte, which is locked
+                return file.read().decode(errors="replace").strip()
+        except OSError:
+            return ""
+
+    def held_here(self) -> bool:
+        """Tell whether the owner is this process, for messages: a lock changes hands a moment before its text."""
+        return self.owner().startswith(f"{_signature()} since")
+
+
+def _signature() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+def _sign(handle: int) -> None:
+    text = f" {_signature()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode()
+    os.lseek(handle, 0, os.SEEK_SET)
+    os.write(handle, text)
+    os.ftruncate(handle, len(text))
+
+
+# --- Checksummed safetensors ---
+#
+# The header's metadata has one entry, `filtercov`, a JSON text with format, schema version, sha256 and the caller's
+# description; one, because safetensors writes several in any order, and the same contents shall make the same file. The
+# checksum is of the whole file with the checksum's own 64 digits written as zeros. Any safetensors reader reads them.
+
+METADATA = "filtercov"
+BLANK = "0" * 64
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of checksummed file: its name in files and in errors, its version, what to do without one, its limit."""
+
+    format: str
+    schema: int
+    called: str
+    advice: str
+    largest: int | None = None  # bytes of tensors that are read
+
+
+def write_checksummed(
+    path: Path, kind: Kind, serialise: Callable[[dict[str, str]], bytes], description: Mapping[str, Any]
+) -> str:
+    """Write a file whole or not at all, and return its checksum; raise `OSError` where it cannot be written.
+
+    `serialise` turns metadata into the bytes of a safetensors file, so that no framework is needed here.
+    """
+    about = {"format": kind.format, "schema": kind.schema, "sha256": BLANK, **description}
+    blank = memoryview(serialise({METADATA: json.dumps(about, allow_nan=False)}))
+    length = 8 + int.from_bytes(blank[:8], "little")
+    if length > DESCRIPTION:
+        raise CheckpointError(
+            f"{path}: needed tensors that are described in at most {show_bytes(DESCRIPTION)}, got {show_bytes(length)} "
+            "of names and shapes; write fewer"
+        )
+    checksum = hashlib.sha256(blank).hexdigest()
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
+        file.write(bytes(blank[:length]).replace(BLANK.encode(), checksum.encode(), 1))
+        file.write(blank[length:])
+    return checksum
+
+
+@contextmanager
+def open_checksummed(path: Path, kind: Kind, framework: Literal["numpy", "pt"]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Yield safetensors' reader and the description of a file that is whole, of this kind and of a known version.
+
+    Whatever goes wrong, also while the caller takes tensors out, is a `CheckpointError`.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            raise CheckpointError(
+                f"{path}: cannot be read (a directory, a device or a pipe); needed a filtercov {kind.called}"
+            )
+        while True:
+            with path.open("rb") as file:
+                description = _check(path, kind, file)
+                with safetensors.safe_open(path, framework=framework) as tensors:
+                    if os.path.samestat(os.fstat(file.fileno()), path.stat()):  # and not replaced since it was checked
+                        yield tensors, description
+                        return
+    except CheckpointError:
+        raise
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror or error}); {kind.advice}") from None
+    except Exception as error:  # whatever a foreign writer put in
+        raise CheckpointError(
+            f"{path}: its tensors cannot be read ({type(error).__name__}: {error}); {kind.advice}"
+        ) from None
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """Return what a file of filtercov's says of itself, unchecked: format, order of its tensors; of others nothing.
+
+    Safetensors' header is the length of a JSON text in 8 bytes, and the text.
+    """
+    try:
+        with path.open("rb") as file:
+            return _description(_header(file)[1])
+    except OSError:
+        return {}
+
+
+def _check(path: Path, kind: Kind, file: BinaryIO) -> dict[str, Any]:
+    """Return the description of a file of this kind whose every byte is as it was written."""
+    size = os.fstat(file.fileno()).st_size
+    if kind.largest is not None and size > kind.largest + DESCRIPTION:
+        raise CheckpointError(
+            f"{path}: needed a {kind.called} of at most {show_bytes(kind.largest)}, got one of {show_bytes(size)}"
+        )
+    length, header = _header(file)
+    about = _description(header)
+    schema, checksum = about.get("schema"), str(about.get("sha256"))
+    if about.get("format") != kind.format or not isinstance(schema, int) or len(checksum) != len(BLANK):
+        raise CheckpointError(
+            f"{path}: not a filtercov {kind.called} of this version, or damaged beyond recognition; {kind.advice}"
+        )
+    if schema > kind.schema:
+        raise CheckpointError(
+            f"{path}: written with schema {schema}, this filtercov reads up to {kind.schema}; update filtercov"
+        )
+    digest = hashlib.sha256(length + header.replace(checksum.encode(), BLANK.encode(), 1))
+    while piece := file.read(MIB):
+        digest.update(piece)
+    if digest.hexdigest() != checksum:
+        raise CheckpointError(f"{path}: its contents do not match its checksum, it is damaged; {kind.advice}")
+    return about
+
+
+def _header(file: BinaryIO) -> tuple[bytes, bytes]:
+    length = file.read(8)
+    return length, file.read(min(int.from_bytes(length, "little"), DESCRIPTION))
+
+
+def _description(header: bytes) -> dict[str, Any]:
+    try:
+        about = json.loads(json.loads(header.decode("utf-8"))["__metadata__"][METADATA])
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return {}
+    return about if isinstance(about, dict) else {}

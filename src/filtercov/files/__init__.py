@@ -1,1 +1,0 @@
-"""Files: written whole or not at all, within limits, locked while they are shared."""

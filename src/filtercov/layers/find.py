@@ -1,0 +1,297 @@
+"""Find the depthwise convolutions of any PyTorch model, in forward order, with the weights that they use.
+
+A convolution is depthwise if every input channel has filters of its own. Transposed convolutions are not: their filters
+paint the output instead of reading the input, and have another covariance.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeGuard, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.utils import parametrize
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
+
+from filtercov.errors import ModelError
+from filtercov.layers.names import LEADING, clean_name, cleaner
+from filtercov.layers.running import blaming_the_example, evaluating, run_once
+from filtercov.schedule import relative_depth
+
+Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
+
+
+def is_depthwise(module: nn.Module) -> TypeGuard[Convolution]:
+    """Tell whether a module filters each input channel by itself.
+
+    With a single input channel that could as well be a dense convolution, of grey images or inside an attention
+    module; then only a class that says `always_depthwise` counts, as filtercov's own does for networks of width 1.
+
+    >>> is_depthwise(nn.Conv2d(8, 24, 5, groups=8)), is_depthwise(nn.Conv1d(1, 1, 3))
+    (True, False)
+    """
+    return (
+        isinstance(module, Convolution)
+        and module.groups == module.in_channels
+        and (module.in_channels > 1 or getattr(module, "always_depthwise", False))
+    )
+
+
+def is_uninitialised(module: nn.Module) -> bool:
+    """Tell whether a module is lazy and has not seen its first input, so that its weights have no shape yet."""
+    return isinstance(module, LazyModuleMixin) and module.has_uninitialized_params()
+
+
+@dataclass(frozen=True)
+class DepthwiseLayer:
+    """One depthwise convolution of a model: where it is, what it is, and how deep it lies."""
+
+    name: str
+    module: Convolution
+    kernel_size: tuple[int, ...]
+    index: int
+    depth: float
+
+    @property
+    def weight(self) -> Tensor:
+        """Return the filters (channels, 1, *kernel_size), computed anew if they are parametrised."""
+        return current_weight(self.module, self.name)
+
+    @property
+    def channels(self) -> int:
+        """Return the number of filters."""
+        return self.module.out_channels
+
+    def trainable(self) -> list[nn.Parameter]:
+        """Return the parameters behind the filters: the weight itself, or those that its parametrisation has."""
+        steps = parametrisation(self.module)
+        if steps is not None:
+            return list(steps.parameters())
+        if "weight" not in self.module._parameters:
+            raise ModelError(
+                f"{self.name}: needed a weight of its own or one from torch.nn.utils.parametrizations, got one that is "
+                "computed before each call (as torch.nn.utils.weight_norm, spectral_norm, prune and FSDP's flat "
+                "parameters do it); make it permanent, use torch.nn.utils.parametrizations or FSDP2, or leave this "
+                "layer out with filter_fn"
+            )
+        weight = self.module._parameters["weight"]
+        if weight is None:
+            raise _no_weight(self.name)
+        return [weight]
+
+
+LayerFilter = Callable[[DepthwiseLayer], bool]
+
+
+def depthwise_layers(model: nn.Module, example_input: Any = None) -> list[DepthwiseLayer]:
+    """Return the depthwise convolutions of `model` in forward order, with their relative depth d in [0, 1].
+
+    Forward order is registration order, which is right for nearly every network; pass an `example_input` (a tensor, or
+    a tuple or dict of arguments) to trace the order in which the layers really run. Tracing runs the model once in
+    evaluation mode and leaves its modes, attributes, buffers and the random state as they were. Layers that it never
+    meets come last.
+
+    >>> net = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 7, groups=8), nn.Conv2d(8, 8, 5, groups=8))
+    >>> [(layer.name, layer.kernel_size, layer.depth) for layer in depthwise_layers(net)]
+    [('1', (7, 7), 0.0), ('2', (5, 5), 1.0)]
+    """
+    check_model(model)
+    root = unwrap(model)
+    clean = name_cleaner(root)
+    for name, module in root.named_modules():
+        may_be_depthwise = isinstance(module, Convolution) and module.groups > 1
+        # Running a model gives lazy layers their weights, so tracing refuses them all.
+        if is_uninitialised(module) and (may_be_depthwise or example_input is not None):
+            raise ModelError(
+                f"{clean(name)}: needed a layer that knows its channels, got a {type(module).__name__} that has seen "
+                "no input yet; run the model once on an example first"
+            )
+    found = [(clean(name), module) for name, module in root.named_modules() if is_depthwise(module)]
+    if not found:
+        kinds = sorted({type(m).__name__ for m in root.modules() if isinstance(m, nn.modules.conv._ConvNd)})
+        raise ModelError(
+            f"{type(root).__name__}: needed at least one depthwise convolution (Conv1d, Conv2d or Conv3d with groups "
+            f"equal to its input channels, and more than one), found none among its {'/'.join(kinds) or 'modules'}"
+            + "".join(f"; {note}" for note in notes_on_lookalikes(root))
+        )
+    if example_input is not None:
+        order: dict[nn.Module, int] = {}
+        with blaming_the_example():
+            watched = [module for _, module in found]
+            run_once(root, example_input, watch=watched, see=lambda module, _: order.setdefault(module, len(order)))
+        found.sort(key=lambda pair: order.get(pair[1], len(order)))
+    return [
+        DepthwiseLayer(name, module, _kernel_size(module), i, relative_depth(i, len(found)))
+        for i, (name, module) in enumerate(found)
+    ]
+
+
+def check_model(model: object, what: str = "") -> None:
+    """Raise for what is given where a model is needed, as `what`: state dicts, classes, paths."""
+    if isinstance(model, nn.Module):
+        return
+    prefix = f"{what}: " if what else ""
+    kind, advice = type(model).__name__, "pass the model itself"
+    if isinstance(model, Mapping):
+        kind = "a state dict" if any(isinstance(value, Tensor) for value in model.values()) else kind
+        advice = "pass the model it belongs to; its own tensors are copies that no model looks at"
+    elif isinstance(model, type) and issubclass(model, nn.Module):
+        kind, advice = f"the class {model.__name__}", f"make one first, {model.__name__}(...)"
+    elif isinstance(model, str | os.PathLike):
+        advice = "make the model first, or measure a file with FilterStatistics.from_checkpoint(path)"
+    raise ModelError(f"{prefix}needed a model, a torch.nn.Module, got {kind}; {advice}")
+
+
+def notes_on_lookalikes(model: nn.Module) -> tuple[str, ...]:
+    """Return a note on each layer that `depthwise_layers` leaves out because it is not one of PyTorch's convolutions.
+
+    Quantised and conditional convolutions have groups and channels of their own, but only they know their filters. A
+    block with a depthwise convolution inside speaks of that one.
+    """
+    root = unwrap(model)
+    clean = name_cleaner(root)
+    notes = []
+    for name, module in root.named_modules():
+        own = vars(module)  # without what wrappers answer for the module inside them
+        groups = own.get("groups")
+        if (
+            isinstance(groups, int)
+            and groups == own.get("in_channels")
+            and groups > 1
+            and "kernel_size" in own
+            and not own.get("transposed")
+            and not isinstance(module, nn.modules.conv._ConvNd)
+            and not any(map(is_depthwise, module.modules()))
+        ):
+            kind = f"{type(module).__module__}.{type(module).__name__}"
+            notes.append(f"left out {clean(name)}, a {kind} with filters of its own kind")
+    return tuple(notes)
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """Return the model inside DataParallel, DistributedDataParallel and torch.compile wrappers."""
+    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    while isinstance(model, parallel) or "_orig_mod" in model._modules:
+        model = model.module if isinstance(model, parallel) else model._modules["_orig_mod"]  # type: ignore[assignment]
+    return model
+
+
+def name_cleaner(root: nn.Module) -> Callable[[str], str]:
+    """Return the function that cleans names of modules and tensors in an unwrapped model."""
+    modules = list(root.named_modules(remove_duplicate=False))
+    if not any(wrapper in name for name, _ in modules for wrapper in LEADING):  # as in nearly every network
+        return clean_name
+    names = [name for name, module in modules if is_depthwise(module)]
+    names += [name for name, _ in root.named_parameters(remove_duplicate=False)]
+    names += [name for name, _ in root.named_buffers(remove_duplicate=False)]
+    return cleaner(names)
+
+
+def _kernel_size(module: Convolution) -> tuple[int, ...]:
+    """Return the kernel size by axis, which some subclasses keep as one number."""
+    size: int | tuple[int, ...] = module.kernel_size
+    axes = 1 if isinstance(module, nn.Conv1d) else 2 if isinstance(module, nn.Conv2d) else 3
+    return (size,) * axes if isinstance(size, int) else tuple(size)
+
+
+# --- Weights that are computed, sharded, sparse or quantised ---
+
+
+def current_weight(module: Convolution, name: str) -> Tensor:
+    """Return the weight (channels, 1, *kernel_size) that evaluation would use, changing nothing."""
+    weight = _computed(module)
+    if weight is None:
+        raise _no_weight(name)
+    needed = (module.out_channels, module.in_channels // module.groups, *_kernel_size(module))
+    if tuple(weight.shape) != needed:
+        raise ModelError(
+            f"{name}: needed its whole weight {needed}, got {tuple(weight.shape)}, as wrappers that flatten or shard "
+            "parameters leave it; gather the whole parameters first"
+        )
+    return weight
+
+
+def _computed(module: nn.Module) -> Tensor | None:
+    steps = parametrisation(module)
+    if steps is not None:
+        with evaluating(steps):  # in training spectral_norm, for one, moves its state whenever the weight is read
+            return module.weight  # type: ignore[return-value]
+    # The attribute has what a hook wrote before the last call, which may be older than the parameters.
+    computed = hooked_weight(module, module)
+    return getattr(module, "weight", None) if computed is None else computed
+
+
+def hooked_weight(module: nn.Module, held: Any) -> Tensor | None:
+    """Return the weight that torch.nn.utils' weight_norm, spectral_norm or prune would make for a module.
+
+    It is made of the tensors that `held` has as attributes: the module itself, or others of the same names.
+    """
+    for hook in module._forward_pre_hooks.values():
+        if isinstance(hook, WeightNorm) and hook.name == "weight":
+            return hook.compute_weight(held)  # type: ignore[no-any-return]
+        if isinstance(hook, SpectralNorm) and hook.name == "weight":
+            return hook.compute_weight(held, do_power_iteration=False)
+        if isinstance(hook, BasePruningMethod) and hook._tensor_name == "weight":
+            return hook.apply_mask(held)  # type: ignore[no-any-return, no-untyped-call]
+    return None
+
+
+def parametrisation(module: nn.Module) -> nn.Module | None:
+    """Return the module that computes a weight from other parameters, if torch.nn.utils.parametrize put one there."""
+    if not parametrize.is_parametrized(module, "weight"):
+        return None
+    return cast(nn.Module, module.parametrizations["weight"])  # type: ignore[index]
+
+
+def _no_weight(name: str) -> ModelError:
+    return ModelError(
+        f"{name}: needed a convolution with a weight, got one without; give it one, or leave this layer out with "
+        "filter_fn"
+    )
+
+
+def plain_values(weight: Tensor, name: str) -> Tensor:
+    """Return a weight's numbers as a dense float64 tensor on the CPU.
+
+    A sharded weight is gathered, for which every process of its mesh must ask.
+    """
+    if weight.device.type == "meta":
+        raise ModelError(f"{name}: needed a weight with storage, got one on the meta device; load it first")
+    try:
+        values = weight.detach()
+        if is_sharded(values):
+            values = values.full_tensor()  # type: ignore[attr-defined]
+        if values.is_quantized:
+            values = values.dequantize()
+        if values.layout != torch.strided:
+            values = values.to_dense()
+        if values.is_floating_point():
+            plain = values.cpu().double().resolve_neg()
+            return torch.from_numpy(plain.numpy())  # a subclass that is no plain tensor cannot follow
+    except Exception as error:  # whatever a tensor subclass or a backend may raise
+        raise ModelError(
+            f"{name}: needed a weight of plain numbers, but a {type(weight).__name__} cannot be turned into them "
+            f"({error}); convert the model first"
+        ) from error
+    raise ModelError(f"{name}: needed a floating-point weight, got {weight.dtype}; dequantise or convert it first")
+
+
+def write_values_(weight: Tensor, values: Tensor) -> Tensor:
+    """Copy plain values into a weight of their shape and return it; a sharded one takes those of the first process."""
+    if is_sharded(weight):
+        from torch.distributed.tensor import distribute_tensor  # slow to import, but there if a weight is sharded
+
+        here = values.to(device=weight.device, dtype=weight.dtype)
+        values = distribute_tensor(here, weight.device_mesh, weight.placements)  # type: ignore[attr-defined]
+    return weight.copy_(values)
+
+
+def is_sharded(weight: Tensor) -> bool:
+    """Tell whether a weight is a DTensor, as FSDP2 makes them; importing that class would take longer than all else."""
+    return hasattr(weight, "full_tensor")

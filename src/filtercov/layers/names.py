@@ -1,0 +1,60 @@
+"""Names of layers: without the parts that wrappers add, and in the order in which people build networks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+LEADING = ("module", *WRAPPERS)  # what DDP, torch.compile, FSDP and AveragedModel put first
+
+
+def clean_name(name: str) -> str:
+    """Return the name of a parameter or module without the parts that wrappers add.
+
+    >>> clean_name("module._orig_mod.stages.0._orig_mod.conv_dw")
+    'stages.0.conv_dw'
+    """
+    parts = name.split(".")
+    while len(parts) > 1 and parts[0] in LEADING:
+        parts.pop(0)
+    return ".".join(part for part in parts if part not in WRAPPERS)
+
+
+def cleaner(names: Iterable[str]) -> Callable[[str], str]:
+    """`clean_name`, or `str` if that would give two of a network's names the same: then `module` is its own.
+
+    >>> [cleaner(names)(names[0]) for names in (["module.dw", "module.norm"], ["module.dw", "dw"])]
+    ['dw', 'module.dw']
+    """
+    known = set(names)
+    return clean_name if len({clean_name(name) for name in known}) == len(known) else str
+
+
+# Words in the names of modules that come before their neighbours, and after them.
+EARLY = {"stem", "emb", "embed", "patch", "first", "initial", "input", "start", "pre", "downsample", "encoder"}
+LATE = {"mlp", "ffn", "head", "final", "last", "end", "out", "output", "post", "tail", "classifier", "decoder"}
+
+Key = tuple[tuple[int, tuple[tuple[int, int, str], ...]], ...]
+
+
+def building_key(name: str) -> Key:
+    """Return a sorting key for the order in which people build networks: stems first, heads last, 2 before 10.
+
+    >>> sorted(["head.dw", "stages.10.mlp", "stages.2.dw2", "stages.2.dw", "stem.1"], key=building_key)
+    ['stem.1', 'stages.2.dw', 'stages.2.dw2', 'stages.10.mlp', 'head.dw']
+    """
+    parts = name.split(".")
+    # Many networks call their stem conv1 and give other names to what follows.
+    first = -1 if re.fullmatch(r"conv_?1", parts[0]) else _rank(parts[0])
+    return ((first, _natural(parts[0])), *((_rank(part), _natural(part)) for part in parts[1:]))
+
+
+def _rank(part: str) -> int:
+    words = set(re.findall(r"[a-z]+", part.lower()))
+    return bool(words & LATE) - bool(words & EARLY)
+
+
+def _natural(part: str) -> tuple[tuple[int, int, str], ...]:
+    pieces = [piece for piece in re.split(r"(\d+)", part) if piece]
+    return tuple((1, int(piece), "") if piece.isdecimal() else (0, 0, piece) for piece in pieces)

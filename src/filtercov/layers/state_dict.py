@@ -1,0 +1,282 @@
+"""Read and write state dicts in the formats people share: .safetensors, torch.save's, directories and shards.
+
+Files from others are hostile. Nothing in them is executed, and memory stays within the limits of `filtercov.files`:
+tensors are mapped, not read, until they are used.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from filtercov.errors import CheckpointError
+from filtercov.files import DESCRIPTION, NAME, Kind, atomic_write, read_description, write_checksummed
+from filtercov.layers.torch_file import Left, LeftTensor, load_inertly, too_long
+from filtercov.printable import shortened
+
+
+@dataclass(frozen=True)
+class StateDict:
+    """The tensors of a network by the names of its file, in the file's order, and notes on what was ambiguous.
+
+    `in_model_order` is false where the format sorts names, so that the order says nothing of the network's.
+    """
+
+    tensors: dict[str, Tensor]
+    notes: tuple[str, ...]
+    in_model_order: bool
+
+
+def read_state_dict(path: Path) -> StateDict:
+    """Return the weights that a checkpoint holds, wherever they are nested in it.
+
+    >>> import tempfile
+    >>> saved = Path(tempfile.mkdtemp(), "net.pth")
+    >>> torch.save({"epoch": 3, "net": {"conv.weight": torch.zeros(8, 1, 5, 5)}}, saved)
+    >>> state = read_state_dict(saved)
+    >>> list(state.tensors), state.notes
+    (['conv.weight'], ("read 'net'",))
+    """
+    try:
+        if path.is_dir():
+            path = _in_directory(path)
+        return _read_shards(path) if path.name.endswith(INDEX) and path.is_file() else _read_file(path)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from None
+    except Exception as error:  # torch, safetensors, zipfile and pickle raise many kinds of error for a bad file
+        reason = shortened(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}", 160)
+        raise CheckpointError(
+            f"{path}: cannot be read as a checkpoint, it may be truncated or of another kind ({reason})"
+        ) from None
+
+
+def is_depthwise_weight(name: str, tensor: Tensor) -> bool:
+    """Tell whether a tensor is called weight and shaped (channels, 1, *kernel_size) in 1, 2 or 3 dimensions.
+
+    Some dense and transposed convolutions have such weights too.
+    """
+    shaped = 3 <= tensor.ndim <= 5 and tensor.shape[1] == 1 and tensor.numel() > 0
+    return shaped and name.rpartition(".")[2] == "weight"
+
+
+LFS = b"version https://git-lfs.github.com/spec/"
+
+
+def _read_file(path: Path) -> StateDict:
+    if not path.is_file():
+        what = "nothing" if not path.exists() else "a directory" if path.is_dir() else "a device, a pipe or a socket"
+        raise CheckpointError(f"needed a checkpoint file, found {what}")
+    with path.open("rb") as file:
+        start = file.read(len(LFS))
+    if start == LFS:
+        raise CheckpointError("is a pointer of Git LFS and not the file itself; fetch that with `git lfs pull`")
+    state = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+    longest = max(map(len, state.tensors), default=0)
+    if longest > NAME:
+        raise CheckpointError(f"has a tensor with a name of {longest} characters; needed at most {NAME}")
+    return state
+
+
+def _read_safetensors(path: Path) -> StateDict:
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+    if DESCRIPTION < length < path.stat().st_size:
+        raise too_long(length)
+    with safetensors.safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
+    order = read_description(path).get("order")  # in files that filtercov wrote
+    if not isinstance(order, list) or sorted(map(str, order)) != sorted(tensors):
+        return StateDict(tensors, (), False)
+    return StateDict({name: tensors[name] for name in order}, (), True)
+
+
+# --- Directories and shards, as the Hugging Face hub lays them out ---
+
+INDEX = ".index.json"
+USUAL = (
+    "model.safetensors.index.json",
+    "model.safetensors",
+    "pytorch_model.bin.index.json",
+    "pytorch_model.bin",
+    "checkpoint.safetensors",
+)
+ENDINGS = (".safetensors.index.json", ".safetensors", ".bin.index.json", ".bin", ".pth", ".pt", ".ckpt")
+
+
+def checkpoint_files(path: Path) -> list[Path]:
+    """Return every file of a checkpoint: itself, the one in a directory, or an index and its shards."""
+    if path.is_dir():
+        path = _in_directory(path)
+    return [path, *_read_index(path)] if path.name.endswith(INDEX) else [path]
+
+
+def _in_directory(directory: Path) -> Path:
+    """Return the checkpoint, or the index of one, that a directory holds: under a usual name, or the only one."""
+    for name in USUAL:
+        if (directory / name).is_file():
+            return directory / name
+    files = sorted(path for path in directory.iterdir() if path.is_file())
+    for ending in ENDINGS:
+        found = [path for path in files if path.name.endswith(ending)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            names = ", ".join(shortened(path.name) for path in found[:3])
+            raise CheckpointError(f"is a directory with {len(found)} checkpoints ({names}…); name one of them")
+    raise CheckpointError(f"is a directory without a checkpoint; needed {' or '.join(USUAL[1:4:2])}, or name a file")
+
+
+def _read_index(path: Path) -> dict[Path, list[str]]:
+    """Return the shards that an index lists, in order, each with the tensors it should hold."""
+    with path.open("rb") as file:
+        data = file.read(DESCRIPTION + 1)
+    if len(data) > DESCRIPTION:
+        raise too_long(path.stat().st_size)
+    content = json.loads(data)
+    weight_map = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError("is no index of shards: needed a weight_map from names of tensors to names of files")
+    shards: dict[Path, list[str]] = {}
+    for tensor, name in weight_map.items():
+        beside = isinstance(name, str) and name not in ("", ".", "..") and not set(name) & set("/\\:\0")
+        if not beside or name.endswith(".json"):
+            raise CheckpointError(
+                f"lists {shortened(repr(name))} as a shard, which is not the name of a checkpoint beside it; get it "
+                "again"
+            )
+        shards.setdefault(path.parent / name, []).append(tensor)
+    return dict(sorted(shards.items()))
+
+
+def _read_shards(index: Path) -> StateDict:
+    """Return the tensors of all shards; in the model's order if each is, because models are cut up in order."""
+    tensors: dict[str, Tensor] = {}
+    notes: dict[str, None] = {}
+    ordered = True
+    for shard, names in _read_index(index).items():
+        try:
+            read = _read_file(shard)
+        except CheckpointError as error:
+            raise CheckpointError(f"its shard {shard.name}: {error}") from None
+        wanted = set(names)
+        missing = wanted - read.tensors.keys()
+        if missing:
+            raise CheckpointError(f"its shard {shard.name} has no {shortened(min(missing))!r}; get it again")
+        tensors |= {name: tensor for name, tensor in read.tensors.items() if name in wanted}
+        notes |= dict.fromkeys(read.notes)
+        ordered = ordered and read.in_model_order
+    return StateDict(tensors, tuple(notes), ordered)
+
+
+# --- torch.save's files ---
+
+EMA = re.compile(r"(?<![a-z])(ema|swa|avg|averaged?|polyak|shadow)(?![a-z])", re.IGNORECASE)
+OPTIMISER = re.compile(r"optim|momentum|exp_avg|grad", re.IGNORECASE)
+NESTING = 32  # dictionaries inside one another that are searched for weights
+
+
+def _read_torch(path: Path) -> StateDict:
+    content = load_inertly(path)
+    found = list(_dictionaries(content)) if isinstance(content, Mapping | list | tuple) else []
+    if not found:
+        kind = "a pickled object" if isinstance(content, Left) else type(content).__name__
+        raise CheckpointError(
+            f"needed a state dict of tensors, found none in {kind}; save model.state_dict(), best as .safetensors"
+        )
+    chosen = min(found, key=lambda one: (not one.weights, one.optimisers, one.ema, -(one.weights or len(one.tensors))))
+    if chosen.refused:
+        raise CheckpointError(
+            f"{shortened(chosen.refused[0])} is no plain tensor but sparse, quantised, sharded or on the meta device; "
+            "save it as a dense tensor of numbers"
+        )
+    others = [f"{one}{' (EMA weights)' if one.ema else ''}" for one in found if one.weights and one is not chosen]
+    note = f"read {chosen}{', EMA weights' if chosen.ema else ''}"
+    if others:
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        note += f"; the file also holds {', '.join(others[:3])}{more}"
+    return StateDict(chosen.tensors, (note,) if chosen.weights and (chosen.keys or others) else (), True)
+
+
+class _Found:
+    """A dictionary of a checkpoint, the keys it lies under, and what it holds."""
+
+    def __init__(self, keys: tuple[str, ...], items: Mapping[Any, Any]) -> None:
+        self.keys = keys
+        named = [(name, value) for name, value in items.items() if isinstance(name, str)]
+        self.tensors = {name: value for name, value in named if isinstance(value, Tensor)}
+        self.refused = [
+            name for name, value in named if isinstance(value, LeftTensor) and name.rpartition(".")[2] == "weight"
+        ]
+        self.weights = sum(is_depthwise_weight(*item) for item in self.tensors.items()) + len(self.refused)
+        self.ema = "n_averaged" in items or any(EMA.search(key) for key in keys)
+        self.optimisers = any(OPTIMISER.search(key) for key in keys)
+
+    def __str__(self) -> str:
+        return repr(shortened(".".join(self.keys))) if self.keys else "the top level"
+
+
+def _dictionaries(content: Any) -> Iterator[_Found]:
+    """Yield every dictionary with tensors, outermost first, each once however often it is referred to."""
+    level: list[tuple[tuple[str, ...], Any]] = [((), content)]
+    seen: set[int] = set()
+    for _ in range(NESTING):
+        inner = []
+        for keys, value in level:
+            if isinstance(value, Mapping):
+                found = _Found(keys, value)
+                if found.tensors or found.refused:
+                    yield found
+            for key, one in value.items() if isinstance(value, Mapping) else enumerate(value):
+                # Empty ones are not kept: a pickle has room for millions of them.
+                if isinstance(one, Mapping | list | tuple) and one and id(one) not in seen:
+                    seen.add(id(one))
+                    inner.append(((*keys, str(key)), one))
+        level = inner
+
+
+# --- Writing ---
+
+WEIGHTS = Kind(format="filtercov-weights", schema=1, called="file of weights", advice="get it again")
+
+
+def write_state_dict(state: Mapping[str, Tensor], path: Path) -> None:
+    """Write a state dict to .safetensors or .pth, all of it or nothing."""
+    if path.suffix not in (".safetensors", ".pth"):
+        raise CheckpointError(f"{path}: needed a name ending in .safetensors or .pth")
+    try:
+        if path.suffix == ".safetensors":
+            write_tensors(path, WEIGHTS, state, {})
+        else:
+            with atomic_write(path) as temporary, temporary.open("wb") as file:  # given a path, torch notes its name
+                torch.save(dict(state), file)
+    except (OSError, RuntimeError, safetensors.SafetensorError) as error:
+        raise CheckpointError(
+            f"{path}: cannot be written ({getattr(error, 'strerror', None) or error}); nothing was changed"
+        ) from None
+
+
+def write_tensors(path: Path, kind: Kind, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> str:
+    """Write tensors of any type and device to a checksummed file, and return the checksum.
+
+    safetensors sorts tensors by name, so the description keeps their order. It also refuses tensors that share memory,
+    so those are copied. They are serialised in memory: its own writer maps the file, and a full disk would be a signal.
+    """
+    seen: set[int] = set()
+    separate = {}
+    for name, tensor in tensors.items():
+        plain = tensor.detach().cpu().contiguous()
+        place = plain.untyped_storage().data_ptr()
+        separate[name] = plain.clone() if place in seen else plain
+        seen.add(place)
+    save = partial(safetensors.torch.save, separate)
+    return write_checksummed(path, kind, save, {"order": list(tensors), **description})
