@@ -7,13 +7,13 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from filtercov.filters.assign import assign_filters_
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import filtercov as fc
 from filtercov.errors import ModelError
+from filtercov.layers.assign import assign_filters_
 from filtercov.layers.find import check_model, notes_on_lookalikes, unwrap
 from filtercov.nn import DepthwiseConv2d, accelerate_
 
@@ -248,13 +248,6 @@ def test_a_shared_weight_is_restored_to_what_it_was_before_its_first_writing():
     with pytest.raises(ModelError, match=r"^2: "):
         assign_filters_(layers, [torch.randn_like(layer.weight) for layer in layers])
     assert unchanged(net, before)
-
-
-def test_parameters_behind_a_weight_stay_where_they_lie_in_memory():
-    net = nn.Sequential(parametrizations.weight_norm(depthwise()), depthwise()).to(memory_format=torch.channels_last)
-    places = {name: (parameter.data_ptr(), parameter.stride()) for name, parameter in net.named_parameters()}
-    fc.init_(net, seed=0)
-    assert {name: (parameter.data_ptr(), parameter.stride()) for name, parameter in net.named_parameters()} == places
 
 
 def test_a_parametrisation_with_a_true_inverse_is_written_through():
