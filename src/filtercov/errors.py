@@ -11,23 +11,21 @@ from typing import TYPE_CHECKING
 from filtercov.printable import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
 
-def no_such_name(module: str, name: str, known: Mapping[str, str]) -> AttributeError:
-    """Return the error for a name that `module` does not have, with the one that was probably meant.
+def no_such_name(module: str, name: str, known: Sequence[str]) -> AttributeError:
+    """Return the error for a name that `module` does not have, with the known one that was probably meant.
 
-    `known` has the names there are, each with the module it is in.
-
-    >>> no_such_name("filtercov.nn", "accelerate", {"accelerate_": "filtercov.nn", "init_": "filtercov"})
+    >>> no_such_name("filtercov.nn", "accelerate", ["accelerate_", "restore_"])
     AttributeError("filtercov.nn has no 'accelerate'; did you mean filtercov.nn.accelerate_?")
     """
-    near = [name] if name in known else [f"{name}_"] if f"{name}_" in known else []
+    near = [f"{name}_"] if f"{name}_" in known else []
     if not near and not name.startswith("_"):
         from difflib import get_close_matches  # seldom needed, and slow to import
 
         near = get_close_matches(name, known, n=1)
-    hint = f"; did you mean {known[near[0]]}.{near[0]}?" if near else ""
+    hint = f"; did you mean {module}.{near[0]}?" if near else ""
     return AttributeError(f"{module} has no {name!r}{hint}")
 
 

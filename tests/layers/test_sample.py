@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import filtercov as fc
-from filtercov.covariance import LayerStatistics, symmetric_root, to_block
+from filtercov.covariance import LayerStatistics, empirical_covariance, symmetric_root, to_block
 from filtercov.covariance.root import gaussian_roots
 from filtercov.errors import CovarianceError, ModelError
 from filtercov.layers.sample import rounded, sample_filters
@@ -67,7 +67,7 @@ def test_the_mean_is_added():
 
 def test_a_rank_deficient_covariance_gives_filters_in_its_span():
     filters = np.random.default_rng(0).normal(size=(4, 5, 5))
-    mean, cov = fc.empirical_covariance(filters)
+    mean, cov = empirical_covariance(filters)
     samples = draw(cov, 5, mean=mean, count=100)
     assert np.linalg.matrix_rank(samples - mean, tol=1e-5) == 3
 

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 import filtercov as fc
+from filtercov.covariance import nearest_kronecker, resize_covariance
 from filtercov.errors import CheckpointError, CovarianceError, ModelError, SourceError
 
 
@@ -44,7 +45,7 @@ def test_kernel_size_and_depth_are_resized_together():
     resized = fc.FilterStatistics.from_model(network(depth=2)).resize(depth=4, kernel_size=9)
     assert [layer.kernel_size for layer in resized.layers] == [(9, 9)] * 4
     first = fc.FilterStatistics.from_model(network(depth=2)).layers[0]
-    np.testing.assert_allclose(resized.layers[0].covariance, fc.resize_covariance(first.covariance, 7, 9))
+    np.testing.assert_allclose(resized.layers[0].covariance, resize_covariance(first.covariance, 7, 9))
 
 
 def test_layers_of_different_kernel_sizes_are_interpolated_at_the_nearer_ones_size():
@@ -56,7 +57,7 @@ def test_layers_of_different_kernel_sizes_are_interpolated_at_the_nearer_ones_si
 def test_kronecker_replaces_every_covariance_by_its_nearest_square():
     statistics = fc.FilterStatistics.from_model(network())
     for before, after in zip(statistics.layers, statistics.kronecker().layers, strict=True):
-        A = fc.nearest_kronecker(before.covariance, 7)
+        A = nearest_kronecker(before.covariance, 7)
         np.testing.assert_allclose(after.covariance, np.kron(A, A), atol=1e-15)
         np.testing.assert_array_equal(after.mean, before.mean)
 

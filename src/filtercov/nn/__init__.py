@@ -5,7 +5,6 @@ dimensions likewise; `accelerate_` puts them into any model, `restore_` takes th
 native kernels are in use, and `keep_freed_memory` spares every step the system's clearing of its pages.
 """
 
-from importlib import import_module
 from typing import NoReturn
 
 from filtercov.errors import no_such_name
@@ -44,5 +43,5 @@ __all__ = [
 
 
 def __getattr__(name: str) -> NoReturn:
-    """Say which name was probably meant, of this module or of filtercov."""
-    raise no_such_name("filtercov.nn", name, import_module("filtercov")._known())
+    """Say which name was probably meant."""
+    raise no_such_name("filtercov.nn", name, __all__)

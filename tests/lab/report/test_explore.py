@@ -14,6 +14,7 @@ from PIL import Image
 from torch import nn
 
 import filtercov
+from filtercov.covariance import symmetric_root
 from filtercov.covariance.root import covariance_root, gaussian_roots
 from filtercov.errors import CovarianceError
 from filtercov.lab.report import style
@@ -127,7 +128,7 @@ def test_filters_are_normal_numbers_times_the_symmetric_root(tab: Tab, negative:
         np.testing.assert_allclose(root, root.T, atol=1e-12)
         np.testing.assert_allclose(root @ root, (vectors * usable) @ vectors.T, atol=1e-12)
         # A root magnifies the rounding of eigenvalues near zero: √1e-16 is 1e-8.
-        np.testing.assert_allclose(root, filtercov.symmetric_root(cov, negative=negative), atol=1e-7)
+        np.testing.assert_allclose(root, symmetric_root(cov, negative=negative), atol=1e-7)
 
 
 @pytest.mark.parametrize("negative", ["clip", "abs"])

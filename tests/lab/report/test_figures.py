@@ -10,6 +10,7 @@ from PIL import Image
 from torch import nn
 
 import filtercov as fc
+from filtercov.covariance import to_block
 from filtercov.lab.report import style
 from filtercov.lab.report.figures import covariances_figure, filters_figure, write_figures
 from filtercov.lab.report.figures_construction import construction_parts
@@ -22,7 +23,7 @@ NAMES = ["construction", "covariances", "filters", "schedule"]
 def test_parts_of_the_construction_are_the_papers() -> None:
     k, sigma, c = 5, math.pi / 2, 2
     parts = construction_parts(k, sigma)
-    blocks = {name: fc.to_block(part, k) for name, part in parts.items()}
+    blocks = {name: to_block(part, k) for name, part in parts.items()}
     Z = np.array([[math.exp(-((i - c) ** 2 + (j - c) ** 2) / (2 * sigma)) for j in range(k)] for i in range(k)])
     np.testing.assert_allclose(blocks["M"], np.kron(Z, np.ones((k, k))))
     np.testing.assert_allclose(blocks["S"], np.kron(np.ones((k, k)), Z))

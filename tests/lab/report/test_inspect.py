@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import filtercov as fc
+from filtercov.covariance import resize_covariance
 from filtercov.errors import CheckpointError, FiltercovError, ModelError, TargetError
 from filtercov.lab import models
 from filtercov.lab.report.inspect import Report, find_target, look
@@ -218,7 +219,7 @@ def test_comparison_carries_the_other_over_to_depth_and_kernel_size() -> None:
     assert all(comparison.resized for comparison in comparisons)
     assert [comparison.other.name for comparison in comparisons] == ["0", "0.5 1 + 0.5 2", "3"]
     first, last = other.statistics.layers[1:3]
-    halfway = fc.resize_covariance(first.covariance, 9, 7) / 2 + fc.resize_covariance(last.covariance, 9, 7) / 2
+    halfway = resize_covariance(first.covariance, 9, 7) / 2 + resize_covariance(last.covariance, 9, 7) / 2
     np.testing.assert_allclose(comparisons[1].other.covariance, halfway, atol=1e-12)
 
 

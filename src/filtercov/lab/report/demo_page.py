@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import filtercov as fc
+from filtercov.covariance import empirical_covariance
 from filtercov.covariance.forms import Array
 from filtercov.lab.experiments.demo import DemoRun
 from filtercov.lab.report import page, style
@@ -125,7 +126,7 @@ def _covariance_section(runs: Sequence[DemoRun]) -> str:
         closed = fc.gaussian_covariance(kernel_size, layer.sigma)
         cells: list[object] = [_covariance(closed, kernel_size, f"closed form, layer {index + 1}")]
         for run in thawed:
-            measured = fc.empirical_covariance(run.layers[index].after)[1]
+            measured = empirical_covariance(run.layers[index].after)[1]
             cells.append(_covariance(measured, kernel_size, f"{run.label}, layer {index + 1}, after training"))
         rows.append([f"layer {index + 1}, σ = {layer.sigma:.2f}", *cells])
     return page.table(["", "closed form", *(f"{page.text(run.spec.init)}, trained" for run in thawed)], rows)
