@@ -22,7 +22,7 @@ LIBRARY = {
     "structure": {"covariance"},
     "schedule": {"covariance"},
     "plan": {"covariance", "schedule"},
-    "layers": {"schedule", "files"},
+    "layers": {"covariance", "schedule", "files"},
     "nn": {"layers"},
     "statistics": {"covariance", "structure", "schedule", "plan", "layers", "files"},
     "filters": {"covariance", "schedule", "plan", "layers", "statistics"},
