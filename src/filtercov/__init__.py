@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from filtercov.filters import copy_filters_, covariance_normal_, freeze_, init_, thaw_
     from filtercov.schedule import PRESETS, QuadraticSchedule, SawtoothSchedule, fit_schedule
     from filtercov.statistics.filter_statistics import FilterStatistics
-    from filtercov.statistics.references import REFERENCES
+    from filtercov.statistics.shipped import REFERENCES
     from filtercov.statistics.watch import watch
     from filtercov.statistics.watched import Watched
 
@@ -81,7 +81,7 @@ _HOMES = {
     "filters": ("copy_filters_", "covariance_normal_", "freeze_", "init_", "thaw_"),
     "schedule": ("PRESETS", "QuadraticSchedule", "SawtoothSchedule", "fit_schedule"),
     "statistics.filter_statistics": ("FilterStatistics",),
-    "statistics.references": ("REFERENCES",),
+    "statistics.shipped": ("REFERENCES",),
     "statistics.watch": ("watch",),
     "statistics.watched": ("Watched",),
 }

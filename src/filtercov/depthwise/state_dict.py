@@ -6,7 +6,7 @@ a model given as `like` decides it exactly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -34,17 +34,21 @@ class DepthwiseWeights:
     notes: tuple[str, ...] = ()
 
 
-def read_depthwise_weights(path: Path, *, like: nn.Module | None = None) -> DepthwiseWeights:
-    """Return the depthwise weights of a checkpoint; which they are and their order are those of `like`, if given."""
+def read_depthwise_weights(path: Path | Mapping[str, Tensor], *, like: nn.Module | None = None) -> DepthwiseWeights:
+    """Return the depthwise weights of a checkpoint or a state dict; `like`, if given, says which and in which order."""
     if like is not None:
         check_model(like, "like")
-    state = read_state_dict(path)
+    if isinstance(path, Mapping):
+        tensors = {str(name): value for name, value in path.items() if isinstance(value, Tensor)}
+        state, source = StateDict(tensors, (), True), "state dict"
+    else:
+        state, source = read_state_dict(path), str(path)
     if like is None:
-        return depthwise_weights(state, str(path))
+        return depthwise_weights(state, source)
     try:
-        tensors, notes = weights_like(state, like, str(path))
+        tensors, notes = weights_like(state, like, source)
     except CheckpointError:
-        renamed = _under_other_names(state, like, str(path))
+        renamed = _under_other_names(state, like, source)
         if renamed is None:
             raise
         return renamed

@@ -19,8 +19,7 @@ from filtercov.errors import CovarianceError, ModelError, TargetError
 from filtercov.files import sealed
 from filtercov.files.source import Source, file_sha256
 from filtercov.lab.models.lookup import find, import_timm
-from filtercov.statistics import statistics_file
-from filtercov.statistics.filter_statistics import FilterStatistics, measure_layers
+from filtercov.statistics.filter_statistics import KIND, FilterStatistics, measure_layers
 from filtercov.statistics.receptive_field import ReceptiveField, receptive_field
 
 UNTRAINED = "not trained: these are the filters the network starts with"
@@ -132,7 +131,7 @@ def _read_run(path: Path) -> Target:
 def is_statistics(path: Path) -> bool:
     """Tell whether a file is one that `FilterStatistics.save` wrote."""
     # Opening a pipe would wait for ever.
-    return path.is_file() and sealed.claimed(path).get("format") == statistics_file.KIND.format
+    return path.is_file() and sealed.claimed(path).get("format") == KIND.format
 
 
 def _from_root(path: Path) -> Path:
