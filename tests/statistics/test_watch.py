@@ -133,8 +133,7 @@ def state_of(model, optimizer):
     return [*state, *moments, torch.get_rng_state()]
 
 
-@pytest.mark.parametrize("gradients", [False, True])
-def test_a_watched_run_ends_in_the_same_bits_as_one_that_nobody_watched(tmp_path, gradients):
+def test_a_watched_run_ends_in_the_same_bits_as_one_that_nobody_watched(tmp_path):
     ends = []
     for watched in (False, True):
         model = network()
@@ -143,7 +142,7 @@ def test_a_watched_run_ends_in_the_same_bits_as_one_that_nobody_watched(tmp_path
         threads, mode = torch.get_num_threads(), torch.is_grad_enabled()
         np.random.seed(5)
         path = tmp_path / "f.watched"
-        with fc.watch(model, path, every=1, gradients=gradients) if watched else contextlib.nullcontext() as watch:
+        with fc.watch(model, path, every=1, gradients=True) if watched else contextlib.nullcontext() as watch:
             for _ in range(4):
                 training.step()
                 if watched:
@@ -368,10 +367,9 @@ def test_steps_with_filters_that_are_not_finite_are_left_out_with_a_warning(tmp_
     assert not (tmp_path / "g").exists()
 
 
-@pytest.mark.parametrize("wrap", [nn.utils.parametrizations.weight_norm, nn.utils.parametrizations.orthogonal])
-def test_layers_whose_weight_is_computed_are_said_to_have_no_gradients(tmp_path, wrap):
+def test_layers_whose_weight_is_computed_are_said_to_have_no_gradients(tmp_path):
     model = network()
-    wrap(model[3])
+    nn.utils.parametrizations.weight_norm(model[3])
     with pytest.warns(FiltercovWarning, match=r"^watch: 3 will have no gradients, .* computed from other parameters"):
         fc.watch(model, tmp_path / "f", every=1, gradients=True)
     with warnings.catch_warnings():
@@ -391,7 +389,7 @@ def test_gradients_that_are_gone_are_missed_once(tmp_path):
         watch()
 
 
-@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
+@pytest.mark.parametrize("size", [1e-30, 1e30])
 def test_filters_of_any_size_keep_their_digits(tmp_path, size):
     model = nn.Sequential(nn.Conv2d(16, 16, 3, groups=16)).double()
     with torch.no_grad():

@@ -93,12 +93,9 @@ class Watch:
         self._start: dict[str, Array] = {}
         computed = [layer.name for layer in layers if _trains_computed(layer)] if gradients and self._writes else []
         if computed:
-            self._warn(
-                "computed",
-                f"{', '.join(computed[:3])}{'…' if computed[3:] else ''} will have no gradients, their weights are "
-                "computed from other parameters",
-                stacklevel=4,
-            )
+            few = f"{', '.join(computed[:3])}{'…' if computed[3:] else ''}"
+            warning = f"watch: {few} will have no gradients, their weights are computed from other parameters"
+            warnings.warn(warning, FiltercovWarning, stacklevel=3)
         if self._writes or self._gathers:
             self._open(layers, new=step is None)
 
@@ -161,17 +158,19 @@ class Watch:
         filters = {f"layer.{i}.filters": _exact(start) for i, start in enumerate(self._start.values())}
         try:
             self.path.mkdir(exist_ok=True)
-            for leftover in self.path.glob(LEFTOVERS):
+            leftovers = set(self.path.glob(LEFTOVERS))
+            foreign = sorted(set(self.path.iterdir()) - leftovers)
+            if foreign:
+                raise CheckpointError(
+                    f"{self.path}: needed a new directory or a watched run, got one with {foreign[0].name}; choose "
+                    "another name"
+                )
+            for leftover in leftovers:
                 leftover.unlink(missing_ok=True)
-            foreign = sorted(file.name for file in self.path.iterdir())
         except OSError as error:
             raise CheckpointError(
                 f"{self.path}: cannot be made a directory ({error.strerror or error}); choose another place"
             ) from None
-        if foreign:
-            raise CheckpointError(
-                f"{self.path}: needed a new directory or a watched run, got one with {foreign[0]}; choose another name"
-            )
         about = {"began": self.step}
         write_statistics(self.path / START, measured, kind=KIND, compact=True, tensors=filters, about=about)
 
@@ -179,9 +178,8 @@ class Watch:
         """Keep the moments up to this step, if they are of the same run as far as can be told."""
         watched = Watched.load(self.path)
         kept = {name: filters[:, None] for name, filters in watched.start.items()}
-        if {name: each.shape for name, each in kept.items()} != {
-            name: each.shape for name, each in self._start.items()
-        }:
+        theirs, ours = ({name: each.shape for name, each in start.items()} for start in (kept, self._start))
+        if theirs != ours:
             raise CheckpointError(
                 f"{self.path}: needed the moments of a model with the same depthwise layers, got those of another, "
                 f"{watched.source}; choose another name"
@@ -225,7 +223,7 @@ class Watch:
         try:
             measured = FilterStatistics(measure_layers(weights.items()), f"{self._source} at step {self.step}")
         except CovarianceError as error:
-            self._warn("bad", f"left out step {self.step}: {error}; later steps like this are left out in silence")
+            self._warn_once("bad", f"left out step {self.step}: {error}; later steps like this are left out in silence")
             return False
         tensors, drift = {}, []
         for i, (name, weight) in enumerate(weights.items()):
@@ -250,7 +248,7 @@ class Watch:
         weight = layer.module._parameters.get("weight")
         if weight is None or weight.grad is None:
             if weight is not None and weight.requires_grad and self.step > 0:
-                self._warn(
+                self._warn_once(
                     "gradient",
                     f"{layer.name} has no gradient at step {self.step}; call the watch after backward and before "
                     "gradients are set to zero",
@@ -259,9 +257,9 @@ class Watch:
         gradient: Array = plain_values(weight.grad, layer.name).flatten(0, 1).numpy()
         return gradient
 
-    def _warn(self, what: str, text: str, stacklevel: int = 5) -> None:
+    def _warn_once(self, what: str, text: str) -> None:
         if what not in self._warned:
-            warnings.warn(f"watch: {text}", FiltercovWarning, stacklevel=stacklevel)
+            warnings.warn(f"watch: {text}", FiltercovWarning, stacklevel=5)
             self._warned.add(what)
 
 
