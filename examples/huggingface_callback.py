@@ -24,9 +24,9 @@ import filtercov
 
 
 class WatchFilters(TrainerCallback):
-    """Keep in a file what becomes of a model's depthwise filters; `filtercov.Watched.load(path)` reads it at any time.
+    """Keep what becomes of a model's depthwise filters in a directory, which `Watched.load(path)` reads.
 
-    `options` are those of `filtercov.watch`. A run that the trainer continues from a checkpoint continues its file.
+    `options` are those of `filtercov.watch`. A run that the trainer continues from a checkpoint continues it.
     """
 
     def __init__(self, path: str, **options: Any) -> None:

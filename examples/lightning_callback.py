@@ -38,9 +38,9 @@ class InitialiseFilters(lightning.Callback):
 
 
 class WatchFilters(lightning.Callback):
-    """Keep in a file what becomes of a module's depthwise filters; `filtercov.Watched.load(path)` reads it at any time.
+    """Keep what becomes of a module's depthwise filters in a directory, which `Watched.load(path)` reads.
 
-    `options` are those of `filtercov.watch`. A run that Lightning continues from a checkpoint continues its file.
+    `options` are those of `filtercov.watch`. A run that Lightning continues from a checkpoint continues it.
     """
 
     def __init__(self, path: str, **options: Any) -> None:

@@ -73,11 +73,7 @@ def network():
             CheckpointError,
             r"path of a file, got Sequential; measure a model with FilterStatistics.from_model\(model\)",
         ),
-        (
-            lambda net: fc.FilterStatistics.from_checkpoint(net.state_dict()),
-            CheckpointError,
-            r"path of a file, got a state dict; save it first with torch.save",
-        ),
+        (lambda net: fc.FilterStatistics.load(net.state_dict()), CheckpointError, "path of a file, got a state dict"),
         (lambda _: fc.FilterStatistics.from_checkpoint(None), CheckpointError, "path of a file, got NoneType"),
         (lambda _: fc.FilterStatistics.load(b"no"), CheckpointError, "load: needed the path of a file, got bytes"),
         (lambda _: fc.FilterStatistics.load("n" * 300), CheckpointError, "cannot be read .File name too long"),

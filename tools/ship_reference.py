@@ -33,8 +33,8 @@ from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.training import RECIPES, read_result
 from filtercov.lab.training.rundir import RunDirectory, read_json
 from filtercov.printable import counted, show_bytes
-from filtercov.statistics import statistics_file
-from filtercov.statistics.references import FOLDER, LARGEST, PROVENANCE, SUFFIX, Reference
+from filtercov.statistics.filter_statistics import write_statistics
+from filtercov.statistics.shipped import FOLDER, LARGEST, PROVENANCE, SUFFIX, Reference
 
 PRECISION = np.float32
 NAME = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")
@@ -124,12 +124,7 @@ def write(folder: Path, name: str, statistics: fc.FilterStatistics, reference: R
     path = folder / f"{name}{SUFFIX}"
     with tempfile.TemporaryDirectory() as elsewhere:
         made = Path(elsewhere) / path.name
-        statistics_file.write(
-            made,
-            [(layer.mean, layer.covariance) for layer in rounded.layers],
-            {**rounded.description(), PROVENANCE: asdict(reference)},
-            dtype=PRECISION,
-        )
+        write_statistics(made, rounded, compact=True, about={PROVENANCE: asdict(reference)})
         taken = sum(file.stat().st_size for file in [made, *folder.iterdir()] if file != path)
         if taken > LARGEST:
             raise SourceError(

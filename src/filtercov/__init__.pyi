@@ -34,7 +34,7 @@ from filtercov.schedule import (
     fit_schedule as fit_schedule,
 )
 from filtercov.statistics.filter_statistics import FilterStatistics as FilterStatistics
-from filtercov.statistics.references import REFERENCES as REFERENCES
+from filtercov.statistics.shipped import REFERENCES as REFERENCES
 from filtercov.statistics.watch import watch as watch
 from filtercov.statistics.watched import Watched as Watched
 

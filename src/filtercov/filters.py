@@ -28,7 +28,7 @@ from filtercov.layers.find import (
 from filtercov.layers.sample import check_generator, check_held, check_weight, drawing, rounded, sample_filters
 from filtercov.plan import NEEDED, STATISTICS, InitReport, InitRow, Plan, Source, Target, check_filter_fn
 from filtercov.schedule import PRESETS
-from filtercov.statistics import references
+from filtercov.statistics import shipped
 from filtercov.statistics.filter_statistics import FilterStatistics
 
 Scale = Literal["match"] | float | None
@@ -251,11 +251,11 @@ def _read_statistics(source: Source[DepthwiseLayer]) -> Source[DepthwiseLayer]:
         )
     if not isinstance(source, str):
         return source
-    if source not in PRESETS and source in references.REFERENCES:
+    if source not in PRESETS and source in shipped.REFERENCES:
         raise SourceError(f"init_: {source!r} is the name of statistics; write '{STATISTICS}{source}'")
     if not source.startswith(STATISTICS):
         return source
-    return FilterStatistics.load(references.find(source.removeprefix(STATISTICS)))
+    return FilterStatistics.load(shipped.find(source.removeprefix(STATISTICS)))
 
 
 def _skip_shared(plan: Plan[DepthwiseLayer]) -> None:

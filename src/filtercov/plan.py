@@ -13,7 +13,7 @@ import math
 import operator
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 from filtercov.covariance.closed_form import check_sigma
 from filtercov.covariance.forms import Array, as_array, as_float, show_size
 from filtercov.covariance.root import Negative, Root, check_negative, covariance_root, gaussian_roots
-from filtercov.covariance.transfer import LayerStatistics, Resizing
+from filtercov.covariance.transfer import LayerStatistics, Resizing, resizing_notes
 from filtercov.errors import CovarianceError, FiltercovWarning, NothingChosenError, SourceError
 from filtercov.printable import counted, printable
 from filtercov.schedule import PRESETS, FittedSchedule, QuadraticSchedule, SawtoothSchedule
@@ -366,29 +366,6 @@ def _fit_notes(source: object) -> list[Note]:
     return [(f"σ is of a fitted schedule; {source.fit}", not source.fit.usable)]
 
 
-def resizing_notes(layers: Iterable[tuple[tuple[int, ...], Resizing | None]]) -> list[Note]:
-    """Note each pair of kernel sizes that statistics were resized between.
-
-    >>> resizing_notes([((7, 7), Resizing((3, 3), survives=0.2, padding=0.5)), ((7, 7), None)])[0][0]
-    '1 layer resized from 3x3 to 7x7: 20% of the covariance survives, 50% of the variance lies in the padding; ...'
-    """
-    groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Resizing]] = {}
-    for size, resized in layers:
-        if resized is not None:
-            groups.setdefault((resized.from_size, size), []).append(resized)
-    notes = []
-    for (old, new), group in groups.items():
-        doubtful = any(resizing.doubtful for resizing in group)
-        advice = "; statistics of filters nearer in size carry over better" if doubtful else ""
-        note = (
-            f"{counted(len(group), 'layer')} resized from {show_size(old)} to {show_size(new)}: "
-            f"{_percent([resizing.survives for resizing in group])} of the covariance survives, "
-            f"{_percent([resizing.padding for resizing in group])} of the variance lies in the padding{advice}"
-        )
-        notes.append((note, doubtful))
-    return notes
-
-
 def _empty_notes(rows: Sequence[InitRow]) -> list[Note]:
     """Note each large kernel size of which even the fullest layer is mostly empty."""
     groups: dict[tuple[int, ...], list[int]] = {}
@@ -407,8 +384,3 @@ def _empty_notes(rows: Sequence[InitRow]) -> list[Note]:
             )
             notes.append((note, True))
     return notes
-
-
-def _percent(shares: Sequence[float]) -> str:
-    low, high = round(100 * min(shares)), round(100 * max(shares))
-    return f"{low}%" if low == high else f"{low} to {high}%"

@@ -28,7 +28,7 @@ from filtercov.nn import native_status
 from filtercov.printable import counted
 from filtercov.schedule import PRESETS, fit_layer, fit_schedule
 from filtercov.statistics.filter_statistics import FilterStatistics
-from filtercov.statistics.references import REFERENCES
+from filtercov.statistics.shipped import REFERENCES
 
 DEFAULT = "imagenet-thawed"  # of init_ too
 _ADVICE = (

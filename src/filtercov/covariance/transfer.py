@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -226,6 +226,36 @@ def mix_resizings(layers: Sequence[LayerStatistics], weights: Sequence[float]) -
         sum(w * value for w, value in zip(weights, values, strict=True)) for values in zip(*each, strict=True)
     )
     return Resizing(resized[0].from_size, survives, padding)
+
+
+def resizing_notes(layers: Iterable[tuple[tuple[int, ...], Resizing | None]]) -> list[tuple[str, bool]]:
+    """Note each pair of kernel sizes that statistics were resized between, and whether the result is doubtful.
+
+    `layers` are the kernel sizes that statistics have now, each with its resizing, if there was one.
+
+    >>> resizing_notes([((7, 7), Resizing((3, 3), survives=0.2, padding=0.5)), ((7, 7), None)])[0][0]
+    '1 layer resized from 3x3 to 7x7: 20% of the covariance survives, 50% of the variance lies in the padding; ...'
+    """
+    groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Resizing]] = {}
+    for size, resized in layers:
+        if resized is not None:
+            groups.setdefault((resized.from_size, size), []).append(resized)
+    notes = []
+    for (old, new), group in groups.items():
+        doubtful = any(resizing.doubtful for resizing in group)
+        advice = "; statistics of filters nearer in size carry over better" if doubtful else ""
+        note = (
+            f"{len(group)} layer{'' if len(group) == 1 else 's'} resized from {show_size(old)} to {show_size(new)}: "
+            f"{_percent([resizing.survives for resizing in group])} of the covariance survives, "
+            f"{_percent([resizing.padding for resizing in group])} of the variance lies in the padding{advice}"
+        )
+        notes.append((note, doubtful))
+    return notes
+
+
+def _percent(shares: Sequence[float]) -> str:
+    low, high = round(100 * min(shares)), round(100 * max(shares))
+    return f"{low}%" if low == high else f"{low} to {high}%"
 
 
 @dataclass(frozen=True)

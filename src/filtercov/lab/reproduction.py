@@ -39,7 +39,7 @@ from filtercov.lab.report.results_lines import lines
 from filtercov.lab.report.results_text import notes, table, to_csv, to_terminal
 from filtercov.lab.training.distributed import usable_device
 from filtercov.printable import counted
-from filtercov.statistics.references import REFERENCES
+from filtercov.statistics.shipped import REFERENCES
 
 _TEXT = ("experiment", "scale", "row", "network", "data", "filters", "initialisation", "verdict")
 _USUAL_SPEED = 100.0  # images a second; before a measurement only the proportions between runs are known

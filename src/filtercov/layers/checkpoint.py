@@ -45,15 +45,19 @@ class DepthwiseWeights:
     notes: tuple[str, ...] = ()
 
 
-def read_depthwise_weights(path: Path, *, like: nn.Module | None = None) -> DepthwiseWeights:
-    """Return the depthwise weights of a checkpoint; `like`, if given, says which they are and their order."""
+def read_depthwise_weights(source: Path | Mapping[str, Tensor], *, like: nn.Module | None = None) -> DepthwiseWeights:
+    """Return the depthwise weights of a checkpoint or a state dict; `like` says which they are and their order."""
     if like is not None:
         check_model(like, "like")
-    state = read_state_dict(path)
+    if isinstance(source, Mapping):
+        tensors = {str(name): value for name, value in source.items() if isinstance(value, Tensor)}
+        state, name = StateDict(tensors, (), True), "state dict"
+    else:
+        state, name = read_state_dict(source), str(source)
     try:
         found = depthwise_weights(state) if like is None else _weights_like(state, like)
     except CheckpointError as error:
-        raise CheckpointError(f"{path}: {error}") from None
+        raise CheckpointError(f"{name}: {error}") from None
     return replace(found, notes=(*state.notes, *found.notes))
 
 

@@ -2,6 +2,9 @@
 
 Statistics do not depend on how many filters a layer had, so between widths there is nothing to do. Between depths they
 are interpolated linearly over relative depth, between kernel sizes they are resized as the paper does.
+
+Their file is a checksummed safetensors file with `layer.0.mean`, `layer.0.covariance` and so on, in float64 or, where
+size matters more, float32; its description has everything else. `filtercov.watch` keeps more tensors in such files.
 """
 
 from __future__ import annotations
@@ -12,13 +15,17 @@ import operator
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
+import safetensors.numpy
 from torch import Tensor, nn
 
-from filtercov.covariance.forms import Array, KernelSize, as_covariance, check_pixels, kernel_shape, kron, show_size
+from filtercov.covariance.forms import PIXELS, Array, KernelSize, check_pixels, kernel_shape, kron, show_size
 from filtercov.covariance.transfer import (
     LayerStatistics,
     OfFilters,
@@ -26,44 +33,24 @@ from filtercov.covariance.transfer import (
     empirical_covariance,
     mix_resizings,
     nearest_kronecker,
+    resizing_notes,
 )
 from filtercov.errors import CheckpointError, CovarianceError, FiltercovWarning, ModelError, SourceError
-from filtercov.files import LAYER, MEASURED, NAME, as_path
+from filtercov.files import LAYER, MEASURED, NAME, Kind, as_path, open_checksummed, write_checksummed
 from filtercov.layers.checkpoint import read_depthwise_weights
 from filtercov.layers.find import depthwise_layers, notes_on_lookalikes, plain_values
-from filtercov.plan import resizing_notes
-from filtercov.printable import cut, shortened, show_bytes
+from filtercov.printable import counted, cut, shortened, show_bytes
 from filtercov.schedule import check_depth, fit_layer, relative_depth
-from filtercov.statistics import references, statistics_file
+from filtercov.statistics.shipped import shipped_file
 from filtercov.structure import measure_filters, structure_of_layer
 
-
-def measure_layer(name: str, weight: Tensor) -> LayerStatistics:
-    """Return the statistics of a weight (filters, 1, *kernel_size), or say which one cannot be measured and why."""
-    _check_size(name, weight)
-    values = plain_values(weight, name).numpy()
-    filters = values.reshape(-1, *values.shape[2:])
-    try:
-        mean, covariance = empirical_covariance(filters)
-    except CovarianceError as error:
-        raise CovarianceError(f"{name}: {error}") from None
-    of_filters = measure_filters(filters.astype(np.float64, copy=False))
-    return LayerStatistics(name, filters.shape[1:], len(values), mean, covariance, of_filters=of_filters)
-
-
-def measure_layers(weights: Iterable[tuple[str, Tensor]]) -> tuple[LayerStatistics, ...]:
-    """Return the statistics of named weights, if all together they are no more than `limits.MEASURED`."""
-    named = list(weights)
-    for name, weight in named:
-        _check_size(name, weight)
-    taken = {name: 8 * (weight.numel() + math.prod(weight.shape[2:]) ** 2) for name, weight in named}
-    total = sum(taken.values())
-    if len(named) > 1 and total > MEASURED:
-        raise CovarianceError(
-            f"{max(taken, key=lambda name: taken[name])} and others: needed layers whose filters and covariances take "
-            f"at most {show_bytes(MEASURED)} together, got {show_bytes(total)}; measure fewer at a time"
-        )
-    return tuple(measure_layer(name, weight) for name, weight in named)
+KIND = Kind(
+    format="filtercov-statistics",
+    schema=1,
+    called="statistics file",
+    advice="make one from a checkpoint with `filtercov stats CHECKPOINT --out FILE`",
+    largest=MEASURED,
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -89,13 +76,10 @@ class FilterStatistics:
 
     def __post_init__(self) -> None:
         layers = tuple(self.layers)
-        if not layers:
-            raise SourceError("FilterStatistics: needed the statistics of at least one layer, got none")
-        for layer in layers:
-            if not isinstance(layer, LayerStatistics):
-                raise SourceError(
-                    f"FilterStatistics: needed a LayerStatistics for each layer, got {shortened(repr(layer))}"
-                )
+        others = [layer for layer in layers if not isinstance(layer, LayerStatistics)]
+        if others or not layers:
+            came = shortened(repr(others[0])) if others else "none"
+            raise SourceError(f"FilterStatistics: needed the LayerStatistics of at least one layer, got {came}")
         object.__setattr__(self, "layers", layers)
         object.__setattr__(self, "source", str(self.source))
         object.__setattr__(self, "notes", tuple(self.notes))
@@ -131,41 +115,38 @@ class FilterStatistics:
     def __repr__(self) -> str:
         sizes = " and ".join(dict.fromkeys(show_size(layer.kernel_size) for layer in self.layers))
         origin = f" of {shortened(self.source)}" if self.source else ""
-        notes = f", with {_counted(len(self.notes), 'note')}" if self.notes else ""
-        return f"<FilterStatistics{origin}: {_counted(len(self), 'layer')} of {sizes} filters{notes}>"
+        notes = f", with {counted(len(self.notes), 'note')}" if self.notes else ""
+        return f"<FilterStatistics{origin}: {counted(len(self), 'layer')} of {sizes} filters{notes}>"
 
     @classmethod
     def from_model(cls, model: nn.Module, example_input: Any = None, *, source: str | None = None) -> FilterStatistics:
         """Measure every depthwise layer of a model; `example_input` traces the execution order."""
         found = depthwise_layers(model, example_input)
-        measured = cls._measure(
-            ((layer.name, layer.weight) for layer in found), source=source or type(model).__name__, error=ModelError
-        )
-        return replace(measured, notes=notes_on_lookalikes(model))
+        try:
+            layers = measure_layers((layer.name, layer.weight) for layer in found)
+        except CovarianceError as error:
+            raise ModelError(str(error)) from None
+        return cls(layers, source or type(model).__name__, notes_on_lookalikes(model))
 
     @classmethod
-    def from_checkpoint(cls, path: str | os.PathLike[str], *, like: nn.Module | None = None) -> FilterStatistics:
+    def from_checkpoint(
+        cls, path: str | os.PathLike[str] | Mapping[str, Tensor], *, like: nn.Module | None = None
+    ) -> FilterStatistics:
         """Measure every depthwise weight in a .safetensors or .pth file, without needing the model's code.
 
-        The index of a model in several files, or the directory that holds them, will do too.
+        The index of a model in several files, or the directory that holds them, will do too, and so will a state dict.
 
         Which weights are depthwise is then told from names and shapes, and where a file does not keep the order of its
         layers that is guessed from their names; `notes` says so. A model given as `like` decides both: any of the
         architecture that was saved, on the meta device too, for its own weights are not looked at.
         """
-        file = as_path(path, "from_checkpoint")
+        file = path if isinstance(path, Mapping) else as_path(path, "from_checkpoint")
         weights = read_depthwise_weights(file, like=like)
-        measured = cls._measure(weights.tensors.items(), source=file.name, error=CheckpointError)
-        return replace(measured, notes=weights.notes)
-
-    @classmethod
-    def _measure(
-        cls, weights: Iterable[tuple[str, Tensor]], *, source: str, error: type[ModelError] | type[CheckpointError]
-    ) -> FilterStatistics:
+        source = file.name if isinstance(file, Path) else "state dict"
         try:
-            return cls(measure_layers(weights), source)
-        except (CovarianceError, ModelError) as bad:
-            raise error(str(bad)) from None
+            return cls(measure_layers(weights.tensors.items()), source, weights.notes)
+        except (CovarianceError, ModelError) as error:
+            raise CheckpointError(str(error)) from None
 
     def at(self, depth: float, kernel_size: KernelSize | None = None) -> LayerStatistics:
         """Return the statistics at a relative depth in [0, 1], interpolated between the layers on either side.
@@ -241,34 +222,13 @@ class FilterStatistics:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the statistics to a safetensors file with a checksum; an existing file is replaced whole or not."""
-        target, described = as_path(path, "save"), self.description()
-        for layer, entry in zip(self.layers, described["layers"], strict=True):
-            checked_layer(target, entry, layer.mean, layer.covariance)  # as `load` will
-        statistics_file.write(target, [(layer.mean, layer.covariance) for layer in self.layers], described)
-
-    def description(self) -> dict[str, Any]:
-        """Return what a file says of the statistics besides means and covariances, ready for JSON."""
-        described = [
-            {
-                "name": layer.name,
-                "kernel_size": list(layer.kernel_size),
-                "count": layer.count,
-                **({} if layer.resized is None else {"resized": asdict(layer.resized)}),
-                **({} if layer.of_filters is None else {"of_filters": asdict(layer.of_filters)}),
-            }
-            for layer in self.layers
-        ]
-        return {"source": self.source, "notes": list(self.notes), "layers": described}
+        write_statistics(as_path(path, "save"), self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> FilterStatistics:
         """Read statistics that `save` wrote; anything else, or anything changed since, is a `CheckpointError`."""
-        arrays, described = statistics_file.read(as_path(path, "load"))
-        layers = tuple(
-            checked_layer(path, entry, mean, covariance)
-            for entry, (mean, covariance) in zip(described["layers"], arrays, strict=True)
-        )
-        return cls(layers, described["source"], tuple(described["notes"]))
+        with open_statistics(as_path(path, "load")) as (statistics, _, _):
+            return statistics
 
     @classmethod
     def shipped(cls, name: str) -> FilterStatistics:
@@ -277,7 +237,7 @@ class FilterStatistics:
         >>> FilterStatistics.shipped("efficientnet-lite0")
         <FilterStatistics of efficientnet-lite0: 16 layers of 3x3 and 5x5 filters>
         """
-        return cls.load(references.shipped_file(name))
+        return cls.load(shipped_file(name))
 
 
 def _record(layer: LayerStatistics, depth: float) -> dict[str, Any]:
@@ -304,51 +264,118 @@ def _check_count(depth: object) -> int:
     return count
 
 
-def _check_size(name: str, weight: Tensor) -> None:
-    """Refuse a weight that could not be measured within the limits on memory."""
-    size = tuple(weight.shape[2:])
+def measure_layers(weights: Iterable[tuple[str, Tensor]]) -> tuple[LayerStatistics, ...]:
+    """Measure named weights (filters, 1, *kernel_size); those too large for the limits on memory are refused."""
+    named = list(weights)
+    _check_limits(named)
+    return tuple(_measure_layer(name, weight) for name, weight in named)
+
+
+def _measure_layer(name: str, weight: Tensor) -> LayerStatistics:
+    filters = plain_values(weight, name).flatten(0, 1).numpy()
     try:
-        check_pixels(size)
+        mean, covariance = empirical_covariance(filters)
     except CovarianceError as error:
         raise CovarianceError(f"{name}: {error}") from None
-    if weight.numel() * 8 > LAYER:
-        raise CovarianceError(
-            f"{name}: needed a layer whose filters take at most {show_bytes(LAYER)} in float64, got {len(weight)} of "
-            f"{show_size(size)}, {show_bytes(8 * weight.numel())}"
-        )
+    size, of_filters = filters.shape[1:], measure_filters(filters)
+    return LayerStatistics(name, size, len(filters), mean, covariance, of_filters=of_filters)
 
 
-def checked_layer(
-    path: str | os.PathLike[str], entry: Mapping[str, Any], mean: Array, covariance: Array
-) -> LayerStatistics:
-    """Return the statistics of a layer as a file describes it, if they can be what was measured of filters."""
-    try:
-        name, count = str(entry["name"]), operator.index(entry["count"])
-        kernel_size = kernel_shape(tuple(entry["kernel_size"]))
-        check_pixels(kernel_size)
-        resized = _read_resizing(entry["resized"]) if "resized" in entry else None
-        of_filters = _read_of_filters(entry["of_filters"], count) if "of_filters" in entry else None
-    except (KeyError, TypeError, ValueError) as error:
-        reason = shortened(str(error), 160)
-        raise CheckpointError(f"{path}: the description of a layer cannot be read ({reason})") from None
-    if count < 1 or len(name) > NAME:
+def _check_limits(weights: list[tuple[str, Tensor]]) -> None:
+    total = 0
+    for name, weight in weights:
+        size, taken = tuple(weight.shape[2:]), 8 * weight.numel()
+        if math.prod(size) > PIXELS or taken > LAYER:
+            raise CovarianceError(
+                f"{name}: needed filters of at most {PIXELS} pixels, and at most {show_bytes(LAYER)} of them in "
+                f"float64, got {len(weight)} of {show_size(size)}, {show_bytes(taken)}"
+            )
+        total += taken + 8 * math.prod(size) ** 2
+        if total > MEASURED:
+            raise CovarianceError(
+                f"{name}: needed layers whose filters and covariances take at most {show_bytes(MEASURED)} together, "
+                f"got {show_bytes(total)} up to this one; measure fewer at a time"
+            )
+
+
+def write_statistics(
+    path: Path,
+    statistics: FilterStatistics,
+    *,
+    kind: Kind = KIND,
+    compact: bool = False,
+    tensors: Mapping[str, Array] | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> None:
+    """Write statistics to a file, with further tensors and entries of the description beside them.
+
+    `compact` writes means and covariances in float32. What could not be read again is refused.
+    """
+    taken = 8 * sum(layer.mean.size + layer.covariance.size for layer in statistics)
+    longest = max(len(layer.name) for layer in statistics)
+    if taken > MEASURED or longest > NAME:
         raise CheckpointError(
-            f"{path}: needed layers of at least one filter and with names of at most {NAME} characters, "
-            f"{shortened(name)} has {count} filters and a name of {len(name)}"
+            f"{path}: needed at most {show_bytes(MEASURED)} of statistics and {NAME} characters in a name, got "
+            f"{show_bytes(taken)} and {longest}; save fewer layers, or rename them"
         )
-    n = math.prod(kernel_size)
-    if mean.shape != (n,) or covariance.shape != (n, n):
-        raise CheckpointError(
-            f"{path}: {name} should hold a ({n},) mean and an ({n}, {n}) covariance, has {mean.shape} and "
-            f"{covariance.shape}"
-        )
-    if not np.isfinite(mean).all():
-        raise CheckpointError(f"{path}: {name} holds means that are not finite")
+    arrays = dict(tensors or {})
+    for i, layer in enumerate(statistics):
+        for name, values in (("mean", layer.mean), ("covariance", layer.covariance)):
+            arrays[f"layer.{i}.{name}"] = np.ascontiguousarray(compacted(values) if compact else values)
+    described = {
+        "source": statistics.source,
+        "notes": list(statistics.notes),
+        "layers": [*map(_describe_layer, statistics)],
+    }
     try:
-        as_covariance(covariance)
-    except CovarianceError as error:
-        raise CheckpointError(f"{path}: {name}: {error}") from None
-    return LayerStatistics(name, kernel_size, count, mean, covariance, resized, of_filters)
+        write_checksummed(path, kind, partial(safetensors.numpy.save, arrays), {**described, **(about or {})})
+    except OSError as error:
+        raise CheckpointError(
+            f"{path}: cannot be written ({error.strerror}); nothing was changed, choose another place or make room"
+        ) from None
+
+
+@contextmanager
+def open_statistics(
+    path: Path, kind: Kind = KIND
+) -> Iterator[tuple[FilterStatistics, dict[str, Array], dict[str, Any]]]:
+    """Yield the statistics in a file, all its tensors in float64, and its description.
+
+    Whatever is wrong with the file, also what the caller finds wrong with it inside, is a `CheckpointError`.
+    """
+    with open_checksummed(path, kind, "numpy") as (file, about):
+        tensors = {name: file.get_tensor(name).astype(np.float64) for name in file.keys()}  # noqa: SIM118 - no mapping
+        layers = tuple(
+            _read_layer(entry, tensors[f"layer.{i}.mean"], tensors[f"layer.{i}.covariance"])
+            for i, entry in enumerate(about["layers"])
+        )
+        notes = tuple(str(note) for note in about["notes"])
+        yield FilterStatistics(layers, about["source"], notes), tensors, about
+
+
+def compacted(values: Array) -> Array:
+    """Round to float32, unless the numbers are too large or too small for that."""
+    largest = float(np.abs(values).max(initial=0.0))
+    return values.astype(np.float32) if largest == 0 or 1e-30 < largest < 1e38 else values
+
+
+def _describe_layer(layer: LayerStatistics) -> dict[str, Any]:
+    described: dict[str, Any] = {"name": layer.name, "kernel_size": list(layer.kernel_size), "count": layer.count}
+    if layer.resized is not None:
+        described["resized"] = asdict(layer.resized)
+    if layer.of_filters is not None:
+        described["of_filters"] = asdict(layer.of_filters)
+    return described
+
+
+def _read_layer(entry: Mapping[str, Any], mean: Array, covariance: Array) -> LayerStatistics:
+    name, size, count = str(entry["name"]), kernel_shape(tuple(entry["kernel_size"])), entry["count"]
+    check_pixels(size)
+    if len(name) > NAME:
+        raise ValueError(f"needed names of at most {NAME} characters, got {len(name)}")
+    resized = _read_resizing(entry["resized"]) if "resized" in entry else None
+    of_filters = _read_of_filters(entry["of_filters"], count) if "of_filters" in entry else None
+    return LayerStatistics(name, size, count, mean, covariance, resized, of_filters)
 
 
 def _read_resizing(entry: Mapping[str, Any]) -> Resizing:
@@ -366,7 +393,3 @@ def _read_of_filters(entry: Mapping[str, Any], count: int) -> OfFilters:
     if not 0 <= near_zero <= count or not all(0 <= share <= 1 + 1e-9 for share in each):
         raise ValueError(f"needed counts and shares of what was measured of {count} filters, got {measured}")
     return measured
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -1,4 +1,16 @@
-"""Watched: what `filtercov.watch` saw of a run, moment by moment; it can be read while the run goes on."""
+"""Watched: what `filtercov.watch` saw of a run, moment by moment; it can be read while the run goes on.
+
+A watched run is a directory of statistics files, each written whole or not at all:
+
+    filters.watched/
+      start.safetensors      the filters that watching began with
+      00000000.safetensors   a moment: the statistics after so many steps, a few filters of each layer, drift, gradients
+      00000100.safetensors   `FilterStatistics.load` reads any of the moments
+
+Beside the mean and covariance of layer i, a moment has `layer.i.filters`, the filters that are followed from moment to
+moment, and `layer.i.gradient_mean` and `layer.i.gradient_covariance` where gradients were watched, all in float32. The
+start has all filters as `layer.i.filters`, exactly.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +21,45 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from filtercov.covariance.forms import Array, check_pixels, kernel_shape
+import numpy as np
+
+from filtercov.covariance.forms import Array
 from filtercov.covariance.transfer import LayerStatistics
-from filtercov.errors import CheckpointError, CovarianceError
-from filtercov.files import LAYER, NAME, as_path
-from filtercov.printable import shortened
-from filtercov.statistics.filter_statistics import FilterStatistics, checked_layer
-from filtercov.statistics.watched_file import ADVICE, Body, Numbers, followed, read
+from filtercov.files import MEASURED, Kind, as_path, read_description
+from filtercov.printable import counted, shortened
+from filtercov.statistics.filter_statistics import FilterStatistics, open_statistics
+
+FOLLOWED = 12  # filters of a layer
+START = "start.safetensors"
+KIND = Kind(
+    format="filtercov-watched",
+    schema=1,
+    called="watched run",
+    advice="make one with filtercov.watch(model, path), or `filtercov train --watch`",
+    largest=MEASURED,
+)
+
+
+def is_watched_run(path: Path) -> bool:
+    """Tell whether a path is a directory that `filtercov.watch` made."""
+    return read_description(path / START).get("format") == KIND.format
+
+
+def moment_file(folder: Path, step: int) -> Path:
+    """Return the file of the moment after `step` steps."""
+    return folder / f"{step:08}.safetensors"
+
+
+def followed(count: int) -> list[int]:
+    """Return which of so many filters are followed: a few, evenly spaced, the same in every run.
+
+    >>> followed(3), followed(64)
+    ([0, 1, 2], [0, 6, 11, 17, 23, 29, 34, 40, 46, 52, 57, 63])
+    """
+    return [int(place) for place in np.linspace(0, count - 1, min(count, FOLLOWED)).round()]
 
 
 @dataclass(frozen=True)
@@ -35,27 +75,20 @@ class Drift:
     cosine: float | None
 
 
-@dataclass(frozen=True, eq=False)
-class _Layer:
-    name: str
-    kernel_size: tuple[int, ...]
-    count: int
-
-    @property
-    def pixels(self) -> int:
-        return math.prod(self.kernel_size)
+@dataclass(frozen=True)
+class _Contents:
+    statistics: FilterStatistics
+    filters: dict[str, Array]
+    gradients: dict[str, LayerStatistics]
+    drift: dict[str, Drift]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Moment:
-    """The filters of every depthwise layer after `step` steps; its numbers are computed when they are asked for."""
+    """The filters of every depthwise layer after `step` steps; its file is read when a number is asked for."""
 
     step: int
-    _path: Path
-    _source: str
-    _layers: tuple[_Layer, ...]
-    _start: Mapping[str, Array]
-    _body: Body
+    path: Path
 
     def __repr__(self) -> str:
         return f"<Moment at step {self.step}>"
@@ -63,25 +96,22 @@ class Moment:
     @property
     def statistics(self) -> FilterStatistics:
         """Mean and covariance of every layer, in float32; σ, likeness and structure are in its `to_records()`."""
-        return self._decoded[0]
+        return self._contents.statistics
 
     @property
     def filters(self) -> Mapping[str, Array]:
         """The filters (few, *kernel_size) of each layer that are followed: those at `Watched.followed`, in float32."""
-        return self._decoded[1]
+        return self._contents.filters
 
     @property
     def gradients(self) -> Mapping[str, LayerStatistics]:
         """Mean and covariance of the gradients of those layers that had one, if they were watched."""
-        return self._decoded[2]
+        return self._contents.gradients
 
-    @cached_property
+    @property
     def drift(self) -> Mapping[str, Drift]:
         """How far the filters of each layer are from where they were when watching began."""
-        try:
-            return {layer.name: self._drift(layer, entry) for layer, entry in self._entries()}
-        except (KeyError, TypeError, ValueError) as error:
-            raise _unreadable(self._path, error) from None
+        return self._contents.drift
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return the records of `statistics` with the step, the drift and the norm of the gradient."""
@@ -93,36 +123,19 @@ class Moment:
             records.append({"step": self.step, **record, **moved, "gradient_norm": norm})
         return records
 
-    def _entries(self) -> Iterator[tuple[_Layer, Mapping[str, Any]]]:
-        return zip(self._layers, self._body.about["layers"], strict=True)
-
     @cached_property
-    def _decoded(self) -> tuple[FilterStatistics, Mapping[str, Array], Mapping[str, LayerStatistics]]:
-        numbers, layers, filters, gradients = Numbers(self._path, self._body.data), [], {}, {}
-        try:
-            for layer, entry in self._entries():
-                layers.append(self._layer(layer, numbers, entry["exponent"], {"of_filters": entry["of_filters"]}))
-                few = len(followed(layer.count))
-                filters[layer.name] = numbers.filters(few, layer.kernel_size, entry["exponent"])
-                if entry.get("gradient_exponent") is not None:
-                    gradients[layer.name] = self._layer(layer, numbers, entry["gradient_exponent"], {})
-        except CheckpointError:
-            raise
-        except (KeyError, TypeError, ValueError) as error:
-            raise _unreadable(self._path, error) from None
-        numbers.end()
-        return FilterStatistics(tuple(layers), f"{self._source} at step {self.step}"), filters, gradients
-
-    def _layer(self, layer: _Layer, numbers: Numbers, exponent: object, more: Mapping[str, Any]) -> LayerStatistics:
-        mean, covariance = numbers.moments(layer.pixels, _between(exponent, -1100, 1100))
-        described = {"name": layer.name, "kernel_size": layer.kernel_size, "count": layer.count, **more}
-        return checked_layer(self._path, described, mean, covariance)
-
-    def _drift(self, layer: _Layer, entry: Mapping[str, Any]) -> Drift:
-        distance = float(entry["distance"])
-        size = math.sqrt(float((self._start[layer.name] ** 2).sum()))
-        cosine = entry["cosine"]
-        return Drift(distance, distance / size if size else None, None if cosine is None else float(cosine))
+    def _contents(self) -> _Contents:
+        with open_statistics(self.path) as (statistics, tensors, about):
+            contents = _Contents(statistics, {}, {}, {})
+            for i, (layer, drift) in enumerate(zip(statistics, about["drift"], strict=True)):
+                name, size = layer.name, layer.kernel_size
+                contents.filters[name] = tensors[f"layer.{i}.filters"].reshape(-1, *size)
+                distance, *others = drift
+                contents.drift[name] = Drift(float(distance), *(None if x is None else float(x) for x in others))
+                if f"layer.{i}.gradient_mean" in tensors:
+                    mean, covariance = (tensors[f"layer.{i}.gradient_{part}"] for part in ("mean", "covariance"))
+                    contents.gradients[name] = LayerStatistics(name, size, layer.count, mean, covariance)
+            return contents
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -130,7 +143,7 @@ class Watched:
     """The moments of a watched run, in order.
 
     `start` are the filters (count, *kernel_size) of each layer when watching began, after `began` steps; `source` names
-    the model, and `notes` say what is odd about the file.
+    the model, and `notes` say which of its modules were left out.
 
     >>> from tempfile import TemporaryDirectory
     >>> import filtercov, torch
@@ -165,8 +178,7 @@ class Watched:
         return self.moments[position]
 
     def __repr__(self) -> str:
-        layers = f"{len(self.start)} layer{'' if len(self.start) == 1 else 's'}"
-        moments = f"{len(self)} moment{'' if len(self) == 1 else 's'}"
+        layers, moments = counted(len(self.start), "layer"), counted(len(self), "moment")
         span = f" from step {self.steps[0]} to {self.steps[-1]}" if self.moments else ""
         return f"<Watched run of {shortened(self.source)}: {layers}, {moments}{span}>"
 
@@ -193,60 +205,23 @@ class Watched:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Watched:
-        """Read what was watched so far; anything else, or anything changed since, is a `CheckpointError`.
+        """Read what was watched so far; anything else, or a file changed since, is a `CheckpointError`.
 
-        A last moment that is being written, or was when its writer was killed, is left out, with a note.
+        The files of the moments are read, and checked, when their numbers are asked for.
         """
-        path = as_path(path, "load")
-        (head, *bodies), torn = read(path)
-        try:
-            source, began = str(head.about["source"]), _between(head.about["began"], 0, 2**63)
-            layers, start = _read_start(path, head)
-            notes = [str(note) for note in head.about["notes"]]
-            steps = [_between(body.about["step"], began, 2**63) for body in bodies]
-        except CheckpointError:
-            raise
-        except (KeyError, TypeError, ValueError) as error:
-            raise _unreadable(path, error) from None
-        if any(late <= early for early, late in pairwise(steps)):
-            raise CheckpointError(f"{path}: needed moments of growing steps, it is damaged; {ADVICE}")
-        if torn:
-            notes.append(f"left out {torn} bytes at the end: a moment being written, or cut short when that was killed")
-        moments = tuple(Moment(s, path, source, layers, start, body) for s, body in zip(steps, bodies, strict=True))
-        return cls(moments, start, began, source, tuple(notes))
+        folder = as_path(path, "load")
+        with open_statistics(folder / START, KIND) as (statistics, tensors, about):
+            began = operator.index(about["began"])
+            start = {
+                layer.name: tensors[f"layer.{i}.filters"].reshape(layer.count, *layer.kernel_size)
+                for i, layer in enumerate(statistics)
+            }
+            steps = sorted(int(file.stem) for file in folder.glob("*.safetensors") if file.stem.isdecimal())
+        moments = tuple(Moment(step, moment_file(folder, step)) for step in steps)
+        return cls(moments, start, began, statistics.source, statistics.notes)
 
 
 def _norm(layer: LayerStatistics) -> float:
     """Return the norm of all numbers that mean and covariance, with count - 1 in its denominator, are of."""
     spread, middle = float(layer.covariance.trace()), float(layer.mean @ layer.mean)
     return math.sqrt((layer.count - 1) * spread + layer.count * middle)
-
-
-def _read_start(path: Path, head: Body) -> tuple[tuple[_Layer, ...], dict[str, Array]]:
-    layers, start, numbers = [], {}, Numbers(path, head.data)
-    for entry in head.about["layers"]:
-        size = kernel_shape(tuple(entry["kernel_size"]))
-        layer = _Layer(str(entry["name"]), size, _between(entry["count"], 1, LAYER))
-        try:
-            check_pixels(size)
-        except CovarianceError as error:
-            raise CheckpointError(f"{path}: {error}") from None
-        if len(layer.name) > NAME or layer.name in start or entry["kept_in"] not in ("<f4", "<f8"):
-            raise ValueError(f"needed layers of different, short names, in float32 or float64, got {entry}")
-        start[layer.name] = numbers.take(layer.count * layer.pixels, entry["kept_in"]).reshape(layer.count, *size)
-        layers.append(layer)
-    numbers.end()
-    if not layers:
-        raise ValueError("needed at least one layer")
-    return tuple(layers), start
-
-
-def _between(value: object, least: int, most: int) -> int:
-    number = operator.index(value)  # type: ignore[arg-type]
-    if not least <= number <= most:
-        raise ValueError(f"needed a whole number from {least} to {most}, got {number}")
-    return number
-
-
-def _unreadable(path: Path, error: Exception) -> CheckpointError:
-    return CheckpointError(f"{path}: a record of it cannot be read ({shortened(str(error), 160)}); {ADVICE}")

@@ -205,21 +205,23 @@ def test_runs_of_different_networks_and_other_things_are_not_compared(tmp_path: 
 def test_foreign_damaged_and_empty_files_get_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = watched(tmp_path / "good.watched", sizes=((5, 5),))
-    whole = path.read_bytes()
-    begun = whole[: whole.index(b'{"step": 0') - 44]
-    damaged = bytearray(whole)
-    damaged[len(whole) // 2] ^= 1
+    (tmp_path / "letter.watched").write_bytes(b"Dear Sir")
+    for name in ("damaged", "begun", "foreign.watched"):
+        watched(tmp_path / name, sizes=((5, 5),))
+    last = tmp_path / "damaged" / "00000030.safetensors"
+    last.write_bytes(last.read_bytes()[:-1] + b"?")
+    for moment in (tmp_path / "begun").glob("0*"):
+        moment.unlink()
+    (tmp_path / "foreign.watched" / "start.safetensors").write_bytes(last.read_bytes())
     files = {
-        "letter.watched": (b"Dear Sir", "not a filtercov record of a watched run"),
-        "old.watched": (whole.replace(b"watched 2", b"watched 1", 1), "not a filtercov record of a watched run"),
-        "damaged": (bytes(damaged), "does not match its checksum, the file is damaged"),
-        "begun": (begun, "needed a watched run with a moment in it, it has just begun"),
+        "letter.watched": "cannot be read",
+        "damaged": "do not match its checksum, it is damaged",
+        "begun": "needed a watched run with a moment in it, it has just begun",
+        "foreign.watched": "not a filtercov watched run",
     }
-    for name, (content, said) in files.items():
-        (tmp_path / name).write_bytes(content)
+    for name, said in files.items():
         with pytest.raises((CheckpointError, TargetError), match=said):
-            look(str(tmp_path / name))
+            look(str(tmp_path / name)).page()
         monkeypatch.setattr("sys.argv", ["filtercov", "inspect", str(tmp_path / name)])
         with pytest.raises(SystemExit, match="1"):
             main()
@@ -265,10 +267,6 @@ def test_a_run_can_be_looked_at_while_it_goes_on(tmp_path: Path) -> None:
         stop.set()
         writer.join()
     assert seen == sorted(seen)
-    path.write_bytes(path.read_bytes()[:-5])
-    cut = run("inspect", path, "--out", tmp_path / "p.html")
-    assert "note: left out" in cut.stderr
-    assert "a moment being written, or cut short" in (tmp_path / "p.html").read_text()
 
 
 def test_a_page_has_room_for_so_many_moments_and_json_for_all(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from filtercov.layers.assign import assign_filters_
 from filtercov.layers.checkpoint import read_depthwise_weights
 from filtercov.layers.sample import check_weight, drawing, rounded
 from filtercov.schedule import Schedule
-from filtercov.statistics import references
+from filtercov.statistics import shipped
 
 ENTRY_POINTS = "filtercov.initialisations"
 LEAST_VARIANCE = 1e-4  # pixels², from where down a bump is one pixel
@@ -263,7 +263,7 @@ def _power(model: nn.Module, context: InitContext) -> None:
 
 
 def _statistics(model: nn.Module, context: InitContext) -> object:
-    path = references.find(_required(context, "statistics file or name"), context.root)
+    path = shipped.find(_required(context, "statistics file or name"), context.root)
     return draw(model, context, fc.FilterStatistics.load(path))
 
 

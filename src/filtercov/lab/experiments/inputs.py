@@ -9,7 +9,7 @@ from filtercov.lab.experiments.initialisations import find
 from filtercov.lab.experiments.references import reference_key
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.training import read_result
-from filtercov.statistics.references import locate
+from filtercov.statistics.shipped import locate
 
 Inputs = dict[str, str]
 

@@ -25,7 +25,7 @@ from filtercov.lab.experiments.sweep import asked_for, recorded
 from filtercov.lab.training import FitResult, read_metrics, read_result
 from filtercov.lab.training.rundir import RunDirectory, read_json
 from filtercov.lab.training.storage import storage_error, write_atomic
-from filtercov.statistics.references import REFERENCES
+from filtercov.statistics.shipped import REFERENCES
 
 LARGEST = 5_000_000  # bytes of all evidence together
 _KEY = re.compile(r"[0-9a-f]{16}")  # the name of a run in a directory of runs; alone it may have any

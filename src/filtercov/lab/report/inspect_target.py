@@ -17,8 +17,7 @@ from filtercov.lab.models.lookup import find, import_timm
 from filtercov.layers.checkpoint import read_depthwise_weights, read_named_weights
 from filtercov.layers.find import depthwise_layers, plain_values
 from filtercov.layers.state_dict import checkpoint_files
-from filtercov.statistics import statistics_file
-from filtercov.statistics.filter_statistics import FilterStatistics, measure_layers
+from filtercov.statistics.filter_statistics import KIND, FilterStatistics, measure_layers
 from filtercov.statistics.receptive_field import ReceptiveField, receptive_field
 
 UNTRAINED = "not trained: these are the filters the network starts with"
@@ -130,7 +129,7 @@ def _read_run(path: Path) -> Target:
 def is_statistics(path: Path) -> bool:
     """Tell whether a file is one that `FilterStatistics.save` wrote."""
     # Opening a pipe would wait for ever.
-    return path.is_file() and read_description(path).get("format") == statistics_file.KIND.format
+    return path.is_file() and read_description(path).get("format") == KIND.format
 
 
 def _from_root(path: Path) -> Path:

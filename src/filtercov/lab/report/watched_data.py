@@ -19,8 +19,7 @@ from filtercov.lab.report import style
 from filtercov.lab.report.inspect_pictures import thinned
 from filtercov.lab.report.watched_numbers import History, LayerHistory
 from filtercov.lab.report.watched_run import WatchedRun
-from filtercov.statistics.watched import Moment
-from filtercov.statistics.watched_file import FOLLOWED
+from filtercov.statistics.watched import FOLLOWED, Moment
 
 MOST_BYTES = 8_000_000  # of all moments on a page, before base64
 MOST_MOMENTS = 200  # more cannot be told apart on a slider

@@ -1,4 +1,4 @@
-"""Watched runs as `filtercov inspect` finds them: a file that `filtercov.watch` wrote, or a run that has only that."""
+"""Watched runs as `filtercov inspect` finds them: a directory of `filtercov.watch`, or a run that has only that."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from filtercov.errors import TargetError
-from filtercov.files import Source, file_sha256
+from filtercov.files import Source, files_sha256
 from filtercov.lab.report.inspect_target import RUN_FILES, WATCHED, ends_apart
-from filtercov.statistics import records
-from filtercov.statistics.watched import Moment, Watched
-from filtercov.statistics.watched_file import FORMAT
+from filtercov.statistics.watched import START, Moment, Watched, is_watched_run
 
 
 @dataclass(frozen=True, eq=False)
 class WatchedRun:
-    """A watched run, what it is called on a page, and the file it was read from."""
+    """A watched run, what it is called on a page, and the directory it was read from."""
 
     label: str
     watched: Watched
@@ -34,17 +32,16 @@ def watched_path(target: str) -> Path | None:
     A run's directory stands for its weights where it has some: what training made of the network goes before how.
     """
     path = Path(target)
-    if path.is_dir():
-        weights = any((path / name).exists() for name in RUN_FILES)
-        return path / WATCHED if not weights and (path / WATCHED).exists() else None
-    named = path.suffix == ".watched" and path.exists()
-    return path if named or (path.is_file() and records.is_of(path, FORMAT)) else None
+    if is_watched_run(path) or (path.suffix == ".watched" and path.exists()):
+        return path
+    weights = any((path / name).exists() for name in RUN_FILES)
+    return None if weights else _inside(path)
 
 
 def read_watched(path: Path) -> WatchedRun:
     """Read a watched run with at least one moment, whether or not it is over."""
-    checksum = file_sha256(path) if path.is_file() else ""
     watched = Watched.load(path)
+    checksum = files_sha256(path, [path / START, *(moment.path for moment in watched)])
     if not len(watched):
         raise TargetError(
             f"{path}: needed a watched run with a moment in it, it has just begun; look again in a moment"
@@ -54,11 +51,11 @@ def read_watched(path: Path) -> WatchedRun:
 
 
 def read_other(target: str, run: WatchedRun) -> WatchedRun:
-    """Read the run to compare with, which must be of the same layers; a run's directory stands for its watched file."""
+    """Read the run to compare with, which must be of the same layers; a run's directory stands for its watched one."""
     path = watched_path(target) or _inside(Path(target))
     if path is None:
         raise TargetError(
-            f"{target}: needed another watched run to compare {run.label} with, found none; name its file"
+            f"{target}: needed another watched run to compare {run.label} with, found none; name its directory"
         )
     other = read_watched(path)
     mine, theirs = ({n: f.shape for n, f in each.watched.start.items()} for each in (run, other))

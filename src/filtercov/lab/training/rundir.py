@@ -5,7 +5,7 @@ metrics.jsonl            one line per epoch and per logged step
 state.safetensors        all that is needed to continue; there until the run is finished
 checkpoint.safetensors   the weights of the last checkpoint, under the model's own names
 ema.safetensors          their moving average, where one is kept
-filters.watched          what was seen of the depthwise filters while they were trained, where that was asked for
+filters.watched/         what was seen of the depthwise filters while they were trained, where that was asked for
 result.json              the final numbers; the run is done when this exists
 lock                     held, with its owner's name, while someone trains here
 """

@@ -17,7 +17,7 @@ from pathlib import Path
 from filtercov.errors import CheckpointError, SourceError
 from filtercov.files import read_description
 
-FOLDER = Path(__file__).with_name("shipped")
+FOLDER = Path(__file__).parent / "shipped"
 SUFFIX = ".safetensors"
 LARGEST = 8_000_000  # bytes, of all references together
 PROVENANCE = "provenance"  # the entry of a file's description
@@ -46,7 +46,7 @@ class Reference:
 
 
 class _References(Mapping[str, Reference]):
-    """The references in a folder, by name, each read when it is asked for."""
+    """The references in the folder, by name, each read when it is asked for."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(path.stem for path in FOLDER.glob(f"*{SUFFIX}")))
@@ -54,13 +54,13 @@ class _References(Mapping[str, Reference]):
     def __len__(self) -> int:
         return len(list(iter(self)))
 
-    def __getitem__(self, name: str) -> Reference:
-        if name not in set(self):
-            raise KeyError(name)
-        return _provenance(FOLDER / f"{name}{SUFFIX}")
-
     def __contains__(self, name: object) -> bool:
         return name in set(self)
+
+    def __getitem__(self, name: str) -> Reference:
+        if name not in self:
+            raise KeyError(name)
+        return _provenance(FOLDER / f"{name}{SUFFIX}")
 
     def __repr__(self) -> str:
         return f"<References: {', '.join(self)}>"
@@ -77,9 +77,9 @@ def shipped_file(name: str) -> Path:
 
 
 def locate(text: str, root: Path | None = None) -> Path | None:
-    """Return the file that a path or the name of a reference stands for; a path that exists goes first.
+    """Return the file that a path or the name of a reference stands for, None if there is neither.
 
-    Relative paths start at `root`.
+    A path that exists goes before a name; relative paths start at `root`.
 
     >>> locate("efficientnet-lite0").name, locate("nowhere")
     ('efficientnet-lite0.safetensors', None)
@@ -91,7 +91,7 @@ def locate(text: str, root: Path | None = None) -> Path | None:
 
 
 def find(text: str, root: Path | None = None) -> Path:
-    """Return the file that a path or the name of a reference stands for, or say which names there are."""
+    """Return the file that a path or the name of a reference stands for; a `CheckpointError` says which names are."""
     found = locate(text, root)
     if found is None:
         raise CheckpointError(

@@ -1,0 +1,419 @@
+"""FilterStatistics: measured as NumPy measures, carried to other depths and sizes, and files that notice any damage."""
+
+import hashlib
+import json
+import warnings
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+from filtercov.files.limits import NAME
+from torch import nn
+
+import filtercov as fc
+from filtercov.errors import CheckpointError, CovarianceError, FiltercovWarning, ModelError, SourceError
+from filtercov.files import sealed
+from filtercov.statistics import filter_statistics
+from filtercov.statistics.filter_statistics import measure_layers
+from filtercov.structure import structure_of
+from tests.peers import lite0_weights
+
+
+def network(depth=3, width=40, kernel_size=7, seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(*(nn.Conv2d(width, width, kernel_size, groups=width) for _ in range(depth)))
+
+
+def drawn(kernel_size, sigma, depth=2):
+    net = network(depth, 64, kernel_size)
+    fc.init_(net, lambda _layer: sigma, min_kernel_size=1)
+    return fc.FilterStatistics.from_model(net)
+
+
+def resized(statistics, **to):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FiltercovWarning)
+        return statistics.resize(**to)
+
+
+def assert_same(some, others):
+    assert some.notes == others.notes
+    for a, b in zip(some, others, strict=True):
+        assert (a.name, a.kernel_size, a.count, a.resized) == (b.name, b.kernel_size, b.count, b.resized)
+        assert a.of_filters == b.of_filters
+        np.testing.assert_array_equal(a.mean, b.mean)
+        np.testing.assert_array_equal(a.covariance, b.covariance)
+
+
+# --- Measuring ---
+
+
+def test_statistics_are_the_empirical_ones_of_each_layer(tmp_path):
+    net = nn.Sequential(nn.Conv2d(3, 20, 1), nn.Conv2d(20, 40, (3, 5), groups=20), nn.Conv1d(8, 8, 9, groups=8))
+    torch.save(net.state_dict(), tmp_path / "net.pth")
+    statistics = fc.FilterStatistics.from_model(net)
+    assert [layer.name for layer in statistics] == ["1", "2"]
+    for layer, module in zip(statistics, net[1:], strict=True):
+        filters = module.weight.detach().double().flatten(1).numpy()
+        assert layer.count == len(filters)  # every filter of a channel multiplier
+        np.testing.assert_allclose(layer.mean, filters.mean(axis=0), atol=1e-12)
+        np.testing.assert_allclose(layer.covariance, np.cov(filters, rowvar=False), atol=1e-12)
+    for source in (tmp_path / "net.pth", net.state_dict()):
+        assert_same(fc.FilterStatistics.from_checkpoint(source), statistics)
+        assert_same(fc.FilterStatistics.from_checkpoint(source, like=net), statistics)
+    assert "of net.pth:" in repr(fc.FilterStatistics.from_checkpoint(tmp_path / "net.pth"))
+    assert fc.FilterStatistics.from_model(net, source="mine").source == "mine"
+
+
+def test_a_state_dict_without_depthwise_weights_or_with_bad_ones_is_refused():
+    for state in ({}, {"epoch": 3, "model": network().state_dict()}, nn.Conv2d(3, 4, 3).state_dict()):
+        with pytest.raises(CheckpointError, match="needed depthwise weights"):
+            fc.FilterStatistics.from_checkpoint(state)
+    with pytest.raises(CheckpointError, match=r"0: .*meta device"):
+        fc.FilterStatistics.from_checkpoint({"0.weight": torch.empty(4, 1, 3, 3, device="meta")})
+    with pytest.raises(CheckpointError, match=r"0: .*nan"):
+        fc.FilterStatistics.from_checkpoint({"0.weight": torch.full((4, 1, 3, 3), torch.nan)})
+    net = network()
+    nn.init.constant_(net[1].weight, torch.nan)
+    with pytest.raises(ModelError, match=r"^1: .*nan"):
+        fc.FilterStatistics.from_model(net)
+
+
+def test_layers_are_measured_up_to_the_limits_on_memory(monkeypatch):
+    def weights(*shapes):
+        return [(str(i), torch.zeros(1).expand(shape)) for i, shape in enumerate(shapes)]
+
+    monkeypatch.setattr(filter_statistics, "PIXELS", 9)
+    monkeypatch.setattr(filter_statistics, "LAYER", 8 * 90)
+    monkeypatch.setattr(filter_statistics, "MEASURED", 2 * 8 * (90 + 81))
+    assert len(measure_layers(weights((10, 1, 9), (10, 1, 3, 3)))) == 2
+    for too_large in (
+        weights((2, 1, 10)),
+        weights((11, 1, 9)),
+        weights((10, 1, 9), (10, 1, 9), (1, 1, 1)),
+    ):
+        with pytest.raises(CovarianceError, match=f"^{too_large[-1][0]}: needed .* at most"):
+            measure_layers(too_large)
+
+
+def test_records_are_plain_and_alike_and_say_what_the_filters_say():
+    net = nn.Sequential(nn.Conv2d(48, 48, 5, groups=48), nn.Conv2d(48, 48, (3, 7), groups=48))
+    fc.init_(net, "figure", min_kernel_size=1, seed=0)
+    statistics = fc.FilterStatistics.from_model(net)
+    records = statistics.to_records()
+    assert json.loads(json.dumps(records, allow_nan=False)) == records
+    assert len({tuple(record) for record in records}) == 1
+    for record, layer, depth in zip(records, net, (0.0, 1.0), strict=True):
+        assert (record["filters"], record["depth"], record["absent"]) == (48, depth, "")
+        for name, number in structure_of(layer.weight.detach()[:, 0]).numbers().items():
+            assert record[name] == pytest.approx(number.value)
+            assert record[f"{name}_chance"] == number.chance
+    for changed in (statistics.resize(depth=3)[1:2], statistics[:1].kronecker(), statistics.centred()):
+        record = changed.to_records()[0]
+        assert record["sparsity"] is record["orthogonality"] is record["gaussian_derivatives"] is None
+        assert "sparsity: the statistics hold no filters" in record["absent"]
+        assert record["effective_rank"] > 1
+    single = fc.LayerStatistics("single", 5, 1, np.zeros(25), np.zeros((25, 25)))
+    [record] = fc.FilterStatistics((single,)).to_records()
+    assert record["sigma"] is record["likeness"] is record["likeness_beyond_chance"] is None
+
+
+def test_efficientnet_lite0_is_half_a_pixel_off_where_it_is_seen_to_be():
+    records = fc.FilterStatistics.from_checkpoint(lite0_weights()).to_records()
+    assert [i + 1 for i, record in enumerate(records) if record["off_centre"] > 0.5] == [4, 12]  # as docs/inspect.md
+    for i in (3, 11):
+        assert records[i]["off_centre_beyond_chance"]
+        assert records[i]["offset_y"] == pytest.approx(-0.5, abs=0.2)
+        assert records[i]["offset_x"] == pytest.approx(-0.5, abs=0.2)
+    assert all(record["effective_rank_beyond_chance"] for record in records)
+    assert all(record["gaussian_derivatives_beyond_chance"] for record in records)
+
+
+def test_statistics_are_a_sequence_of_layers_that_are_known_by_name_too():
+    statistics = fc.FilterStatistics.from_model(network(depth=4))
+    first = statistics[:2]
+    assert (len(first), first.source, first[1]) == (2, "Sequential", statistics["1"])
+    assert "1" in statistics
+    assert statistics[1] in first
+    assert "nothing" not in statistics
+    assert statistics[3] not in first
+    with pytest.raises(KeyError, match="no layer is called '11'; did you mean '1'"):
+        statistics["11"]
+    for wrong in ((), [1]):
+        with pytest.raises(SourceError, match="LayerStatistics of at least one layer, got"):
+            fc.FilterStatistics(wrong)
+    assert repr(fc.FilterStatistics(first.layers, notes=("odd",))) == (
+        "<FilterStatistics: 2 layers of 7x7 filters, with 1 note>"
+    )
+
+
+# --- Other depths and kernel sizes ---
+
+
+def test_depth_is_interpolated_linearly():
+    statistics = fc.FilterStatistics.from_model(network(depth=3))
+    five = statistics.resize(depth=5)
+    a, b, c = statistics
+    for got, (one, other) in zip(five, [(a, a), (a, b), (b, b), (b, c), (c, c)], strict=True):
+        np.testing.assert_allclose(got.covariance, (one.covariance + other.covariance) / 2, atol=1e-15)
+        np.testing.assert_allclose(got.mean, (one.mean + other.mean) / 2, atol=1e-15)
+    assert statistics.resize(depth=3).layers == statistics.layers
+    assert five[1].name == "0.5 0 + 0.5 1"
+    quarter = statistics.at(0.125)
+    np.testing.assert_allclose(quarter.mean, 0.75 * a.mean + 0.25 * b.mean, atol=1e-15)
+    np.testing.assert_allclose(quarter.covariance, 0.75 * a.covariance + 0.25 * b.covariance, atol=1e-15)
+    assert quarter.name == "0.75 0 + 0.25 1"
+    for depth in (0, -1, 1.5, "2"):
+        with pytest.raises(SourceError, match="depth of at least one layer"):
+            statistics.resize(depth=depth)
+    with pytest.raises(CovarianceError, match="depth: needed"):
+        statistics.at(1.5)
+
+
+def test_kernel_size_and_depth_are_resized_together():
+    statistics = fc.FilterStatistics.from_model(network(depth=2))
+    both = statistics.resize(depth=4, kernel_size=9)
+    assert [layer.kernel_size for layer in both] == [(9, 9)] * 4
+    np.testing.assert_allclose(both[0].covariance, fc.resize_covariance(statistics[0].covariance, 7, 9))
+    assert [layer.kernel_size for layer in statistics.resize(kernel_size=9)] == [(9, 9)] * 2
+    mixed = fc.FilterStatistics.from_model(nn.Sequential(*network(1, kernel_size=5), *network(1, kernel_size=9)))
+    assert [layer.kernel_size[0] for layer in mixed.resize(depth=4)] == [5, 5, 9, 9]  # the nearer one's
+
+
+def test_kronecker_squares_and_centred_statistics():
+    statistics = fc.FilterStatistics.from_model(network())
+    for before, squared, centred in zip(statistics, statistics.kronecker(), statistics.centred(), strict=True):
+        A = fc.nearest_kronecker(before.covariance, 7)
+        np.testing.assert_allclose(squared.covariance, np.kron(A, A), atol=1e-15)
+        np.testing.assert_array_equal(squared.mean, before.mean)
+        assert np.any(before.mean)
+        assert not np.any(centred.mean)
+        np.testing.assert_array_equal(centred.covariance, before.covariance)
+        assert squared.of_filters is centred.of_filters is None  # which were measured of other filters
+
+
+def test_covariance_transfer_gives_a_wider_model_the_statistics_of_a_narrow_one():
+    source = network(depth=2, width=60, kernel_size=5)
+    with torch.no_grad():
+        for i, layer in enumerate(source):
+            layer.weight.mul_(1 + i).add_(0.3)
+    statistics = fc.FilterStatistics.from_model(source)
+    target = network(depth=2, width=20_000, kernel_size=5, seed=1)
+    report = fc.init_(target, statistics, generator=torch.Generator().manual_seed(0))
+    assert [row.source_layer for row in report] == ["0", "1"]
+    for mine, theirs in zip(fc.FilterStatistics.from_model(target), statistics, strict=True):
+        np.testing.assert_allclose(mine.mean, theirs.mean, atol=0.01)
+        error = np.linalg.norm(mine.covariance - theirs.covariance) / np.linalg.norm(theirs.covariance)
+        assert error < 0.05
+
+
+def test_a_layer_between_one_with_a_single_filter_and_another_has_the_others_count():
+    single = fc.LayerStatistics("single", 5, 1, np.zeros(25), np.zeros((25, 25)))
+    other = fc.LayerStatistics("other", 5, 64, np.zeros(25), fc.gaussian_covariance(5, 0.8))
+    assert [layer.count for layer in fc.FilterStatistics((single, other)).resize(depth=3)] == [1, 64, 64]
+
+
+def by_loops(before, k, after, to):
+    """(survives, padding), pixel pair by pixel pair: both filters on one grid, their centres together."""
+    largest = max(k, to)
+    pixels = [(i, j) for i in range(largest) for j in range(largest)]
+
+    def entry(cov, size, p, q):
+        shift = (largest - size) // 2
+        (a, b), (c, d) = ((i - shift, j - shift) for i, j in (p, q))
+        inside = all(0 <= x < size for x in (a, b, c, d))
+        return cov[a * size + b, c * size + d] if inside else 0.0
+
+    old, new = (
+        np.array([entry(cov, s, p, q) for p in pixels for q in pixels]) for cov, s in ((before, k), (after, to))
+    )
+    side = (largest - k) // 2
+    own = [entry(after, to, p, p) for p in pixels if all(side <= i < side + k for i in p)]
+    cosine = old @ new / np.linalg.norm(old) / np.linalg.norm(new)
+    return cosine**2, 1 - sum(own) / np.trace(after)
+
+
+@pytest.mark.parametrize(("k", "to"), [(3, 7), (7, 5), (5, 5), (4, 6)])
+def test_what_survives_is_what_a_loop_over_pixels_finds(k, to):
+    statistics = drawn(k, 0.8)
+    layer = resized(statistics, kernel_size=to)[0]
+    if k == to:
+        assert layer.resized is None
+        return
+    survives, padding = by_loops(statistics[0].covariance, k, layer.covariance, to)
+    assert layer.resized.from_size == (k, k)
+    assert layer.resized.survives == pytest.approx(survives)
+    assert layer.resized.padding == pytest.approx(padding, abs=1e-12)
+
+
+def test_enlarging_much_is_doubted_and_a_little_is_not():
+    small = drawn(3, 2.0)
+    with pytest.warns(FiltercovWarning, match="resize: 2 layers resized from 3x3 to 7x7: .* in the padding; statist"):
+        large = small.resize(kernel_size=7)
+    assert all(layer.resized.padding > 0.5 for layer in large)
+    assert len(large.notes) == len(small.notes) + 1
+    assert len(resized(large, kernel_size=7).notes) == len(large.notes)  # the same note once
+    little = drawn(7, 0.8).resize(kernel_size=9)
+    assert little.notes == ()
+    assert all(layer.resized.survives > 0.7 for layer in little)
+
+
+def test_resizings_add_up_and_are_interpolated():
+    first = resized(drawn(3, 0.8), kernel_size=5)[0]
+    second = fc.LayerStatistics("", (5, 5), 64, first.mean, first.covariance).resize(9)
+    layer = first.resize(9)
+    assert layer.resized.from_size == (3, 3)
+    assert layer.resized.survives == pytest.approx(first.resized.survives * second.resized.survives)
+    statistics = drawn(5, 0.8)
+    whole = resized(statistics, kernel_size=9)
+    expected = 0.75 * whole[0].resized.survives + 0.25 * whole[1].resized.survives
+    assert statistics.at(0.25, 9).resized.survives == pytest.approx(expected)
+
+
+# --- Files ---
+
+
+@pytest.fixture
+def statistics():
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(16, 16, 5, groups=16), nn.Conv1d(8, 8, 9, groups=8), nn.Conv2d(4, 4, (1, 7), groups=4)
+    )
+    return fc.FilterStatistics.from_model(net, source="three layers, ütf-8")
+
+
+@pytest.fixture
+def path(statistics, tmp_path):
+    path = tmp_path / "statistics.safetensors"
+    path.write_bytes(b"old")
+    statistics.save(path)
+    return path
+
+
+def test_what_is_saved_is_what_is_loaded(statistics, path, tmp_path):
+    loaded = fc.FilterStatistics.load(path)
+    assert loaded.source == "three layers, ütf-8"
+    assert_same(loaded, statistics)
+    assert list(tmp_path.iterdir()) == [path]
+    tensors = safetensors.numpy.load_file(path)  # which others can read
+    assert len(tensors) == 6
+    np.testing.assert_array_equal(tensors["layer.0.covariance"], statistics[0].covariance)
+    noted = resized(drawn(3, 2.0), kernel_size=7)
+    noted.save(path)
+    assert_same(fc.FilterStatistics.load(path), noted)
+    with pytest.warns(FiltercovWarning, match="init_: 2 layers resized from 3x3 to 7x7"):
+        report = fc.init_(network(2), fc.FilterStatistics.load(path))
+    assert report[0].resized == noted[0].resized
+
+
+def test_every_mutation_truncation_and_addition_is_detected(path):
+    original = path.read_bytes()
+    rng = np.random.default_rng(0)
+    positions = np.unique(np.concatenate([np.arange(0, 900, 3), rng.integers(0, len(original), 300)]))
+    damaged = [original + b"\0", *(original[:length] for length in [*range(0, 600, 23), len(original) - 1])]
+    for position in positions:
+        mutated = bytearray(original)
+        mutated[position] ^= 1 << int(rng.integers(8))
+        damaged.append(mutated)
+    for contents in damaged:
+        path.write_bytes(contents)
+        with pytest.raises(CheckpointError, match=r"statistics\.safetensors"):
+            fc.FilterStatistics.load(path)
+
+
+def rewritten(path, **changes):
+    """Write a file as ours, with a right checksum, but with parts of its description or tensors replaced."""
+    tensors, about = safetensors.numpy.load_file(path), sealed.claimed(path)
+    tensors |= {name: value for name, value in changes.items() if name.startswith("layer.")}
+    about |= {name: value for name, value in changes.items() if not name.startswith("layer.")}
+    about["sha256"] = "0" * 64
+    blank = safetensors.numpy.save(tensors, metadata={"filtercov": json.dumps(about)})
+    path.write_bytes(blank.replace(b"0" * 64, hashlib.sha256(blank).hexdigest().encode(), 1))
+
+
+LAYER = {"name": "a", "count": 4, "kernel_size": [5, 5]}
+MEASURED = {"near_zero": 3, "mean_squared_cosine": 0.25, "types": {"G": 0.5, "Gx": 0.25}}
+RESIZED = {"from_size": [3, 3], "survives": 1.0, "padding": 0.0}
+
+
+def test_files_of_earlier_versions_are_read(path):
+    original = path.read_bytes()
+    rewritten(path)
+    assert path.read_bytes() == original
+    rewritten(path, layers=[LAYER])
+    assert fc.FilterStatistics.load(path).to_records()[0]["sparsity"] is None
+    rewritten(path, layers=[LAYER | {"of_filters": MEASURED | {"near_zero": 4}, "resized": RESIZED}])
+    [layer] = fc.FilterStatistics.load(path)
+    assert (layer.of_filters.near_zero, layer.of_filters.types, layer.resized.survives) == (4, MEASURED["types"], 1.0)
+    rewritten(path, layers=[LAYER | {"of_filters": {"near_zero": 0, "mean_squared_cosine": None, "types": None}}])
+    assert fc.FilterStatistics.load(path)[0].of_filters.types is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"schema": 2},
+        {"format": "other"},
+        {"layers": [{"name": "a"}] * 3},
+        {"layers": [LAYER | {"kernel_size": [3, 3]}]},
+        {"layers": [LAYER] * 9},
+        {"layers": 7},
+        {"layers": []},
+        {"layers": [LAYER | {"count": 0}]},
+        {"layers": [LAYER | {"name": "a" * (NAME + 1)}]},
+        {"layer.0.mean": np.full(25, np.nan)},
+        {"layer.0.mean": np.zeros(24)},
+        {"layer.0.covariance": np.triu(np.ones((25, 25)))},
+        *({"layers": [LAYER | {"resized": RESIZED | bad}]} for bad in ({"survives": 7.0}, {"padding": -0.1})),
+        *(
+            {"layers": [LAYER | {"of_filters": MEASURED | bad}]}
+            for bad in (
+                {"near_zero": 5},
+                {"near_zero": -1},
+                {"mean_squared_cosine": -1},
+                {"types": {"G": 2.0}},
+                {"types": {"G": -1.0, "Gx": 1.5}},
+                {"types": {"G": 0.6, "Gx": 0.6}},
+                {"types": 3},
+            )
+        ),
+    ],
+)
+def test_files_with_a_right_checksum_and_wrong_contents_are_refused(path, changes):
+    rewritten(path, **changes)
+    with pytest.raises(CheckpointError, match=r"statistics\.safetensors"):
+        fc.FilterStatistics.load(path)
+
+
+def test_foreign_files_are_refused(tmp_path):
+    foreign = tmp_path / "foreign.safetensors"
+    safetensors.numpy.save_file({"a": np.zeros(3)}, foreign)
+    with pytest.raises(CheckpointError, match=r"not a filtercov statistics file.*filtercov stats CHECKPOINT"):
+        fc.FilterStatistics.load(foreign)
+    foreign.write_bytes((2**62).to_bytes(8, "little") + b"{" * 5000)
+    for path in (foreign, tmp_path / "missing", tmp_path):
+        with pytest.raises(CheckpointError):
+            fc.FilterStatistics.load(path)
+
+
+def test_what_could_not_be_loaded_is_not_saved(tmp_path, statistics, monkeypatch):
+    with pytest.raises(CheckpointError, match="cannot be written"):
+        statistics.save(tmp_path / "no" / "file.safetensors")
+    long = fc.LayerStatistics("m" * (NAME + 1), 3, 4, np.zeros(9), np.eye(9))
+    with pytest.raises(CheckpointError, match=f"{NAME} characters in a name"):
+        fc.FilterStatistics((long,)).save(tmp_path / "long")
+    monkeypatch.setattr(filter_statistics, "MEASURED", 8 * (25 * 26 + 9 * 10 + 7 * 8) - 1)
+    with pytest.raises(CheckpointError, match="of statistics"):
+        statistics.save(tmp_path / "large")
+    statistics[:2].save(tmp_path / "small")
+    assert [path.name for path in tmp_path.iterdir()] == ["small"]
+
+
+def test_statistics_resized_in_depth_again_and_again_can_be_saved_and_loaded(tmp_path):
+    statistics = drawn(3, 0.8, depth=3)
+    for depth in (4, 5, 4, 5, 4, 5, 4, 5, 4):
+        statistics = statistics.resize(depth=depth)
+    statistics.save(tmp_path / "often")
+    assert_same(fc.FilterStatistics.load(tmp_path / "often"), statistics)
+    assert max(len(layer.name) for layer in statistics) == NAME
