@@ -238,6 +238,17 @@ def _tail(n):
     return float(density.sum() * (x[1] - x[0]) / beta)
 
 
+def test_filters_near_zero_do_not_count_among_those_that_may_be_of_a_type_or_orthogonal():
+    stack = np.random.default_rng(0).normal(size=(40, 3, 3))
+    some = stack[:10]
+    stack[10:] *= 1e-6
+    with_dead, without = structure_of(stack), structure_of(some)
+    assert with_dead.gaussian_derivatives == without.gaussian_derivatives
+    assert with_dead.orthogonality == without.orthogonality
+    types = with_dead.gaussian_derivatives
+    assert types.high == pytest.approx(types.chance + 4 * math.sqrt(types.chance * (1 - types.chance) / 10))
+
+
 def test_the_range_of_chance_is_narrow_enough_to_see_a_little_structure_and_a_scale_changes_nothing():
     stack = np.random.default_rng(0).normal(size=(256, 5, 5))
     blurred = structure_of(stack + 0.3 * np.roll(stack, 1, axis=2))
