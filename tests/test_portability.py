@@ -14,7 +14,7 @@ ROOT = Path(filtercov.__file__).parent
 SCRIPT = Path(__file__).with_name("windows_like.py")
 MAIN = "from filtercov.cli import main; main()"
 # Asked for before they are used.
-GUARDED = {("files/replacing.py", "O_DIRECTORY"), ("lab/experiments/local.py", "setsid")}
+GUARDED = {("files.py", "O_DIRECTORY"), ("lab/experiments/local.py", "setsid")}
 NOT_FILES = {"os", "tarfile", "webbrowser", "zipfile", "Image"}  # whose `open` takes no encoding
 
 
