@@ -6,7 +6,7 @@ from torch import nn
 
 import filtercov as fc
 from filtercov.depthwise.running import evaluating, run_once
-from filtercov.nn.tuning import Tuner
+from filtercov.nn.tune import Tuner
 
 
 class Merging(nn.Linear):
