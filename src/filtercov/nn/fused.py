@@ -155,9 +155,12 @@ def activation_of(module: nn.Module) -> str | None:
     >>> activation_of(nn.SiLU(inplace=True)), activation_of(nn.GELU("tanh")), activation_of(nn.Tanh())
     ('silu', None, None)
     """
-    if type(module) is nn.ReLU6 and (module.min_val, module.max_val) != (0, 6):
+    name = ACTIVATION_NAMES.get(type(module))
+    if name == "gelu" and not is_exact(module):
         return None
-    return ACTIVATION_NAMES.get(type(module)) if is_exact(module) else None
+    if isinstance(module, nn.ReLU6) and (module.min_val, module.max_val) != (0, 6):
+        return None
+    return name
 
 
 # BatchNorm2d with an activation.

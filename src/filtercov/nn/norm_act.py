@@ -6,7 +6,6 @@ arithmetic is that of `F.batch_norm` and of the activation's own function.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -19,9 +18,6 @@ from filtercov.nn.layout import as_channels_last
 from filtercov.nn.operator import Plan, check_alike, check_shape, operator
 
 _aten = torch.ops.aten
-
-_check_alike = partial(check_alike, NormalisationError)
-_check_shape = partial(check_shape, NormalisationError)
 
 
 def batch_norm_act(
@@ -81,11 +77,11 @@ def _check_norm(
     """Raise unless images are (N, C, H, W) like x, vectors are (C,), and the activation is known."""
     x = images["x"]
     assert x is not None, "only a residual is optional"
-    _check_alike(name, **images, **vectors)
+    check_alike(NormalisationError, name, **images, **vectors)
     if x.dim() != 4:
         raise NormalisationError(f"{name}: x must be (N, C, H, W), got {tuple(x.shape)}")
-    _check_shape(name, x.shape, **images)
-    _check_shape(name, x.shape[1:2], **vectors)
+    check_shape(NormalisationError, name, x.shape, **images)
+    check_shape(NormalisationError, name, x.shape[1:2], **vectors)
     if activation not in ACTIVATIONS:
         raise NormalisationError(f"{name}: activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
     if images.get("residual") is not None and not first:
@@ -298,7 +294,7 @@ def _gelu_gradients(ctx: Any, grad_y: Tensor) -> tuple[Tensor]:
 @operator(save=_save_gelu, gradients=_gelu_gradients)
 def gelu(x: Tensor) -> Plan:
     """Return the exact GELU, x times the normal distribution function, of a tensor of any shape."""
-    _check_alike("gelu", x=x)
+    check_alike(NormalisationError, "gelu", x=x)
 
     def compute() -> Tensor:
         dense = _without_gaps(x)
@@ -314,8 +310,8 @@ def gelu(x: Tensor) -> Plan:
 @operator()
 def gelu_backward(grad_y: Tensor, x: Tensor) -> Plan:
     """Return the gradient of x."""
-    _check_alike("gelu_backward", grad_y=grad_y, x=x)
-    _check_shape("gelu_backward", x.shape, grad_y=grad_y)
+    check_alike(NormalisationError, "gelu_backward", grad_y=grad_y, x=x)
+    check_shape(NormalisationError, "gelu_backward", x.shape, grad_y=grad_y)
 
     def compute() -> Tensor:
         dense = _without_gaps(x)

@@ -42,7 +42,8 @@ class Weights(NamedTuple):
 
     def flat(self) -> "Weights":
         """Return the products' weights as matrices."""
-        return self._replace(w1=self.w1.flatten(1), w2=self.w2.flatten(1))
+        weight, bias, w1, b1, w2, b2, gamma = self
+        return Weights(weight, bias, w1.flatten(1), b1, w2.flatten(1), b2, gamma)
 
     def contiguous(self) -> "Weights":
         """Return all as the kernels can read them."""
@@ -175,9 +176,9 @@ def _native_forward(rows: Tensor, residual: Tensor | None, w: Weights, eps: floa
         before = between[here] if keep else after
         torch.mm(normalised[here], w.w1.t(), out=before)
         native.call("bias_gelu_forward", *before.shape, before, w.b1, after)
-        torch.mm(after, w.w2.t(), out=out[here])
-        added = None if residual is None else residual[here]
-        native.call("scaled_residual", *out[here].shape, out[here], w.b2, w.gamma, added, out[here])
+        part, added = out[here], None if residual is None else residual[here]
+        torch.mm(after, w.w2.t(), out=part)
+        native.call("scaled_residual", *part.shape, part, w.b2, w.gamma, added, part)
     return out, mean, inverse_std, between
 
 
@@ -241,6 +242,7 @@ def norm_mlp_backward(
     return Plan(fake, compute)
 
 
+@torch.no_grad()  # a graph that was recorded calls this with parameters, and products into given memory refuse those
 def _native_backward(
     grad: Tensor, rows: Tensor, mean: Tensor, inverse_std: Tensor, between: Tensor, w: Weights
 ) -> tuple[Tensor, ...]:

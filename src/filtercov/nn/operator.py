@@ -66,33 +66,19 @@ def operator(
         register_fake(f"{LIBRARY.ns}::{name}", fake, lib=LIBRARY)
         packet = getattr(torch.ops.filtercov, name)
         register_flop_formula(packet)(flops)
-        _hide_from_autograd(packet.default, _recorder(packet.default, save, gradients) if save and gradients else None)
+        if save is not None and gradients is not None:
+            _define_gradients(packet.default, save, gradients)
         return packet.default  # type: ignore[no-any-return]
 
     return define
 
 
-def _hide_from_autograd(operator: OpOverload, record: Function | None) -> None:
-    """Let autograd record calls of an operator as a whole, where a gradient is needed and the operator has one."""
-    defaults = tuple(argument.default_value for argument in operator._schema.arguments)
-
-    def run(keys: DispatchKeySet, *arguments: Any) -> Any:
-        below = keys & _after_autograd_keyset
-        if record is not None and torch.is_grad_enabled() and _any_requires_grad(*arguments):
-            # The dispatcher leaves out arguments that have their default values.
-            return record(*arguments, *defaults[len(arguments) :], below)
-        with _unseen():
-            return operator.redispatch(below, *arguments)
-
-    LIBRARY.impl(operator._opname, run, "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]
-
-
-def _recorder(operator: OpOverload, save: Function, gradients: Function) -> Function:
-    """Return a function that calls an operator and records it; of several outputs the first alone has a gradient.
+def _define_gradients(operator: OpOverload, save: Function, gradients: Function) -> None:
+    """Let autograd record calls of an operator; of several outputs the first alone has a gradient.
 
     This is what `torch.library.register_autograd` does, in fewer steps: every call pays for them.
     """
-    count = len(operator._schema.arguments)
+    defaults = tuple(argument.default_value for argument in operator._schema.arguments)
 
     def forward(ctx: Any, *arguments: Any) -> Any:
         *own, keys = arguments
@@ -103,11 +89,21 @@ def _recorder(operator: OpOverload, save: Function, gradients: Function) -> Func
         return output
 
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        due = [None] * count if grads[0] is None else gradients(ctx, *grads)
+        due = [None] * len(defaults) if grads[0] is None else gradients(ctx, *grads)
         return *due, None
 
     methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    return type(f"{operator._opname}_backward", (Recorded,), methods).apply  # type: ignore[attr-defined,no-any-return]
+    record = type(f"{operator._opname}_backward", (Recorded,), methods).apply  # type: ignore[attr-defined]
+
+    def run(keys: DispatchKeySet, *arguments: Any) -> Any:
+        below = keys & _after_autograd_keyset
+        if torch.is_grad_enabled() and _any_requires_grad(*arguments):
+            # The dispatcher leaves out arguments that have their default values.
+            return record(*arguments, *defaults[len(arguments) :], below)
+        with _unseen():
+            return operator.redispatch(below, *arguments)
+
+    LIBRARY.impl(operator._opname, run, "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]
 
 
 def check_alike(error: type[Exception], name: str, **tensors: Tensor | None) -> None:
@@ -127,8 +123,8 @@ def check_alike(error: type[Exception], name: str, **tensors: Tensor | None) -> 
             raise error(f"{name}: {argument} is {first.dtype} but {other} {tensor.dtype}; convert one of them")
 
 
-def check_shape(error: type[Exception], name: str, needed: Shape, **tensors: Tensor | None) -> None:
+def check_shape(error: type[Exception], name: str, needed: tuple[int, ...], **tensors: Tensor | None) -> None:
     """Raise unless all tensors that are given have the shape needed."""
     for argument, tensor in tensors.items():
-        if tensor is not None and tuple(tensor.shape) != tuple(needed):
+        if tensor is not None and tensor.shape != needed:
             raise error(f"{name}: {argument} must be {tuple(needed)}, got {tuple(tensor.shape)}")
