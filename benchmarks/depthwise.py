@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from filtercov.lab.bench import KINDS, describe_machine, gemm_rate, profile
-from filtercov.nn import accelerate_, depthwise_conv2d, keep_freed_memory, ops
+from filtercov.nn import accelerate_, depthwise_conv2d, keep_freed_memory
+from filtercov.nn.conv_operators import depthwise_conv_input_grad, depthwise_conv_weight_grad
 from filtercov.nn.timing import race
 
 SHAPES = [(64, 256, 16), (64, 96, 32), (32, 384, 14), (64, 64, 8), (16, 128, 56)]
@@ -77,11 +78,11 @@ def pass_contestants(batch: int, channels: int, size: int, kernel: int) -> dict[
             **torchs(lambda x, _: functional.conv2d(x, weight, None, padding=pad, groups=channels)),
         },
         "input gradient": {
-            "ours": lambda: ops.input_grad(grad_y, weight, *how, image, True),
+            "ours": lambda: depthwise_conv_input_grad(grad_y, weight, *how, image, True),
             **torchs(lambda x, g: backward(g, x, weight, [True, False, False])),
         },
         "weight gradient": {
-            "ours": lambda: ops.weight_grad(grad_y, x, *how, taps),
+            "ours": lambda: depthwise_conv_weight_grad(grad_y, x, *how, taps),
             **torchs(lambda x, g: backward(g, x, weight, [False, True, False])),
         },
     }

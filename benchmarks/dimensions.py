@@ -13,9 +13,10 @@ import torch
 from depthwise import begin, best_times
 from torch import Tensor
 
-from filtercov.nn import kernels, reference
-from filtercov.nn.arguments import Convolution, convolution, out_size
-from filtercov.nn.images import laid_out
+from filtercov.nn import native
+from filtercov.nn.conv_operators import reference_forward, reference_input_grad, reference_weight_grad
+from filtercov.nn.geometry import Geometry, parse_geometry
+from filtercov.nn.layout import dense
 
 # Shape, kernel, stride, padding, dilation: speech (Conformer, Vocos, Mamba), volumes (MedNeXt), images that are halved.
 CASES = [
@@ -40,21 +41,21 @@ CASES = [
 PASSES = ("forward", "input gradient", "weight gradient")
 
 
-def times_of(which: str, images: dict[str, tuple[Tensor, Tensor]], weight: Tensor, how: Convolution, seconds: float):  # type: ignore[no-untyped-def]
+def times_of(which: str, images: dict[str, tuple[Tensor, Tensor]], weight: Tensor, how: Geometry, seconds: float):  # type: ignore[no-untyped-def]
     """Return the best time of each of ours and PyTorch's, by layout."""
     kernel = weight.shape[2:]
     contestants = {}
     for layout, (x, grad_y) in images.items():
         last, size, out = layout == "last", x.shape[2:], grad_y.shape[2:]
         if which == "forward":
-            ours = partial(kernels.forward, x, weight, None, how, out, channels_last=last)
-            theirs = partial(reference.forward, x, weight, None, how)
+            ours = partial(native.forward, x, weight, None, how, out, channels_last=last)
+            theirs = partial(reference_forward, x, weight, None, how)
         elif which == "input gradient":
-            ours = partial(kernels.input_grad, grad_y, weight, how, size, channels_last=last)
-            theirs = partial(reference.input_grad, grad_y, weight, how, size)
+            ours = partial(native.input_grad, grad_y, weight, how, size, channels_last=last)
+            theirs = partial(reference_input_grad, grad_y, weight, how, size)
         else:
-            ours = partial(kernels.weight_grad, grad_y, x, how, kernel)
-            theirs = partial(reference.weight_grad, grad_y, x, how, kernel)
+            ours = partial(native.weight_grad, grad_y, x, how, kernel)
+            theirs = partial(reference_weight_grad, grad_y, x, how, kernel)
         contestants |= {f"ours {layout}": ours, f"theirs {layout}": theirs}
     return best_times(contestants, seconds=seconds, rounds=1000)
 
@@ -68,10 +69,10 @@ def main() -> None:
     for shape, kernel, stride, padding, dilation in CASES:
         axes = len(shape) - 2
         taps = kernel if isinstance(kernel, tuple) else (kernel,) * axes
-        how = convolution(axes, taps, stride, padding, dilation)
+        how = parse_geometry(axes, taps, stride=stride, padding=padding, dilation=dilation)
         weight, x = torch.randn(shape[1], 1, *taps), torch.randn(shape)
-        grad_y = torch.randn(*shape[:2], *out_size(shape[2:], taps, how))
-        images = {"first": (x, grad_y), "last": tuple(laid_out(t, channels_last=True) for t in (x, grad_y))}
+        grad_y = torch.randn(*shape[:2], *how.out_size(shape[2:], taps))
+        images = {"first": (x, grad_y), "last": tuple(dense(t, channels_last=True) for t in (x, grad_y))}
         cells, totals = [], dict.fromkeys(["ours first", "ours last", "theirs first", "theirs last"], 0.0)
         for which in PASSES:
             best = times_of(which, images, weight, how, seconds)

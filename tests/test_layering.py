@@ -58,10 +58,8 @@ FRAMEWORKS = {"jax": {"jax"}, "keras": {"keras"}}
 # Files that are imported only where these have been: by the laboratory, or by whoever made a model of theirs.
 WHERE_INSTALLED = {
     "files.py": {"filelock"},
-    "nn/timm_convmixer.py": {"timm"},
-    "nn/timm_convnext.py": {"timm"},
-    "nn/timm_norm_act.py": {"timm"},
-    "nn/torchvision_norm_act.py": {"torchvision"},
+    "nn/timm_modules.py": {"timm"},
+    "nn/torchvision_modules.py": {"torchvision"},
 }
 
 

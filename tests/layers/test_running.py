@@ -9,7 +9,7 @@ from torch import nn
 import filtercov as fc
 from filtercov.errors import ModelError
 from filtercov.layers.running import evaluating, run_once
-from filtercov.nn.tuning import Tuner
+from filtercov.nn.tune import Tuner
 
 
 class Merging(nn.Linear):

@@ -11,10 +11,12 @@ import warnings
 import torch
 from torch import Tensor, nn
 
+from filtercov.layers.find import is_depthwise
 from filtercov.nn import accelerate_
 from tests.peers import import_peer
 
 BATCH, SIZE = 4, 64
+MOST_PARAMETERS = 60_000_000
 # What draws random numbers while training; those of float64 and float32 differ.
 RANDOM = ("p", "drop_prob", "drop_rate", "drop_path", "drop_path_rate", "attn_drop_rate")
 LEAST = 1e-6  # a relative error that float32 may always have
@@ -108,9 +110,14 @@ def compare(plain: nn.Module, images: Tensor) -> dict[str, float | str]:
 
 
 def compare_both(name: str) -> dict[str, dict[str, float | str]]:
-    """Return the comparisons in training mode and, where there is BatchNorm, with its statistics frozen."""
+    """Return the comparisons in training mode and, where there is BatchNorm, with its statistics frozen.
+
+    Networks without depthwise layers, and very large ones, are not compared.
+    """
     torch.manual_seed(0)
     model = build(name)
+    if not any(map(is_depthwise, model.modules())) or sum(p.numel() for p in model.parameters()) > MOST_PARAMETERS:
+        return {}
     images = images_for(model)
     results = {"training": compare(model, images)}
     norms = [module for module in model.modules() if isinstance(module, NORMS)]

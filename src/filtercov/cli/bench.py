@@ -12,8 +12,8 @@ from filtercov.cli import options
 from filtercov.cli.say import say, say_table
 from filtercov.errors import FiltercovError, ModelError
 from filtercov.lab import bench as lab
-from filtercov.nn.tuning import SECONDS
-from filtercov.nn.tuning_report import LAYER_HEADING
+from filtercov.nn.report import LAYER_HEADING
+from filtercov.nn.tune import SECONDS
 
 
 def bench(

@@ -8,9 +8,8 @@ native kernels are in use, and `keep_freed_memory` spares every step the system'
 from typing import NoReturn
 
 from filtercov.errors import no_such_name
-from filtercov.nn.accelerating import Acceleration, accelerate_, restore_
-from filtercov.nn.batch_norm_act import batch_norm_act
-from filtercov.nn.depthwise import (
+from filtercov.nn.accelerate import accelerate_, keep_freed_memory, restore_
+from filtercov.nn.conv import (
     DepthwiseConv1d,
     DepthwiseConv2d,
     DepthwiseConv3d,
@@ -18,10 +17,10 @@ from filtercov.nn.depthwise import (
     depthwise_conv2d,
     depthwise_conv3d,
 )
-from filtercov.nn.gelu_batch_norm import gelu_batch_norm
-from filtercov.nn.library import NativeStatus, native_status
-from filtercov.nn.memory import keep_freed_memory
-from filtercov.nn.sequential import FusedSequential
+from filtercov.nn.fused import FusedSequential
+from filtercov.nn.native import NativeStatus, native_status
+from filtercov.nn.norm_act import batch_norm_act, gelu_batch_norm
+from filtercov.nn.report import Acceleration
 
 __all__ = [
     "Acceleration",

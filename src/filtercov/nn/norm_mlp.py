@@ -2,25 +2,52 @@
 
     out = shortcut + γ ⊙ (GELU(LayerNorm(x) W1ᵀ + b1) W2ᵀ + b2)        for each pixel's channels
 
-The matrix products are PyTorch's. What lies around them is memory traffic, and most of it need not be: the products run
-over as many pixels at a time as leave what lies between them in the cache, and the rest happens there. Kept for the
-backward pass are x and LayerNorm(x) W1ᵀ, six numbers a channel and pixel where PyTorch keeps eleven; all else is
-computed again. Since γ's gradient follows from that of W2, the scaled branch need not be kept either.
+The matrix products are PyTorch's. Around them is memory traffic, most of which is avoidable: the products run over as
+many pixels at a time as keep the hidden layer in the cache, and the rest happens there. Kept for the backward pass are
+x and LayerNorm(x) W1ᵀ, six numbers a channel and pixel where PyTorch keeps eleven; all else is computed again. Since
+γ's gradient follows from that of W2, the scaled branch need not be kept either.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from filtercov.nn import checks, flops, kernels, library
-from filtercov.nn.operator import define_gradients, define_operator
+from filtercov.errors import NormalisationError
+from filtercov.nn import native
+from filtercov.nn.operator import Plan, Shape, check_alike, check_shape, operator
+from filtercov.nn.routing import is_traced
 
-# Numbers between the products that are worked on at a time (2 MiB, and as much for their gradient), and the least rows.
+# Numbers of the hidden layer that are worked on at a time (2 MiB, and as much for their gradient), and the least rows.
 _CHUNK = 2**19
 _LEAST_ROWS = 512
+
+_check_alike = partial(check_alike, NormalisationError)
+_check_shape = partial(check_shape, NormalisationError)
+
+
+class Weights(NamedTuple):
+    """The parameters of a block; w1 is (M, C) or (M, C, 1, 1), w2 (C, M) or (C, M, 1, 1), the others are vectors."""
+
+    weight: Tensor
+    bias: Tensor
+    w1: Tensor
+    b1: Tensor
+    w2: Tensor
+    b2: Tensor
+    gamma: Tensor | None
+
+    def flat(self) -> "Weights":
+        """Return the products' weights as matrices."""
+        weight, bias, w1, b1, w2, b2, gamma = self
+        return Weights(weight, bias, w1.flatten(1), b1, w2.flatten(1), b2, gamma)
+
+    def contiguous(self) -> "Weights":
+        """Return all as the kernels can read them."""
+        return Weights(*(None if tensor is None else tensor.contiguous() for tensor in self))  # type: ignore[arg-type]
 
 
 def norm_mlp(
@@ -43,11 +70,69 @@ def norm_mlp(
     """
     tensors = (x, shortcut, *norm[:2], *first, *second, gamma)
     needed = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
-    keep = needed or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call] # what is traced may be trained
-    return _operator(x, shortcut, *norm, *first, *second, gamma, keep)[0]  # type: ignore[no-any-return]
+    keep = needed or is_traced()  # what is traced may be trained
+    return norm_mlp_forward(x, shortcut, *norm, *first, *second, gamma, keep)[0]  # type: ignore[no-any-return]
 
 
-def _forward(
+def _check_block(name: str, x: Tensor, images: dict[str, Tensor | None], rest: dict[str, Tensor], w: Weights) -> int:
+    """Raise unless images are (N, C, H, W) like x and the weights fit; return the width M of the hidden layer."""
+    _check_alike(name, x=x, **images, **rest, **w._asdict())
+    if x.dim() != 4:
+        raise NormalisationError(f"{name}: x must be (N, C, H, W), got {tuple(x.shape)}")
+    _check_shape(name, x.shape, **images)
+    channels, hidden = x.shape[1], w.w1.shape[0] if w.w1.dim() else 0
+    _check_shape(name, (channels,), weight=w.weight, bias=w.bias, b2=w.b2, gamma=w.gamma)
+    _check_shape(name, (hidden,), b1=w.b1)
+    for argument, matrix, needed in (("w1", w.w1, (hidden, channels)), ("w2", w.w2, (channels, hidden))):
+        if tuple(matrix.shape) not in (needed, (*needed, 1, 1)) or 0 in needed:
+            raise NormalisationError(f"{name}: {argument} must be {needed}, got {tuple(matrix.shape)}")
+    return hidden
+
+
+def _save_forward(ctx: Any, inputs: Sequence[Any], output: tuple[Tensor, ...]) -> None:
+    x, _, weight, bias, ctx.eps, *products, _ = inputs
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(x, *output[1:], weight, bias, *products)
+
+
+def _forward_gradients(ctx: Any, grad_y: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
+    x, mean, inverse_std, between, *saved = ctx.saved_tensors
+    weights = Weights(*saved)
+    if torch.is_grad_enabled() or between.numel() == 0:
+        # Someone will differentiate the gradient, or a graph recorded without gradients is trained, which kept nothing:
+        # spell it out, with the moments as functions of x.
+        rows = _rows(x)
+        variance, mean = torch.var_mean(rows, 1, correction=0)
+        grads = _reference_backward(_rows(grad_y), rows, mean, (variance + ctx.eps).rsqrt(), weights.flat())
+        grads = _image(grads[0], x), *grads[1:]
+    else:
+        grads = norm_mlp_backward(grad_y, x, mean, inverse_std, between, *weights)
+    grad_x, to_weight, to_bias, to_w1, to_b1, to_w2, to_b2, to_gamma = grads
+    to_shortcut = grad_y if ctx.needs_input_grad[1] else None
+    to_w1, to_w2 = _with_strides_of(weights.w1, to_w1), _with_strides_of(weights.w2, to_w2)
+    scale = None if weights.gamma is None else to_gamma
+    return grad_x, to_shortcut, to_weight, to_bias, None, to_w1, to_b1, to_w2, to_b2, scale, None
+
+
+def _with_strides_of(weight: Tensor, grad: Tensor) -> Tensor:
+    """Return a matrix's gradient in the shape and, where both are dense, with the strides of its weight.
+
+    A 1×1 kernel's strides have several spellings; autograd would copy a gradient with another one than the weight's.
+    """
+    if weight.dim() == 2:
+        return grad
+    dense = weight.flatten(1).is_contiguous()
+    return grad.as_strided(weight.shape, weight.stride()) if dense else grad.view(weight.shape)
+
+
+def _forward_flops(
+    x: Shape, _shortcut: Any, _weight: Any, _bias: Any, _eps: Any, w1: Shape, *_: Any, **_out: Any
+) -> int:
+    return 2 * 2 * _pixels(x) * w1[0] * w1[1]  # w2 has as many numbers
+
+
+@operator(outputs=4, flops=_forward_flops, save=_save_forward, gradients=_forward_gradients)
+def norm_mlp_forward(
     x: Tensor,
     shortcut: Tensor | None,
     weight: Tensor,
@@ -59,56 +144,67 @@ def _forward(
     b2: Tensor,
     gamma: Tensor | None,
     keep: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> Plan:
     """Return the output; with `keep`, mean and inverse deviation of the rows and the first product without its bias."""
-    rows, residual = _rows(x), None if shortcut is None else _rows(shortcut)
-    first, second = _matrix(w1), _matrix(w2)
-    if not _native(x):
-        return _forward_reference(x, rows, residual, weight, bias, eps, first, b1, second, b2, gamma, keep=keep)
-    bias, b1, b2 = bias.contiguous(), b1.contiguous(), b2.contiguous()
-    weight, gamma = weight.contiguous(), None if gamma is None else gamma.contiguous()
+    weights = Weights(weight, bias, w1, b1, w2, b2, gamma)
+    hidden = _check_block("norm_mlp", x, {"shortcut": shortcut}, {}, weights)
+
+    def fake() -> tuple[Tensor, ...]:
+        moments, between = ((_pixels(x.shape),), (_pixels(x.shape), hidden)) if keep else ((0,), (0,))
+        out = torch.empty_like(x, memory_format=torch.channels_last)
+        return out, x.new_empty(moments), x.new_empty(moments), x.new_empty(between)
+
+    def compute() -> tuple[Tensor, ...]:
+        rows, residual = _rows(x), None if shortcut is None else _rows(shortcut)
+        forward = _native_forward if native.takes(x) else _reference_forward
+        out, *kept = forward(rows, residual, weights.flat(), eps, keep=keep)
+        return _image(out, x), *(kept if keep else (x.new_empty(0) for _ in kept))
+
+    return Plan(fake, compute)
+
+
+def _native_forward(rows: Tensor, residual: Tensor | None, w: Weights, eps: float, *, keep: bool) -> tuple[Tensor, ...]:
+    """Return the output, the moments, and the first product if it is to be kept."""
+    w = w.contiguous()
     normalised, out = torch.empty_like(rows), torch.empty_like(rows)
-    moments = kernels.layer_norm(rows, weight, bias, eps, normalised)
-    between = rows.new_empty(len(rows), len(first)) if keep else None
-    activated = _between(rows, first)
-    for here in _chunks(len(rows), len(first)):
+    mean, inverse_std = rows.new_empty(len(rows)), rows.new_empty(len(rows))
+    native.call("layer_norm_forward", *rows.shape, rows, w.weight, w.bias, eps, normalised, mean, inverse_std)
+    between = rows.new_empty(len(rows), len(w.w1)) if keep else rows.new_empty(0)
+    activated = _chunk_of_hidden(rows, w)
+    for here in _chunks(len(rows), len(w.w1)):
         after = activated[: here.stop - here.start]
-        before = after if between is None else between[here]
-        torch.mm(normalised[here], first.t(), out=before)
-        kernels.bias_gelu(before, b1, after)
-        torch.mm(after, second.t(), out=out[here])
-        kernels.scaled_residual(out[here], b2, gamma, None if residual is None else residual[here], out[here])
-    nothing = rows.new_empty(0)
-    return _image(out, x), *(moments if keep else (nothing, nothing)), nothing if between is None else between
+        before = between[here] if keep else after
+        torch.mm(normalised[here], w.w1.t(), out=before)
+        native.call("bias_gelu_forward", *before.shape, before, w.b1, after)
+        part, added = out[here], None if residual is None else residual[here]
+        torch.mm(after, w.w2.t(), out=part)
+        native.call("scaled_residual", *part.shape, part, w.b2, w.gamma, added, part)
+    return out, mean, inverse_std, between
 
 
-def _forward_reference(
-    x: Tensor,
+def _reference_forward(
     rows: Tensor,
     residual: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
+    w: Weights,
     eps: float,
-    first: Tensor,
-    b1: Tensor,
-    second: Tensor,
-    b2: Tensor,
-    gamma: Tensor | None,
     *,
-    keep: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    keep: bool,  # noqa: ARG001
+) -> tuple[Tensor, ...]:
     variance, mean = torch.var_mean(rows, 1, correction=0)
     inverse_std = (variance + eps).rsqrt()
-    normalised = (rows - mean[:, None]) * inverse_std[:, None] * weight + bias
-    between = normalised @ first.t()
-    branch = functional.gelu(between + b1) @ second.t() + b2
-    branch = branch if gamma is None else branch * gamma
-    out = branch if residual is None else branch + residual
-    nothing = x.new_empty(0)
-    return _image(out, x), *((mean, inverse_std, between) if keep else (nothing, nothing.clone(), nothing.clone()))
+    between = ((rows - mean[:, None]) * inverse_std[:, None] * w.weight + w.bias) @ w.w1.t()
+    branch = functional.gelu(between + w.b1) @ w.w2.t() + w.b2
+    branch = branch if w.gamma is None else branch * w.gamma
+    return branch if residual is None else branch + residual, mean, inverse_std, between
 
 
-def _backward(
+def _backward_flops(_grad_y: Any, x: Shape, *rest: Any, **_out: Any) -> int:
+    w1: Shape = rest[5]
+    return 2 * 2 * 2 * _pixels(x) * w1[0] * w1[1]
+
+
+@operator(outputs=8, flops=_backward_flops)
+def norm_mlp_backward(
     grad_y: Tensor,
     x: Tensor,
     mean: Tensor,
@@ -121,65 +217,80 @@ def _backward(
     w2: Tensor,
     b2: Tensor,
     gamma: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> Plan:
     """Return the gradients of x, weight, bias, w1, b1, w2, b2 and gamma (of ones, where there is none)."""
-    grad, rows, first, second = _rows(grad_y), _rows(x), _matrix(w1), _matrix(w2)
-    if not _native(x):
-        return _backward_reference(grad, rows, mean, inverse_std, weight, bias, first, b1, second, b2, gamma, like=x)
-    weight, bias, b1 = weight.contiguous(), bias.contiguous(), b1.contiguous()
-    moments = kernels.RowMoments(mean, inverse_std)
+    name, weights = "norm_mlp_backward", Weights(weight, bias, w1, b1, w2, b2, gamma)
+    kept = {"mean": mean, "inverse_std": inverse_std, "between": between}
+    hidden = _check_block(name, x, {"grad_y": grad_y}, kept, weights)
+    _check_shape(name, (_pixels(x.shape),), mean=mean, inverse_std=inverse_std)
+    _check_shape(name, (_pixels(x.shape), hidden), between=between)
+    if not all(tensor.is_contiguous() for tensor in kept.values()):
+        raise NormalisationError(f"{name}: mean, inverse_std and between must be contiguous; call contiguous() first")
+
+    def fake() -> tuple[Tensor, ...]:
+        shapes = weight.shape, bias.shape, w1.shape[:2], b1.shape, w2.shape[:2], b2.shape, b2.shape
+        return torch.empty_like(x, memory_format=torch.channels_last), *(x.new_empty(shape) for shape in shapes)
+
+    def compute() -> tuple[Tensor, ...]:
+        grad, rows, w = _rows(grad_y), _rows(x), weights.flat()
+        if native.takes(x):
+            grads = _native_backward(grad, rows, mean, inverse_std, between, w.contiguous())
+        else:
+            grads = _reference_backward(grad, rows, mean, inverse_std, w)
+        return _image(grads[0], x), *grads[1:]
+
+    return Plan(fake, compute)
+
+
+@torch.no_grad()  # a graph that was recorded calls this with parameters, and products into given memory refuse those
+def _native_backward(
+    grad: Tensor, rows: Tensor, mean: Tensor, inverse_std: Tensor, between: Tensor, w: Weights
+) -> tuple[Tensor, ...]:
     grad_x = torch.empty_like(rows)
-    grad_between, activated = _between(rows, first), _between(rows, first)
+    grad_between, activated = _chunk_of_hidden(rows, w), _chunk_of_hidden(rows, w)
     normalised = rows.new_empty(len(activated), rows.shape[1])
-    scaled = second if gamma is None else second * gamma[:, None]  # spares scaling the gradient, which is larger
-    to_first, to_second, to_b1 = torch.empty_like(first), torch.empty_like(second), torch.zeros_like(b1)
-    for here in _chunks(len(rows), len(first)):
+    scaled = w.w2 if w.gamma is None else w.w2 * w.gamma[:, None]  # spares scaling the gradient, which is larger
+    to_w1, to_w2 = torch.empty_like(w.w1), torch.empty_like(w.w2)
+    to_b1, some_of_b1 = torch.zeros_like(w.b1), torch.empty_like(w.b1)
+    for here in _chunks(len(rows), len(w.w1)):
         n = here.stop - here.start
-        torch.mm(grad[here], scaled, out=grad_between[:n])
-        to_b1 += kernels.bias_gelu_backward_(grad_between[:n], between[here], b1, activated[:n])
-        kept = 1 if here.start else 0  # of what the chunks before have added up
-        torch.addmm(to_second, grad[here].t(), activated[:n], beta=kept, out=to_second)
-        some = kernels.RowMoments(mean[here], inverse_std[here])
-        kernels.layer_norm_again(rows[here], some, weight, bias, normalised[:n])
-        torch.addmm(to_first, grad_between[:n].t(), normalised[:n], beta=kept, out=to_first)
-        torch.mm(grad_between[:n], first, out=grad_x[here])
-    to_weight, to_bias = kernels.layer_norm_backward_(grad_x, rows, moments, weight)
-    sums = kernels.channel_sum(grad)
-    to_gamma = (second * to_second).sum(1).addcmul_(b2, sums)
-    if gamma is not None:
-        to_second.mul_(gamma[:, None])
-        sums *= gamma
-    return _image(grad_x, x), to_weight, to_bias, to_first, to_b1, to_second, sums, to_gamma
+        into, after, norm = grad_between[:n], activated[:n], normalised[:n]
+        torch.mm(grad[here], scaled, out=into)
+        native.call("bias_gelu_backward", *into.shape, between[here], w.b1, into, after, into, some_of_b1)
+        to_b1 += some_of_b1
+        kept = 1 if here.start else 0  # of the sums over earlier chunks
+        torch.addmm(to_w2, grad[here].t(), after, beta=kept, out=to_w2)
+        moments = mean[here], inverse_std[here]
+        native.call("layer_norm_again", *norm.shape, rows[here], *moments, w.weight, w.bias, norm)
+        torch.addmm(to_w1, into.t(), norm, beta=kept, out=to_w1)
+        torch.mm(into, w.w1, out=grad_x[here])
+    to_weight, to_bias = torch.empty_like(w.weight), torch.empty_like(w.bias)
+    inputs = grad_x, rows, mean, inverse_std, w.weight
+    native.call("layer_norm_backward", *rows.shape, *inputs, grad_x, to_weight, to_bias)
+    to_b2 = native.channel_sum(grad)
+    to_gamma = (w.w2 * to_w2).sum(1).addcmul_(w.b2, to_b2)
+    if w.gamma is not None:
+        to_w2.mul_(w.gamma[:, None])
+        to_b2 *= w.gamma
+    return grad_x, to_weight, to_bias, to_w1, to_b1, to_w2, to_b2, to_gamma
 
 
-def _backward_reference(
-    grad: Tensor,
-    rows: Tensor,
-    mean: Tensor,
-    inverse_std: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    first: Tensor,
-    b1: Tensor,
-    second: Tensor,
-    b2: Tensor,
-    gamma: Tensor | None,
-    *,
-    like: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _reference_backward(
+    grad: Tensor, rows: Tensor, mean: Tensor, inverse_std: Tensor, w: Weights
+) -> tuple[Tensor, ...]:
     normalised = (rows - mean[:, None]) * inverse_std[:, None]
-    into_first = normalised * weight + bias
-    before = into_first @ first.t() + b1
+    into_first = normalised * w.weight + w.bias
+    before = into_first @ w.w1.t() + w.b1
     activated = functional.gelu(before)
-    scaled = grad if gamma is None else grad * gamma
-    to_gamma = (grad * (activated @ second.t() + b2)).sum(0)
-    grad_before = torch.ops.aten.gelu_backward(scaled @ second, before)
-    grad_norm = grad_before @ first
-    weighted = grad_norm * weight
+    scaled = grad if w.gamma is None else grad * w.gamma
+    to_gamma = (grad * (activated @ w.w2.t() + w.b2)).sum(0)
+    grad_before = torch.ops.aten.gelu_backward(scaled @ w.w2, before)
+    grad_norm = grad_before @ w.w1
+    weighted = grad_norm * w.weight
     level, tilt = weighted.mean(1, keepdim=True), (weighted * normalised).mean(1, keepdim=True)
     grad_x = (weighted - level - tilt * normalised) * inverse_std[:, None]
     return (
-        _image(grad_x, like),
+        grad_x,
         (grad_norm * normalised).sum(0),
         grad_norm.sum(0),
         grad_before.t() @ into_first,
@@ -190,8 +301,8 @@ def _backward_reference(
     )
 
 
-def _native(x: Tensor) -> bool:
-    return x.dtype == torch.float32 and x.device.type == "cpu" and library.available()
+def _pixels(image: Shape) -> int:
+    return image[0] * image[2] * image[3]
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -204,123 +315,14 @@ def _image(rows: Tensor, like: Tensor) -> Tensor:
     return rows.view(batch, height, width, channels).permute(0, 3, 1, 2)
 
 
-def _matrix(weight: Tensor) -> Tensor:
-    return weight.flatten(1).contiguous()
-
-
 def _chunks(rows: int, hidden: int) -> Iterator[slice]:
-    """Return the rows in chunks of equal size, all but the last."""
+    """Return the rows in chunks, all but the last of equal size."""
     chunks = max(min(rows * hidden // _CHUNK, rows // _LEAST_ROWS), 1)
     size = -(-rows // chunks)
     return (slice(first, min(first + size, rows)) for first in range(0, rows, max(size, 1)))
 
 
-def _between(rows: Tensor, first: Tensor) -> Tensor:
-    """Return memory for one chunk of what lies between the products."""
-    largest = next(_chunks(len(rows), len(first)), slice(0, 0))
-    return rows.new_empty(largest.stop, len(first))
-
-
-def _fake_forward(
-    x: Tensor,
-    _shortcut: Tensor | None,
-    _weight: Tensor,
-    _bias: Tensor,
-    _eps: float,
-    w1: Tensor,
-    _b1: Tensor,
-    _w2: Tensor,
-    _b2: Tensor,
-    _gamma: Tensor | None,
-    keep: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    count = x.shape[0] * x.shape[2] * x.shape[3]
-    moments, between = ((count,), (count, w1.shape[0])) if keep else ((0,), (0,))
-    out = torch.empty_like(x, memory_format=torch.channels_last)
-    return out, x.new_empty(moments), x.new_empty(moments), x.new_empty(between)
-
-
-def _fake_backward(
-    _grad_y: Tensor,
-    x: Tensor,
-    _mean: Tensor,
-    _inverse_std: Tensor,
-    _between: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    w1: Tensor,
-    b1: Tensor,
-    w2: Tensor,
-    b2: Tensor,
-    _gamma: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    to_first, to_second = (x.new_empty(matrix.shape[:2]) for matrix in (w1, w2))
-    to_weight, to_bias, to_b1, to_b2, to_gamma = (x.new_empty(v.shape) for v in (weight, bias, b1, b2, b2))
-    grad_x = torch.empty_like(x, memory_format=torch.channels_last)
-    return grad_x, to_weight, to_bias, to_first, to_b1, to_second, to_b2, to_gamma
-
-
-_operator = define_operator(
-    "norm_mlp",
-    check=checks.check_norm_mlp,
-    compute=_forward,
-    fake=_fake_forward,
-    flops=flops.norm_mlp,
-)
-_backward_operator = define_operator(
-    "norm_mlp_backward",
-    check=checks.check_norm_mlp_backward,
-    compute=_backward,
-    fake=_fake_backward,
-    flops=flops.norm_mlp_backward,
-)
-
-
-def _save(ctx: Any, inputs: Sequence[Any], output: tuple[Tensor, ...]) -> None:
-    x, _, weight, bias, ctx.eps, w1, b1, w2, b2, gamma, _ = inputs
-    ctx.mark_non_differentiable(*output[1:])
-    ctx.save_for_backward(x, *output[1:], weight, bias, w1, b1, w2, b2, gamma)
-
-
-def _gradients(ctx: Any, grad_y: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
-    x, mean, inverse_std, between, weight, bias, w1, b1, w2, b2, gamma = ctx.saved_tensors
-    if torch.is_grad_enabled() or between.numel() == 0:
-        # Someone will differentiate the gradient, or a graph recorded without gradients is trained, which kept nothing:
-        # spell it out, with the moments as functions of x.
-        rows = _rows(x)
-        variance, mean = torch.var_mean(rows, 1, correction=0)
-        inverse_std = (variance + ctx.eps).rsqrt()
-        grads = _backward_reference(
-            _rows(grad_y), rows, mean, inverse_std, weight, bias, w1.flatten(1), b1, w2.flatten(1), b2, gamma, like=x
-        )
-    else:
-        grads = _backward_operator(grad_y, x, mean, inverse_std, between, weight, bias, w1, b1, w2, b2, gamma)
-    grad_x, to_weight, to_bias, to_first, to_b1, to_second, to_b2, to_gamma = grads
-    return (
-        grad_x,
-        grad_y if ctx.needs_input_grad[1] else None,
-        to_weight,
-        to_bias,
-        None,
-        _laid_out_as(w1, to_first),
-        to_b1,
-        _laid_out_as(w2, to_second),
-        to_b2,
-        None if gamma is None else to_gamma,
-        None,
-    )
-
-
-def _laid_out_as(weight: Tensor, grad: Tensor) -> Tensor:
-    """Return a matrix's gradient in the shape and, where both are dense, with the strides of its weight.
-
-    A 1x1 kernel's strides have several spellings; autograd would copy a gradient with another one than the weight's.
-    """
-    if weight.dim() == 2:
-        return grad
-    return (
-        grad.as_strided(weight.shape, weight.stride()) if weight.flatten(1).is_contiguous() else grad.view(weight.shape)
-    )
-
-
-define_gradients(_operator, _gradients, save=_save)
+def _chunk_of_hidden(rows: Tensor, w: Weights) -> Tensor:
+    """Return memory for one chunk of the hidden layer."""
+    largest = next(_chunks(len(rows), len(w.w1)), slice(0, 0))
+    return rows.new_empty(largest.stop, len(w.w1))

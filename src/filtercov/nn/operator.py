@@ -1,11 +1,12 @@
-"""Make functions of tensors operators, so that PyTorch's tools can see them.
+"""Operators of PyTorch's dispatcher, each declared once: schema, checks, fake, computation, gradient and flops.
 
-An operator is called through PyTorch's dispatcher, always: that is where autograd, tracers, compilers, flop counters
-and fake tensors learn of it. What it is given is checked there too, before anything looks at memory.
+An operator is always called through the dispatcher: that is where autograd, tracers, compilers, flop counters and fake
+tensors learn of it. Its arguments are checked there too, before anything looks at memory.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from inspect import signature
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,42 +20,63 @@ from torch.utils.flop_counter import register_flop_formula
 LIBRARY = Library("filtercov", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 Function = Callable[..., Any]
+Shape = Sequence[int]
 
-# What an operator does inside is no business of autograd's. It must not see views either: what is returned as a view
-# of something else could not be changed in place by the next layer, as an inplace ReLU does.
+# Autograd must not see what an operator does inside. It must not see views either: an output that is a view of
+# something else could not be changed in place by the next layer, as an inplace ReLU does.
 _unseen = _AutoDispatchBelowADInplaceOrView
 
 
-def define_operator(name: str, *, check: Function, compute: Function, fake: Function, flops: Function) -> OpOverload:
-    """Return the operator `filtercov::name`, which is `compute` on any device, with the schema of its annotations.
+def no_flops(*_shapes: Any, **_out: Any) -> int:
+    """Count nothing, as PyTorch does for sums, activations and norms."""
+    return 0
 
-    `fake` returns empty tensors like those of `compute`. Both run after `check`, which takes the same arguments and
-    raises if they do not belong together. `flops` is told the shapes and returns what `FlopCounterMode` is to count.
+
+class Plan(NamedTuple):
+    """How to make the outputs of an operator: empty ones, for fake tensors, or computed ones."""
+
+    fake: Callable[[], Any]
+    compute: Callable[[], Any]
+
+
+def operator(
+    *, outputs: int = 1, flops: Function = no_flops, save: Function | None = None, gradients: Function | None = None
+) -> Callable[[Callable[..., Plan]], OpOverload]:
+    """Make a function the operator `filtercov::<its name>` on every device, with the schema of its annotations.
+
+    The function raises unless its arguments belong together, and returns a `Plan` for as many tensors as `outputs`
+    says. `flops` takes shapes in place of tensors and returns what `FlopCounterMode` counts. `save(ctx, arguments,
+    output)` keeps what `gradients(ctx, *grads)` needs to return one gradient for each argument; without them the
+    operator has no gradient.
     """
-    qualified = f"{LIBRARY.ns}::{name}"
-    schema = infer_schema(compute, mutates_args=())
-    LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
-    LIBRARY.impl(name, _after(check, compute), "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-    register_fake(qualified, _after(check, fake), lib=LIBRARY)
-    packet = getattr(torch.ops.filtercov, name)
-    register_flop_formula(packet)(flops)
-    operator: OpOverload = packet.default
-    return operator
+
+    def define(plan: Callable[..., Plan]) -> OpOverload:
+        name = plan.__name__
+
+        def compute(*arguments: Any) -> Any:
+            return plan(*arguments).compute()
+
+        def fake(*arguments: Any) -> Any:
+            return plan(*arguments).fake()
+
+        returned = Tensor if outputs == 1 else tuple[(Tensor,) * outputs]  # type: ignore[misc]
+        compute.__signature__ = signature(plan).replace(return_annotation=returned)  # type: ignore[attr-defined]
+        LIBRARY.define(name + infer_schema(compute, mutates_args=()), tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
+        LIBRARY.impl(name, compute, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+        register_fake(f"{LIBRARY.ns}::{name}", fake, lib=LIBRARY)
+        packet = getattr(torch.ops.filtercov, name)
+        register_flop_formula(packet)(flops)
+        if save is not None and gradients is not None:
+            _define_gradients(packet.default, save, gradients)
+        return packet.default  # type: ignore[no-any-return]
+
+    return define
 
 
-def _after(check: Function, function: Function) -> Function:
-    def run(*arguments: Any) -> Any:
-        check(*arguments)
-        return function(*arguments)
+def _define_gradients(operator: OpOverload, save: Function, gradients: Function) -> None:
+    """Let autograd record calls of an operator; of several outputs the first alone has a gradient.
 
-    return run
-
-
-def define_gradients(operator: OpOverload, gradients: Function, *, save: Function) -> None:
-    """Let autograd record calls of an operator: `gradients(ctx, *grads)` returns what each of its arguments is due.
-
-    `save(ctx, arguments, output)` keeps what that takes, where a gradient is needed at all; of several outputs the
-    first alone has one. This is what `torch.library.register_autograd` does, in fewer steps: every call pays for them.
+    This is what `torch.library.register_autograd` does, in fewer steps: every call pays for them.
     """
     defaults = tuple(argument.default_value for argument in operator._schema.arguments)
 
@@ -76,9 +98,33 @@ def define_gradients(operator: OpOverload, gradients: Function, *, save: Functio
     def run(keys: DispatchKeySet, *arguments: Any) -> Any:
         below = keys & _after_autograd_keyset
         if torch.is_grad_enabled() and _any_requires_grad(*arguments):
-            # The dispatcher leaves out arguments that are as by default.
+            # The dispatcher leaves out arguments that have their default values.
             return record(*arguments, *defaults[len(arguments) :], below)
         with _unseen():
             return operator.redispatch(below, *arguments)
 
     LIBRARY.impl(operator._opname, run, "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]
+
+
+def check_alike(error: type[Exception], name: str, **tensors: Tensor | None) -> None:
+    """Raise unless all tensors are dense floating point of the dtype and device of the first, which is not None."""
+    argument, first = next(iter(tensors.items()))
+    assert first is not None, "optional tensors come last"
+    if not first.is_floating_point():
+        raise error(f"{name}: {argument} must hold floating-point numbers, got {first.dtype}; convert it first")
+    for other, tensor in tensors.items():
+        if tensor is None:
+            continue
+        if tensor.layout is not torch.strided:
+            raise error(f"{name}: {other} must be a dense tensor, got {tensor.layout}; call its to_dense() first")
+        if tensor.device != first.device:
+            raise error(f"{name}: {argument} is on {first.device} but {other} on {tensor.device}; move one of them")
+        if tensor.dtype != first.dtype:
+            raise error(f"{name}: {argument} is {first.dtype} but {other} {tensor.dtype}; convert one of them")
+
+
+def check_shape(error: type[Exception], name: str, needed: tuple[int, ...], **tensors: Tensor | None) -> None:
+    """Raise unless all tensors that are given have the shape needed."""
+    for argument, tensor in tensors.items():
+        if tensor is not None and tensor.shape != needed:
+            raise error(f"{name}: {argument} must be {tuple(needed)}, got {tuple(tensor.shape)}")

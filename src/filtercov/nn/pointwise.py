@@ -1,9 +1,4 @@
-"""1×1 convolutions as products of matrices.
-
-In channels_last memory the channels of a pixel are a row, so a 1×1 convolution is `F.linear`. PyTorch hands it to
-oneDNN instead, which is as fast for some shapes and slower for others, on some machines: only measuring tells, so
-`accelerate_` makes layers of this kind where it has an example to measure with.
-"""
+"""1×1 convolutions: as products of matrices, and, with a stride, kept out of a memory fault in oneDNN."""
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +7,14 @@ from torch.nn import functional
 
 from filtercov.nn.routing import PLAIN_TENSORS, nothing_intervenes, untraced
 
+WIDEST_VECTOR = 16  # lanes
+
 
 class PointwiseConv2d(nn.Conv2d):
-    """A 1×1 `nn.Conv2d` that multiplies matrices where the image lies channels last on the CPU.
+    """A 1×1 `nn.Conv2d` that multiplies matrices where the image is channels_last on the CPU.
+
+    The channels of a pixel are then a row, and the convolution is `F.linear`. PyTorch hands it to oneDNN instead, which
+    is slower for some shapes on some machines: only measuring tells, so `accelerate_` needs an example to use this.
 
     >>> layer = PointwiseConv2d(8, 16, kernel_size=1)
     >>> layer(torch.zeros(2, 8, 5, 5).to(memory_format=torch.channels_last)).shape
@@ -31,8 +31,20 @@ class PointwiseConv2d(nn.Conv2d):
         return rows.permute(0, 3, 1, 2)
 
 
+@untraced
+def _has_rows(x: Tensor) -> bool:
+    return (
+        type(x) in PLAIN_TENSORS
+        and nothing_intervenes()
+        and x.dim() == 4
+        and x.device.type == "cpu"
+        and x.is_contiguous(memory_format=torch.channels_last)
+        and not x.is_contiguous()
+    )
+
+
 def is_pointwise(layer: nn.Conv2d) -> bool:
-    """Return whether a convolution is a product of each pixel with one matrix.
+    """Return whether a convolution multiplies each pixel by one matrix.
 
     >>> is_pointwise(nn.Conv2d(8, 16, 1)), is_pointwise(nn.Conv2d(8, 16, 1, groups=2))
     (True, False)
@@ -45,14 +57,35 @@ def is_pointwise(layer: nn.Conv2d) -> bool:
     )
 
 
-@untraced
-def _has_rows(x: Tensor) -> bool:
-    """Return whether the pixels of an image are rows of a matrix, and those of one pixel are not all there is."""
+class StridedPointwiseConv2d(nn.Conv2d):
+    """A 1×1 `nn.Conv2d` that drops the pixels its stride skips, and convolves the others without a stride.
+
+    >>> layer = StridedPointwiseConv2d(3, 8, kernel_size=1, stride=2)
+    >>> layer(torch.zeros(2, 3, 9, 9)).shape
+    torch.Size([2, 8, 5, 5])
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the (N, M, OH, OW) convolution of the (N, C, H, W) input."""
+        if "_conv_forward" in vars(self):  # replaced by its owner
+            return self._conv_forward(input, self.weight, self.bias)  # type: ignore[no-any-return]
+        down, across = self.stride
+        return functional.conv2d(input[..., ::down, ::across], self.weight, self.bias, groups=self.groups)
+
+
+def is_endangered(layer: nn.Conv2d) -> bool:
+    """Return whether oneDNN's weight gradient of a convolution, in channels_last memory, writes past its workspace.
+
+    It does for strided 1×1 convolutions with fewer input channels a group than a vector has lanes, 8 with AVX2 and 16
+    with AVX-512 (https://github.com/uxlfoundation/oneDNN/issues/6035), but for one. The process then aborts, or gets
+    wrong gradients. docs/depthwise.md has the smallest program that shows it.
+
+    >>> is_endangered(nn.Conv2d(3, 48, 1, stride=2)), is_endangered(nn.Conv2d(3, 48, 3, stride=2, padding=1))
+    (True, False)
+    """
     return (
-        type(x) in PLAIN_TENSORS
-        and nothing_intervenes()
-        and x.dim() == 4
-        and x.device.type == "cpu"
-        and x.is_contiguous(memory_format=torch.channels_last)
-        and not x.is_contiguous()
+        layer.kernel_size == (1, 1)
+        and layer.stride != (1, 1)
+        and layer.padding in ((0, 0), "valid")
+        and 1 < layer.in_channels // layer.groups < WIDEST_VECTOR
     )

@@ -1,45 +1,36 @@
-"""Time alternatives against each other: they take turns, so that whatever else the machine does slows all alike.
+"""Time contestants against each other, and decide which one to keep.
 
-A ratio is taken turn by turn, between neighbours in time, and comes with the quartiles of those turns as its spread.
-Where torch uses one thread, what counts is the time that thread ran, which other programs cannot lengthen by running
-too; with more threads, which wait for each other, it is the time that passed.
+Contestants take turns, so that whatever else the machine does slows all alike. A ratio is taken turn by turn, between
+neighbours in time, and comes with the quartiles of those turns. With one torch thread the clock is the time that thread
+ran, which other programs cannot lengthen by running too; with more threads, which wait for each other, it is the time
+that passed.
 """
 
 import statistics
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple, TypeVar
 
 import torch
 
 Name = TypeVar("Name", bound=Hashable)
+Clock = Callable[[], float]
 
-# The first turns warm caches, threads and code generators up, and count only if they are too long for that to matter;
+# The first turns warm up caches, threads and code generators, and count only if they are too long for that to matter;
 # all or none, so that the turns of contestants with one number are neighbours.
 LONG = 1.0
-# What a contestant must do to replace another: see `clearly_faster`.
+# What a contestant needs to replace another: see `clearly_faster`.
 LEAST_TURNS = 5
 LEAST_GAIN = 0.01
 STANDARD_ERRORS = 2.0
-# And what it must do where there was no time for so many turns.
+# What it needs where there was no time for so many turns.
 FEWEST_TURNS = 3
 GAIN_OF_FEW = 0.1
 
 
-class Ratio(NamedTuple):
-    """The median of what the turns say, and their quartiles."""
-
-    median: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.median:.2f}x ({self.low:.2f} to {self.high:.2f})"
-
-
-def usual_clock() -> Callable[[], float]:
-    """Return what tells the time that counts, as torch's threads are now."""
+def usual_clock() -> Clock:
+    """Return the clock for torch's present number of threads."""
     return time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
 
 
@@ -51,13 +42,13 @@ def race(
     before: Callable[[Name], object] = lambda _: None,
     laggard: float = inf,
     grace: float = 0.0,
-    clock: Callable[[], float] | None = None,
+    clock: Clock | None = None,
 ) -> dict[Name, list[float]]:
-    """Return the seconds of each contestant's turns, `turns` of each or as many rounds as begin within `seconds`.
+    """Return the seconds of each contestant's turns: `turns` of each, or as many rounds as begin within `seconds`.
 
-    One there is always, and for as long as there are fewer than `LEAST_TURNS`, which decide little, rounds go on for
-    `grace` seconds more. `before` is called with the contestant's name ahead of each turn, and not timed. Who takes
-    more than `laggard` times as long as the best, after `LEAST_TURNS`, has no more. Every other round goes backwards.
+    There is at least one round. While there are fewer than `LEAST_TURNS`, which decide little, rounds go on for `grace`
+    seconds more. `before` is called with the contestant's name ahead of each turn, untimed. After `LEAST_TURNS`,
+    contestants slower than the best times `laggard` drop out. Every other round goes backwards.
 
     >>> times = race({"a": lambda: sum(range(9)), "b": lambda: None}, seconds=1.0, turns=4)
     >>> {name: len(seconds) for name, seconds in times.items()}
@@ -84,6 +75,17 @@ def race(
             best = min(min(times[name]) for name in racing)
             racing = [name for name in racing if min(times[name]) <= laggard * best]
     return times
+
+
+class Ratio(NamedTuple):
+    """The median of the ratios of turns, and their quartiles."""
+
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f}x ({self.low:.2f} to {self.high:.2f})"
 
 
 def ratio(before: Sequence[float], after: Sequence[float]) -> Ratio:
@@ -122,3 +124,22 @@ def clearly_faster(before: Sequence[float], after: Sequence[float]) -> bool:
     # Of normal numbers a quartile lies 0.674 deviations from the median, whose own error is 1.253 / sqrt(n) of one.
     error = 1.253 * (gain.high - gain.low) / (2 * 0.674) / turns**0.5
     return sorted(after)[LEAST_TURNS - 1] < enough or gain.median > 1 + max(LEAST_GAIN, STANDARD_ERRORS * error)
+
+
+def best_to_keep(times: Mapping[str, Sequence[float]], plain: Collection[str]) -> str:
+    """Return which contestant to keep, given the seconds of their turns; those in `plain` are PyTorch's alone.
+
+    The first is the model as it was. Another plain one replaces it if it is clearly faster, and of all others that are
+    clearly faster than that, the one with the best turn replaces it. So what is kept never has a longer best turn than
+    what it replaced.
+
+    >>> times = {"as it was": [1.0] * 5, "moved": [0.99] * 5, "ours": [0.8] * 5, "more": [0.7] * 5}
+    >>> best_to_keep(times, {"as it was", "moved"})
+    'more'
+    """
+    holder, *others = times
+    for name in others:
+        if name in plain and clearly_faster(times[holder], times[name]):
+            holder = name
+    faster = [name for name in others if name not in plain and clearly_faster(times[holder], times[name])]
+    return min(faster, key=lambda name: min(times[name])) if faster else holder

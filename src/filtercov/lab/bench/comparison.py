@@ -21,11 +21,10 @@ from filtercov.filters import freeze_
 from filtercov.lab.bench.rivals import race_of, rivals_of
 from filtercov.lab.models.lookup import find, is_ours
 from filtercov.nn import Acceleration, accelerate_, native_status, restore_
-from filtercov.nn.steps import Step
-from filtercov.nn.swaps import toggles
+from filtercov.nn.report import Tuning
+from filtercov.nn.swap import toggles
 from filtercov.nn.timing import Ratio, race, ratio, usual_clock
-from filtercov.nn.tuning import SECONDS
-from filtercov.nn.tuning_report import Tuning
+from filtercov.nn.tune import SECONDS, Step
 from filtercov.printable import counted
 
 OURS, PLAIN, CHANNELS_LAST = "ours", "PyTorch", "PyTorch, channels_last"

@@ -4,7 +4,7 @@ from torch import Tensor, fx, nn
 from torch.nn.functional import layer_norm
 
 from filtercov.errors import ModelError
-from filtercov.nn.replacement import DROPOUTS
+from filtercov.nn.fused import DROPOUTS
 from filtercov.nn.routing import untraced
 
 

@@ -1,0 +1,204 @@
+"""Put filtercov's layers into an existing model, and make it PyTorch's own again."""
+
+import ctypes
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from filtercov.errors import ConfigError, ModelError
+from filtercov.layers.find import check_model, is_depthwise, is_uninitialised, unwrap
+from filtercov.nn import native
+from filtercov.nn.layout import is_moved, restore_layouts_, to_channels_last_
+from filtercov.nn.pointwise import StridedPointwiseConv2d, is_endangered
+from filtercov.nn.report import Acceleration, Tuning
+from filtercov.nn.swap import BLOCK, DEPTHWISE, GELU, LAYERS, NORM_ACT, PAIRS, POINTWISE, RESIDUAL, Toggle, toggles
+from filtercov.nn.tune import SECONDS, Candidate, Tuner
+
+# Numbers of glibc's malloc.h.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_MOST_FROM_THE_HEAP = 32 << 20  # glibc takes no more: larger blocks are the system's in any case
+
+
+def accelerate_(
+    model: nn.Module, *, example_input: Any = None, seconds: float = SECONDS, keep_memory: bool = True
+) -> Acceleration:
+    """Make every depthwise convolution of a model a `DepthwiseConv1d`, 2d or 3d, in place; move it to channels_last.
+
+    Modules stay the same objects: parameters, optimisers, hooks and state_dict keys are untouched. But filters move in
+    memory, which optimisers with `fused=True` do not notice once they have taken a step: make these afterwards, as for
+    `model.to(memory_format=...)`, and again after `restore_`.
+
+    Where there are native kernels, a BatchNorm2d and the activation after it (or the GELU before it) run as one
+    operator: in an `nn.Sequential`, which becomes a `FusedSequential`, in torchvision's `Conv2dNormActivation` and in
+    timm's `BatchNormAct2d`; a GELU by itself is computed by them. Blocks of timm's and our ConvNeXt run what follows
+    their depthwise layer as one, and residuals of timm's and our ConvMixer are added by the operator before them.
+    Layers with a class of their own (subclasses, parametrised ones) are left alone and reported. Strided 1x1
+    convolutions of a few channels, whose weight gradient corrupts memory in channels_last (docs/depthwise.md), become
+    `StridedPointwiseConv2d`. `restore_` undoes it all.
+
+    With an example (a tensor, or a tuple or dict of what the model's forward takes) each layer, and the layout of the
+    whole, becomes what is fastest on this machine for inputs like it, which may be what it was: the time for that is
+    about `seconds`, and the report has what was measured. A step is timed forward and backward if the model is in
+    training mode and gradients are on and asked for, forward otherwise. Modes, buffers, gradients and random numbers
+    stay as they were.
+
+    With `keep_memory`, and a model on the CPU, the process keeps the memory it frees from then on: `keep_freed_memory`.
+
+    `ModelError` is raised for what is no model, has layers that saw no input yet or cannot run the example,
+    `ConfigError` for a bad `seconds`.
+
+    >>> net = nn.Sequential(nn.Conv2d(8, 8, 9, padding=4, groups=8), nn.GELU(), nn.BatchNorm2d(8))
+    >>> report = accelerate_(net)
+    >>> report.swapped, type(net[0]).__name__
+    (('0',), 'DepthwiseConv2d')
+    """
+    check_model(model)
+    for name, module in model.named_modules():
+        if is_uninitialised(module):
+            raise ModelError(
+                f"accelerate_: {name} is a {type(module).__name__} that has seen no input yet; run the model once on "
+                "an example first"
+            )
+    native.available()  # says why, once, if nothing will be faster
+    on_cpu = any(parameter.is_cpu for parameter in model.parameters())
+    keeps_memory = keep_memory and on_cpu and keep_freed_memory()
+    done = _by_thresholds_(model) if example_input is None else _tune_(model, example_input, seconds)
+    return replace(done, keeps_memory=keeps_memory)
+
+
+def restore_(model: nn.Module) -> tuple[str, ...]:
+    """Make filtercov's convolutions and sequences PyTorch's own; return their names.
+
+    This undoes `accelerate_`, for exporting a model to where there is no filtercov: modules, parameters, hooks and
+    state_dict stay, and what `accelerate_` moved to channels_last gets its old layout. Layers that were built as
+    filtercov's become PyTorch's too. Subclasses of them are left alone.
+
+    >>> net = nn.Sequential(nn.Conv2d(8, 8, 9, padding=4, groups=8))
+    >>> report = accelerate_(net)
+    >>> restore_(net), type(net[0]).__name__
+    (('0',), 'Conv2d')
+    """
+    check_model(model)
+    ours = {toggle.module: toggle for toggle in toggles(model) if toggle.setting != toggle.plain}
+    restored = []
+    for name, module in model.named_modules():
+        if module in ours:
+            ours[module].set_(ours[module].plain)
+            restored.append(name)
+        elif type(module) is StridedPointwiseConv2d:
+            module.__class__ = nn.Conv2d  # type: ignore[assignment]
+            restored.append(name)
+    restore_layouts_(model)
+    return tuple(restored)
+
+
+def keep_freed_memory() -> bool:
+    """Let this process keep the memory that it frees, to use again; return whether its C library can (glibc's).
+
+    A training step frees its activations once they have had their gradients. glibc gives them back to the system, which
+    clears each page before it hands it out again, in every step: docs/depthwise.md has what that costs. With this, the
+    process holds its peak of memory until it ends.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # another C library, or none that can be asked
+        return False
+    return bool(mallopt(_MMAP_THRESHOLD, _MOST_FROM_THE_HEAP)) and bool(mallopt(_TRIM_THRESHOLD, 2**31 - 1))
+
+
+def _by_thresholds_(model: nn.Module) -> Acceleration:
+    found = toggles(model)
+    plain = {toggle.name for toggle in found if toggle.setting == toggle.plain}
+    endangered = _convolutions(model, nn.Conv2d)
+    _set_(model, found, Candidate(tuple(toggle.default for toggle in found), channels_last=True), endangered)
+    return _report(model, found, made_safe=tuple(endangered), newly=plain)
+
+
+def _tune_(model: nn.Module, example: Any, seconds: float) -> Acceleration:
+    """Keep what is fastest; if the example does not fit, change nothing."""
+    if not isinstance(seconds, int | float) or not seconds >= 0:
+        raise ConfigError(f"accelerate_: seconds must be a number of at least 0, got {seconds!r}")
+    elsewhere = next((p.device for p in model.parameters() if p.device.type != "cpu"), None)
+    if elsewhere is not None:
+        raise ModelError(
+            f"example_input: layers are timed on the CPU, but the model has parameters on {elsewhere}; leave the "
+            "example out, or move the model"
+        )
+    before, moved = [(t, t.setting) for t in toggles(model)], is_moved(model)
+    safe = _convolutions(model, StridedPointwiseConv2d)
+    restore_(model)
+    found, endangered = toggles(model), _convolutions(model, nn.Conv2d)
+    try:
+        tuner = Tuner(unwrap(model), example, found, list(endangered.values()), seconds=seconds)
+        kept, report = tuner.run()
+    except BaseException:
+        for toggle, setting in before:
+            toggle.set_(setting)
+        _set_class_(safe, StridedPointwiseConv2d)
+        if moved:
+            to_channels_last_(model)
+        raise
+    made_safe = endangered if kept.channels_last or not tuner.harmless else {}
+    _set_(model, found, kept, made_safe)
+    return _report(model, found, made_safe=tuple(made_safe), tuning=report)
+
+
+def _set_(model: nn.Module, found: list[Toggle], candidate: Candidate, endangered: dict[str, nn.Conv2d]) -> None:
+    before = [(toggle, toggle.setting) for toggle in found]
+    for toggle, setting in zip(found, candidate.settings, strict=True):
+        toggle.set_(setting)
+    _set_class_(endangered, StridedPointwiseConv2d)
+    try:
+        if candidate.channels_last:
+            to_channels_last_(model)
+    except BaseException as error:
+        for toggle, setting in before:
+            toggle.set_(setting)
+        _set_class_(endangered, nn.Conv2d)
+        if not isinstance(error, Exception):
+            raise
+        raise ModelError(f"accelerate_: the model cannot move to channels_last ({error}); nothing changed") from error
+
+
+def _convolutions(model: nn.Module, kind: type[nn.Conv2d]) -> dict[str, nn.Conv2d]:
+    """Return the convolutions of exactly this class that oneDNN's fault endangers."""
+    return {name: m for name, m in model.named_modules() if type(m) is kind and is_endangered(m)}
+
+
+def _set_class_(convolutions: dict[str, nn.Conv2d], kind: type[nn.Conv2d]) -> None:
+    for module in convolutions.values():
+        module.__class__ = kind
+
+
+def _report(
+    model: nn.Module,
+    found: list[Toggle],
+    *,
+    made_safe: tuple[str, ...],
+    newly: set[str] | None = None,
+    tuning: Tuning | None = None,
+) -> Acceleration:
+    """Return the report; `newly` are the toggles that were PyTorch's before, all if not given."""
+    ours = [toggle for toggle in found if toggle.setting.kind is not toggle.plain.kind]
+    swapped, blocks, residuals, products, activations = (
+        tuple(t.name for t in ours if t.swap is swap and (newly is None or t.name in newly))
+        for swap in (DEPTHWISE, BLOCK, RESIDUAL, POINTWISE, GELU)
+    )
+    fused = tuple(part.name for t in ours if t.swap in (PAIRS, LAYERS, NORM_ACT) for part in t.parts)
+    skipped = _skipped(model, {toggle.module for toggle in found})
+    return Acceleration(swapped, fused, blocks, skipped, made_safe, products, tuning, residuals, activations)
+
+
+def _skipped(model: nn.Module, found: set[nn.Module]) -> dict[str, str]:
+    """Return the layers of classes of their own that are like those that change, and why they were left alone."""
+    skipped, safe = {}, (nn.Conv2d, StridedPointwiseConv2d)  # the first were either made safe or need not be
+    for name, module in model.named_modules():
+        if module in found:
+            continue
+        kind = type(module).__name__
+        if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) and is_depthwise(module):
+            skipped[name] = f"it is a {kind}, which may compute something else"
+        elif isinstance(module, nn.Conv2d) and type(module) not in safe and is_endangered(module):
+            skipped[name] = f"it is a {kind}; PyTorch's weight gradient of it may corrupt memory"
+    return skipped

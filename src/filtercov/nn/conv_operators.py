@@ -1,0 +1,311 @@
+"""The three passes of a depthwise convolution, and sums over channels, as operators of PyTorch's dispatcher.
+
+Each pass is bilinear, and its gradients are the other two: gradients of any order stay within these operators.
+`padding` is (before, after) along each axis, `stride` and `dilation` one number an axis; images, of one to three axes,
+keep their layout. `passes` says which run natively: a sum of `routing.BITS`, or `routing.BY_THRESHOLDS`. A pass that
+does not run natively is PyTorch's.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import chain
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.utils.flop_counter import conv_flop_count
+
+from filtercov.errors import ConvolutionError
+from filtercov.nn import native
+from filtercov.nn.geometry import Geometry, Numbers, checked_output
+from filtercov.nn.layout import dense, is_channels_last, readable
+from filtercov.nn.operator import Plan, Shape, check_alike, check_shape, operator
+from filtercov.nn.routing import BITS, BY_THRESHOLDS, native_sums, runs_natively
+
+CONVOLVE = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
+# Numbers that `_scale_grad` multiplies at a time: 4 MiB, so that it holds no further image.
+_CHUNK = 2**20
+
+_check_alike = partial(check_alike, ConvolutionError)
+_check_shape = partial(check_shape, ConvolutionError)
+
+
+def _geometry(padding: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Geometry:
+    return Geometry(tuple(padding), tuple(stride), tuple(dilation))
+
+
+def _axes(name: str, **images: Tensor) -> int:
+    """Return the number of axes that all images have beside batch and channels, if they have some in common."""
+    axes = next(iter(images.values())).dim() - 2
+    for argument, image in images.items():
+        if axes not in CONVOLVE or image.dim() != axes + 2 or image.shape[1] == 0:
+            raise ConvolutionError(f"{name}: {argument} must be (N, C, 1 to 3 sizes), got {tuple(image.shape)}")
+    return axes
+
+
+def _check_filters(name: str, weight: Tensor, channels: int, axes: int) -> None:
+    if weight.dim() != axes + 2 or weight.shape[:2] != (channels, 1):
+        raise ConvolutionError(
+            f"{name}: {channels} channels and {axes} axes need filters of ({channels}, 1, {axes} sizes), got "
+            f"{tuple(weight.shape)}"
+        )
+
+
+def _check_passes(name: str, passes: int) -> None:
+    if not BY_THRESHOLDS <= passes <= sum(BITS.values()):
+        raise ConvolutionError(
+            f"{name}: passes must be a sum of {BITS}, or {BY_THRESHOLDS} to leave it to thresholds, got {passes}"
+        )
+
+
+# The forward pass.
+
+
+def _save_conv(ctx: Any, inputs: Sequence[Any], output: Tensor) -> None:  # noqa: ARG001
+    x, weight, _, *ctx.geometry, ctx.passes = inputs
+    needs_x, needs_weight, *_ = ctx.needs_input_grad
+    # A frozen filter keeps no input alive.
+    ctx.save_for_backward(x if needs_weight else None, weight if needs_x else None)
+    ctx.size, ctx.kernel = x.shape[2:], weight.shape[2:]
+    ctx.channels_last = is_channels_last(x)
+    ctx.weight_strides = weight.stride() if weight.is_contiguous() else None
+
+
+def _conv_gradients(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
+    x, weight = ctx.saved_tensors
+    needs_x, needs_weight, needs_bias, *_ = ctx.needs_input_grad
+    grad_x = grad_weight = None
+    if needs_weight:
+        grad_weight = depthwise_conv_weight_grad(grad_y, x, *ctx.geometry, ctx.kernel, ctx.passes)
+        if ctx.weight_strides is not None:
+            # A dense (C, 1, *kernel) tensor has several spellings of its strides; DDP's buckets want the parameter's.
+            grad_weight = grad_weight.as_strided(grad_weight.shape, ctx.weight_strides)
+    if needs_x:
+        grad_x = depthwise_conv_input_grad(grad_y, weight, *ctx.geometry, ctx.size, ctx.channels_last, ctx.passes)
+    return grad_x, grad_weight, channel_sum(grad_y) if needs_bias else None, *[None] * 4
+
+
+def _conv_flops(x: Shape, weight: Shape, *_: Any, out_shape: Shape) -> int:
+    return conv_flop_count(list(x), list(weight), list(out_shape))
+
+
+@operator(flops=_conv_flops, save=_save_conv, gradients=_conv_gradients)
+def depthwise_conv(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    padding: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    passes: int = BY_THRESHOLDS,
+) -> Plan:
+    """Return the (N, C, *out) convolution of (N, C, *size) with (C, 1, *kernel)."""
+    axes = _axes("depthwise_conv", x=x)
+    name, kernel, geometry = f"depthwise_conv{axes}d", weight.shape[2:], _geometry(padding, stride, dilation)
+    _check_alike(name, x=x, weight=weight, bias=bias)
+    _check_filters(name, weight, x.shape[1], axes)
+    _check_shape(name, x.shape[1:2], bias=bias)
+    out = checked_output(name, x.shape, kernel, geometry)
+    _check_passes(name, passes)
+    last = is_channels_last(x)
+
+    def compute() -> Tensor:
+        if not runs_natively("forward", x, kernel, geometry, channels_last=last, passes=passes):
+            return dense(reference_forward(x, weight, bias, geometry), channels_last=last)
+        offset = None if bias is None else bias.contiguous()
+        return native.forward(readable(x), weight.contiguous(), offset, geometry, out[2:], channels_last=last)
+
+    return Plan(lambda: dense(x.new_empty(out), channels_last=last), compute)
+
+
+# The input gradient.
+
+
+def _save_input_grad(ctx: Any, inputs: Sequence[Any], output: Tensor) -> None:  # noqa: ARG001
+    grad_y, weight, *ctx.geometry, _, _, ctx.passes = inputs
+    ctx.save_for_backward(grad_y, weight)
+
+
+def _input_grad_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    grad_y, weight = ctx.saved_tensors
+    needs_grad_y, needs_weight, *_ = ctx.needs_input_grad
+    kernel = weight.shape[2:]
+    return (
+        depthwise_conv(grad, weight, None, *ctx.geometry, ctx.passes) if needs_grad_y else None,
+        depthwise_conv_weight_grad(grad_y, grad, *ctx.geometry, kernel, ctx.passes) if needs_weight else None,
+        *[None] * 6,
+    )
+
+
+def _input_grad_flops(grad_y: Shape, weight: Shape, *_: Any, out_shape: Shape) -> int:
+    return conv_flop_count(list(grad_y), list(weight), list(out_shape), transposed=True)
+
+
+@operator(flops=_input_grad_flops, save=_save_input_grad, gradients=_input_grad_gradients)
+def depthwise_conv_input_grad(
+    grad_y: Tensor,
+    weight: Tensor,
+    padding: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    size: Sequence[int],
+    channels_last: bool,
+    passes: int = BY_THRESHOLDS,
+) -> Plan:
+    """Return the (N, C, *size) gradient of the input, in the layout asked for."""
+    name, geometry = "depthwise_conv_input_grad", _geometry(padding, stride, dilation)
+    axes, image, kernel = _axes(name, grad_y=grad_y), (*grad_y.shape[:2], *size), weight.shape[2:]
+    _check_alike(name, grad_y=grad_y, weight=weight)
+    _check_filters(name, weight, grad_y.shape[1], axes)
+    _check_shape(name, checked_output(name, image, kernel, geometry), grad_y=grad_y)
+    _check_passes(name, passes)
+
+    def compute() -> Tensor:
+        if not runs_natively("input_grad", grad_y, kernel, geometry, channels_last=channels_last, passes=passes):
+            return dense(reference_input_grad(grad_y, weight, geometry, size), channels_last=channels_last)
+        return native.input_grad(readable(grad_y), weight.contiguous(), geometry, size, channels_last=channels_last)
+
+    return Plan(lambda: dense(grad_y.new_empty(image), channels_last=channels_last), compute)
+
+
+# The weight gradient.
+
+
+def _save_weight_grad(ctx: Any, inputs: Sequence[Any], output: Tensor) -> None:  # noqa: ARG001
+    grad_y, x, *ctx.geometry, _, ctx.passes = inputs
+    ctx.save_for_backward(grad_y, x)
+
+
+def _weight_grad_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    grad_y, x = ctx.saved_tensors
+    needs_grad_y, needs_x, *_ = ctx.needs_input_grad
+    image = x.shape[2:], is_channels_last(x)
+    return (
+        depthwise_conv(x, grad, None, *ctx.geometry, ctx.passes) if needs_grad_y else None,
+        depthwise_conv_input_grad(grad_y, grad, *ctx.geometry, *image, ctx.passes) if needs_x else None,
+        *[None] * 5,
+    )
+
+
+def _weight_grad_flops(grad_y: Shape, x: Shape, *_: Any, out_shape: Shape) -> int:
+    """Count as PyTorch does, every channel with every other: C times what a depthwise gradient costs."""
+    x, grad_y, out_shape = ([shape[1], shape[0], *shape[2:]] for shape in (x, grad_y, out_shape))
+    return conv_flop_count(x, grad_y, out_shape)
+
+
+@operator(flops=_weight_grad_flops, save=_save_weight_grad, gradients=_weight_grad_gradients)
+def depthwise_conv_weight_grad(
+    grad_y: Tensor,
+    x: Tensor,
+    padding: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    kernel: Sequence[int],
+    passes: int = BY_THRESHOLDS,
+) -> Plan:
+    """Return the (C, 1, *kernel) gradient of the filters."""
+    name, geometry = "depthwise_conv_weight_grad", _geometry(padding, stride, dilation)
+    _axes(name, x=x, grad_y=grad_y)
+    _check_alike(name, grad_y=grad_y, x=x)
+    _check_shape(name, checked_output(name, x.shape, tuple(kernel), geometry), grad_y=grad_y)
+    _check_passes(name, passes)
+
+    def compute() -> Tensor:
+        if not runs_natively("weight_grad", x, kernel, geometry, channels_last=is_channels_last(x), passes=passes):
+            return reference_weight_grad(grad_y, x, geometry, kernel).contiguous()
+        return native.weight_grad(readable(grad_y), readable(x), geometry, kernel)
+
+    return Plan(lambda: x.new_empty((x.shape[1], 1, *kernel)), compute)
+
+
+# The bias gradient.
+
+
+def _save_channel_sum(ctx: Any, inputs: Sequence[Any], output: Tensor) -> None:  # noqa: ARG001
+    ctx.shape = inputs[0].shape
+
+
+def _channel_sum_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor]:
+    return (grad.reshape(-1, *[1] * (len(ctx.shape) - 2)).expand(ctx.shape),)
+
+
+@operator(save=_save_channel_sum, gradients=_channel_sum_gradients)
+def channel_sum(x: Tensor) -> Plan:
+    """Return the (C,) sums of (N, C, *size) over images and pixels: the gradient of the bias."""
+    _axes("channel_sum", x=x)
+    _check_alike("channel_sum", x=x)
+
+    def compute() -> Tensor:
+        if native_sums(x):
+            return native.channel_sum(dense(x, channels_last=True))
+        return x.sum((0, *range(2, x.dim())))
+
+    return Plan(lambda: x.new_empty(x.shape[1]), compute)
+
+
+# The passes in PyTorch's operators, for any dtype, device, layout and number of axes. Filters of one tap multiply:
+# PyTorch would convolve with them, channel by channel where a batch has fewer than 16 images and one thread is in use.
+
+
+def reference_forward(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor:
+    """Return the forward pass."""
+    if geometry.is_scaling(weight.shape[2:]):
+        return _scaled(x, weight, bias)
+    x, symmetric = _pad_rest(x, geometry.padding)
+    convolve = CONVOLVE[weight.dim() - 2]
+    return convolve(x, weight, bias, geometry.stride, symmetric, geometry.dilation, weight.shape[0])
+
+
+def reference_input_grad(grad_y: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[int]) -> Tensor:
+    """Return the input gradient."""
+    if geometry.is_scaling(weight.shape[2:]):
+        return _scaled(grad_y, weight)
+    # The values of x do not enter, only its shape; expanding one element costs no memory.
+    x = grad_y.new_zeros(()).expand(grad_y.shape[0], grad_y.shape[1], *size)
+    padded, symmetric = _pad_rest(x, geometry.padding)
+    grad = _torch_gradients(grad_y, padded, weight, symmetric, geometry, [True, False, False])[0]
+    for axis, extent in enumerate(size):  # crop what was padded on one side alone
+        grad = grad.narrow(2 + axis, geometry.padding[2 * axis] - symmetric[axis], extent)
+    return grad
+
+
+def reference_weight_grad(grad_y: Tensor, x: Tensor, geometry: Geometry, kernel: Sequence[int]) -> Tensor:
+    """Return the weight gradient."""
+    if geometry.is_scaling(kernel):
+        return _scale_grad(grad_y, x)
+    x, symmetric = _pad_rest(x, geometry.padding)
+    weight = x.new_zeros(()).expand(x.shape[1], 1, *kernel)
+    return _torch_gradients(grad_y, x, weight, symmetric, geometry, [False, True, False])[1]
+
+
+def _scaled(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    factors = weight.reshape(-1, *[1] * (x.dim() - 2))
+    return x * factors if bias is None else torch.addcmul(bias.reshape(factors.shape), x, factors)
+
+
+def _scale_grad(grad_y: Tensor, x: Tensor) -> Tensor:
+    images = max(1, _CHUNK // max(1, prod(x.shape[1:])))
+    pixels = (0, *range(2, x.dim()))
+    pairs = zip(torch.split(grad_y, images), torch.split(x, images), strict=True)
+    sums = [(grad * part).sum(pixels) for grad, part in pairs]
+    return torch.stack(sums).sum(0).reshape(-1, *[1] * (x.dim() - 1))
+
+
+def _pad_rest(x: Tensor, padding: Numbers) -> tuple[Tensor, list[int]]:
+    """Return x with what is padded on one side alone added as zeros, and the padding that both sides share."""
+    pairs = [padding[i : i + 2] for i in range(0, len(padding), 2)]
+    shared = [min(pair) for pair in pairs]
+    rest = [(before - both, after - both) for (before, after), both in zip(pairs, shared, strict=True)]
+    from_last = list(chain.from_iterable(reversed(rest)))  # as F.pad wants it
+    return (functional.pad(x, from_last) if any(from_last) else x), shared
+
+
+def _torch_gradients(
+    grad_y: Tensor, x: Tensor, weight: Tensor, padding: list[int], geometry: Geometry, wanted: list[bool]
+) -> list[Tensor]:
+    steps, none = (geometry.stride, padding, geometry.dilation), [0] * len(padding)
+    return torch.ops.aten.convolution_backward(  # type: ignore[no-any-return]
+        grad_y, x, weight, None, *steps, False, none, weight.shape[0], wanted
+    )

@@ -1,0 +1,488 @@
+"""Modules that compute what other people's compute, with several steps fused into one operator.
+
+A replacement class goes before the class it replaces among the bases of a new one:
+
+    class FusedConvNeXtBlock(FusedBlock, ConvNeXtBlock): ...
+
+`accelerate_` changes the class of a module, which keeps its parts. A call is fused only where hooks, modes and tools
+cannot observe the difference; all other calls are those of the class replaced.
+"""
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import update_wrapper
+from importlib import import_module
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
+from torch.jit import is_scripting  # type: ignore[attr-defined]
+
+from filtercov.nn import native, routing
+from filtercov.nn.layout import is_channels_last, is_strided
+from filtercov.nn.norm_act import batch_norm_act, batch_norm_act_eval, gelu, gelu_batch_norm
+from filtercov.nn.norm_mlp import norm_mlp
+from filtercov.nn.pointwise import PointwiseConv2d, is_pointwise
+from filtercov.nn.routing import PLAIN_TENSORS, is_traced, is_usual_vector, is_watched, nothing_intervenes, untraced
+
+_REPLACEMENTS: dict[type[nn.Module], type["Replacement"]] = {}  # by the class replaced
+
+# Replacements for classes of other libraries, imported only if those have been: filtercov needs neither library.
+_THEIRS = {
+    "timm.models": "filtercov.nn.timm_modules",
+    "torchvision.ops.misc": "filtercov.nn.torchvision_modules",
+}
+
+# Classes of dropout, which do nothing in evaluation, and their attribute for the rate.
+DROPOUTS: dict[type[nn.Module], str] = dict.fromkeys((nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d), "p")
+
+
+class Replacement(nn.Module):
+    """A class with `plain_class` and `plain_forward`, those of the class that it replaces."""
+
+    plain_class: ClassVar[type[nn.Module]]
+    plain_forward: ClassVar[Callable[..., Tensor]]
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if len(cls.__bases__) > 1:
+            cls.plain_class = cls.__bases__[1]
+            cls.plain_forward = _renamed(cls.plain_class.forward, "plain_forward")
+            _REPLACEMENTS[cls.plain_class] = cls
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the output of the class replaced, fused if that cannot be observed."""
+        if is_scripting():  # TorchScript compiles this branch alone, and knows no `super()`
+            return self.plain_forward(x)
+        fused = self.fused_forward(x)
+        return self.plain_forward(x) if fused is None else fused
+
+    def fused_forward(self, x: Tensor) -> Tensor | None:
+        """Return the fused output, or None where the plain one is due."""
+        raise NotImplementedError
+
+
+def _renamed(function: Any, name: str) -> Any:
+    """Return a function under another name: TorchScript takes two methods of one name for one."""
+    other = FunctionType(function.__code__, function.__globals__, name, function.__defaults__, function.__closure__)
+    return update_wrapper(other, function, assigned=("__annotations__", "__doc__", "__module__"))
+
+
+def replacement_for(module: nn.Module, kind: type[Replacement]) -> type[Replacement] | None:
+    """Return the class of a kind that can replace a module's class, or None."""
+    for theirs, ours in _THEIRS.items():
+        if theirs in sys.modules:
+            import_module(ours)
+    found = _REPLACEMENTS.get(type(module))
+    return found if found is not None and issubclass(found, kind) else None
+
+
+def replaced_class(module: nn.Module, kind: type[Replacement]) -> type[nn.Module] | None:
+    """Return the class that a module's class of this kind replaces, or None."""
+    own = type(module)
+    return own.plain_class if issubclass(own, kind) and _REPLACEMENTS.get(own.plain_class) is own else None
+
+
+def does_nothing(layer: nn.Module) -> bool:
+    """Return whether a layer returns its input: Identity, and dropout of a known kind where it is off.
+
+    >>> does_nothing(nn.Dropout(0.5)), does_nothing(nn.Dropout(0.5).eval())
+    (False, True)
+    """
+    if type(layer) is nn.Identity:
+        return True
+    rate = DROPOUTS.get(type(layer))
+    return rate is not None and (not layer.training or getattr(layer, rate) == 0)
+
+
+# GELU.
+
+
+class NativeActivation(Replacement):
+    """A GELU computed by filtercov's kernels."""
+
+    def forward(self, input: Tensor) -> Tensor:  # with the argument's name in the class replaced
+        """Return GELU(input)."""
+        if is_scripting():
+            return self.plain_forward(input)
+        return cast(Tensor, gelu(input)) if _can_use_gelu(input) else self.plain_forward(input)
+
+
+@untraced
+def _can_use_gelu(x: Tensor) -> bool:
+    return (
+        type(x) in PLAIN_TENSORS
+        and x.dtype == torch.float32
+        and x.is_cpu
+        and is_strided(x)
+        and x.numel() >= routing.LEAST_NORMALISED
+        and not torch.compiler.is_compiling()
+        and nothing_intervenes()
+    )
+
+
+class NativeGELU(NativeActivation, nn.GELU):
+    """`nn.GELU`, computed by filtercov's kernels on the CPU; only for the exact one."""
+
+
+def is_exact(module: nn.Module) -> bool:
+    """Return whether a GELU is the exact one, not its approximation.
+
+    >>> is_exact(nn.GELU()), is_exact(nn.GELU("tanh"))
+    (True, False)
+    """
+    return getattr(module, "approximate", "none") == "none"
+
+
+# Names of activations in `norm_act`, by class of module.
+ACTIVATION_NAMES: dict[type[nn.Module], str] = {
+    nn.Identity: "identity",
+    nn.ReLU: "relu",
+    nn.ReLU6: "relu6",
+    nn.Hardswish: "hardswish",
+    nn.SiLU: "silu",
+    nn.GELU: "gelu",
+    NativeGELU: "gelu",
+}
+
+
+def activation_of(module: nn.Module) -> str | None:
+    """Return the name of an activation that can be fused, None for other modules and for subclasses.
+
+    >>> activation_of(nn.SiLU(inplace=True)), activation_of(nn.GELU("tanh")), activation_of(nn.Tanh())
+    ('silu', None, None)
+    """
+    name = ACTIVATION_NAMES.get(type(module))
+    if name == "gelu" and not is_exact(module):
+        return None
+    if isinstance(module, nn.ReLU6) and (module.min_val, module.max_val) != (0, 6):
+        return None
+    return name
+
+
+# BatchNorm2d with an activation.
+
+
+class Pair(NamedTuple):
+    """A BatchNorm2d and the activation after it, or the GELU before it."""
+
+    norm: nn.BatchNorm2d
+    activation: nn.Module
+    gelu_first: bool = False
+
+    def fused(self, x: Tensor, residual: Tensor | None = None) -> Tensor | None:
+        """Return the output for x, or None where fusing could be observed or is slower.
+
+        Only a GELU that comes first leaves a residual to add. In training the norm's running statistics are updated.
+        """
+        norm, activation = self.norm, activation_of(self.activation)
+        assert activation is not None, "pairs have an activation that is known"
+        if not self._can_fuse(x):
+            return None
+        if not norm.training:
+            arguments = norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.eps, activation
+            return batch_norm_act_eval(x, *arguments, self.gelu_first, residual)  # type: ignore[no-any-return]
+        if self.gelu_first:
+            y, mean, variance = gelu_batch_norm(x, norm.weight, norm.bias, norm.eps, residual)
+        else:
+            y, mean, variance = batch_norm_act(x, norm.weight, norm.bias, norm.eps, activation)
+        _update_running_statistics_(norm, mean, variance, x)
+        return y
+
+    def _can_fuse(self, x: Tensor) -> bool:
+        training = self.norm.training
+        # In evaluation PyTorch's own calls serve gradients, and traces, which may be made to run elsewhere.
+        if not training and (torch.is_grad_enabled() or is_traced()):
+            return False
+        return _can_fuse_norm(self.norm, x, self.activation) and ((self.gelu_first and training) or _pays(x))
+
+
+@untraced
+def _can_fuse_norm(norm: nn.BatchNorm2d, x: Tensor, activation: nn.Module) -> bool:
+    return (
+        norm.eps > 0  # another is nn.BatchNorm2d's to refuse
+        and nothing_intervenes()  # before anything is asked of x, which may not answer inside a transform
+        and not is_watched(norm, activation)
+        and type(x) is Tensor
+        and x.dtype == torch.float32
+        and x.is_cpu
+        and x.dim() == 4
+        and x.shape[1] == norm.num_features
+        and x.is_contiguous(memory_format=torch.channels_last)
+        and is_usual_vector(norm.weight, norm.num_features)
+        and is_usual_vector(norm.bias, norm.num_features)
+        and _has_statistics(norm, x)
+    )
+
+
+def _has_statistics(norm: nn.BatchNorm2d, x: Tensor) -> bool:
+    """Return whether evaluation has statistics to use; training a variance, and usual statistics to update if any."""
+    mean, variance, count = norm.running_mean, norm.running_var, norm.num_features
+    if norm.training:
+        if x.numel() <= count:  # one value per channel, which nn.BatchNorm2d refuses
+            return False
+        if not norm.track_running_stats or (mean is None and variance is None):
+            return True
+    return is_usual_vector(mean, count) and is_usual_vector(variance, count)
+
+
+@untraced
+def _pays(x: Tensor) -> bool:
+    """Return whether fusing is faster: not for small images, nor where a compiler fuses by itself, with more around."""
+    return x.numel() >= routing.LEAST_NORMALISED and not torch.compiler.is_compiling()
+
+
+def _update_running_statistics_(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor, x: Tensor) -> None:
+    """Add the mean and biased variance of a batch to the running ones, by nn.BatchNorm2d's rules."""
+    if not norm.track_running_stats:
+        return
+    counter = norm.num_batches_tracked
+    if counter is not None:
+        counter.add_(1)
+    share: Tensor | float = 0.0
+    if norm.momentum is not None:
+        share = norm.momentum
+    elif counter is not None:
+        # A tensor, since the value would be a constant to a tracer and unknown to a compiler.
+        share = counter.to(norm.weight.dtype).reciprocal()
+    running_mean, running_var = norm.running_mean, norm.running_var
+    if running_mean is not None and running_var is not None:
+        count = x.numel() // x.shape[1]
+        with torch.no_grad(), _uncounted(running_mean, running_var):
+            running_mean.mul_(1 - share).add_(mean * share)
+            running_var.mul_(1 - share).add_(variance * (count / (count - 1)) * share)
+
+
+def _uncounted(*tensors: Tensor) -> AbstractContextManager[object]:
+    """Return a context in which changes of tensors are not counted, as those that `F.batch_norm` makes are not.
+
+    Graphs of other calls, which saved the running statistics, would object to them.
+    """
+    if torch.compiler.is_compiling() or any(tensor.is_inference() for tensor in tensors):
+        return nullcontext()
+    return _unsafe_preserve_version_counter(tensors)
+
+
+def pair_of(layer: nn.Module, following: nn.Module | None = None) -> Pair | None:
+    """Return two neighbours as a pair if they are an affine BatchNorm2d and an activation, not subclasses.
+
+    >>> pair_of(nn.BatchNorm2d(4), nn.ReLU6()) is None, pair_of(nn.ReLU(), nn.BatchNorm2d(4)) is None
+    (False, True)
+    """
+    gelu_first = activation_of(layer) == "gelu"
+    norm, activation = (following, layer) if gelu_first else (layer, following)
+    if type(norm) is not nn.BatchNorm2d or not _is_affine(norm) or activation is None or not activation_of(activation):
+        return None
+    return Pair(norm, activation, gelu_first)
+
+
+def _is_affine(norm: nn.BatchNorm2d) -> bool:
+    return norm.weight is not None and norm.bias is not None
+
+
+def run_fused(layers: list[nn.Module], x: Tensor, residual: Tensor | None = None) -> Tensor:
+    """Return the output of layers one after the other, plus a residual, each pair as one operator if possible.
+
+    >>> run_fused([nn.Identity()], torch.ones(1), residual=torch.ones(1))
+    tensor([2.])
+    """
+    i = 0
+    while i < len(layers):
+        pair = pair_of(*layers[i : i + 2])
+        ends = pair is not None and pair.gelu_first and i + 2 == len(layers)
+        added = residual if ends and residual is not None and _can_add(x, residual) else None
+        fused = None if pair is None else pair.fused(x, added)
+        if fused is None:
+            x, i = _run_alone(layers[i], x), i + 1
+        elif added is not None:
+            return fused
+        else:
+            x, i = fused, i + 2
+    return x if residual is None else x + residual
+
+
+def _run_alone(layer: nn.Module, x: Tensor) -> Tensor:
+    """Return the output of a layer; a GELU's by the kernels if that cannot be observed."""
+    if activation_of(layer) == "gelu" and not is_traced() and not is_watched(layer) and _can_use_gelu(x):
+        return gelu(x)  # type: ignore[no-any-return]
+    return layer(x)  # type: ignore[no-any-return]
+
+
+@untraced
+def _can_add(x: Tensor, residual: Tensor) -> bool:
+    return (
+        type(residual) in PLAIN_TENSORS
+        and residual.dtype == x.dtype
+        and residual.device == x.device
+        and residual.shape == x.shape
+    )
+
+
+class FusedSequential(nn.Sequential):
+    """`nn.Sequential` that fuses, on the CPU in channels_last, BatchNorm2d with its activation.
+
+    That is a GELU before it, or a ReLU, ReLU6, Hardswish, SiLU or GELU after it, while training, and in evaluation
+    without gradients; in evaluation with gradients only a GELU before the norm is filtercov's. The modules in it stay
+    what they are, so parameters, state_dict keys, slices and hooks are those of `nn.Sequential`. A pair is fused only
+    in calls where that cannot be observed.
+
+    >>> net = FusedSequential(nn.GELU(), nn.BatchNorm2d(4))
+    >>> list(net.state_dict())[:2]
+    ['1.weight', '1.bias']
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the output of the last module."""
+        if is_scripting():  # TorchScript compiles this branch alone
+            for module in self:
+                input = module(input)
+            return input
+        return run_fused(list(self), input)
+
+
+class FusedLayers(Replacement):
+    """The same for a Sequential with a class of its own that runs its layers as `nn.Sequential` does."""
+
+    def forward(self, input: Tensor) -> Tensor:  # with the argument's name in the class replaced
+        """Return the output of the last module."""
+        if is_scripting():
+            return self.plain_forward(input)
+        return run_fused([layer for _, layer in named_layers(self)], input)
+
+
+def named_layers(sequence: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Return the layers of a sequence as it runs them, unlike `named_children` also those that are there twice.
+
+    >>> relu = nn.ReLU()
+    >>> [name for name, _ in named_layers(nn.Sequential(relu, nn.Identity(), relu))]
+    ['0', '1', '2']
+    """
+    return [(name, layer) for name, layer in sequence._modules.items() if layer is not None]
+
+
+class FusedNormAct(Replacement):
+    """A BatchNorm2d that applies an activation too, by timm's names `drop` and `act`."""
+
+    if TYPE_CHECKING:  # what every such module has; TorchScript would take these for types it must obey
+        drop: Any
+        act: Any
+
+    def fused_forward(self, x: Tensor) -> Tensor | None:
+        """Return the (N, C, H, W) activation of the norm of x."""
+        if not is_norm_act(self) or not does_nothing(self.drop) or is_watched(self.drop):
+            return None
+        return Pair(cast(nn.BatchNorm2d, self), self.act).fused(x)
+
+
+def is_norm_act(module: nn.Module) -> bool:
+    """Return whether a BatchNorm2d with an `act` is affine, and the activation can be fused."""
+    return _is_affine(cast(nn.BatchNorm2d, module)) and activation_of(cast(nn.Module, module.act)) is not None
+
+
+# Blocks of networks.
+
+
+class FusedResidual(Replacement):
+    """ConvMixer's x + fn(x), by timm's names `fn` and perhaps `drop_path`: added by the operator that ends `fn`."""
+
+    if TYPE_CHECKING:  # what every residual has; TorchScript would take it for a type it must obey
+        fn: Any
+
+    def fused_forward(self, x: Tensor) -> Tensor | None:
+        """Return the (N, C, H, W) output of the branch plus its input."""
+        others = [module for name, module in self.named_children() if name != "fn"]
+        fused = (
+            type(self.fn) in (nn.Sequential, FusedSequential)
+            and all(does_nothing(module) for module in others)
+            and not is_watched(self.fn, *others)
+        )
+        return run_fused(list(self.fn), x, residual=x) if fused else None
+
+
+def ends_in_pair(branch: nn.Module) -> bool:
+    """Return whether a branch is a sequence that ends in GELU and BatchNorm2d, so that a residual can be fused.
+
+    >>> ends_in_pair(nn.Sequential(nn.Conv2d(1, 4, 1), nn.GELU(), nn.BatchNorm2d(4)))
+    True
+    """
+    layers = list(branch) if type(branch) in (nn.Sequential, FusedSequential) else []  # type: ignore[call-overload]
+    pair = pair_of(*layers[-2:]) if len(layers) > 1 else None
+    return pair is not None and pair.gelu_first
+
+
+class FusedBlock(Replacement):
+    """A ConvNeXt block by timm's names: `conv_dw`, `norm`, `mlp` with `fc1`, `act` and `fc2`, `gamma`, `drop_path`.
+
+    All that follows the depthwise layer is one operator, `norm_mlp`.
+    """
+
+    if TYPE_CHECKING:  # what every block has; TorchScript would take these for types it must obey
+        conv_dw: Any
+        norm: Any
+        mlp: Any
+        gamma: Any
+        drop_path: Any
+
+    mlps: ClassVar[tuple[type[nn.Module], ...]]  # that are fc2(act(fc1(x))), but for parts that do nothing
+    norms: ClassVar[tuple[type[nn.Module], ...]] = (nn.LayerNorm,)  # that normalise channels, as nn.LayerNorm does
+
+    def fused_forward(self, x: Tensor) -> Tensor | None:
+        """Return the (N, C, H, W) output of the block."""
+        if not self._can_fuse(x):
+            return None
+        shortcut = getattr(self, "shortcut", None)
+        branch, kept = self.conv_dw(x), x if shortcut is None else shortcut(x)
+        norm, first, second = self.norm, self.mlp.fc1, self.mlp.fc2
+        matrices = (first.weight, first.bias), (second.weight, second.bias)
+        parts = (norm.weight, norm.bias, norm.eps), *matrices, self.gamma
+        if does_nothing(self.drop_path):
+            return norm_mlp(branch, kept, *parts)
+        return self.drop_path(norm_mlp(branch, None, *parts)) + kept  # type: ignore[no-any-return]
+
+    @untraced
+    def _can_fuse(self, x: Tensor) -> bool:
+        return (
+            type(x) in PLAIN_TENSORS
+            and x.dtype == torch.float32
+            and x.device.type == "cpu"
+            and x.dim() == 4
+            and x.numel() > 0
+            and is_channels_last(x)
+            and self._has_usual_parts()
+            and native.available()
+            and nothing_intervenes()
+        )
+
+    def _has_usual_parts(self) -> bool:
+        norm, mlp, gamma = self.norm, self.mlp, self.gamma
+        parts = dict(mlp.named_children())
+        first, act, second = (parts.pop(name, None) for name in ("fc1", "act", "fc2"))
+        return (
+            type(norm) in self.norms
+            and type(mlp) in self.mlps
+            and not getattr(norm, "_fast_norm", False)
+            and act is not None
+            and activation_of(act) == "gelu"
+            and all(does_nothing(part) for part in parts.values())
+            and _is_product(first)
+            and _is_product(second)
+            and all(_is_usual(p) for p in (norm.weight, norm.bias))
+            and norm.eps > 0
+            and (gamma is None or _is_usual(gamma))
+            and not is_watched(norm, mlp, first, act, second, *parts.values(), self.drop_path)
+        )
+
+
+def _is_usual(parameter: Tensor | None) -> bool:
+    if parameter is None or type(parameter) not in PLAIN_TENSORS:
+        return False
+    return parameter.dtype == torch.float32 and parameter.is_cpu
+
+
+def _is_product(layer: Any) -> bool:
+    """Return whether a layer multiplies each pixel's channels by a matrix and adds a bias."""
+    pointwise = is_pointwise(layer) if type(layer) in (nn.Conv2d, PointwiseConv2d) else type(layer) is nn.Linear
+    return pointwise and _is_usual(layer.weight) and _is_usual(layer.bias)

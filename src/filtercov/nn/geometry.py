@@ -1,0 +1,116 @@
+"""Padding, stride and dilation of a depthwise convolution, and the sizes that follow from them.
+
+Padding is (before, after) along each axis in turn; for images that is (top, bottom, left, right).
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from operator import index
+from typing import NamedTuple
+
+from torch import SymInt, Tensor
+
+from filtercov.errors import ConvolutionError
+
+Size = int | Sequence[int]
+Numbers = tuple[int, ...]
+
+
+class Geometry(NamedTuple):
+    """Padding, stride and dilation: one number an axis, of padding two."""
+
+    padding: Numbers
+    stride: Numbers
+    dilation: Numbers
+
+    def out_size(self, size: Sequence[int], kernel: Sequence[int]) -> Numbers:
+        """Return the size of the output for an image of `size`.
+
+        >>> Geometry((4, 4, 3, 3), (1, 2), (1, 1)).out_size((16, 16), (9, 9))
+        (16, 7)
+        """
+        spans = self.spans(kernel)
+        return tuple(
+            (size[i] + self.padding[2 * i] + self.padding[2 * i + 1] - spans[i]) // self.stride[i] + 1
+            for i in range(len(size))
+        )
+
+    def spans(self, kernel: Sequence[int]) -> Numbers:
+        """Return the number of pixels from the first tap of a filter to its last, along each axis."""
+        return tuple(step * (taps - 1) + 1 for step, taps in zip(self.dilation, kernel, strict=True))
+
+    def is_scaling(self, kernel: Sequence[int]) -> bool:
+        """Return whether the convolution multiplies each channel by a number: one tap, no stride, no padding.
+
+        >>> Geometry((0,) * 4, (1, 1), (1, 1)).is_scaling((1, 1)), Geometry((0, 0), (2,), (1,)).is_scaling((1,))
+        (True, False)
+        """
+        return prod(kernel) == 1 and max(self.stride) == 1 and max(self.padding) == 0
+
+
+def parse_geometry(axes: int, kernel: Sequence[int], *, stride: Size, padding: Size | str, dilation: Size) -> Geometry:
+    """Return the arguments of `F.conv2d` as a `Geometry`; "same" puts an odd pixel of padding after the image.
+
+    >>> parse_geometry(2, (4, 3), stride=1, padding="same", dilation=1).padding
+    (1, 2, 1, 1)
+    """
+    strides = _numbers(axes, "stride", stride, least=1)
+    dilations = _numbers(axes, "dilation", dilation, least=1)
+    return Geometry(_edges(axes, padding, kernel, strides, dilations), strides, dilations)
+
+
+def _numbers(axes: int, name: str, value: Size, *, least: int) -> Numbers:
+    """Return one integer an axis, from as many or from one for all."""
+    if type(value) is int and value >= least:  # the usual case, quickly
+        return (value,) * axes
+    values = tuple(value) if isinstance(value, Sequence) else (value,)
+    if not all(isinstance(v, int) for v in values):
+        if any(isinstance(v, Tensor | SymInt) for v in values):  # a tracer must not fix their values
+            raise TypeError(f"depthwise_conv{axes}d: {name} must be integers, got {value!r}")
+        values = tuple(index(v) for v in values)  # NumPy's integers; a TypeError for anything else
+    if len(values) == 1:
+        values = values * axes
+    if len(values) != axes or min(values) < least:
+        raise ConvolutionError(f"depthwise_conv{axes}d: {name} needs 1 or {axes} integers >= {least}, got {value!r}")
+    return values
+
+
+def _edges(axes: int, padding: Size | str, kernel: Sequence[int], stride: Numbers, dilation: Numbers) -> Numbers:
+    if not isinstance(padding, str):
+        return tuple(edge for edge in _numbers(axes, "padding", padding, least=0) for _ in range(2))
+    if padding == "valid":
+        return (0, 0) * axes
+    if padding != "same":
+        raise ConvolutionError(f"depthwise_conv{axes}d: padding must be 'same', 'valid' or numbers, got {padding!r}")
+    if max(stride) > 1:
+        raise ConvolutionError(f"depthwise_conv{axes}d: padding='same' needs stride 1, got {stride}; give numbers")
+    totals = [step * (taps - 1) for step, taps in zip(dilation, kernel, strict=True)]
+    return tuple(edge for total in totals for edge in (total // 2, total - total // 2))
+
+
+def checked_output(name: str, image: Numbers, kernel: Numbers, geometry: Geometry) -> Numbers:
+    """Return the shape of the output for (N, C, *size) images; raise if there is none."""
+    try:
+        return _cached_output(name, image, kernel, geometry)
+    except TypeError:  # sizes that are symbols while a graph is drawn cannot be looked up
+        return _cached_output.__wrapped__(name, image, kernel, geometry)
+
+
+@lru_cache(maxsize=4096)
+def _cached_output(name: str, image: Numbers, kernel: Numbers, geometry: Geometry) -> Numbers:
+    padding, stride, dilation = geometry
+    axes, size = len(kernel), image[2:]
+    if len(padding) != 2 * axes or min(padding) < 0:
+        raise ConvolutionError(f"{name}: padding must be {2 * axes} numbers >= 0 for {axes} axes, got {padding}")
+    if any(len(steps) != axes or min(steps) < 1 for steps in (stride, dilation)):
+        raise ConvolutionError(f"{name}: stride and dilation must be {axes} numbers >= 1, got {stride} and {dilation}")
+    if len(size) != axes or min(*size, *kernel) < 1:
+        raise ConvolutionError(f"{name}: images and filters need pixels along {axes} axes, got {image} and {kernel}")
+    spans = geometry.spans(kernel)
+    if any(size[i] + padding[2 * i] + padding[2 * i + 1] < spans[i] for i in range(axes)):
+        raise ConvolutionError(
+            f"{name}: a filter spanning {spans} does not fit an image of {tuple(size)} with padding {padding}; use a "
+            "smaller filter or more padding"
+        )
+    return *image[:2], *geometry.out_size(size, kernel)

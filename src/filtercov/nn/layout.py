@@ -1,0 +1,173 @@
+"""Memory layouts: of images, (N, C, *size) with one to three axes of size, and of all tensors of a model."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+
+def is_channels_last(x: Tensor) -> bool:
+    """Return whether an image is stored as (N, *size, C), perhaps with gaps.
+
+    Where strides cannot tell (one channel, or one pixel) the answer is no: the two layouts are then the same memory.
+
+    >>> is_channels_last(torch.zeros(1, 3, 2, 2).to(memory_format=torch.channels_last))
+    True
+    >>> is_channels_last(torch.zeros(8, 400, 256).mT)
+    True
+    """
+    return x.shape[1] > 1 and x.stride(1) == 1 and not x.is_contiguous()
+
+
+def is_strided(x: Tensor) -> bool:
+    """Return whether strides say where a tensor's numbers are, as for sparse, nested and mkldnn tensors they do not."""
+    return x.layout is torch.strided and not x.is_nested
+
+
+def dense(x: Tensor, *, channels_last: bool) -> Tensor:
+    """Return an image dense in the layout asked for; itself, if it is."""
+    return x.movedim(1, -1).contiguous().movedim(-1, 1) if channels_last else x.contiguous()
+
+
+def readable(x: Tensor) -> Tensor:
+    """Return an image as the kernels can read it: with stride 1 along the channels or along the last axis.
+
+    >>> whole = torch.zeros(2, 30, 12, 12).to(memory_format=torch.channels_last)
+    >>> readable(whole[:, 7:27]).data_ptr() == whole[:, 7:27].data_ptr()
+    True
+    """
+    return x if x.stride(1) == 1 or x.stride(-1) == 1 else x.contiguous()
+
+
+def empty_image(shape: Sequence[int], *, channels_last: bool) -> Tensor:
+    """Return a dense float32 image on the CPU, uninitialised."""
+    if not channels_last:
+        return torch.empty(shape, dtype=torch.float32, device="cpu")
+    if len(shape) == 4:
+        return torch.empty(shape, dtype=torch.float32, device="cpu", memory_format=torch.channels_last)
+    batch, channels, *size = shape
+    return torch.empty((batch, *size, channels), dtype=torch.float32, device="cpu").movedim(-1, 1)
+
+
+def as_channels_last(x: Tensor) -> Tensor:
+    """Return an (N, C, H, W) image dense in channels_last, with the strides that PyTorch gives it; itself, if it is."""
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+class Layout(NamedTuple):
+    """A tensor's shape and strides."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "Layout":
+        """Return the layout of a tensor."""
+        return cls(tuple(tensor.shape), tensor.stride())
+
+    @property
+    def is_channels_last_image(self) -> bool:
+        """Whether it is that of an (N, C, H, W) image in channels_last, perhaps with gaps."""
+        return len(self.shape) == 4 and self.shape[1] > 1 and self.strides[1] == 1
+
+    def random(self, dtype: torch.dtype) -> Tensor:
+        """Return a tensor of normal numbers in this layout."""
+        reach = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
+        return torch.randn(max(reach, 0) + 1).to(dtype).as_strided(self.shape, self.strides)
+
+    def copied(self, tensor: Tensor) -> Tensor:
+        """Return a copy of a tensor in this layout, or a contiguous one if it cannot have it."""
+        if tensor.shape != self.shape or 0 in self.strides:  # replaced since, or once expanded from fewer numbers
+            return tensor.contiguous()
+        empty = torch.empty_strided(self.shape, self.strides, dtype=tensor.dtype, device=tensor.device)
+        return empty.copy_(tensor)
+
+
+# The layouts that a module's tensors had before `to_channels_last_`. It is an attribute of the module, so that a
+# copied, pickled or partly moved model still has it.
+_ATTRIBUTE = "_layouts_before_acceleration"
+
+Layouts = dict[str, Layout]
+
+
+def to_channels_last_(model: nn.Module) -> None:
+    """Move the images and filters of a model, and their gradients, to channels_last; note the layouts they had."""
+    before = {module: _layouts(module) for module in model.modules()}
+    with _as_trainable(model):
+        try:
+            # Not model.to(memory_format=...), which would refuse the five axes of a Conv3d's weight.
+            model._apply(_channels_last)  # type: ignore[no-untyped-call]
+        except BaseException:
+            _move_(before)
+            raise
+    for module, layouts in before.items():
+        now = _layouts(module)
+        if changed := {name: layout for name, layout in layouts.items() if now.get(name) != layout}:
+            # What an earlier call noted is older, and stays.
+            setattr(module, _ATTRIBUTE, {**changed, **getattr(module, _ATTRIBUTE, {})})
+
+
+def restore_layouts_(model: nn.Module) -> None:
+    """Undo `to_channels_last_`, also for gradients."""
+    with _as_trainable(model):
+        _move_({module: module.__dict__.pop(_ATTRIBUTE, {}) for module in model.modules()})
+
+
+def is_moved(model: nn.Module) -> bool:
+    """Return whether `to_channels_last_` was called, and not undone since."""
+    return any(_ATTRIBUTE in vars(module) for module in model.modules())
+
+
+class BothLayouts:
+    """The four-dimensional tensors of a model in their own layout and in channels_last, to switch at no cost.
+
+    Valid for as long as nobody writes to them.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        tensors = {id(t): t for module in model.modules() for _, t in _tensors(module) if t.dim() == 4}
+        self._own = [(tensor, tensor.data) for tensor in tensors.values()]
+        self._last = [(tensor, _channels_last(data)) for tensor, data in self._own]
+
+    @property
+    def differ(self) -> bool:
+        """Whether any tensor changes."""
+        return any(own.stride() != last.stride() for (_, own), (_, last) in zip(self._own, self._last, strict=True))
+
+    def set_(self, *, channels_last: bool) -> None:
+        """Give every tensor its data in the layout asked for."""
+        for tensor, data in self._last if channels_last else self._own:
+            tensor.data = data
+
+
+def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    tensors = chain(module.named_parameters(recurse=False), module.named_buffers(recurse=False))
+    return ((name, t) for name, t in tensors if not is_lazy(t) and is_strided(t))
+
+
+def _layouts(module: nn.Module) -> Layouts:
+    return {name: Layout.of(tensor) for name, tensor in _tensors(module)}
+
+
+def _move_(wanted: dict[nn.Module, Layouts]) -> None:
+    for module, layouts in wanted.items():
+        for name, tensor in _tensors(module):
+            if name in layouts and tensor.stride() != layouts[name].strides:
+                tensor.data = layouts[name].copied(tensor.data)
+                if tensor.grad is not None:
+                    tensor.grad.data = layouts[name].copied(tensor.grad.data)
+
+
+def _as_trainable(model: nn.Module) -> AbstractContextManager[object]:
+    """Return a context in which copies of trainable tensors are trainable, also if the caller is in inference mode."""
+    for_inference = any(tensor.is_inference() for module in model.modules() for _, tensor in _tensors(module))
+    return nullcontext() if for_inference else torch.inference_mode(mode=False)
+
+
+def _channels_last(tensor: Tensor) -> Tensor:
+    image = tensor.dim() == 4 and is_strided(tensor) and not tensor.is_quantized
+    return tensor.to(memory_format=torch.channels_last) if image else tensor

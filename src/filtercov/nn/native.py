@@ -1,0 +1,267 @@
+"""The native kernels: find their shared library, report what it can do, and call it with tensors.
+
+`FILTERCOV_NATIVE=0` turns the kernels off; `FILTERCOV_ISA` (portable, avx2, avx512 or neon) picks the instruction set
+instead of the best one the machine has. Both are read once, at first use.
+"""
+
+import ctypes
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from filtercov.errors import NativeError
+from filtercov.nn.geometry import Geometry
+from filtercov.nn.layout import empty_image
+
+ISAS = ("portable", "avx2", "avx512", "neon")  # in the order of the C interface, slowest first
+ACTIVATIONS = ("identity", "relu", "relu6", "hardswish", "silu", "gelu")  # in the order of the C interface
+ABI_VERSION = 6
+PACKAGE = Path(__file__).parent.parent
+
+# The C interface's `filtercov_geometry`: batch, channels, six triples, and five strides each of input and output.
+Struct = ctypes.c_int64 * 30
+
+_SHAPE = ctypes.POINTER(Struct)
+_PTR, _INT32, _INT64, _DOUBLE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_double
+_MATRIX = (_INT64, _INT64)  # rows, channels
+# Arguments of the functions that compute; an instruction set and a number of threads follow.
+_KERNELS: dict[str, tuple[Any, ...]] = {
+    "depthwise_forward": (_SHAPE, *[_PTR] * 4),
+    "depthwise_input_grad": (_SHAPE, *[_PTR] * 3),
+    "depthwise_weight_grad": (_SHAPE, *[_PTR] * 3),
+    "channel_sum": (*_MATRIX, *[_PTR] * 2),
+    "gelu_batch_norm_forward": (*_MATRIX, *[_PTR] * 4, _DOUBLE, *[_PTR] * 4),
+    "gelu_batch_norm_backward": (*_MATRIX, *[_PTR] * 8),
+    "batch_norm_act_forward": (*_MATRIX, _INT32, *[_PTR] * 3, _DOUBLE, *[_PTR] * 4),
+    "batch_norm_act_backward": (*_MATRIX, _INT32, *[_PTR] * 9),
+    "settled_norm": (*_MATRIX, _INT32, _INT32, *[_PTR] * 6, _DOUBLE, _PTR),
+    "activation_forward": (_INT64, _INT32, *[_PTR] * 2),
+    "activation_backward": (_INT64, _INT32, *[_PTR] * 3),
+    "layer_norm_forward": (*_MATRIX, *[_PTR] * 3, _DOUBLE, *[_PTR] * 3),
+    "layer_norm_again": (*_MATRIX, *[_PTR] * 6),
+    "layer_norm_backward": (*_MATRIX, *[_PTR] * 8),
+    "bias_gelu_forward": (*_MATRIX, *[_PTR] * 3),
+    "bias_gelu_backward": (*_MATRIX, *[_PTR] * 6),
+    "scaled_residual": (*_MATRIX, *[_PTR] * 5),
+}
+_QUESTIONS: dict[str, tuple[Any, ...]] = {"abi_version": (), "has_openmp": (), "isa_available": (_INT32,)}
+_REASONS = {1: "an argument out of range", 2: "out of memory", 3: "an instruction set this machine cannot run"}
+
+
+@dataclass(frozen=True)
+class NativeStatus:
+    """Whether the native kernels are in use and, if not, why.
+
+    `isas` are those this build and this machine can both run, `isa` is the one in use, `threads` what torch allows now.
+    """
+
+    available: bool
+    reason: str
+    isa: str | None
+    isas: tuple[str, ...]
+    openmp: bool
+    threads: int
+    library: str | None
+
+    def __str__(self) -> str:
+        """Return the one line that `filtercov info` prints."""
+        if not self.available:
+            return f"native kernels off: {self.reason}; convolutions run in PyTorch"
+        threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}" if self.openmp else "1 thread (no OpenMP)"
+        return f"native kernels on: {self.isa}, {threads} (can run: {', '.join(self.isas)})"
+
+
+class _Loaded(NamedTuple):
+    reason: str = ""  # why there is no library
+    by_request: bool = False  # the user turned it off: nothing to warn about
+    library: ctypes.CDLL | None = None
+    path: Path | None = None
+    isas: tuple[str, ...] = ()
+    isa: str | None = None
+
+
+def load(folder: Path, environment: dict[str, str]) -> _Loaded:
+    """Return the library in `folder`, or the reason there is none to use."""
+    if environment.get("FILTERCOV_NATIVE", "1") == "0":
+        return _Loaded("FILTERCOV_NATIVE=0 is set", by_request=True)
+    path = next((path for suffix in (".so", ".dll") if (path := folder / f"_native{suffix}").exists()), None)
+    if path is None:
+        record = folder / "_native_build.txt"
+        built = record.read_text(encoding="utf-8").strip() if record.exists() else "no record of a build"
+        return _Loaded(f"they were not built ({built}); install a C++17 compiler and reinstall filtercov")
+    try:
+        # torch is imported above: its libgomp.so.1 is already loaded, so both share one pool of threads.
+        library = ctypes.CDLL(str(path))
+        _declare_(library)
+    except (OSError, AttributeError) as error:
+        return _Loaded(f"{path.name} does not load ({error}); reinstall filtercov")
+    if (version := library.filtercov_abi_version()) != ABI_VERSION:
+        return _Loaded(f"{path.name} has interface {version}, needed is {ABI_VERSION}; reinstall filtercov")
+    isas = tuple(isa for code, isa in enumerate(ISAS) if library.filtercov_isa_available(code))
+    isa = environment.get("FILTERCOV_ISA", isas[-1])
+    if isa not in isas:
+        return _Loaded(f"FILTERCOV_ISA={isa} is not one of those this machine runs: {', '.join(isas)}")
+    return _Loaded(library=library, path=path, isas=isas, isa=isa)
+
+
+def _declare_(library: ctypes.CDLL) -> None:
+    kernels = {name: (*types, _INT32, _INT32) for name, types in _KERNELS.items()}
+    for name, types in (kernels | _QUESTIONS).items():
+        function = getattr(library, f"filtercov_{name}")
+        function.argtypes, function.restype = types, _INT32
+
+
+@cache
+def _loaded() -> _Loaded:
+    return load(PACKAGE, dict(os.environ))
+
+
+@cache
+def _warn_once(reason: str) -> None:
+    warnings.warn(f"filtercov's native kernels are off: {reason}. PyTorch's are used.", stacklevel=3)
+
+
+def native_status() -> NativeStatus:
+    """Return whether the native kernels are in use, and which.
+
+    >>> status = native_status()
+    >>> status.available or bool(status.reason)
+    True
+    """
+    loaded = _loaded()
+    return NativeStatus(
+        available=loaded.library is not None,
+        reason=loaded.reason,
+        isa=loaded.isa,
+        isas=loaded.isas,
+        openmp=loaded.library is not None and bool(loaded.library.filtercov_has_openmp()),
+        threads=torch.get_num_threads(),
+        library=None if loaded.path is None else loaded.path.name,
+    )
+
+
+def available() -> bool:
+    """Return whether kernels can be called; if not, and nobody asked for that, warn once with the reason."""
+    loaded = _loaded()
+    if loaded.library is None and not loaded.by_request:
+        _warn_once(loaded.reason)
+    return loaded.library is not None
+
+
+def takes(x: Tensor) -> bool:
+    """Return whether the kernels can compute with a tensor: float32, on the CPU.
+
+    >>> takes(torch.zeros(1, dtype=torch.float64))
+    False
+    """
+    return x.dtype == torch.float32 and x.device.type == "cpu" and available()
+
+
+_other_isa: int | None = None  # of `instruction_set`
+
+
+@contextmanager
+def instruction_set(isa: str) -> Iterator[None]:
+    """Call kernels of another instruction set than the one in use, to compare them."""
+    global _other_isa
+    _other_isa = ISAS.index(isa)
+    try:
+        yield
+    finally:
+        _other_isa = None
+
+
+@cache
+def _function(name: str) -> tuple[Callable[..., int], int]:
+    """Return one function of the C interface, and the code of the instruction set in use."""
+    loaded = _loaded()
+    if loaded.library is None or loaded.isa is None:
+        raise NativeError(f"{name}: the native kernels are off ({loaded.reason}); check native_status() first")
+    return getattr(loaded.library, f"filtercov_{name}"), ISAS.index(loaded.isa)
+
+
+def call(name: str, *arguments: object) -> None:
+    """Call one function of the C interface, `filtercov_native.h`, with torch's number of threads.
+
+    Tensors are passed as pointers to their numbers, None as a null pointer. They must be float32 on the CPU and have
+    the layout that the function expects: nothing is checked here.
+    """
+    function, isa = _function(name)
+    plain = [argument.data_ptr() if isinstance(argument, Tensor) else argument for argument in arguments]
+    status = function(*plain, isa if _other_isa is None else _other_isa, torch.get_num_threads())
+    if status != 0:
+        raise NativeError(f"{name}: the native kernel met {_REASONS.get(status, f'status {status}')}")
+
+
+def activation_code(name: str) -> int:
+    """Return the number of an activation in the C interface."""
+    return ACTIVATIONS.index(name)
+
+
+# Depthwise convolution. Images have either layout, perhaps with gaps, as `layout.readable` makes them; filters and
+# biases are contiguous.
+
+
+@lru_cache(maxsize=4096)
+def _struct(
+    x_shape: tuple[int, ...],
+    x_strides: tuple[int, ...],
+    kernel: tuple[int, ...],
+    geometry: Geometry,
+    y_shape: tuple[int, ...],
+    y_strides: tuple[int, ...],
+) -> Any:
+    """Return a pointer to a `Struct`; kept, because making one takes longer than a small kernel."""
+    padding, stride, dilation = geometry.padding[::2], geometry.stride, geometry.dilation
+    triples = ((x_shape[2:], 1), (kernel, 1), (padding, 0), (stride, 1), (dilation, 1), (y_shape[2:], 1))
+    numbers = [*x_shape[:2], *(number for values, missing in triples for number in _triple(values, missing))]
+    for strides in (x_strides, y_strides):
+        numbers += [*strides[:2], *_triple(strides[2:], 0)]
+    return ctypes.pointer(Struct(*numbers))
+
+
+def _triple(values: Sequence[int], missing: int) -> list[int]:
+    return [missing] * (3 - len(values)) + list(values)
+
+
+def forward(
+    x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry, out: Sequence[int], *, channels_last: bool
+) -> Tensor:
+    """Return the (N, C, *out) convolution of (N, C, *size) with (C, 1, *kernel), in the layout asked for."""
+    y = empty_image((*x.shape[:2], *out), channels_last=channels_last)
+    struct = _struct(x.shape, x.stride(), weight.shape[2:], geometry, y.shape, y.stride())
+    call("depthwise_forward", struct, x, weight, bias, y)
+    return y
+
+
+def input_grad(
+    grad_y: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[int], *, channels_last: bool
+) -> Tensor:
+    """Return the (N, C, *size) gradient of the forward pass's input, in the layout asked for."""
+    grad_x = empty_image((*grad_y.shape[:2], *size), channels_last=channels_last)
+    struct = _struct(grad_x.shape, grad_x.stride(), weight.shape[2:], geometry, grad_y.shape, grad_y.stride())
+    call("depthwise_input_grad", struct, grad_y, weight, grad_x)
+    return grad_x
+
+
+def weight_grad(grad_y: Tensor, x: Tensor, geometry: Geometry, kernel: Sequence[int]) -> Tensor:
+    """Return the (C, 1, *kernel) gradient of the forward pass's filters."""
+    grad_weight = x.new_empty((x.shape[1], 1, *kernel))
+    struct = _struct(x.shape, x.stride(), tuple(kernel), geometry, grad_y.shape, grad_y.stride())
+    call("depthwise_weight_grad", struct, grad_y, x, grad_weight)
+    return grad_weight
+
+
+def channel_sum(x: Tensor) -> Tensor:
+    """Return the (C,) sums of a channels-last (N, C, *size) over images and pixels."""
+    sums = x.new_empty(x.shape[1])
+    call("channel_sum", x.numel() // x.shape[1], x.shape[1], x, sums)
+    return sums

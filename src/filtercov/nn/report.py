@@ -1,0 +1,135 @@
+"""What `accelerate_` did to a model, and what it measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from filtercov.nn.timing import Ratio, ratio
+from filtercov.printable import counted
+
+LAYER_HEADING = ("layer", "kind", "input", "now", "ms before", "ms channels_last", "ms now")
+
+
+@dataclass(frozen=True)
+class LayerTiming:
+    """One layer: the shape it gets, what was chosen, and its seconds alone; None where they were not timed.
+
+    `before` and `channels_last` are PyTorch's own, in the model's layout and in that; `after` is what was chosen.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...] | None
+    chosen: str
+    before: float | None
+    channels_last: float | None
+    after: float | None
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the row of a table with `LAYER_HEADING`."""
+        shape = "not reached" if self.shape is None else "x".join(map(str, self.shape))
+        times = map(_ms, (self.before, self.channels_last, self.after))
+        return self.name or "(the model)", self.kind, shape, self.chosen, *times
+
+
+@dataclass(frozen=True)
+class StepTiming:
+    """A way to run the whole model, its seconds turn by turn, and those of the model as it was in the same turns."""
+
+    name: str
+    seconds: tuple[float, ...]
+    before: tuple[float, ...]
+
+    @property
+    def best(self) -> float:
+        """The shortest turn."""
+        return min(self.seconds)
+
+    @property
+    def gain(self) -> Ratio:
+        """How many times as fast a step is as it was."""
+        return ratio(self.before, self.seconds)
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Which way to run the model was kept, what each layer is now, and the times that decided it.
+
+    `steps` begins with the model as it was. `learns` says whether a step was forward and backward, or forward alone.
+    `ended_early` says that the time given was used up.
+    """
+
+    kept: str
+    layers: tuple[LayerTiming, ...]
+    steps: tuple[StepTiming, ...]
+    seconds: float
+    ended_early: bool
+    learns: bool
+
+    def step(self, name: str) -> StepTiming:
+        """Return the way to run the model that has this name."""
+        return next(step for step in self.steps if step.name == name)
+
+    def __str__(self) -> str:
+        """Return a line about the whole, and tables of steps and layers."""
+        what = "training step" if self.learns else "forward pass"
+        early = "; the time was up before all was tried" if self.ended_early else ""
+        steps = [(step.name, _ms(step.best), _ms(min(step.before)), str(step.gain)) for step in self.steps]
+        layers = [row.cells() for row in self.layers]
+        return "\n".join(
+            [
+                f"kept: {self.kept}, after {self.seconds:.0f} s of timing{early}",
+                *_aligned([(what, "ms", "ms as it was, in turns", "times as fast, median (quartiles)"), *steps]),
+                *_aligned([LAYER_HEADING, *layers]),
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class Acceleration:
+    """What `accelerate_` did, by name: layers swapped, norms and blocks fused, layers left alone and why, made safe.
+
+    `fused` are norms with their activations, in a row or as one module, `residuals` those that the pair before them
+    adds, `activations` the GELUs that stand alone. With an example to measure with, `tuning` has what was measured, and
+    `products` are the 1x1 convolutions that became products of matrices. `keeps_memory` says whether the process was
+    told to keep what it frees.
+    """
+
+    swapped: tuple[str, ...]
+    fused: tuple[str, ...]
+    blocks: tuple[str, ...] = ()
+    skipped: dict[str, str] = field(default_factory=dict)
+    made_safe: tuple[str, ...] = ()
+    products: tuple[str, ...] = ()
+    tuning: Tuning | None = None
+    residuals: tuple[str, ...] = ()
+    activations: tuple[str, ...] = ()
+    keeps_memory: bool = False
+
+    def __str__(self) -> str:
+        """Return one line, one more for each kind of change and each layer left alone, and what was measured."""
+        lines = [
+            f"{counted(len(self.swapped), 'depthwise convolution')} swapped, "
+            f"{counted(len(self.fused), 'norm')} fused with activations"
+        ]
+        for names, kind, what in (
+            (self.blocks, "ConvNeXt block", "fused"),
+            (self.residuals, "residual", "added by the operator before"),
+            (self.activations, "GELU", "computed by filtercov's kernels"),
+            (self.products, "1x1 convolution", "run as products of matrices"),
+            (self.made_safe, "strided 1x1 convolution", "kept out of a memory fault of PyTorch's"),
+        ):
+            lines += [f"{counted(len(names), kind)} {what}"] * bool(names)
+        lines += ["this process keeps the memory it frees, for the next step"] * self.keeps_memory
+        lines += [f"left alone: {name}: {reason}" for name, reason in self.skipped.items()]
+        return "\n".join([*lines, *([str(self.tuning)] if self.tuning else [])])
+
+
+def _ms(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e3:.2f}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

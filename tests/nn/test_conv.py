@@ -1,0 +1,419 @@
+"""Depthwise functions and modules in a user's hands: any layout, the same results and kinds of error as PyTorch's."""
+
+import gc
+import types
+import warnings
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+from filtercov.errors import FiltercovError
+from filtercov.nn import (
+    DepthwiseConv1d,
+    DepthwiseConv2d,
+    DepthwiseConv3d,
+    conv_operators,
+    depthwise_conv1d,
+    depthwise_conv2d,
+    depthwise_conv3d,
+    routing,
+)
+from filtercov.nn.geometry import Geometry
+from filtercov.nn.routing import BITS, BY_THRESHOLDS
+from tests.nn.support import CHANNELS_LAST, CONVOLVE, called, images, last, needs_native
+
+OURS = {1: depthwise_conv1d, 2: depthwise_conv2d, 3: depthwise_conv3d}
+OPERATOR = "filtercov::depthwise_conv"
+LEAST_WORK = routing.LEAST_WORK  # before conftest.py sets it to 0
+
+
+def whole(*shape):
+    return torch.randint(-4, 5, shape).float()
+
+
+LAYOUTS = {
+    "nchw": lambda: whole(2, 20, 12, 12),
+    "channels_last": lambda: last(whole(2, 20, 12, 12)),
+    "transposed": lambda: whole(2, 20, 12, 12).transpose(2, 3),
+    "every other column of channels_last": lambda: whole(2, 12, 24, 20).permute(0, 3, 1, 2)[..., ::2],
+    "channels of a wider channels_last": lambda: whole(2, 12, 12, 30).permute(0, 3, 1, 2)[:, 7:27],
+    "offset into a buffer": lambda: whole(2 * 20 * 144 + 3)[3:].reshape(2, 20, 12, 12),
+    "expanded over the batch": lambda: whole(1, 20, 12, 12).expand(2, -1, -1, -1),
+    "expanded over everything": lambda: whole(1, 1, 1, 1).expand(2, 20, 12, 12),
+    "one channel, channels_last": lambda: last(whole(2, 1, 12, 12)),
+    "one pixel, odd strides": lambda: whole(2, 20).as_strided((2, 20, 1, 1), (20, 1, 7, 5)),
+    "no image": lambda: whole(0, 20, 12, 12),
+}
+
+
+@pytest.mark.parametrize("kernel", [1, 3, 11])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_layout_gives_the_exact_result(layout, kernel):
+    x = LAYOUTS[layout]()
+    channels = x.shape[1]
+    tensors = x, whole(channels, 1, kernel, kernel), whole(channels)
+    for grad_y in (whole(*x.shape), last(whole(*x.shape)), torch.ones(()).expand(x.shape)):
+        results = []
+        for dtype, convolve in ((torch.float32, depthwise_conv2d), (torch.float64, functional.conv2d)):
+            inputs = [tensor.to(dtype).detach().requires_grad_() for tensor in tensors]
+            groups = {} if convolve is depthwise_conv2d else {"groups": channels}
+            y = convolve(*inputs, padding=kernel // 2, **groups)
+            results.append((y, *torch.autograd.grad(y, inputs, grad_y.to(dtype))))
+        assert all(torch.equal(ours.double(), exact) for ours, exact in zip(*results, strict=True))
+
+
+ARGUMENTS = [
+    {"padding": "same"},
+    {"padding": "valid"},
+    {"padding": (2, 0)},
+    {"padding": 12},
+    {"stride": 2, "padding": 1},
+    {"stride": (1, 2)},
+    {"dilation": (1, 3), "padding": "same"},
+    {"stride": np.int64(2), "padding": np.int32(1), "dilation": np.uint8(1)},
+    {"stride": (np.int64(1), 2), "padding": [np.int64(2), np.int64(0)], "dilation": (1, np.int16(2))},
+]
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS, ids=str)
+def test_every_argument_means_what_it_means_to_conv2d(arguments):
+    weight, bias = whole(20, 1, 4, 5), whole(20)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch tells that it copies for an even kernel
+        for x in (whole(2, 20, 13, 12), whole(20, 13, 12)):
+            theirs = functional.conv2d(x, weight, bias, groups=20, **arguments)
+            assert torch.equal(depthwise_conv2d(x, weight, bias, **arguments), theirs)
+
+
+def test_other_dtypes_devices_and_groupings_are_pytorchs():
+    for dtype in (torch.float64, torch.bfloat16):
+        x, weight = whole(2, 20, 12, 12).to(dtype), whole(20, 1, 5, 5).to(dtype)
+        assert torch.equal(depthwise_conv2d(x, weight), functional.conv2d(x, weight, groups=20))
+    meta = torch.empty(2, 20, 12, 12, device="meta"), torch.empty(20, 1, 5, 5, device="meta")
+    assert depthwise_conv2d(*meta).shape == (2, 20, 8, 8)
+    x, weight = whole(2, 6, 9, 9), whole(18, 1, 5, 5)
+    assert torch.equal(depthwise_conv2d(x, weight), functional.conv2d(x, weight, groups=6))
+
+
+X, WEIGHT, BIAS = torch.zeros(2, 8, 9, 9), torch.zeros(8, 1, 3, 3), torch.zeros(8)
+BAD = {
+    "x no tensor": ([1.0], WEIGHT, BIAS),
+    "weight no tensor": (X, None, BIAS),
+    "x two-dimensional": (X[0, 0], WEIGHT, BIAS),
+    "weight three-dimensional": (X, WEIGHT[0], BIAS),
+    "weight of a full convolution": (X, torch.zeros(8, 8, 3, 3), BIAS),
+    "too few filters": (X, WEIGHT[:7], None),
+    "bias too short": (X, WEIGHT, BIAS[:7]),
+    "bias of another dtype": (X, WEIGHT, BIAS.double()),
+    "filter larger than the image": (X, torch.zeros(8, 1, 12, 3), BIAS),
+    "filter without taps": (X, torch.zeros(8, 1, 0, 3), BIAS),
+    "negative padding": (X, WEIGHT, BIAS, 1, -1),
+    "padding of three": (X, WEIGHT, BIAS, 1, (1, 1, 1)),
+    "padding misspelt": (X, WEIGHT, BIAS, 1, "sane"),
+    "padding an array": (X, WEIGHT, BIAS, 1, np.array([1, 1])),
+    "padding a float": (X, WEIGHT, BIAS, 1, 1.5),
+    "same with a stride": (X, WEIGHT, BIAS, 2, "same"),
+    "stride zero": (X, WEIGHT, BIAS, 0),
+    "dilation zero": (X, WEIGHT, BIAS, 1, 0, 0),
+}
+
+
+@pytest.mark.parametrize("passes", [BY_THRESHOLDS, 7])
+@pytest.mark.parametrize("case", BAD)
+def test_mistakes_raise_the_type_conv2d_raises(case, passes):
+    with pytest.raises((RuntimeError, TypeError)) as theirs:
+        functional.conv2d(*BAD[case], groups=8)
+    kind = TypeError if isinstance(theirs.value, TypeError) else RuntimeError
+    with pytest.raises(kind):
+        depthwise_conv2d(*BAD[case], passes=passes)
+
+
+@pytest.mark.parametrize("mode", ["zeros", "reflect", "circular"])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_modules_are_drop_ins(axes, mode):
+    ours_of = {1: DepthwiseConv1d, 2: DepthwiseConv2d, 3: DepthwiseConv3d}[axes]
+    arguments = {"padding": 2, "groups": 20, "bias": mode != "circular", "padding_mode": mode}
+    ours, theirs = ours_of(20, 20, 5, **arguments), getattr(nn, f"Conv{axes}d")(20, 20, 5, **arguments)
+    theirs.load_state_dict(ours.state_dict())
+    assert isinstance(ours, type(theirs))
+    x = torch.randn(2, 20, *[9] * axes)
+    torch.testing.assert_close(ours(x), theirs(x), rtol=1e-5, atol=1e-5)
+    with pytest.raises(FiltercovError, match="groups=8"):
+        ours_of(8, 8, 3)
+
+
+def around(self, x, weight, bias):
+    """Convolve as if the image went on around a cylinder: somebody's own, of one layer."""
+    padded = functional.pad(x, (2, 2, 0, 0), mode="circular")
+    return functional.conv2d(padded, weight, bias, self.stride, (2, 0), 1, self.groups)
+
+
+def test_a_convolution_that_its_owner_changed_is_run():
+    layer, x = DepthwiseConv2d(8, 8, 5, padding=2, groups=8), images(4, 8, 12, 12)
+    layer._conv_forward = types.MethodType(around, layer)
+    assert torch.allclose(layer(x), around(layer, x, layer.weight, layer.bias), atol=1e-5)
+
+
+# Frozen filters.
+
+
+@pytest.mark.parametrize("kernel", [3, 11])
+def test_a_frozen_filter_does_not_keep_its_input_alive(kernel):
+    layer = DepthwiseConv2d(16, 16, kernel, padding="same", groups=16)
+    source = images(2, 16, 9, 9).requires_grad_()
+
+    def lives(frozen):
+        layer.weight.requires_grad_(not frozen)
+        x = source * 1
+        alive = weakref.ref(x)
+        y = layer(x)
+        del x
+        gc.collect()
+        kept = alive() is not None
+        y.sum().backward()
+        return kept
+
+    assert lives(frozen=False)
+    assert not lives(frozen=True)
+
+
+@pytest.mark.parametrize("kernel", [3, 11])
+def test_a_frozen_filter_costs_no_weight_gradient_and_the_rest_is_unchanged(kernel):
+    layer, x = DepthwiseConv2d(16, 16, kernel, padding="same", groups=16), images(2, 16, 9, 9).requires_grad_()
+    wanted = torch.autograd.grad(layer(x).square().sum(), (x, layer.bias))
+    layer.weight.requires_grad_(False)
+    names = called(lambda: layer(x).square().sum().backward())
+    assert "filtercov::channel_sum" in names
+    assert "filtercov::depthwise_conv_weight_grad" not in names
+    assert torch.equal(x.grad, wanted[0])
+    torch.testing.assert_close(layer.bias.grad, wanted[1], rtol=1e-5, atol=1e-5)
+
+
+def test_a_frozen_filter_trains_its_bias_where_pytorch_convolves():
+    layer, plain = (kind(8, 8, 3, stride=2, groups=8) for kind in (DepthwiseConv2d, nn.Conv2d))
+    plain.load_state_dict(layer.state_dict())
+    x = torch.randn(2, 8, 9, 9)
+    for module in (layer, plain):
+        module.weight.requires_grad_(False)
+        module(x).square().sum().backward()
+    assert torch.allclose(layer.bias.grad, plain.bias.grad, rtol=1e-5)
+
+
+# Which passes run natively.
+
+
+@pytest.mark.parametrize("chosen", range(BY_THRESHOLDS, 8))
+def test_any_choice_of_passes_computes_what_pytorch_does(chosen):
+    wide = whole(2, 40, 10, 9) if chosen % 2 else last(whole(2, 40, 10, 9))
+    weight, bias = whole(20, 1, 3, 5), torch.arange(20.0)
+    for stride in (1, 2):
+        results = []
+        for convolve, more in ((depthwise_conv2d, {"passes": chosen}), (functional.conv2d, {"groups": 20})):
+            leaves = [tensor.clone().requires_grad_() for tensor in (wide, weight, bias)]
+            y = convolve(leaves[0][:, 7:27], *leaves[1:], stride, (1, 2), **more)
+            results.append([y, *torch.autograd.grad(y.square().sum(), leaves)])
+        assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@needs_native
+@pytest.mark.parametrize("chosen", range(8))
+def test_the_choice_decides_what_runs(chosen):
+    x, weight = torch.randn(2, 16, 12, 12, requires_grad=True), torch.randn(16, 1, 9, 9, requires_grad=True)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        y = depthwise_conv2d(x, weight, padding=4, passes=chosen)
+        torch.autograd.grad(y.square().sum(), (x, weight))
+    names = [event.name for event in profile.events()]
+    assert names.count("aten::convolution") == (0 if chosen & BITS["forward"] else 1)
+    gradients = sum(not chosen & BITS[which] for which in ("input_grad", "weight_grad"))
+    assert names.count("aten::convolution_backward") == gradients
+
+
+def wins(which, kernel, *, stride=1, dilation=1, channels=16, channels_last=True, dtype=torch.float32):
+    axes = len(kernel)
+    geometry = Geometry((9,) * 2 * axes, (stride,) * axes, (dilation,) * axes)
+    image = torch.empty(1, channels, *[20] * axes, dtype=dtype)
+    return routing.native_wins(which, image, kernel, geometry, channels_last=channels_last)
+
+
+@needs_native
+def test_thresholds_depend_on_the_pass_the_layout_and_the_kind_of_convolution():
+    assert not wins("forward", (4, 5))
+    assert wins("forward", (5, 5))
+    assert not wins("forward", (5, 5), channels_last=False)
+    assert wins("forward", (15, 15), channels_last=False)
+    assert not wins("forward", (5, 5), stride=2)
+    assert wins("forward", (7, 7), stride=2)
+    assert not wins("input_grad", (6, 7), dilation=2)
+    assert wins("input_grad", (7, 7), dilation=2)
+    assert not wins("input_grad", (7, 7), dilation=2, stride=2)  # there is no kernel
+    assert not wins("forward", (9, 9), dtype=torch.float64)
+    assert not wins("forward", (9, 9), channels=4)
+    assert wins("forward", (9, 9), channels=5)
+    assert [wins("forward", (taps,)) for taps in (3, 4)] == [False, True]
+    assert [wins("forward", (taps, 3, 3)) for taps in (2, 3)] == [False, True]
+    assert [wins("forward", (1, taps), channels_last=False) for taps in (10, 11)] == [False, True]
+    assert [wins("weight_grad", (11, 1), channels_last=layout) for layout in (True, False)] == [True, False]
+
+
+@pytest.mark.parametrize(("pixels", "to_operator"), [(8, False), (64, True)])
+def test_small_images_are_spared_the_cost_of_a_call(pixels, to_operator, monkeypatch):
+    monkeypatch.setattr(routing, "LEAST_WORK", LEAST_WORK)
+    layer, x = DepthwiseConv2d(8, 8, 9, padding=4, groups=8), torch.randn(1, 8, pixels, pixels)
+    assert (OPERATOR in called(layer, x)) is to_operator
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "trained", "to_operator"),
+    [(3, 1, True, False), (3, 1, False, True), (5, 1, True, True), (3, 2, False, False), (5, 2, True, True)],
+)
+def test_filters_without_a_native_pass_are_spared_the_cost_of_a_call(kernel, stride, trained, to_operator):
+    layer = DepthwiseConv2d(8, 8, kernel, stride=stride, groups=8)
+    layer.weight.requires_grad_(trained)
+    assert (OPERATOR in called(layer, torch.randn(1, 8, 9, 9))) is to_operator
+
+
+@needs_native
+def test_sums_over_channels_are_native_in_channels_last():
+    assert routing.native_sums(images(2, 5, 3, 3))
+    assert not routing.native_sums(images(2, 4, 3, 3))
+    assert not routing.native_sums(torch.randn(2, 5, 3, 3))
+    assert not routing.native_sums(images(2, 5, 3, 3).double())
+
+
+# Filters of one tap multiply.
+
+
+def convolves(function):
+    """Whether PyTorch convolves anywhere in it, also inside an operator of ours."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        function()
+    return any("conv2d" in event.key or "aten::convolution" in event.key for event in profile.key_averages())
+
+
+@pytest.mark.parametrize(("axes", "chunk"), [(1, 1), (2, 200), (3, 2**20)])
+def test_filters_of_one_tap_give_pytorchs_values_and_gradients(axes, chunk, monkeypatch):
+    monkeypatch.setattr(conv_operators, "_CHUNK", chunk)
+    given = torch.randn(5, 7, *(9, 4, 3)[:axes]), torch.randn(7, 1, *[1] * axes), torch.randn(7)
+    inputs, doubles = [t.clone().requires_grad_() for t in given], [t.double().requires_grad_() for t in given]
+    y, wanted = OURS[axes](*inputs), CONVOLVE[axes](*doubles, groups=7)
+    grad = torch.randn_like(y)
+    found = y, *torch.autograd.grad(y, inputs, grad)
+    for ours, theirs in zip(found, (wanted, *torch.autograd.grad(wanted, doubles, grad.double())), strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, CHANNELS_LAST])
+def test_filters_of_one_tap_do_not_convolve_and_keep_the_layout(memory_format):
+    layer = DepthwiseConv2d(8, 8, 1, groups=8)
+    layer.passes = 0  # measured to be faster so, whatever the number of threads
+    x = torch.randn(2, 8, 6, 6).to(memory_format=memory_format).requires_grad_()
+    assert not convolves(lambda: layer(x).square().sum().backward())
+    assert layer(x).is_contiguous(memory_format=memory_format)
+    assert x.grad.is_contiguous(memory_format=memory_format)
+
+
+@pytest.mark.parametrize(
+    ("batch", "threads", "memory_format", "multiplied"),
+    [
+        (2, 1, CHANNELS_LAST, True),
+        (16, 1, CHANNELS_LAST, False),
+        (2, 2, CHANNELS_LAST, False),
+        (16, 2, torch.contiguous_format, True),
+    ],
+)
+def test_where_pytorch_goes_pixel_by_pixel_it_does_the_work(batch, threads, memory_format, multiplied, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    layer, x = DepthwiseConv2d(8, 8, 1, groups=8), torch.randn(batch, 8, 6, 6).to(memory_format=memory_format)
+    assert convolves(lambda: layer(x)) is not multiplied
+    assert not convolves(lambda: depthwise_conv2d(x[0], layer.weight))
+
+
+# What people put around it.
+
+
+def test_autocast_gives_what_conv2d_gives():
+    layer, plain = DepthwiseConv2d(16, 16, 9, padding=4, groups=16), nn.Conv2d(16, 16, 9, padding=4, groups=16)
+    plain.load_state_dict(layer.state_dict())
+    x = images(2, 16, 9, 9).requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours, theirs = layer(x), plain(x)
+    assert ours.dtype == torch.bfloat16
+    assert torch.equal(ours, theirs)
+    assert torch.equal(*(torch.autograd.grad(y.float().sum(), x)[0] for y in (ours, theirs)))
+
+
+def test_function_transforms_and_forward_mode_fall_back():
+    weight, batches = torch.randn(8, 1, 11, 11), torch.randn(5, 2, 8, 9, 9)
+
+    def ours(weight, x):
+        return depthwise_conv2d(x, weight, padding=5).square().sum()
+
+    def plain(weight, x):
+        return functional.conv2d(x, weight, padding=5, groups=8).square().sum()
+
+    for transform in (
+        lambda f: torch.func.vmap(f, (None, 0))(weight, batches),
+        lambda f: torch.func.vmap(torch.func.grad(f), (None, 0))(weight, batches),
+        lambda f: torch.func.jvp(lambda w: f(w, batches[0]), (weight,), (weight,))[1],
+    ):
+        assert torch.allclose(transform(ours), transform(plain), rtol=1e-4)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(batches[0], batches[0] * 2)
+        tangent = torch.autograd.forward_ad.unpack_dual(depthwise_conv2d(dual, weight, padding=5)).tangent
+    assert torch.allclose(tangent, 2 * depthwise_conv2d(batches[0], weight, padding=5), atol=1e-3)
+
+
+def test_hooks_on_modules_and_tensors_are_called():
+    seen, layer = [], DepthwiseConv2d(8, 8, 9, padding=4, groups=8)
+    layer.register_forward_hook(lambda *_: seen.append("forward"))
+    layer.register_full_backward_hook(lambda *_: seen.append("backward"))
+    layer.weight.register_post_accumulate_grad_hook(lambda _: seen.append("weight"))
+    layer(images(2, 8, 9, 9).requires_grad_()).sum().backward()
+    assert sorted(seen) == ["backward", "forward", "weight"]
+
+
+def test_distributed_data_parallel_trains_it_without_a_complaint(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        layer = DepthwiseConv2d(8, 8, 9, padding=4, groups=8).to(memory_format=CHANNELS_LAST)
+        x = images(2, 8, 9, 9)
+        (wanted,) = torch.autograd.grad(layer(x).square().sum(), layer.weight)
+        DistributedDataParallel(layer)(x).square().sum().backward()
+        assert torch.equal(layer.weight.grad, wanted)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_the_next_layer_may_change_an_output_in_place(axes):
+    for kernel, stride in ((5, 1), (5, 2), (1, 1)):
+        layer = {1: DepthwiseConv1d, 2: DepthwiseConv2d, 3: DepthwiseConv3d}[axes](8, 8, kernel, stride, groups=8)
+        y = layer(images(4, 8, *[12] * axes))
+        y.add_(1).sum().backward()
+        assert torch.equal(layer.bias.grad, torch.full((8,), y.numel() / 8))
+
+
+def test_default_dtype_and_device_of_the_caller_do_not_leak_in():
+    layer, x = DepthwiseConv2d(16, 16, 11, padding=5, groups=16), images(2, 16, 9, 9).requires_grad_()
+    wanted = torch.autograd.grad(layer(x).square().sum(), [x, *layer.parameters()])
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):
+            got = torch.autograd.grad(layer(x).square().sum(), [x, *layer.parameters()])
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
+
+
+def test_numbers_kept_with_their_sign_flipped_are_read_so():
+    # PyTorch flips the sign of such a view when it is read; only calls through the dispatcher are told.
+    negated = torch._neg_view(images(2, 8, 9, 9))
+    weight = torch.randn(8, 1, 9, 9)
+    with torch.no_grad():
+        ours, wanted = (depthwise_conv2d(x, weight, padding=4) for x in (negated, negated.resolve_neg()))
+    torch.testing.assert_close(ours, wanted)

@@ -1,0 +1,482 @@
+"""Fused modules: what the plain ones compute, fused where nobody can observe it, and plain everywhere else."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from filtercov.lab import models
+from filtercov.lab.models.convmixer import FastResidual, Residual
+from filtercov.nn import FusedSequential, accelerate_, native_status, restore_
+from tests.nn.support import called, double_output_, images, needs_native
+from tests.nn.test_norm_act import MODULES
+from tests.peers import import_peer
+
+TRAIN, EVAL, GELU = "filtercov::batch_norm_act_train", "filtercov::batch_norm_act_eval", "filtercov::gelu"
+MLP = "filtercov::norm_mlp_forward"
+
+
+def accelerated(net):
+    fast = copy.deepcopy(net)
+    accelerate_(fast, keep_memory=False)
+    return fast
+
+
+def sequences(activation="relu", *, first=False, **options):
+    """Return layers with a pair at the end, as PyTorch runs them and fused."""
+    pair = nn.BatchNorm2d(20, **options), MODULES[activation]()
+    plain = nn.Sequential(nn.Conv2d(3, 20, 1), *(reversed(pair) if first else pair))
+    if not options:
+        for vector in (plain[1 + first].running_mean, plain[1 + first].running_var):
+            vector.copy_(torch.rand(20) + 0.5)
+    return plain, FusedSequential(*copy.deepcopy(plain))
+
+
+PAIRS = [*((name, False) for name in MODULES), ("gelu", True)]
+
+
+# Norms with activations.
+
+
+@needs_native
+@pytest.mark.parametrize(("activation", "first"), PAIRS)
+def test_a_pair_is_fused_only_where_nobody_can_observe_it(activation, first):
+    x, (plain, fused) = images(4, 3, 7, 7), sequences(activation, first=first)
+    assert TRAIN in called(fused, x)
+    plain(x)  # as often as the other
+    torch.testing.assert_close(fused(x), plain(x), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(fused.state_dict(), plain.state_dict(), rtol=1e-4, atol=1e-5)
+    for part in (1, 2):
+        plain, patched = sequences(activation, first=first)
+        for net in (plain, patched):
+            double_output_(net[part])
+        assert TRAIN not in called(patched, x)
+        torch.testing.assert_close(patched(x), plain(x), rtol=1e-4, atol=1e-5)
+        hooked = sequences(activation, first=first)[1]
+        hooked[part].register_forward_hook(lambda *_: None)
+        assert TRAIN not in called(hooked, x)
+    assert TRAIN not in called(fused, x.contiguous())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert TRAIN not in called(fused, x)
+    assert TRAIN not in called(fused.double(), x.double())
+
+
+@needs_native
+@pytest.mark.parametrize(("activation", "first"), PAIRS)
+def test_in_evaluation_a_pair_is_fused_without_gradients(activation, first):
+    x, (plain, fused) = images(4, 3, 7, 7), sequences(activation, first=first)
+    plain.eval(), fused.eval()
+    before = copy.deepcopy(fused.state_dict())
+    with torch.no_grad():
+        assert EVAL in called(fused, x)
+        torch.testing.assert_close(fused(x), plain(x), rtol=1e-4, atol=1e-5)
+    with torch.inference_mode():
+        torch.testing.assert_close(fused(x), plain(x), rtol=1e-4, atol=1e-5)
+    assert all(torch.equal(fused.state_dict()[name], value) for name, value in before.items())
+    assert EVAL not in called(fused, x)  # someone may ask for gradients
+    grads = [torch.autograd.grad(net(x).square().sum(), net[1 + first].weight)[0] for net in (plain, fused)]
+    torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-4)
+    with torch.no_grad():
+        hooked = copy.deepcopy(fused)
+        hooked[1].register_forward_hook(lambda *_: None)
+        assert EVAL not in called(hooked, x)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            traced = torch.jit.trace(fused, x)  # which may be made to run elsewhere
+        assert "filtercov::" not in str(traced.inlined_graph)
+        for net in (plain, fused):
+            net[1 + first].running_mean = net[1 + first].running_var = None  # then it normalises by the batch's own
+        assert EVAL not in called(fused, x)
+        torch.testing.assert_close(fused(x), plain(x), rtol=1e-4, atol=1e-5)
+
+
+def drop_counter(norm):
+    norm.num_batches_tracked = None
+
+
+def drop_statistics(norm):
+    norm.running_mean = norm.running_var = None
+
+
+def average(norm):
+    norm.momentum = None
+
+
+def average_without_counter(norm):
+    norm.momentum = norm.num_batches_tracked = None
+
+
+def stop_tracking(norm):
+    norm.track_running_stats = False
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    "alter", [lambda _: None, drop_counter, drop_statistics, average, average_without_counter, stop_tracking]
+)
+def test_statistics_are_kept_as_batch_norm_keeps_them_whatever_it_lacks(alter, first):
+    plain, fused = sequences("gelu", first=first)
+    for net in (plain, fused):
+        alter(net[1 + first])
+    for _ in range(3):
+        x = images(4, 3, 7, 7) + 1
+        torch.testing.assert_close(fused(x), plain(x), rtol=1e-4, atol=1e-5)
+    for name in ("running_mean", "running_var", "num_batches_tracked"):
+        theirs, ours = getattr(plain[1 + first], name), getattr(fused[1 + first], name)
+        assert (theirs is None) == (ours is None)
+        if theirs is not None:
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_what_batch_norm_refuses_is_refused():
+    for missing in ("running_mean", "running_var"):
+        _, fused = sequences()
+        setattr(fused[1], missing, None)
+        with pytest.raises((RuntimeError, ValueError)):
+            fused(images(4, 3, 7, 7))
+    with pytest.raises(ValueError, match="more than 1 value per channel"):
+        sequences()[1](images(1, 3, 1, 1))
+    with pytest.raises(ValueError, match="eps"):
+        sequences(eps=0.0)[1](images(4, 3, 7, 7))
+
+
+def test_one_exploded_batch_leaves_the_statistics_that_pytorch_has():
+    plain, fused = sequences()
+    x = images(16, 3, 8, 8)
+    for net in (plain, fused):
+        with torch.no_grad():
+            net(x * 1e25)
+            net(x)
+    assert torch.equal(plain[1].running_var, fused[1].running_var)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_calls_of_both_kinds_share_one_backward_pass(first, monkeypatch):
+    """Multi-crop training: small images go to PyTorch's norm, which keeps the running statistics for its gradient."""
+    monkeypatch.undo()  # the thresholds hold
+    plain, fused = sequences("gelu", first=first)
+    exact = copy.deepcopy(plain).double()
+    small, large = images(8, 3, 24, 24), images(8, 3, 64, 64)
+    for net in (fused, exact):
+        kind = net[0].weight.dtype
+        sum(net(x.to(kind)).sin().sum() for x in (small, large)).backward()
+    wanted = exact[0].weight.grad
+    assert (fused[0].weight.grad - wanted).norm() < 1e-4 * wanted.norm()
+
+
+@needs_native
+def test_small_images_are_left_to_pytorch(monkeypatch):
+    monkeypatch.undo()
+    assert TRAIN not in called(sequences()[1], images(4, 3, 7, 7))
+    assert TRAIN in called(sequences()[1], images(16, 3, 32, 32))
+    assert TRAIN in called(sequences("gelu", first=True)[1], images(4, 3, 7, 7))
+
+
+def test_activations_with_another_formula_are_left_alone():
+    for activation in (nn.GELU("tanh"), nn.LeakyReLU(), type("Mine", (nn.ReLU,), {})()):
+        net = nn.Sequential(nn.BatchNorm2d(8), activation)
+        assert accelerate_(net).fused == ()
+        assert type(net) is nn.Sequential
+    plain = nn.Sequential(nn.BatchNorm2d(16), nn.ReLU6())
+    plain[1].max_val = 1.0
+    assert torch.equal(accelerated(plain)(images(8, 16, 9, 9)).max(), torch.tensor(1.0))
+
+
+@needs_native
+@pytest.mark.parametrize("act", ["relu", "hard_swish", "gelu", None])
+def test_timms_norm_with_activation_is_fused_and_restored(act):
+    layers = import_peer("timm.layers")
+    norm = layers.BatchNormAct2d(16, apply_act=act is not None, act_layer=layers.get_act_layer(act or "relu"))
+    plain, x = nn.Sequential(nn.Conv2d(3, 16, 1), norm), images(4, 3, 9, 9)
+    net = copy.deepcopy(plain)
+    assert accelerate_(net).fused == ("1",)
+    assert TRAIN in called(net, x)
+    plain(x)
+    torch.testing.assert_close(net(x), plain(x), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(net.eval()(x), plain.eval()(x), rtol=1e-4, atol=1e-5)
+    double_output_(net.train()[1].act)
+    assert TRAIN not in called(net, x)
+    restore_(net)
+    assert type(net[1]) is layers.BatchNormAct2d
+    dropping = nn.Sequential(layers.BatchNormAct2d(16, drop_layer=nn.Dropout))
+    accelerate_(dropping)
+    assert TRAIN not in called(dropping, images(8, 16, 4, 4))
+    handle = dropping.eval()[0].drop.register_forward_hook(lambda *_: None)
+    with torch.no_grad():
+        assert EVAL not in called(dropping, images(8, 16, 4, 4))
+        handle.remove()
+        assert EVAL in called(dropping, images(8, 16, 4, 4))
+
+
+@needs_native
+def test_torchvisions_convolution_norm_and_activation_are_fused_and_restored():
+    misc = import_peer("torchvision.ops.misc")
+    plain, x = nn.Sequential(misc.Conv2dNormActivation(3, 16, 3, activation_layer=nn.Hardswish)), images(4, 3, 9, 9)
+    net = copy.deepcopy(plain)
+    assert accelerate_(net).fused == ("0.1+2",)
+    assert TRAIN in called(net, x)
+    plain(x)
+    torch.testing.assert_close(net(x), plain(x), rtol=1e-4, atol=1e-5)
+    assert restore_(net) == ("0",)
+    assert type(net[0]) is misc.Conv2dNormActivation
+    twice = misc.Conv2dNormActivation(8, 8, 3).eval()
+    twice.append(twice[0])  # a layer that is there twice runs twice
+    with torch.no_grad():
+        x = images(4, 8, 12, 12)
+        torch.testing.assert_close(accelerated(twice)(x), twice(x), rtol=1e-4, atol=1e-5)
+
+
+def test_vmap_takes_norms_in_evaluation():
+    plain, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).eval(), torch.randn(2, 4, 3, 16, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.vmap(accelerated(plain))(x), torch.vmap(plain)(x), rtol=1e-4, atol=1e-5)
+
+
+# GELU.
+
+
+@needs_native
+def test_gelu_is_native_only_where_nobody_can_observe_it():
+    plain = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4))
+    net, x = copy.deepcopy(plain), torch.randn(3, 4)
+    assert accelerate_(net).activations == ("1",)
+    assert GELU in called(net, x)
+    torch.testing.assert_close(net(x), plain(x), rtol=1e-5, atol=1e-6)
+    seen = []
+    net[1].register_forward_hook(lambda *_: seen.append(1))
+    assert GELU in called(net, x)  # the module is called, and so are its hooks
+    assert seen == [1]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert GELU not in called(net, x)
+    assert GELU not in called(copy.deepcopy(net).double(), x.double())
+    torch.testing.assert_close(torch.func.vmap(net)(x), plain(x), rtol=1e-5, atol=1e-6)
+    assert torch.allclose(net[1](x.to_mkldnn()).to_dense(), functional.gelu(x), atol=1e-5)
+    restore_(net)
+    assert type(net[1]) is nn.GELU
+
+
+@needs_native
+def test_gelus_of_pairs_are_native_where_the_pair_is_not():
+    net = nn.Sequential(nn.Conv2d(4, 4, 1), nn.GELU(), nn.BatchNorm2d(4), nn.GELU("tanh"))
+    assert accelerate_(net).activations == ()
+    x = images(2, 4, 5, 6)
+    assert GELU not in called(net, x)  # the pair is one operator
+    net.eval()
+    assert GELU in called(net, x)
+    net[1].register_forward_hook(lambda *_: None)
+    assert GELU not in called(net, x)
+    assert type(net[1]) is nn.GELU
+
+
+def test_a_gelu_that_became_part_of_a_pair_is_restored():
+    act = nn.GELU()
+    accelerate_(act)
+    net = nn.Sequential(act, nn.BatchNorm2d(16))
+    accelerate_(net)
+    restore_(net)
+    assert [type(module) for module in net.modules()] == [nn.Sequential, nn.GELU, nn.BatchNorm2d]
+
+
+# Residuals of ConvMixer and blocks of ConvNeXt.
+
+
+def timms_convmixer():
+    return import_peer("timm.models.convmixer").ConvMixer(8, 3, kernel_size=5, patch_size=2, num_classes=3)
+
+
+def timms_convnext(**settings):
+    sizes = {"depths": (1, 1, 1, 1), "dims": (8, 12, 16, 24), "patch_size": 1, "num_classes": 3}
+    return import_peer("timm.models.convnext").ConvNeXt(**sizes | settings)
+
+
+NETWORKS = {
+    "our ConvMixer": (lambda: models.create("convmixer_8_3_k5_p2", num_classes=3), TRAIN, 7),
+    "timm's ConvMixer": (timms_convmixer, TRAIN, 7),
+    "our ConvNeXt": (lambda: models.create("convnext_atto_div8_p1", num_classes=3), MLP, 12),
+    "timm's ConvNeXt": (timms_convnext, MLP, 4),
+    "timm's, pointwise": (lambda: timms_convnext(conv_mlp=True, kernel_sizes=9), MLP, 4),
+    "timm's, without layer scale": (lambda: timms_convnext(ls_init_value=None), MLP, 4),
+    "timm's, dropping branches": (lambda: timms_convnext(conv_mlp=True, drop_path_rate=0.5), MLP, 4),
+    "timm's second version": (lambda: timms_convnext(conv_mlp=True, use_grn=True, ls_init_value=None), MLP, 0),
+}
+
+
+def pair(build):
+    """Return a network and the same one accelerated; every parameter can be seen in the output."""
+    plain = build()
+    with torch.no_grad():
+        for parameter in plain.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    fast = copy.deepcopy(plain)
+    restore_(plain)
+    accelerate_(fast)
+    return plain, fast
+
+
+def assert_alike(plain, fast, x):
+    outputs = []
+    for net in (plain, fast):
+        net.zero_grad()
+        torch.manual_seed(1)
+        outputs.append(net(x))
+        outputs[-1].square().sum().backward()
+    torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-4, atol=1e-4)
+    for (name, a), b in zip(plain.named_parameters(), fast.parameters(), strict=True):
+        assert (a.grad is None) == (b.grad is None), name
+        assert a.grad is None or (a.grad - b.grad).norm() <= 1e-3 * a.grad.norm() + 1e-4, name
+    torch.testing.assert_close(list(fast.buffers()), list(plain.buffers()), rtol=1e-4, atol=1e-5)
+
+
+@needs_native
+@pytest.mark.parametrize("name", NETWORKS)
+def test_outputs_gradients_and_statistics_are_the_plain_networks(name):
+    build, operator, count = NETWORKS[name]
+    plain, fast = pair(build)
+    x = images(4, 3, 16, 16)
+    assert called(copy.deepcopy(fast), x).count(operator) == count
+    assert_alike(plain, fast, x)
+    for net in (plain, fast):
+        for parameter in (p for n, p in net.named_parameters() if "conv_dw" in n or "fn.0" in n):
+            parameter.requires_grad_(False)
+    assert_alike(plain, fast, x)
+    torch.testing.assert_close(fast.eval()(x), plain.eval()(x), rtol=1e-4, atol=1e-4)
+
+
+def additions(net, x):
+    """Return how many residuals are added by PyTorch."""
+    return called(net, x).count("aten::add.Tensor")
+
+
+@needs_native
+def test_residuals_are_added_by_the_operator_before_them_to_the_bit():
+    branch = nn.Sequential(nn.Conv2d(40, 40, 1), nn.GELU(), nn.BatchNorm2d(40))
+    block, x = Residual(branch, drop_path_rate=0.0), images(4, 40, 9, 9)
+    net = nn.Sequential(block)
+    assert accelerate_(net).residuals == ("0",)
+    assert type(block) is FastResidual
+    assert torch.equal(block(x), block.fn(x) + x)
+    inside = additions(block, x)
+    with torch.no_grad():
+        assert "aten::add.Tensor" not in called(block.eval(), x)
+    block.train()
+    for part in (block.fn, block.fn[1], block.fn[2], block.drop_path):
+        handle = part.register_forward_hook(lambda *_: None)
+        assert additions(block, x) == inside + 1
+        handle.remove()
+    for part in (block, block.fn[0]):
+        handle = part.register_forward_hook(lambda *_: None)
+        assert additions(block, x) == inside
+        handle.remove()
+    assert restore_(net)[:2] == ("0", "0.fn")
+    assert type(block) is Residual
+    other = nn.Sequential(Residual(nn.Conv2d(8, 8, 3, padding=1), drop_path_rate=0.0))
+    assert accelerate_(other).residuals == ()
+
+
+CHANGES_OF_RESIDUAL = {
+    "a branch with a forward of its own": lambda block: double_output_(block.fn),
+    "an activation with a forward of its own": lambda block: double_output_(block.fn[1]),
+    "dropped branches": lambda block: setattr(block.drop_path, "rate", 0.5),
+    "another activation": lambda block: block.fn.__setitem__(1, nn.ReLU()),
+    "a layer after the pair": lambda block: block.fn.append(nn.Tanh()),
+    "a branch of its own class": lambda block: setattr(block.fn, "__class__", type("Own", (nn.Sequential,), {})),
+    "frozen statistics": lambda block: block.fn[2].eval(),
+}
+CHANGES_OF_BLOCK = {
+    "a product with a forward of its own": lambda block: double_output_(block.mlp.fc1),
+    "an MLP with a forward of its own": lambda block: double_output_(block.mlp),
+    "another activation": lambda block: setattr(block.mlp, "act", nn.ReLU()),
+    "an approximate activation": lambda block: setattr(block.mlp, "act", nn.GELU(approximate="tanh")),
+    "dropout within": lambda block: setattr(block.mlp.drop1, "p", 0.5),
+    "a norm within": lambda block: setattr(block.mlp, "norm", nn.BatchNorm2d(32)),
+    "a parametrised product": lambda block: torch.nn.utils.parametrizations.weight_norm(block.mlp.fc1),
+    "a product without bias": lambda block: setattr(block.mlp.fc1, "bias", None),
+    "a subclass of a product": lambda block: setattr(block.mlp.fc2, "__class__", type("Own", (nn.Conv2d,), {})),
+    "a norm without weight": lambda block: setattr(block, "norm", type(block.norm)(8, affine=False)),
+}
+
+
+@needs_native
+@pytest.mark.parametrize("change", CHANGES_OF_RESIDUAL)
+def test_residuals_that_were_changed_run_plainly(change):
+    plain, fast = pair(NETWORKS["our ConvMixer"][0])
+    for net in (plain, fast):
+        CHANGES_OF_RESIDUAL[change](net.get_submodule("blocks.1.0"))
+    assert_alike(plain, fast, images(4, 3, 12, 12))
+
+
+@needs_native
+@pytest.mark.parametrize("change", CHANGES_OF_BLOCK)
+def test_blocks_that_were_changed_run_plainly(change):
+    plain, fast = pair(NETWORKS["timm's, pointwise"][0])
+    for net in (plain, fast):
+        CHANGES_OF_BLOCK[change](net.stages[0].blocks[0])
+    x = images(2, 3, 16, 16)
+    assert called(copy.deepcopy(fast), x).count(MLP) == 3
+    assert_alike(plain, fast, x)
+
+
+@needs_native
+def test_other_modules_numbers_layouts_and_modes_run_plainly():
+    plain, fast = pair(NETWORKS["timm's, pointwise"][0])
+    x, block = images(2, 3, 16, 16), fast.stages[0].blocks[0]
+    for part in ("norm", "mlp", "mlp.fc1", "mlp.act", "mlp.drop1", "mlp.fc2", "drop_path"):
+        handle = block.get_submodule(part).register_forward_hook(lambda *_: None)
+        assert called(fast, x).count(MLP) == 3, part
+        handle.remove()
+    for part in ("conv_dw", "shortcut"):
+        handle = block.get_submodule(part).register_forward_hook(lambda *_: None)
+        assert called(fast, x).count(MLP) == 4, part
+        handle.remove()
+    assert MLP not in called(block, torch.randn(2, 8, 16, 16))  # channels first
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert MLP not in called(fast, x)
+    slopes = [torch.func.jvp(net, (x,), (x,))[1] for net in (plain, fast)]
+    torch.testing.assert_close(slopes[1], slopes[0], rtol=1e-3, atol=1e-3)
+    assert MLP not in called(fast.double(), x.double())
+
+    layers = import_peer("timm.layers")
+
+    class Twice(layers.Mlp):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    other = import_peer("timm.models.convnext").ConvNeXtBlock(32, ls_init_value=1.0)
+    other.mlp = Twice(32, 128)
+    x = images(4, 32, 8, 8)
+    torch.testing.assert_close(accelerated(other)(x), other(x), rtol=1e-4, atol=1e-4)
+
+
+def test_a_blocks_output_may_be_changed_in_place():
+    fast = accelerated(import_peer("timm.models.convnext").ConvNeXtBlock(32))
+    fast(images(4, 32, 16, 16)).add_(1).sum().backward()
+    assert fast.mlp.fc1.weight.grad is not None
+
+
+@needs_native
+def test_classes_and_state_come_and_go():
+    for build, kind in (
+        (timms_convmixer, import_peer("timm.models.convmixer").Residual),
+        (timms_convnext, import_peer("timm.models.convnext").ConvNeXtBlock),
+        (NETWORKS["our ConvMixer"][0], Residual),
+    ):
+        net = build()
+        keys = list(net.state_dict())
+        report = accelerate_(net)
+        names = report.residuals + report.blocks
+        assert len(names) == sum(isinstance(module, kind) for module in net.modules()) > 2
+        assert list(net.state_dict()) == keys
+        again = accelerate_(net)
+        assert again.residuals + again.blocks == ()
+        assert set(names) <= set(restore_(net))
+        assert all(type(net.get_submodule(name)) is kind for name in names)
+
+
+def test_without_kernels_nothing_is_fused():
+    if native_status().available:
+        pytest.skip("there are kernels")
+    net = NETWORKS["our ConvMixer"][0]()
+    assert accelerate_(net).fused == ()

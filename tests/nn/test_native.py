@@ -1,0 +1,215 @@
+"""The native library and its convolution passes: found or explained, exact, accurate, the same on any thread count."""
+
+import os
+import subprocess
+import sys
+from math import prod
+from pathlib import Path
+
+import pytest
+import torch
+
+from filtercov.errors import NativeError
+from filtercov.nn import native, native_status
+from tests.nn.support import CONVOLVE, ISAS, Case, centred, last, needs_native, random_cases, same_for_any_threads
+
+ROOT = Path(__file__).parents[2]
+UNIT = 2.0**-24  # unit roundoff of float32
+
+
+def test_a_missing_or_broken_library_is_explained(tmp_path):
+    assert "no record of a build" in native.load(tmp_path, {}).reason
+    (tmp_path / "_native_build.txt").write_text("CompileError: no g++ here\n")
+    assert "CompileError: no g++ here" in native.load(tmp_path, {}).reason
+    (tmp_path / "_native.so").write_bytes(b"not a library")
+    loaded = native.load(tmp_path, {})
+    assert loaded.library is None
+    assert "does not load" in loaded.reason
+
+
+@needs_native
+def test_a_library_of_another_version_is_refused(monkeypatch):
+    monkeypatch.setattr(native, "ABI_VERSION", 999)
+    assert "needed is 999" in native.load(native.PACKAGE, {}).reason
+
+
+@needs_native
+def test_the_environment_turns_it_off_or_picks_the_instruction_set():
+    off = native.load(native.PACKAGE, {"FILTERCOV_NATIVE": "0"})
+    assert (off.library, off.by_request) == (None, True)
+    assert native.load(native.PACKAGE, {}).isa == native_status().isas[-1]
+    for isa in native_status().isas:
+        assert native.load(native.PACKAGE, {"FILTERCOV_ISA": isa}).isa == isa
+    assert "FILTERCOV_ISA=sse9" in native.load(native.PACKAGE, {"FILTERCOV_ISA": "sse9"}).reason
+
+
+@needs_native
+def test_the_status_is_one_line(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    status = native_status()
+    assert (status.available, status.library, status.threads) == (True, "_native.so", 1)
+    assert str(status).startswith(f"native kernels on: {status.isa}, 1 thread (")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert ", 2 threads (" in str(native_status())
+
+
+@needs_native
+def test_a_refused_call_says_what_was_wrong():
+    with pytest.raises(NativeError, match="an argument out of range"):
+        native.call("depthwise_weight_grad", native.Struct(1, 1), None, None, None)  # and kernels of extent zero
+
+
+SCRIPT = """
+import torch, warnings
+from filtercov.nn import DepthwiseConv2d, accelerate_, native, native_status
+native.PACKAGE = native.Path({folder!r})
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    layer = DepthwiseConv2d(16, 16, 9, padding=4, groups=16)
+    x = torch.randn(64, 16, 9, 9).to(memory_format=torch.channels_last).requires_grad_()
+    layer(x).square().sum().backward()
+    net = torch.nn.Sequential(layer, torch.nn.GELU(), torch.nn.BatchNorm2d(16))
+    accelerate_(net)
+    net(x).sum().backward()
+print(native_status())
+print(len(caught), *[w.message for w in caught])
+"""
+
+
+@pytest.mark.parametrize("off", [True, False])
+def test_without_the_library_everything_works_and_one_warning_says_why(tmp_path, off):
+    environment = {**os.environ, **({"FILTERCOV_NATIVE": "0"} if off else {})}
+    command = [sys.executable, "-c", SCRIPT.format(folder=str(tmp_path))]
+    run = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    status, warned = run.stdout.strip().splitlines()
+    assert status.startswith("native kernels off: ")
+    assert warned == "0" if off else warned.startswith("1 filtercov's native kernels are off: they were not built")
+
+
+def test_a_failed_build_still_succeeds_and_records_the_reason(tmp_path):
+    folders = [f"--build-lib={tmp_path}/lib", f"--build-temp={tmp_path}/temp"]
+    command = [sys.executable, "-W", "ignore", "setup.py", "-q", "build_ext", *folders]
+    environment = {**os.environ, "CC": "no-such-compiler", "CXX": "no-such-compiler"}
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+    assert run.returncode == 0, run.stderr
+    assert "no-such-compiler" in native.load(tmp_path / "lib" / "filtercov", {}).reason
+
+
+# The three passes.
+
+
+def passes(case, isa, x, weight, bias, grad_y):
+    with native.instruction_set(isa):
+        return (
+            native.forward(x, weight, bias, case.geometry, case.out, channels_last=case.channels_last),
+            native.input_grad(grad_y, weight, case.geometry, case.size, channels_last=case.channels_last),
+            native.weight_grad(grad_y, x, case.geometry, case.kernel),
+        )
+
+
+@needs_native
+@pytest.mark.parametrize(("axes", "count"), [(1, 300), (2, 500), (3, 250)])
+def test_small_integers_give_float64_results_exactly(axes, count):
+    generator = torch.Generator().manual_seed(0)
+    for i, case in enumerate(random_cases(axes, count, seed=0)):
+        inputs = case.tensors(generator)
+        for name, a, b in zip("yxw", passes(case, ISAS[i % len(ISAS)], *inputs), case.exact(*inputs), strict=True):
+            assert torch.equal(a.double(), b), f"{name} differs with {ISAS[i % len(ISAS)]} for {case}"
+
+
+@needs_native
+@pytest.mark.parametrize("isa", ISAS)
+def test_widths_with_a_kernel_of_their_own_and_columns_are_exact_too(isa):
+    generator = torch.Generator().manual_seed(0)
+    known = [centred(3, 35, (5, width), kernel) for width in (4, 7, 8, 14, 16) for kernel in (1, 3, 5, 7, 9, 11)]
+    columns = [centred(2, 20, size, kernel) for size, kernel in (((9, 8), (11, 1)), ((9, 8, 6), (1, 5, 1)))]
+    for case in (*known, *columns):
+        inputs = case.tensors(generator)
+        assert all(
+            torch.equal(a.double(), b) for a, b in zip(passes(case, isa, *inputs), case.exact(*inputs), strict=True)
+        )
+
+
+@needs_native
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_slices_of_larger_images_are_read_in_place(axes):
+    case = centred(2, 20, (9, 10, 11)[:axes], 5)
+    x, *rest = case.tensors(torch.Generator().manual_seed(0))
+    wide = torch.randn(2, *case.size, 33).movedim(-1, 1)
+    rows = torch.randn(2, 23, *case.size[:-1], case.size[-1] + 3)
+    for view in (wide[:, 7:27], rows[:, 2:22, ..., 1:-2]):
+        view.copy_(x)
+        for isa in ISAS:
+            found = passes(case, isa, view, *rest)
+            assert all(torch.equal(a.double(), b) for a, b in zip(found, case.exact(x, *rest), strict=True))
+
+
+@needs_native
+@pytest.mark.parametrize("isa", ISAS)
+def test_outputs_too_large_for_a_cache_are_exact_too(isa):
+    case = centred(2, 16, (444, 445), 3)
+    assert 4 * case.batch * case.channels * prod(case.out) > 24 << 20
+    inputs = case.tensors(torch.Generator().manual_seed(0))
+    found, wanted = passes(case, isa, *inputs), case.exact(*inputs)
+    assert all(torch.equal(a.double(), b) for a, b in zip(found[:2], wanted[:2], strict=True))
+
+
+REAL = [
+    centred(8, 48, (16, 16), 9),
+    centred(2, 17, (70, 70), 5),
+    centred(3, 16, (8, 8), 31),
+    centred(3, 33, (700,), 31, channels_last=False),
+    centred(2, 17, (12, 13, 14), 5),
+    Case(4, 33, (29, 30), (7, 7), centred(1, 1, (1, 1), 7).geometry._replace(stride=(2, 2)), channels_last=False),
+]
+
+
+@needs_native
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("case", REAL, ids=lambda case: "x".join(map(str, (*case.size, *case.kernel))))
+def test_real_numbers_stay_within_the_running_error_bound_and_twice_pytorchs_rms(case, isa):
+    x, weight, bias, grad_y = (torch.randn_like(t) for t in case.tensors(torch.Generator()))
+    magnitude = case.exact(x.abs(), weight.abs(), bias.abs(), grad_y.abs())
+    terms = prod(case.kernel) + 1, prod(case.kernel), case.batch * prod(case.out)
+    stride, padding, dilation = list(case.geometry.stride), list(case.geometry.padding[::2]), [1] * len(case.size)
+    theirs = (
+        CONVOLVE[len(case.size)](x, weight, bias, stride, padding, dilation, case.channels),
+        *torch.ops.aten.convolution_backward(
+            *(grad_y, x, weight, None, stride, padding, dilation, False, [0] * len(stride), case.channels),
+            [True, True, False],
+        )[:2],
+    )
+    found, wanted = passes(case, isa, x, weight, bias, grad_y), case.exact(x, weight, bias, grad_y)
+    for ours, exact, size, n, other in zip(found, wanted, magnitude, terms, theirs, strict=True):
+        assert ((ours.double() - exact).abs() <= n * UNIT / (1 - n * UNIT) * size).all()
+        assert (ours.double() - exact).square().mean() <= 4 * (other.double() - exact).square().mean()
+
+
+@needs_native
+@pytest.mark.parametrize("isa", ISAS)
+def test_results_are_identical_for_any_number_of_threads(isa):
+    for case in (REAL[0], *REAL[3:], centred(7, 5, (12, 12), 5)):
+        inputs = [torch.randn_like(t) for t in case.tensors(torch.Generator())]
+        assert same_for_any_threads(lambda: (*passes(case, isa, *inputs), native.channel_sum(last(inputs[0]))))  # noqa: B023
+
+
+@needs_native
+@pytest.mark.parametrize("isa", ISAS)
+def test_channel_sums_of_integers_are_exact(isa):
+    for axes in (1, 2, 3):
+        for case in random_cases(axes, 20, seed=1):
+            x = last(case.tensors(torch.Generator().manual_seed(0))[0])
+            with native.instruction_set(isa):
+                assert torch.equal(native.channel_sum(x).double(), x.double().sum((0, *range(2, 2 + axes))))
+
+
+@needs_native
+@pytest.mark.parametrize("isa", ISAS)
+def test_a_nan_in_one_channel_stays_in_that_channel(isa):
+    for channels_last in (True, False):
+        case = centred(2, 20, (9, 9), 5, channels_last=channels_last)
+        x, weight, bias, grad_y = (torch.randn_like(t) for t in case.tensors(torch.Generator()))
+        x[:, 3], grad_y[:, 3] = torch.nan, torch.nan
+        for result, channel in zip(passes(case, isa, x, weight, bias, grad_y), (1, 1, 0), strict=True):
+            assert torch.equal(result.movedim(channel, 0).flatten(1).isnan().all(1), torch.arange(20) == 3)
+            assert result.isnan().sum() == result.numel() // 20

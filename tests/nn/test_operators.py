@@ -1,0 +1,260 @@
+"""The operators behind the layers: gradients of every order, torch's own checks, and refusal of wrong arguments.
+
+Wrong arguments run in a child process, so that a memory fault would be a failed test and not the end of the suite.
+"""
+
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from filtercov.errors import ConvolutionError, NormalisationError
+from filtercov.nn import batch_norm_act, gelu_batch_norm
+from filtercov.nn.norm_act import gelu
+from tests.nn.support import CONVOLVE, images, last
+from tests.nn.test_conv import OURS
+
+ops = torch.ops.filtercov
+
+
+def double(*shape):
+    return torch.randn(shape, dtype=torch.float64).requires_grad_()
+
+
+@pytest.mark.parametrize(
+    ("axes", "arguments"),
+    [
+        (1, {"padding": "same"}),
+        (1, {"padding": 2, "dilation": 2, "stride": 2}),
+        (2, {"padding": 2}),
+        (2, {"padding": 1, "stride": 2}),
+        (2, {"padding": "same", "dilation": 2}),
+        (3, {"padding": "valid"}),
+        (3, {"padding": 1, "stride": 2}),
+    ],
+    ids=str,
+)
+def test_convolutions_agree_with_finite_differences_to_second_order(axes, arguments):
+    inputs = last(double(1, 2, *(4, 3, 2)[:axes])), double(2, 1, *(2, 3, 2)[:axes]), double(2)
+    convolve = partial(OURS[axes], **arguments)
+    assert torch.autograd.gradcheck(convolve, inputs)
+    assert torch.autograd.gradgradcheck(convolve, inputs)
+
+
+NORMS = {
+    **{name: (lambda *t, name=name: batch_norm_act(*t, 1e-5, name)[0]) for name in ("identity", "relu6", "silu")},
+    "hardswish": lambda *t: batch_norm_act(*t, 1e-5, "hardswish")[0],
+    "gelu": lambda *t: batch_norm_act(*t, 1e-5, "gelu")[0],
+    "gelu first": lambda *t: gelu_batch_norm(*t, 1e-5)[0],
+    "gelu first and a residual": lambda x, *t: gelu_batch_norm(x, *t, 1e-5, x * 2)[0],
+    "gelu alone": lambda x, weight, bias: gelu(x) * weight.sum() + bias.sum(),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_agree_with_finite_differences_to_second_order(name):
+    inputs = last(double(3, 2, 2, 2)), double(2), double(2)
+    assert torch.autograd.gradcheck(NORMS[name], inputs)
+    assert torch.autograd.gradgradcheck(NORMS[name], inputs)
+
+
+@pytest.mark.parametrize(("axes", "stride"), [(1, 1), (2, 2), (3, 1)])
+def test_native_second_derivatives_agree_with_pytorchs(axes, stride):
+    def second(convolve, *inputs):
+        first = torch.autograd.grad(convolve(*inputs).square().sum(), inputs, create_graph=True)
+        return torch.autograd.grad(sum(g.square().sum() for g in first), inputs)
+
+    size, kernel = {1: ((40,), (31,)), 2: ((12, 12), (11, 11)), 3: ((6, 7, 8), (5, 3, 5))}[axes]
+    inputs = [t.requires_grad_() for t in (images(2, 20, *size), torch.randn(20, 1, *kernel), torch.randn(20))]
+    ours = second(lambda *t: OURS[axes](*t, padding=5, stride=stride), *inputs)
+    theirs = second(lambda *t: CONVOLVE[axes](*t, padding=5, stride=stride, groups=20), *(t.double() for t in inputs))
+    assert all((a - b).norm() <= 1e-5 * b.norm() for a, b in zip(ours, theirs, strict=True))
+
+
+WITHOUT_GRADIENT = ("test_schema", "test_faketensor")
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "how", "channels_last"),
+    [
+        ((9, 9), (7, 7), ((4, 2, 3, 3), (2, 2), (1, 1)), True),
+        ((40,), (31,), ((30, 30), (1,), (2,)), False),
+        ((6, 7, 8), (3, 5, 3), ((1, 1, 3, 1, 1, 1), (1, 1, 2), (1, 1, 1)), True),
+    ],
+    ids=["2d strided", "1d dilated", "3d"],
+)
+def test_convolutions_pass_torchs_own_checks(size, kernel, how, channels_last):
+    x = images(2, 16, *size) if channels_last else torch.randn(2, 16, *size)
+    weight, bias = torch.randn(16, 1, *kernel), torch.randn(16)
+    x, weight, bias = (tensor.requires_grad_() for tensor in (x, weight, bias))
+    y = ops.depthwise_conv(x, weight, bias, *how).detach().requires_grad_()
+    check = partial(torch.library.opcheck, rtol=1e-5, atol=1e-4)  # PyTorch's own sums differ by layout
+    check(ops.depthwise_conv.default, (x, weight, bias, *how))
+    check(ops.depthwise_conv_input_grad.default, (y, weight, *how, size, channels_last))
+    check(ops.depthwise_conv_weight_grad.default, (y, x, *how, kernel))
+    check(ops.channel_sum.default, (y,))
+
+
+def test_norms_pass_torchs_own_checks():
+    x, residual = (images(3, 8, 4, 4).requires_grad_() for _ in range(2))
+    weight, bias = torch.rand(8).requires_grad_(), torch.randn(8).requires_grad_()
+    check = torch.library.opcheck
+    check(ops.batch_norm_act_train.default, (x, weight, bias, 1e-5, "gelu", True, residual))
+    check(ops.batch_norm_act_train.default, (x, weight, bias, 1e-5, "silu"))
+    check(ops.gelu.default, (x,))
+    plain = [tensor.detach() for tensor in (residual, x, weight, bias)]
+    statistics = torch.randn(8), torch.rand(8)
+    for first in (True, False):
+        given = *plain, *statistics, "gelu", first
+        check(ops.batch_norm_act_backward.default, given, test_utils=WITHOUT_GRADIENT)
+        given = *plain[1:], *statistics, 1e-5, "gelu", first, plain[0] if first else None
+        check(ops.batch_norm_act_eval.default, given, test_utils=WITHOUT_GRADIENT)
+    check(ops.gelu_backward.default, (torch.randn(3, 8, 4, 4), plain[1]), test_utils=WITHOUT_GRADIENT)
+
+
+def test_no_images_are_an_empty_batch_not_a_mistake():
+    x, weight = images(0, 32, 12, 12), torch.ones(32, 1, 9, 9)
+    same = (4, 4, 4, 4), (1, 1), (1, 1)
+    assert ops.depthwise_conv(x, weight, None, *same).shape == x.shape
+    assert ops.depthwise_conv_input_grad(x, weight, *same, (12, 12), True).shape == x.shape
+    assert torch.equal(ops.depthwise_conv_weight_grad(x, x, *same, (9, 9)), torch.zeros(32, 1, 9, 9))
+    assert torch.equal(ops.channel_sum(x), torch.zeros(32))
+
+
+# One argument is wrong in each case: its position, and what it is instead.
+
+
+def right():
+    """Return arguments of every operator that belong together."""
+    x, y, weight, v = images(2, 8, 6, 6), images(2, 8, 6, 6), torch.ones(8, 1, 5, 5), torch.ones(8)
+    same = (2, 2, 2, 2), (1, 1), (1, 1)
+    w1, b1, w2 = torch.ones(16, 8), torch.ones(16), torch.ones(8, 16)
+    kept = torch.ones(72), torch.ones(72), torch.ones(72, 16)
+    return {
+        "depthwise_conv": [x, weight, v, *same, -1],
+        "depthwise_conv_input_grad": [y, weight, *same, (6, 6), True, -1],
+        "depthwise_conv_weight_grad": [y, x, *same, (5, 5), -1],
+        "channel_sum": [x],
+        "batch_norm_act_train": [x, v, v, 1e-5, "gelu", True, y],
+        "batch_norm_act_backward": [y, x, v, v, v, v, "gelu", False],
+        "batch_norm_act_eval": [x, v, v, v, v, 1e-5, "gelu", True, y],
+        "gelu": [x],
+        "gelu_backward": [y, x],
+        "norm_mlp_forward": [x, y, v, v, 1e-6, w1, b1, w2, v, v, True],
+        "norm_mlp_backward": [y, x, *kept, v, v, w1, b1, w2, v, v],
+    }
+
+
+def wrong_tensors(tensor):
+    """Yield what is wrong of a tensor anywhere, beside others."""
+    yield "of another shape", tensor[1:] if tensor.dim() < 4 else tensor[:1, 1:]
+    yield "of another dtype", tensor.double()
+    yield "of integers", tensor.long()
+    yield "elsewhere", tensor.to("meta")
+    yield "sparse", tensor.to_sparse()
+
+
+def wrong_numbers():
+    """Yield operator, position and value of what is wrong but no tensor's dtype or device."""
+    for operator, first in (("depthwise_conv", 3), ("depthwise_conv_input_grad", 2), ("depthwise_conv_weight_grad", 2)):
+        for padding in ((-1, 2, 2, 2), (2, 2), (2,) * 6, (2, 2, 2, 3), (40,) * 4)[: 5 if first == 2 else 3]:
+            yield operator, first, padding
+        for steps in ((0, 1), (1,), (9, 9))[: 3 if first == 2 else 2]:
+            yield operator, first + 1, steps
+            yield operator, first + 2, steps
+    yield "depthwise_conv", 5, (9, 1)
+    yield "depthwise_conv", 6, 8
+    yield "depthwise_conv", 6, -2
+    for wrong in (torch.ones(8, 1, 30, 5), torch.ones(8, 1, 0, 5), torch.ones(8, 1, 5), torch.ones(16, 1, 5, 5)):
+        yield "depthwise_conv", 1, wrong
+    yield "depthwise_conv", 1, torch.ones(8, 8, 5, 5)
+    yield "depthwise_conv", 0, images(2, 8, 6, 6)[:, :, :0]
+    yield "depthwise_conv", 0, images(2, 8, 6)
+    for size in ((400, 400), (0, 6), (6, 6, 6), (-6, 6)):
+        yield "depthwise_conv_input_grad", 5, size
+    for kernel in ((15, 15), (0, 5), (5,), (-5, 5)):
+        yield "depthwise_conv_weight_grad", 5, kernel
+    for shape in ((8,), (2, 8), (1, 1, 2, 8, 6, 6), (2, 0, 6, 6)):
+        yield "channel_sum", 0, torch.ones(shape)
+    for operator, at in (("batch_norm_act_train", 4), ("batch_norm_act_backward", 6), ("batch_norm_act_eval", 6)):
+        yield operator, at, "swish"
+    yield "batch_norm_act_train", 4, "relu"  # which cannot come first
+    yield "batch_norm_act_train", 5, False  # with a residual
+    yield "batch_norm_act_eval", 7, False
+    yield "norm_mlp_forward", 7, torch.ones(8, 16, 3, 3)
+    yield "norm_mlp_backward", 2, torch.ones(144)[::2]
+
+
+def cases():
+    """Return operator and arguments by name."""
+    found = {}
+    for operator, arguments in right().items():
+        for at, value in enumerate(arguments):
+            if isinstance(value, Tensor):
+                for what, wrong in wrong_tensors(value):
+                    alone = len([a for a in arguments if isinstance(a, Tensor)]) == 1
+                    if not (alone and what in ("of another shape", "of another dtype", "elsewhere")):
+                        found[f"{operator}: {at} {what}"] = operator, [*arguments[:at], wrong, *arguments[at + 1 :]]
+    for operator, at, wrong in wrong_numbers():
+        arguments = right()[operator]
+        shown = tuple(wrong.shape) if isinstance(wrong, Tensor) else wrong
+        found[f"{operator}: {at} {shown}"] = operator, [*arguments[:at], wrong, *arguments[at + 1 :]]
+    one, v = images(1, 8, 1, 1), torch.ones(8)
+    found["batch_norm_act_train: one value per channel"] = "batch_norm_act_train", [one, v, v, 1e-5, "relu"]
+    found["batch_norm_act_train: no image"] = "batch_norm_act_train", [images(0, 8, 2, 2), v, v, 1e-5, "relu"]
+    return found
+
+
+def refusal(operator, arguments):
+    """Return the class of the error, or what happened instead."""
+    try:
+        getattr(ops, operator)(*arguments)
+    except (ConvolutionError, NormalisationError) as error:
+        return type(error).__name__
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "accepted"
+
+
+SCRIPT = """
+from tests.nn.test_operators import cases, refusal
+for name, case in cases().items():
+    print(name, refusal(*case), sep="\\t", flush=True)
+"""
+
+
+def wanted(name):
+    return "NormalisationError" if "norm" in name or name.startswith("gelu") else "ConvolutionError"
+
+
+def test_what_does_not_belong_together_is_refused():
+    root, environment = Path(__file__).parents[2], {**os.environ, "PYTHONWARNINGS": "ignore"}
+    run = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=environment, cwd=root)
+    found = dict(line.rsplit("\t", 1) for line in run.stdout.splitlines() if "\t" in line)
+    assert {name: found.get(name, run.stderr[-500:]) for name in cases()} == {name: wanted(name) for name in cases()}
+
+
+def test_fakes_refuse_the_same():
+    for name, (operator, arguments) in cases().items():
+        if any(word in name for word in ("elsewhere", "sparse")):  # a fake is dense, and all are in one place
+            continue
+        with FakeTensorMode() as mode:
+            fakes = [mode.from_tensor(a) if isinstance(a, Tensor) else a for a in arguments]
+            assert refusal(operator, fakes) == wanted(name), name
+
+
+@pytest.mark.parametrize("operator", right())
+def test_what_belongs_together_is_taken(operator):
+    outputs = getattr(ops, operator)(*right()[operator])
+    with FakeTensorMode() as mode:
+        fakes = getattr(ops, operator)(
+            *(mode.from_tensor(a) if isinstance(a, Tensor) else a for a in right()[operator])
+        )
+    for real, fake in zip(*((t,) if isinstance(t, Tensor) else t for t in (outputs, fakes)), strict=True):
+        assert (real.shape, real.stride()) == (fake.shape, fake.stride())
