@@ -32,8 +32,8 @@ void moments(Rows rows, const float* x, float* gelu, float* mean, float* squares
     });
 }
 
-// y = activation((x - mean) * scale + bias), or with a residual, which may be null, (x - mean) * scale + bias + residual,
-// whatever the activation; y may be x.
+// y = activation((x - mean) * scale + bias); with a residual, which may be null, y = (x - mean) * scale + bias + residual,
+// and the activation must be the identity. y may be x.
 void normalise(Rows rows, int32_t activation, const float* x, const float* mean, const float* scale, const float* bias,
                const float* residual, float* y) {
     if (residual != nullptr) {
@@ -76,8 +76,8 @@ void norm_gradient_sums(Rows rows, const NormGradient& given, float* sums, float
     });
 }
 
-// grad_x = scale * g - shift - tilt * centred input, with g and the centred input as above, times GELU'(x) where GELU is
-// first. Per channel, scale is weight / std, shift the mean over all rows of scale * g, and tilt that of scale * g *
+// grad_x = scale * g - shift - tilt * centred input, with g and the centred input as above; where GELU is first, times
+// GELU'(x). Per channel, scale is weight / std, shift the mean over all rows of scale * g, and tilt that of scale * g *
 // centred input, divided by the centred input's variance.
 void norm_gradient(Rows rows, const NormGradient& given) {
     const NormGradient job = given;

@@ -56,7 +56,7 @@ struct Convolution {
     Shape shape;
     ConvolutionPlan plan;
     Tensor<const float> x;
-    const float* packed_weight;  // (channel block, kernel pixel, 16), the taps of a kernel row sorted into runs like the pixels
+    const float* packed_weight;  // (channel block, kernel pixel, 16), a kernel row's taps sorted into runs like pixels
     const float* bias;           // may be null
     Tensor<float> y;
     bool stream;  // write y past the caches: every pixel of it is on a 64-byte boundary

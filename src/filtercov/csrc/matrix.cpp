@@ -8,8 +8,8 @@
 namespace filtercov {
 namespace {
 
-// A matrix, cut into ranges of rows: about 64 KiB of input for the cache's sake, and few enough rows that float32 sums over
-// them stay exact to a few units in the last place.
+// A matrix, cut into ranges of rows: about 64 KiB of input for the cache's sake, and few enough rows that float32 sums
+// over them stay exact to a few units in the last place.
 struct Matrix {
     int64_t rows, channels, rows_per_range;
     int32_t threads, status;  // OK if all arguments are valid
@@ -34,8 +34,8 @@ int32_t run_ranges(const Matrix& matrix, const Run& run) {
     return run_items(matrix.ranges(), 0, matrix.threads, [&](int64_t i, float*) { run(i, matrix.range(i)); });
 }
 
-// totals (sums, channels) becomes the sum of what run(rows, parts) writes to parts (sums, channels) for each range: added
-// in double, as ranges are few and their rounding should not matter.
+// totals (sums, channels) becomes the sum of what run(rows, parts) writes to parts (sums, channels) for each range,
+// added in double: ranges are few, and their rounding should not matter.
 template <class Run>
 int32_t sum_ranges(const Matrix& matrix, int64_t sums, Buffer<double>& totals, const Run& run) {
     if (matrix.status != FILTERCOV_OK) return matrix.status;
@@ -76,8 +76,8 @@ struct BatchMoments {
     float *mean, *variance, *inverse_std, *scale;
 };
 
-// The moments of x, or if `gelu` is not null of GELU(x), which is written there; combined in double from each range's mean
-// and sum of squared deviations.
+// The moments of x, or if `gelu` is not null of GELU(x), which is written there; combined in double from the mean and
+// the sum of squared deviations of each range.
 int32_t batch_moments(const Matrix& matrix, const float* x, float* gelu, const float* weight, double eps,
                       const BatchMoments& moments) {
     const int64_t channels = matrix.channels, ranges = matrix.ranges();

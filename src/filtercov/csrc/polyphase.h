@@ -1,7 +1,7 @@
 // Polyphase decomposition: dilation, and the stride of an input gradient, as plain convolutions on every n-th pixel.
 //
-// With dilation d, outputs p, p + d, ... see only inputs that are d apart: d convolutions without dilation, each on every
-// d-th input and output. With stride s, the inputs u, u + s, ... get their gradient through every s-th tap alone: s
+// With dilation d, outputs p, p + d, ... see only inputs that are d apart: d convolutions without dilation, each on
+// every d-th input and output. With stride s, the inputs u, u + s, ... get their gradient through every s-th tap alone: s
 // convolutions of stride 1 from grad_y, each with its own phase of the filter, each into every s-th input. Along each
 // axis a convolution becomes such a list of phases; all combinations of the three axes' phases are computed.
 #pragma once
@@ -109,8 +109,8 @@ class Phases {
     }
 };
 
-// The same convolution with its taps along rows, if its filters are columns or stacks. The inner loops hold a row of taps
-// at a time; where pixels are copied one by one, that is channels last, either axis may be called a row.
+// The same convolution with its taps along rows, if its filters are columns or stacks. The inner loops hold a row of
+// taps at a time; where pixels are copied one by one, that is channels last, any axis may be called a row.
 inline filtercov_geometry by_rows(const filtercov_geometry& geometry) {
     filtercov_geometry g = geometry;
     const int axis = g.kernel[1] > 1 ? 1 : 0;  // axes between it and the rows have one tap, so taps keep their order

@@ -85,7 +85,7 @@ struct Ragged {
 
 constexpr int kInterleaved = kLanes >= 16 ? 2 : 4;  // enough to fill the pipelines, few enough for the registers
 
-// Call body(part) for each part of a row's channels: `AtOnce` registers while there are as many, then one, then the rest.
+// Call body(part) for each part of a row's channels: `AtOnce` registers at a time, then one, then the ragged rest.
 template <int AtOnce = kInterleaved, class Body>
 FILTERCOV_INLINE void for_parts(int64_t channels, const Body& body) {
     int64_t c = 0;

@@ -44,54 +44,33 @@ FILTERCOV_INLINE void store_first(float* p, Vec v, int64_t count) {
     for (int64_t lane = 0; lane < count; ++lane) p[lane] = v[lane];
 }
 
-// Store past the caches, to a whole vector's boundary; done_streaming() makes such stores visible to other threads.
-FILTERCOV_INLINE void stream(float* p, Vec v) {
+// What instruction sets have instructions of their own for:
+// stream(p, v)    stores past the caches, to a whole vector's boundary; done_streaming() makes it visible to other threads
+// smaller, larger compilers turn `a < b ? a : b` into two instructions
+// quotient(a, b)  a / b to within two units in the last place, for b of ordinary size
 #if defined(__AVX512F__)
-    _mm512_stream_ps(p, v);
-#elif defined(__AVX2__)
-    _mm256_stream_ps(p, v);
-#else
-    store(p, v);
-#endif
-}
-
-FILTERCOV_INLINE void done_streaming() {
-#if defined(__AVX2__)
-    _mm_sfence();
-#endif
-}
-
-// Compilers turn `a < b ? a : b` into two instructions, where these machines have one.
-FILTERCOV_INLINE Vec smaller(Vec a, Vec b) {
-#if defined(__AVX512F__)
-    return _mm512_maskz_min_ps(0xFFFF, a, b);
-#elif defined(__AVX2__)
-    return _mm256_min_ps(a, b);
-#else
-    return a < b ? a : b;
-#endif
-}
-
-FILTERCOV_INLINE Vec larger(Vec a, Vec b) {
-#if defined(__AVX512F__)
-    return _mm512_maskz_max_ps(0xFFFF, a, b);
-#elif defined(__AVX2__)
-    return _mm256_max_ps(a, b);
-#else
-    return a > b ? a : b;
-#endif
-}
-
-// a / b to within two units in the last place, for b of ordinary size.
+FILTERCOV_INLINE void stream(float* p, Vec v) { _mm512_stream_ps(p, v); }
+FILTERCOV_INLINE void done_streaming() { _mm_sfence(); }
+FILTERCOV_INLINE Vec smaller(Vec a, Vec b) { return _mm512_maskz_min_ps(0xFFFF, a, b); }
+FILTERCOV_INLINE Vec larger(Vec a, Vec b) { return _mm512_maskz_max_ps(0xFFFF, a, b); }
 FILTERCOV_INLINE Vec quotient(Vec a, Vec b) {
-#if defined(__AVX512F__)
     // 14 bits, then one step of Newton's method: a third of a division's time.
     const Vec inverse = _mm512_maskz_rcp14_ps(0xFFFF, b), first = a * inverse;
     return first + inverse * (a - b * first);
-#else
-    return a / b;
-#endif
 }
+#elif defined(__AVX2__)
+FILTERCOV_INLINE void stream(float* p, Vec v) { _mm256_stream_ps(p, v); }
+FILTERCOV_INLINE void done_streaming() { _mm_sfence(); }
+FILTERCOV_INLINE Vec smaller(Vec a, Vec b) { return _mm256_min_ps(a, b); }
+FILTERCOV_INLINE Vec larger(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+FILTERCOV_INLINE Vec quotient(Vec a, Vec b) { return a / b; }
+#else
+FILTERCOV_INLINE void stream(float* p, Vec v) { store(p, v); }
+FILTERCOV_INLINE void done_streaming() {}
+FILTERCOV_INLINE Vec smaller(Vec a, Vec b) { return a < b ? a : b; }
+FILTERCOV_INLINE Vec larger(Vec a, Vec b) { return a > b ? a : b; }
+FILTERCOV_INLINE Vec quotient(Vec a, Vec b) { return a / b; }
+#endif
 
 // The sum of all lanes, in halves: the same order for every vector of this width.
 FILTERCOV_INLINE float sum_of_lanes(Vec v) {
