@@ -32,8 +32,8 @@ void moments(Rows rows, const float* x, float* gelu, float* mean, float* squares
     });
 }
 
-// y = activation((x - mean) * scale + bias); with a residual, which may be null, y = (x - mean) * scale + bias + residual,
-// and the activation must be the identity. y may be x.
+// y = activation((x - mean) * scale + bias). With a residual, which may be null, y = (x - mean) * scale + bias +
+// residual, and the activation must be the identity. y may be x.
 void normalise(Rows rows, int32_t activation, const float* x, const float* mean, const float* scale, const float* bias,
                const float* residual, float* y) {
     if (residual != nullptr) {

@@ -1,8 +1,8 @@
 // Polyphase decomposition: dilation, and the stride of an input gradient, as plain convolutions on every n-th pixel.
 //
 // With dilation d, outputs p, p + d, ... see only inputs that are d apart: d convolutions without dilation, each on
-// every d-th input and output. With stride s, the inputs u, u + s, ... get their gradient through every s-th tap alone: s
-// convolutions of stride 1 from grad_y, each with its own phase of the filter, each into every s-th input. Along each
+// every d-th input and output. With stride s, the inputs u, u + s, ... get their gradient through every s-th tap alone:
+// s convolutions of stride 1 from grad_y, each with its own phase of the filter, each into every s-th input. Along each
 // axis a convolution becomes such a list of phases; all combinations of the three axes' phases are computed.
 #pragma once
 

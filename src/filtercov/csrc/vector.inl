@@ -44,10 +44,11 @@ FILTERCOV_INLINE void store_first(float* p, Vec v, int64_t count) {
     for (int64_t lane = 0; lane < count; ++lane) p[lane] = v[lane];
 }
 
-// What instruction sets have instructions of their own for:
-// stream(p, v)    stores past the caches, to a whole vector's boundary; done_streaming() makes it visible to other threads
-// smaller, larger compilers turn `a < b ? a : b` into two instructions
-// quotient(a, b)  a / b to within two units in the last place, for b of ordinary size
+// What some instruction sets have instructions for that compilers do not find:
+// stream          store past the caches, to a whole vector's boundary
+// done_streaming  make such stores visible to other threads
+// smaller, larger one instruction, where `a < b ? a : b` compiles to two
+// quotient        a / b to within two units in the last place, for b of ordinary size
 #if defined(__AVX512F__)
 FILTERCOV_INLINE void stream(float* p, Vec v) { _mm512_stream_ps(p, v); }
 FILTERCOV_INLINE void done_streaming() { _mm_sfence(); }
