@@ -8,7 +8,7 @@
 
 #include "filtercov_native.h"
 #include "guarded.h"
-#include "rows_test.h"
+#include "matrix_test.h"
 
 namespace {
 
@@ -233,17 +233,22 @@ int main(int argc, char** argv) {
         check_convolution({1, 3, {20, 21, 70}, {3, 5, 3}, {1, 2, 1}, {1, 1, 1}, {1, 1, 1}, {20, 21, 70}, {}, {}}, isa, 3);
         for (int64_t rows : {1, 2, 63, 700}) {
             for (int64_t channels : {1, 7, 16, 37, 101}) {
+                const Call call{rows, channels, isa, 2}, more_threads{rows, channels, isa, 3};
+                const bool odd = channels % 2 != 0;
                 check_channel_sum(rows, channels, isa, 3);
-                check_gelu_batch_norm(rows, channels, isa, 2, channels % 2 == 0);
-                check_gelu_batch_norm(rows, channels, isa, 3, channels % 2 != 0);
+                check_batch_norm(call, FILTERCOV_GELU, true, odd);
+                check_batch_norm(more_threads, FILTERCOV_GELU, true, !odd);
                 for (int32_t activation = FILTERCOV_IDENTITY; activation <= FILTERCOV_GELU; ++activation) {
-                    check_batch_norm_act(rows, channels, activation, isa, 2);
-                    check_settled_norm(rows, channels, activation, false, false, isa, 2);
-                    check_settled_norm(rows, channels, activation, true, channels % 2 == 0, isa, 3);
+                    check_activation(call, activation);
+                    check_batch_norm(call, activation, false, false);
+                    check_settled_norm(call, activation, false, false);
+                    check_settled_norm(more_threads, activation, true, !odd);
                 }
-                check_layer_norm(rows, channels, isa, 2);
-                check_bias_gelu(rows, channels, isa, 3);
-                check_scaled_residual(rows, channels, isa, 2);
+                check_layer_norm(call);
+                check_bias_gelu(more_threads);
+                for (const bool scaled : {true, false}) {
+                    for (const bool added : {true, false}) check_scaled_residual(call, scaled, added);
+                }
             }
         }
     }

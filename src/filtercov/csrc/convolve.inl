@@ -161,8 +161,6 @@ inline int64_t cheapest_strip(const Axis& across) {
     return best;
 }
 
-FILTERCOV_INLINE int64_t round_up(int64_t count, int64_t step) { return (count + step - 1) / step * step; }
-
 ConvolutionPlan plan_convolution(const Shape& shape, bool channels_last) {
     const Axis &deep = shape.axis[0], &down = shape.axis[1], &across = shape.axis[2];
     ConvolutionPlan plan{};

@@ -1,32 +1,18 @@
 // The depthwise convolution and its two gradients: check the geometry, cut the work into items, run them.
-#include "fold.h"
-#include "parallel.h"
+#include "polyphase.h"
 
 namespace filtercov {
 namespace {
 
-bool valid(const filtercov_geometry& g) {
-    constexpr int64_t kMostTaps = int64_t{1} << 21;  // along one axis: all of them can then be counted
-    bool ok = g.batch >= 0 && g.channels >= 0;
+int32_t check(const filtercov_geometry& g, const Kernels* kernels, int32_t threads) {
+    constexpr int64_t kMostTaps = int64_t{1} << 21;  // along one axis: the product of three fits an int64_t
+    if (kernels == nullptr) return FILTERCOV_BAD_ISA;
+    bool ok = g.batch >= 0 && g.channels >= 0 && threads >= 1;
     for (int i = 0; i < 3; ++i) {
-        ok = ok && g.kernel[i] <= kMostTaps && g.size[i] >= 0 && g.out[i] >= 0 && g.kernel[i] >= 1 && g.stride[i] >= 1 && g.dilation[i] >= 1 &&
-             (g.stride[i] == 1 || g.dilation[i] == 1);
+        ok = ok && g.size[i] >= 0 && g.out[i] >= 0 && g.kernel[i] >= 1 && g.kernel[i] <= kMostTaps &&
+             g.stride[i] >= 1 && g.dilation[i] >= 1 && (g.stride[i] == 1 || g.dilation[i] == 1);
     }
-    return ok;
-}
-
-template <class Float>
-Tensor<Float> part_of(const Tensor<Float>& whole, const int64_t (&first)[3], const int64_t (&step)[3]) {
-    Tensor<Float> part = whole;
-    for (int i = 0; i < 3; ++i) {
-        part.data += first[i] * whole.strides.axis[i];
-        part.strides.axis[i] *= step[i];
-    }
-    return part;
-}
-
-int64_t kernel_size(const Shape& shape) {
-    return shape.axis[0].kernel * shape.axis[1].kernel * shape.axis[2].kernel;
+    return ok ? FILTERCOV_OK : FILTERCOV_BAD_ARGUMENT;
 }
 
 // A kernel row's taps in the order of the kernels' runs: run by run, each every `stride`-th tap.
@@ -39,22 +25,21 @@ int64_t tap_in_order(const Axis& across, int64_t position) {
     return position;
 }
 
-// Which of all the filter's taps each of a part's taps is, in the kernels' order.
-void order_taps(const Part (&parts)[3], const int64_t (&kernel)[3], int64_t* order) {
-    for (int64_t i = 0; i < parts[0].axis.kernel; ++i) {
-        for (int64_t j = 0; j < parts[1].axis.kernel; ++j) {
-            for (int64_t k = 0; k < parts[2].axis.kernel; ++k) {
-                const int64_t plane = parts[0].tap_first + i * parts[0].tap_step;
-                const int64_t row = parts[1].tap_first + j * parts[1].tap_step;
-                const int64_t column =
-                    parts[2].tap_first + tap_in_order(parts[2].axis, k) * parts[2].tap_step;
+// order[n] = which of the whole filter's taps the phase's n-th tap is, in the kernels' order.
+void order_taps(const Phase& phase, const int64_t (&kernel)[3], int64_t* order) {
+    const auto& [deep, down, across] = phase.along;
+    for (int64_t i = 0; i < deep.axis.kernel; ++i) {
+        for (int64_t j = 0; j < down.axis.kernel; ++j) {
+            for (int64_t k = 0; k < across.axis.kernel; ++k) {
+                const int64_t plane = deep.tap_first + i * deep.tap_step, row = down.tap_first + j * down.tap_step;
+                const int64_t column = across.tap_first + tap_in_order(across.axis, k) * across.tap_step;
                 *order++ = (plane * kernel[1] + row) * kernel[2] + column;
             }
         }
     }
 }
 
-// (channels, all taps) -> (channel block, these taps, 16)
+// One channel block of (channels, all taps) -> (channel block, these taps, 16).
 void pack_weight(const float* weight, int64_t channels, int64_t all_taps, const int64_t* order, int64_t taps,
                  int64_t block, float* packed) {
     float* to = packed + block * taps * kBlock;
@@ -67,13 +52,13 @@ void pack_weight(const float* weight, int64_t channels, int64_t all_taps, const 
     }
 }
 
-// Whether y is worth writing past the caches, which spares fetching it first, and can be: it is too large to be still
-// there when it is read (caches that threads share hold 16 to 32 MB on most machines), and its pixels are aligned.
-bool can_stream(const Convolution& job) {
+// Whether to write y past the caches, which spares fetching it first: y is too large to be still cached when it is read
+// (caches that threads share hold 16 to 32 MB on most machines), and its pixels are aligned.
+bool should_stream(const Convolution& job) {
     constexpr int64_t kMostCached = int64_t{24} << 20;
     constexpr int64_t kLine = kBlock * static_cast<int64_t>(sizeof(float));
-    const Shape& s = job.shape;
-    const int64_t pixels = s.axis[0].out * s.axis[1].out * s.axis[2].out;
+    const Axis(&axis)[3] = job.shape.axis;
+    const int64_t pixels = axis[0].out * axis[1].out * axis[2].out;
     const int64_t bytes = job.batch * pixels * job.channels * static_cast<int64_t>(sizeof(float));
     const filtercov_strides& y = job.y.strides;
     return bytes >= kMostCached && y.channel == 1 && job.channels % kBlock == 0 && y.image % kBlock == 0 &&
@@ -81,63 +66,54 @@ bool can_stream(const Convolution& job) {
            reinterpret_cast<uintptr_t>(job.y.data) % kLine == 0;
 }
 
-using CountParts = int64_t (*)(const filtercov_geometry&, int);
-using MakePart = Part (*)(const filtercov_geometry&, int, int64_t);
-
-// All parts of a convolution: their jobs, where the items of each begin, and their packed filters.
-int32_t convolve(const filtercov_geometry& g, CountParts count, MakePart make, Tensor<const float> x,
-                 const float* weight, const float* bias, Tensor<float> y, const Kernels& kernels, int32_t threads) {
-    if (threads < 1) return FILTERCOV_BAD_ARGUMENT;
-    const int64_t counts[3] = {count(g, 0), count(g, 1), count(g, 2)}, parts = counts[0] * counts[1] * counts[2];
+// The forward pass from x to y, or the input gradient from grad_y to grad_x, as source and target.
+int32_t convolve(const filtercov_geometry& geometry, bool input_grad, const float* source, const float* weight,
+                 const float* bias, float* target, int32_t isa, int32_t threads) {
+    const Kernels* kernels = kernels_for(isa);
+    if (const int32_t status = check(geometry, kernels, threads); status != FILTERCOV_OK) return status;
+    const filtercov_geometry g = by_rows(geometry);
+    const Tensor<const float> x{source, input_grad ? g.y : g.x};
+    const Tensor<float> y{target, input_grad ? g.x : g.y};
+    const Phases phases(g, input_grad);
     const int64_t blocks = channel_blocks(g.channels), all_taps = g.kernel[0] * g.kernel[1] * g.kernel[2];
-    if (parts == 0 || g.batch == 0 || blocks == 0) return FILTERCOV_OK;
+    if (g.batch == 0 || blocks == 0) return FILTERCOV_OK;
     const Buffer<float> packed = allocate<float>(blocks * all_taps * kBlock);
-    const Buffer<int64_t> order = allocate<int64_t>(all_taps), starts = allocate<int64_t>(parts + 1);
-    const Buffer<Convolution> jobs = allocate<Convolution>(parts);
+    const Buffer<int64_t> order = allocate<int64_t>(all_taps), starts = allocate<int64_t>(phases.count() + 1);
+    const Buffer<Convolution> jobs = allocate<Convolution>(phases.count());
     if (!packed || !order || !starts || !jobs) return FILTERCOV_NO_MEMORY;
 
-    int64_t packed_taps = 0, scratch_floats = 0;
+    // Each phase's job and packed filter, and in `starts` the first of its items.
+    float* next_packed = packed.get();
+    int64_t scratch_floats = 0;
     starts[0] = 0;
-    for (int64_t i = 0; i < parts; ++i) {
-        const int64_t index[3] = {i / (counts[1] * counts[2]), i / counts[2] % counts[1], i % counts[2]};
-        const Part part[3] = {make(g, 0, index[0]), make(g, 1, index[1]), make(g, 2, index[2])};
-        const Shape shape{{part[0].axis, part[1].axis, part[2].axis}};
-        const int64_t taps = kernel_size(shape);
-        const int64_t first_of_filter = (part[0].filter * counts[1] + part[1].filter) * counts[2] + part[2].filter;
-        Convolution& job = jobs[i];
-        job = {g.batch,
-               g.channels,
-               shape,
-               kernels.plan_convolution(shape, y.strides.channel == 1),
-               part_of(x, {part[0].source_first, part[1].source_first, part[2].source_first},
-                       {part[0].source_step, part[1].source_step, part[2].source_step}),
-               first_of_filter == i ? packed.get() + packed_taps * blocks * kBlock : jobs[first_of_filter].packed_weight,
-               bias,
-               part_of(y, {part[0].target_first, part[1].target_first, part[2].target_first},
-                       {part[0].target_step, part[1].target_step, part[2].target_step}),
-               false};
-        job.stream = can_stream(job);
-        starts[i + 1] = starts[i] + g.batch * blocks * tiles(job.plan.tiling);
-        if (job.plan.scratch_floats > scratch_floats) scratch_floats = job.plan.scratch_floats;
-        if (first_of_filter < i) continue;
-        order_taps(part, g.kernel, order.get());
-        float* to = packed.get() + packed_taps * blocks * kBlock;
+    for (int64_t i = 0; i < phases.count(); ++i) {
+        const Phase phase = phases[i];
+        const Shape shape = phase.shape();
+        const int64_t same_filter = phases.first_of_filter(phase), taps = phase.taps();
+        const float* packed_weight = same_filter < i ? jobs[same_filter].packed_weight : next_packed;
+        const ConvolutionPlan plan = kernels->plan_convolution(shape, y.strides.channel == 1);
+        jobs[i] = {g.batch, g.channels, shape, plan, phase.source(x), packed_weight, bias, phase.target(y), false};
+        jobs[i].stream = should_stream(jobs[i]);
+        starts[i + 1] = starts[i] + g.batch * blocks * tiles(plan.tiling);
+        if (plan.scratch_floats > scratch_floats) scratch_floats = plan.scratch_floats;
+        if (same_filter < i) continue;
+        order_taps(phase, g.kernel, order.get());
         // Waking threads costs more than packing a few filters.
         const int32_t status = run_items(blocks, 0, blocks * taps < 1024 ? 1 : threads, [&](int64_t block, float*) {
-            pack_weight(weight, g.channels, all_taps, order.get(), taps, block, to);
+            pack_weight(weight, g.channels, all_taps, order.get(), taps, block, next_packed);
         });
         if (status != FILTERCOV_OK) return status;
-        packed_taps += taps;
+        next_packed += taps * blocks * kBlock;
     }
-    return run_items(starts[parts], scratch_floats, threads, [&](int64_t item, float* scratch) {
-        int64_t low = 0, high = parts;  // the part whose items begin last at or before this one
+    return run_items(starts[phases.count()], scratch_floats, threads, [&](int64_t item, float* scratch) {
+        int64_t low = 0, high = phases.count();  // the phase whose items begin last at or before this one
         while (high - low > 1) {
             const int64_t middle = (low + high) / 2;
             (starts[middle] <= item ? low : high) = middle;
         }
         const Convolution& job = jobs[low];
         const int64_t inside = item - starts[low], per_block = tiles(job.plan.tiling);
-        kernels.convolve(job, inside / per_block / blocks, inside / per_block % blocks, inside % per_block, scratch);
+        kernels->convolve(job, inside / per_block / blocks, inside / per_block % blocks, inside % per_block, scratch);
     });
 }
 
@@ -146,66 +122,46 @@ int32_t convolve(const filtercov_geometry& g, CountParts count, MakePart make, T
 
 using namespace filtercov;
 
-int32_t filtercov_depthwise_forward(const filtercov_geometry* g, const float* x, const float* weight,
+int32_t filtercov_depthwise_forward(const filtercov_geometry* geometry, const float* x, const float* weight,
                                     const float* bias, float* y, int32_t isa, int32_t threads) {
-    const Kernels* kernels = kernels_for(isa);
-    if (kernels == nullptr) return FILTERCOV_BAD_ISA;
-    if (!valid(*g)) return FILTERCOV_BAD_ARGUMENT;
-    const filtercov_geometry rows = by_rows(*g);
-    return convolve(rows, forward_parts, forward_part, {x, rows.x}, weight, bias, {y, rows.y}, *kernels, threads);
+    return convolve(*geometry, false, x, weight, bias, y, isa, threads);
 }
 
-int32_t filtercov_depthwise_input_grad(const filtercov_geometry* g, const float* grad_y, const float* weight,
+int32_t filtercov_depthwise_input_grad(const filtercov_geometry* geometry, const float* grad_y, const float* weight,
                                        float* grad_x, int32_t isa, int32_t threads) {
-    const Kernels* kernels = kernels_for(isa);
-    if (kernels == nullptr) return FILTERCOV_BAD_ISA;
-    if (!valid(*g)) return FILTERCOV_BAD_ARGUMENT;
-    const filtercov_geometry rows = by_rows(*g);
-    return convolve(rows, input_grad_parts, input_grad_part, {grad_y, rows.y}, weight, nullptr, {grad_x, rows.x},
-                    *kernels, threads);
+    return convolve(*geometry, true, grad_y, weight, nullptr, grad_x, isa, threads);
 }
 
 int32_t filtercov_depthwise_weight_grad(const filtercov_geometry* geometry, const float* grad_y, const float* x,
                                         float* grad_weight, int32_t isa, int32_t threads) {
     const Kernels* kernels = kernels_for(isa);
-    if (kernels == nullptr) return FILTERCOV_BAD_ISA;
-    if (!valid(*geometry) || threads < 1) return FILTERCOV_BAD_ARGUMENT;
+    if (const int32_t status = check(*geometry, kernels, threads); status != FILTERCOV_OK) return status;
     const filtercov_geometry g = by_rows(*geometry);
+    const Phases phases(g, false);
     const int64_t blocks = channel_blocks(g.channels), taps = g.kernel[0] * g.kernel[1] * g.kernel[2];
     if (blocks == 0) return FILTERCOV_OK;
-    const int64_t counts[3] = {forward_parts(g, 0), forward_parts(g, 1), forward_parts(g, 2)};
-    const int64_t parts = counts[0] * counts[1] * counts[2];
-    const Buffer<int64_t> order = allocate<int64_t>(taps), starts = allocate<int64_t>(parts + 1);
-    const Buffer<Correlation> jobs = allocate<Correlation>(parts);
+    const Buffer<int64_t> order = allocate<int64_t>(taps), starts = allocate<int64_t>(phases.count() + 1);
+    const Buffer<Correlation> jobs = allocate<Correlation>(phases.count());
     if (!order || !starts || !jobs) return FILTERCOV_NO_MEMORY;
 
-    // Pieces: (image, tile) of each part in turn. All add to the same taps.
+    // Pieces: (image, tile) of each phase in turn. All phases have all taps and add to the same sums.
     int64_t scratch_floats = 0;
     starts[0] = 0;
-    const Part first[3] = {forward_part(g, 0, 0), forward_part(g, 1, 0), forward_part(g, 2, 0)};
-    order_taps(first, g.kernel, order.get());
-    for (int64_t i = 0; i < parts; ++i) {
-        const Part part[3] = {forward_part(g, 0, i / (counts[1] * counts[2])),
-                              forward_part(g, 1, i / counts[2] % counts[1]), forward_part(g, 2, i % counts[2])};
-        const Shape shape{{part[0].axis, part[1].axis, part[2].axis}};
-        jobs[i] = {g.batch,
-                   g.channels,
-                   shape,
-                   kernels->plan_correlation(shape),
-                   part_of(Tensor<const float>{grad_y, g.y},
-                           {part[0].target_first, part[1].target_first, part[2].target_first},
-                           {part[0].target_step, part[1].target_step, part[2].target_step}),
-                   part_of(Tensor<const float>{x, g.x},
-                           {part[0].source_first, part[1].source_first, part[2].source_first},
-                           {part[0].source_step, part[1].source_step, part[2].source_step})};
-        starts[i + 1] = starts[i] + g.batch * tiles(jobs[i].plan.tiling);
-        if (jobs[i].plan.scratch_floats > scratch_floats) scratch_floats = jobs[i].plan.scratch_floats;
+    order_taps(phases[0], g.kernel, order.get());
+    for (int64_t i = 0; i < phases.count(); ++i) {
+        const Phase phase = phases[i];
+        const CorrelationPlan plan = kernels->plan_correlation(phase.shape());
+        jobs[i] = {g.batch, g.channels, phase.shape(), plan, phase.target(Tensor<const float>{grad_y, g.y}),
+                   phase.source(Tensor<const float>{x, g.x})};
+        starts[i + 1] = starts[i] + g.batch * tiles(plan.tiling);
+        if (plan.scratch_floats > scratch_floats) scratch_floats = plan.scratch_floats;
     }
 
     // Few channels leave threads idle, so the pieces are cut into slices, each with its own accumulators. The number
     // aimed at is far above common thread counts and must not depend on the actual one.
-    const int64_t wanted_items = 32, pieces = starts[parts];
-    const int64_t slices = smaller_of(ceil_div(wanted_items, blocks), pieces < 1 ? 1 : pieces);
+    constexpr int64_t kItems = 32;
+    const int64_t pieces = starts[phases.count()], wanted_slices = ceil_div(kItems, blocks);
+    const int64_t slices = pieces < 1 ? 1 : pieces < wanted_slices ? pieces : wanted_slices;
     const int64_t block_floats = taps * kBlock;
     const Buffer<float> sums = allocate<float>(slices * blocks * block_floats);
     if (!sums) return FILTERCOV_NO_MEMORY;
@@ -213,11 +169,11 @@ int32_t filtercov_depthwise_weight_grad(const filtercov_geometry* geometry, cons
         const int64_t slice = item / blocks, block = item % blocks;
         float* sum = sums.get() + item * block_floats;
         for (int64_t i = 0; i < block_floats; ++i) sum[i] = 0.0f;
-        int64_t part = 0;
+        int64_t phase = 0;
         for (int64_t piece = pieces * slice / slices; piece < pieces * (slice + 1) / slices; ++piece) {
-            while (piece >= starts[part + 1]) ++part;
-            const int64_t inside = piece - starts[part], per_image = tiles(jobs[part].plan.tiling);
-            kernels->correlate(jobs[part], inside / per_image, block, inside % per_image, sum, scratch);
+            while (piece >= starts[phase + 1]) ++phase;
+            const int64_t inside = piece - starts[phase], per_image = tiles(jobs[phase].plan.tiling);
+            kernels->correlate(jobs[phase], inside / per_image, block, inside % per_image, sum, scratch);
         }
     });
     if (status != FILTERCOV_OK) return status;

@@ -1,4 +1,4 @@
-// Which instruction sets this build holds and this machine runs.
+// Which instruction sets this build holds and this machine runs, and the interface's version.
 #include "parallel.h"
 
 using namespace filtercov;
@@ -13,31 +13,23 @@ int32_t filtercov_has_openmp() {
 #endif
 }
 
-int32_t filtercov_isa_available(int32_t isa) {
-    if (isa == FILTERCOV_PORTABLE) return 1;
-    if (isa == FILTERCOV_NEON) return neon_kernels() != nullptr;
-#if defined(__x86_64__) || defined(__i386__)
-    if (isa == FILTERCOV_AVX2) {
-        return avx2_kernels() != nullptr && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    }
-    if (isa == FILTERCOV_AVX512) {
-        return avx512_kernels() != nullptr && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
-    }
-#endif
-    return 0;
-}
+int32_t filtercov_isa_available(int32_t isa) { return kernels_for(isa) != nullptr; }
 
 namespace filtercov {
 
 const Kernels* kernels_for(int32_t isa) {
-    if (!filtercov_isa_available(isa)) return nullptr;
-    switch (isa) {
-        case FILTERCOV_AVX512: return avx512_kernels();
-        case FILTERCOV_AVX2: return avx2_kernels();
-        case FILTERCOV_NEON: return neon_kernels();
-        default: return portable_kernels();
+    if (isa == FILTERCOV_PORTABLE) return portable::kernels();
+    if (isa == FILTERCOV_NEON) return neon::kernels();
+#if defined(__x86_64__) || defined(__i386__)
+    if (isa == FILTERCOV_AVX2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        return avx2::kernels();
     }
+    if (isa == FILTERCOV_AVX512 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")) {
+        return avx512::kernels();
+    }
+#endif
+    return nullptr;
 }
 
 }  // namespace filtercov

@@ -1,8 +1,19 @@
-// Every kernel, compiled once per instruction set in a namespace of its own.
+// One instruction set's table of kernels, compiled with the flags of the file that includes this.
+//
+// That file defines FILTERCOV_NAMESPACE and, where its flags allow the instruction set, FILTERCOV_REGISTERS: how many
+// vector registers there are. Each instruction set has a namespace of its own, and everything in it is local to its
+// file: code shared between files with different flags could reach a machine that cannot run it.
+#include <utility>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #include "kernels.h"
 
 namespace filtercov {
 namespace FILTERCOV_NAMESPACE {
+#if defined(FILTERCOV_REGISTERS)
 namespace {
 
 #if defined(__AVX512F__)
@@ -13,26 +24,29 @@ constexpr int kLanes = 8;
 constexpr int kLanes = 4;
 #endif
 
+// In this order: each uses those before it.
 #include "vector.inl"
-// After vector.inl, which they all use:
-#include "together.inl"
-#include "transpose.inl"
 #include "tile.inl"
 #include "convolve.inl"
 #include "correlate.inl"
-#include "gelu.inl"
-#include "gelu_batch_norm.inl"
+#include "rows.inl"
 #include "activations.inl"
-#include "batch_norm_act.inl"
-#include "layer_norm.inl"
+#include "batch_norm.inl"
+#include "perceptron.inl"
 
 const Kernels kTable = {
-    plan_convolution,  plan_correlation,   convolve,        correlate,           sum_rows,        gelu_moments,
-    gelu_normalise,    gelu_gradient_sums, gelu_gradient,   moments,             normalise_act,   act_gradient_sums,
-    act_gradient,      bias_gelu,          bias_gelu_gradient, layer_moments,    layer_normalise, layer_norm_gradient,
-    scaled_residual,   activate,           activate_gradient,
+    plan_convolution, plan_correlation,   convolve,           correlate,
+    activate,         activate_gradient,  sum_rows,           moments,
+    normalise,        norm_gradient_sums, norm_gradient,      layer_moments,
+    layer_normalise,  layer_gradient,     bias_gelu,          bias_gelu_gradient,
+    scaled_residual,
 };
 
 }  // namespace
+
+const Kernels* kernels() { return &kTable; }
+#else
+const Kernels* kernels() { return nullptr; }
+#endif
 }  // namespace FILTERCOV_NAMESPACE
 }  // namespace filtercov

@@ -1,18 +1,6 @@
-// The kernels for AVX2 with FMA: empty unless the build passes -mavx2 -mfma for this file.
-#include "kernels.h"
-
-#if defined(__AVX2__) && defined(__FMA__)
-#include <immintrin.h>
-
+// The kernels for AVX2 with FMA; none unless the build passes -mavx2 -mfma for this file.
 #define FILTERCOV_NAMESPACE avx2
+#if defined(__AVX2__) && defined(__FMA__)
 #define FILTERCOV_REGISTERS 16
-#include "isa.inl"
-
-namespace filtercov {
-const Kernels* avx2_kernels() { return &avx2::kTable; }
-}  // namespace filtercov
-#else
-namespace filtercov {
-const Kernels* avx2_kernels() { return nullptr; }
-}  // namespace filtercov
 #endif
+#include "isa.inl"

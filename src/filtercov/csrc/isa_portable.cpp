@@ -2,7 +2,3 @@
 #define FILTERCOV_NAMESPACE portable
 #define FILTERCOV_REGISTERS 16
 #include "isa.inl"
-
-namespace filtercov {
-const Kernels* portable_kernels() { return &portable::kTable; }
-}  // namespace filtercov

@@ -1,6 +1,4 @@
-// How the drivers run: aligned scratch memory, and a list of items spread over threads.
-//
-// Items and the order in which their results are added depend on the shape alone, never on the number of threads.
+// What the drivers share: dispatch, aligned memory, and a list of work items spread over threads.
 #pragma once
 
 #include <atomic>
@@ -30,9 +28,7 @@ Buffer<T> allocate(int64_t count) {
 // The least integer not below a / b, for b > 0.
 inline int64_t ceil_div(int64_t a, int64_t b) { return a > 0 ? (a + b - 1) / b : -(-a / b); }
 
-inline int64_t smaller_of(int64_t a, int64_t b) { return a < b ? a : b; }
-
-// Call run(item, scratch) for every item; each thread has scratch of its own, of `scratch_floats` floats.
+// Call run(item, scratch) for every item; each thread has its own scratch of `scratch_floats` floats.
 template <class Run>
 int32_t run_items(int64_t items, int64_t scratch_floats, int32_t threads, const Run& run) {
     if (threads < 1) return FILTERCOV_BAD_ARGUMENT;

@@ -1,0 +1,319 @@
+// Everything that works on a (rows, channels) matrix: the bias gradient, activations, BatchNorm, LayerNorm and what
+// surrounds the matrix products of a ConvNeXt block. Rows are cut into ranges, and sums added up in a fixed order.
+#include <algorithm>
+#include <cmath>
+
+#include "parallel.h"
+
+namespace filtercov {
+namespace {
+
+// A matrix, cut into ranges of rows: about 64 KiB of input for the cache's sake, and few enough rows that float32 sums
+// over them stay exact to a few units in the last place.
+struct Matrix {
+    int64_t rows, channels, rows_per_range;
+    int32_t threads, status;  // OK if all arguments are valid
+    const Kernels* kernels;
+
+    Matrix(int64_t rows, int64_t channels, int32_t isa, int32_t threads, bool valid = true)
+        : rows(rows), channels(channels), threads(threads), kernels(kernels_for(isa)) {
+        valid = valid && rows >= 0 && channels >= 0 && threads >= 1;
+        status = kernels == nullptr ? FILTERCOV_BAD_ISA : valid ? FILTERCOV_OK : FILTERCOV_BAD_ARGUMENT;
+        rows_per_range = std::clamp<int64_t>(16 * 1024 / std::max<int64_t>(1, channels), 16, 128);
+    }
+    int64_t ranges() const { return ceil_div(rows, rows_per_range); }
+    Rows range(int64_t i) const {
+        return {i * rows_per_range, std::min((i + 1) * rows_per_range, rows), channels};
+    }
+};
+
+// Call run(i, rows) for each range i.
+template <class Run>
+int32_t run_ranges(const Matrix& matrix, const Run& run) {
+    if (matrix.status != FILTERCOV_OK) return matrix.status;
+    return run_items(matrix.ranges(), 0, matrix.threads, [&](int64_t i, float*) { run(i, matrix.range(i)); });
+}
+
+// totals (sums, channels) becomes the sum of what run(rows, parts) writes to parts (sums, channels) for each range,
+// added in double: ranges are few, and their rounding should not matter.
+template <class Run>
+int32_t sum_ranges(const Matrix& matrix, int64_t sums, Buffer<double>& totals, const Run& run) {
+    if (matrix.status != FILTERCOV_OK) return matrix.status;
+    const int64_t size = sums * matrix.channels;
+    const Buffer<float> parts = allocate<float>(matrix.ranges() * size);
+    totals = allocate<double>(size);
+    if (!parts || !totals) return FILTERCOV_NO_MEMORY;
+    const int32_t status = run_ranges(matrix, [&](int64_t i, Rows rows) { run(rows, parts.get() + i * size); });
+    if (status != FILTERCOV_OK) return status;
+    for (int64_t c = 0; c < size; ++c) totals[c] = 0.0;
+    for (int64_t i = 0; i < matrix.ranges(); ++i) {
+        for (int64_t c = 0; c < size; ++c) totals[c] += static_cast<double>(parts[i * size + c]);
+    }
+    return FILTERCOV_OK;
+}
+
+void round_to(float* to, const double* totals, int64_t channels) {
+    for (int64_t c = 0; c < channels; ++c) to[c] = static_cast<float>(totals[c]);
+}
+
+bool is_activation(int32_t number) { return number >= FILTERCOV_IDENTITY && number <= FILTERCOV_GELU; }
+
+// Call run(kernels, first, numbers) for pieces of `count` numbers.
+template <class Run>
+int32_t run_pieces(int64_t count, int32_t activation, int32_t isa, int32_t threads, const Run& run) {
+    constexpr int64_t kPiece = 16 * 1024;
+    const Kernels* kernels = kernels_for(isa);
+    if (kernels == nullptr) return FILTERCOV_BAD_ISA;
+    if (count < 0 || !is_activation(activation)) return FILTERCOV_BAD_ARGUMENT;
+    return run_items(ceil_div(count, kPiece), 0, threads, [&](int64_t i, float*) {
+        const int64_t first = i * kPiece;
+        run(*kernels, first, std::min(count - first, kPiece));
+    });
+}
+
+// What BatchNorm in training finds out about its input, per channel; scale is weight / sqrt(variance + eps).
+struct BatchMoments {
+    float *mean, *variance, *inverse_std, *scale;
+};
+
+// The moments of x, or if `gelu` is not null of GELU(x), which is written there; combined in double from the mean and
+// the sum of squared deviations of each range.
+int32_t batch_moments(const Matrix& matrix, const float* x, float* gelu, const float* weight, double eps,
+                      const BatchMoments& moments) {
+    const int64_t channels = matrix.channels, ranges = matrix.ranges();
+    const double rows = static_cast<double>(matrix.rows);
+    const Buffer<float> parts = allocate<float>(2 * ranges * channels);  // (ranges, 2, channels)
+    const Buffer<double> centre = allocate<double>(channels), spread = allocate<double>(channels);
+    if (!parts || !centre || !spread) return FILTERCOV_NO_MEMORY;
+    const int32_t status = run_ranges(matrix, [&](int64_t i, Rows range) {
+        float* part = parts.get() + 2 * i * channels;
+        matrix.kernels->moments(range, x, gelu, part, part + channels);
+    });
+    if (status != FILTERCOV_OK) return status;
+
+    for (int64_t c = 0; c < channels; ++c) centre[c] = spread[c] = 0.0;
+    const auto for_each = [&](const auto& body) {  // body(channel, rows in a range, mean, squares)
+        for (int64_t i = 0; i < ranges; ++i) {
+            const double count = static_cast<double>(matrix.range(i).last - matrix.range(i).first);
+            const float *mean = parts.get() + 2 * i * channels, *squares = mean + channels;
+            for (int64_t c = 0; c < channels; ++c) {
+                body(c, count, static_cast<double>(mean[c]), static_cast<double>(squares[c]));
+            }
+        }
+    };
+    for_each([&](int64_t c, double count, double mean, double) { centre[c] += mean * count; });
+    for (int64_t c = 0; c < channels; ++c) centre[c] /= rows;
+    for_each([&](int64_t c, double count, double mean, double squares) {
+        spread[c] += squares + (mean - centre[c]) * (mean - centre[c]) * count;
+    });
+    for (int64_t c = 0; c < channels; ++c) {
+        const double variance = spread[c] < 0.0 ? 0.0 : spread[c] / rows, inverse = 1.0 / std::sqrt(variance + eps);
+        moments.mean[c] = static_cast<float>(centre[c]);
+        moments.variance[c] = static_cast<float>(variance);
+        moments.inverse_std[c] = static_cast<float>(inverse);
+        moments.scale[c] = static_cast<float>(static_cast<double>(weight[c]) * inverse);
+    }
+    return FILTERCOV_OK;
+}
+
+// y = activation(BatchNorm(x)), or where GELU is first BatchNorm(GELU(x)) + residual.
+int32_t batch_norm_forward(const Matrix& matrix, int32_t activation, bool gelu_first, const float* x,
+                           const float* weight, const float* bias, const float* residual, double eps, float* y,
+                           float* mean, float* variance, float* inverse_std) {
+    if (matrix.status != FILTERCOV_OK) return matrix.status;
+    const Buffer<float> scale = allocate<float>(matrix.channels);
+    if (!scale) return FILTERCOV_NO_MEMORY;
+    const int32_t status = batch_moments(matrix, x, gelu_first ? y : nullptr, weight, eps,
+                                         {mean, variance, inverse_std, scale.get()});
+    if (status != FILTERCOV_OK) return status;
+    const int32_t after = gelu_first ? FILTERCOV_IDENTITY : activation;
+    return run_ranges(matrix, [&](int64_t, Rows rows) {
+        matrix.kernels->normalise(rows, after, gelu_first ? y : x, mean, scale.get(), bias, residual, y);
+    });
+}
+
+// `job` without scale, shift and tilt, which follow from the sums of the first pass.
+int32_t batch_norm_backward(const Matrix& matrix, NormGradient job, const float* weight, float* grad_weight,
+                            float* grad_bias) {
+    if (matrix.status != FILTERCOV_OK) return matrix.status;
+    const int64_t channels = matrix.channels;
+    const Buffer<float> coefficients = allocate<float>(3 * channels);
+    if (!coefficients) return FILTERCOV_NO_MEMORY;
+    float *scale = coefficients.get(), *shift = scale + channels, *tilt = shift + channels;
+    job.scale = scale;
+    job.shift = shift;
+    job.tilt = tilt;
+    for (int64_t c = 0; c < channels; ++c) {
+        scale[c] = static_cast<float>(static_cast<double>(weight[c]) * static_cast<double>(job.inverse_std[c]));
+    }
+
+    Buffer<double> totals;
+    const int32_t status = sum_ranges(matrix, 2, totals, [&](Rows rows, float* parts) {
+        matrix.kernels->norm_gradient_sums(rows, job, parts, parts + channels);
+    });
+    if (status != FILTERCOV_OK) return status;
+    const double rows = static_cast<double>(matrix.rows);
+    for (int64_t c = 0; c < channels; ++c) {
+        const double inverse = static_cast<double>(job.inverse_std[c]), to_bias = totals[c];
+        double to_weight = totals[channels + c];
+        if (job.activation_first) {  // the centred input is already divided by its deviation
+            const double factor = static_cast<double>(weight[c]) * inverse;
+            shift[c] = static_cast<float>(factor * to_bias / rows);
+            tilt[c] = static_cast<float>(factor * to_weight / rows);
+        } else {
+            const double factor = static_cast<double>(scale[c]) / rows;
+            to_weight *= inverse;
+            shift[c] = static_cast<float>(factor * to_bias);
+            tilt[c] = static_cast<float>(factor * to_weight * inverse);
+        }
+        grad_bias[c] = static_cast<float>(to_bias);
+        grad_weight[c] = static_cast<float>(to_weight);
+    }
+    return run_ranges(matrix, [&](int64_t, Rows range) { matrix.kernels->norm_gradient(range, job); });
+}
+
+}  // namespace
+}  // namespace filtercov
+
+using namespace filtercov;
+
+int32_t filtercov_channel_sum(int64_t rows, int64_t channels, const float* matrix, float* sums, int32_t isa,
+                              int32_t threads) {
+    const Matrix m(rows, channels, isa, threads);
+    Buffer<double> totals;
+    const int32_t status =
+        sum_ranges(m, 1, totals, [&](Rows range, float* parts) { m.kernels->sum_rows(range, matrix, parts); });
+    if (status == FILTERCOV_OK) round_to(sums, totals.get(), channels);
+    return status;
+}
+
+int32_t filtercov_activation_forward(int64_t count, int32_t activation, const float* x, float* y, int32_t isa,
+                                     int32_t threads) {
+    return run_pieces(count, activation, isa, threads, [&](const Kernels& kernels, int64_t first, int64_t numbers) {
+        kernels.activate(numbers, activation, x + first, y + first);
+    });
+}
+
+int32_t filtercov_activation_backward(int64_t count, int32_t activation, const float* grad_y, const float* x,
+                                      float* grad_x, int32_t isa, int32_t threads) {
+    return run_pieces(count, activation, isa, threads, [&](const Kernels& kernels, int64_t first, int64_t numbers) {
+        kernels.activate_gradient(numbers, activation, grad_y + first, x + first, grad_x + first);
+    });
+}
+
+int32_t filtercov_gelu_batch_norm_forward(int64_t rows, int64_t channels, const float* x, const float* weight,
+                                          const float* bias, const float* residual, double eps, float* y, float* mean,
+                                          float* variance, float* inverse_std, int32_t isa, int32_t threads) {
+    const Matrix matrix(rows, channels, isa, threads, rows >= 1);
+    return batch_norm_forward(matrix, FILTERCOV_GELU, true, x, weight, bias, residual, eps, y, mean, variance,
+                              inverse_std);
+}
+
+int32_t filtercov_gelu_batch_norm_backward(int64_t rows, int64_t channels, const float* grad_y, const float* x,
+                                           const float* weight, const float* mean, const float* inverse_std,
+                                           float* grad_x, float* grad_weight, float* grad_bias, int32_t isa,
+                                           int32_t threads) {
+    const Matrix matrix(rows, channels, isa, threads, rows >= 1);
+    const NormGradient job{FILTERCOV_GELU, true,    x,       grad_y,  mean,  inverse_std,
+                           nullptr,        nullptr, nullptr, nullptr, grad_x};
+    return batch_norm_backward(matrix, job, weight, grad_weight, grad_bias);
+}
+
+int32_t filtercov_batch_norm_act_forward(int64_t rows, int64_t channels, int32_t activation, const float* x,
+                                         const float* weight, const float* bias, double eps, float* y, float* mean,
+                                         float* variance, float* inverse_std, int32_t isa, int32_t threads) {
+    const Matrix matrix(rows, channels, isa, threads, rows >= 1 && is_activation(activation));
+    return batch_norm_forward(matrix, activation, false, x, weight, bias, nullptr, eps, y, mean, variance,
+                              inverse_std);
+}
+
+int32_t filtercov_batch_norm_act_backward(int64_t rows, int64_t channels, int32_t activation, const float* grad_y,
+                                          const float* x, const float* weight, const float* bias, const float* mean,
+                                          const float* inverse_std, float* grad_x, float* grad_weight,
+                                          float* grad_bias, int32_t isa, int32_t threads) {
+    const Matrix matrix(rows, channels, isa, threads, rows >= 1 && is_activation(activation));
+    const NormGradient job{activation, false, x, grad_y, mean, inverse_std, bias, nullptr, nullptr, nullptr, grad_x};
+    return batch_norm_backward(matrix, job, weight, grad_weight, grad_bias);
+}
+
+int32_t filtercov_settled_norm(int64_t rows, int64_t channels, int32_t activation, int32_t activation_first,
+                               const float* x, const float* weight, const float* bias, const float* mean,
+                               const float* variance, const float* residual, double eps, float* y, int32_t isa,
+                               int32_t threads) {
+    const bool valid = is_activation(activation) && (residual == nullptr || activation_first);
+    const Matrix matrix(rows, channels, isa, threads, valid);
+    if (matrix.status != FILTERCOV_OK) return matrix.status;
+    const Buffer<float> scale = allocate<float>(channels);
+    if (!scale) return FILTERCOV_NO_MEMORY;
+    for (int64_t c = 0; c < channels; ++c) {
+        const double deviation = std::sqrt(static_cast<double>(variance[c]) + eps);
+        scale[c] = static_cast<float>(static_cast<double>(weight[c]) / deviation);
+    }
+    return run_ranges(matrix, [&](int64_t, Rows range) {
+        if (activation_first) {  // in place: the range is still in the cache when it is normalised
+            const int64_t first = range.first * channels, count = range.last * channels - first;
+            matrix.kernels->activate(count, activation, x + first, y + first);
+        }
+        const int32_t after = activation_first ? static_cast<int32_t>(FILTERCOV_IDENTITY) : activation;
+        matrix.kernels->normalise(range, after, activation_first ? y : x, mean, scale.get(), bias, residual, y);
+    });
+}
+
+int32_t filtercov_layer_norm_forward(int64_t rows, int64_t channels, const float* x, const float* weight,
+                                     const float* bias, double eps, float* y, float* mean, float* inverse_std,
+                                     int32_t isa, int32_t threads) {
+    const Matrix matrix(rows, channels, isa, threads, channels >= 1);
+    return run_ranges(matrix, [&](int64_t, Rows range) {
+        matrix.kernels->layer_moments(range, x, static_cast<float>(eps), mean, inverse_std);
+        matrix.kernels->layer_normalise(range, x, mean, inverse_std, weight, bias, y);
+    });
+}
+
+int32_t filtercov_layer_norm_again(int64_t rows, int64_t channels, const float* x, const float* mean,
+                                   const float* inverse_std, const float* weight, const float* bias, float* y,
+                                   int32_t isa, int32_t threads) {
+    const Matrix matrix(rows, channels, isa, threads, channels >= 1);
+    return run_ranges(matrix, [&](int64_t, Rows range) {
+        matrix.kernels->layer_normalise(range, x, mean, inverse_std, weight, bias, y);
+    });
+}
+
+int32_t filtercov_layer_norm_backward(int64_t rows, int64_t channels, const float* grad_y, const float* x,
+                                      const float* mean, const float* inverse_std, const float* weight, float* grad_x,
+                                      float* grad_weight, float* grad_bias, int32_t isa, int32_t threads) {
+    const Matrix matrix(rows, channels, isa, threads, channels >= 1);
+    Buffer<double> totals;
+    const int32_t status = sum_ranges(matrix, 2, totals, [&](Rows range, float* parts) {
+        matrix.kernels->layer_gradient(range, grad_y, x, mean, inverse_std, weight, grad_x, parts, parts + channels);
+    });
+    if (status != FILTERCOV_OK) return status;
+    round_to(grad_bias, totals.get(), channels);
+    round_to(grad_weight, totals.get() + channels, channels);
+    return FILTERCOV_OK;
+}
+
+int32_t filtercov_bias_gelu_forward(int64_t rows, int64_t channels, const float* x, const float* bias, float* y,
+                                    int32_t isa, int32_t threads) {
+    const Matrix matrix(rows, channels, isa, threads);
+    return run_ranges(matrix, [&](int64_t, Rows range) { matrix.kernels->bias_gelu(range, x, bias, y); });
+}
+
+int32_t filtercov_bias_gelu_backward(int64_t rows, int64_t channels, const float* x, const float* bias,
+                                     const float* grad_y, float* y, float* grad_x, float* grad_bias, int32_t isa,
+                                     int32_t threads) {
+    const Matrix matrix(rows, channels, isa, threads);
+    Buffer<double> totals;
+    const int32_t status = sum_ranges(matrix, 1, totals, [&](Rows range, float* parts) {
+        matrix.kernels->bias_gelu_gradient(range, x, bias, grad_y, y, grad_x, parts);
+    });
+    if (status == FILTERCOV_OK) round_to(grad_bias, totals.get(), channels);
+    return status;
+}
+
+int32_t filtercov_scaled_residual(int64_t rows, int64_t channels, const float* x, const float* bias,
+                                  const float* scale, const float* shortcut, float* y, int32_t isa, int32_t threads) {
+    const Matrix matrix(rows, channels, isa, threads);
+    return run_ranges(matrix, [&](int64_t, Rows range) {
+        matrix.kernels->scaled_residual(range, x, bias, scale, shortcut, y);
+    });
+}
