@@ -12,7 +12,7 @@ from torch import nn
 import filtercov as fc
 from filtercov.errors import CheckpointError
 from filtercov.files.replacing import replacing
-from filtercov.lab.training.storage import remove_temporaries
+from filtercov.lab.training.rundir import remove_temporaries
 
 
 def write(path, data=b"new"):
