@@ -14,7 +14,8 @@ import dataclasses
 import errno
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -50,10 +51,10 @@ class RunDirectory:
         return os.path.exists(self.result)  # noqa: PTH110 - Path.exists raises for directories that cannot be read
 
     def __enter__(self) -> Self:
-        try:
+        with storing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            ours = (self._lock.path, *self.path.glob("*.tmp"))
-            foreign = sorted(entry.name for entry in self.path.iterdir() if entry not in ours)
+            names = sorted(entry.name for entry in self.path.iterdir())
+            foreign = [name for name in names if name != "lock" and not name.endswith(".tmp")]
             if foreign and not self.config.exists():  # in this order: another process may begin a run in between
                 raise RunDirectoryError(
                     f"{self.path} is neither a run nor empty (it holds {foreign[0]}); choose a new or empty directory"
@@ -64,8 +65,6 @@ class RunDirectory:
                     "stop them, or choose another run directory"
                 )
             remove_temporaries(self.path)
-        except OSError as error:
-            raise storage_error(self.path, error) from error
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -139,24 +138,20 @@ class MetricsLog:
 
     def __init__(self, path: Path, *, size: int = 0, tensorboard: Path | None = None, step: int = 0) -> None:
         self.path = path
-        try:
+        with storing(path):
             path.touch()
             self._file = path.open("r+b", buffering=0)
             self.size = self._file.truncate(min(size, path.stat().st_size))
             self._file.seek(self.size)
-        except OSError as error:
-            raise storage_error(path, error) from error
         self._board = _open_tensorboard(tensorboard, step) if tensorboard else None
 
     def append(self, record: Record) -> None:
         """Write one record, which has a "step" and no number that is not finite."""
         line = json.dumps(record, allow_nan=False).encode() + b"\n"
-        try:
+        with storing(self.path):
             written = 0
             while written < len(line):  # a disk that fills up takes part of a line before it says so
                 written += self._file.write(line[written:])
-        except OSError as error:
-            raise storage_error(self.path, error) from error
         self.size += len(line)
         if self._board:
             for key, value in record.items():
@@ -165,10 +160,8 @@ class MetricsLog:
 
     def sync(self) -> None:
         """Flush to the disk, so that a checkpoint written next never refers to lines that were lost."""
-        try:
+        with storing(self.path):
             os.fsync(self._file.fileno())
-        except OSError as error:
-            raise storage_error(self.path, error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -213,17 +206,23 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Give `path` these contents, or leave it as it was."""
-    try:
-        with replacing(path) as temporary:
-            temporary.write_bytes(data)
-    except OSError as error:
-        raise storage_error(path, error) from error
+    with storing(path), replacing(path) as temporary:
+        temporary.write_bytes(data)
 
 
 def remove_temporaries(directory: Path) -> None:
     """Delete the unfinished files of writers that were killed."""
     for leftover in directory.glob(".*.tmp"):
         leftover.unlink(missing_ok=True)
+
+
+@contextmanager
+def storing(path: Path) -> Iterator[None]:
+    """Turn an `OSError` of writing to `path` into a `StorageError`."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(path, error) from error
 
 
 def storage_error(path: Path, error: OSError) -> StorageError:

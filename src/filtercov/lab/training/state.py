@@ -14,7 +14,7 @@ from filtercov.files.weights import seal_tensors
 from filtercov.lab.training.batches import Totals
 from filtercov.lab.training.config import TrainConfig
 from filtercov.lab.training.optimizer import Ema, build_optimizer
-from filtercov.lab.training.rundir import storage_error
+from filtercov.lab.training.rundir import storing
 
 KIND = sealed.Kind(
     format="filtercov-checkpoint",
@@ -142,10 +142,8 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], values: Mapping[s
     ...     load_checkpoint(Path(folder) / "a.safetensors")
     ({'w': tensor([1., 1.])}, {'step': 3})
     """
-    try:
+    with storing(path):
         return seal_tensors(path, KIND, tensors, {"values": values})
-    except OSError as error:
-        raise storage_error(path, error) from error
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
