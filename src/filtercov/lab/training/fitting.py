@@ -220,7 +220,7 @@ class _Loop:
             group["lr"] = rate * group["lr_scale"]
         torch.manual_seed(step_seed(config.seed, state.step, self.world.rank))
         with autocast(self._device, config.amp):
-            logits = self._module(images)
+            logits = self._logits(images)
             loss = F.cross_entropy(logits.float(), targets, label_smoothing=config.smoothing)
         state.optimizer.zero_grad(set_to_none=True)
         state.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
@@ -233,6 +233,18 @@ class _Loop:
             state.ema.update_(state.model)
         count = torch.tensor(float(len(images)), device=self._device)
         return torch.stack([loss.detach() * count, count_correct(logits.detach(), targets), count, count * 0.0])
+
+    def _logits(self, images: Tensor) -> Tensor:
+        try:
+            logits: Tensor = self._module(images)
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise ConfigError(
+                f"the model's batch normalisation needs several values of each channel, and a step with {len(images)} "
+                "image has one; choose a larger batch size or larger images"
+            ) from error
+        return logits
 
     def _due_for_a_look(self) -> bool:
         """Whether to wait for the device: always on a CPU, where it costs nothing, seldom on a GPU."""

@@ -115,4 +115,4 @@ class Ema:
             else:
                 # Infinities have no average: a mask of -inf stays as it is.
                 moved = average.lerp(current, 1.0 - self.decay)
-                average.copy_(torch.where(torch.isfinite(current - average), moved, current))
+                average.copy_(torch.where(torch.isfinite(moved), moved, current))
