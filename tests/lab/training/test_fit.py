@@ -10,6 +10,7 @@ from torch import nn
 from filtercov.errors import ConfigError, DataError
 from filtercov.lab.training import TrainConfig, evaluate, fit, load_checkpoint, read_metrics, read_result
 from filtercov.lab.training.signals import StopRequest
+from filtercov.lab.training.state import read_checksum
 from tests.lab.training.toys import CLASSES, CONFIG, ToyBatches, toy_fit, toy_model
 
 ONE_EPOCH = TrainConfig(epochs=1, batch_size=8)
@@ -165,6 +166,7 @@ def test_what_on_finish_returns_is_in_the_result_and_its_failure_leaves_the_run_
     assert read_result(tmp_path) is None
     result = toy_fit(tmp_path, on_finish=lambda _model, run_dir: {"where": run_dir.name})
     assert result.extra == {"where": tmp_path.name}
+    assert result.weights_sha256 == read_checksum(tmp_path / "checkpoint.safetensors")
     assert json.loads((tmp_path / "result.json").read_text())["extra"] == result.extra
     assert not (tmp_path / "state.safetensors").exists()
 
