@@ -1,18 +1,22 @@
-"""What is only on POSIX systems is not needed: shown by taking it away, and by reading the source."""
+"""What only POSIX systems have is not used: shown by reading the source."""
 
 import ast
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import filtercov
-from tests.windows_like import POSIX_CALLS, POSIX_MODULES
 
 ROOT = Path(filtercov.__file__).parent
-SCRIPT = Path(__file__).with_name("windows_like.py")
 MAIN = "from filtercov.cli import main; main()"
+POSIX_MODULES = "crypt fcntl grp nis ossaudiodev pty pwd readline resource spwd syslog termios tty".split()
+POSIX_CALLS = (
+    "chown fchdir fchmod fchown fork forkpty getegid geteuid getgid getgroups getloadavg getpgid getuid killpg lchown "
+    "mkfifo mknod nice posix_fadvise posix_fallocate pread preadv pwrite pwritev sched_getaffinity sched_setaffinity "
+    "sched_yield sendfile setsid statvfs sysconf sync tcgetpgrp uname wait3 wait4 O_CLOEXEC O_DIRECTORY O_NOFOLLOW "
+    "O_NONBLOCK O_SYNC"
+).split()
 # Asked for before they are used.
 GUARDED = {("files.py", "O_DIRECTORY"), ("lab/experiments/local.py", "setsid")}
 NOT_FILES = {"os", "tarfile", "webbrowser", "zipfile", "Image"}  # whose `open` takes no encoding
@@ -22,22 +26,6 @@ def nodes():
     for path in sorted(ROOT.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             yield path.relative_to(ROOT).as_posix(), node
-
-
-def test_all_modules_import_and_a_run_is_trained_without_what_windows_lacks(tmp_path):
-    size = "--model convmixer_8_2_k5_p4 --data-limit 64 --batch-size 32 --epochs 1 --init closed-form".split()
-    done = subprocess.run(
-        [sys.executable, SCRIPT, "train", *size, "--run-dir", tmp_path / "run"],
-        # The locale's encoding is ASCII, which any text of ours would overstep; Windows knows users by USERNAME.
-        env=os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "USERNAME": "someone"},
-        capture_output=True,
-        encoding="cp1252",
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "% test accuracy after 1 epoch" in done.stdout
-    assert json.loads((tmp_path / "run" / "result.json").read_text())["epochs"] == 1
-    assert b"\r" not in (tmp_path / "run" / "metrics.jsonl").read_bytes()
 
 
 def test_output_that_cannot_spell_sigma_is_no_error(tmp_path):

@@ -1,18 +1,20 @@
-"""What the processes that tests start and kill do; importable, so that a fork server can run it."""
+"""What the processes do that tests start, kill and let fail; importable, so that a fork server can run it."""
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
 import torch
 
-from filtercov.errors import TrainingInterrupted
-from filtercov.lab.training import RunDirectory, TrainConfig
-from tests.lab.training.toys import ToyBatches, toy_model
+from filtercov.errors import DataError, FiltercovError, TrainingInterrupted
+from filtercov.lab.training import RunDirectory, TrainConfig, fit, process_group
+from tests.lab.training.toys import ToyBatches, interrupt_at, toy_model
 
 CONFIG = TrainConfig(epochs=4, batch_size=8, ema_decay=0.9)
 INTERVAL = 3
+TOGETHER = TrainConfig(epochs=3, batch_size=12, ema_decay=0.9, lr=0.03)
 
 
 def hold(run_dir: Path, ready, release) -> None:
@@ -24,44 +26,103 @@ def hold(run_dir: Path, ready, release) -> None:
 
 def train(run_dir: Path, started=None, pause: float = 0.0) -> None:
     """Train to the end, pausing before every batch; exit with 3 if interrupted on request."""
-    from filtercov.lab.training import fit
-
     torch.set_num_threads(1)
 
-    class Announcing(ToyBatches):
-        def epoch(self, epoch, start_batch=0):
-            if started is not None:
-                started.set()
-            for batch in super().epoch(epoch, start_batch):
-                time.sleep(pause)
-                yield batch
+    def announce(_batch: int) -> None:
+        if started is not None:
+            started.set()
+        time.sleep(pause)
 
-    train, test = Announcing(batches=8), ToyBatches(seed=1)
+    train, test = ToyBatches(batches=8, before=announce), ToyBatches(seed=1)
     try:
         fit(toy_model(), train, test, CONFIG, run_dir, recovery_interval=INTERVAL, log_interval=2, watch_interval=5)
     except TrainingInterrupted:
         raise SystemExit(3) from None
 
 
-def train_until(run_dir: Path, call: int, after: bool) -> None:
-    """Train, and die by SIGKILL at the n-th system call that a checkpoint or metric depends on, before or after it."""
-    remaining = call
+def train_until(run_dir: Path, point: str, number: int, after: bool) -> None:
+    """Train, and die by SIGKILL before or after a system call: the n-th that begins with `point`."""
+    remaining = number
 
-    def dying(function):
+    def dying(name, function):
         def wrapped(*args, **kwargs):
             nonlocal remaining
-            remaining -= 1
+            target = Path(args[-1]).name if name in ("replace", "unlink") else ""
+            remaining -= f"{name} {target}".startswith(point)
             if remaining == 0 and not after:
                 os.kill(os.getpid(), signal.SIGKILL)
             value = function(*args, **kwargs)
-            if remaining == 0 and after:
+            if remaining == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
             return value
 
         return wrapped
 
     for name in ("fsync", "replace", "write", "ftruncate", "open", "unlink"):
-        setattr(os, name, dying(getattr(os, name)))
+        setattr(os, name, dying(name, getattr(os, name)))
     train(run_dir)
-    if remaining > 0:
-        raise SystemExit(4)  # the run has fewer calls than that
+    raise SystemExit(4)  # the run has fewer such calls
+
+
+class UnspeakableError(RuntimeError):
+    """An error that cannot be pickled back: it wants another argument."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(f"{one} {two}")
+
+
+def train_together(rank: int, size: int, port: int, run_dir: Path, where: str, who: tuple[int, ...]) -> None:
+    """Train as `rank` of `size` gloo processes; at the place `where` the ranks in `who` fail. Prints how it ended."""
+    names = {"RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ |= {name: str(value) for name, value in names.items()} | {"TORCHELASTIC_USE_AGENT_STORE": "True"}
+    sys.stdout = (run_dir.parent / f"{run_dir.name}-{rank}.txt").open("w", buffering=1)
+    mine = rank in who
+
+    def before(batch: int) -> None:
+        if where == "batch" and mine and batch == 7:
+            raise DataError(f"rank {rank} cannot read its images")
+        if where == "checkpoint" and mine and batch == 0:
+            (run_dir / "state.safetensors").mkdir()  # no file can take a directory's place
+        if where == "stop" and mine:
+            interrupt_at(6)(batch)
+
+    def on_finish(_model, _run_dir):
+        if where == "finish" and mine:
+            raise UnspeakableError("a defect", f"of rank {rank}")
+        return {}
+
+    torch.set_num_threads(1)
+    try:
+        with process_group("cpu") as (world, _device):
+            if where == "open" and mine:
+                run_dir.write_text("not a directory")
+            train = ToyBatches(world=world, batch_size=12, before=before)
+            test = ToyBatches(seed=1, world=world, batch_size=12)
+            model = toy_model(normalisation=False, dropout=0.0)
+            identity = {"data": f"content {int(where == 'identity' and mine)}"}
+            fit(model, train, test, TOGETHER, run_dir, identity=identity, on_finish=on_finish, log_interval=1)
+        print("finished")
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}")
+        raise SystemExit(1 if isinstance(error, FiltercovError) else 2) from None
+
+
+def main(run_dir: str) -> None:
+    """Train slowly under torchrun, saying so at every batch, until a signal comes."""
+    with process_group("cpu") as (world, _device):
+
+        def before(_batch: int) -> None:
+            if world.main:  # the processes share their output: two at once would mix their lines
+                print("training", flush=True)
+            time.sleep(0.2)
+
+        train, test = ToyBatches(world=world, batch_size=12, before=before), ToyBatches(seed=1, world=world)
+        try:
+            fit(toy_model(), train, test, TOGETHER, run_dir)
+        except TrainingInterrupted:
+            if world.main:
+                print("interrupted", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

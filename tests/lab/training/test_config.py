@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import pytest
@@ -9,52 +10,58 @@ from filtercov.lab.training import RECIPES, TrainConfig
 def test_the_default_is_the_papers_cifar_recipe():
     config = TrainConfig()
     assert (config.opt, config.lr, config.weight_decay, config.batch_size) == ("adamw", 0.01, 0.01, 512)
-    assert (config.sched, config.epochs) == ("triangular", 20)
+    assert (config.sched, config.epochs, config.momentum) == ("triangular", 20, 0.9)
     assert RECIPES["cifar"] == config
-    assert RECIPES["imagenet"].epochs == 50
+    imagenet = RECIPES["imagenet"]
+    assert (imagenet.epochs, imagenet.batch_size, imagenet.clip_grad) == (50, 640, 1.0)
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "good", "bad"),
     [
-        ("epochs", 0),
-        ("epochs", 2.0),
-        ("epochs", True),
-        ("batch_size", -1),
-        ("lr", 0.0),
-        ("lr", float("nan")),
-        ("lr", "0.1"),
-        ("weight_decay", -0.1),
-        ("opt", "adam"),
-        ("opt_eps", 0.0),
-        ("momentum", 1.0),
-        ("sched", "step"),
-        ("smoothing", 1.0),
-        ("clip_grad", 0.0),
-        ("clip_grad", float("inf")),
-        ("amp", "fp16"),
-        ("ema_decay", 1.0),
-        ("compile", 1),
-        ("decay_norms", "no"),
-        ("seed", -1),
-        ("seed", 2**63),
+        ("epochs", [1, 100_000], [0, 100_001, 2.0, True, "3"]),
+        ("batch_size", [1, 2**24], [0, 2**24 + 1]),
+        ("seed", [0, 2**63 - 1], [-1, 2**63]),
+        ("lr", [1e-9, 1000], [0.0, 1000.1, float("nan"), "0.1", True]),
+        ("filter_lr", [0.1, 1000.0], [0.0, 1000.1]),
+        ("weight_decay", [0, 1000.0], [-0.1, 1000.1]),
+        ("opt_eps", [1.0], [0.0, 1.1]),
+        ("momentum", [0.0], [-0.1, 1.0]),
+        ("smoothing", [0.0], [-0.1, 1.0]),
+        ("clip_grad", [None, 1e6], [0.0, float("inf")]),
+        ("ema_decay", [None, 0.0], [-0.1, 1.0]),
+        ("opt", ["sgd"], ["adam"]),
+        ("sched", ["cosine"], ["step"]),
+        ("amp", ["float16"], ["fp16"]),
+        ("compile", [True], [1]),
+        ("decay_norms", [False], ["no"]),
     ],
 )
-def test_a_bad_setting_is_refused_with_its_name_and_value(name, value):
-    with pytest.raises(ConfigError, match=name) as caught:
-        TrainConfig(**{name: value})
-    assert repr(value) in str(caught.value)
+def test_each_setting_has_bounds_and_one_outside_is_refused_with_its_name_and_value(name, good, bad):
+    for value in good:
+        assert getattr(TrainConfig(**{name: value}), name) == value
+    for value in bad:
+        with pytest.raises(ConfigError, match=name) as caught:
+            TrainConfig(**{name: value})
+        assert repr(value) in str(caught.value)
 
 
-def test_warmup_is_refused_where_the_schedule_rises_by_itself():
-    with pytest.raises(ConfigError, match="triangular"):
-        TrainConfig(warmup_epochs=1.0)
-    with pytest.raises(ConfigError, match="below 5"):
-        TrainConfig(epochs=5, warmup_epochs=5.0, sched="cosine")
+def test_warmup_is_shorter_than_training_and_refused_where_the_schedule_rises_by_itself():
+    assert TrainConfig(epochs=5, warmup_epochs=4.9, sched="cosine").warmup_epochs == 4.9
+    for config in ({"warmup_epochs": 1.0}, {"epochs": 5, "warmup_epochs": 5.0, "sched": "cosine"}):
+        with pytest.raises(ConfigError, match="warmup_epochs"):
+            TrainConfig(**config)
 
 
 def test_a_configuration_survives_json_and_unknown_names_do_not():
-    config = TrainConfig(epochs=7, clip_grad=1.0, ema_decay=0.9)
+    config = TrainConfig(epochs=7, clip_grad=1.0, ema_decay=0.9, filter_lr=0.5)
     assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
     with pytest.raises(ConfigError, match="did you mean 'weight_decay'"):
         TrainConfig.from_dict({"weightdecay": 0.1})
+    with pytest.raises(ConfigError, match="known are epochs, batch_size"):
+        TrainConfig.from_dict({"qqqq": 1})
+
+
+def test_names_of_old_runs_stay_because_an_ordinary_filter_lr_is_left_out():
+    every = [field.name for field in dataclasses.fields(TrainConfig)]
+    assert list(TrainConfig().to_dict()) == [name for name in every if name != "filter_lr"]

@@ -1,9 +1,6 @@
-"""Two gloo processes under torchrun against one process with the same global batch.
+"""Several gloo processes: they train as one would, stop together, and fail together with one error."""
 
-The toy model has no BatchNorm: its statistics are of each process's part of the batch, in DDP as PyTorch has it, so
-curves of networks with BatchNorm agree only roughly.
-"""
-
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -11,55 +8,43 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch.distributed
 
 from filtercov.errors import ConfigError
-from filtercov.lab.training import TrainConfig, World, fit, load_checkpoint, read_metrics, read_result
-from filtercov.lab.training.distributed import process_group, usable_device
+from filtercov.lab.training import TrainConfig, World, fit, load_checkpoint, process_group, read_metrics, read_result
+from filtercov.lab.training.distributed import usable_device
 from filtercov.lab.training.fitting import _check
-from tests.lab.training.distributed_child import CONFIG
-from tests.lab.training.test_resume import untimed
-from tests.lab.training.toys import ToyBatches, toy_model
+from tests.lab.training.children import TOGETHER, train_together
+from tests.lab.training.toys import ToyBatches, toy_model, untimed
 
-ROOT = Path(__file__).parents[2]
-
-
-def start(*arguments):
-    """Start the child in two processes under torchrun, all in a process group of their own."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    return subprocess.Popen(
-        [*command, "-m", "tests.lab.training.distributed_child", *map(str, arguments)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([*sys.path, str(ROOT)])},
-    )
+ROOT = Path(__file__).parents[3]
 
 
-def torchrun(*arguments):
-    """Run the child to its end; return what it printed."""
-    child = start(*arguments)
-    output, errors = child.communicate(timeout=120)
-    assert child.returncode == 0, errors[-3000:]
-    return output
-
-
-def test_ctrl_c_in_a_terminal_writes_a_checkpoint_though_every_process_gets_it_twice(tmp_path):
-    child = start(tmp_path, "slow")
-    for _ in range(2):  # the second step needs the other process's first
-        assert child.stdout.readline() == "training\n"
-    os.killpg(child.pid, signal.SIGINT)
-    output, _ = child.communicate(timeout=120)
-    assert "interrupted" in output
-    values = load_checkpoint(tmp_path / "state.safetensors")[1]
-    assert 1 <= values["epoch"] * len(ToyBatches()) + values["batch"] < 15
+def together(run_dir, where="nowhere", who=(), *, size=2):
+    """Run `size` processes with their store in this one, as torchrun has it; return their codes and last words."""
+    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    context = multiprocessing.get_context("forkserver")
+    arguments = [(rank, size, store.port, run_dir, where, who) for rank in range(size)]
+    children = [context.Process(target=train_together, args=arguments[rank]) for rank in range(size)]
+    for child in children:
+        child.start()
+    try:
+        for child in children:
+            child.join(120)
+            assert not child.is_alive(), "hangs"
+    finally:
+        for child in children:
+            child.kill()
+    words = [(run_dir.parent / f"{run_dir.name}-{rank}.txt").read_text().strip() for rank in range(size)]
+    return [child.exitcode for child in children], words
 
 
 def test_two_processes_follow_the_loss_curve_of_one_and_resume_exactly(tmp_path):
-    torchrun(tmp_path / "two")
+    """Without BatchNorm, whose statistics are of each process's part of the batch."""
+    assert together(tmp_path / "two") == ([0, 0], ["finished"] * 2)
     model = toy_model(normalisation=False, dropout=0.0)
-    fit(model, ToyBatches(), ToyBatches(seed=1), CONFIG, tmp_path / "one", log_interval=1)
+    batches, test = ToyBatches(batch_size=12), ToyBatches(seed=1, batch_size=12)
+    fit(model, batches, test, TOGETHER, tmp_path / "one", log_interval=1)
     one, two = untimed(tmp_path / "one"), untimed(tmp_path / "two")
     assert len(one) == len(two) == 3 * 5 + 3
     for ours, theirs in zip(two, one, strict=True):
@@ -69,11 +54,58 @@ def test_two_processes_follow_the_loss_curve_of_one_and_resume_exactly(tmp_path)
     for name, tensor in weights[0].items():
         assert weights[1][name].allclose(tensor, rtol=1e-4, atol=1e-6)
 
-    assert torchrun(tmp_path / "parts", "1:6") == "interrupted\n"  # asked of rank 1 alone
+    codes, words = together(tmp_path / "parts", "stop", (1,))  # asked of rank 1 alone
+    assert codes == [1, 1]
+    assert all("stopped on request after step 7 of 15" in word for word in words)
     assert read_metrics(tmp_path / "parts" / "metrics.jsonl")[-1]["step"] == 7
-    torchrun(tmp_path / "parts")
+    together(tmp_path / "parts")
     assert read_result(tmp_path / "parts").weights_sha256 == read_result(tmp_path / "two").weights_sha256
     assert untimed(tmp_path / "parts") == untimed(tmp_path / "two")
+
+
+@pytest.mark.parametrize(
+    ("where", "who", "size", "error"),
+    [
+        ("batch", (0,), 2, "DataError: rank 0 cannot read its images"),
+        ("batch", (2,), 3, "DataError: rank 2 cannot read its images"),
+        ("batch", (0, 1), 2, "DataError: rank"),
+        ("open", (0,), 2, "StorageError: cannot write"),
+        ("checkpoint", (0,), 2, "StorageError: cannot write"),
+        ("identity", (1,), 2, "RunMismatchError: "),
+    ],
+)
+def test_all_processes_end_with_the_first_error_of_any(tmp_path, where, who, size, error):
+    codes, words = together(tmp_path / "run", where, who, size=size)
+    assert codes == [1] * size
+    assert words[0].startswith(error)
+    assert set(words) == {words[0]}
+
+
+def test_an_error_that_cannot_be_pickled_reaches_the_others_in_its_words(tmp_path):
+    codes, words = together(tmp_path / "run", "finish", (0,))
+    assert codes == [2, 2]
+    assert words == ["UnspeakableError: a defect of rank 0", "RuntimeError: UnspeakableError: a defect of rank 0"]
+    assert read_result(tmp_path / "run") is None
+
+
+def test_ctrl_c_in_a_terminal_writes_a_checkpoint_though_every_process_gets_it_twice(tmp_path):
+    """From the terminal, and once more from torchrun, which gets it too."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    child = subprocess.Popen(
+        [*command, "-m", "tests.lab.training.children", tmp_path / "run"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([*sys.path, str(ROOT)])},
+    )
+    for _ in range(2):  # the second step needs the other process's first
+        assert child.stdout.readline() == "training\n"
+    os.killpg(child.pid, signal.SIGINT)
+    output, _ = child.communicate(timeout=120)
+    assert "interrupted" in output
+    values = load_checkpoint(tmp_path / "run" / "state.safetensors")[1]
+    assert 1 <= values["epoch"] * len(ToyBatches()) + values["batch"] < 15
 
 
 def test_a_batch_that_does_not_divide_among_processes_is_refused():
@@ -81,14 +113,13 @@ def test_a_batch_that_does_not_divide_among_processes_is_refused():
         _check(toy_model(), ToyBatches(), ToyBatches(), TrainConfig(batch_size=9), World(0, 2))
 
 
-@pytest.mark.parametrize("size", ["2", "x", ""])
-def test_a_group_that_no_launcher_described_is_refused_with_what_to_do(monkeypatch, size):
-    monkeypatch.setenv("WORLD_SIZE", size)
-    with pytest.raises(ConfigError, match="start it with torchrun, or unset WORLD_SIZE"), process_group("cpu"):
+def test_a_group_that_no_launcher_described_is_refused(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="torchrun"), process_group("cpu"):
         pass
 
 
 @pytest.mark.parametrize("name", ["meta", "nosuch"])
 def test_a_device_that_cannot_train_is_refused(name):
-    with pytest.raises(ConfigError, match=f"device '{name}' cannot be used here .*; choose cpu, or auto"):
+    with pytest.raises(ConfigError, match=name):
         usable_device(name)

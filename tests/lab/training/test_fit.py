@@ -10,7 +10,10 @@ from torch import nn
 from filtercov.errors import ConfigError, DataError
 from filtercov.lab.training import TrainConfig, evaluate, fit, load_checkpoint, read_metrics, read_result
 from filtercov.lab.training.signals import StopRequest
-from tests.lab.training.toys import CLASSES, ToyBatches, toy_fit, toy_model
+from filtercov.lab.training.state import read_checksum
+from tests.lab.training.toys import CLASSES, CONFIG, ToyBatches, toy_fit, toy_model
+
+ONE_EPOCH = TrainConfig(epochs=1, batch_size=8)
 
 
 def plain_loop(config, optimizer_of):
@@ -37,7 +40,7 @@ def plain_loop(config, optimizer_of):
 @pytest.mark.parametrize(
     ("config", "optimizer_of"),
     [
-        (TrainConfig(epochs=3, batch_size=8), lambda m: torch.optim.AdamW(m.parameters(), weight_decay=0.01)),
+        (CONFIG, lambda m: torch.optim.AdamW(m.parameters(), weight_decay=0.01)),
         (
             TrainConfig(epochs=2, batch_size=8, opt="sgd", lr=0.1, smoothing=0.1, weight_decay=0.0),
             lambda m: torch.optim.SGD(m.parameters(), momentum=0.9),
@@ -48,36 +51,52 @@ def plain_loop(config, optimizer_of):
         ),
     ],
 )
-def test_weights_and_losses_are_those_of_a_plain_loop(tmp_path, config, optimizer_of):
+def test_weights_losses_and_rates_are_those_of_a_plain_loop(tmp_path, config, optimizer_of):
     expected, losses = plain_loop(config, optimizer_of)
     model = toy_model(dropout=0.0)
-    fit(model, ToyBatches(), ToyBatches(seed=1), config, tmp_path, log_interval=1)
+    toy_fit(tmp_path, config, model=model, log_interval=1)
     for name, tensor in expected.state_dict().items():
         torch.testing.assert_close(model.state_dict()[name], tensor, rtol=1e-5, atol=1e-6)
-    logged = [record["loss"] for record in read_metrics(tmp_path / "metrics.jsonl") if record["event"] == "step"]
-    assert logged == pytest.approx(losses, rel=1e-5)
+    steps = [record for record in read_metrics(tmp_path / "metrics.jsonl") if record["event"] == "step"]
+    assert [record["loss"] for record in steps] == pytest.approx(losses, rel=1e-5)
+    assert [record["step"] for record in steps] == list(range(1, len(losses) + 1))
+    done = np.arange(1, len(losses) + 1) / len(losses)
+    rates = config.lr * np.interp(done, [0, 0.4, 0.8, 1], [0, 1, 0.05, 0])
+    assert [record["lr"] for record in steps] == pytest.approx(rates, abs=1e-15)
 
 
-def test_accuracy_and_loss_of_the_result_are_those_of_the_saved_weights(tmp_path):
-    result = toy_fit(tmp_path)
+def test_the_result_is_that_of_the_saved_weights_and_the_metrics_agree(tmp_path):
+    result = toy_fit(tmp_path, log_interval=4)
     model = toy_model()
     model.load_state_dict(load_checkpoint(tmp_path / "checkpoint.safetensors")[0])
     images, targets = map(torch.cat, zip(*ToyBatches(seed=1).epoch(0), strict=True))
     logits = model.eval()(images)
     assert result.test_accuracy == pytest.approx(100 * (logits.argmax(1) == targets).float().mean().item())
     assert result.test_loss == pytest.approx(nn.functional.cross_entropy(logits, targets).item(), rel=1e-5)
+    records = read_metrics(tmp_path / "metrics.jsonl")
+    epochs = [record for record in records if record["event"] == "epoch"]
+    assert [(record["epoch"], record["step"]) for record in epochs] == [(1, 5), (2, 10), (3, 15)]
+    for name in ("train_loss", "train_accuracy", "test_loss", "test_accuracy"):
+        assert epochs[-1][name] == getattr(result, name)
+    assert [record["step"] for record in records if record["event"] == "step"] == [4, 8, 12]
+    assert (result.epochs, result.steps, read_result(tmp_path)) == (3, 15, result)
+    assert result.seconds >= epochs[-1]["seconds"] > epochs[0]["seconds"] > 0
+    assert all(record["images_per_second"] > 0 for record in epochs)
 
 
-def test_the_toy_problem_is_learnt(tmp_path):
-    config = TrainConfig(epochs=12, batch_size=8, lr=0.05)
-    assert toy_fit(tmp_path, config).test_accuracy > 80
+def test_training_and_logged_losses_are_means_over_images(tmp_path):
+    toy_fit(tmp_path / "each", ONE_EPOCH, log_interval=1)
+    toy_fit(tmp_path / "all", ONE_EPOCH, log_interval=5)
+    each = [record["loss"] for record in read_metrics(tmp_path / "each" / "metrics.jsonl") if "loss" in record]
+    step, epoch = read_metrics(tmp_path / "all" / "metrics.jsonl")
+    assert step["loss"] == pytest.approx(np.mean(each), rel=1e-6)
+    assert epoch["train_loss"] == pytest.approx(np.mean(each), rel=1e-6)
 
 
 def test_the_moving_average_follows_its_recursion(tmp_path):
-    config = TrainConfig(epochs=1, batch_size=8, ema_decay=0.5)
     model, seen = toy_model(dropout=0.0), []
     model[-1].register_forward_hook(lambda module, _in, _out: seen.append(module.weight.detach().clone()))
-    fit(model, ToyBatches(), ToyBatches(seed=1), config, tmp_path)
+    toy_fit(tmp_path, TrainConfig(epochs=1, batch_size=8, ema_decay=0.5), model=model)
     weights = [*seen[: len(ToyBatches())], model[-1].weight.detach()]  # before each step, and after the last
     expected = weights[0]
     for weight in weights[1:]:
@@ -93,9 +112,7 @@ def test_class_weights_as_targets_train_like_class_indices(tmp_path):
             for images, targets in super().epoch(epoch, start_batch):
                 yield images, nn.functional.one_hot(targets, CLASSES).float()
 
-    model = toy_model()
-    config = TrainConfig(epochs=3, batch_size=8)
-    soft = fit(model, Soft(), ToyBatches(seed=1), config, tmp_path / "soft")
+    soft = fit(toy_model(), Soft(), ToyBatches(seed=1), CONFIG, tmp_path / "soft")
     hard = toy_fit(tmp_path / "hard")
     assert soft.train_accuracy == hard.train_accuracy
     assert soft.train_loss == pytest.approx(hard.train_loss, rel=1e-5)
@@ -104,7 +121,7 @@ def test_class_weights_as_targets_train_like_class_indices(tmp_path):
 def test_frozen_parameters_stay_and_the_rest_trains(tmp_path):
     model, before = toy_model(), toy_model().state_dict()
     model[1].weight.requires_grad_(False)
-    fit(model, ToyBatches(), ToyBatches(seed=1), TrainConfig(epochs=1, batch_size=8), tmp_path)
+    toy_fit(tmp_path, ONE_EPOCH, model=model)
     assert torch.equal(model[1].weight, before["1.weight"])
     assert not torch.equal(model[1].bias, before["1.bias"])
 
@@ -113,15 +130,28 @@ def test_bfloat16_autocast_trains_float32_weights(tmp_path):
     result = toy_fit(tmp_path, TrainConfig(epochs=1, batch_size=8, amp="bfloat16"))
     tensors, _ = load_checkpoint(tmp_path / "checkpoint.safetensors")
     assert tensors["7.weight"].dtype == torch.float32
-    assert result.train_loss != toy_fit(tmp_path / "full", TrainConfig(epochs=1, batch_size=8)).train_loss
+    assert result.train_loss != toy_fit(tmp_path / "full", ONE_EPOCH).train_loss
+
+
+def test_dropout_depends_on_the_seed_and_the_step_and_the_callers_random_state_is_left_alone(tmp_path):
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    first = toy_fit(tmp_path / "0", ONE_EPOCH)
+    assert torch.equal(torch.rand(2), expected)
+    other = toy_fit(tmp_path / "1", TrainConfig(epochs=1, batch_size=8, seed=1))
+    assert first.train_loss != other.train_loss
+    masks, model = [], toy_model(dropout=0.5)
+    model[4].register_forward_hook(lambda module, _in, out: masks.append(out == 0) if module.training else None)
+    toy_fit(tmp_path / "2", ONE_EPOCH, model=model)
+    assert not torch.equal(masks[0], masks[1])
 
 
 def test_a_finished_run_is_loaded_and_not_trained_again(tmp_path):
     first = toy_fit(tmp_path)
     stamp = (tmp_path / "result.json").stat().st_mtime_ns
     model = toy_model(seed=5)
-    again = fit(model, ToyBatches(), ToyBatches(seed=1), TrainConfig(epochs=3, batch_size=8), tmp_path)
-    assert again == first
+    assert toy_fit(tmp_path, model=model) == first
     assert (tmp_path / "result.json").stat().st_mtime_ns == stamp
     stored = load_checkpoint(tmp_path / "checkpoint.safetensors")[0]
     assert all(torch.equal(tensor, stored[name]) for name, tensor in model.state_dict().items())
@@ -136,15 +166,20 @@ def test_what_on_finish_returns_is_in_the_result_and_its_failure_leaves_the_run_
     assert read_result(tmp_path) is None
     result = toy_fit(tmp_path, on_finish=lambda _model, run_dir: {"where": run_dir.name})
     assert result.extra == {"where": tmp_path.name}
+    assert result.weights_sha256 == read_checksum(tmp_path / "checkpoint.safetensors")
     assert json.loads((tmp_path / "result.json").read_text())["extra"] == result.extra
+    assert not (tmp_path / "state.safetensors").exists()
 
 
-def test_training_leaves_the_callers_random_state_alone(tmp_path):
-    torch.manual_seed(3)
-    expected = torch.rand(2)
-    torch.manual_seed(3)
-    toy_fit(tmp_path)
-    assert torch.equal(torch.rand(2), expected)
+def test_on_checkpoint_runs_whenever_the_files_of_a_checkpoint_are_complete(tmp_path):
+    steps = []
+    toy_fit(
+        tmp_path,
+        TrainConfig(epochs=2, batch_size=8),
+        recovery_interval=2,
+        on_checkpoint=lambda run_dir: steps.append(load_checkpoint(run_dir / "checkpoint.safetensors")[1]["step"]),
+    )
+    assert steps == [2, 4, 5, 6, 8, 10]
 
 
 def test_an_accuracy_of_no_images_is_refused_and_one_that_was_stopped_is_none():
@@ -153,38 +188,46 @@ def test_an_accuracy_of_no_images_is_refused_and_one_that_was_stopped_is_none():
             for images, targets in super().epoch(epoch, start_batch):
                 yield images[:0], targets[:0]
 
-    with pytest.raises(DataError, match=r"got none in 5 batches.*filtercov scan"):
+    with pytest.raises(DataError, match="got none in 5 batches"):
         evaluate(toy_model(), Unreadable())
     stop = StopRequest()
+    assert evaluate(toy_model(), ToyBatches(), stop=stop).images == 40
     stop.request()
     assert evaluate(toy_model(), Unreadable(), stop=stop) is None
 
 
-def test_a_batch_too_small_to_normalise_is_refused_with_a_sentence_and_other_errors_of_a_model_are_its_own(tmp_path):
+def test_a_batch_too_small_to_normalise_is_refused_and_other_errors_of_a_model_are_its_own(tmp_path):
     model, config = toy_model(), TrainConfig(epochs=1, batch_size=1)
     model[1] = nn.Conv2d(4, 4, 6, groups=4)  # one value per image and channel
-    with pytest.raises(ConfigError, match="a step with 1 image has one; choose a larger batch size"):
+    with pytest.raises(ConfigError, match="larger batch size"):
         fit(model, ToyBatches(batch_size=1), ToyBatches(seed=1), config, tmp_path / "alone")
     model[2].forward = lambda _: int("its own")
     with pytest.raises(ValueError, match="its own"):
         fit(model, ToyBatches(batch_size=1), ToyBatches(seed=1), config, tmp_path / "own")
 
 
-@pytest.mark.parametrize("broken", ["no parameters", "frozen", "no batches", "float16 on a CPU", "short epoch"])
+@pytest.mark.parametrize(
+    "broken", ["no parameters", "frozen", "no batches", "no test", "float16 on a CPU", "short epoch", "interval"]
+)
 def test_what_cannot_be_trained_is_refused_with_a_sentence(tmp_path, broken):
-    model, train, config = toy_model(), ToyBatches(), TrainConfig(epochs=1, batch_size=8)
-    if broken == "no parameters":
-        model = nn.Flatten()
-    elif broken == "frozen":
-        model.requires_grad_(False)
-    elif broken == "no batches":
-        train = ToyBatches(batches=0)
-    elif broken == "float16 on a CPU":
-        config = TrainConfig(epochs=1, batch_size=8, amp="float16")
-    else:
-        train.epoch = lambda epoch, start: iter(list(ToyBatches().epoch(epoch, start))[:-1])
+    model, train, test, config, options = toy_model(), ToyBatches(), ToyBatches(seed=1), ONE_EPOCH, {}
+    match broken:
+        case "no parameters":
+            model = nn.Flatten()
+        case "frozen":
+            model.requires_grad_(False)
+        case "no batches":
+            train = ToyBatches(batches=0)
+        case "no test":
+            test = ToyBatches(batches=0)
+        case "float16 on a CPU":
+            config = TrainConfig(epochs=1, batch_size=8, amp="float16")
+        case "short epoch":
+            train.epoch = lambda epoch, start: iter(list(ToyBatches().epoch(epoch, start))[:-1])
+        case _:
+            options = {"recovery_interval": 0}
     with pytest.raises(ConfigError):
-        fit(model, train, ToyBatches(seed=1), config, tmp_path)
+        fit(model, train, test, config, tmp_path, **options)
 
 
 def test_a_compiled_model_trains_alike_and_saves_under_its_own_names(tmp_path, monkeypatch):
@@ -196,8 +239,8 @@ def test_a_compiled_model_trains_alike_and_saves_under_its_own_names(tmp_path, m
         compile_module(module, backend="eager")
 
     monkeypatch.setattr(nn.Module, "compile", traced)
-    compiled = toy_fit(tmp_path / "compiled", TrainConfig(epochs=2, batch_size=8, compile=True, ema_decay=0.9))
-    plain = toy_fit(tmp_path / "plain", TrainConfig(epochs=2, batch_size=8, ema_decay=0.9))
+    compiled = toy_fit(tmp_path / "compiled", TrainConfig(epochs=1, batch_size=8, compile=True, ema_decay=0.9))
+    plain = toy_fit(tmp_path / "plain", TrainConfig(epochs=1, batch_size=8, ema_decay=0.9))
     assert len(calls) == 1
     assert compiled.train_loss == pytest.approx(plain.train_loss, rel=1e-5)
     saved = load_checkpoint(tmp_path / "compiled" / "checkpoint.safetensors")[0]

@@ -3,6 +3,7 @@
 A child trains a toy model with a checkpoint every third step; it is killed, started again, and so on until it ends.
 """
 
+import itertools
 import multiprocessing
 import random
 import shutil
@@ -13,7 +14,7 @@ import pytest
 
 from filtercov.lab.training import load_checkpoint, read_result
 from tests.lab.training.children import INTERVAL, train, train_until
-from tests.lab.training.test_resume import untimed
+from tests.lab.training.toys import untimed
 
 CONTEXT = multiprocessing.get_context("forkserver")
 
@@ -64,10 +65,11 @@ def step_reached(run_dir):
     return values["epoch"] * 8 + values["batch"]
 
 
-def kill_at_random(folder, undisturbed, kills, seed):
+@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.faults)])
+def test_kills_at_random_moments_change_nothing(tmp_path, undisturbed, kills):
     """Run after run, kill at random moments until `kills` have hit a living child."""
     expected, seconds = undisturbed
-    rng, hit, run_dir = random.Random(seed), 0, folder / "run"
+    rng, hit, run_dir = random.Random(kills), 0, tmp_path / "run"
     while hit < kills:
         before = step_reached(run_dir)
         code = run_child(train, run_dir, kill_after=rng.uniform(0.0, 0.5 * seconds))
@@ -83,41 +85,37 @@ def kill_at_random(folder, undisturbed, kills, seed):
     assert_same(run_dir, expected)
 
 
-def test_ten_kills_at_random_moments_change_nothing(tmp_path, undisturbed):
-    kill_at_random(tmp_path, undisturbed, kills=10, seed=0)
+def kill_at(run_dir, expected, point, number, after):
+    """Kill a run at a system call and let another child finish it; return whether there was such a call."""
+    code = run_child(train_until, run_dir, point, number, after)
+    if code == -signal.SIGKILL:
+        if (run_dir / "state.safetensors").exists():
+            assert untimed(run_dir)[-1]["step"] - step_reached(run_dir) <= INTERVAL
+        assert run_child(train, run_dir) == 0
+        assert_same(run_dir, expected)
+    return code == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("point", "number"),
+    [
+        ("replace config.json", 1),
+        ("fsync", 12),  # metrics
+        ("replace state.safetensors", 2),
+        ("replace ema.safetensors", 2),
+        ("replace checkpoint.safetensors", 2),
+        ("replace result.json", 1),
+        ("unlink state.safetensors", 1),
+    ],
+)
+@pytest.mark.parametrize("after", [False, True])
+def test_a_kill_around_the_renaming_of_any_file_changes_nothing(tmp_path, undisturbed, point, number, after):
+    assert kill_at(tmp_path / "run", undisturbed[0], point, number, after)
 
 
 @pytest.mark.faults
-def test_fifty_kills_at_random_moments_change_nothing(tmp_path, undisturbed):
-    kill_at_random(tmp_path, undisturbed, kills=50, seed=1)
-
-
-def kill_at_calls(folder, undisturbed, calls):
-    """For each numbered system call, kill there (before it, then after it) and let another child finish the run."""
-    expected, _ = undisturbed
-    for call in calls:
+def test_a_kill_around_any_system_call_changes_nothing(tmp_path, undisturbed):
+    for number in itertools.count(1):
         for after in (False, True):
-            run_dir = folder / f"{call}-{after}"
-            code = run_child(train_until, run_dir, call, after)
-            if code == 4:
+            if not kill_at(tmp_path / f"{number}-{after}", undisturbed[0], "", number, after):
                 return
-            assert code == -signal.SIGKILL
-            assert run_child(train, run_dir) == 0
-            assert_same(run_dir, expected)
-
-
-def test_a_kill_at_each_point_of_one_checkpoint_changes_nothing(tmp_path, undisturbed):
-    kill_at_calls(tmp_path, undisturbed, range(12, 30, 2))
-
-
-@pytest.mark.faults
-def test_a_kill_at_each_point_of_every_write_changes_nothing(tmp_path, undisturbed):
-    kill_at_calls(tmp_path, undisturbed, range(1, 1000))
-
-
-def test_a_kill_loses_at_most_one_checkpoint_interval(tmp_path):
-    run_dir = tmp_path / "run"
-    code = run_child(train_until, run_dir, 40, False)
-    assert code == -signal.SIGKILL
-    logged = max(record["step"] for record in untimed(run_dir))
-    assert logged - step_reached(run_dir) <= INTERVAL

@@ -1,68 +1,28 @@
-"""A run that is interrupted ends as one that is not."""
+"""A run that is interrupted ends as one that is not; one that diverges keeps its last finite checkpoint."""
 
 import pytest
+import torch
+from torch import nn
 
-from filtercov.errors import DivergedError, TrainingInterrupted
+from filtercov.errors import CheckpointError, DivergedError, TrainingInterrupted
 from filtercov.lab.training import TrainConfig, fit, load_checkpoint, read_metrics, read_result
-from filtercov.lab.training.signals import StopRequest
-from tests.lab.training.toys import ToyBatches, toy_fit, toy_model
+from filtercov.lab.training.state import TrainingState
+from tests.lab.training.toys import ToyBatches, fail_at, interrupt_at, toy_fit, toy_model, untimed
 
 CONFIGS = {
     "adamw": TrainConfig(epochs=2, batch_size=8),
-    "ema and clipping": TrainConfig(epochs=2, batch_size=8, ema_decay=0.9, clip_grad=0.5),
-    "sgd": TrainConfig(epochs=2, batch_size=8, opt="sgd", lr=0.05),
-    "bfloat16": TrainConfig(epochs=2, batch_size=8, amp="bfloat16"),
+    "ema, clipping, bfloat16": TrainConfig(epochs=2, batch_size=8, ema_decay=0.9, clip_grad=0.5, amp="bfloat16"),
+    "sgd": TrainConfig(epochs=2, batch_size=8, opt="sgd", lr=0.05, filter_lr=0.1, decay_norms=False),
 }
-TIMING = ("seconds", "images_per_second")
-
-
-def untimed(run_dir):
-    """The metrics without what depends on the clock."""
-    return [{k: v for k, v in r.items() if k not in TIMING} for r in read_metrics(run_dir / "metrics.jsonl")]
-
-
-class InterruptedBatches(ToyBatches):
-    """Asks for a stop while batch number `at` (counted over all epochs) is being delivered."""
-
-    def __init__(self, at, **options):
-        super().__init__(**options)
-        self.at, self.stop = at, None
-
-    def epoch(self, epoch, start_batch=0):
-        for offset, batch in enumerate(super().epoch(epoch, start_batch)):
-            if epoch * self.batches + start_batch + offset == self.at:
-                self.stop.request()
-            yield batch
-
-
-@pytest.fixture
-def stop_requests(monkeypatch):
-    """The StopRequest of each call of `fit`, newest last."""
-    made = []
-    enter = StopRequest.__enter__
-    monkeypatch.setattr(StopRequest, "__enter__", lambda self: (made.append(self), enter(self))[1])
-    return made
-
-
-class Late:
-    """The newest stop request, looked up when used: `fit` makes it after the batches exist."""
-
-    def __init__(self, made):
-        self.made = made
-
-    def request(self):
-        self.made[-1].request()
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
-def test_stopping_at_every_step_changes_nothing(tmp_path, config, stop_requests):
+def test_stopping_at_every_step_changes_nothing(tmp_path, config):
     options = {"log_interval": 2, "recovery_interval": 3}
     whole = toy_fit(tmp_path / "whole", config, **options)
     for at in range(2 * len(ToyBatches())):
-        train = InterruptedBatches(at)
-        train.stop = Late(stop_requests)
         with pytest.raises(TrainingInterrupted, match=f"after step {at + 1} of 10"):
-            fit(toy_model(), train, ToyBatches(seed=1), config, tmp_path / "parts", **options)
+            toy_fit(tmp_path / "parts", config, before=interrupt_at(at), **options)
     parts = toy_fit(tmp_path / "parts", config, **options)
     assert parts.weights_sha256 == whole.weights_sha256
     assert untimed(tmp_path / "parts") == untimed(tmp_path / "whole")
@@ -73,55 +33,87 @@ def test_stopping_at_every_step_changes_nothing(tmp_path, config, stop_requests)
         assert all(averages[0][name].equal(averages[1][name]) for name in averages[1])
 
 
-def test_a_stop_during_evaluation_is_honoured_before_it_ends(tmp_path, stop_requests):
-    test = InterruptedBatches(2, seed=1)
-    test.stop = Late(stop_requests)
+def test_a_stop_during_evaluation_is_honoured_before_it_ends(tmp_path):
     config = TrainConfig(epochs=1, batch_size=8)
     with pytest.raises(TrainingInterrupted, match="after step 5 of 5"):
-        fit(toy_model(), ToyBatches(), test, config, tmp_path / "parts")
+        fit(toy_model(), ToyBatches(), ToyBatches(seed=1, before=interrupt_at(2)), config, tmp_path / "parts")
     assert read_metrics(tmp_path / "parts" / "metrics.jsonl") == []
     parts, whole = toy_fit(tmp_path / "parts", config), toy_fit(tmp_path / "whole", config)
     assert parts.weights_sha256 == whole.weights_sha256
     assert untimed(tmp_path / "parts") == untimed(tmp_path / "whole")
-    # What was trained before the stop was not timed after it.
-    speeds = {
-        name: read_metrics(tmp_path / name / "metrics.jsonl")[-1]["images_per_second"] for name in ("parts", "whole")
-    }
-    assert speeds["parts"] is None
-    assert speeds["whole"] > 0
+    # Nothing was trained after the stop, so there is no speed.
+    assert read_metrics(tmp_path / "parts" / "metrics.jsonl")[-1]["images_per_second"] is None
 
 
-def test_metrics_written_after_the_last_checkpoint_are_not_kept_twice(tmp_path):
-    class Failing(ToyBatches):
-        def epoch(self, epoch, start_batch=0):
-            for index, batch in enumerate(super().epoch(epoch, start_batch)):
-                if epoch == 1 and index == 3:
-                    raise RuntimeError("the power went")
-                yield batch
-
+def test_metrics_written_after_the_last_checkpoint_are_not_kept_twice_and_time_adds_up(tmp_path):
     config = TrainConfig(epochs=2, batch_size=8)
     with pytest.raises(RuntimeError, match="power"):
-        fit(toy_model(), Failing(), ToyBatches(seed=1), config, tmp_path, log_interval=1)
+        toy_fit(tmp_path, config, before=fail_at(8, RuntimeError("the power went")), log_interval=1)
     assert [r["step"] for r in read_metrics(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4, 5, 5, 6, 7, 8]
-    toy_fit(tmp_path, config, log_interval=1)
+    before = load_checkpoint(tmp_path / "state.safetensors")[1]["seconds"]
+    result = toy_fit(tmp_path, config, log_interval=1)
     assert [r["step"] for r in read_metrics(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4, 5, 5, 6, 7, 8, 9, 10, 10]
+    assert result.seconds > before > 0
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path):
+    with pytest.raises(TrainingInterrupted):
+        toy_fit(tmp_path, before=interrupt_at(1))
+    with pytest.raises(CheckpointError, match="does not fit this model"):
+        toy_fit(tmp_path, model=toy_model(normalisation=False))
 
 
 @pytest.mark.parametrize("when", ["loss", "weights"])
 def test_a_number_that_is_not_finite_stops_the_run_and_keeps_the_last_finite_checkpoint(tmp_path, when):
-    class Poisoned(ToyBatches):
-        def epoch(self, epoch, start_batch=0):
-            for index, (images, targets) in enumerate(super().epoch(epoch, start_batch)):
-                if epoch == 1 and index == 4 and when == "loss":
-                    images = images * float("nan")
-                if epoch == 1 and index == 4 and when == "weights":  # a finite loss whose update is not
-                    model[7].weight.register_hook(lambda grad: grad * float("inf"))
-                yield images, targets
-
     model = toy_model()
+
+    def poison(batch):
+        if batch == 9 and when == "loss":
+            model[0].register_forward_hook(lambda _module, _in, out: out * float("nan"))
+        if batch == 9 and when == "weights":  # a finite loss whose update is not
+            model[7].weight.register_hook(lambda grad: grad * float("inf"))
+
     with pytest.raises(DivergedError, match="by step 10 of 15"):
-        fit(model, Poisoned(), ToyBatches(seed=1), TrainConfig(epochs=3, batch_size=8), tmp_path)
+        toy_fit(tmp_path, model=model, before=poison)
     tensors, values = load_checkpoint(tmp_path / "state.safetensors")
     assert values["epoch"] == 1
     assert all(tensor.isfinite().all() for tensor in tensors.values())
     assert read_result(tmp_path) is None
+
+
+class Masked(nn.Module):
+    """The toy network with a mask of -inf, which it does not use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = toy_model()
+        self.register_buffer("mask", torch.tensor([0.0, float("-inf")]))
+
+    def forward(self, images):
+        return self.inner(images)
+
+
+def test_a_mask_that_was_infinite_from_the_start_is_no_divergence(tmp_path):
+    config = TrainConfig(epochs=1, batch_size=8, ema_decay=0.5)
+    masked = toy_fit(tmp_path / "masked", config, model=Masked(), recovery_interval=2)
+    plain = toy_fit(tmp_path / "plain", config)
+    assert (masked.test_loss, masked.ema_test_accuracy) == (plain.test_loss, plain.ema_test_accuracy)
+
+
+@pytest.mark.parametrize("where", ["parameter", "buffer", "moment", "EMA weight"])
+def test_every_place_that_training_writes_to_is_looked_at(where):
+    model = Masked()
+    state = TrainingState.create(model, TrainConfig(ema_decay=0.5), batches=1)
+    model(next(iter(ToyBatches().epoch(0)))[0]).sum().backward()
+    state.optimizer.step()
+    state.ema.update_(model)
+    assert state.finite()
+    place = {
+        "parameter": model.inner[7].bias,
+        "buffer": model.inner[2].running_var,
+        "moment": state.optimizer.state[model.inner[7].bias]["exp_avg_sq"],
+        "EMA weight": state.ema.model.inner[7].bias,
+    }[where]
+    with torch.no_grad():
+        place[0] = float("nan")
+    assert not state.finite()

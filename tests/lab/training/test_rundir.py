@@ -1,14 +1,20 @@
+"""One configuration and one trainer to a directory, and nothing lost on disks that are full or read-only."""
+
 import errno
 import fcntl
 import json
 import multiprocessing
+import os
+import subprocess
+from contextlib import suppress
 
 import pytest
 
 from filtercov.errors import RunBusyError, RunDirectoryError, RunMismatchError, StorageError
-from filtercov.lab.training import RunDirectory, TrainConfig, read_result
+from filtercov.lab.training import RunDirectory, TrainConfig, load_checkpoint, read_metrics, read_result
+from filtercov.lab.training.rundir import MetricsLog, storage_error
 from tests.lab.training.children import hold
-from tests.lab.training.toys import toy_fit
+from tests.lab.training.toys import CONFIG, fail_at, toy_fit, untimed
 
 
 def contents(folder):
@@ -17,14 +23,26 @@ def contents(folder):
 
 
 def test_another_configuration_is_refused_by_name_and_nothing_is_overwritten(tmp_path):
-    toy_fit(tmp_path, TrainConfig(epochs=2, batch_size=8), identity={"data": "toy"})
+    toy_fit(tmp_path, identity={"data": "toy", "size": (1, 2)})
+    stored = json.loads((tmp_path / "config.json").read_text())
+    assert (stored["format"], stored["data"]) == (2, "toy")
+    assert TrainConfig.from_dict(stored["train"]) == CONFIG
     before = contents(tmp_path)
-    with pytest.raises(RunMismatchError, match=r"train.epochs is 2 there and 3 here") as caught:
-        toy_fit(tmp_path, TrainConfig(epochs=3, batch_size=8), identity={"data": "toy"})
-    assert "data" not in str(caught.value).replace(str(tmp_path), "")
-    with pytest.raises(RunMismatchError, match=r"data is 'toy' there and 'other' here"):
-        toy_fit(tmp_path, TrainConfig(epochs=2, batch_size=8), identity={"data": "other"})
+    with pytest.raises(RunMismatchError, match=r"\(train.epochs is 3 there and 2 here\)"):
+        toy_fit(tmp_path, TrainConfig(epochs=2, batch_size=8), identity={"data": "toy", "size": (1, 2)})
+    with pytest.raises(RunMismatchError, match=r"\(data is 'toy' there and None here; size"):
+        toy_fit(tmp_path)
     assert contents(tmp_path) == before
+
+
+def test_an_unfinished_run_of_another_configuration_is_refused_too(tmp_path):
+    with pytest.raises(RuntimeError):
+        toy_fit(tmp_path, before=fail_at(7, RuntimeError()))
+    before = contents(tmp_path)
+    with pytest.raises(RunMismatchError):
+        toy_fit(tmp_path, TrainConfig(epochs=2, batch_size=8))
+    assert contents(tmp_path).keys() == before.keys()
+    assert all(contents(tmp_path)[name] == before[name] for name in before if name != "lock")
 
 
 def test_a_directory_with_other_peoples_files_is_refused(tmp_path):
@@ -34,19 +52,14 @@ def test_a_directory_with_other_peoples_files_is_refused(tmp_path):
     assert contents(tmp_path) == {"thesis.tex": b"important"}
 
 
-def test_a_path_that_is_a_file_is_refused(tmp_path):
+@pytest.mark.parametrize("name", ["file", "file/inside", "x" * 300])
+def test_a_path_that_cannot_be_a_directory_is_refused(tmp_path, name):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(RunDirectoryError, match="not a file"):
-        toy_fit(tmp_path / "file")
+    with pytest.raises(StorageError, match="another run directory"):
+        toy_fit(tmp_path / name)
 
 
-def test_a_second_trainer_in_this_process_is_refused_and_the_lock_is_released(tmp_path):
-    with RunDirectory(tmp_path), pytest.raises(RunBusyError, match="already training"):
-        toy_fit(tmp_path)
-    assert toy_fit(tmp_path).steps == 15
-
-
-def test_a_second_trainer_elsewhere_is_told_who_holds_the_directory(tmp_path):
+def test_a_second_trainer_is_told_who_holds_the_directory(tmp_path):
     context = multiprocessing.get_context("forkserver")
     ready, release = context.Event(), context.Event()
     other = context.Process(target=hold, args=(tmp_path, ready, release))
@@ -59,6 +72,8 @@ def test_a_second_trainer_elsewhere_is_told_who_holds_the_directory(tmp_path):
     finally:
         release.set()
         other.join()
+    with RunDirectory(tmp_path), pytest.raises(RunBusyError, match=f"process {os.getpid()} on"):
+        toy_fit(tmp_path)
     assert toy_fit(tmp_path).steps == 15
 
 
@@ -66,16 +81,6 @@ def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
     (tmp_path / ".state.safetensors.123.tmp").write_bytes(b"half")
     toy_fit(tmp_path)
     assert not list(tmp_path.glob(".*.tmp"))
-
-
-def test_a_directory_that_cannot_be_entered_is_not_left_locked(tmp_path):
-    (tmp_path / ".leftover.tmp").mkdir()  # which cannot be unlinked
-    refused = RunDirectory(tmp_path)
-    with pytest.raises(StorageError, match="Is a directory"):
-        refused.__enter__()
-    (tmp_path / ".leftover.tmp").rmdir()
-    with RunDirectory(tmp_path):
-        pass
 
 
 def test_a_filesystem_without_locks_is_refused_with_what_to_do(tmp_path, monkeypatch):
@@ -87,44 +92,117 @@ def test_a_filesystem_without_locks_is_refused_with_what_to_do(tmp_path, monkeyp
         toy_fit(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", '{"epochs": 3}'])
+@pytest.mark.parametrize("text", ["", "[1]", '{"epochs": 3}'])
 def test_a_damaged_result_or_config_is_reported_with_its_path_and_what_helps(tmp_path, text):
     toy_fit(tmp_path)
     good = (tmp_path / "result.json").read_text()
-    advice = "; restore it, or delete the run's directory to start again"
     (tmp_path / "result.json").write_text(text)
-    with pytest.raises(RunDirectoryError, match=rf"result\.json.*{advice}"):
+    with pytest.raises(RunDirectoryError, match=r"result\.json.*delete the run's directory"):
         read_result(tmp_path)
     (tmp_path / "result.json").write_text(good)
     (tmp_path / "config.json").write_text(text)
-    wanted = "holds a run with another" if "epochs" in text else rf"config\.json.*{advice}"
-    with pytest.raises(RunDirectoryError, match=wanted):
+    with pytest.raises(RunDirectoryError, match="another configuration" if "epochs" in text else r"config\.json"):
         toy_fit(tmp_path)
 
 
-def test_a_directory_that_cannot_be_looked_into_is_refused_with_what_to_do(tmp_path):
-    for look in (read_result, toy_fit):
-        with pytest.raises(StorageError, match=r"cannot look into .*: File name too long; .* another run directory"):
-            look(tmp_path / ("x" * 300))
+def test_metrics_are_lines_and_one_cut_short_by_a_crash_is_left_out_and_then_overwritten(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    assert read_metrics(path) == []
+    with MetricsLog(path) as log:
+        log.append({"step": 1, "loss": 0.5})
+        size = log.size
+        log.append({"step": 2, "loss": None})
+        assert log.size == path.stat().st_size
+    path.write_text(path.read_text() + '{"st')
+    assert read_metrics(path) == [{"step": 1, "loss": 0.5}, {"step": 2, "loss": None}]
+    with MetricsLog(path, size=size) as log:
+        assert read_metrics(path) == [{"step": 1, "loss": 0.5}]
+        log.append({"step": 5})
+    assert read_metrics(path) == [{"step": 1, "loss": 0.5}, {"step": 5}]
+    with MetricsLog(path, size=1000) as log:  # lost with the power, though the checkpoint had seen them
+        assert log.size == path.stat().st_size
 
 
-def test_a_run_that_another_begins_at_this_moment_is_busy_and_not_foreign(tmp_path, monkeypatch):
-    list_files, other = RunDirectory._foreign_files, RunDirectory(tmp_path)
+def test_tensorboard_gets_the_same_numbers(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    def while_another_begins(self):
-        monkeypatch.setattr(RunDirectory, "_foreign_files", list_files)
-        other.__enter__()
-        other.claim({})
-        return list_files(self)
+    with pytest.raises(RuntimeError):
+        toy_fit(tmp_path, tensorboard=True, log_interval=1, before=fail_at(8, RuntimeError()))
+    toy_fit(tmp_path, tensorboard=True, log_interval=1)
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    records = read_metrics(tmp_path / "metrics.jsonl")
+    for name in ("loss", "test_loss"):
+        expected = [(record["step"], record[name]) for record in records if name in record]
+        shown = {event.step: event.value for event in events.Scalars(name)}
+        assert [step for step, _ in expected] == list(shown)
+        assert list(shown.values()) == pytest.approx([value for _, value in expected], rel=1e-6)
 
-    monkeypatch.setattr(RunDirectory, "_foreign_files", while_another_begins)
-    with pytest.raises(RunBusyError):
-        RunDirectory(tmp_path).__enter__()
-    other.__exit__(None, None, None)
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A tmpfs of 512 KiB, where mounting is allowed."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", folder], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting a tmpfs is not permitted here")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
 
 
-def test_the_configuration_is_readable(tmp_path):
-    toy_fit(tmp_path, identity={"model": "toy"})
-    stored = json.loads((tmp_path / "config.json").read_text())
-    assert stored["model"] == "toy"
-    assert TrainConfig.from_dict(stored["train"]) == TrainConfig(epochs=3, batch_size=8)
+def test_a_full_disk_stops_with_the_last_checkpoint_kept_and_the_run_continues_with_room(tmp_path, small_disk):
+    run_dir, ballast = small_disk / "run", small_disk / "ballast"
+
+    def fill(batch):
+        if batch == 5:
+            with ballast.open("wb", buffering=0) as file, suppress(OSError):
+                while True:
+                    file.write(b"0" * 4096)
+
+    with pytest.raises(StorageError, match=r"No space left.*free some space"):
+        toy_fit(run_dir, before=fill, log_interval=1)
+    assert load_checkpoint(run_dir / "state.safetensors")[1]["epoch"] == 1
+    assert not list(run_dir.glob(".*.tmp"))
+    read_metrics(run_dir / "metrics.jsonl")
+    ballast.unlink()
+    assert toy_fit(run_dir, log_interval=1).weights_sha256 == toy_fit(tmp_path / "a", log_interval=1).weights_sha256
+    assert untimed(run_dir) == untimed(tmp_path / "a")
+
+
+def test_a_read_only_directory_is_refused_before_training(small_disk):
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    with pytest.raises(StorageError, match=r"Read-only.*writable"):
+        toy_fit(small_disk / "run")
+
+
+@pytest.mark.parametrize(("call", "code"), [("fsync", errno.EIO), ("replace", errno.EDQUOT)])
+def test_every_failing_call_is_a_storage_error_and_the_run_continues(tmp_path, monkeypatch, call, code):
+    working = getattr(os, call)
+    expected = toy_fit(tmp_path / "expected", log_interval=2).weights_sha256
+    for at in range(2, 6):
+        remaining = at
+
+        def failing(*args, **kwargs):
+            nonlocal remaining
+            remaining -= 1
+            if remaining == 0:
+                raise OSError(code, os.strerror(code))
+            return working(*args, **kwargs)
+
+        run_dir = tmp_path / str(at)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, failing)
+            with pytest.raises(StorageError, match=os.strerror(code)):
+                toy_fit(run_dir, log_interval=2)
+        assert toy_fit(run_dir, log_interval=2).weights_sha256 == expected
+        assert untimed(run_dir) == untimed(tmp_path / "expected")
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [(errno.ENOSPC, "free some space"), (errno.EACCES, "make it writable"), (errno.EIO, "check that disk")],
+)
+def test_a_storage_error_says_what_to_do(tmp_path, code, advice):
+    assert advice in str(storage_error(tmp_path, OSError(code, "no")))

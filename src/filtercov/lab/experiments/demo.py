@@ -23,7 +23,7 @@ from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.experiments.worker import Event, Note, Step
 from filtercov.lab.training import FitResult, TrainConfig, load_checkpoint, read_metrics
-from filtercov.lab.training.metrics import Record
+from filtercov.lab.training.rundir import Record
 
 MODEL = "convmixer_32_6_k15_p2"
 IMAGES = 10_000

@@ -27,8 +27,7 @@ from filtercov.lab.experiments.sweep import asked_for
 from filtercov.lab.experiments.timings import Timings
 from filtercov.lab.training import FitResult
 from filtercov.lab.training.config import FORMAT
-from filtercov.lab.training.result import parse_result
-from filtercov.lab.training.rundir import read_json
+from filtercov.lab.training.rundir import parse_result, read_json
 from filtercov.printable import counted
 
 SEAL = "sha256"

@@ -22,7 +22,7 @@ from filtercov.lab.models.lookup import find as build
 from filtercov.lab.models.lookup import is_ours
 from filtercov.lab.training import FitResult, Progress, World, current_world, fit
 from filtercov.lab.training.progress import Snapshot
-from filtercov.lab.training.storage import storage_error
+from filtercov.lab.training.rundir import storage_error
 from filtercov.nn import accelerate_
 
 _FILTERS = 1  # the purpose of a random stream, so that filters do not repeat the draws of other weights

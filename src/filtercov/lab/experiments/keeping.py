@@ -23,8 +23,7 @@ from filtercov.lab.experiments.references import reference_key
 from filtercov.lab.experiments.runs import Runs, check_numbers, check_weights, read_identity
 from filtercov.lab.experiments.sweep import asked_for, recorded
 from filtercov.lab.training import FitResult, read_metrics, read_result
-from filtercov.lab.training.rundir import RunDirectory, read_json
-from filtercov.lab.training.storage import storage_error, write_atomic
+from filtercov.lab.training.rundir import RunDirectory, read_json, storage_error, write_atomic
 from filtercov.statistics.shipped import REFERENCES
 
 LARGEST = 5_000_000  # bytes of all evidence together

@@ -18,7 +18,7 @@ from pathlib import Path
 from filtercov.errors import ConfigError, StorageError
 from filtercov.lab.experiments.generations import RESULT, Generations, run_files
 from filtercov.lab.experiments.runs import Runs
-from filtercov.lab.training.storage import storage_error
+from filtercov.lab.training.rundir import storage_error
 
 COPY_INTERVAL = 30.0  # seconds between copies of a running run
 

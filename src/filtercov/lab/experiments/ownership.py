@@ -10,7 +10,7 @@ from pathlib import Path
 
 from filtercov.errors import SweepError
 from filtercov.files import NO_LOCKS, Lock
-from filtercov.lab.training.storage import storage_error
+from filtercov.lab.training.rundir import storage_error
 
 
 @contextmanager

@@ -24,9 +24,8 @@ from filtercov.lab.experiments.runspec import VERSION, RunSpec
 from filtercov.lab.experiments.timings import Timings
 from filtercov.lab.training import FitResult, read_metrics, read_result
 from filtercov.lab.training.config import FORMAT
-from filtercov.lab.training.rundir import START_AGAIN, RunDirectory, read_json
-from filtercov.lab.training.state_file import read_checksum
-from filtercov.lab.training.storage import storage_error
+from filtercov.lab.training.rundir import START_AGAIN, RunDirectory, read_json, storage_error
+from filtercov.lab.training.state import read_checksum
 from filtercov.printable import counted
 from filtercov.statistics.filter_statistics import FilterStatistics
 

@@ -14,8 +14,7 @@ from filtercov.lab.data.augment.pipeline import Preset
 from filtercov.lab.experiments.initialisations import find, parse_schedule
 from filtercov.lab.models.lookup import is_ours
 from filtercov.lab.training import RECIPES, TrainConfig
-from filtercov.lab.training.config import FORMAT
-from filtercov.lab.training.validate import choice, number, refuse_unknown, text, whole
+from filtercov.lab.training.config import FORMAT, choice, number, refuse_unknown, text, whole
 
 # Raised whenever equal specifications come to mean another run, so that none is taken for one of before.
 VERSION = 2

@@ -25,7 +25,7 @@ from filtercov.lab.experiments.graph import Run
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.experiments.sweep import Engine, sweep
-from filtercov.lab.training.storage import storage_error
+from filtercov.lab.training.rundir import storage_error
 
 Values = tuple[float, float, float]
 NAMES = ("sigma0", "v", "a")

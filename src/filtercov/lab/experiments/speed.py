@@ -19,7 +19,7 @@ from filtercov.lab.bench.rivals import race_of, rivals_of
 from filtercov.lab.costs.machine_speed import MachineSpeed
 from filtercov.lab.experiments.planning import YARDSTICK
 from filtercov.lab.experiments.timings import SpeedRecord, Timings
-from filtercov.lab.training.storage import write_atomic
+from filtercov.lab.training.rundir import write_atomic
 from filtercov.nn import accelerate_
 from filtercov.nn.timing import race, usual_clock
 

@@ -16,8 +16,7 @@ from filtercov.lab.experiments.local import run_here, run_in_processes
 from filtercov.lab.experiments.mirror import Mirror, is_address
 from filtercov.lab.experiments.ray_engine import Cluster, run_on_ray
 from filtercov.lab.experiments.runs import Runs
-from filtercov.lab.training.rundir import read_json
-from filtercov.lab.training.storage import storage_error, write_atomic
+from filtercov.lab.training.rundir import read_json, storage_error, write_atomic
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,10 @@ from filtercov.lab.training.batches import Batches, evaluate
 from filtercov.lab.training.config import RECIPES, TrainConfig
 from filtercov.lab.training.distributed import World, current_world, process_group
 from filtercov.lab.training.fitting import fit
-from filtercov.lab.training.metrics import read_metrics
 from filtercov.lab.training.optimizer import learning_rate
 from filtercov.lab.training.progress import Progress, Silent, progress_on
-from filtercov.lab.training.result import FitResult, read_result
-from filtercov.lab.training.rundir import RunDirectory
-from filtercov.lab.training.state_file import load_checkpoint, save_checkpoint
+from filtercov.lab.training.rundir import FitResult, RunDirectory, read_metrics, read_result
+from filtercov.lab.training.state import load_checkpoint, save_checkpoint
 
 __all__ = [
     "RECIPES",

@@ -1,6 +1,7 @@
-"""What training asks of data, and the pass over it that only measures."""
+"""The batches that training asks for, and the evaluation of a model on them."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -10,7 +11,6 @@ from torch.nn import functional as F  # noqa: N812 - the name PyTorch's users kn
 from filtercov.errors import DataError
 from filtercov.lab.training.distributed import World
 from filtercov.lab.training.signals import StopRequest
-from filtercov.lab.training.state import Totals
 from filtercov.layers.running import evaluating
 from filtercov.printable import counted
 
@@ -23,7 +23,7 @@ class Batches(Protocol):
     """
 
     def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the batches of an epoch from `start_batch` on, the same ones however often it is asked."""
+        """Yield the batches of an epoch from `start_batch` on, the same ones at every call."""
         ...
 
     def __len__(self) -> int:
@@ -31,14 +31,29 @@ class Batches(Protocol):
         ...
 
 
-def count_correct(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return how many rows have their largest logit at the (heaviest) target class.
+@dataclass
+class Totals:
+    """Sums over images."""
 
-    >>> count_correct(torch.tensor([[1.0, 2.0], [3.0, 0.0]]), torch.tensor([1, 1])).item()
-    1
-    """
-    classes = targets if targets.dim() == 1 else targets.argmax(dim=1)
-    return (logits.argmax(dim=1) == classes).sum()
+    loss: float = 0.0
+    correct: float = 0.0
+    images: float = 0.0
+
+    def add(self, loss: float, correct: float, images: float) -> None:
+        """Add the sums of more images."""
+        self.loss += loss
+        self.correct += correct
+        self.images += images
+
+    @property
+    def mean_loss(self) -> float:
+        """Mean loss per image."""
+        return self.loss / max(self.images, 1.0)
+
+    @property
+    def accuracy(self) -> float:
+        """Share of images classified correctly, in percent."""
+        return 100.0 * self.correct / max(self.images, 1.0)
 
 
 @torch.no_grad()
@@ -50,12 +65,9 @@ def evaluate(
     stop: StopRequest | None = None,
     amp: str = "none",
 ) -> Totals | None:
-    """Return the summed loss and correct answers of all processes, or None if a stop was requested meanwhile.
-
-    An accuracy of no images would be a number that means nothing: `DataError`.
-    """
+    """Return the summed loss and correct answers over all processes, or None if a stop was requested meanwhile."""
     device = next(model.parameters()).device
-    sums = torch.zeros(4, dtype=torch.float64 if device.type != "mps" else torch.float32, device=device)
+    sums = new_sums(device)
     with evaluating(model):
         for images, targets in batches.epoch(0):
             if stop and stop.requested:
@@ -69,18 +81,33 @@ def evaluate(
             sums[0] += F.cross_entropy(logits.float(), targets, reduction="sum")
             sums[1] += count_correct(logits, targets)
             sums[2] += len(images)
-    loss, correct, images_seen, stopped = (world or World()).sum_(sums).tolist()
+    loss, correct, seen, stopped = (world or World()).sum_(sums).tolist()
     if stopped:
         return None
-    if not images_seen:
+    if not seen:
         raise DataError(
-            f"needed an image to measure accuracy with, got none in {counted(len(batches), 'batch', 'batches')}; where "
-            "they are a folder's, `filtercov scan` says why they cannot be read"
+            f"needed an image to measure accuracy with, got none in {counted(len(batches), 'batch', 'batches')}; check "
+            "that the images can be read"
         )
-    return Totals(loss, correct, images_seen)
+    return Totals(loss, correct, seen)
+
+
+def new_sums(device: torch.device) -> Tensor:
+    """Zeros to sum up (loss, correct, images, requests to stop), of all processes at once."""
+    return torch.zeros(4, dtype=torch.float64 if device.type != "mps" else torch.float32, device=device)
+
+
+def count_correct(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the number of rows whose largest logit is that of the (heaviest) target class.
+
+    >>> count_correct(torch.tensor([[1.0, 2.0], [3.0, 0.0]]), torch.tensor([1, 1])).item()
+    1
+    """
+    classes = targets if targets.dim() == 1 else targets.argmax(dim=1)
+    return (logits.argmax(dim=1) == classes).sum()
 
 
 def autocast(device: torch.device, amp: str) -> torch.autocast:
-    """Return the context in which a forward pass runs at the precision `amp` names."""
+    """Return the context for a forward pass at the precision `amp` names."""
     dtype = torch.float16 if amp == "float16" else torch.bfloat16
     return torch.autocast(device.type, dtype=dtype, enabled=amp != "none")

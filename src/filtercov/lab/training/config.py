@@ -1,14 +1,15 @@
-"""What determines the result of a training run, validated once so that nothing downstream need doubt it."""
+"""The settings that determine the result of a training run, and their validation."""
 
 import dataclasses
-from collections.abc import Mapping
+import difflib
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args
 
 from filtercov.errors import ConfigError
-from filtercov.lab.training.validate import choice, flag, number, refuse_unknown, whole
 
-# Raised whenever equal settings come to mean another training, so that no run is taken for one of before.
+# Raised whenever equal settings come to mean another training, so that no old run is mistaken for a new one.
 FORMAT = 2
 
 Optimizer = Literal["adamw", "sgd"]
@@ -16,12 +17,63 @@ Schedule = Literal["triangular", "cosine", "constant"]
 Amp = Literal["none", "bfloat16", "float16"]
 
 
+def whole(name: str, value: object, *, least: int, most: int) -> None:
+    """Require an integer in [least, most]."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ConfigError(f"{name} must be a whole number from {least} to {most}, got {value!r}")
+
+
+def number(
+    name: str,
+    value: Any,
+    *,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    most: float = math.inf,
+    below: float = math.inf,
+) -> None:
+    """Require a finite number within the given bounds."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if is_number and least <= value <= most and above < value < below:
+        return
+    bounds = {"at least": least, "above": above, "at most": most, "below": below}
+    words = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if math.isfinite(bound))
+    raise ConfigError(f"{name} must be a number {words}, got {value!r}")
+
+
+def text(name: str, value: object) -> None:
+    """Require a string that is not empty."""
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"{name} must be a text that is not empty, got {value!r}")
+
+
+def flag(name: str, value: object) -> None:
+    """Require a bool."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name} must be true or false, got {value!r}")
+
+
+def choice(name: str, value: object, known: tuple[str, ...]) -> None:
+    """Require one of the known words."""
+    if value not in known:
+        raise ConfigError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+
+
+def refuse_unknown(values: Mapping[str, Any], known: Collection[str]) -> None:
+    """Require every name in `values` to be known; the error suggests the nearest one that is."""
+    for name in values:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1)
+            hint = f", did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
+            raise ConfigError(f"unknown setting {name!r}{hint}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """The settings of one training run; the defaults are the paper's CIFAR-10 recipe. Names are timm's.
 
-    Two runs with equal configurations, data, initial weights and thread counts end in identical weights, so whatever
-    changes the weights is here and whatever does not (logging, checkpoint intervals) is an argument of `fit`.
+    Two runs with equal configurations, data, initial weights and thread counts end in identical weights: whatever
+    changes the weights is here, and whatever does not (logging, checkpoint intervals) is an argument of `fit`.
 
     >>> TrainConfig(epochs=50).lr
     0.01
@@ -35,7 +87,7 @@ class TrainConfig:
     lr: float = 0.01
     filter_lr: float = 1.0  # the depthwise filters' learning rate, as a fraction of lr
     weight_decay: float = 0.01
-    decay_norms: bool = True  # decay norms, biases and what else has at most one dimension too
+    decay_norms: bool = True  # also decay norms, biases and other parameters of at most one dimension
     opt: Optimizer = "adamw"
     opt_eps: float = 1e-8
     momentum: float = 0.9  # of sgd
@@ -58,16 +110,16 @@ class TrainConfig:
         number("opt_eps", self.opt_eps, above=0.0, most=1.0)
         number("momentum", self.momentum, least=0.0, below=1.0)
         number("smoothing", self.smoothing, least=0.0, below=1.0)
-        choice("opt", self.opt, get_args(Optimizer))
-        choice("sched", self.sched, get_args(Schedule))
-        choice("amp", self.amp, get_args(Amp))
+        number("warmup_epochs", self.warmup_epochs, least=0.0, below=float(self.epochs))
         if self.clip_grad is not None:
             number("clip_grad", self.clip_grad, above=0.0)
         if self.ema_decay is not None:
             number("ema_decay", self.ema_decay, least=0.0, below=1.0)
+        choice("opt", self.opt, get_args(Optimizer))
+        choice("sched", self.sched, get_args(Schedule))
+        choice("amp", self.amp, get_args(Amp))
         flag("decay_norms", self.decay_norms)
         flag("compile", self.compile)
-        number("warmup_epochs", self.warmup_epochs, least=0.0, below=float(self.epochs))
         if self.warmup_epochs and self.sched == "triangular":
             raise ConfigError(
                 f"warmup_epochs={self.warmup_epochs} does not go with the triangular schedule, which rises by itself; "
@@ -75,13 +127,15 @@ class TrainConfig:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as JSON-ready values; `filter_lr` of 1, which older runs do not name, is left out."""
+        """Return the settings as JSON-ready values, without a `filter_lr` of 1, which older runs do not name."""
         values = dataclasses.asdict(self)
-        return values if self.filter_lr != 1.0 else {k: v for k, v in values.items() if k != "filter_lr"}
+        if self.filter_lr == 1.0:
+            del values["filter_lr"]
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Build a configuration, refusing names it does not know.
+        """Build a configuration from the output of `to_dict`.
 
         >>> TrainConfig.from_dict({"epoch": 3})
         Traceback (most recent call last):
@@ -94,7 +148,7 @@ class TrainConfig:
 RECIPES: Mapping[str, TrainConfig] = {
     # The ConvMixer authors' script for CIFAR-10 hands all parameters to AdamW alike: norms and biases decay too.
     "cifar": TrainConfig(),
-    # A1's weight decay and smoothing with cross-entropy and AdamW; ε and clipping are those ConvMixer was trained with
-    # on ImageNet, by timm's script, which leaves norms and biases alone unless told otherwise.
+    # A1's weight decay and smoothing with cross-entropy and AdamW. ε and clipping are those of ConvMixer's training on
+    # ImageNet, by timm's script, which does not decay norms and biases unless told to.
     "imagenet": TrainConfig(epochs=50, batch_size=640, smoothing=0.1, opt_eps=1e-3, clip_grad=1.0, decay_norms=False),
 }

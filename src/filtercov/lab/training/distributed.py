@@ -1,10 +1,12 @@
-"""One process or many: what training needs to know and do about the others.
+"""Training in several processes: torchrun starts them, DistributedDataParallel averages their gradients.
 
-Under `torchrun` every process enters `process_group()`; gradients are averaged by PyTorch's DistributedDataParallel,
-and the run directory, which all must see, is written by rank 0 alone.
+Every process enters `process_group()`. The run directory, which all must see, is written by rank 0 alone. An error in
+one process ends all of them.
 """
 
+import base64
 import os
+import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from filtercov.errors import ConfigError
-from filtercov.lab.training.failures import FailTogether, portable
 
 T = TypeVar("T")
 
@@ -39,10 +40,13 @@ class World:
             dist.all_reduce(tensor)
         return tensor
 
-    def wait(self) -> None:
-        """Return when every process has come here."""
-        if self.size > 1:
-            dist.barrier()
+    def from_main(self, action: Callable[[], T]) -> T:
+        """Run `action` on rank 0 and return its result in every process."""
+        if self.size == 1:
+            return action()
+        result = [action() if self.main else None]
+        dist.broadcast_object_list(result, src=0)
+        return result[0]  # type: ignore[return-value]
 
     def align_(self, model: nn.Module) -> None:
         """Give every process rank 0's buffers: BatchNorm's running statistics differ between them."""
@@ -57,45 +61,9 @@ class World:
         device = next(model.parameters()).device
         return DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
 
-    def agree(self, action: Callable[[], T]) -> T:
-        """Run `action` on rank 0 and give its result, or its error, to every process."""
-        if self.size == 1:
-            return action()
-        outcome: list[T | _Failed | None] = [_outcome(action) if self.main else None]
-        dist.broadcast_object_list(outcome, src=0)
-        if isinstance(outcome[0], _Failed):
-            raise outcome[0].error
-        return outcome[0]  # type: ignore[return-value]
-
-    def together(self, action: Callable[[], T]) -> T:
-        """Run `action` on every process; if it fails on some, all raise the error of the lowest rank of those."""
-        if self.size == 1:
-            return action()
-        mine = _outcome(action)
-        failed: list[_Failed | None] = [None] * self.size
-        dist.all_gather_object(failed, mine if isinstance(mine, _Failed) else None)
-        for outcome in failed:
-            if outcome is not None:
-                raise outcome.error
-        assert not isinstance(mine, _Failed)
-        return mine
-
-
-@dataclass(frozen=True)
-class _Failed:
-    error: Exception
-
-
-def _outcome(action: Callable[[], T]) -> T | _Failed:
-    """Return what came of an action, ready for another process."""
-    try:
-        return action()
-    except Exception as error:  # a defect too: the others would wait for ever
-        return _Failed(portable(error))
-
 
 def current_world() -> World:
-    """Return this process's place in the process group it is in, if any.
+    """Return this process's place in its process group, if it is in one.
 
     >>> current_world()
     World(rank=0, size=1)
@@ -107,9 +75,9 @@ def current_world() -> World:
 
 @contextmanager
 def process_group(device: str = "auto") -> Iterator[tuple[World, torch.device]]:
-    """Join the process group torchrun describes, if it started us; yield our place and the device to train on.
+    """Join the process group that torchrun describes, if any; yield our place in it and the device to train on.
 
-    An exception that leaves it in one process leaves it in all of them.
+    An exception that leaves the block in one process leaves it in all of them.
     """
     chosen = usable_device(device)
     if os.environ.get("WORLD_SIZE", "1") == "1" or dist.is_initialized():
@@ -119,21 +87,25 @@ def process_group(device: str = "auto") -> Iterator[tuple[World, torch.device]]:
         torch.cuda.set_device(chosen)
     try:
         dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
-    except ValueError as error:  # of the environment, which nobody but a launcher sets up whole
+    except ValueError as error:  # the environment lacks what a launcher sets
         raise ConfigError(
             f"WORLD_SIZE is {os.environ['WORLD_SIZE']!r}, but there is no group of processes to join ({error}); start "
             "it with torchrun, or unset WORLD_SIZE"
         ) from error
     world = current_world()
     try:
-        with FailTogether(dist.distributed_c10d._get_default_store(), world.size):
-            yield world, chosen
+        yield world, chosen
+    except Exception as error:
+        first = _first_error(error)
+        if first is error:
+            raise
+        raise first from error
     finally:
         dist.destroy_process_group()
 
 
 def usable_device(name: str) -> torch.device:
-    """Return the device of a name, `auto` being a GPU where there is one; what cannot be used here is refused.
+    """Return the device of this name, `auto` being a GPU where there is one.
 
     >>> usable_device("cpu")
     device(type='cpu')
@@ -142,8 +114,35 @@ def usable_device(name: str) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if name == "cuda" else torch.device(name)
-        torch.zeros(1, device=device).item()  # which a device that holds no numbers, as meta, cannot
+        torch.zeros(1, device=device).item()  # fails on devices without numbers, such as meta
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).partition("\n")[0]
-        raise ConfigError(f"device {name!r} cannot be used here ({reason}); choose cpu, or auto for what is") from None
+        raise ConfigError(f"device {name!r} cannot be used here ({reason}); choose cpu or auto") from None
     return device
+
+
+def _first_error(error: Exception) -> Exception:
+    """Return the first error of any process, which may be this one's.
+
+    A process that fails puts its error into the group's store before it leaves. The others wait for it inside an
+    exchange of tensors, which its end breaks off, with an error of no interest; in its place they find the first one.
+    """
+    mine = _pack(error)
+    try:
+        found = dist.distributed_c10d._get_default_store().compare_set("filtercov/error", "", mine)
+    except RuntimeError:  # the store ended with the process that kept it
+        return error
+    if found == mine.encode():
+        return error
+    first: Exception = pickle.loads(base64.b64decode(found))
+    return first
+
+
+def _pack(error: Exception) -> str:
+    """Return an error as text for another process, by its message alone if it cannot be pickled."""
+    try:
+        data = pickle.dumps(error)
+        pickle.loads(data)
+    except Exception:  # whatever an unusual exception's own methods raise
+        data = pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
+    return base64.b64encode(data).decode()

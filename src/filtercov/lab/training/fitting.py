@@ -1,27 +1,28 @@
 """`fit`: train any module on any batches, in a directory, however often it is interrupted."""
 
+import math
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - the name PyTorch's users know
 
-from filtercov.errors import ConfigError
-from filtercov.lab.training.batches import Batches
-from filtercov.lab.training.config import FORMAT, TrainConfig
+from filtercov.errors import ConfigError, DivergedError, TrainingInterrupted
+from filtercov.lab.training.batches import Batches, Totals, autocast, count_correct, evaluate, new_sums
+from filtercov.lab.training.config import FORMAT, TrainConfig, whole
 from filtercov.lab.training.distributed import World, current_world
-from filtercov.lab.training.loop import Loop
-from filtercov.lab.training.metrics import MetricsLog
-from filtercov.lab.training.progress import Progress, Silent
-from filtercov.lab.training.result import FitResult, read_result
-from filtercov.lab.training.rundir import RunDirectory, differences
+from filtercov.lab.training.optimizer import learning_rate
+from filtercov.lab.training.progress import Progress, Silent, Snapshot
+from filtercov.lab.training.rundir import FitResult, MetricsLog, RunDirectory, read_result, write_json
 from filtercov.lab.training.signals import StopRequest
-from filtercov.lab.training.state import TrainingState, load_exactly_
-from filtercov.lab.training.state_file import load_checkpoint
-from filtercov.lab.training.validate import whole
-from filtercov.statistics.watch import watch
+from filtercov.lab.training.state import TrainingState, load_checkpoint, load_weights_, save_checkpoint
+from filtercov.statistics.watch import Watch, watch
 
 OnCheckpoint = Callable[[Path], None]
 OnFinish = Callable[[nn.Module, Path], Mapping[str, Any]]
@@ -43,66 +44,64 @@ def fit(
     tensorboard: bool = False,
     watch_interval: int | None = None,
 ) -> FitResult:
-    """Train `model` in place and return the final numbers; a run that was interrupted continues, a finished one loads.
+    """Train `model` in place and return the final numbers; an interrupted run continues, a finished one is loaded.
 
     `identity` is whatever else decides the outcome (model, data, initialisation), ready for JSON: a directory belongs
     to one configuration and identity. A checkpoint is written after every epoch and, if given, every
     `recovery_interval` steps; `on_checkpoint(run_dir)` runs when its files are complete. `on_finish(model, run_dir)`
-    runs before the run counts as done; what it returns is kept in the result's `extra`. Every `watch_interval` steps,
-    if given, the depthwise filters are measured for `filters.watched`, as `filtercov.watch` does.
+    runs before the run counts as done; the result keeps what it returns as `extra`. Every `watch_interval` steps, if
+    given, the depthwise filters are measured for `filters.watched`, as `filtercov.watch` does.
 
     Raises `TrainingInterrupted` after SIGTERM or Ctrl-C, `DivergedError` when a number is no longer finite,
     `RunDirectoryError` when the directory is busy, full, read-only or another run's.
     """
     world = current_world()
-    world.together(lambda: _check(model, train_batches, test_batches, config, world))
-    whole("log_interval", log_interval, least=1, most=2**31)
-    if recovery_interval is not None:
-        whole("recovery_interval", recovery_interval, least=1, most=2**31)
-    if watch_interval is not None:
-        whole("watch_interval", watch_interval, least=1, most=2**31)
+    _check(model, train_batches, test_batches, config, world)
+    intervals = {"log": log_interval, "recovery": recovery_interval, "watch": watch_interval}
+    for name, interval in intervals.items():
+        if interval is not None:
+            whole(f"{name}_interval", interval, least=1, most=2**31)
     run = RunDirectory(run_dir)
     described = {"format": FORMAT, "train": config.to_dict(), **(identity or {})}
-    first = world.agree(lambda: described)
-    world.together(lambda: _check_alike(described, first))
     with ExitStack() as stack:
         progress = progress or Silent()
         stack.callback(progress.close)
-        if world.agree(lambda: _open(run, described, stack)):
+        done = world.from_main(lambda: _open(run, described, stack))
+        run.check(described)  # in every process: all must have been given the same settings and files
+        if done:
             if watch_interval is not None and not run.watched.exists():
                 progress.note("the run is finished and was not watched; to watch it, train in another run directory")
-            return world.together(lambda: _load_finished(model, run))
+            return _load_finished(model, run)
         devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
         stack.enter_context(torch.random.fork_rng(devices))  # training seeds it at every step
-        state = TrainingState.create(model, config)
-        metrics_size = world.together(lambda: _resume_(state, run))
+        state = TrainingState.create(model, config, batches=len(train_batches))
+        metrics_size = _resume_(state, run)
         if config.compile:
             model.compile()
-        loop = Loop(
+        metrics = None
+        if world.main:
+            board = run.tensorboard if tensorboard else None
+            metrics = MetricsLog(run.metrics, size=metrics_size, tensorboard=board, step=state.step)
+            stack.enter_context(metrics)
+        loop = _Loop(
             state=state,
             train_batches=train_batches,
             test_batches=test_batches,
             config=config,
             run_dir=run,
-            metrics=None,
+            metrics=metrics,
             world=world,
             stop=stack.enter_context(StopRequest(patient=world.size > 1)),
             progress=progress,
             log_interval=log_interval,
             recovery_interval=recovery_interval,
             on_checkpoint=on_checkpoint,
+            watch=watch(model, run.watched, every=watch_interval, step=state.step) if watch_interval else None,
         )
-        if world.main:
-            board = run.tensorboard if tensorboard else None
-            loop.metrics = stack.enter_context(
-                MetricsLog(run.metrics, size=metrics_size, tensorboard=board, step=loop.step)
-            )
-        if loop.step:
-            progress.note(f"resuming at step {loop.step} of {loop.steps}")
-        if watch_interval is not None:
-            loop.watch = watch(model, run.watched, every=watch_interval, step=loop.step)
+        if state.step:
+            progress.note(f"resuming at step {state.step} of {loop.steps}")
         loop.run()
-        return world.agree(lambda: _finish(loop, on_finish))
+        return world.from_main(lambda: loop.finish(on_finish))
 
 
 def _check(model: nn.Module, train_batches: Batches, test_batches: Batches, config: TrainConfig, world: World) -> None:
@@ -120,29 +119,27 @@ def _check(model: nn.Module, train_batches: Batches, test_batches: Batches, conf
         raise ConfigError("amp='float16' needs a GPU; on a CPU use amp='bfloat16' or 'none'")
 
 
-def _check_alike(mine: Mapping[str, Any], first: Mapping[str, Any]) -> None:
-    """Refuse to train with a process that was told, or reads, something else."""
-    if mine != first:
-        raise ConfigError(
-            f"this process and rank 0 do not train the same run ({'; '.join(differences(first, mine))}); start all "
-            "with the same command and the same files"
-        )
-
-
 def _open(run: RunDirectory, described: Mapping[str, Any], stack: ExitStack) -> bool:
     """Take the directory, unless its run is finished, which needs no lock to read; return whether it is."""
     if not run.done:
         stack.enter_context(run)
-        run.claim(described)
+        if not run.config.exists():
+            write_json(run.config, described)
     if run.done:
-        run.check(described)
         with suppress(OSError):  # the run may be on a read-only disk by now
-            run.state.unlink(missing_ok=True)  # left by a process that died between its last two steps
+            run.state.unlink(missing_ok=True)  # left by a process that was killed just before it did this
     return run.done
 
 
+def _load_finished(model: nn.Module, run: RunDirectory) -> FitResult:
+    result = read_result(run.path)
+    assert result is not None  # the caller saw that the run is done
+    load_weights_(model, load_checkpoint(run.checkpoint)[0])
+    return result
+
+
 def _resume_(state: TrainingState, run: RunDirectory) -> int:
-    """Continue from the run's last checkpoint, if any; return how much of its metrics the checkpoint had seen."""
+    """Continue from the run's last checkpoint, if any; return the size of metrics.jsonl at that time."""
     if not run.state.exists():
         return 0
     tensors, values = load_checkpoint(run.state)
@@ -150,28 +147,239 @@ def _resume_(state: TrainingState, run: RunDirectory) -> int:
     return int(values["metrics_size"])
 
 
-def _load_finished(model: nn.Module, run: RunDirectory) -> FitResult:
-    result = read_result(run.path)
-    assert result is not None  # the caller saw that the run is done
-    load_exactly_(model, load_checkpoint(run.checkpoint)[0])
-    return result
+def step_seed(seed: int, step: int, rank: int) -> int:
+    """Return the seed of everything random in the forward pass of one step on one process."""
+    return int(np.random.SeedSequence((seed, step, rank)).generate_state(1, np.uint64)[0])
 
 
-def _finish(loop: Loop, on_finish: OnFinish | None) -> FitResult:
-    """Turn a run whose last epoch is done into a finished run."""
-    state, run, last = loop.state, loop.run_dir, loop.state.last_epoch
-    result = FitResult(
-        epochs=loop.config.epochs,
-        steps=loop.steps,
-        train_loss=last["train_loss"],
-        train_accuracy=last["train_accuracy"],
-        test_loss=last["test_loss"],
-        test_accuracy=last["test_accuracy"],
-        ema_test_accuracy=last.get("ema_test_accuracy"),
-        seconds=state.seconds,
-        weights_sha256=loop.save_weights(),
-        extra=dict(on_finish(state.model, run.path)) if on_finish else {},
-    )
-    result.write(run.result)
-    run.state.unlink(missing_ok=True)
-    return result
+@dataclass
+class _Loop:
+    """Trains `state` to the end of its configuration, leaving checkpoints and metrics behind."""
+
+    state: TrainingState
+    train_batches: Batches
+    test_batches: Batches
+    config: TrainConfig
+    run_dir: RunDirectory
+    metrics: MetricsLog | None  # only the process that writes has one
+    world: World
+    stop: StopRequest
+    progress: Progress
+    log_interval: int
+    recovery_interval: int | None
+    on_checkpoint: OnCheckpoint | None
+    watch: Watch | None
+
+    def __post_init__(self) -> None:
+        self.steps = self.config.epochs * len(self.train_batches)
+        self._device = next(self.state.model.parameters()).device
+        self._module = self.world.wrap(self.state.model)
+        self._began, self._began_at = time.monotonic(), self.state.step
+        self._seconds_before = self.state.seconds
+        self._images_per_second: float | None = None  # in this epoch, as far as it was trained here
+        self._weights_sha256: str | None = None  # of the last checkpoint written here
+
+    def run(self) -> None:
+        """Train until the configured number of epochs is done."""
+        while self.state.epoch < self.config.epochs:
+            self._train_epoch()
+            self._finish_epoch()
+            self._checkpoint()
+        if self.watch:
+            self.watch.close()
+
+    def _train_epoch(self) -> None:
+        state, total = self.state, len(self.train_batches)
+        if state.batch == total:  # stopped during the evaluation that follows
+            return
+        self._module.train()
+        epoch_start, images_before = time.monotonic(), state.totals.images
+        sums = new_sums(self._device)
+        for images, targets in self.train_batches.epoch(state.epoch, state.batch):
+            sums += self._train_step(images, targets)
+            state.batch += 1
+            if self.watch:
+                self.watch(state.step)
+            if not self._due_for_a_look():
+                continue
+            loss = self._look(sums)
+            sums = new_sums(self._device)
+            self._images_per_second = (state.totals.images - images_before) / (time.monotonic() - epoch_start)
+            self.progress.update(self._snapshot(loss))
+            if self.recovery_interval and state.step % self.recovery_interval == 0 and state.batch < total:
+                self._checkpoint()
+        if state.batch != total:
+            raise ConfigError(f"train_batches has length {total} but an epoch gave {state.batch} batches")
+
+    def _train_step(self, images: Tensor, targets: Tensor) -> Tensor:
+        """Do one step; return (summed loss, correct, images, 0) of this process's part of the batch."""
+        state, config = self.state, self.config
+        images, targets = images.to(self._device, non_blocking=True), targets.to(self._device, non_blocking=True)
+        rate = learning_rate(config, (state.step + 1) / self.steps)
+        for group in state.optimizer.param_groups:
+            group["lr"] = rate * group["lr_scale"]
+        torch.manual_seed(step_seed(config.seed, state.step, self.world.rank))
+        with autocast(self._device, config.amp):
+            logits = self._logits(images)
+            loss = F.cross_entropy(logits.float(), targets, label_smoothing=config.smoothing)
+        state.optimizer.zero_grad(set_to_none=True)
+        state.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        if config.clip_grad is not None:
+            state.scaler.unscale_(state.optimizer)
+            nn.utils.clip_grad_norm_(state.model.parameters(), config.clip_grad)
+        state.scaler.step(state.optimizer)
+        state.scaler.update()
+        if state.ema:
+            state.ema.update_(state.model)
+        count = torch.tensor(float(len(images)), device=self._device)
+        return torch.stack([loss.detach() * count, count_correct(logits.detach(), targets), count, count * 0.0])
+
+    def _logits(self, images: Tensor) -> Tensor:
+        try:
+            logits: Tensor = self._module(images)
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise ConfigError(
+                f"the model's batch normalisation needs several values of each channel, and a step with {len(images)} "
+                "image has one; choose a larger batch size or larger images"
+            ) from error
+        return logits
+
+    def _due_for_a_look(self) -> bool:
+        """Whether to wait for the device: always on a CPU, where it costs nothing, seldom on a GPU."""
+        state = self.state
+        return (
+            self._device.type == "cpu"
+            or state.step % self.log_interval == 0
+            or state.batch == len(self.train_batches)
+            or (self.recovery_interval is not None and state.step % self.recovery_interval == 0)
+            or (self.stop.requested and self.world.size == 1)  # several processes must look at the same step
+        )
+
+    def _look(self, sums: Tensor) -> float:
+        """Return the mean loss since the last look; stop if asked to, or if it is not finite."""
+        state = self.state
+        sums[3] = float(self.stop.requested)
+        loss, correct, images, stopped = self.world.sum_(sums).tolist()
+        mean = float(loss / images)
+        if not math.isfinite(mean):
+            raise self._diverged(f"the loss became {mean}")
+        for totals in (state.totals, state.interval):
+            totals.add(loss, correct, images)
+        if state.step % self.log_interval == 0:
+            if self.metrics:
+                record = {"event": "step", "step": state.step, "loss": state.interval.mean_loss, "lr": self._lr()}
+                self.metrics.append(record)
+            state.interval = Totals()
+        if stopped:
+            self._stop_here()
+        return mean
+
+    def _finish_epoch(self) -> None:
+        """Evaluate, record the epoch and move to the next."""
+        state, totals = self.state, self.state.totals
+        test = self._evaluate(state.model)
+        ema = self._evaluate(state.ema.model) if state.ema else None
+        record = {
+            "event": "epoch",
+            "epoch": state.epoch + 1,
+            "step": state.step,
+            "lr": self._lr(),
+            "train_loss": totals.mean_loss,
+            "train_accuracy": totals.accuracy,
+            "test_loss": test.mean_loss if math.isfinite(test.mean_loss) else None,
+            "test_accuracy": test.accuracy,
+            **({"ema_test_accuracy": ema.accuracy} if ema else {}),
+        }
+        self.progress.update(self._snapshot(totals.mean_loss, test.accuracy))
+        if self.metrics:
+            timing = {"seconds": self._seconds(), "images_per_second": self._images_per_second}
+            self.metrics.append({**record, **timing})
+        state.last_epoch = record
+        state.epoch, state.batch, state.totals = state.epoch + 1, 0, Totals()
+
+    def _evaluate(self, model: nn.Module) -> Totals:
+        self.world.align_(model)
+        totals = evaluate(model, self.test_batches, world=self.world, stop=self.stop, amp=self.config.amp)
+        return totals if totals is not None else self._stop_here()
+
+    def _checkpoint(self) -> None:
+        """Save the state; it must be finite, so that the last checkpoint always is."""
+        self.state.seconds = self._seconds()
+        broken = torch.tensor(float(not self.state.finite()), device=self._device)
+        if self.world.sum_(broken).item():
+            raise self._diverged("a weight or optimiser state became infinite or not a number")
+        self.world.from_main(self._save)
+
+    def _save(self) -> None:
+        """Write what continues the run, then the weights for others to read."""
+        state, metrics = self.state, self.metrics
+        assert metrics is not None  # this is the process that writes
+        metrics.sync()
+        save_checkpoint(self.run_dir.state, state.tensors(), {**state.values(), "metrics_size": metrics.size})
+        self._weights_sha256 = self._save_weights()
+        if self.on_checkpoint:
+            self.on_checkpoint(self.run_dir.path)
+
+    def _save_weights(self) -> str:
+        """Write the weights under the model's own names; return their checksum."""
+        state, place = self.state, {"epoch": self.state.epoch, "step": self.state.step}
+        if state.ema:
+            save_checkpoint(self.run_dir.ema, state.ema.model.state_dict(), place)
+        return save_checkpoint(self.run_dir.checkpoint, state.model.state_dict(), place)
+
+    def finish(self, on_finish: OnFinish | None) -> FitResult:
+        """Write the result of a run whose last epoch is done."""
+        state, last = self.state, self.state.last_epoch
+        result = FitResult(
+            epochs=self.config.epochs,
+            steps=self.steps,
+            train_loss=last["train_loss"],
+            train_accuracy=last["train_accuracy"],
+            test_loss=last["test_loss"],
+            test_accuracy=last["test_accuracy"],
+            ema_test_accuracy=last.get("ema_test_accuracy"),
+            seconds=state.seconds,
+            # A run killed between its last state and its last weights lacks these.
+            weights_sha256=self._weights_sha256 or self._save_weights(),
+            extra=dict(on_finish(state.model, self.run_dir.path)) if on_finish else {},
+        )
+        write_json(self.run_dir.result, asdict(result))
+        self.run_dir.state.unlink(missing_ok=True)
+        return result
+
+    def _stop_here(self) -> NoReturn:
+        self._checkpoint()
+        raise TrainingInterrupted(
+            f"stopped on request after step {self.state.step} of {self.steps}; a checkpoint is in {self.run_dir.path}, "
+            "run the same command again to continue"
+        )
+
+    def _diverged(self, what: str) -> DivergedError:
+        return DivergedError(
+            f"{what} by step {self.state.step} of {self.steps}; the last finite checkpoint, if one was due, is kept in "
+            f"{self.run_dir.path}; try a lower lr or clip_grad in another run directory"
+        )
+
+    def _lr(self) -> float:
+        return learning_rate(self.config, self.state.step / self.steps)
+
+    def _seconds(self) -> float:
+        """Seconds spent on this run, by earlier processes too."""
+        return self._seconds_before + time.monotonic() - self._began
+
+    def _snapshot(self, loss: float, test_accuracy: float | None = None) -> Snapshot:
+        step = self.state.step
+        per_step = (time.monotonic() - self._began) / max(step - self._began_at, 1)
+        return Snapshot(
+            step=step,
+            steps=self.steps,
+            epoch=self.state.epoch + 1,
+            epochs=self.config.epochs,
+            loss=loss,
+            accuracy=self.state.totals.accuracy,
+            images_per_second=self._images_per_second,
+            seconds_left=per_step * (self.steps - step),
+            test_accuracy=test_accuracy,
+        )

@@ -1,27 +1,32 @@
-"""A run is a directory: who may write to it, which configuration it belongs to, and whether it is finished.
+"""A run is a directory; all its files but the checkpoints are written and read here.
 
 config.json              what was asked for; decides whether a command continues this run
 metrics.jsonl            one line per epoch and per logged step
 state.safetensors        all that is needed to continue; there until the run is finished
 checkpoint.safetensors   the weights of the last checkpoint, under the model's own names
-ema.safetensors          their moving average, where one is kept
-filters.watched/         what was seen of the depthwise filters while they were trained, where that was asked for
+ema.safetensors          their moving average, with `ema_decay`
+filters.watched/         the depthwise filters over training, with `watch_interval`
 result.json              the final numbers; the run is done when this exists
 lock                     held, with its owner's name, while someone trains here
 """
 
+import dataclasses
+import errno
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
-from filtercov.errors import RunBusyError, RunDirectoryError, RunMismatchError, StorageError
-from filtercov.files import Lock
-from filtercov.lab.training.storage import remove_temporaries, storage_error, write_atomic
+from filtercov.errors import ConfigError, RunBusyError, RunDirectoryError, RunMismatchError, StorageError
+from filtercov.files import NO_LOCKS, Lock, atomic_write
 
-# What to do about a file of a run that was changed or lost: nothing makes it again but the whole training.
+# What to do about a changed or lost file of a run that only the whole training could make again.
 START_AGAIN = "restore it, or delete the run's directory to start again"
+
+Record = dict[str, Any]  # a line of metrics.jsonl
 
 
 class RunDirectory:
@@ -42,45 +47,30 @@ class RunDirectory:
     @property
     def done(self) -> bool:
         """Whether the run is finished."""
-        try:
-            return self.result.exists()
-        except OSError as error:
-            raise StorageError(
-                f"cannot look into {self.path}: {error.strerror}; make it readable or choose another run directory"
-            ) from error
+        return os.path.exists(self.result)  # noqa: PTH110 - Path.exists raises for directories that cannot be read
 
     def __enter__(self) -> Self:
-        try:
+        with storing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            foreign = sorted(self._foreign_files())
-            if foreign and not self.config.exists():  # looked for last: another process may just have begun a run here
+            names = sorted(entry.name for entry in self.path.iterdir())
+            foreign = [name for name in names if name != "lock" and not name.endswith(".tmp")]
+            if foreign and not self.config.exists():  # in this order: another process may begin a run in between
                 raise RunDirectoryError(
                     f"{self.path} is neither a run nor empty (it holds {foreign[0]}); choose a new or empty directory"
                 )
-            self._acquire()
-            try:
-                remove_temporaries(self.path)
-            except BaseException:
-                self._lock.release()
-                raise
-        except OSError as error:
-            raise storage_error(self.path, error) from error
+            if not self._lock.acquire():
+                raise RunBusyError(
+                    f"someone is already training in {self.path} ({self._lock.owner() or 'unknown'}); wait for them, "
+                    "stop them, or choose another run directory"
+                )
+            remove_temporaries(self.path)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._lock.release()
 
-    def claim(self, config: Mapping[str, Any]) -> None:
-        """Make the directory belong to `config`, or raise if it belongs to another."""
-        if not self.config.exists():
-            write_atomic(self.config, json.dumps(config, indent=2, allow_nan=False).encode() + b"\n")
-        else:
-            self.check(config)
-
     def check(self, config: Mapping[str, Any]) -> None:
-        """Raise if the directory belongs to a configuration other than `config`."""
+        """Raise unless the directory belongs to `config`."""
         there = read_json(self.config, advice=START_AGAIN)
         here = json.loads(json.dumps(config))  # tuples are lists once stored
         if there != here:
@@ -89,23 +79,116 @@ class RunDirectory:
                 "another run directory, or delete that one to start again"
             )
 
-    def _foreign_files(self) -> set[str]:
-        mine = {self._lock.path.name}
-        return {entry.name for entry in self.path.iterdir() if entry.name not in mine and entry.suffix != ".tmp"}
 
-    def _acquire(self) -> None:
-        if self._lock.acquire():
-            return
-        if self._lock.held_here():
-            raise RunBusyError(f"this process is already training in {self.path}; choose another run directory")
-        raise RunBusyError(
-            f"another process is training in {self.path} ({self._lock.owner() or 'unknown'}); wait for it, stop it, or "
-            "choose another run directory"
+def differences(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Return a phrase for each value in which two nested mappings differ.
+
+    >>> differences({"a": {"b": 1}}, {"a": {"b": 2}})
+    ['a.b is 1 there and 2 here']
+    """
+    found = []
+    for key in sorted({*there, *here}):
+        old, new = there.get(key), here.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += differences(old, new, f"{prefix}{key}.")
+        elif old != new:
+            found.append(f"{prefix}{key} is {old!r} there and {new!r} here")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitResult:
+    """The final numbers of a run; accuracies are in percent, a test loss that is not finite is None."""
+
+    epochs: int
+    steps: int
+    train_loss: float
+    train_accuracy: float
+    test_loss: float | None
+    test_accuracy: float
+    ema_test_accuracy: float | None
+    seconds: float
+    weights_sha256: str  # of checkpoint.safetensors, equal for equal weights
+    extra: Mapping[str, Any] = field(default_factory=dict)  # added by the caller of `fit`
+
+
+def read_result(run_dir: Path | str) -> FitResult | None:
+    """Return the result of a finished run, None for an unfinished one."""
+    run = RunDirectory(run_dir)
+    return parse_result(read_json(run.result, advice=START_AGAIN), run.result) if run.done else None
+
+
+def parse_result(values: Mapping[str, Any], path: Path) -> FitResult:
+    """Return the result with these values, which were read from `path`."""
+    known = {field.name for field in dataclasses.fields(FitResult)}
+    if set(values) != known:
+        raise RunDirectoryError(
+            f"{path} does not hold a result (fields {', '.join(sorted(set(values) ^ known))} are missing or "
+            f"unknown); {START_AGAIN}"
         )
+    return FitResult(**values)
+
+
+class MetricsLog:
+    """Appends records to `path` after its first `size` bytes, and to TensorBoard if given a directory.
+
+    `size` was the length of the file at the last checkpoint: lines written since belong to steps that will be repeated.
+    """
+
+    def __init__(self, path: Path, *, size: int = 0, tensorboard: Path | None = None, step: int = 0) -> None:
+        self.path = path
+        with storing(path):
+            path.touch()
+            self._file = path.open("r+b", buffering=0)
+            self.size = self._file.truncate(min(size, path.stat().st_size))
+            self._file.seek(self.size)
+        self._board = _open_tensorboard(tensorboard, step) if tensorboard else None
+
+    def append(self, record: Record) -> None:
+        """Write one record, which has a "step" and no number that is not finite."""
+        line = json.dumps(record, allow_nan=False).encode() + b"\n"
+        with storing(self.path):
+            written = 0
+            while written < len(line):  # a disk that fills up takes part of a line before it says so
+                written += self._file.write(line[written:])
+        self.size += len(line)
+        if self._board:
+            for key, value in record.items():
+                if isinstance(value, float):
+                    self._board.add_scalar(key, value, record["step"])
+
+    def sync(self) -> None:
+        """Flush to the disk, so that a checkpoint written next never refers to lines that were lost."""
+        with storing(self.path):
+            os.fsync(self._file.fileno())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        if self._board:
+            self._board.close()
+
+
+def _open_tensorboard(directory: Path, step: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ConfigError(
+            "TensorBoard is not installed; pip install tensorboard, or leave --tensorboard out"
+        ) from error
+    return SummaryWriter(log_dir=str(directory), purge_step=step + 1)  # which forgets the steps to be repeated
+
+
+def read_metrics(path: Path) -> list[Record]:
+    """Return the records of a metrics file, without a last line that was cut short."""
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+    return [json.loads(line) for line in lines]
 
 
 def read_json(path: Path, *, advice: str = "restore it, or delete it to have it made again") -> dict[str, Any]:
-    """Return the object a JSON file holds; `advice` is what to do where it holds none."""
+    """Return the object in a JSON file; the error for a file without one ends in `advice`."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -115,13 +198,44 @@ def read_json(path: Path, *, advice: str = "restore it, or delete it to have it 
     return value
 
 
-def differences(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Say which values of two nested mappings differ, and how."""
-    found = []
-    for key in sorted({*there, *here}):
-        old, new = there.get(key), here.get(key)
-        if isinstance(old, dict) and isinstance(new, dict):
-            found += differences(old, new, f"{prefix}{key}.")
-        elif old != new:
-            found.append(f"{prefix}{key} is {old!r} there and {new!r} here")
-    return found
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write an object to a JSON file, whole or not at all."""
+    write_atomic(path, json.dumps(value, indent=2, allow_nan=False).encode() + b"\n")
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Give `path` these contents, or leave it as it was."""
+    with storing(path), atomic_write(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def remove_temporaries(directory: Path) -> None:
+    """Delete the unfinished files of writers that were killed."""
+    for leftover in directory.glob(".*.tmp"):
+        leftover.unlink(missing_ok=True)
+
+
+@contextmanager
+def storing(path: Path) -> Iterator[None]:
+    """Turn an `OSError` of writing to `path` into a `StorageError`."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(path, error) from error
+
+
+def storage_error(path: Path, error: OSError) -> StorageError:
+    """Return the error for a file that could not be written: which, why, and what to do about it."""
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            advice = "free some space on that disk"
+        case errno.EROFS | errno.EACCES | errno.EPERM:
+            advice = "make it writable or choose another run directory"
+        case number if number in NO_LOCKS:
+            advice = "choose a run directory on a filesystem with file locks"
+        case _:
+            advice = "check that disk or choose another run directory"
+    return StorageError(
+        f"cannot write {path}: {error.strerror or error}; {advice}, then run the same command again to continue "
+        "from the last checkpoint"
+    )

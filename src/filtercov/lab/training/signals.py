@@ -1,11 +1,9 @@
-"""Turning SIGTERM and Ctrl-C into a request that the training loop honours between two batches."""
+"""SIGTERM and Ctrl-C as a request that the training loop honours between two batches."""
 
 import signal
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopRequest:
@@ -31,18 +29,16 @@ class StopRequest:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._previous = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+            self._previous = {number: signal.signal(number, self._handle) for number in (signal.SIGTERM, signal.SIGINT)}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._restore()
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self.request(number)
         if not self._patient:
-            self._restore()  # so that whoever asks twice gets out at once
+            self._restore()  # so that a second signal ends the process at once
 
     def _restore(self) -> None:
         for number, previous in self._previous.items():

@@ -1,63 +1,51 @@
-"""Everything a run needs to continue as if it had never stopped."""
+"""Everything a run needs to continue as if it had never stopped, and the checkpoint file that holds it."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from filtercov.errors import CheckpointError
+from filtercov.files import Kind, open_checksummed
+from filtercov.lab.training.batches import Totals
 from filtercov.lab.training.config import TrainConfig
-from filtercov.lab.training.ema import Ema
-from filtercov.lab.training.optimizer import build_optimizer, trained
+from filtercov.lab.training.optimizer import Ema, build_optimizer
+from filtercov.lab.training.rundir import storing
+from filtercov.layers.state_dict import write_tensors
 
-
-@dataclass
-class Totals:
-    """Sums over the images seen so far."""
-
-    loss: float = 0.0
-    correct: float = 0.0
-    images: float = 0.0
-
-    def add(self, loss: float, correct: float, images: float) -> None:
-        """Count another group of images."""
-        self.loss += loss
-        self.correct += correct
-        self.images += images
-
-    @property
-    def mean_loss(self) -> float:
-        """Mean loss per image."""
-        return self.loss / max(self.images, 1.0)
-
-    @property
-    def accuracy(self) -> float:
-        """Share of images classified correctly, in percent."""
-        return 100.0 * self.correct / max(self.images, 1.0)
+KIND = Kind(
+    format="filtercov-checkpoint",
+    schema=2,
+    called="checkpoint",
+    advice="restore it or delete its run to start again",
+)
 
 
 @dataclass
 class TrainingState:
-    """The model, what the optimiser and the average know, and the place in the sequence of batches.
+    """The model, the optimiser's and the EMA's state, and the place in the sequence of batches.
 
-    No random state is kept: each step seeds the generator from (seed, step, rank), so a step depends on nothing else.
+    No random state is kept: each step seeds the generator from (seed, step, rank).
     """
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     ema: Ema | None
+    batches: int  # of an epoch
     epoch: int = 0
     batch: int = 0  # batches of this epoch already trained on
     totals: Totals = field(default_factory=Totals)  # of this epoch's training batches
     interval: Totals = field(default_factory=Totals)  # of those since the last logged step
     seconds: float = 0.0  # spent on this run by every process that worked on it, one after another
-    last_epoch: dict[str, Any] = field(default_factory=dict)  # the record of the last finished epoch
-    never_finite: dict[str, Tensor] = field(default_factory=dict)  # where what does not train began so, by name
+    last_epoch: dict[str, Any] = field(default_factory=dict)  # the metrics of the last finished epoch
+    exempt: Collection[str] = ()  # weights and buffers that were not finite before training, such as masks of -inf
 
     @classmethod
-    def create(cls, model: nn.Module, config: TrainConfig) -> "TrainingState":
+    def create(cls, model: nn.Module, config: TrainConfig, *, batches: int) -> Self:
         """Return the state before the first step."""
         device = next(model.parameters()).device
         return cls(
@@ -65,13 +53,19 @@ class TrainingState:
             optimizer=build_optimizer(model, config),
             scaler=torch.amp.GradScaler(device.type, enabled=config.amp == "float16"),
             ema=Ema(model, decay=config.ema_decay) if config.ema_decay is not None else None,
-            never_finite=_never_finite(model),
+            batches=batches,
+            exempt={name for name, tensor in model.state_dict().items() if not bool(tensor.isfinite().all())},
         )
 
+    @property
+    def step(self) -> int:
+        """Steps done since the beginning of the run."""
+        return self.epoch * self.batches + self.batch
+
     def tensors(self) -> dict[str, Tensor]:
-        """Return every tensor to be saved, by name."""
+        """Return the tensors to save: `model.…`, `optimizer.N.…` of the optimiser's N-th parameter, `ema.…`."""
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
-        for index, parameter in enumerate(trained(self.optimizer)):
+        for index, parameter in enumerate(self._trained()):
             for key, value in self.optimizer.state[parameter].items():
                 if isinstance(value, Tensor):
                     tensors[f"optimizer.{index}.{key}"] = value
@@ -92,18 +86,18 @@ class TrainingState:
         }
 
     @torch.no_grad()
-    def restore_(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
-        """Continue from what `tensors` and `values` returned; values go into the memory layouts that are here."""
-        load_exactly_(self.model, _under("model.", tensors))
+    def restore_(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        """Continue from the output of `tensors` and `values`; each tensor takes the memory layout of the one here."""
+        load_weights_(self.model, _under("model.", tensors))
         if self.ema:
-            load_exactly_(self.ema.model, _under("ema.", tensors))
+            load_weights_(self.ema.model, _under("ema.", tensors))
         moments = {
             index: {
                 key: _laid_out_like(parameter, value) for key, value in _under(f"optimizer.{index}.", tensors).items()
             }
-            for index, parameter in enumerate(trained(self.optimizer))
+            for index, parameter in enumerate(self._trained())
         }
-        # PyTorch knows which of these belong on the parameter's device, whatever their shape, and which do not.
+        # PyTorch moves those to the parameter's device that belong there, which a step count does not.
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
         self.scaler.load_state_dict(values["scaler"])
@@ -112,22 +106,15 @@ class TrainingState:
         self.last_epoch = values["last_epoch"]
 
     def finite(self) -> bool:
-        """Whether every number to be saved is finite, but for those that training found otherwise and does not train.
+        """Whether all tensors to save are finite, except those that were not so before training."""
+        exempt = {f"{kind}.{name}" for kind in ("model", "ema") for name in self.exempt}
+        return all(bool(tensor.isfinite().all()) for name, tensor in self.tensors().items() if name not in exempt)
 
-        A mask of -inf, as attention has it, is no divergence; a running average that became infinite is.
-        """
-        for name, tensor in self.tensors().items():
-            if tensor.is_floating_point() or tensor.is_complex():
-                fine = torch.isfinite(tensor)
-                kind, _, rest = name.partition(".")
-                if kind in ("model", "ema") and rest in self.never_finite:
-                    fine |= self.never_finite[rest]
-                if not bool(fine.all()):
-                    return False
-        return True
+    def _trained(self) -> list[Tensor]:
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
 
-def load_exactly_(model: nn.Module, tensors: dict[str, Tensor]) -> None:
+def load_weights_(model: nn.Module, tensors: dict[str, Tensor]) -> None:
     """Copy weights into a model of the same names and shapes."""
     try:
         model.load_state_dict(tensors)
@@ -135,24 +122,38 @@ def load_exactly_(model: nn.Module, tensors: dict[str, Tensor]) -> None:
         raise CheckpointError(f"the checkpoint does not fit this model: {error}") from error
 
 
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def _laid_out_like(parameter: Tensor, value: Tensor) -> Tensor:
-    """Return the value in the memory layout it had: that of its parameter, where it has the parameter's shape."""
-    if value.dim() == 0 or value.shape != parameter.shape:
+    """Return a moment in the memory layout of its parameter, which files do not keep and the last bits depend on."""
+    if value.shape != parameter.shape:
         return value
     return torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
 
 
-def _never_finite(model: nn.Module) -> dict[str, Tensor]:
-    """Return where buffers and frozen parameters are not finite, by name; those that are finite are left out."""
-    training = {name for name, parameter in model.named_parameters(remove_duplicate=False) if parameter.requires_grad}
-    found = {}
-    for name, tensor in model.state_dict().items():
-        if name not in training and (tensor.is_floating_point() or tensor.is_complex()):
-            strange = ~torch.isfinite(tensor)
-            if bool(strange.any()):
-                found[name] = strange
-    return found
+def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> str:
+    """Write tensors and JSON-ready values to `path`, whole or not at all; return the file's checksum.
+
+    >>> import tempfile, torch
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     checksum = save_checkpoint(Path(folder) / "a.safetensors", {"w": torch.ones(2)}, {"step": 3})
+    ...     load_checkpoint(Path(folder) / "a.safetensors")
+    ({'w': tensor([1., 1.])}, {'step': 3})
+    """
+    with storing(path):
+        return write_tensors(path, KIND, tensors, {"values": values})
+
+
+def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors and values of a file written by `save_checkpoint`, after checking its every byte."""
+    with open_checksummed(path, KIND, "pt") as (file, about):
+        # Copied, because the reader's tensors are the mapped file itself.
+        return {name: file.get_tensor(name).clone() for name in about["order"]}, dict(about["values"])
+
+
+def read_checksum(path: Path) -> str:
+    """Return the checksum of a file written by `save_checkpoint`, after checking that its contents match it."""
+    with open_checksummed(path, KIND, "pt") as (_, about):
+        return str(about["sha256"])
