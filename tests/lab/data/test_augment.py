@@ -1,5 +1,6 @@
 """The pipeline: what is drawn, what is mixed, and that it is a function of its seed."""
 
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -110,7 +111,19 @@ def test_a1_has_the_operations_strength_and_frequency_of_timms() -> None:
     assert strength("Color", magnitude, 224, 224) == pytest.approx(abs(argument("ColorIncreasing") - 1))
 
 
-def test_a1_is_the_published_recipe() -> None:
+def test_the_presets_are_the_published_recipes() -> None:
+    """ConvMixer's script for CIFAR-10: `--scale 0.75 --ra-n 1 --ra-m 8 --jitter 0.1 --reprob 0.25`; A1 of timm."""
+    assert asdict(Augment.preset("cifar")) == {
+        **asdict(Augment()),
+        "random_resized_crop": (0.75, 1.0),
+        "crop_ratio": (1.0, 1.0),
+        "flip": 0.5,
+        "randaugment": (1, 8),
+        "colour_jitter": (0.1, 0.1, 0.1, 0.0),
+        "erasing": 0.25,
+    }
+    assert Augment.preset("randaugment") == replace(Augment.preset("light"), randaugment=(1, 8))
+    assert Augment.preset("light") == replace(Augment.preset("none"), crop_padding=4, flip=0.5)
     augment = Augment.preset("a1")
     assert (augment.mixup, augment.cutmix, augment.mix_probability) == (0.2, 1.0, 1.0)
     assert (augment.erasing, augment.colour_jitter, augment.flip) == (0.0, None, 0.5)

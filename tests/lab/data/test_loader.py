@@ -173,6 +173,15 @@ def test_arrays_refuse_what_they_cannot_hold() -> None:
             ImageArrays(bad_images, bad_labels, classes)
 
 
+def test_mean_and_std_are_the_channels_and_a_constant_channel_is_not_scaled() -> None:
+    arrays = make_arrays(30)
+    arrays.images[..., 1] = 51
+    mean, std = arrays.mean_and_std()
+    np.testing.assert_allclose(mean, (arrays.images / 255).mean((0, 1, 2)))
+    assert std[1] == 1.0
+    np.testing.assert_allclose([std[0], std[2]], (arrays.images / 255).std((0, 1, 2))[[0, 2]])
+
+
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=80), st.data())
 def test_any_beginning_of_the_stratified_order_keeps_the_classes_in_proportion(
     labels: list[int], data: st.DataObject

@@ -40,6 +40,7 @@ def test_large_images_stream_and_small_ones_do_not(root: Path) -> None:
     data = load_folder(root)
     assert isinstance(data.train, StreamedImages)
     assert data.image_size == 224
+    assert (data.mean, data.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # ImageNet's, as everybody's
     assert not isinstance(load_folder(root, image_size=32).train, StreamedImages)
 
 
