@@ -103,20 +103,24 @@ def colour_jitter(
 
 
 def _apply_groups(images: Tensor, drawn: Tensor, parameters: Tensor, groups: Sequence[_Group]) -> Tensor:
-    """Apply to image i the operation of the group that lists drawn[i].
+    """Apply to image i the operation of the group that lists drawn[i]; each number is listed once.
 
     `drawn` and `parameters` are on the CPU, so that a GPU is never waited for.
     """
     if not len(images):  # a rank's share of a last batch may be empty
         return images
-    results, places = [], []
+    listed = torch.tensor([number for numbers, _ in groups for number in numbers])  # 0, 1, … in another order
+    order = listed.argsort()[drawn].argsort(stable=True)  # images of a group, and in it of an operation, side by side
+    drawn, parameters = drawn[order], parameters[order]
+    images = images.index_select(0, order.to(images.device))
+    start = 0
     for numbers, operation in groups:
-        rows = torch.isin(drawn, torch.tensor(numbers)).nonzero().squeeze(1)
-        if len(rows):
-            results.append(operation(images.index_select(0, rows.to(images.device)), drawn[rows], parameters[rows]))
-            places.append(rows)
-    # One gather puts all in their places: six times as fast as copying each group's results to theirs.
-    return torch.cat(results).index_select(0, torch.cat(places).argsort().to(images.device))
+        stop = start + int(torch.isin(drawn, torch.tensor(numbers)).sum())
+        if stop > start:
+            part = slice(start, stop)
+            images[part] = operation(images[part], drawn[part], parameters[part])
+        start = stop
+    return images.index_select(0, order.argsort().to(images.device))
 
 
 def _single(number: int, operation: _Operation) -> _Group:
@@ -126,13 +130,14 @@ def _single(number: int, operation: _Operation) -> _Group:
 def _tables(operations: dict[int, _Operation]) -> _Group:
     """Return the group of operations that are tables: made one by one, looked up all at once."""
 
-    def expanded(operation: _Operation) -> _Operation:
-        return lambda images, parameters: operation(images, parameters).expand(*images.shape[:2], 256)
+    def apply(images: Tensor, drawn: Tensor, parameters: Tensor) -> Tensor:
+        numbers, counts = (runs.tolist() for runs in torch.unique_consecutive(drawn, return_counts=True))
+        parameters = parameters.to(images.device)
+        runs = zip(numbers, images.split(counts), parameters.split(counts), strict=True)
+        tables = [operations[number](part, values).expand(*part.shape[:2], 256) for number, part, values in runs]
+        return colour.apply_tables(images, torch.cat(tables))
 
-    tables = [_single(number, expanded(operation)) for number, operation in operations.items()]
-    return tuple(operations), lambda images, drawn, parameters: colour.apply_tables(
-        images, _apply_groups(images, drawn, parameters, tables)
-    )
+    return tuple(operations), apply
 
 
 def _warps(images: Tensor, drawn: Tensor, parameters: Tensor) -> Tensor:
