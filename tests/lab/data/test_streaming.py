@@ -174,6 +174,14 @@ def test_ten_bad_files_in_a_row_are_an_error_in_one_sentence(tmp_path: Path, bad
     assert "Traceback" not in str(raised.value)
 
 
+def test_the_digest_is_of_the_files_contents_not_of_their_times(root: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(root, tmp_path / "pets", copy_function=shutil.copyfile)
+    digests = {load_folder(path).content_digest for path in (root, copy, copy, zip_folder(root, tmp_path / "pets.zip"))}
+    assert len(digests) == 1
+    (copy / "train" / "cat" / "0000.png").write_bytes(b"other")
+    assert load_folder(copy).content_digest not in digests
+
+
 def test_a_subset_streams_only_its_files(root: Path) -> None:
     data = load_folder(root, image_size=72, workers=0)
     subset = data.train.subset(np.array([5, 2]))

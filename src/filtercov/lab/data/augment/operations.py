@@ -133,7 +133,7 @@ def _tables(operations: dict[int, _Operation]) -> _Group:
     def apply(images: Tensor, drawn: Tensor, parameters: Tensor) -> Tensor:
         numbers, counts = (runs.tolist() for runs in torch.unique_consecutive(drawn, return_counts=True))
         parameters = parameters.to(images.device)
-        runs = zip(numbers, images.split(counts), parameters.split(counts), strict=True)
+        runs = zip(numbers, torch.split(images, counts), torch.split(parameters, counts), strict=True)
         tables = [operations[number](part, values).expand(*part.shape[:2], 256) for number, part, values in runs]
         return colour.apply_tables(images, torch.cat(tables))
 
