@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
-from filtercov.files.limits import NAME
+from filtercov.files import NAME
 from torch import nn
 
 import filtercov as fc

@@ -37,7 +37,6 @@ COMMANDS = {
     "inspect": "look",
     "explore": "look",
     "figures": "look",
-    "scan": "data",
     "bench": "bench",
     "demo": "demo",
     "info": "core",

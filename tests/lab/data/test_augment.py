@@ -1,5 +1,6 @@
 """The pipeline: what is drawn, what is mixed, and that it is a function of its seed."""
 
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -7,11 +8,10 @@ import torch
 from torch import Tensor
 
 from filtercov.errors import DataError
-from filtercov.lab.data.augment import Augment, normalise
-from filtercov.lab.data.augment.crops import crop_boxes
-from filtercov.lab.data.augment.draws import Draws
+from filtercov.lab.data.augment import Augment, Draws, normalise
+from filtercov.lab.data.augment.geometry import crop_boxes
 from filtercov.lab.data.augment.mixing import cut, cut_boxes, erase_
-from filtercov.lab.data.augment.randaugment import randaugment, strength
+from filtercov.lab.data.augment.operations import randaugment, strength
 from tests.peers import import_peer
 
 EVERYTHING = Augment(
@@ -111,7 +111,19 @@ def test_a1_has_the_operations_strength_and_frequency_of_timms() -> None:
     assert strength("Color", magnitude, 224, 224) == pytest.approx(abs(argument("ColorIncreasing") - 1))
 
 
-def test_a1_is_the_published_recipe() -> None:
+def test_the_presets_are_the_published_recipes() -> None:
+    """ConvMixer's script for CIFAR-10: `--scale 0.75 --ra-n 1 --ra-m 8 --jitter 0.1 --reprob 0.25`; A1 of timm."""
+    assert asdict(Augment.preset("cifar")) == {
+        **asdict(Augment()),
+        "random_resized_crop": (0.75, 1.0),
+        "crop_ratio": (1.0, 1.0),
+        "flip": 0.5,
+        "randaugment": (1, 8),
+        "colour_jitter": (0.1, 0.1, 0.1, 0.0),
+        "erasing": 0.25,
+    }
+    assert Augment.preset("randaugment") == replace(Augment.preset("light"), randaugment=(1, 8))
+    assert Augment.preset("light") == replace(Augment.preset("none"), crop_padding=4, flip=0.5)
     augment = Augment.preset("a1")
     assert (augment.mixup, augment.cutmix, augment.mix_probability) == (0.2, 1.0, 1.0)
     assert (augment.erasing, augment.colour_jitter, augment.flip) == (0.0, None, 0.5)
@@ -154,7 +166,7 @@ def test_erasing_zeroes_one_rectangle_of_the_stated_size_in_the_stated_share_of_
         assert 0.01 <= mask.float().mean() <= 0.36  # 2 to 33 %, sides rounded to pixels
 
 
-@pytest.mark.parametrize("alpha", [0.2, 1.0, 3.0])
+@pytest.mark.parametrize("alpha", [0.2, 3.0])
 def test_mixing_weights_follow_the_beta_distribution(alpha: float) -> None:
     draws = Draws.sample(20_000, generator(0), mixup_alpha=alpha, cutmix_alpha=alpha)
     for weight in (draws.mixup_weight, draws.cutmix_weight):
@@ -204,26 +216,31 @@ def test_where_both_are_on_half_the_images_are_cut_and_half_blended() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"flip": 1.5},
         {"flip": float("nan")},
         {"erasing": -0.1},
+        {"mix_probability": 1.1},
         {"crop_padding": -1},
+        {"cutmix": float("inf")},
         {"random_resized_crop": (0.0, 1.0)},
         {"random_resized_crop": (0.9, 0.5)},
+        {"random_resized_crop": (0.5, 1.1)},
         {"random_resized_crop": (0.5, 1.0), "crop_padding": 4},
         {"crop_ratio": (2.0, 1.0)},
+        {"crop_ratio": (0.0, 1.0)},
         {"randaugment": (2, 31)},
         {"randaugment": (-1, 9)},
         {"colour_jitter": (0.1, 0.1, 0.1, 0.6)},
         {"colour_jitter": (-0.1, 0.1, 0.1, 0.0)},
-        {"mixup": -1.0},
-        {"cutmix": float("inf")},
-        {"mix_probability": 2.0},
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused(arguments: dict[str, Any]) -> None:
-    with pytest.raises(DataError, match="got"):
+    with pytest.raises(DataError):
         Augment(**arguments)
+
+
+def test_the_edges_of_what_makes_sense_are_allowed() -> None:
+    Augment(flip=1.0, erasing=0.0, random_resized_crop=(1.0, 1.0), crop_ratio=(1.0, 1.0), randaugment=(0, 30))
+    Augment(colour_jitter=(0.0, 9.0, 0.0, 0.5), randaugment=(1, 0))
 
 
 def test_an_unknown_preset_and_images_that_are_not_bytes_are_refused() -> None:
@@ -234,7 +251,7 @@ def test_an_unknown_preset_and_images_that_are_not_bytes_are_refused() -> None:
             Augment()(images, torch.zeros(2).long(), generator(0), num_classes=2)
 
 
-@pytest.mark.parametrize("size", [(1, 1), (2, 5), (3, 3), (33, 17)])
+@pytest.mark.parametrize("size", [(1, 1), (2, 5), (33, 17)])
 def test_odd_sizes_and_single_images_work(size: tuple[int, int]) -> None:
     images = torch.randint(256, (1, 3, *size), dtype=torch.uint8, generator=generator(0))
     for seed in range(30):

@@ -11,9 +11,8 @@ import torch
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
-from filtercov.lab.data.augment import colour, crops, points
-from filtercov.lab.data.augment.planes import apply_tables
-from filtercov.lab.data.augment.randaugment import OPERATIONS, apply_operations, strength
+from filtercov.lab.data.augment import colour, geometry
+from filtercov.lab.data.augment.operations import OPERATIONS, apply_operations, colour_jitter, strength
 from tests.peers import import_peer
 
 
@@ -77,18 +76,24 @@ def pillow_operation(name: str, parameter: float) -> Callable[[Image.Image], Ima
     }[name]
 
 
-@pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_a_randaugment_operation_equals_pillows_at_every_strength(name: str, channels: int) -> None:
-    for height, width in ((32, 32), (28, 28), (17, 40)):
+def test_a_randaugment_operation_equals_pillows_at_every_strength(name: str) -> None:
+    for magnitude, negative, channels, height, width in (
+        (0, True, 3, 17, 40),
+        (1, False, 1, 17, 40),
+        (7, True, 1, 28, 28),
+        (9, False, 3, 32, 32),
+        (15, True, 3, 32, 32),
+        (15, False, 1, 28, 28),
+        (30, False, 3, 17, 40),
+        (30, True, 1, 32, 32),
+    ):
         images = golden_images(channels, height, width)
         drawn = torch.full((len(images),), OPERATIONS.index(name))
-        for magnitude in (0, 1, 7, 9, 15, 30):
-            for negative in (False, True):
-                signed = name in OPERATIONS[1:10]
-                parameter = strength(name, magnitude, height, width) * (-1 if signed and negative else 1)
-                ours = apply_operations(images, drawn, torch.full((len(images),), negative), magnitude=magnitude)
-                assert_equal(ours, each(images, pillow_operation(name, parameter)))
+        signed = name in OPERATIONS[1:10]
+        parameter = strength(name, magnitude, height, width) * (-1 if signed and negative else 1)
+        ours = apply_operations(images, drawn, torch.full((len(images),), negative), magnitude=magnitude)
+        assert_equal(ours, each(images, pillow_operation(name, parameter)))
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -123,20 +128,33 @@ def test_a_mixed_batch_equals_each_image_by_itself() -> None:
         assert_equal(together[i : i + 1], alone)
 
 
-@pytest.mark.parametrize("factor", [0.0, 0.3, 0.9, 1.0, 1.1, 1.9, 3.0])
-def test_jitters_factors_equal_pillows(factor: float) -> None:
-    for channels in (1, 3):
-        images = golden_images(channels)
-        factors = torch.full((len(images),), factor)
-        reference = each(images, lambda image: ImageEnhance.Brightness(image).enhance(factor))
-        assert_equal(apply_tables(images, points.brightness(images, factors)), reference)
-        reference = each(images, lambda image: ImageEnhance.Contrast(image).enhance(factor))
-        assert_equal(apply_tables(images, points.contrast(images, factors)), reference)
-        reference = each(images, lambda image: ImageEnhance.Color(image).enhance(factor))
-        assert_equal(colour.saturate(images, factors), reference)
+@pytest.mark.parametrize(("factor", "channels"), [(0.0, 3), (0.3, 1), (0.9, 3), (1.1, 1), (1.9, 3), (3.0, 1)])
+def test_jitters_factors_equal_pillows(factor: float, channels: int) -> None:
+    images = golden_images(channels)
+    factors = torch.full((len(images),), factor)
+    reference = each(images, lambda image: ImageEnhance.Brightness(image).enhance(factor))
+    assert_equal(colour.apply_tables(images, colour.brightness_table(images, factors)), reference)
+    reference = each(images, lambda image: ImageEnhance.Contrast(image).enhance(factor))
+    assert_equal(colour.apply_tables(images, colour.contrast_table(images, factors)), reference)
+    reference = each(images, lambda image: ImageEnhance.Color(image).enhance(factor))
+    assert_equal(colour.saturate(images, factors), reference)
 
 
-@pytest.mark.parametrize("turn", [-0.5, -0.31, -0.004, 0.0, 0.1, 0.25, 0.5])
+def test_jitter_changes_each_image_in_its_drawn_order_by_its_drawn_factors() -> None:
+    images = golden_images(3)[:6]
+    generator = torch.Generator().manual_seed(0)
+    order, amount = torch.rand(6, 4, generator=generator), torch.rand(6, 4, generator=generator)
+    ours = colour_jitter(images, order, amount, strengths=(0.4, 0.3, 1.5, 0.0))
+    for image, turns, amounts, out in zip(images, order, amount.tolist(), ours, strict=True):
+        picture = to_pil(image)
+        for kind in turns[:3].argsort().tolist():
+            low, high = ((0.6, 1.4), (0.7, 1.3), (0.0, 2.5))[kind]
+            enhancer = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)[kind]
+            picture = enhancer(picture).enhance(low + (high - low) * amounts[kind])
+        assert_equal(out, from_pil(picture), levels=1)  # the factors are sums in another order
+
+
+@pytest.mark.parametrize("turn", [-0.5, -0.31, -0.004, 0.25])
 def test_hue_equals_torchvisions_on_pil_images(turn: float) -> None:
     adjust_hue = import_peer("torchvision.transforms.functional").adjust_hue
     images = golden_images(3)
@@ -156,8 +174,8 @@ def test_hue_equals_pillows_for_a_grid_of_all_colours() -> None:
 def test_the_resized_crop_is_pillows_within_one_level(channels: int) -> None:
     torch.manual_seed(0)
     images = torch.cat([golden_images(channels, 32, 40)] * 3)
-    boxes = crops.crop_boxes(torch.rand(len(images), 22), 32, 40, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3))
-    ours = crops.resized_crop(images, boxes, size=(28, 36))
+    boxes = geometry.crop_boxes(torch.rand(len(images), 22), 32, 40, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3))
+    ours = geometry.resized_crop(images, boxes, size=(28, 36))
     for image, (top, left, height, width), out in zip(images, boxes.tolist(), ours, strict=True):
         cropped = to_pil(image).crop((left, top, left + width, top + height))
         reference = from_pil(cropped.resize((36, 28), Image.Resampling.BILINEAR))
@@ -167,7 +185,7 @@ def test_the_resized_crop_is_pillows_within_one_level(channels: int) -> None:
 def test_pad_and_crop_equals_cutting_the_padded_picture() -> None:
     images = golden_images(3)
     draws = torch.rand(len(images), 22, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    ours = crops.pad_and_crop(images, draws, padding=4)
+    ours = geometry.pad_and_crop(images, draws, padding=4)
     corners = set()
     for image, draw, out in zip(images, draws, ours, strict=True):
         top, left = int(draw[-2] * 9), int(draw[-1] * 9)
@@ -180,6 +198,6 @@ def test_pad_and_crop_equals_cutting_the_padded_picture() -> None:
 def test_flip_equals_pillows_mirror_where_asked() -> None:
     images = golden_images(3)
     mirrored = torch.arange(len(images)) % 2 == 0
-    out = crops.flip(images, mirrored)
+    out = geometry.flip(images, mirrored)
     assert_equal(out[mirrored], each(images[mirrored], ImageOps.mirror))
     assert_equal(out[~mirrored], images[~mirrored])

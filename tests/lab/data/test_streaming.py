@@ -1,6 +1,7 @@
 """Large images, streamed: cut as Pillow cuts, the same whoever decodes, without touching torch's random state."""
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
-from filtercov.lab.data import Augment, BatchLoader, Dataset, StreamedImages
-from filtercov.lab.data.augment.crops import crop_boxes
+from filtercov.errors import BadImagesError, DataError
+from filtercov.lab.data import Augment, BatchLoader, Dataset, StreamedImages, load
+from filtercov.lab.data.augment.geometry import crop_boxes
+from filtercov.lab.data.dataset import Plan
 from filtercov.lab.data.folder import load_folder
 from filtercov.lab.data.tree import ZipTree
 from tests.lab.data.folders import write_folder, zip_folder
@@ -37,6 +40,7 @@ def test_large_images_stream_and_small_ones_do_not(root: Path) -> None:
     data = load_folder(root)
     assert isinstance(data.train, StreamedImages)
     assert data.image_size == 224
+    assert (data.mean, data.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # ImageNet's, as everybody's
     assert not isinstance(load_folder(root, image_size=32).train, StreamedImages)
 
 
@@ -115,6 +119,67 @@ def test_streaming_neither_uses_nor_moves_torchs_random_state(root: Path, worker
     state = torch.get_rng_state()
     list(make_loader(data).epoch(0))
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_training_replaces_unreadable_images_by_neighbours_and_evaluation_leaves_them_out(
+    tmp_path: Path, workers: int
+) -> None:
+    root = write_folder(tmp_path / "pets", size=(80, 90))
+    for label in ("cat", "emu"):
+        (root / "train" / label / "0001.png").write_bytes(b"")
+        (root / "test" / label / "0001.png").write_bytes(b"broken")
+    data = load_folder(root, image_size=72, bad_limit=4, workers=workers)
+    assert [len(images) for images, _ in make_loader(data, batch_size=9, augment=None).epoch(0)] == [9, 9]
+    evaluation = BatchLoader(data.test, batch_size=9, seed=0, mean=data.mean, std=data.std)
+    ((images, targets),) = evaluation.epoch(0)
+    assert len(images) == 7
+    assert targets.tolist() == [0, 0, 1, 1, 1, 2, 2]
+
+
+def test_a_replacement_is_the_next_image_and_never_one_held_out(root: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(root, tmp_path / "pets")
+    data = load(f"folder:{copy}", image_size=72, workers=0, validation=True)
+    (copy / data.train.paths[-1]).write_bytes(b"broken")
+    plan = Plan(np.array([len(data.train) - 1, 0, 1]), replace_unreadable=True)
+    (fetched,) = data.train.fetch([plan])
+    assert torch.equal(fetched.images[0], fetched.images[1])
+    assert fetched.targets.tolist() == data.train.labels[[0, 0, 1]].tolist()
+    assert fetched.rows is None
+
+
+def test_the_limit_of_bad_files_holds_over_both_sets_and_counts_each_file_once(tmp_path: Path) -> None:
+    root = write_folder(tmp_path / "pets", size=(80, 90))
+    for split in ("train", "test"):
+        (root / split / "cat" / "0001.png").write_bytes(b"")
+    data = load_folder(root, image_size=72, bad_limit=1, workers=0)
+    for epoch in range(2):
+        assert len(list(make_loader(data, batch_size=9).epoch(epoch))) == 2
+    evaluation = BatchLoader(data.test, batch_size=9, seed=0, mean=data.mean, std=data.std)
+    with pytest.raises(BadImagesError, match=r"test/cat/0001\.png"):
+        list(evaluation.epoch(0))
+
+
+@pytest.mark.parametrize(("bad", "workers"), [(9, 0), (10, 1)])
+def test_ten_bad_files_in_a_row_are_an_error_in_one_sentence(tmp_path: Path, bad: int, workers: int) -> None:
+    root = write_folder(tmp_path / "pets", per_class=12, size=(80, 90))
+    for file in sorted((root / "train" / "cat").iterdir())[:bad]:
+        file.write_bytes(b"")
+    training = make_loader(load_folder(root, image_size=72, workers=workers), batch_size=36)
+    if bad < 10:
+        assert len(list(training.epoch(0))) == 1
+        return
+    with pytest.raises(DataError, match="the next 9 images cannot be read") as raised:
+        list(training.epoch(0))
+    assert "Traceback" not in str(raised.value)
+
+
+def test_the_digest_is_of_the_files_contents_not_of_their_times(root: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(root, tmp_path / "pets", copy_function=shutil.copyfile)
+    digests = {load_folder(path).content_digest for path in (root, copy, copy, zip_folder(root, tmp_path / "pets.zip"))}
+    assert len(digests) == 1
+    (copy / "train" / "cat" / "0000.png").write_bytes(b"other")
+    assert load_folder(copy).content_digest not in digests
 
 
 def test_a_subset_streams_only_its_files(root: Path) -> None:

@@ -14,7 +14,6 @@ from PIL import Image
 import filtercov as fc
 from filtercov.errors import DamagedRunError, RunMismatchError
 from filtercov.lab.data import load
-from filtercov.lab.data.digest import content_digest
 from filtercov.lab.experiments import runspec
 from filtercov.lab.experiments.attempt import attempt
 from filtercov.lab.experiments.execute import build_model, execute
@@ -170,7 +169,7 @@ def test_the_digest_of_a_folder_is_of_its_content_and_not_of_its_name_or_times(t
     second = shutil.copytree(first, tmp_path / "second", copy_function=shutil.copyfile)
 
     def digest(folder):
-        return content_digest(load(f"folder:{folder}", workers=0))
+        return load(f"folder:{folder}", workers=0).content_digest
 
     before = digest(first)
     assert digest(second) == digest(first) == before
@@ -190,9 +189,9 @@ def test_the_digest_of_a_folder_is_of_its_content_and_not_of_its_name_or_times(t
 def test_how_streamed_images_are_cut_is_in_their_digest(tmp_path, size, noticed, monkeypatch):
     monkeypatch.setenv("FILTERCOV_CACHE", str(tmp_path / "cache"))
     folder = write_images(tmp_path / "images", size=size)
-    before = content_digest(load(f"folder:{folder}", workers=0))
-    monkeypatch.setattr("filtercov.lab.data.digest.CENTRE_SHARE", 0.875)
-    assert (content_digest(load(f"folder:{folder}", workers=0)) != before) == noticed
+    before = load(f"folder:{folder}", workers=0).content_digest
+    monkeypatch.setattr("filtercov.lab.data.streaming.CENTRE_SHARE", 0.875)
+    assert (load(f"folder:{folder}", workers=0).content_digest != before) == noticed
 
 
 def test_a_zip_streams_the_same_content_as_the_directory_it_was_made_of(tmp_path, monkeypatch):
@@ -201,7 +200,7 @@ def test_a_zip_streams_the_same_content_as_the_directory_it_was_made_of(tmp_path
     with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
         for path in sorted(folder.rglob("*.png")):
             archive.write(path, path.relative_to(folder))
-    digests = [content_digest(load(f"folder:{path}", workers=0)) for path in (folder, tmp_path / "images.zip")]
+    digests = [load(f"folder:{path}", workers=0).content_digest for path in (folder, tmp_path / "images.zip")]
     assert digests[0] == digests[1]
 
 
@@ -216,5 +215,5 @@ def test_every_part_of_a_dataset_is_in_its_digest():
         dataclasses.replace(data, test=data.test.subset(np.arange(1999))),
         dataclasses.replace(data, mean=(0.5,)),
     ]
-    assert len({content_digest(variant) for variant in variants}) == len(variants)
-    assert content_digest(dataclasses.replace(data, name="another")) == content_digest(data)
+    assert len({variant.content_digest for variant in variants}) == len(variants)
+    assert dataclasses.replace(data, name="another").content_digest == data.content_digest

@@ -1,6 +1,13 @@
-"""`folder:PATH`: a directory or zip of train/CLASS/image and test/CLASS/image, with or without val/CLASS/image."""
+"""`folder:PATH`: a directory or zip of train/CLASS/image and test/CLASS/image, with or without val/CLASS/image.
 
+Large images are streamed. Small ones are decoded once into a cache, a directory with images.bytes (a memory map) and
+manifest.json, which appears under its final name only when it is complete. Its name is a fingerprint of the source, so
+a changed source is decoded anew.
+"""
+
+import json
 import os
+import shutil
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,24 +15,24 @@ from pathlib import Path
 import numpy as np
 
 from filtercov.errors import DataError
-from filtercov.lab.data.arrays import Dataset, mean_and_std
-from filtercov.lab.data.cache import cached_arrays
-from filtercov.lab.data.decode import UndecodableError, shape_of
-from filtercov.lab.data.scan import BadFiles, read
-from filtercov.lab.data.source import ImageSource
+from filtercov.files import Lock, cache_directory, flush
+from filtercov.lab.data.dataset import Dataset, ImageArrays, ImageSource
+from filtercov.lab.data.decode import BadFiles, UndecodableError, fit_square, read_image, read_shape
 from filtercov.lab.data.streaming import StreamedImages
-from filtercov.lab.data.tree import Tree, open_tree
+from filtercov.lab.data.tree import ImageFile, Tree, open_tree
 
 SMALL = 64  # images up to this side are decoded once and kept; larger ones are streamed
-LARGE_SIZE = 224  # what large images are scaled to unless told otherwise
-_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-_PEEKED = 64
+LARGE_SIZE = 224  # what large images are scaled to by default
+_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and standard deviation
+_IMAGENET_GREY = ((0.449,), (0.226,))
+_SAMPLED = 64  # training images, to find size and channels of all
+_CACHE_VERSION = 4  # of its format and of how images are decoded: part of the fingerprint
 
 
 def load_folder(
     path: Path, *, image_size: int | None = None, bad_limit: int = 100, workers: int | None = None
 ) -> Dataset:
-    """Return the dataset of a folder; `image_size` scales its images (to at most 64: once, and kept)."""
+    """Load an image folder; `image_size` scales its images (to at most 64: once, and kept)."""
     if image_size is not None and not 1 <= image_size <= 4096:
         raise DataError(f"image_size must lie in 1..4096, got {image_size}")
     tree = open_tree(path)
@@ -37,23 +44,19 @@ def load_folder(
             "class belong to it, so move those that are classes up"
         )
     height, width, channels = _typical_shape(tree)
-    side = min(height, width) if max(height, width) <= SMALL else LARGE_SIZE
-    size = image_size or side
+    size = image_size or (min(height, width) if max(height, width) <= SMALL else LARGE_SIZE)
+    bad = BadFiles(bad_limit)
     sources: Mapping[str, ImageSource]
     if size <= SMALL:
-        sources = arrays = cached_arrays(tree, size=size, channels=channels, bad_limit=bad_limit)
-        for split, source in sources.items():
-            if not len(source):
-                raise DataError(f"none of the {split} images of {path} can be read; see `filtercov scan`")
-        mean, std = mean_and_std(arrays["train"])
+        sources = arrays = cached_arrays(tree, size=size, channels=channels, bad=bad)
+        mean, std = arrays["train"].mean_and_std()
     else:
-        bad = BadFiles(bad_limit)
-        processes = min(8, os.cpu_count() or 1) if workers is None else workers
+        workers = min(8, os.cpu_count() or 1) if workers is None else workers
         sources = {
-            split: _stream(tree, split, size=size, channels=channels, workers=processes, bad=bad)
+            split: StreamedImages.of(tree, split, size=size, channels=channels, workers=workers, bad=bad)
             for split in tree.splits
         }
-        mean, std = _IMAGENET if channels == 3 else ((0.449,), (0.226,))
+        mean, std = _IMAGENET if channels == 3 else _IMAGENET_GREY
     return Dataset(
         f"folder:{path.name}",
         sources["train"],
@@ -67,28 +70,108 @@ def load_folder(
 
 
 def _typical_shape(tree: Tree) -> tuple[int, int, int]:
-    """Return the commonest height and width of some training images spread over the folder, and the channels of all.
+    """Return the commonest height and width of some training images spread over the folder, and their channels.
 
     One image in colour is enough for three channels: grey ones lose nothing in them, colour would be lost in one.
     """
     files = [file for file in tree.files if file.split == "train"]
     shapes: Counter[tuple[int, int]] = Counter()
     channels = 1
-    for file in files[:: max(1, len(files) // _PEEKED)]:
+    for file in files[:: max(1, len(files) // _SAMPLED)]:
         try:
-            height, width, depth = shape_of(read(tree, file.path))
+            height, width, depth = read_shape(tree, file.path)
         except UndecodableError:
             continue  # reported when it is decoded for use
         shapes[height, width] += 1
         channels = max(channels, depth)
     if not shapes:
-        raise DataError(f"{tree.path}: none of the training files looked at is an image; see `filtercov scan`")
+        raise DataError(f"{tree.path}: none of the {len(files)} training files that were tried is an image")
     return *shapes.most_common(1)[0][0], channels
 
 
-def _stream(tree: Tree, split: str, *, size: int, channels: int, workers: int, bad: BadFiles) -> StreamedImages:
-    numbers = {label: number for number, label in enumerate(tree.classes)}
-    files = [file for file in tree.files if file.split == split]
-    labels = np.array([numbers[file.label] for file in files], dtype=np.int64)
-    paths = tuple(file.path for file in files)
-    return StreamedImages(tree, paths, labels, tree.classes, size, channels, workers, bad)
+def cached_arrays(tree: Tree, *, size: int, channels: int, bad: BadFiles) -> dict[str, ImageArrays]:
+    """Return the images of each split, size × size, from the cache; decoded into it if they are not there yet.
+
+    The cache is beside the source or, where that cannot be written, in the cache directory.
+    """
+    name = tree.fingerprint(_CACHE_VERSION, size, channels)
+    homes = [tree.path.parent / f"{tree.path.name}.filtercov", cache_directory() / "folders"]
+    for home in homes:
+        if (home / name / "manifest.json").is_file():
+            return _open_cache(home / name, tree, bad)
+    for home in homes:
+        if _marked_read_only(home.parent):
+            continue
+        # Others who want the same images wait. The lock ends with its owner, however that dies.
+        lock = Lock(home / f".{name}.lock")
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=-1)
+        except OSError:  # another user's, or a filesystem that is read-only or without locks
+            continue
+        try:
+            if not (home / name / "manifest.json").is_file():
+                _fill_cache(home / name, tree, size=size, channels=channels, bad=bad)
+        except OSError as error:
+            raise DataError(f"the decoded images of {tree.path} cannot be written to {home}: {error}") from error
+        finally:
+            lock.release()
+        return _open_cache(home / name, tree, bad)
+    raise DataError(
+        f"no place to keep the decoded images of {tree.path}: neither {homes[0]} nor {homes[1]} can be written; "
+        "set FILTERCOV_CACHE to a directory that can"
+    )
+
+
+def _marked_read_only(directory: Path) -> bool:
+    """Whether nobody has permission to write here, which the system would not tell root."""
+    return directory.is_dir() and not directory.stat().st_mode & 0o222
+
+
+def _fill_cache(final: Path, tree: Tree, *, size: int, channels: int, bad: BadFiles) -> None:
+    working = final.with_name(f".decoding-{final.name}")
+    shutil.rmtree(working, ignore_errors=True)  # of a process that was killed
+    working.mkdir()
+    try:
+        # Written, not mapped: a full disk is then an error and not a signal that ends the process.
+        with (working / "images.bytes").open("wb") as images:
+            for file in tree.files:
+                try:
+                    image = read_image(tree, file.path, channels=channels)
+                except UndecodableError as error:
+                    bad.add(file.path, str(error))
+                else:
+                    images.write(fit_square(image, size).tobytes())
+        count = len(tree.files) - len(bad.found)
+        manifest = {"source": str(tree.path), "shape": [count, size, size, channels], "bad": bad.found}
+        (working / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+        for path in working.iterdir():
+            flush(path)
+        working.rename(final)
+    finally:
+        shutil.rmtree(working, ignore_errors=True)
+
+
+def _open_cache(directory: Path, tree: Tree, bad: BadFiles) -> dict[str, ImageArrays]:
+    try:
+        manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
+        images = np.memmap(directory / "images.bytes", np.uint8, mode="r", shape=tuple(manifest["shape"]))
+        found: dict[str, str] = manifest["bad"]
+        files = [file for file in tree.files if file.path not in found]
+        arrays = {split: _rows(images, files, split, tree.classes) for split in tree.splits}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"the decoded images in {directory} are damaged ({error}); delete that directory") from error
+    for path, reason in found.items():
+        bad.add(path, reason)
+    for split, source in arrays.items():
+        if not len(source):
+            raise DataError(f"none of the {split} images of {tree.path} can be read; repair or replace them")
+    return arrays
+
+
+def _rows(images: np.ndarray, files: list[ImageFile], split: str, classes: tuple[str, ...]) -> ImageArrays:
+    """Return the images of a split: as files are sorted by path, one stretch of the map, of which nothing is copied."""
+    rows = [row for row, file in enumerate(files) if file.split == split]
+    numbers = {label: number for number, label in enumerate(classes)}
+    labels = np.array([numbers[files[row].label] for row in rows], dtype=np.int64)
+    return ImageArrays(images[rows[0] : rows[-1] + 1] if rows else images[:0], labels, classes)

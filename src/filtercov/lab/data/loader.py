@@ -10,7 +10,7 @@ from torch import Tensor
 
 from filtercov.errors import DataError
 from filtercov.lab.data.augment import Augment, Draws
-from filtercov.lab.data.source import Fetched, ImageSource, Plan
+from filtercov.lab.data.dataset import Fetched, ImageSource, Plan
 
 _ORDER, _BATCH = 0, 1  # what a generator is for
 
@@ -93,7 +93,7 @@ class BatchLoader:
                 shares.append(self._share(indices, epoch, batch))
                 yield shares[-1].plan
 
-        augment = self.augment.without_resized_crop() if self.arrays.cuts_while_reading else self.augment
+        augment = self.augment.without_resized_crop() if self.arrays.crops_while_reading else self.augment
         for fetched in self.arrays.fetch(plans()):
             yield self._finish(augment, fetched, shares.popleft())
 
@@ -111,7 +111,7 @@ class BatchLoader:
         needed = torch.from_numpy(np.union1d(own, count - 1 - own)) if self.augment.mixes else own
         draws = draws.take(needed)
         scale = self.augment.random_resized_crop
-        cut = self.arrays.cuts_while_reading and scale is not None
+        cut = self.arrays.crops_while_reading and scale is not None
         plan = Plan(
             indices[needed].numpy(),
             crop_draws=draws.crop.numpy() if cut else None,

@@ -19,7 +19,6 @@ from filtercov.errors import (
     TrainingInterrupted,
 )
 from filtercov.lab.data import Dataset, load
-from filtercov.lab.data.digest import content_digest
 from filtercov.lab.experiments.execute import execute
 from filtercov.lab.experiments.graph import Run
 from filtercov.lab.experiments.inputs import Inputs, read_inputs
@@ -149,7 +148,7 @@ def _wanted(spec: RunSpec) -> tuple[str, int | None, int | None, bool]:
 def _content(name: str, limit: int | None, image_size: int | None, validation: bool, machine: Machine) -> str | None:
     """Return the checksum of a dataset, None where it cannot be had; datasets may go, their checksums are kept."""
     try:
-        return content_digest(_dataset(name, limit, image_size, validation, machine))
+        return _dataset(name, limit, image_size, validation, machine).content_digest
     except DataError:
         return None
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from filtercov import PRESETS
 from filtercov.errors import ExperimentError
-from filtercov.lab.data.load import check_name
+from filtercov.lab.data.by_name import check_name
 from filtercov.lab.experiments import initialisations
 from filtercov.lab.experiments.graph import Cell, Experiment, Run, transferred
 from filtercov.lab.experiments.runspec import RunSpec

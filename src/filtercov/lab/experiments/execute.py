@@ -14,7 +14,6 @@ import filtercov as fc
 from filtercov.errors import CheckpointError, ConfigError, RunDirectoryError, SourceError
 from filtercov.lab import models
 from filtercov.lab.data import BatchLoader, Dataset, load
-from filtercov.lab.data.digest import content_digest
 from filtercov.lab.experiments.initialisations import InitContext, find
 from filtercov.lab.experiments.inputs import Inputs, read_inputs
 from filtercov.lab.experiments.runspec import VERSION, RunSpec
@@ -81,7 +80,7 @@ def _beginning(spec: RunSpec, data: Dataset, init_root: Path | str) -> tuple[nn.
     """Return the network before the first step and the checksums of what it and its training read."""
     try:
         model = build_model(spec, data, init_root=init_root)
-        return model, read_inputs(spec, content_digest(data), init_root=init_root)
+        return model, read_inputs(spec, data.content_digest, init_root=init_root)
     except (CheckpointError, RunDirectoryError) as error:
         raise SourceError(str(error)) from error
 

@@ -1,16 +1,74 @@
-"""Operations that mix a pixel's channels or its neighbours: saturation, hue, sharpness. The arithmetic is Pillow's."""
+"""Operations that change pixels' values, with Pillow's arithmetic: equal to Pillow's on every pixel.
+
+Images are uint8 (N, C, H, W), parameters (N,). Where a new value depends on the old value alone, the operation is a
+table of 256 entries per image and channel, uint8 (N, C or 1, 256), for `apply_tables`.
+"""
 
 import torch
 from torch import Tensor
 
+from filtercov.lab.data.augment.geometry import plane_starts
 
-def blend(start: Tensor, end: Tensor, factor: Tensor) -> Tensor:
-    """Return start + factor · (end − start) in float32, clipped and truncated to uint8; factor may exceed 1.
 
-    >>> blend(torch.tensor([0.0]), torch.tensor([201.0]), torch.tensor([0.5])).tolist()
-    [100]
+def apply_tables(images: Tensor, tables: Tensor) -> Tensor:
+    """Map every value through its image's and channel's table.
+
+    >>> negative = torch.arange(255, -1, -1, dtype=torch.uint8).view(1, 1, 256)
+    >>> apply_tables(torch.tensor([[[[0, 255, 3]]]], dtype=torch.uint8), negative).tolist()
+    [[[[255, 0, 252]]]]
     """
-    return (start + factor.float() * (end - start)).clamp_(0, 255).to(torch.uint8)
+    n, c = images.shape[:2]
+    starts = plane_starts(images, 256)
+    flat = (images.to(starts.dtype) + starts).view(-1)
+    return tables.expand(n, c, 256).reshape(-1).index_select(0, flat).view(images.shape)
+
+
+def brightness_table(images: Tensor, factor: Tensor) -> Tensor:
+    """Scale towards (factor < 1) or away from black."""
+    return _blend(torch.zeros(1, device=images.device), _levels(images), factor.view(-1, 1, 1))
+
+
+def contrast_table(images: Tensor, factor: Tensor) -> Tensor:
+    """Scale towards or away from the image's mean luminance."""
+    grey = luminance(images).flatten(1)  # (N, H·W)
+    mean = torch.floor(grey.sum(1, dtype=torch.int64).double() / grey.shape[1] + 0.5)
+    return _blend(mean.float().view(-1, 1, 1), _levels(images), factor.view(-1, 1, 1))
+
+
+def posterize_table(images: Tensor, bits: Tensor) -> Tensor:
+    """Keep the highest `bits` (0 to 8) bits of each value."""
+    dropped = (8 - bits.to(torch.int32)).view(-1, 1, 1)
+    levels = _levels(images).to(torch.int32)
+    return ((levels >> dropped) << dropped).to(torch.uint8)
+
+
+def solarize_table(images: Tensor, threshold: Tensor) -> Tensor:
+    """Invert the values at or above the threshold."""
+    levels = _levels(images)
+    return torch.where(levels < threshold.view(-1, 1, 1), levels, 255 - levels).to(torch.uint8)
+
+
+def autocontrast_table(images: Tensor, _unused: Tensor) -> Tensor:
+    """Stretch each channel so that its darkest value becomes 0 and its brightest 255."""
+    flat = images.flatten(2)
+    low, high = flat.amin(2, keepdim=True).double(), flat.amax(2, keepdim=True).double()  # (N, C, 1)
+    constant = high <= low
+    scale = 255.0 / torch.where(constant, 1.0, high - low)
+    levels = _levels(images).double()
+    stretched = (levels * scale + -low * scale).clamp(0, 255)
+    return torch.where(constant, levels, stretched).to(torch.uint8)
+
+
+def equalize_table(images: Tensor, _unused: Tensor) -> Tensor:
+    """Spread each channel's values so that they are about equally frequent."""
+    n, c = images.shape[:2]
+    rows = torch.arange(n * c, device=images.device).view(n, c, 1) * 256
+    counts = torch.bincount((images.flatten(2) + rows).view(-1), minlength=n * c * 256).view(n, c, 256)
+    brightest = images.flatten(2).amax(2, keepdim=True).long()  # (N, C, 1)
+    step = (counts.sum(2, keepdim=True) - counts.gather(2, brightest)) // 255
+    below = counts.cumsum(2) - counts  # how many pixels are darker than each level
+    spread = ((step // 2 + below) // step.clamp(min=1)).clamp(max=255)
+    return torch.where(step == 0, _levels(images).long(), spread).to(torch.uint8)
 
 
 def luminance(images: Tensor) -> Tensor:
@@ -29,7 +87,7 @@ def saturate(images: Tensor, factor: Tensor) -> Tensor:
     """Blend each image with its luminance: 0 is grey, 1 the image, more is more colourful."""
     if images.shape[1] == 1:
         return images
-    return blend(luminance(images).float(), images.float(), factor.view(-1, 1, 1, 1))
+    return _blend(luminance(images).float(), images.float(), factor.view(-1, 1, 1, 1))
 
 
 def sharpen(images: Tensor, factor: Tensor) -> Tensor:
@@ -42,7 +100,7 @@ def sharpen(images: Tensor, factor: Tensor) -> Tensor:
     weighted = box + 4 * values[:, :, 1:-1, 1:-1]  # the centre weighs 5, its eight neighbours 1: 13 in all
     smooth = images.clone()
     smooth[:, :, 1:-1, 1:-1] = ((2 * weighted + 13) // 26).to(torch.uint8)  # rounded; no sum of 13ths is a tie
-    return blend(smooth.float(), images.float(), factor.view(-1, 1, 1, 1))
+    return _blend(smooth.float(), images.float(), factor.view(-1, 1, 1, 1))
 
 
 def shift_hue(images: Tensor, turn: Tensor) -> Tensor:
@@ -55,7 +113,7 @@ def shift_hue(images: Tensor, turn: Tensor) -> Tensor:
 
 
 def _to_hsv(images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return hue, saturation and value, each int32 (N, H, W) in 0..255.
+    """Hue, saturation and value, each int32 (N, H, W) in 0..255.
 
     The changes between float and double are those of Pillow's C: whole hues lie on the edge between two levels.
     """
@@ -103,6 +161,15 @@ def _to_rgb(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
     chosen = (sector.long() % 6).unsqueeze(1).expand(-1, 3, -1, -1).unsqueeze(0)
     rgb = sixth.gather(0, chosen).squeeze(0)
     return torch.where(saturation.unsqueeze(1) == 0, v.unsqueeze(1), rgb).clamp_(0, 255).to(torch.uint8)
+
+
+def _blend(start: Tensor, end: Tensor, factor: Tensor) -> Tensor:
+    """Return start + factor · (end − start) in float32, clipped and truncated to uint8; factor may exceed 1."""
+    return (start + factor.float() * (end - start)).clamp_(0, 255).to(torch.uint8)
+
+
+def _levels(images: Tensor) -> Tensor:
+    return torch.arange(256, device=images.device, dtype=torch.float32).view(1, 1, 256)
 
 
 def _round(values: Tensor) -> Tensor:

@@ -1,13 +1,13 @@
 """What is done to normalised float images: random erasing, and mixing each with a partner (mixup, cutmix).
 
 Random erasing: Zhong et al., 2020 (arXiv 1708.04896). Mixup: Zhang et al., 2018 (arXiv 1710.09412). Cutmix: Yun et al.,
-2019 (arXiv 1905.04899). Weights are drawn per image.
+2019 (arXiv 1905.04899). Weights are drawn per image. A box is (top, left, height, width).
 """
 
 import torch
 from torch import Tensor
 
-from filtercov.lab.data.augment.crops import random_boxes
+from filtercov.lab.data.augment.geometry import random_boxes
 
 
 def erase_(images: Tensor, chosen: Tensor, box_draws: Tensor) -> Tensor:
@@ -21,7 +21,7 @@ def erase_(images: Tensor, chosen: Tensor, box_draws: Tensor) -> Tensor:
 
 
 def cut_boxes(weight: Tensor, centre: Tensor, height: int, width: int) -> Tensor:
-    """Return cutmix's (N, 4) boxes (top, left, height, width): 1 − weight of the area about a centre, clipped."""
+    """Cutmix's boxes (N, 4): 1 − weight of the area about a centre, clipped to the image."""
     side = torch.sqrt(1.0 - weight)
     half_height, half_width = (height * side).long() // 2, (width * side).long() // 2
     y, x = (centre[:, 0] * height).long(), (centre[:, 1] * width).long()
@@ -31,7 +31,7 @@ def cut_boxes(weight: Tensor, centre: Tensor, height: int, width: int) -> Tensor
 
 
 def cut(images: Tensor, partners: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
-    """Paste each partner's box into its image; return the images and how much of each, (N,), is still its own."""
+    """Paste each partner's box into its image; also return the share of each image, (N,), that is still its own."""
     height, width = images.shape[-2:]
     inside = _rectangles(boxes, height, width)
     kept = 1.0 - boxes[:, 2].double() * boxes[:, 3] / (height * width)
@@ -39,7 +39,7 @@ def cut(images: Tensor, partners: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor
 
 
 def soften(targets: Tensor, partners: Tensor, kept: Tensor, *, num_classes: int) -> Tensor:
-    """Return (N, num_classes) float32 targets: `kept` of one's own class, the rest of the partner's.
+    """Float32 targets (N, num_classes): `kept` of one's own class, the rest of the partner's.
 
     >>> soften(torch.tensor([0]), torch.tensor([2]), torch.tensor([0.75]), num_classes=3).tolist()
     [[0.75, 0.0, 0.25]]
@@ -51,7 +51,7 @@ def soften(targets: Tensor, partners: Tensor, kept: Tensor, *, num_classes: int)
 
 
 def _rectangles(boxes: Tensor, height: int, width: int) -> Tensor:
-    """Return the boolean (N, H, W) insides of boxes."""
+    """Boolean (N, H, W) masks of the insides of boxes."""
     top, left, box_height, box_width = (boxes[:, i].view(-1, 1, 1) for i in range(4))
     y, x = torch.arange(height).view(1, -1, 1), torch.arange(width).view(1, 1, -1)
     return (y >= top) & (y < top + box_height) & (x >= left) & (x < left + box_width)

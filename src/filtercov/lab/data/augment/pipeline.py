@@ -1,19 +1,86 @@
-"""`Augment`: which augmentations a batch gets, and the order they come in."""
+"""`Augment`: which augmentations a batch gets and in which order, and `Draws`, all the randomness of one batch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from filtercov.errors import DataError
-from filtercov.lab.data.augment import crops, mixing
-from filtercov.lab.data.augment.draws import Draws
-from filtercov.lab.data.augment.jitter import colour_jitter
-from filtercov.lab.data.augment.randaugment import STRENGTHS, randaugment
+from filtercov.lab.data.augment import geometry, mixing
+from filtercov.lab.data.augment.operations import STRENGTHS, colour_jitter, randaugment
 
 Preset = Literal["none", "light", "randaugment", "cifar", "a1"]
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Uniform numbers in [0, 1), one row per image; `*_weight` are Beta-distributed.
+
+    They are drawn for the whole (global) batch on the CPU, before any image is touched, and do not depend on which
+    operations are on. So a seed gives the same draws on any device, for any rank's share of the batch, and any setting.
+
+    >>> draws = Draws.sample(4, torch.Generator().manual_seed(0))
+    >>> draws.take(torch.tensor([2])).flip == draws.flip[2]
+    tensor([True])
+    """
+
+    crop: Tensor  # (B, 22)
+    flip: Tensor  # (B,)
+    operation: Tensor  # (B, operations): which RandAugment operation
+    sign: Tensor  # (B, operations)
+    jitter_order: Tensor  # (B, 4)
+    jitter: Tensor  # (B, 4)
+    erase: Tensor  # (B,)
+    erase_box: Tensor  # (B, 22)
+    mix: Tensor  # (B,): whether to mix
+    mix_kind: Tensor  # (B,): cutmix or mixup
+    mix_centre: Tensor  # (B, 2)
+    mixup_weight: Tensor  # (B,)
+    cutmix_weight: Tensor  # (B,)
+
+    @classmethod
+    def sample(
+        cls,
+        count: int,
+        generator: torch.Generator,
+        *,
+        operations: int = 0,
+        mixup_alpha: float = 1.0,
+        cutmix_alpha: float = 1.0,
+    ) -> "Draws":
+        """Draw for `count` images."""
+        # torch has no Beta with a generator; NumPy's is seeded from ours.
+        rng = np.random.default_rng(int(torch.randint(2**63 - 1, (), generator=generator)))
+
+        def uniform(*shape: int) -> Tensor:
+            return torch.from_numpy(rng.random((count, *shape)))
+
+        def beta(alpha: float) -> Tensor:
+            return torch.from_numpy(rng.beta(alpha, alpha, count)) if alpha > 0 else torch.ones(count).double()
+
+        # The order of these calls decides what a seed gives.
+        return cls(
+            crop=uniform(geometry.BOX_DRAWS),
+            flip=uniform(),
+            jitter_order=uniform(4),
+            jitter=uniform(4),
+            erase=uniform(),
+            erase_box=uniform(geometry.BOX_DRAWS),
+            mix=uniform(),
+            mix_kind=uniform(),
+            mix_centre=uniform(2),
+            operation=uniform(operations),
+            sign=uniform(operations),
+            mixup_weight=beta(mixup_alpha),
+            cutmix_weight=beta(cutmix_alpha),
+        )
+
+    def take(self, rows: Tensor) -> "Draws":
+        """Return the draws of some of the images."""
+        return Draws(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
 
 @dataclass(frozen=True)
@@ -58,10 +125,10 @@ class Augment:
 
     @classmethod
     def preset(cls, name: Preset) -> "Augment":
-        """Return `none`; `light`, flip and crop; `randaugment`, these and one operation; `cifar`; or `a1`.
+        """Augmentation by name: `none`; `light`, crop and flip; `randaugment`, these and one operation; `cifar`; `a1`.
 
-        `cifar` is the ConvMixer authors' script for CIFAR-10, `a1` the recipe of that name for ImageNet (Wightman et
-        al., arXiv 2110.00476), whose `rand-m7` is 7 of 10, 21 of our 30, and each operation carried out by even chance.
+        `cifar` is the ConvMixer authors' script for CIFAR-10. `a1` is the recipe of that name for ImageNet (Wightman et
+        al., arXiv 2110.00476): its `rand-m7` is strength 21 of our 30, each operation applied with probability ½.
 
         >>> Augment.preset("light")
         Augment(crop_padding=4, ..., flip=0.5, ...)
@@ -97,7 +164,7 @@ class Augment:
         return self.mixup > 0 or self.cutmix > 0
 
     def without_resized_crop(self) -> "Augment":
-        """Return the rest, for images that were already cut to size while they were decoded."""
+        """Return the rest, for images that were already cropped while they were decoded."""
         return replace(self, random_resized_crop=None)
 
     def draw(self, count: int, generator: torch.Generator) -> Draws:
@@ -136,25 +203,30 @@ class Augment:
 
         Indices are into images: a rank passes its own images and the partners of them that belong to other ranks.
         """
-        _require_images(images)
-        values = normalise(self.change_pixels(images, draws), mean, std)
+        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
+            raise DataError(
+                f"augmentation needs uint8 images (N, 1 or 3, H, W), got {images.dtype} {tuple(images.shape)}; "
+                "convert them to bytes and move channels to the second place"
+            )
+        values = normalise(self._change_pixels(images.contiguous(), draws), mean, std)
         if self.erasing > 0:
             mixing.erase_(values, draws.erase < self.erasing, draws.erase_box)
         if not self.mixes:
             return (values, targets) if len(own) == len(values) else (values[own], targets[own])
         return self._mix(values, targets, draws.take(own), own, partners, num_classes=num_classes)
 
-    def change_pixels(self, images: Tensor, draws: Draws) -> Tensor:
+    def _change_pixels(self, images: Tensor, draws: Draws) -> Tensor:
         """Return the uint8 images cropped, flipped, randaugmented and jittered."""
-        images = images.contiguous()
         height, width = images.shape[-2:]
         if self.random_resized_crop is not None:
-            boxes = crops.crop_boxes(draws.crop, height, width, scale=self.random_resized_crop, ratio=self.crop_ratio)
-            images = crops.resized_crop(images, boxes, size=(height, width))
+            boxes = geometry.crop_boxes(
+                draws.crop, height, width, scale=self.random_resized_crop, ratio=self.crop_ratio
+            )
+            images = geometry.resized_crop(images, boxes, size=(height, width))
         if self.crop_padding:
-            images = crops.pad_and_crop(images, draws.crop, padding=self.crop_padding)
+            images = geometry.pad_and_crop(images, draws.crop, padding=self.crop_padding)
         if self.flip:
-            images = crops.flip(images, draws.flip < self.flip)
+            images = geometry.flip(images, draws.flip < self.flip)
         if self.randaugment is not None:
             images = randaugment(
                 images,
@@ -187,7 +259,7 @@ class Augment:
 
 
 def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Return (x / 255 − mean) / std of uint8 (N, C, H, W) images as float32 in channels_last memory.
+    """(x / 255 − mean) / std of uint8 (N, C, H, W) images, as float32 in channels_last memory.
 
     >>> normalise(torch.tensor([[[[255]]]], dtype=torch.uint8), (0.5,), (0.25,)).item()
     2.0
@@ -200,14 +272,6 @@ def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Te
     rows = images.permute(0, 2, 3, 1).reshape(n, height * width * c).float()
     rows.mul_(scale.to(rows).repeat(height * width)).add_(shift.to(rows).repeat(height * width))
     return rows.view(n, height, width, c).permute(0, 3, 1, 2)
-
-
-def _require_images(images: Tensor) -> None:
-    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
-        raise DataError(
-            f"augmentation needs uint8 images (N, 1 or 3, H, W), got {images.dtype} {tuple(images.shape)}; "
-            "convert them to bytes and move channels to the second place"
-        )
 
 
 def _require(condition: bool, what: str, value: object) -> None:

@@ -1,0 +1,215 @@
+"""What a dataset is: sources of labelled images, the sets made of them, and a checksum of their content."""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from filtercov.errors import DataError
+
+_ROWS_HASHED = 4096  # images at a time, so that a memory map is never read whole
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The request for one batch: indices of images (n,), and random crop draws (n, 22) if they are to be cropped.
+
+    A source that decodes large images crops them while it reads; a source of small arrays leaves that to `Augment`.
+    NumPy arrays, because plans travel to worker processes.
+    """
+
+    indices: NDArray[np.int64]
+    crop_draws: NDArray[np.float64] | None = None
+    crop_scale: tuple[float, float] = (1.0, 1.0)
+    crop_ratio: tuple[float, float] = (1.0, 1.0)
+    replace_unreadable: bool = False  # by a neighbour, so that training batches keep their size; else left out
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """The images of a plan: uint8 (n, C, H, W), their labels (n,), and which rows of the plan they are (None: all)."""
+
+    images: Tensor
+    targets: Tensor
+    rows: Tensor | None = None
+
+
+class ImageSource(Protocol):
+    """Labelled images that can be fetched batch by batch."""
+
+    crops_while_reading: bool
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The label of each image, (N,)."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the labels."""
+
+    def __len__(self) -> int: ...
+
+    def subset(self, indices: NDArray[np.int64]) -> Self:
+        """Return a source of some of the images, in the order given."""
+
+    def fetch(self, plans: Iterable[Plan]) -> Iterator[Fetched]:
+        """Yield the images of each plan, in turn."""
+
+    def digest(self) -> str:
+        """Return a checksum of the images."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImageArrays:
+    """Images of one size in memory or in a memory map: uint8 (N, H, W, C), labels int64 (N,), names of the classes.
+
+    >>> arrays = ImageArrays(np.zeros((2, 4, 4, 1), np.uint8), np.array([0, 1]), ("cat", "dog"))
+    >>> len(arrays), arrays.subset(np.array([1])).labels.tolist()
+    (2, [1])
+    """
+
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    classes: tuple[str, ...]
+    crops_while_reading = False
+
+    def __post_init__(self) -> None:
+        if self.images.dtype != np.uint8 or self.images.ndim != 4 or self.images.shape[3] not in (1, 3):
+            raise DataError(
+                f"images must be uint8 (N, H, W, 1 or 3), got {self.images.dtype} {self.images.shape}; convert them"
+            )
+        if self.labels.dtype != np.int64 or self.labels.shape != self.images.shape[:1]:
+            raise DataError(
+                f"{len(self.images)} images need as many int64 labels, got {self.labels.dtype} {self.labels.shape}"
+            )
+        if len(self.labels) and not 0 <= self.labels.min() <= self.labels.max() < len(self.classes):
+            raise DataError(
+                f"labels must lie in 0..{len(self.classes) - 1} for {len(self.classes)} classes, "
+                f"got {self.labels.min()}..{self.labels.max()}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def subset(self, indices: NDArray[np.int64]) -> "ImageArrays":
+        """Return a copy of some of the images, in the order given."""
+        return ImageArrays(self.images[indices], self.labels[indices], self.classes)
+
+    def fetch(self, plans: Iterable[Plan]) -> Iterator[Fetched]:
+        """Yield the images of each plan as uint8 (n, C, H, W), with labels (n,)."""
+        for plan in plans:
+            images = torch.from_numpy(self.images[plan.indices]).permute(0, 3, 1, 2)
+            yield Fetched(images, torch.from_numpy(self.labels[plan.indices]))
+
+    def digest(self) -> str:
+        """SHA-256 of the shape and the pixels."""
+        digest = hashlib.sha256(repr(self.images.shape).encode())
+        for start in range(0, len(self), _ROWS_HASHED):
+            digest.update(self.images[start : start + _ROWS_HASHED].tobytes())
+        return digest.hexdigest()
+
+    def mean_and_std(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and standard deviation of each channel, as fractions of 255, from at most 20,000 evenly spaced images.
+
+        >>> ImageArrays(np.array([[[[0], [255]]]], np.uint8), np.array([0]), ("a",)).mean_and_std()
+        ((0.5,), (0.5,))
+        """
+        values = self.images[:: max(1, len(self) // 10_000)]
+        levels = np.arange(256) / 255
+        means, stds = [], []
+        for channel in range(values.shape[3]):
+            weights = np.bincount(values[..., channel].ravel(), minlength=256) / values[..., channel].size
+            mean = float(weights @ levels)
+            means.append(mean)
+            stds.append(float(np.sqrt(weights @ (levels - mean) ** 2)) or 1.0)  # a constant channel is not scaled
+        return tuple(means), tuple(stds)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Training and test images with what a model and a loader need to know of them.
+
+    `validation` images are for choosing settings: neither trained on nor part of a reported accuracy.
+    """
+
+    name: str
+    train: ImageSource
+    test: ImageSource
+    in_channels: int
+    image_size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    validation: ImageSource | None = None
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes."""
+        return len(self.train.classes)
+
+    @cached_property
+    def content_digest(self) -> str:
+        """SHA-256 of all images, labels, classes and the normalisation, but not the name: the data's identity in a run.
+
+        Other images under an old name are noticed by it.
+        """
+        digest = hashlib.sha256()
+        for source in filter(None, (self.train, self.validation, self.test)):
+            digest.update(repr(source.classes).encode())
+            digest.update(source.labels.tobytes())
+            digest.update(source.digest().encode())
+        digest.update(repr((self.in_channels, self.image_size, self.mean, self.std)).encode())
+        return digest.hexdigest()
+
+    def reduced(self, *, limit: int | None, hold_out_validation: bool) -> "Dataset":
+        """Return the dataset with `limit` training images, the classes in proportion, and if asked validation images.
+
+        They are the last tenth of each class in the order that the limit counts from, so that a limit that does not
+        reach them picks the same training images either way.
+        """
+        validation, order = self.validation, stratified_order(self.train.labels)
+        if hold_out_validation:
+            order, held_out = hold_out(order, self.train.labels)
+            if not len(held_out):
+                raise DataError(
+                    f"{self.name} has one training image of each class, none to validate with; add more or val/"
+                )
+            validation = self.train.subset(np.sort(held_out))
+        train = self.train.subset(np.sort(order) if limit is None else order[:limit])
+        return replace(self, train=train, validation=validation)
+
+
+def stratified_order(labels: NDArray[np.int64], *, seed: int = 0) -> NDArray[np.int64]:
+    """Return an order of the images in which every prefix holds the classes in proportion, shuffled within each class.
+
+    >>> labels = np.array([0, 0, 0, 1, 1, 1])
+    >>> sorted(labels[stratified_order(labels)[:4]].tolist())
+    [0, 0, 1, 1]
+    """
+    shuffled = np.random.default_rng(seed).permutation(len(labels))
+    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    _, starts, counts = np.unique(labels[by_class], return_index=True, return_counts=True)
+    place = np.arange(len(labels)) - np.repeat(starts, counts)  # 0, 1, 2, … within each class
+    # Fractions, not places, keep unequal classes in proportion.
+    fraction = (place + 0.5) / np.repeat(counts, counts)
+    return by_class[np.argsort(fraction, kind="stable")].astype(np.int64)
+
+
+def hold_out(order: NDArray[np.int64], labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Split an order into all but the last tenth of each class, and that tenth; a class of one image keeps it.
+
+    >>> [part.tolist() for part in hold_out(np.array([3, 1, 2, 0, 4]), np.array([0, 1, 0, 1, 2]))]
+    [[3, 2, 4], [1, 0]]
+    """
+    _, classes, counts = np.unique(labels[order], return_inverse=True, return_counts=True)
+    by_class = np.argsort(classes, kind="stable")
+    place = np.empty_like(order)
+    place[by_class] = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    tenth = np.where(counts > 1, -(-counts // 10), 0)
+    held_out = place >= (counts - tenth)[classes]
+    return order[~held_out], order[held_out]
