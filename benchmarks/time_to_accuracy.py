@@ -31,8 +31,8 @@ from filtercov.lab.experiments.execute import build_batches, build_model
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.training import FitResult, current_world, fit
 from filtercov.nn import accelerate_, restore_
+from filtercov.nn.step import Step
 from filtercov.nn.timing import race
-from filtercov.nn.tune import Step
 from filtercov.printable import counted
 
 LAYOUTS = {"NCHW": torch.contiguous_format, "channels_last": torch.channels_last}

@@ -10,8 +10,8 @@ from torch import nn
 
 from filtercov.lab.bench import CHANNELS_LAST, KINDS, OURS, PLAIN, bench, gemm_rate, plain_network, profile
 from filtercov.nn import DepthwiseConv2d
+from filtercov.nn.step import Step
 from filtercov.nn.swap import toggles
-from filtercov.nn.tune import Step
 
 MODEL = "convmixer_16_2_k9_p4"
 MAIN = "from filtercov.cli import main; main()"

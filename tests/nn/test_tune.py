@@ -20,9 +20,10 @@ from filtercov.nn import DepthwiseConv2d, FusedSequential, accelerate_, restore_
 from filtercov.nn.layout import Layout
 from filtercov.nn.pointwise import PointwiseConv2d, StridedPointwiseConv2d
 from filtercov.nn.routing import BY_THRESHOLDS
+from filtercov.nn.step import Step, tensors_of
 from filtercov.nn.swap import Part, pass_choices, toggles
 from filtercov.nn.timing import LEAST_TURNS, best_to_keep, clearly_faster, race, ratio, usual_clock
-from filtercov.nn.tune import AS_IT_WAS, Step, Tuner, recorded_calls, tensors_of
+from filtercov.nn.tune import AS_IT_WAS, Tuner, recorded_calls
 from tests.nn.support import CHANNELS_LAST, needs_native
 from tests.nn.test_accelerate import state
 from tests.peers import import_peer

@@ -16,14 +16,11 @@ from filtercov.layers.find import is_depthwise
 from filtercov.nn import native, routing
 from filtercov.nn.conv import DepthwiseConv1d, DepthwiseConv2d, DepthwiseConv3d
 from filtercov.nn.fused import (
-    FusedBlock,
     FusedLayers,
     FusedNormAct,
-    FusedResidual,
     FusedSequential,
     NativeActivation,
     Replacement,
-    ends_in_pair,
     is_exact,
     is_norm_act,
     named_layers,
@@ -31,6 +28,7 @@ from filtercov.nn.fused import (
     replaced_class,
     replacement_for,
 )
+from filtercov.nn.fused_blocks import FusedBlock, FusedResidual, ends_in_pair
 from filtercov.nn.geometry import parse_geometry
 from filtercov.nn.layout import is_channels_last
 from filtercov.nn.pointwise import PointwiseConv2d, is_pointwise

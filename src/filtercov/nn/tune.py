@@ -11,19 +11,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from filtercov.layers.running import blaming_the_example, call, unchanged
+from filtercov.layers.running import blaming_the_example, unchanged
 from filtercov.nn.fused import FusedSequential
 from filtercov.nn.layout import BothLayouts, Layout, is_channels_last
 from filtercov.nn.pointwise import StridedPointwiseConv2d
 from filtercov.nn.report import LayerTiming, StepTiming, Tuning
 from filtercov.nn.routing import BITS, BY_THRESHOLDS
+from filtercov.nn.step import Step, tensors_of
 from filtercov.nn.swap import Part, Setting, Toggle, pass_choices
 from filtercov.nn.timing import LEAST_GAIN, LEAST_TURNS, Clock, best_to_keep, race, usual_clock
 
@@ -41,46 +42,6 @@ AS_IT_WAS, PLAIN_LAST = PLAIN = "as it was", "PyTorch's in channels_last"
 TUNED_OWN, TUNED_LAST, DEFAULT = "tuned", "tuned in channels_last", "by thresholds in channels_last"
 
 _PASS_NAMES = {"forward": "forward", "input_grad": "input gradient", "weight_grad": "weight gradient"}
-
-
-class Step:
-    """Forward and backward of the mean square of all outputs; in evaluation mode, or without gradients, forward alone.
-
-    Gradients are computed and dropped: parameters keep theirs, and hooks on their accumulation are not called.
-    """
-
-    def __init__(self, model: nn.Module, example: Any) -> None:
-        self.model, self.example = model, example
-        tensors = [*model.parameters(), *tensors_of(example)]
-        self.inputs = [tensor for tensor in tensors if tensor.requires_grad]
-        self.learns = model.training and torch.is_grad_enabled() and bool(self.inputs)
-
-    def __call__(self) -> None:
-        """Take the step, always with the same random numbers."""
-        torch.default_generator.manual_seed(0)  # whose state `unchanged` restores
-        with torch.set_grad_enabled(self.learns):
-            outputs = [t for t in tensors_of(call(self.model, self.example)) if t.requires_grad]
-            if outputs:
-                loss = torch.stack([tensor.float().square().mean() for tensor in outputs]).sum()
-                torch.autograd.grad(loss, self.inputs, allow_unused=True)
-
-
-def tensors_of(nested: Any) -> Iterator[Tensor]:
-    """Yield the floating-point tensors in what a model takes or returns: tuples, lists, dicts and dataclasses.
-
-    >>> [t.item() for t in tensors_of({"logits": torch.tensor(1.0), "all": [torch.tensor(2.0), None]})]
-    [1.0, 2.0]
-    """
-    if isinstance(nested, Tensor):
-        if nested.is_floating_point():
-            yield nested
-    elif isinstance(nested, Mapping):
-        yield from tensors_of(list(nested.values()))
-    elif isinstance(nested, list | tuple):
-        for value in nested:
-            yield from tensors_of(value)
-    elif is_dataclass(nested) and not isinstance(nested, type):
-        yield from tensors_of([getattr(nested, part.name) for part in fields(nested)])
 
 
 # The calls that layers get from the example, repeated by each layer alone.

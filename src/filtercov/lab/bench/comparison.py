@@ -22,9 +22,10 @@ from filtercov.lab.bench.rivals import race_of, rivals_of
 from filtercov.lab.models.lookup import find, is_ours
 from filtercov.nn import Acceleration, accelerate_, native_status, restore_
 from filtercov.nn.report import Tuning
+from filtercov.nn.step import Step
 from filtercov.nn.swap import toggles
 from filtercov.nn.timing import Ratio, race, ratio, usual_clock
-from filtercov.nn.tune import SECONDS, Step
+from filtercov.nn.tune import SECONDS
 from filtercov.printable import counted
 
 OURS, PLAIN, CHANNELS_LAST = "ours", "PyTorch", "PyTorch, channels_last"

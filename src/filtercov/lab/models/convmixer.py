@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from filtercov.lab.models.blocks import StochasticDepth, check_image_size, depth_rates
 from filtercov.nn import DepthwiseConv2d
-from filtercov.nn.fused import FusedResidual
+from filtercov.nn.fused_blocks import FusedResidual
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,116 @@
+"""Blocks of ConvMixer and ConvNeXt, by timm's names for their parts, fused where that cannot be observed."""
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from filtercov.nn import native
+from filtercov.nn.fused import FusedSequential, Replacement, activation_of, does_nothing, pair_of, run_fused
+from filtercov.nn.layout import is_channels_last
+from filtercov.nn.norm_mlp import norm_mlp
+from filtercov.nn.pointwise import PointwiseConv2d, is_pointwise
+from filtercov.nn.routing import PLAIN_TENSORS, is_watched, nothing_intervenes, untraced
+
+
+class FusedResidual(Replacement):
+    """ConvMixer's x + fn(x), by timm's names `fn` and perhaps `drop_path`: added by the operator that ends `fn`."""
+
+    if TYPE_CHECKING:  # what every residual has; TorchScript would take it for a type it must obey
+        fn: Any
+
+    def fused_forward(self, x: Tensor) -> Tensor | None:
+        """Return the (N, C, H, W) output of the branch plus its input."""
+        others = [module for name, module in self.named_children() if name != "fn"]
+        fused = (
+            type(self.fn) in (nn.Sequential, FusedSequential)
+            and all(does_nothing(module) for module in others)
+            and not is_watched(self.fn, *others)
+        )
+        return run_fused(list(self.fn), x, residual=x) if fused else None
+
+
+def ends_in_pair(branch: nn.Module) -> bool:
+    """Return whether a branch is a sequence that ends in GELU and BatchNorm2d, so that a residual can be fused.
+
+    >>> ends_in_pair(nn.Sequential(nn.Conv2d(1, 4, 1), nn.GELU(), nn.BatchNorm2d(4)))
+    True
+    """
+    layers = list(branch) if type(branch) in (nn.Sequential, FusedSequential) else []  # type: ignore[call-overload]
+    pair = pair_of(*layers[-2:]) if len(layers) > 1 else None
+    return pair is not None and pair.gelu_first
+
+
+class FusedBlock(Replacement):
+    """A ConvNeXt block by timm's names: `conv_dw`, `norm`, `mlp` with `fc1`, `act` and `fc2`, `gamma`, `drop_path`.
+
+    All that follows the depthwise layer is one operator, `norm_mlp`.
+    """
+
+    if TYPE_CHECKING:  # what every block has; TorchScript would take these for types it must obey
+        conv_dw: Any
+        norm: Any
+        mlp: Any
+        gamma: Any
+        drop_path: Any
+
+    mlps: ClassVar[tuple[type[nn.Module], ...]]  # that are fc2(act(fc1(x))), but for parts that do nothing
+    norms: ClassVar[tuple[type[nn.Module], ...]] = (nn.LayerNorm,)  # that normalise channels, as nn.LayerNorm does
+
+    def fused_forward(self, x: Tensor) -> Tensor | None:
+        """Return the (N, C, H, W) output of the block."""
+        if not self._can_fuse(x):
+            return None
+        shortcut = getattr(self, "shortcut", None)
+        branch, kept = self.conv_dw(x), x if shortcut is None else shortcut(x)
+        norm, first, second = self.norm, self.mlp.fc1, self.mlp.fc2
+        matrices = (first.weight, first.bias), (second.weight, second.bias)
+        parts = (norm.weight, norm.bias, norm.eps), *matrices, self.gamma
+        if does_nothing(self.drop_path):
+            return norm_mlp(branch, kept, *parts)
+        return self.drop_path(norm_mlp(branch, None, *parts)) + kept  # type: ignore[no-any-return]
+
+    @untraced
+    def _can_fuse(self, x: Tensor) -> bool:
+        return (
+            type(x) in PLAIN_TENSORS
+            and x.dtype == torch.float32
+            and x.device.type == "cpu"
+            and x.dim() == 4
+            and x.numel() > 0
+            and is_channels_last(x)
+            and self._has_usual_parts()
+            and native.available()
+            and nothing_intervenes()
+        )
+
+    def _has_usual_parts(self) -> bool:
+        norm, mlp, gamma = self.norm, self.mlp, self.gamma
+        parts = dict(mlp.named_children())
+        first, act, second = (parts.pop(name, None) for name in ("fc1", "act", "fc2"))
+        return (
+            type(norm) in self.norms
+            and type(mlp) in self.mlps
+            and not getattr(norm, "_fast_norm", False)
+            and act is not None
+            and activation_of(act) == "gelu"
+            and all(does_nothing(part) for part in parts.values())
+            and _is_product(first)
+            and _is_product(second)
+            and all(_is_usual(p) for p in (norm.weight, norm.bias))
+            and norm.eps > 0
+            and (gamma is None or _is_usual(gamma))
+            and not is_watched(norm, mlp, first, act, second, *parts.values(), self.drop_path)
+        )
+
+
+def _is_usual(parameter: Tensor | None) -> bool:
+    if parameter is None or type(parameter) not in PLAIN_TENSORS:
+        return False
+    return parameter.dtype == torch.float32 and parameter.is_cpu
+
+
+def _is_product(layer: Any) -> bool:
+    """Return whether a layer multiplies each pixel's channels by a matrix and adds a bias."""
+    pointwise = is_pointwise(layer) if type(layer) in (nn.Conv2d, PointwiseConv2d) else type(layer) is nn.Linear
+    return pointwise and _is_usual(layer.weight) and _is_usual(layer.bias)
