@@ -50,8 +50,8 @@ def counted(count: int, noun: str, nouns: str | None = None) -> str:
 def show_bytes(count: int) -> str:
     """Return a number of bytes as people say it.
 
-    >>> show_bytes(1500), show_bytes(3 * 2**20), show_bytes(81 * 10**12)
-    ('1.5 kB', '3.1 MB', '81 TB')
+    >>> show_bytes(1000), show_bytes(1500), show_bytes(3 * 2**20), show_bytes(81 * 10**12)
+    ('1 kB', '1.5 kB', '3.1 MB', '81 TB')
     """
     value, unit = float(count), "bytes"
     for larger in ("kB", "MB", "GB", "TB"):

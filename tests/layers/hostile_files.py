@@ -172,9 +172,14 @@ def asking_for_gigabytes() -> Iterator[bytes]:
         pickle.LONG4 + MANY,
         text("x" * 10**6) + pickle.MEMOIZE
         + (named("_codecs", "encode") + pickle.BINGET + b"\0" + pickle.TUPLE1 + pickle.REDUCE) * 2000,
-        pickle.EMPTY_LIST + pickle.MARK + pickle.EMPTY_DICT * 7_000_000 + pickle.APPENDS,
-        pickle.EMPTY_LIST + pickle.MARK + named("a", "B") * 1_000_000 + pickle.APPENDS,
+        pickle.EMPTY_LIST + pickle.MARK + pickle.EMPTY_DICT * 2_000_000 + pickle.APPENDS,
+        pickle.EMPTY_LIST + pickle.MARK + named("a", "B") * 300_000 + pickle.APPENDS,
         tensor((2**40, 1, 3, 3), (9, 9, 3, 1), count=9 * 2**40),
+        tensor((2**31,), (0,)) + pickle.EMPTY_TUPLE + pickle.NEWTRUE + pickle.SETITEM,  # fill it
+        named("collections", "Counter") + tensor((2**31,), (0,)) + pickle.REDUCE,  # unpack it into arguments
+        tuple_of(text("storage"), named("torch", "FloatStorage"), text("0"), text("cpu"), tensor((2**31,), (0,)))
+        + pickle.BINPERSID,  # multiply it
+        tensor((2**31,), (1,), count=2**31) + pickle.EMPTY_TUPLE + pickle.NEWTRUE + pickle.SETITEM,
     ):  # fmt: skip
         whole = dictionary(a__weight=PLAIN, extra=opcodes)
         yield archive(whole, NUMBERS)

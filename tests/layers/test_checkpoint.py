@@ -256,7 +256,7 @@ def test_directories_and_shards_that_do_not_fit_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (torch.ones(8, 1, 5, 5), "found none in Tensor"),
+        (torch.ones(8, 1, 5, 5), "found none in a pickled object"),
         ({"epoch": 3}, "found none in dict"),
         ({"fc.weight": torch.ones(3, 3)}, "found none among its 1 tensors"),
         (nn.Conv2d(8, 8, 3, groups=8), "found none in a pickled object"),

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from filtercov.errors import CheckpointError
 from filtercov.files import DESCRIPTION, NAME, Kind, atomic_write, read_description, write_checksummed
-from filtercov.layers.torch_file import Left, LeftTensor, load_inertly, too_long
+from filtercov.layers.torch_file import Held, Left, LeftTensor, load_inertly, too_long
 from filtercov.printable import shortened
 
 
@@ -189,7 +189,7 @@ def _read_torch(path: Path) -> StateDict:
     content = load_inertly(path)
     found = list(_dictionaries(content)) if isinstance(content, Mapping | list | tuple) else []
     if not found:
-        kind = "a pickled object" if isinstance(content, Left) else type(content).__name__
+        kind = "a pickled object" if isinstance(content, Left | Held) else type(content).__name__
         raise CheckpointError(
             f"needed a state dict of tensors, found none in {kind}; save model.state_dict(), best as .safetensors"
         )
@@ -213,7 +213,8 @@ class _Found:
     def __init__(self, keys: tuple[str, ...], items: Mapping[Any, Any]) -> None:
         self.keys = keys
         named = [(name, value) for name, value in items.items() if isinstance(name, str)]
-        self.tensors = {name: value for name, value in named if isinstance(value, Tensor)}
+        held = [(name, value.value) for name, value in named if isinstance(value, Held)]
+        self.tensors = {name: value for name, value in held if isinstance(value, Tensor)}
         self.refused = [
             name for name, value in named if isinstance(value, LeftTensor) and name.rpartition(".")[2] == "weight"
         ]

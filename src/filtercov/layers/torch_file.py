@@ -23,7 +23,10 @@ LEGACY_START = (0x1950A86A20F9469CFC6C).to_bytes(10, "little")  # a pickled numb
 
 
 def load_inertly(path: Path) -> Any:
-    """Return what torch.load makes of a file with an unpickler that imports nothing; tensors are mapped, not read."""
+    """Return what torch.load makes of a file with an unpickler that imports nothing.
+
+    Tensors are mapped, not read, and `Held`; objects of other classes are `Left`.
+    """
     with path.open("rb") as file:
         start = file.read(64)
     source: Path | io.BytesIO = path
@@ -83,8 +86,20 @@ class _BoundedFile(io.FileIO):
 # --- A pickle in which names stay names ---
 
 
+class Held:
+    """A storage or a tensor that a pickle can pass on, but not call, iterate, index or compute with.
+
+    A tensor of a few bytes can show terabytes, and a pickle could ask for a sum of them.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
 class Left(dict[Any, Any]):
-    """Return an object that is left out because its class is not imported, with the items that the pickle gives it."""
+    """An object that is left out because its class is not imported, with the items that the pickle gives it."""
 
     def __new__(cls, *_: Any, **__: Any) -> Left:  # noqa: D102
         return super().__new__(cls)
@@ -110,15 +125,20 @@ class _Tuple(tuple[Any, ...]):
     __hash__ = object.__hash__
 
 
+def _holding(rebuild: Any) -> Any:
+    return lambda storage, *layout: Held(rebuild(storage.value, *layout))
+
+
 # What torch.save writes around tensors of numbers.
+UNTYPED = Held(torch.UntypedStorage)
 REBUILD: dict[str, Any] = {
-    "torch._utils._rebuild_tensor": torch._utils._rebuild_tensor,
-    "torch._utils._rebuild_tensor_v2": torch._utils._rebuild_tensor_v2,
-    "torch._utils._rebuild_tensor_v3": torch._utils._rebuild_tensor_v3,
+    "torch._utils._rebuild_tensor": _holding(torch._utils._rebuild_tensor),
+    "torch._utils._rebuild_tensor_v2": _holding(torch._utils._rebuild_tensor_v2),
+    "torch._utils._rebuild_tensor_v3": _holding(torch._utils._rebuild_tensor_v3),
     "torch._utils._rebuild_parameter": lambda data, *_: data,
     "torch._utils._rebuild_parameter_with_state": lambda data, *_: data,
     "torch._tensor._rebuild_from_type_v2": lambda rebuild, _type, arguments, _state: rebuild(*arguments),
-    "torch.storage.UntypedStorage": torch.UntypedStorage,
+    "torch.storage.UntypedStorage": UNTYPED,
     "collections.OrderedDict": dict,
 }
 
@@ -148,6 +168,19 @@ class InertUnpickler(_PythonUnpickler):
         if module.startswith("torch") and re.search("rebuild|tensor", name, re.IGNORECASE):
             return LeftTensor
         return Left if DATA.match(text) or name[:1].isupper() else partial(_refuse, text)
+
+    @property
+    def persistent_load(self) -> Any:
+        """The function that torch.load sets to find the storages a pickle refers to."""
+        return self._load_held
+
+    @persistent_load.setter
+    def persistent_load(self, load: Any) -> None:
+        def load_held(reference: Any) -> Held:
+            kind, storage, *rest = reference
+            return Held(load((kind, torch.UntypedStorage if storage is UNTYPED else storage, *rest)))
+
+        self._load_held = load_held
 
     def load_build(self) -> None:  # noqa: D102
         self.stack.pop()  # the state of an object
