@@ -209,9 +209,11 @@ def test_covariance_transfer_gives_a_wider_model_the_statistics_of_a_narrow_one(
 
 
 def test_a_layer_between_one_with_a_single_filter_and_another_has_the_others_count():
-    single = fc.LayerStatistics("single", 5, 1, np.zeros(25), np.zeros((25, 25)))
-    other = fc.LayerStatistics("other", 5, 64, np.zeros(25), fc.gaussian_covariance(5, 0.8))
-    assert [layer.count for layer in fc.FilterStatistics((single, other)).resize(depth=3)] == [1, 64, 64]
+    def between(*counts):
+        layers = [fc.LayerStatistics("", 5, count, np.zeros(25), np.eye(25)) for count in counts]
+        return fc.FilterStatistics(layers).at(0.5).count
+
+    assert (between(1, 64), between(2, 64), between(1, 1)) == (64, 2, 1)
 
 
 def by_loops(before, k, after, to):

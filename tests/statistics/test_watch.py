@@ -298,6 +298,42 @@ def test_readers_find_a_beginning_of_the_run_while_it_goes_on_and_after_it_was_k
     assert all(np.unique(moment.filters["0"]) == [moment.step] for moment in fc.Watched.load(path).moments[1:])
 
 
+SHARDED = """
+import sys, torch, filtercov
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+folder, rank = sys.argv[1], int(sys.argv[2])
+torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+torch.manual_seed(0)
+net = nn.Sequential(nn.Conv2d(8, 8, 5, padding=2, groups=8))
+fully_shard(net, mesh=torch.distributed.init_device_mesh("cpu", (2,)))
+with filtercov.watch(net, f"{folder}/sharded", every=2, gradients=True) as watch:
+    for _ in range(3):
+        net(torch.ones(1, 8, 6, 6)).sum().backward()
+        print(watch())
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_processes_with_sharded_weights_watch_together_and_the_first_one_writes(tmp_path):
+    command = [sys.executable, "-c", SHARDED, str(tmp_path)]
+    processes = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True) for rank in range(2)]
+    assert [process.communicate(timeout=300)[0].split() for process in processes] == [
+        ["False", "True", "False"],
+        ["False", "False", "False"],
+    ]
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(8, 8, 5, padding=2, groups=8))
+    watched = fc.Watched.load(tmp_path / "sharded")
+    assert watched.steps == (0, 2, 3)
+    np.testing.assert_array_equal(watched.start["0"].reshape(8, -1), flat(net[0].weight))
+    net(torch.ones(1, 8, 6, 6)).sum().backward()
+    gradient = np.linalg.norm(flat(net[0].weight.grad))  # added up over steps, averaged over processes
+    norms = [record["gradient_norm"] for record in watched.to_records()]
+    assert norms == [None, pytest.approx(2 * gradient, rel=1e-5), pytest.approx(3 * gradient, rel=1e-5)]
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
