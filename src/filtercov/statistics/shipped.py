@@ -1,6 +1,6 @@
 """Statistics that ship with the package: which there are, where each came from, and where its file is.
 
-Each is a statistics file like any other, sealed by a checksum, whose description also has its provenance. The file is
+Each is a statistics file like any other, checksummed, whose description also has its provenance. The file is
 all there is to a reference: what stands in the folder is known, and `tools/ship_reference.py` puts it there. Means and
 covariances are rounded to float32, so that they take half the room and a last bit of somebody's linear algebra library
 does not make another file.
