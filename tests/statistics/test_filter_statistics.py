@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import filtercov as fc
+from filtercov.covariance import nearest_kronecker, resize_covariance
 from filtercov.errors import CheckpointError, CovarianceError, FiltercovWarning, ModelError, SourceError
 from filtercov.files import NAME, read_description
 from filtercov.statistics import filter_statistics
@@ -174,7 +175,7 @@ def test_kernel_size_and_depth_are_resized_together():
     statistics = fc.FilterStatistics.from_model(network(depth=2))
     both = statistics.resize(depth=4, kernel_size=9)
     assert [layer.kernel_size for layer in both] == [(9, 9)] * 4
-    np.testing.assert_allclose(both[0].covariance, fc.resize_covariance(statistics[0].covariance, 7, 9))
+    np.testing.assert_allclose(both[0].covariance, resize_covariance(statistics[0].covariance, 7, 9))
     assert [layer.kernel_size for layer in statistics.resize(kernel_size=9)] == [(9, 9)] * 2
     mixed = fc.FilterStatistics.from_model(nn.Sequential(*network(1, kernel_size=5), *network(1, kernel_size=9)))
     assert [layer.kernel_size[0] for layer in mixed.resize(depth=4)] == [5, 5, 9, 9]  # the nearer one's
@@ -183,7 +184,7 @@ def test_kernel_size_and_depth_are_resized_together():
 def test_kronecker_squares_and_centred_statistics():
     statistics = fc.FilterStatistics.from_model(network())
     for before, squared, centred in zip(statistics, statistics.kronecker(), statistics.centred(), strict=True):
-        A = fc.nearest_kronecker(before.covariance, 7)
+        A = nearest_kronecker(before.covariance, 7)
         np.testing.assert_allclose(squared.covariance, np.kron(A, A), atol=1e-15)
         np.testing.assert_array_equal(squared.mean, before.mean)
         assert np.any(before.mean)
