@@ -254,7 +254,8 @@ def test_thresholds_depend_on_the_pass_the_layout_and_the_kind_of_convolution():
     assert not wins("forward", (9, 9), dtype=torch.float64)
     assert not wins("forward", (9, 9), channels=4)
     assert wins("forward", (9, 9), channels=5)
-    assert [wins("forward", (taps,)) for taps in (3, 4)] == [False, True]
+    for which in BITS:
+        assert [wins(which, (taps,)) for taps in (3, 4)] == [False, True]
     assert [wins("forward", (taps, 3, 3)) for taps in (2, 3)] == [False, True]
     assert [wins("forward", (1, taps), channels_last=False) for taps in (10, 11)] == [False, True]
     assert [wins("weight_grad", (11, 1), channels_last=layout) for layout in (True, False)] == [True, False]

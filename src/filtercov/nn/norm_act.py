@@ -100,8 +100,10 @@ def _check_training(name: str, x: Tensor, activation: str, first: bool) -> None:
 
 
 def _empty(x: Tensor, vectors: int) -> tuple[Tensor, ...]:
+    """Return an image like x in channels_last, and vectors with a number for each channel."""
+    channels = x.shape[1]
     image = torch.empty_like(x, memory_format=torch.channels_last)
-    return image, *(x.new_empty(x.shape[1]) for _ in range(vectors))
+    return image, *[x.new_empty(channels) for _ in range(vectors)]
 
 
 def _matrix(x: Tensor) -> tuple[int, int]:
