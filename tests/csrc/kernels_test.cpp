@@ -212,6 +212,11 @@ void check_refusals() {
         fail("a residual before the activation taken");
     }
     if (filtercov_channel_sum(-1, 1, &value, &value, 0, 1) != FILTERCOV_BAD_ARGUMENT) fail("negative rows taken");
+    if (filtercov_channel_sum(0, 1, &value, &value, 0, 1) != FILTERCOV_OK) fail("an empty matrix refused");
+    if (filtercov_activation_forward(1, 6, &value, &value, 0, 1) != FILTERCOV_BAD_ARGUMENT ||
+        filtercov_activation_forward(-1, 1, &value, &value, 0, 1) != FILTERCOV_BAD_ARGUMENT) {
+        fail("a seventh activation, or fewer than no numbers, taken");
+    }
 }
 
 }  // namespace
