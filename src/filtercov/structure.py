@@ -184,10 +184,11 @@ def kronecker_residual(cov: ArrayLike, kernel_size: KernelSize) -> float:
     """
     shape = kernel_shape(kernel_size)
     matrix = as_covariance(cov, kernel_size=shape)
-    if not matrix.any() or len(shape) != 2 or shape[0] != shape[1]:
+    norm = float(np.linalg.norm(matrix))
+    if norm == 0 or len(shape) != 2 or shape[0] != shape[1]:
         return math.nan
     A = nearest_kronecker(matrix, shape)
-    return float(np.linalg.norm(matrix - kron([A, A])) / np.linalg.norm(matrix))
+    return float(np.linalg.norm(matrix - kron([A, A]))) / norm
 
 
 def spectrum(cov: ArrayLike) -> Array:
@@ -352,8 +353,7 @@ def _chance_of_a_type(kernel_size: tuple[int, ...]) -> float:
 def _types(live: Array, kernel_size: tuple[int, ...]) -> Mapping[str, float]:
     """Return the share of unit filters (live, n) that each type explains."""
     names, shapes = gaussian_types(kernel_size)
-    explained = np.square(live @ shapes.T)
-    best = [names[row.argmax()] for row in explained if row.max() >= EXPLAINED]
+    best = [names[row.argmax()] for row in np.square(live @ shapes.T) if row.max() >= EXPLAINED]
     return {name: best.count(name) / len(live) for name in dict.fromkeys(names)}
 
 

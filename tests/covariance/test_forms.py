@@ -126,7 +126,7 @@ def test_wrong_shapes_for_a_form_or_a_mean_are_refused():
 def test_a_filter_may_have_as_many_pixels_as_its_covariance_leaves_memory_for():
     assert PIXELS == 4096
     check_pixels((64, 64))
-    with pytest.raises(CovarianceError, match=r"at most 4096 pixels, got 4097 ones, .* 0\.1 GB"):
+    with pytest.raises(CovarianceError, match=r"at most 4096 pixels, got 4097 ones, .* 0\.134 GB"):
         check_pixels((4097,))
 
 

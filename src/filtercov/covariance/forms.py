@@ -183,11 +183,11 @@ def as_float(value: object) -> float | None:
         return math.inf
 
 
-def check_finite(values: Array, what: str) -> None:
+def check_finite(values: Array, what: str, noun: str = "numbers") -> None:
     """Raise unless every number is finite."""
     if not np.isfinite(values).all():
         bad = int((~np.isfinite(values)).sum())
-        raise CovarianceError(f"{what}: needed finite numbers, got {bad} nan or inf among {values.size}")
+        raise CovarianceError(f"{what}: needed finite {noun}, got {bad} nan or inf among {values.size}")
 
 
 def check_pixels(kernel_size: tuple[int, ...]) -> None:
@@ -196,7 +196,7 @@ def check_pixels(kernel_size: tuple[int, ...]) -> None:
     if n > PIXELS:
         raise CovarianceError(
             f"needed filters of at most {PIXELS} pixels, got {show_size(kernel_size)} ones, whose covariance would "
-            f"take {8 * n * n / 1e9:.1f} GB"
+            f"take {8 * n * n / 1e9:.3g} GB"
         )
 
 

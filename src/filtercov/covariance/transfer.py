@@ -55,7 +55,7 @@ def empirical_covariance(filters: ArrayLike) -> tuple[Array, Array]:
             "squeeze a depthwise weight (H, 1, kh, kw) with weight[:, 0] first"
         )
     check_pixels(stack.shape[1:])
-    check_finite(stack, "empirical_covariance")
+    check_finite(stack, "empirical_covariance", "filters")
     flat = stack.reshape(len(stack), -1)
     from_first = flat - flat[0]  # exactly zero if all filters are equal, where a rounded mean would not be
     offset = from_first.mean(axis=0)
