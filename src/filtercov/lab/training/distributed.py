@@ -5,8 +5,10 @@ one process ends all of them.
 """
 
 import base64
+import gc
 import os
 import pickle
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -97,10 +99,14 @@ def process_group(device: str = "auto") -> Iterator[tuple[World, torch.device]]:
         yield world, chosen
     except Exception as error:
         first = _first_error(error)
+        traceback.clear_frames(error.__traceback__)
         if first is error:
             raise
         raise first from error
     finally:
+        # DistributedDataParallel must not outlive the group: freeing it would then wait for the group's threads, which
+        # wait for the interpreter that it holds.
+        gc.collect()
         dist.destroy_process_group()
 
 
