@@ -159,6 +159,7 @@ def test_depth_is_interpolated_linearly():
         np.testing.assert_allclose(got.covariance, (one.covariance + other.covariance) / 2, atol=1e-15)
         np.testing.assert_allclose(got.mean, (one.mean + other.mean) / 2, atol=1e-15)
     assert statistics.resize(depth=3).layers == statistics.layers
+    assert len(statistics.resize(depth=1)) == 1
     assert five[1].name == "0.5 0 + 0.5 1"
     quarter = statistics.at(0.125)
     np.testing.assert_allclose(quarter.mean, 0.75 * a.mean + 0.25 * b.mean, atol=1e-15)
