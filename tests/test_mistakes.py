@@ -160,10 +160,6 @@ def test_names_near_to_nothing_get_no_hint():
     assert not hasattr(fc.nn, "__wrapped__")
 
 
-def test_the_names_of_nn_that_filtercov_knows_of_are_all_of_them():
-    assert sorted(fc._OF_NN) == sorted(fc.nn.__all__)
-
-
 def test_a_seed_is_a_new_generator_with_that_seed():
     one, two, other = network(), network(), network()
     fc.init_(one, seed=3)

@@ -6,27 +6,7 @@ command line) can tell a user's mistake from a defect. Those about a bad value a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from filtercov.printable import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
-def no_such_name(module: str, name: str, known: Sequence[str]) -> AttributeError:
-    """Return the error for a name that `module` does not have, with the known one that was probably meant.
-
-    >>> no_such_name("filtercov.nn", "accelerate", ["accelerate_", "restore_"])
-    AttributeError("filtercov.nn has no 'accelerate'; did you mean filtercov.nn.accelerate_?")
-    """
-    near = [f"{name}_"] if f"{name}_" in known else []
-    if not near and not name.startswith("_"):
-        from difflib import get_close_matches  # seldom needed, and slow to import
-
-        near = get_close_matches(name, known, n=1)
-    hint = f"; did you mean {module}.{near[0]}?" if near else ""
-    return AttributeError(f"{module} has no {name!r}{hint}")
 
 
 class FiltercovError(Exception):

@@ -109,7 +109,7 @@ ELSEWHERE = {
         "tests/lab/experiments/test_ray.py"
     ),
     "torchrun --nproc-per-node 4 $(which filtercov) train --model … --data … --run-dir …": "tests/cli/test_train.py",
-    ".venv/bin/python -m pytest -q tests/filters/test_init.py": "tests/filters/test_init.py",
+    ".venv/bin/python -m pytest -q tests/test_init.py": "tests/test_init.py",
     "filtercov keep runs --to evidence": "tests/lab/experiments/test_evidence.py",
     "filtercov keep runs/first --to evidence": "tests/lab/experiments/test_evidence.py",
     "filtercov report evidence --out evidence.html": "tests/lab/report/test_evidence_report.py",

@@ -7,8 +7,8 @@ native kernels are in use, and `keep_freed_memory` spares every step the system'
 
 from typing import NoReturn
 
-from filtercov.errors import no_such_name
-from filtercov.nn.accelerate import accelerate_, keep_freed_memory, restore_
+from filtercov import no_such_name
+from filtercov.nn.acceleration import accelerate_, keep_freed_memory, restore_
 from filtercov.nn.conv import (
     DepthwiseConv1d,
     DepthwiseConv2d,
@@ -43,4 +43,4 @@ __all__ = [
 
 def __getattr__(name: str) -> NoReturn:
     """Say which name was probably meant."""
-    raise no_such_name("filtercov.nn", name, __all__)
+    raise no_such_name("filtercov.nn", name)
