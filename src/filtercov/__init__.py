@@ -13,7 +13,6 @@ Names are imported when they are first used, so that the mathematics can be had 
 """
 
 import ast
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -46,22 +45,9 @@ def __getattr__(name: str) -> Any:
     elif name == "__version__":
         value = import_module("importlib.metadata").version("filtercov")
     else:
-        raise no_such_name("filtercov", name)
+        raise import_module("filtercov.errors").no_such_name("filtercov", name)
     globals()[name] = value
     return value
-
-
-def no_such_name(module: str, name: str) -> AttributeError:
-    """Return the error for a name that a module does not have, with the public one that was probably meant."""
-    if name.startswith("_"):
-        return AttributeError(f"{module} has no {name!r}")
-    known = dict.fromkeys(__all__, "filtercov")
-    for home in ("filtercov.covariance", "filtercov.nn"):
-        with suppress(ImportError):  # the mathematics can be had without torch
-            known = {**dict.fromkeys(import_module(home).__all__, home), **known}
-    near = [n for n in (name, f"{name}_") if n in known] or import_module("difflib").get_close_matches(name, known, n=1)
-    hint = f"; did you mean {known[near[0]]}.{near[0]}?" if near else ""
-    return AttributeError(f"{module} has no {name!r}{hint}")
 
 
 def __dir__() -> list[str]:

@@ -39,5 +39,3 @@ from filtercov.statistics.watch import watch as watch
 from filtercov.statistics.watched import Watched as Watched
 
 __version__: str
-
-def no_such_name(module: str, name: str) -> AttributeError: ...

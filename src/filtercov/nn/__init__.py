@@ -7,7 +7,7 @@ native kernels are in use, and `keep_freed_memory` spares every step the system'
 
 from typing import NoReturn
 
-from filtercov import no_such_name
+from filtercov.errors import no_such_name
 from filtercov.nn.acceleration import accelerate_, keep_freed_memory, restore_
 from filtercov.nn.conv import (
     DepthwiseConv1d,
