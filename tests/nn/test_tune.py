@@ -23,7 +23,7 @@ from filtercov.nn.routing import BY_THRESHOLDS
 from filtercov.nn.step import Step, tensors_of
 from filtercov.nn.swap import Part, pass_choices, toggles
 from filtercov.nn.timing import LEAST_TURNS, best_to_keep, clearly_faster, race, ratio, usual_clock
-from filtercov.nn.tune import AS_IT_WAS, Tuner, recorded_calls
+from filtercov.nn.tune import AS_IT_WAS, PLAIN_LAST, Tuner, recorded_calls
 from tests.nn.support import CHANNELS_LAST, needs_native
 from tests.nn.test_accelerate import state
 from tests.peers import import_peer
@@ -335,7 +335,8 @@ def test_every_candidate_of_a_fused_network_computes_the_same():
     assert all(itertools.chain.from_iterable(layers.values()))
     assert len(layers[False][0]) == 1  # the pair is fused in channels_last alone
     candidates = tuner._candidates(layers)
-    assert next(iter(candidates)) == AS_IT_WAS
+    assert list(candidates)[:2] == [AS_IT_WAS, PLAIN_LAST]
+    assert [candidate.channels_last for candidate in candidates.values()][:2] == [False, True]
     everything = candidates[AS_IT_WAS]._replace(settings=tuple(toggle.ours for toggle in found))
     variants = tuner._variants("ours", {"ours": everything})
     assert list(variants) == ["ours, without pair", "ours, without depthwise 9x9", "ours, without pointwise 1x1"]
