@@ -166,6 +166,15 @@ def test_erasing_zeroes_one_rectangle_of_the_stated_size_in_the_stated_share_of_
         assert 0.01 <= mask.float().mean() <= 0.36  # 2 to 33 %, sides rounded to pixels
 
 
+def test_what_is_erased_is_the_mean_in_images_that_are_otherwise_as_they_were() -> None:
+    images = random_images(64).clamp(min=1)
+    plain, _ = Augment()(images, torch.arange(64), generator(0), num_classes=64, mean=(0.0,))
+    erased, _ = Augment(erasing=1.0)(images, torch.arange(64), generator(0), num_classes=64, mean=(0.0,))
+    hidden = erased == 0
+    assert (hidden.flatten(1).sum(1) > 0).float().mean() > 0.9
+    assert torch.equal(erased[~hidden], plain[~hidden])
+
+
 @pytest.mark.parametrize("alpha", [0.2, 3.0])
 def test_mixing_weights_follow_the_beta_distribution(alpha: float) -> None:
     draws = Draws.sample(20_000, generator(0), mixup_alpha=alpha, cutmix_alpha=alpha)
