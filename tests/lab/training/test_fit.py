@@ -84,6 +84,12 @@ def test_the_result_is_that_of_the_saved_weights_and_the_metrics_agree(tmp_path)
     assert all(record["images_per_second"] > 0 for record in epochs)
 
 
+def test_evaluation_sums_in_float64():
+    model = toy_model().eval()
+    losses = [nn.functional.cross_entropy(model(x), y, reduction="sum").item() for x, y in ToyBatches().epoch(0)]
+    assert evaluate(model, ToyBatches()).loss == sum(losses)
+
+
 def test_training_and_logged_losses_are_means_over_images(tmp_path):
     toy_fit(tmp_path / "each", ONE_EPOCH, log_interval=1)
     toy_fit(tmp_path / "all", ONE_EPOCH, log_interval=5)
