@@ -48,12 +48,12 @@ class Totals:
     @property
     def mean_loss(self) -> float:
         """Mean loss per image."""
-        return self.loss / max(self.images, 1.0)
+        return self.loss / self.images
 
     @property
     def accuracy(self) -> float:
         """Share of images classified correctly, in percent."""
-        return 100.0 * self.correct / max(self.images, 1.0)
+        return 100.0 * self.correct / self.images
 
 
 @torch.no_grad()
