@@ -20,7 +20,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
-from filtercov.lab.training.storage import remove_temporaries
 from torch import nn
 
 import filtercov as fc
@@ -39,6 +38,7 @@ from filtercov.files import (
 )
 from filtercov.lab.costs.machine_speed import kept_speed
 from filtercov.lab.data.cifar10 import load_cifar10
+from filtercov.lab.training.rundir import remove_temporaries
 from tests.lock_children import hold, hold_with_a_forked_child
 
 CONTEXT = multiprocessing.get_context("forkserver")

@@ -267,7 +267,7 @@ def test_directories_and_shards_that_do_not_fit_are_refused(tmp_path):
         ({"dw.weight": torch.ones(8, 1, 5, 5, device="meta")}, r"dw\.weight is no plain tensor"),
         ({"dw.weight": torch.ones(8, 1, 5, 5, dtype=torch.int8)}, "dw: needed a floating-point weight"),
         ({"a.weight": torch.zeros(1).expand(10**6, 1, 4500, 4500)}, "a: "),
-        ({f"{i}.weight": torch.randn(2, 1, 64, 64) for i in range(9)}, r"at most 537 MB together, got 1\.2 GB"),
+        ({f"{i}.weight": torch.randn(2, 1, 64, 64) for i in range(9)}, "at most 537 MB together"),
         ({"a" * 1025 + ".weight": torch.ones(2, 1, 3, 3)}, "a name of 1032 characters; needed at most 1024"),
     ],
 )

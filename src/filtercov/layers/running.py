@@ -94,11 +94,14 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def _same_state(model: nn.Module) -> Iterator[None]:
     """Give the modules of a model, at the end, the attributes and buffers they had, with the values these buffers had.
 
-    Both, because a module may remember in an attribute how far it has filled a buffer.
+    Both, because a module may remember in an attribute how far it has filled a buffer. Parameters of classes that are
+    not PyTorch's get their values back too: the forward of some writes to them, as to codebooks that follow a mean.
     """
     tables = [(table, dict(table.items())) for module in model.modules() for table in _tables(module)]
+    foreign = [module for module in model.modules() if not type(module).__module__.startswith("torch.nn.")]
+    held = [*model.buffers(), *(p for module in foreign for p in module.parameters(recurse=False))]
     with torch.no_grad():
-        values = [(buffer, buffer.clone()) for buffer in model.buffers() if not buffer.is_meta]
+        values = [(tensor, tensor.clone()) for tensor in held if not tensor.is_meta]
     try:
         yield
     finally:
@@ -108,10 +111,10 @@ def _same_state(model: nn.Module) -> Iterator[None]:
             for name, value in before.items():
                 if name not in table or table[name] is not value:
                     table[name] = value
-        for buffer, value in values:
-            if not torch.equal(buffer, value):
+        for tensor, value in values:
+            if not torch.equal(tensor, value):
                 with torch.no_grad():
-                    buffer.copy_(value)
+                    tensor.copy_(value)
 
 
 def _tables(module: nn.Module) -> tuple[dict[str, Any], ...]:

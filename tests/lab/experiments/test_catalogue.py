@@ -6,6 +6,7 @@ from filtercov.errors import ConfigError, ExperimentError
 from filtercov.lab import models
 from filtercov.lab.experiments import catalogue, initialisations, register
 from filtercov.lab.experiments.builder import Builder, Options
+from filtercov.lab.experiments.controls import CONTROLS
 from filtercov.lab.experiments.graph import Run, in_order
 from filtercov.lab.experiments.paper_numbers import Place, paper_numbers
 from filtercov.lab.experiments.scales import SCALES, find_scale
@@ -202,7 +203,8 @@ def test_the_ranking_has_every_initialisation_of_ours_as_a_column_of_every_row()
             assert len({tuple(run.spec.train.seed for run in seeds) for seeds in runs}) == 1  # paired
             started = {run.spec.init.partition(":")[0] for seeds in runs for run in seeds}
             by_file = {"stats", "filters", "interpolated", "selected"}  # tables have them by run
-            assert started == set(initialisations.names()) - by_file - {"kronecker-of", "covariances-of"}
+            beside = {"kronecker-of", "covariances-of", "power", *CONTROLS}  # of experiments of their own
+            assert started == set(initialisations.names()) - by_file - beside
     by_column = {cell.column: cell.runs[0] for cell in ranking.cells if cell.row == "convnext-k15"}
     sources = {column: run.reference.spec.model for column, run in by_column.items() if run.reference}
     assert sources["frozen/interpolated, smaller k"] == sources["frozen/covariance, smaller k"]

@@ -16,7 +16,7 @@ from filtercov.lab.experiments.graph import Run
 from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.training import Silent, TrainConfig
-from filtercov.statistics import statistics_file
+from filtercov.statistics import filter_statistics
 from tests.lab.experiments.tiny import read_journal, spec, table
 
 
@@ -123,7 +123,7 @@ def test_what_a_run_starts_from_may_be_away_without_harm_to_what_it_has_done(run
 
 
 def test_a_disk_that_fills_up_as_statistics_are_written_stops_the_sweep_and_the_run_is_kept(runs, monkeypatch):
-    run, write = Run(spec(seed=8)), statistics_file.write_checksummed
+    run, write = Run(spec(seed=8)), filter_statistics.write_checksummed
 
     def full(path, *arguments):
         if path.name == "statistics.safetensors":
@@ -131,7 +131,7 @@ def test_a_disk_that_fills_up_as_statistics_are_written_stops_the_sweep_and_the_
         return write(path, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(statistics_file, "write_checksummed", full)
+        patch.setattr(filter_statistics, "write_checksummed", full)
         with pytest.raises(StorageError, match=r"statistics.safetensors.*No space left.*run the same command again"):
             attempt(run, runs)
     assert runs.directory(run).state.exists()

@@ -16,6 +16,7 @@ import filtercov as fc
 from filtercov.errors import ConfigError, FiltercovError
 from filtercov.lab.data import Dataset, ImageArrays
 from filtercov.lab.experiments import initialisations
+from filtercov.lab.experiments.controls import CONTROLS
 from filtercov.lab.experiments.execute import build_model, execute
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.training import Silent, TrainConfig, load_checkpoint, read_result
@@ -226,9 +227,8 @@ def test_what_each_initialisation_needs_is_asked_of_the_table():
         "stats:FILE",
         "filters-of:RUN",
     ]
-    assert {name for name in initialisations.names() if initialisations.find(name).schedule != "none"} == {
-        "closed-form"
-    }
+    scheduled = {name for name in initialisations.names() if initialisations.find(name).schedule != "none"}
+    assert scheduled == {"closed-form", "power", *CONTROLS}
     assert initialisations.others() == ()
     assert len(initialisations.fingerprint(Mine())) == 64
 

@@ -169,7 +169,7 @@ OWN = {"image_size": 48, "negative": "abs", "augment": "cifar", "drop_path": 0.1
 TRAIN = {
     **{"batch_size": 64, "lr": 0.003, "weight_decay": 0.02, "decay_norms": False, "opt": "sgd", "opt_eps": 1e-05},
     **{"momentum": 0.8, "sched": "cosine", "warmup_epochs": 2.0, "smoothing": 0.1, "clip_grad": 1.5, "amp": "float16"},
-    **{"ema_decay": 0.99, "compile": True},
+    **{"ema_decay": 0.99, "compile": True, "filter_lr": 0.1},
 }
 FIXED = {"model", "data", "data_limit", "init", "schedule", "freeze_filters", "evaluate", "train", "epochs", "seed"}
 
