@@ -6,7 +6,7 @@ command line) can tell a user's mistake from a defect. Those about a bad value a
 
 from __future__ import annotations
 
-from contextlib import suppress
+import contextlib
 from difflib import get_close_matches
 from importlib import import_module
 
@@ -135,7 +135,7 @@ def no_such_name(module: str, name: str) -> AttributeError:
     known: dict[str, str] = {}
     if not name.startswith("_"):
         for home in ("filtercov.nn", "filtercov.covariance", "filtercov"):
-            with suppress(ImportError):  # the mathematics can be had without torch
+            with contextlib.suppress(ImportError):  # the mathematics can be had without torch
                 known |= dict.fromkeys(import_module(home).__all__, home)
     near = [n for n in (name, f"{name}_") if n in known] or get_close_matches(name, known, n=1)
     hint = f"; did you mean {known[near[0]]}.{near[0]}?" if near else ""
