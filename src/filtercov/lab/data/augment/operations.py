@@ -60,8 +60,8 @@ def apply_operations(images: Tensor, drawn: Tensor, negative: Tensor, *, magnitu
 def strength(name: str, magnitude: int, height: int, width: int) -> float:
     """Return the parameter of an operation at `magnitude`, 0 to 30, for images of a size.
 
-    >>> strength("Rotate", 10, 32, 32), strength("TranslateX", 30, 331, 331), strength("Posterize", 30, 32, 32)
-    (10.0, 150.0, 4.0)
+    >>> strength("Rotate", 10, 32, 32), strength("TranslateX", 30, 32, 331), strength("TranslateY", 30, 331, 32)
+    (10.0, 150.0, 150.0)
     """
     part = magnitude / (STRENGTHS - 1)
     match name:
