@@ -43,18 +43,4 @@ class Guarded {
     std::vector<unsigned char> bytes_;
 };
 
-double normal_distribution(double x) { return 0.5 * std::erfc(-x * std::sqrt(0.5)); }
-double normal_density(double x) { return std::exp(-0.5 * x * x) / std::sqrt(2.0 * std::acos(-1.0)); }
-
-void expect_close(const std::string& what, Guarded& got, const std::vector<double>& wanted,
-                  const std::vector<double>& tolerance) {
-    if (!got.intact()) fail(what + ": wrote outside its output");
-    for (size_t i = 0; i < wanted.size(); ++i) {
-        if (!(std::fabs(static_cast<double>(got[i]) - wanted[i]) <= tolerance[i % tolerance.size()])) {
-            return fail(what + ": element " + std::to_string(i) + " is " + std::to_string(got[i]) + ", not " +
-                        std::to_string(wanted[i]));
-        }
-    }
-}
-
 }  // namespace

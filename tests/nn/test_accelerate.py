@@ -4,7 +4,6 @@ What might die of oneDNN's fault runs in a child process.
 """
 
 import copy
-import importlib.util
 import io
 import os
 import subprocess
@@ -29,7 +28,7 @@ from filtercov.nn import (
     native_status,
     restore_,
 )
-from filtercov.nn.pointwise import PointwiseConv2d, StridedPointwiseConv2d
+from filtercov.nn.conv import PointwiseConv2d, StridedPointwiseConv2d
 from filtercov.nn.swap import POINTWISE, toggles
 from tests.nn.support import CHANNELS_LAST, needs_native
 from tests.peers import import_peer
@@ -160,19 +159,9 @@ def test_copies_and_saved_models_know_the_way_back_and_gradients_go_with_their_p
     assert all(torch.equal(p.grad, grad) for p, grad in zip(net.parameters(), gradients, strict=True))
 
 
-def test_any_layout_comes_back_where_it_can():
-    net = nn.Sequential(nn.Conv2d(3, 8, 2), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 9, groups=8))
-    net[0].weight.data = net[0].weight.data.transpose(0, 1).contiguous().transpose(0, 1)
-    net[1].weight.data = torch.ones(()).expand(8, 8, 3, 3)  # one number: there is no room to train it
-    strides = net[0].weight.stride()
-    net.register_buffer("sparse", torch.ones(2, 3, 4, 4).to_sparse())
-    accelerate_(net)
-    net[2].weight = nn.Parameter(torch.randn(8, 1, 5, 5))  # and one of another shape
-    restore_(net)
-    assert net[0].weight.stride() == strides
-    assert net[1].weight.is_contiguous()
-    assert net[2].weight.is_contiguous()
-    assert net.sparse.layout is torch.sparse_coo
+def test_layers_without_weights_are_refused():
+    with pytest.raises(ModelError, match="seen no input"):
+        accelerate_(nn.Sequential(nn.LazyConv2d(8, 3)))
 
 
 def test_what_has_a_class_of_its_own_is_left_alone_and_reported():
@@ -200,29 +189,6 @@ def test_what_has_a_class_of_its_own_is_left_alone_and_reported():
     built = FusedSequential(DepthwiseConv2d(8, 8, 3, groups=8), Own(8, 8, 3, groups=8))
     assert restore_(built) == ("", "0")
     assert [type(m) for m in built.modules()] == [nn.Sequential, nn.Conv2d, Own]
-
-
-def test_models_that_cannot_be_changed_stay_as_they_were():
-    class Stays(nn.Module):
-        def _apply(self, _fn, **_more):
-            raise RuntimeError("it stays where it is")
-
-    stem = nn.Conv2d(3, 8, 1, stride=2)
-    net = nn.Sequential(stem, nn.Conv2d(8, 8, 5, groups=8), nn.BatchNorm2d(8), nn.ReLU(), Stays())
-    before = state(net)
-    with pytest.raises(ModelError, match="it stays where it is"):
-        accelerate_(net)
-    assert state(net) == before
-    with pytest.raises(ModelError, match="seen no input"):
-        accelerate_(nn.Sequential(nn.LazyConv2d(8, 3)))
-
-
-def test_a_model_accelerated_in_inference_mode_can_be_trained():
-    net, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 9, groups=8)), torch.randn(2, 3, 20, 20)
-    for change in (accelerate_, restore_):
-        with torch.inference_mode():
-            change(net)
-        net(x).sum().backward()
 
 
 @pytest.mark.parametrize("name", ["mobilenetv3_small_050", "convnext_atto", "efficientnet_lite0", "torchvision"])
@@ -276,7 +242,7 @@ def test_products_of_matrices_are_used_only_where_measured_and_possible():
 TRAINING = """
 import copy, sys, torch
 from filtercov.nn import accelerate_
-from tests.nn.timm_comparison import build, passes
+from tests.nn.test_timm_sweep import build, passes
 
 torch.set_num_threads(1)
 torch.manual_seed(0)
@@ -378,7 +344,8 @@ def test_kept_memory_is_not_asked_for_again(keep):
     run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     kept, faults = map(int, run.stdout.split())
     assert bool(kept) is keep
-    assert faults < 500 if keep else faults > 5000
+    # Of 163,840 pages in five steps; glibc now and then takes one more block, of 4,096, before it has enough.
+    assert faults < 10_000 if keep else faults > 100_000
 
 
 def test_the_report_says_whether_memory_is_kept_and_a_model_elsewhere_does_not_ask():
@@ -394,20 +361,3 @@ def test_the_report_counts_what_was_done():
     restore_(net)
     lines = str(accelerate_(net, keep_memory=False)).splitlines()
     assert lines == ["12 depthwise convolutions swapped, 0 norms fused with activations", "12 ConvNeXt blocks fused"]
-
-
-@pytest.mark.parametrize("dynamo", [False, True])
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
-def test_a_restored_network_exports_to_onnx(dynamo, tmp_path):
-    for package in ("onnx", "onnxscript"):
-        if importlib.util.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed, which torch.onnx.export needs")
-    import onnx
-
-    net = models.create("convmixer_8_1_k9_p2", num_classes=3)
-    accelerate_(net)
-    restore_(net)
-    torch.onnx.export(net.eval(), (torch.randn(2, 3, 16, 16),), tmp_path / "net.onnx", dynamo=dynamo, verbose=False)
-    operators = {f"{node.domain}{node.op_type}" for node in onnx.load(tmp_path / "net.onnx").graph.node}
-    assert "Conv" in operators
-    assert not any("filtercov" in name for name in operators)

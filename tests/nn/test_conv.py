@@ -194,16 +194,6 @@ def test_a_frozen_filter_costs_no_weight_gradient_and_the_rest_is_unchanged(kern
     torch.testing.assert_close(layer.bias.grad, wanted[1], rtol=1e-5, atol=1e-5)
 
 
-def test_a_frozen_filter_trains_its_bias_where_pytorch_convolves():
-    layer, plain = (kind(8, 8, 3, stride=2, groups=8) for kind in (DepthwiseConv2d, nn.Conv2d))
-    plain.load_state_dict(layer.state_dict())
-    x = torch.randn(2, 8, 9, 9)
-    for module in (layer, plain):
-        module.weight.requires_grad_(False)
-        module(x).square().sum().backward()
-    assert torch.allclose(layer.bias.grad, plain.bias.grad, rtol=1e-5)
-
-
 # Which passes run natively.
 
 
@@ -276,14 +266,6 @@ def test_filters_without_a_native_pass_are_spared_the_cost_of_a_call(kernel, str
     layer = DepthwiseConv2d(8, 8, kernel, stride=stride, groups=8)
     layer.weight.requires_grad_(trained)
     assert (OPERATOR in called(layer, torch.randn(1, 8, 9, 9))) is to_operator
-
-
-@needs_native
-def test_sums_over_channels_are_native_in_channels_last():
-    assert routing.native_sums(images(2, 5, 3, 3))
-    assert not routing.native_sums(images(2, 4, 3, 3))
-    assert not routing.native_sums(torch.randn(2, 5, 3, 3))
-    assert not routing.native_sums(images(2, 5, 3, 3).double())
 
 
 # Filters of one tap multiply.
@@ -369,15 +351,6 @@ def test_function_transforms_and_forward_mode_fall_back():
     assert torch.allclose(tangent, 2 * depthwise_conv2d(batches[0], weight, padding=5), atol=1e-3)
 
 
-def test_hooks_on_modules_and_tensors_are_called():
-    seen, layer = [], DepthwiseConv2d(8, 8, 9, padding=4, groups=8)
-    layer.register_forward_hook(lambda *_: seen.append("forward"))
-    layer.register_full_backward_hook(lambda *_: seen.append("backward"))
-    layer.weight.register_post_accumulate_grad_hook(lambda _: seen.append("weight"))
-    layer(images(2, 8, 9, 9).requires_grad_()).sum().backward()
-    assert sorted(seen) == ["backward", "forward", "weight"]
-
-
 def test_distributed_data_parallel_trains_it_without_a_complaint(tmp_path):
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
@@ -409,12 +382,3 @@ def test_default_dtype_and_device_of_the_caller_do_not_leak_in():
     finally:
         torch.set_default_dtype(torch.float32)
     assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
-
-
-def test_numbers_kept_with_their_sign_flipped_are_read_so():
-    # PyTorch flips the sign of such a view when it is read; only calls through the dispatcher are told.
-    negated = torch._neg_view(images(2, 8, 9, 9))
-    weight = torch.randn(8, 1, 9, 9)
-    with torch.no_grad():
-        ours, wanted = (depthwise_conv2d(x, weight, padding=4) for x in (negated, negated.resolve_neg()))
-    torch.testing.assert_close(ours, wanted)

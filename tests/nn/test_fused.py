@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from filtercov.lab import models
 from filtercov.lab.models.convmixer import FastResidual, Residual
-from filtercov.nn import FusedSequential, accelerate_, native_status, restore_
+from filtercov.nn import FusedSequential, accelerate_, restore_
 from tests.nn.support import called, double_output_, images, needs_native
 from tests.nn.test_norm_act import MODULES
 from tests.peers import import_peer
@@ -93,42 +93,26 @@ def test_in_evaluation_a_pair_is_fused_without_gradients(activation, first):
         torch.testing.assert_close(fused(x), plain(x), rtol=1e-4, atol=1e-5)
 
 
-def drop_counter(norm):
-    norm.num_batches_tracked = None
-
-
-def drop_statistics(norm):
-    norm.running_mean = norm.running_var = None
-
-
-def average(norm):
-    norm.momentum = None
-
-
-def average_without_counter(norm):
-    norm.momentum = norm.num_batches_tracked = None
-
-
-def stop_tracking(norm):
-    norm.track_running_stats = False
+UNUSUAL = {
+    "no counter": {"num_batches_tracked": None},
+    "no statistics": {"running_mean": None, "running_var": None},
+    "cumulative average": {"momentum": None},
+    "not tracked": {"track_running_stats": False},
+    "usual": {},
+}
 
 
 @pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize(
-    "alter", [lambda _: None, drop_counter, drop_statistics, average, average_without_counter, stop_tracking]
-)
-def test_statistics_are_kept_as_batch_norm_keeps_them_whatever_it_lacks(alter, first):
-    plain, fused = sequences("gelu", first=first)
-    for net in (plain, fused):
-        alter(net[1 + first])
+@pytest.mark.parametrize("changes", UNUSUAL)
+def test_statistics_are_kept_as_batch_norm_keeps_them_whatever_it_lacks(changes, first):
+    nets = sequences("gelu", first=first)
+    for net in nets:
+        for name, value in UNUSUAL[changes].items():
+            setattr(net[1 + first], name, value)
     for _ in range(3):
         x = images(4, 3, 7, 7) + 1
-        torch.testing.assert_close(fused(x), plain(x), rtol=1e-4, atol=1e-5)
-    for name in ("running_mean", "running_var", "num_batches_tracked"):
-        theirs, ours = getattr(plain[1 + first], name), getattr(fused[1 + first], name)
-        assert (theirs is None) == (ours is None)
-        if theirs is not None:
-            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(*(net(x) for net in nets), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(*(dict(net.named_buffers()) for net in nets), rtol=1e-5, atol=1e-6)
 
 
 def test_what_batch_norm_refuses_is_refused():
@@ -141,16 +125,6 @@ def test_what_batch_norm_refuses_is_refused():
         sequences()[1](images(1, 3, 1, 1))
     with pytest.raises(ValueError, match="eps"):
         sequences(eps=0.0)[1](images(4, 3, 7, 7))
-
-
-def test_one_exploded_batch_leaves_the_statistics_that_pytorch_has():
-    plain, fused = sequences()
-    x = images(16, 3, 8, 8)
-    for net in (plain, fused):
-        with torch.no_grad():
-            net(x * 1e25)
-            net(x)
-    assert torch.equal(plain[1].running_var, fused[1].running_var)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -229,12 +203,6 @@ def test_torchvisions_convolution_norm_and_activation_are_fused_and_restored():
         torch.testing.assert_close(accelerated(twice)(x), twice(x), rtol=1e-4, atol=1e-5)
 
 
-def test_vmap_takes_norms_in_evaluation():
-    plain, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).eval(), torch.randn(2, 4, 3, 16, 16)
-    with torch.no_grad():
-        torch.testing.assert_close(torch.vmap(accelerated(plain))(x), torch.vmap(plain)(x), rtol=1e-4, atol=1e-5)
-
-
 # GELU.
 
 
@@ -269,15 +237,6 @@ def test_gelus_of_pairs_are_native_where_the_pair_is_not():
     net[1].register_forward_hook(lambda *_: None)
     assert GELU not in called(net, x)
     assert type(net[1]) is nn.GELU
-
-
-def test_a_gelu_that_became_part_of_a_pair_is_restored():
-    act = nn.GELU()
-    accelerate_(act)
-    net = nn.Sequential(act, nn.BatchNorm2d(16))
-    accelerate_(net)
-    restore_(net)
-    assert [type(module) for module in net.modules()] == [nn.Sequential, nn.GELU, nn.BatchNorm2d]
 
 
 # Residuals of ConvMixer and blocks of ConvNeXt.
@@ -343,6 +302,11 @@ def test_outputs_gradients_and_statistics_are_the_plain_networks(name):
             parameter.requires_grad_(False)
     assert_alike(plain, fast, x)
     torch.testing.assert_close(fast.eval()(x), plain.eval()(x), rtol=1e-4, atol=1e-4)
+    again = accelerate_(fast)
+    assert (again.swapped, again.residuals, again.blocks) == ((), (), ())
+    assert list(fast.state_dict()) == list(plain.state_dict())
+    restore_(fast)
+    assert [type(module) for module in fast.modules()] == [type(module) for module in plain.modules()]
 
 
 def additions(net, x):
@@ -448,35 +412,3 @@ def test_other_modules_numbers_layouts_and_modes_run_plainly():
     other.mlp = Twice(32, 128)
     x = images(4, 32, 8, 8)
     torch.testing.assert_close(accelerated(other)(x), other(x), rtol=1e-4, atol=1e-4)
-
-
-def test_a_blocks_output_may_be_changed_in_place():
-    fast = accelerated(import_peer("timm.models.convnext").ConvNeXtBlock(32))
-    fast(images(4, 32, 16, 16)).add_(1).sum().backward()
-    assert fast.mlp.fc1.weight.grad is not None
-
-
-@needs_native
-def test_classes_and_state_come_and_go():
-    for build, kind in (
-        (timms_convmixer, import_peer("timm.models.convmixer").Residual),
-        (timms_convnext, import_peer("timm.models.convnext").ConvNeXtBlock),
-        (NETWORKS["our ConvMixer"][0], Residual),
-    ):
-        net = build()
-        keys = list(net.state_dict())
-        report = accelerate_(net)
-        names = report.residuals + report.blocks
-        assert len(names) == sum(isinstance(module, kind) for module in net.modules()) > 2
-        assert list(net.state_dict()) == keys
-        again = accelerate_(net)
-        assert again.residuals + again.blocks == ()
-        assert set(names) <= set(restore_(net))
-        assert all(type(net.get_submodule(name)) is kind for name in names)
-
-
-def test_without_kernels_nothing_is_fused():
-    if native_status().available:
-        pytest.skip("there are kernels")
-    net = NETWORKS["our ConvMixer"][0]()
-    assert accelerate_(net).fused == ()

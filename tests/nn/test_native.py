@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from filtercov.errors import NativeError
+from filtercov.errors import KernelError
 from filtercov.nn import native, native_status
 from tests.nn.support import CONVOLVE, ISAS, Case, centred, last, needs_native, random_cases, same_for_any_threads
 
@@ -55,7 +55,7 @@ def test_the_status_is_one_line(monkeypatch):
 
 @needs_native
 def test_a_refused_call_says_what_was_wrong():
-    with pytest.raises(NativeError, match="an argument out of range"):
+    with pytest.raises(KernelError, match="an argument out of range"):
         native.call("depthwise_weight_grad", native.Struct(1, 1), None, None, None)  # and kernels of extent zero
 
 
@@ -108,7 +108,7 @@ def passes(case, isa, x, weight, bias, grad_y):
 
 
 @needs_native
-@pytest.mark.parametrize(("axes", "count"), [(1, 300), (2, 500), (3, 250)])
+@pytest.mark.parametrize(("axes", "count"), [(1, 150), (2, 250), (3, 120)])
 def test_small_integers_give_float64_results_exactly(axes, count):
     generator = torch.Generator().manual_seed(0)
     for i, case in enumerate(random_cases(axes, count, seed=0)):
@@ -128,20 +128,6 @@ def test_widths_with_a_kernel_of_their_own_and_columns_are_exact_too(isa):
         assert all(
             torch.equal(a.double(), b) for a, b in zip(passes(case, isa, *inputs), case.exact(*inputs), strict=True)
         )
-
-
-@needs_native
-@pytest.mark.parametrize("axes", [1, 2, 3])
-def test_slices_of_larger_images_are_read_in_place(axes):
-    case = centred(2, 20, (9, 10, 11)[:axes], 5)
-    x, *rest = case.tensors(torch.Generator().manual_seed(0))
-    wide = torch.randn(2, *case.size, 33).movedim(-1, 1)
-    rows = torch.randn(2, 23, *case.size[:-1], case.size[-1] + 3)
-    for view in (wide[:, 7:27], rows[:, 2:22, ..., 1:-2]):
-        view.copy_(x)
-        for isa in ISAS:
-            found = passes(case, isa, view, *rest)
-            assert all(torch.equal(a.double(), b) for a, b in zip(found, case.exact(x, *rest), strict=True))
 
 
 @needs_native
@@ -191,16 +177,6 @@ def test_results_are_identical_for_any_number_of_threads(isa):
     for case in (REAL[0], *REAL[3:], centred(7, 5, (12, 12), 5)):
         inputs = [torch.randn_like(t) for t in case.tensors(torch.Generator())]
         assert same_for_any_threads(lambda: (*passes(case, isa, *inputs), native.channel_sum(last(inputs[0]))))  # noqa: B023
-
-
-@needs_native
-@pytest.mark.parametrize("isa", ISAS)
-def test_channel_sums_of_integers_are_exact(isa):
-    for axes in (1, 2, 3):
-        for case in random_cases(axes, 20, seed=1):
-            x = last(case.tensors(torch.Generator().manual_seed(0))[0])
-            with native.instruction_set(isa):
-                assert torch.equal(native.channel_sum(x).double(), x.double().sum((0, *range(2, 2 + axes))))
 
 
 @needs_native

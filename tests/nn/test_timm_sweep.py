@@ -1,18 +1,130 @@
 """Accelerated timm networks against plain PyTorch: outputs and gradients no worse than its own float32 errors.
 
-The oracle is float64 in NCHW; see `timm_comparison.py`. Networks run in child processes: one that dies is named.
+The oracle is float64 in NCHW. Networks run in child processes, since a fault may end one: `python -m
+tests.nn.test_timm_sweep NAME ...` prints a line of JSON before and after each network.
 """
 
+import copy
 import json
 import os
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
+from filtercov.layers.find import is_depthwise
+from filtercov.nn import accelerate_
 from tests.peers import import_peer
+
+BATCH, SIZE = 4, 64
+MOST_PARAMETERS = 60_000_000
+# What draws random numbers while training; those of float64 and float32 differ.
+RANDOM = ("p", "drop_prob", "drop_rate", "drop_path", "drop_path_rate", "attn_drop_rate")
+LEAST = 1e-6  # a relative error that float32 may always have
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
+
+
+def build(name):
+    """Return a network in training mode that draws no random numbers, with scales of layers that are not zero."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # timm's own deprecations
+        model = import_peer("timm").create_model(name, num_classes=5)
+    for module in model.modules():
+        for attribute in RANDOM:
+            if isinstance(getattr(module, attribute, None), float):
+                setattr(module, attribute, 0.0)
+        # Normalisations and layer scales that start at zero would hide whatever is before them.
+        for weight_name, parameter in module.named_parameters(recurse=False):
+            if parameter.dim() == 1 and not weight_name.endswith("bias") and parameter.detach().abs().max() < 0.1:
+                nn.init.constant_(parameter, 0.5)
+    return model.train()
+
+
+def images_for(model):
+    """Return small images, or ones of the network's own size where it takes no other."""
+    own = model.default_cfg["input_size"]
+    generator = torch.Generator().manual_seed(1)
+    small = torch.randn(BATCH, own[0], SIZE, SIZE, generator=generator)
+    try:
+        with torch.no_grad():
+            copy.deepcopy(model)(small)
+    except (AssertionError, IndexError, RuntimeError, ValueError):
+        return torch.randn(2, *own, generator=generator)
+    return small
+
+
+def passes(model, images):
+    """Return the output, flat, and the gradients of a random projection of it."""
+    output = model(images)
+    tensors = output if isinstance(output, list | tuple) else [output]
+    flat = torch.cat([tensor.flatten() for tensor in tensors])
+    generator = torch.Generator().manual_seed(2)
+    flat.backward(torch.randn(flat.shape, generator=generator).to(flat.dtype))
+    named = {name: p.grad.detach().double() for name, p in model.named_parameters() if p.grad is not None}
+    return flat.detach().double(), named
+
+
+def norm_of(numbers):
+    return sum(number**2 for number in numbers) ** 0.5
+
+
+def compare(plain, images):
+    """Return how many times plain PyTorch's errors, the greater of its two layouts', the accelerated network's are.
+
+    `gradient` is of all gradients as one vector, `layer` of the worst parameter. A parameter of which plain PyTorch
+    happens to get more digits than of the whole is held to the whole's share, a vanishing one to a share of all.
+    """
+    fast, channels_last = copy.deepcopy(plain), copy.deepcopy(plain).to(memory_format=torch.channels_last)
+    for name in accelerate_(fast).made_safe:  # which would end this process
+        channels_last.set_submodule(name, copy.deepcopy(fast.get_submodule(name)))
+    output, gradients = passes(copy.deepcopy(plain).double(), images.double())
+
+    def errors(model):
+        found, named = passes(model, images)
+        assert named.keys() == gradients.keys()
+        return float((found - output).norm()), {key: float((named[key] - g).norm()) for key, g in gradients.items()}
+
+    (out, layers), *theirs = (errors(model) for model in (fast, copy.deepcopy(plain), channels_last))
+    norms = {key: float(gradient.norm()) for key, gradient in gradients.items()}
+    total = norm_of(norms.values())
+    whole = max(LEAST * total, *(norm_of(others.values()) for _, others in theirs))
+    times = {
+        key: layers[key] / max(whole / total * norm, LEAST * total, *(others[key] for _, others in theirs))
+        for key, norm in norms.items()
+    }
+    return {
+        "output": out / max(LEAST * float(output.norm()), *(other for other, _ in theirs)),
+        "gradient": norm_of(layers.values()) / whole,
+        "layer": max(times.values()),
+        "worst": max(times, key=lambda key: times[key]),
+    }
+
+
+def compare_both(name):
+    """Return the comparisons in training mode and, where there is BatchNorm, with its statistics frozen.
+
+    Networks without depthwise layers, and very large ones, are not compared.
+    """
+    torch.manual_seed(0)
+    model = build(name)
+    if not any(map(is_depthwise, model.modules())) or sum(p.numel() for p in model.parameters()) > MOST_PARAMETERS:
+        return {}
+    images = images_for(model)
+    results = {"training": compare(model, images)}
+    norms = [module for module in model.modules() if isinstance(module, NORMS)]
+    if norms:
+        with torch.no_grad():
+            model(images)  # running statistics that are not the initial ones
+        for norm in norms:
+            norm.eval()
+        results["frozen"] = compare(model, images)
+    return results
+
 
 # Plain PyTorch's two layouts differ from each other by as much where BatchNorm magnifies rounding errors.
 TIMES = 10.0
@@ -28,7 +140,7 @@ def compare_in_children(names):
     """Return each network's comparison, or how its process ended."""
     outcomes = {}
     while remaining := [name for name in names if name not in outcomes]:
-        command = [sys.executable, "-W", "ignore", "-m", "tests.nn.timm_comparison", *remaining]
+        command = [sys.executable, "-W", "ignore", "-m", "tests.nn.test_timm_sweep", *remaining]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         run = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, env=environment)
         lines = [json.loads(line) for line in run.stdout.splitlines()]
@@ -63,3 +175,10 @@ def test_some_networks_err_no_more_than_plain_pytorch():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_network_with_depthwise_layers_errs_no_more_than_plain_pytorch(family):
     assert faults_of(import_peer("timm").list_models(module=family)) == []
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for name in sys.argv[1:]:
+        print(json.dumps({"name": name}), flush=True)
+        print(json.dumps({"name": name, "results": compare_both(name)}), flush=True)

@@ -16,8 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import filtercov as fc
 from filtercov.lab import models
-from filtercov.nn import DepthwiseConv2d, accelerate_, depthwise_conv2d, gelu_batch_norm, native_status, restore_
-from filtercov.nn.pointwise import PointwiseConv2d
+from filtercov.nn import DepthwiseConv2d, accelerate_, depthwise_conv2d, gelu_batch_norm, restore_
+from filtercov.nn.conv import PointwiseConv2d
 from filtercov.nn.swap import DEPTHWISE, toggles
 from tests.peers import import_peer
 
@@ -128,18 +128,6 @@ def test_tools_give_what_other_layers_give_in_training_and_keep_what_was_measure
     assert close(TOOLS[tool](net, x), plain(x))
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_torchscript_compiles_pytorchs_layers_in_place_of_ours(name):
-    net, x = network(name, frozen=False), images()
-    blocks = net.stages if hasattr(net, "stages") else net.blocks  # images are measured before, which it cannot compile
-    inside = torch.randn(2, 8 if "our ConvNeXt" not in name else 5, 8, 8)
-    assert close(torch.jit.script(blocks)(inside), blocks(inside))
-    other = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 1), nn.GELU()).eval()
-    accelerate_(other)
-    other[3].__class__ = PointwiseConv2d
-    assert close(torch.jit.script(other)(x), other(x))
-
-
 def pair_of_norms(**options):
     net = nn.Sequential(nn.Conv2d(3, 8, 1), nn.GELU(), nn.BatchNorm2d(8, **options))
     accelerate_(net)
@@ -147,16 +135,13 @@ def pair_of_norms(**options):
 
 
 def test_a_traced_network_takes_other_sizes_and_keeps_training():
-    """The counts behind the variance and the cumulative average are part of the trace, not constants in it."""
-    if not native_status().available:
-        pytest.skip("nn.BatchNorm2d's own average, traced, is a constant")
-    net = pair_of_norms(momentum=None)
+    """The count behind the variance is part of the trace, not a constant in it."""
+    net = pair_of_norms()
     plain = copy.deepcopy(net)
     restore_(plain)
     with warnings.catch_warnings():
         warnings.simplefilter("error", torch.jit.TracerWarning)
         traced = torch.jit.trace(net, torch.randn(4, 3, 5, 5), check_trace=False)
-    assert "filtercov::batch_norm_act_train" in str(traced.inlined_graph)
     net[2].reset_running_stats()
     for batch in (2, 7):
         x = torch.randn(batch, 3, 6, 4)
@@ -164,7 +149,7 @@ def test_a_traced_network_takes_other_sizes_and_keeps_training():
     torch.testing.assert_close(net.state_dict(), plain.state_dict(), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("options", [{}, {"momentum": None}, {"track_running_stats": False}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"track_running_stats": False}], ids=str)
 def test_a_compiled_pair_trains_in_one_graph(options):
     net = pair_of_norms(**options)
     other = copy.deepcopy(net)

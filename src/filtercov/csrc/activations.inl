@@ -123,18 +123,14 @@ FILTERCOV_INLINE void with_activation(int32_t activation, const Body& body) {
     }
 }
 
-// y = activation(x), of `count` numbers.
-void activate(int64_t count, int32_t activation, const float* x, float* y) {
-    with_activation(activation, [&](auto act) FILTERCOV_HERE {
-        for_parts(count, [&](const auto& part) FILTERCOV_HERE { part.store(y, act.value(part.load(x))); });
-    });
+// y = GELU(x), of `count` numbers.
+void gelu(int64_t count, const float* x, float* y) {
+    for_parts(count, [&](const auto& part) FILTERCOV_HERE { part.store(y, Gelu::value(part.load(x))); });
 }
 
-// grad_x = grad_y * activation'(x)
-void activate_gradient(int64_t count, int32_t activation, const float* grad_y, const float* x, float* grad_x) {
-    with_activation(activation, [&](auto act) FILTERCOV_HERE {
-        for_parts(count, [&](const auto& part) FILTERCOV_HERE {
-            part.store(grad_x, act.gradient(part.load(grad_y), part.load(x)));
-        });
+// grad_x = grad_y * GELU'(x)
+void gelu_gradient(int64_t count, const float* grad_y, const float* x, float* grad_x) {
+    for_parts(count, [&](const auto& part) FILTERCOV_HERE {
+        part.store(grad_x, Gelu::gradient(part.load(grad_y), part.load(x)));
     });
 }

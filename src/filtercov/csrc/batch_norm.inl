@@ -5,17 +5,18 @@
 // costs less than fetching it. With GELU before the norm, the first pass leaves GELU(x), or backward the normal
 // distribution function, where the second will write its result: fetching those costs less than computing them again.
 
-// The mean over the rows and the sum of squared deviations from it, per channel: of x, or if `gelu` is not null of
+// The mean over the rows and the sum of squared deviations from it, per channel: of x, or if `activated` is not null of
 // GELU(x), which is written there. Values are taken relative to the first row's: no digits are lost where the mean is
 // large against the spread.
-void moments(Rows rows, const float* x, float* gelu, float* mean, float* squares) {
+void moments(Rows rows, const float* x, float* activated, float* mean, float* squares) {
     const float* origin = x + rows.first * rows.channels;
-    if (gelu != nullptr) {
-        activate(rows.channels, FILTERCOV_GELU, origin, gelu + rows.first * rows.channels);
-        origin = gelu + rows.first * rows.channels;
+    if (activated != nullptr) {
+        float* first = activated + rows.first * rows.channels;
+        gelu(rows.channels, origin, first);
+        origin = first;
         sum_in_memory(rows, mean, squares, [&](const auto& part, int64_t at, const auto& add) FILTERCOV_HERE {
-            const auto activated = Gelu::value(part.load(x + at)), value = activated - part.load(origin);
-            part.store(gelu + at, activated);
+            const auto result = Gelu::value(part.load(x + at)), value = result - part.load(origin);
+            part.store(activated + at, result);
             add(value, value * value);
         });
     } else {

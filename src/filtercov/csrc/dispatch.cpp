@@ -3,7 +3,7 @@
 
 using namespace filtercov;
 
-int32_t filtercov_abi_version() { return 6; }
+int32_t filtercov_abi_version() { return 7; }
 
 int32_t filtercov_has_openmp() {
 #if defined(_OPENMP)

@@ -69,42 +69,32 @@ int32_t filtercov_depthwise_weight_grad(const filtercov_geometry* geometry, cons
 int32_t filtercov_channel_sum(int64_t rows, int64_t channels, const float* matrix, float* sums, int32_t isa,
                               int32_t threads);
 
-// Training-mode BatchNorm of GELU(x) over a (rows, channels) matrix, rows >= 1: writes y = that + residual, which may be
-// null, and, per channel, the mean, the biased variance and 1 / sqrt(variance + eps) of GELU(x).
-int32_t filtercov_gelu_batch_norm_forward(int64_t rows, int64_t channels, const float* x, const float* weight,
-                                          const float* bias, const float* residual, double eps, float* y, float* mean,
-                                          float* variance, float* inverse_std, int32_t isa, int32_t threads);
+// BatchNorm of a (rows, channels) matrix with an activation (FILTERCOV_IDENTITY and so on) after it; or, with
+// `activation_first`, GELU before it, and then a residual may be added, which may be null.
+//
+// In training, rows >= 1: also writes, per channel, the mean, the biased variance and 1 / sqrt(variance + eps) of what
+// enters the norm.
+int32_t filtercov_batch_norm_forward(int64_t rows, int64_t channels, int32_t activation, int32_t activation_first,
+                                     const float* x, const float* weight, const float* bias, const float* residual,
+                                     double eps, float* y, float* mean, float* variance, float* inverse_std,
+                                     int32_t isa, int32_t threads);
 
 // Its gradients with respect to x, weight and bias.
-int32_t filtercov_gelu_batch_norm_backward(int64_t rows, int64_t channels, const float* grad_y, const float* x,
-                                           const float* weight, const float* mean, const float* inverse_std,
-                                           float* grad_x, float* grad_weight, float* grad_bias, int32_t isa,
-                                           int32_t threads);
+int32_t filtercov_batch_norm_backward(int64_t rows, int64_t channels, int32_t activation, int32_t activation_first,
+                                      const float* grad_y, const float* x, const float* weight, const float* bias,
+                                      const float* mean, const float* inverse_std, float* grad_x, float* grad_weight,
+                                      float* grad_bias, int32_t isa, int32_t threads);
 
-// An activation (FILTERCOV_IDENTITY and so on) of the training-mode BatchNorm of x, a (rows, channels) matrix, rows >= 1:
-// writes y and, per channel, the mean, the biased variance and 1 / sqrt(variance + eps) of x.
-int32_t filtercov_batch_norm_act_forward(int64_t rows, int64_t channels, int32_t activation, const float* x,
-                                         const float* weight, const float* bias, double eps, float* y, float* mean,
-                                         float* variance, float* inverse_std, int32_t isa, int32_t threads);
+// In evaluation, by a mean and a variance that are given.
+int32_t filtercov_batch_norm_eval(int64_t rows, int64_t channels, int32_t activation, int32_t activation_first,
+                                  const float* x, const float* weight, const float* bias, const float* mean,
+                                  const float* variance, const float* residual, double eps, float* y, int32_t isa,
+                                  int32_t threads);
 
-// Its gradients with respect to x, weight and bias.
-int32_t filtercov_batch_norm_act_backward(int64_t rows, int64_t channels, int32_t activation, const float* grad_y,
-                                          const float* x, const float* weight, const float* bias, const float* mean,
-                                          const float* inverse_std, float* grad_x, float* grad_weight,
-                                          float* grad_bias, int32_t isa, int32_t threads);
-
-// BatchNorm by a mean and a variance that are given, with an activation before it, and then perhaps plus a residual (or
-// null), or after it.
-int32_t filtercov_settled_norm(int64_t rows, int64_t channels, int32_t activation, int32_t activation_first,
-                               const float* x, const float* weight, const float* bias, const float* mean,
-                               const float* variance, const float* residual, double eps, float* y, int32_t isa,
-                               int32_t threads);
-
-// An activation of `count` numbers, and the gradient of x.
-int32_t filtercov_activation_forward(int64_t count, int32_t activation, const float* x, float* y, int32_t isa,
-                                     int32_t threads);
-int32_t filtercov_activation_backward(int64_t count, int32_t activation, const float* grad_y, const float* x,
-                                      float* grad_x, int32_t isa, int32_t threads);
+// GELU of `count` numbers, and the gradient of x.
+int32_t filtercov_gelu_forward(int64_t count, const float* x, float* y, int32_t isa, int32_t threads);
+int32_t filtercov_gelu_backward(int64_t count, const float* grad_y, const float* x, float* grad_x, int32_t isa,
+                                int32_t threads);
 
 // LayerNorm of the rows of a (rows, channels) matrix, channels >= 1: writes y and, per row, the mean and
 // 1 / sqrt(variance + eps).

@@ -36,7 +36,7 @@ constexpr int kLanes = 4;
 
 const Kernels kTable = {
     plan_convolution, plan_correlation,   convolve,           correlate,
-    activate,         activate_gradient,  sum_rows,           moments,
+    gelu,             gelu_gradient,      sum_rows,           moments,
     normalise,        norm_gradient_sums, norm_gradient,      layer_moments,
     layer_normalise,  layer_gradient,     bias_gelu,          bias_gelu_gradient,
     scaled_residual,

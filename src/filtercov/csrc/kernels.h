@@ -88,7 +88,7 @@ struct NormGradient {
     bool activation_first;  // before the norm, and GELU, instead of after it
     const float *x, *grad_y;
     const float *mean, *inverse_std;    // of what enters the norm
-    const float *bias;                  // null where the activation is first
+    const float* bias;
     const float *scale, *shift, *tilt;  // see norm_gradient
     float* grad_x;
 };
@@ -100,11 +100,11 @@ struct Kernels {
     void (*correlate)(const Correlation&, int64_t image, int64_t block, int64_t tile, float* accumulator,
                       float* scratch);
 
-    void (*activate)(int64_t count, int32_t activation, const float* x, float* y);
-    void (*activate_gradient)(int64_t count, int32_t activation, const float* grad_y, const float* x, float* grad_x);
+    void (*gelu)(int64_t count, const float* x, float* y);
+    void (*gelu_gradient)(int64_t count, const float* grad_y, const float* x, float* grad_x);
 
     void (*sum_rows)(Rows, const float* x, float* sums);
-    void (*moments)(Rows, const float* x, float* gelu, float* mean, float* squares);
+    void (*moments)(Rows, const float* x, float* activated, float* mean, float* squares);
     void (*normalise)(Rows, int32_t activation, const float* x, const float* mean, const float* scale,
                       const float* bias, const float* residual, float* y);
     void (*norm_gradient_sums)(Rows, const NormGradient&, float* sums, float* weighted);

@@ -56,15 +56,19 @@ void round_to(float* to, const double* totals, int64_t channels) {
     for (int64_t c = 0; c < channels; ++c) to[c] = static_cast<float>(totals[c]);
 }
 
-bool is_activation(int32_t number) { return number >= FILTERCOV_IDENTITY && number <= FILTERCOV_GELU; }
+// Whether there is a norm with this activation, before it or after it, and this residual.
+bool has_norm(int32_t activation, bool first, const float* residual) {
+    if (first) return activation == FILTERCOV_GELU;
+    return activation >= FILTERCOV_IDENTITY && activation <= FILTERCOV_GELU && residual == nullptr;
+}
 
 // Call run(kernels, first, numbers) for pieces of `count` numbers.
 template <class Run>
-int32_t run_pieces(int64_t count, int32_t activation, int32_t isa, int32_t threads, const Run& run) {
+int32_t run_pieces(int64_t count, int32_t isa, int32_t threads, const Run& run) {
     constexpr int64_t kPiece = 16 * 1024;
     const Kernels* kernels = kernels_for(isa);
     if (kernels == nullptr) return FILTERCOV_BAD_ISA;
-    if (count < 0 || !is_activation(activation)) return FILTERCOV_BAD_ARGUMENT;
+    if (count < 0) return FILTERCOV_BAD_ARGUMENT;
     return run_items(ceil_div(count, kPiece), 0, threads, [&](int64_t i, float*) {
         const int64_t first = i * kPiece;
         run(*kernels, first, std::min(count - first, kPiece));
@@ -76,9 +80,9 @@ struct BatchMoments {
     float *mean, *variance, *inverse_std, *scale;
 };
 
-// The moments of x, or if `gelu` is not null of GELU(x), which is written there; combined in double from the mean and
-// the sum of squared deviations of each range.
-int32_t batch_moments(const Matrix& matrix, const float* x, float* gelu, const float* weight, double eps,
+// The moments of x, or if `activated` is not null of GELU(x), which is written there; combined in double from the mean
+// and the sum of squared deviations of each range.
+int32_t batch_moments(const Matrix& matrix, const float* x, float* activated, const float* weight, double eps,
                       const BatchMoments& moments) {
     const int64_t channels = matrix.channels, ranges = matrix.ranges();
     const double rows = static_cast<double>(matrix.rows);
@@ -87,7 +91,7 @@ int32_t batch_moments(const Matrix& matrix, const float* x, float* gelu, const f
     if (!parts || !centre || !spread) return FILTERCOV_NO_MEMORY;
     const int32_t status = run_ranges(matrix, [&](int64_t i, Rows range) {
         float* part = parts.get() + 2 * i * channels;
-        matrix.kernels->moments(range, x, gelu, part, part + channels);
+        matrix.kernels->moments(range, x, activated, part, part + channels);
     });
     if (status != FILTERCOV_OK) return status;
 
@@ -116,62 +120,6 @@ int32_t batch_moments(const Matrix& matrix, const float* x, float* gelu, const f
     return FILTERCOV_OK;
 }
 
-// y = activation(BatchNorm(x)), or where GELU is first BatchNorm(GELU(x)) + residual.
-int32_t batch_norm_forward(const Matrix& matrix, int32_t activation, bool gelu_first, const float* x,
-                           const float* weight, const float* bias, const float* residual, double eps, float* y,
-                           float* mean, float* variance, float* inverse_std) {
-    if (matrix.status != FILTERCOV_OK) return matrix.status;
-    const Buffer<float> scale = allocate<float>(matrix.channels);
-    if (!scale) return FILTERCOV_NO_MEMORY;
-    const int32_t status = batch_moments(matrix, x, gelu_first ? y : nullptr, weight, eps,
-                                         {mean, variance, inverse_std, scale.get()});
-    if (status != FILTERCOV_OK) return status;
-    const int32_t after = gelu_first ? FILTERCOV_IDENTITY : activation;
-    return run_ranges(matrix, [&](int64_t, Rows rows) {
-        matrix.kernels->normalise(rows, after, gelu_first ? y : x, mean, scale.get(), bias, residual, y);
-    });
-}
-
-// `job` without scale, shift and tilt, which follow from the sums of the first pass.
-int32_t batch_norm_backward(const Matrix& matrix, NormGradient job, const float* weight, float* grad_weight,
-                            float* grad_bias) {
-    if (matrix.status != FILTERCOV_OK) return matrix.status;
-    const int64_t channels = matrix.channels;
-    const Buffer<float> coefficients = allocate<float>(3 * channels);
-    if (!coefficients) return FILTERCOV_NO_MEMORY;
-    float *scale = coefficients.get(), *shift = scale + channels, *tilt = shift + channels;
-    job.scale = scale;
-    job.shift = shift;
-    job.tilt = tilt;
-    for (int64_t c = 0; c < channels; ++c) {
-        scale[c] = static_cast<float>(static_cast<double>(weight[c]) * static_cast<double>(job.inverse_std[c]));
-    }
-
-    Buffer<double> totals;
-    const int32_t status = sum_ranges(matrix, 2, totals, [&](Rows rows, float* parts) {
-        matrix.kernels->norm_gradient_sums(rows, job, parts, parts + channels);
-    });
-    if (status != FILTERCOV_OK) return status;
-    const double rows = static_cast<double>(matrix.rows);
-    for (int64_t c = 0; c < channels; ++c) {
-        const double inverse = static_cast<double>(job.inverse_std[c]), to_bias = totals[c];
-        double to_weight = totals[channels + c];
-        if (job.activation_first) {  // the centred input is already divided by its deviation
-            const double factor = static_cast<double>(weight[c]) * inverse;
-            shift[c] = static_cast<float>(factor * to_bias / rows);
-            tilt[c] = static_cast<float>(factor * to_weight / rows);
-        } else {
-            const double factor = static_cast<double>(scale[c]) / rows;
-            to_weight *= inverse;
-            shift[c] = static_cast<float>(factor * to_bias);
-            tilt[c] = static_cast<float>(factor * to_weight * inverse);
-        }
-        grad_bias[c] = static_cast<float>(to_bias);
-        grad_weight[c] = static_cast<float>(to_weight);
-    }
-    return run_ranges(matrix, [&](int64_t, Rows range) { matrix.kernels->norm_gradient(range, job); });
-}
-
 }  // namespace
 }  // namespace filtercov
 
@@ -187,61 +135,83 @@ int32_t filtercov_channel_sum(int64_t rows, int64_t channels, const float* matri
     return status;
 }
 
-int32_t filtercov_activation_forward(int64_t count, int32_t activation, const float* x, float* y, int32_t isa,
-                                     int32_t threads) {
-    return run_pieces(count, activation, isa, threads, [&](const Kernels& kernels, int64_t first, int64_t numbers) {
-        kernels.activate(numbers, activation, x + first, y + first);
+int32_t filtercov_gelu_forward(int64_t count, const float* x, float* y, int32_t isa, int32_t threads) {
+    return run_pieces(count, isa, threads, [&](const Kernels& kernels, int64_t first, int64_t numbers) {
+        kernels.gelu(numbers, x + first, y + first);
     });
 }
 
-int32_t filtercov_activation_backward(int64_t count, int32_t activation, const float* grad_y, const float* x,
-                                      float* grad_x, int32_t isa, int32_t threads) {
-    return run_pieces(count, activation, isa, threads, [&](const Kernels& kernels, int64_t first, int64_t numbers) {
-        kernels.activate_gradient(numbers, activation, grad_y + first, x + first, grad_x + first);
+int32_t filtercov_gelu_backward(int64_t count, const float* grad_y, const float* x, float* grad_x, int32_t isa,
+                                int32_t threads) {
+    return run_pieces(count, isa, threads, [&](const Kernels& kernels, int64_t first, int64_t numbers) {
+        kernels.gelu_gradient(numbers, grad_y + first, x + first, grad_x + first);
     });
 }
 
-int32_t filtercov_gelu_batch_norm_forward(int64_t rows, int64_t channels, const float* x, const float* weight,
-                                          const float* bias, const float* residual, double eps, float* y, float* mean,
-                                          float* variance, float* inverse_std, int32_t isa, int32_t threads) {
-    const Matrix matrix(rows, channels, isa, threads, rows >= 1);
-    return batch_norm_forward(matrix, FILTERCOV_GELU, true, x, weight, bias, residual, eps, y, mean, variance,
-                              inverse_std);
+int32_t filtercov_batch_norm_forward(int64_t rows, int64_t channels, int32_t activation, int32_t activation_first,
+                                     const float* x, const float* weight, const float* bias, const float* residual,
+                                     double eps, float* y, float* mean, float* variance, float* inverse_std,
+                                     int32_t isa, int32_t threads) {
+    const bool first = activation_first != 0;
+    const Matrix matrix(rows, channels, isa, threads, rows >= 1 && has_norm(activation, first, residual));
+    if (matrix.status != FILTERCOV_OK) return matrix.status;
+    const Buffer<float> scale = allocate<float>(channels);
+    if (!scale) return FILTERCOV_NO_MEMORY;
+    const BatchMoments moments{mean, variance, inverse_std, scale.get()};
+    const int32_t status = batch_moments(matrix, x, first ? y : nullptr, weight, eps, moments);
+    if (status != FILTERCOV_OK) return status;
+    const int32_t after = first ? static_cast<int32_t>(FILTERCOV_IDENTITY) : activation;
+    return run_ranges(matrix, [&](int64_t, Rows range) {
+        matrix.kernels->normalise(range, after, first ? y : x, mean, scale.get(), bias, residual, y);
+    });
 }
 
-int32_t filtercov_gelu_batch_norm_backward(int64_t rows, int64_t channels, const float* grad_y, const float* x,
-                                           const float* weight, const float* mean, const float* inverse_std,
-                                           float* grad_x, float* grad_weight, float* grad_bias, int32_t isa,
-                                           int32_t threads) {
-    const Matrix matrix(rows, channels, isa, threads, rows >= 1);
-    const NormGradient job{FILTERCOV_GELU, true,    x,       grad_y,  mean,  inverse_std,
-                           nullptr,        nullptr, nullptr, nullptr, grad_x};
-    return batch_norm_backward(matrix, job, weight, grad_weight, grad_bias);
+int32_t filtercov_batch_norm_backward(int64_t rows, int64_t channels, int32_t activation, int32_t activation_first,
+                                      const float* grad_y, const float* x, const float* weight, const float* bias,
+                                      const float* mean, const float* inverse_std, float* grad_x, float* grad_weight,
+                                      float* grad_bias, int32_t isa, int32_t threads) {
+    const bool first = activation_first != 0;
+    const Matrix matrix(rows, channels, isa, threads, rows >= 1 && has_norm(activation, first, nullptr));
+    if (matrix.status != FILTERCOV_OK) return matrix.status;
+    const Buffer<float> coefficients = allocate<float>(3 * channels);
+    if (!coefficients) return FILTERCOV_NO_MEMORY;
+    float *scale = coefficients.get(), *shift = scale + channels, *tilt = shift + channels;
+    const NormGradient job{activation, first, x, grad_y, mean, inverse_std, bias, scale, shift, tilt, grad_x};
+    for (int64_t c = 0; c < channels; ++c) {
+        scale[c] = static_cast<float>(static_cast<double>(weight[c]) * static_cast<double>(inverse_std[c]));
+    }
+
+    Buffer<double> totals;
+    const int32_t status = sum_ranges(matrix, 2, totals, [&](Rows range, float* parts) {
+        matrix.kernels->norm_gradient_sums(range, job, parts, parts + channels);
+    });
+    if (status != FILTERCOV_OK) return status;
+    const double count = static_cast<double>(rows);
+    for (int64_t c = 0; c < channels; ++c) {
+        const double inverse = static_cast<double>(inverse_std[c]), to_bias = totals[c];
+        double to_weight = totals[channels + c];
+        if (first) {  // the centred input is already divided by its deviation
+            const double factor = static_cast<double>(weight[c]) * inverse;
+            shift[c] = static_cast<float>(factor * to_bias / count);
+            tilt[c] = static_cast<float>(factor * to_weight / count);
+        } else {
+            const double factor = static_cast<double>(scale[c]) / count;
+            to_weight *= inverse;
+            shift[c] = static_cast<float>(factor * to_bias);
+            tilt[c] = static_cast<float>(factor * to_weight * inverse);
+        }
+        grad_bias[c] = static_cast<float>(to_bias);
+        grad_weight[c] = static_cast<float>(to_weight);
+    }
+    return run_ranges(matrix, [&](int64_t, Rows range) { matrix.kernels->norm_gradient(range, job); });
 }
 
-int32_t filtercov_batch_norm_act_forward(int64_t rows, int64_t channels, int32_t activation, const float* x,
-                                         const float* weight, const float* bias, double eps, float* y, float* mean,
-                                         float* variance, float* inverse_std, int32_t isa, int32_t threads) {
-    const Matrix matrix(rows, channels, isa, threads, rows >= 1 && is_activation(activation));
-    return batch_norm_forward(matrix, activation, false, x, weight, bias, nullptr, eps, y, mean, variance,
-                              inverse_std);
-}
-
-int32_t filtercov_batch_norm_act_backward(int64_t rows, int64_t channels, int32_t activation, const float* grad_y,
-                                          const float* x, const float* weight, const float* bias, const float* mean,
-                                          const float* inverse_std, float* grad_x, float* grad_weight,
-                                          float* grad_bias, int32_t isa, int32_t threads) {
-    const Matrix matrix(rows, channels, isa, threads, rows >= 1 && is_activation(activation));
-    const NormGradient job{activation, false, x, grad_y, mean, inverse_std, bias, nullptr, nullptr, nullptr, grad_x};
-    return batch_norm_backward(matrix, job, weight, grad_weight, grad_bias);
-}
-
-int32_t filtercov_settled_norm(int64_t rows, int64_t channels, int32_t activation, int32_t activation_first,
-                               const float* x, const float* weight, const float* bias, const float* mean,
-                               const float* variance, const float* residual, double eps, float* y, int32_t isa,
-                               int32_t threads) {
-    const bool valid = is_activation(activation) && (residual == nullptr || activation_first);
-    const Matrix matrix(rows, channels, isa, threads, valid);
+int32_t filtercov_batch_norm_eval(int64_t rows, int64_t channels, int32_t activation, int32_t activation_first,
+                                  const float* x, const float* weight, const float* bias, const float* mean,
+                                  const float* variance, const float* residual, double eps, float* y, int32_t isa,
+                                  int32_t threads) {
+    const bool first = activation_first != 0;
+    const Matrix matrix(rows, channels, isa, threads, has_norm(activation, first, residual));
     if (matrix.status != FILTERCOV_OK) return matrix.status;
     const Buffer<float> scale = allocate<float>(channels);
     if (!scale) return FILTERCOV_NO_MEMORY;
@@ -249,13 +219,12 @@ int32_t filtercov_settled_norm(int64_t rows, int64_t channels, int32_t activatio
         const double deviation = std::sqrt(static_cast<double>(variance[c]) + eps);
         scale[c] = static_cast<float>(static_cast<double>(weight[c]) / deviation);
     }
+    const int32_t after = first ? static_cast<int32_t>(FILTERCOV_IDENTITY) : activation;
     return run_ranges(matrix, [&](int64_t, Rows range) {
-        if (activation_first) {  // in place: the range is still in the cache when it is normalised
-            const int64_t first = range.first * channels, count = range.last * channels - first;
-            matrix.kernels->activate(count, activation, x + first, y + first);
-        }
-        const int32_t after = activation_first ? static_cast<int32_t>(FILTERCOV_IDENTITY) : activation;
-        matrix.kernels->normalise(range, after, activation_first ? y : x, mean, scale.get(), bias, residual, y);
+        const int64_t at = range.first * channels;
+        // In place: the range is still in the cache when it is normalised.
+        if (first) matrix.kernels->gelu(range.last * channels - at, x + at, y + at);
+        matrix.kernels->normalise(range, after, first ? y : x, mean, scale.get(), bias, residual, y);
     });
 }
 

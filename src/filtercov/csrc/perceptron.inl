@@ -1,4 +1,5 @@
-// What surrounds the matrix products of a ConvNeXt block: LayerNorm, GELU with the bias before it, scaled residual.
+// What surrounds the matrix products of a ConvNeXt block: LayerNorm, GELU with the bias before it, scaled residual; what
+// each computes is in filtercov_native.h.
 //
 // A row stays in the L1 cache between the passes over it, so LayerNorm takes mean and variance one after the other.
 
@@ -63,14 +64,12 @@ void layer_gradient(Rows rows, const float* grad_y, const float* x, const float*
     }
 }
 
-// y = GELU(x + bias), bias per channel; y may be x.
 void bias_gelu(Rows rows, const float* x, const float* bias, float* y) {
     for_rows(rows, [&](const auto& part, int64_t at) FILTERCOV_HERE {
         part.store(y + at, Gelu::value(part.load(x + at) + part.load(bias)));
     });
 }
 
-// The same y once more, grad_x = grad_y * GELU'(x + bias), and the sums of grad_x over the rows; grad_x may be grad_y.
 void bias_gelu_gradient(Rows rows, const float* x, const float* bias, const float* grad_y, float* y, float* grad_x,
                         float* sums) {
     for_parts(rows.channels, [&](const auto& part) FILTERCOV_HERE { part.store(sums, {}); });
@@ -83,7 +82,6 @@ void bias_gelu_gradient(Rows rows, const float* x, const float* bias, const floa
     });
 }
 
-// y = (x + bias) * scale + shortcut, bias and scale per channel; scale and shortcut may be null, y may be x.
 void scaled_residual(Rows rows, const float* x, const float* bias, const float* scale, const float* shortcut,
                      float* y) {
     for (int64_t at = rows.first * rows.channels; at < rows.last * rows.channels; at += rows.channels) {

@@ -18,36 +18,25 @@ struct Vecs {
         return each([&](int) FILTERCOV_HERE { return broadcast(value); });
     }
 
-    FILTERCOV_INLINE friend Vecs operator+(const Vecs& a, const Vecs& b) {
-        return each([&](int i) FILTERCOV_HERE { return a.part[i] + b.part[i]; });
+#define FILTERCOV_BOTH(name, expression)                               \
+    FILTERCOV_INLINE friend Vecs name(const Vecs& a, const Vecs& b) {  \
+        return each([&](int i) FILTERCOV_HERE { return expression; }); \
     }
-    FILTERCOV_INLINE friend Vecs operator-(const Vecs& a, const Vecs& b) {
-        return each([&](int i) FILTERCOV_HERE { return a.part[i] - b.part[i]; });
-    }
-    FILTERCOV_INLINE friend Vecs operator*(const Vecs& a, const Vecs& b) {
-        return each([&](int i) FILTERCOV_HERE { return a.part[i] * b.part[i]; });
-    }
+    FILTERCOV_BOTH(operator+, a.part[i] + b.part[i])
+    FILTERCOV_BOTH(operator-, a.part[i] - b.part[i])
+    FILTERCOV_BOTH(operator*, a.part[i] * b.part[i])
+    FILTERCOV_BOTH(operator/, a.part[i] / b.part[i])
+    FILTERCOV_BOTH(quotient, quotient(a.part[i], b.part[i]))
+    FILTERCOV_BOTH(smaller, smaller(a.part[i], b.part[i]))
+    FILTERCOV_BOTH(larger, larger(a.part[i], b.part[i]))
+#undef FILTERCOV_BOTH
+
     FILTERCOV_INLINE friend Vecs operator-(const Vecs& a) {
         return each([&](int i) FILTERCOV_HERE { return -a.part[i]; });
     }
-    FILTERCOV_INLINE friend Vecs operator+(const Vecs& a, float b) {
-        return each([&](int i) FILTERCOV_HERE { return a.part[i] + b; });
-    }
-    FILTERCOV_INLINE friend Vecs operator*(const Vecs& a, float b) {
-        return each([&](int i) FILTERCOV_HERE { return a.part[i] * b; });
-    }
-    FILTERCOV_INLINE friend Vecs operator/(const Vecs& a, float b) {
-        return each([&](int i) FILTERCOV_HERE { return a.part[i] / b; });
-    }
-    FILTERCOV_INLINE friend Vecs quotient(const Vecs& a, const Vecs& b) {
-        return each([&](int i) FILTERCOV_HERE { return quotient(a.part[i], b.part[i]); });
-    }
-    FILTERCOV_INLINE friend Vecs smaller(const Vecs& a, const Vecs& b) {
-        return each([&](int i) FILTERCOV_HERE { return smaller(a.part[i], b.part[i]); });
-    }
-    FILTERCOV_INLINE friend Vecs larger(const Vecs& a, const Vecs& b) {
-        return each([&](int i) FILTERCOV_HERE { return larger(a.part[i], b.part[i]); });
-    }
+    FILTERCOV_INLINE friend Vecs operator+(const Vecs& a, float b) { return a + all(b); }
+    FILTERCOV_INLINE friend Vecs operator*(const Vecs& a, float b) { return a * all(b); }
+    FILTERCOV_INLINE friend Vecs operator/(const Vecs& a, float b) { return a / all(b); }
     FILTERCOV_INLINE friend Vecs smaller(const Vecs& a, float b) { return smaller(a, all(b)); }
     FILTERCOV_INLINE friend Vecs larger(const Vecs& a, float b) { return larger(a, all(b)); }
 };

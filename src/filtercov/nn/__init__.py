@@ -2,7 +2,8 @@
 
 `DepthwiseConv2d` and `depthwise_conv2d` compute what `nn.Conv2d` and `F.conv2d` compute, those of one and three
 dimensions likewise; `accelerate_` puts them into any model, `restore_` takes them out, `native_status` says whether the
-native kernels are in use, and `keep_freed_memory` spares every step the system's clearing of its pages.
+native kernels are in use, and `keep_freed_memory` spares every step the system's clearing of its pages. On a GPU,
+`accelerate_` with an example measures whether the Triton kernels of `filtercov.nn.gpu` are faster.
 """
 
 from typing import NoReturn

@@ -4,16 +4,20 @@ import ctypes
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import nn
 
 from filtercov.errors import ConfigError, ModelError
 from filtercov.layers.find import check_model, is_depthwise, is_uninitialised, unwrap
-from filtercov.nn import native
-from filtercov.nn.layout import is_moved, restore_layouts_, to_channels_last_
-from filtercov.nn.pointwise import StridedPointwiseConv2d, is_endangered
+from filtercov.layers.running import blaming_the_example, unchanged
+from filtercov.nn import gpu, native
+from filtercov.nn.conv import StridedPointwiseConv2d, is_endangered
+from filtercov.nn.layout import restore_layouts_, to_channels_last_
 from filtercov.nn.report import Acceleration, Tuning
+from filtercov.nn.routing import on_gpu
 from filtercov.nn.swap import BLOCK, DEPTHWISE, GELU, LAYERS, NORM_ACT, PAIRS, POINTWISE, RESIDUAL, Toggle, toggles
-from filtercov.nn.tune import SECONDS, Candidate, Tuner
+from filtercov.nn.timing import Step, usual_clock
+from filtercov.nn.tune import SECONDS, Tuner
 
 # Numbers of glibc's malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -27,26 +31,24 @@ def accelerate_(
 
     Modules stay the same objects: parameters, optimisers, hooks and state_dict keys are untouched. But filters move in
     memory, which optimisers with `fused=True` do not notice once they have taken a step: make these afterwards, as for
-    `model.to(memory_format=...)`, and again after `restore_`.
+    `model.to(memory_format=...)`, and again after `restore_`, which undoes it all.
 
-    Where there are native kernels, a BatchNorm2d and the activation after it (or the GELU before it) run as one
-    operator: in an `nn.Sequential`, which becomes a `FusedSequential`, in torchvision's `Conv2dNormActivation` and in
-    timm's `BatchNormAct2d`; a GELU by itself is computed by them. Blocks of timm's and our ConvNeXt run what follows
-    their depthwise layer as one, and residuals of timm's and our ConvMixer are added by the operator before them.
-    Layers with a class of their own (subclasses, parametrised ones) are left alone and reported. Strided 1x1
-    convolutions of a few channels, whose weight gradient corrupts memory in channels_last (docs/depthwise.md), become
-    `StridedPointwiseConv2d`. `restore_` undoes it all.
+    Where there are native kernels, norms with their activations, GELUs, residuals of ConvMixers and blocks of ConvNeXts
+    (PyTorch's, torchvision's, timm's and ours) are fused: docs/depthwise.md has the list. Layers with a class of their
+    own (subclasses, parametrised ones) are left alone and reported. Strided 1x1 convolutions of a few channels, whose
+    weight gradient corrupts memory in channels_last, become `StridedPointwiseConv2d`.
 
     With an example (a tensor, or a tuple or dict of what the model's forward takes) each layer, and the layout of the
     whole, becomes what is fastest on this machine for inputs like it, which may be what it was: the time for that is
     about `seconds`, and the report has what was measured. A step is timed forward and backward if the model is in
     training mode and gradients are on and asked for, forward otherwise. Modes, buffers, gradients and random numbers
-    stay as they were.
+    stay as they were. With `keep_memory`, and a model on the CPU, the process keeps the memory it frees from then on.
 
-    With `keep_memory`, and a model on the CPU, the process keeps the memory it frees from then on: `keep_freed_memory`.
+    A model on a GPU needs an example: without one it stays as it is. Its depthwise convolutions are timed as PyTorch's,
+    in both layouts, and as ours in Triton, under autocast if this is called so; nothing else is swapped (docs/gpu.md).
 
-    `ModelError` is raised for what is no model, has layers that saw no input yet or cannot run the example,
-    `ConfigError` for a bad `seconds`.
+    `ModelError` is raised for what is no model, has layers that saw no input yet, cannot run the example or is spread
+    over several devices, `ConfigError` for a bad `seconds`.
 
     >>> net = nn.Sequential(nn.Conv2d(8, 8, 9, padding=4, groups=8), nn.GELU(), nn.BatchNorm2d(8))
     >>> report = accelerate_(net)
@@ -60,6 +62,11 @@ def accelerate_(
                 f"accelerate_: {name} is a {type(module).__name__} that has seen no input yet; run the model once on "
                 "an example first"
             )
+    places = [on_gpu(parameter) for parameter in model.parameters()]
+    if any(places) and all(places):
+        if example_input is None:
+            return Acceleration((), (), needs_example=True)
+        return _tune_(model, example_input, seconds)
     native.available()  # says why, once, if nothing will be faster
     on_cpu = any(parameter.is_cpu for parameter in model.parameters())
     keeps_memory = keep_memory and on_cpu and keep_freed_memory()
@@ -110,8 +117,11 @@ def keep_freed_memory() -> bool:
 def _by_thresholds_(model: nn.Module) -> Acceleration:
     found = toggles(model)
     plain = {toggle.name for toggle in found if toggle.setting == toggle.plain}
-    endangered = _convolutions(model, nn.Conv2d)
-    _set_(model, found, Candidate(tuple(toggle.default for toggle in found), channels_last=True), endangered)
+    endangered = _endangered(model)
+    for toggle in found:
+        toggle.set_(toggle.default)
+    _make_safe_(endangered)
+    to_channels_last_(model)
     return _report(model, found, made_safe=tuple(endangered), newly=plain)
 
 
@@ -119,56 +129,40 @@ def _tune_(model: nn.Module, example: Any, seconds: float) -> Acceleration:
     """Keep what is fastest; if the example does not fit, change nothing."""
     if not isinstance(seconds, int | float) or not seconds >= 0:
         raise ConfigError(f"accelerate_: seconds must be a number of at least 0, got {seconds!r}")
-    elsewhere = next((p.device for p in model.parameters() if p.device.type != "cpu"), None)
-    if elsewhere is not None:
+    devices = {parameter.device for parameter in model.parameters()} or {torch.device("cpu")}
+    if len(devices) > 1 or not {device.type for device in devices} <= {"cpu", "cuda"}:
         raise ModelError(
-            f"example_input: layers are timed on the CPU, but the model has parameters on {elsewhere}; leave the "
-            "example out, or move the model"
+            "example_input: layers are timed on the CPU or on one GPU, but the model has parameters on "
+            f"{', '.join(sorted(map(str, devices)))}; leave the example out, or move the model"
         )
-    before, moved = [(t, t.setting) for t in toggles(model)], is_moved(model)
-    safe = _convolutions(model, StridedPointwiseConv2d)
+    inner = unwrap(model)
+    with unchanged(inner), blaming_the_example():
+        Step(inner, example)()
     restore_(model)
-    found, endangered = toggles(model), _convolutions(model, nn.Conv2d)
-    try:
-        tuner = Tuner(unwrap(model), example, found, list(endangered.values()), seconds=seconds)
-        kept, report = tuner.run()
-    except BaseException:
-        for toggle, setting in before:
-            toggle.set_(setting)
-        _set_class_(safe, StridedPointwiseConv2d)
-        if moved:
-            to_channels_last_(model)
-        raise
-    made_safe = endangered if kept.channels_last or not tuner.harmless else {}
-    _set_(model, found, kept, made_safe)
-    return _report(model, found, made_safe=tuple(made_safe), tuning=report)
-
-
-def _set_(model: nn.Module, found: list[Toggle], candidate: Candidate, endangered: dict[str, nn.Conv2d]) -> None:
-    before = [(toggle, toggle.setting) for toggle in found]
-    for toggle, setting in zip(found, candidate.settings, strict=True):
+    found, endangered = toggles(model), _endangered(model)
+    first = next(model.parameters(), torch.empty(0))
+    if on_gpu(first):  # the other swaps, and the fault, are of the CPU
+        found, endangered = [toggle for toggle in found if toggle.swap is DEPTHWISE], {}
+    with torch.cuda.device_of(first):  # type: ignore[no-untyped-call]
+        clock = gpu.cuda_clock() if first.is_cuda else usual_clock()
+        tuner = Tuner(inner, example, found, list(endangered.values()), seconds=seconds, clock=clock)
+        kept, tuning = tuner.run()
+    for toggle, setting in zip(found, kept.settings, strict=True):
         toggle.set_(setting)
-    _set_class_(endangered, StridedPointwiseConv2d)
-    try:
-        if candidate.channels_last:
-            to_channels_last_(model)
-    except BaseException as error:
-        for toggle, setting in before:
-            toggle.set_(setting)
-        _set_class_(endangered, nn.Conv2d)
-        if not isinstance(error, Exception):
-            raise
-        raise ModelError(f"accelerate_: the model cannot move to channels_last ({error}); nothing changed") from error
+    made_safe = endangered if kept.channels_last or not tuner.harmless else {}
+    _make_safe_(made_safe)
+    if kept.channels_last:
+        to_channels_last_(model)
+    return _report(model, found, made_safe=tuple(made_safe), tuning=tuning)
 
 
-def _convolutions(model: nn.Module, kind: type[nn.Conv2d]) -> dict[str, nn.Conv2d]:
-    """Return the convolutions of exactly this class that oneDNN's fault endangers."""
-    return {name: m for name, m in model.named_modules() if type(m) is kind and is_endangered(m)}
+def _endangered(model: nn.Module) -> dict[str, nn.Conv2d]:
+    return {name: m for name, m in model.named_modules() if type(m) is nn.Conv2d and is_endangered(m)}
 
 
-def _set_class_(convolutions: dict[str, nn.Conv2d], kind: type[nn.Conv2d]) -> None:
-    for module in convolutions.values():
-        module.__class__ = kind
+def _make_safe_(endangered: dict[str, nn.Conv2d]) -> None:
+    for module in endangered.values():
+        module.__class__ = StridedPointwiseConv2d
 
 
 def _report(
@@ -199,6 +193,11 @@ def _skipped(model: nn.Module, found: set[nn.Module]) -> dict[str, str]:
         kind = type(module).__name__
         if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) and is_depthwise(module):
             skipped[name] = f"it is a {kind}, which may compute something else"
-        elif isinstance(module, nn.Conv2d) and type(module) not in safe and is_endangered(module):
+        elif (
+            isinstance(module, nn.Conv2d)
+            and type(module) not in safe
+            and is_endangered(module)
+            and not on_gpu(module.weight)
+        ):
             skipped[name] = f"it is a {kind}; PyTorch's weight gradient of it may corrupt memory"
     return skipped

@@ -1,11 +1,13 @@
-"""Depthwise convolution: functions, and modules that replace `nn.Conv1d`, `nn.Conv2d` and `nn.Conv3d`."""
+"""Convolutions as functions, and as modules that replace `nn.Conv1d`, `nn.Conv2d` and `nn.Conv3d`.
+
+Depthwise ones first; then 1×1 ones as products of matrices, or, with a stride, kept out of a memory fault in oneDNN.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.jit import is_scripting  # type: ignore[attr-defined]
 from torch.nn import functional
 from torch.nn.modules.conv import _ConvNd
 
@@ -13,7 +15,12 @@ from filtercov.errors import ModelError
 from filtercov.nn import routing
 from filtercov.nn.conv_operators import CONVOLVE, depthwise_conv
 from filtercov.nn.geometry import Geometry, Size, parse_geometry
-from filtercov.nn.routing import BY_THRESHOLDS, untraced
+from filtercov.nn.routing import BY_THRESHOLDS, PLAIN_TENSORS, nothing_intervenes, untraced
+
+WIDEST_VECTOR = 16  # lanes
+
+Tensors = tuple[Tensor, Tensor, Tensor | None]  # x, weight, bias
+Steps = tuple[Size, Size | str, Size]  # stride, padding, dilation
 
 
 def depthwise_conv1d(
@@ -33,7 +40,7 @@ def depthwise_conv1d(
     >>> depthwise_conv1d(torch.arange(4.0).reshape(1, 1, 4), torch.ones(1, 1, 3), padding=2)[..., :4]
     tensor([[[0., 1., 3., 6.]]])
     """
-    return _convolve(1, depthwise_conv1d, x, weight, bias, stride, padding, dilation, passes)
+    return _convolve(depthwise_conv1d, 1, (x, weight, bias), (stride, padding, dilation), passes)
 
 
 def depthwise_conv2d(
@@ -49,16 +56,16 @@ def depthwise_conv2d(
     """Convolve each channel of (N, C, H, W), or (C, H, W), with its own filter of (C, 1, KH, KW).
 
     The same results and kinds of error as `F.conv2d(..., groups=C)`, computed by filtercov's kernels where those are
-    faster: where `passes`, a sum of 1 (forward), 2 (input gradient) and 4 (weight gradient), says so, or else where
-    thresholds do. A frozen filter costs no weight gradient and keeps no input alive, whatever the bias does. Filters of
-    shape (M * C, 1, KH, KW) give M outputs per channel, as in `F.conv2d`.
+    faster: where `passes`, a sum of 1 (forward), 2 (input gradient) and 4 (weight gradient), says so (with 8 on a GPU,
+    without it on the CPU), or else where thresholds do. A frozen filter costs no weight gradient and keeps no input
+    alive, whatever the bias does. Filters of shape (M * C, 1, KH, KW) give M outputs per channel, as in `F.conv2d`.
 
     >>> x = torch.arange(9.0).reshape(1, 1, 3, 3)
     >>> depthwise_conv2d(x, torch.ones(1, 1, 2, 2))
     tensor([[[[ 8., 12.],
               [20., 24.]]]])
     """
-    return _convolve(2, depthwise_conv2d, x, weight, bias, stride, padding, dilation, passes)
+    return _convolve(depthwise_conv2d, 2, (x, weight, bias), (stride, padding, dilation), passes)
 
 
 def depthwise_conv3d(
@@ -76,56 +83,41 @@ def depthwise_conv3d(
     >>> depthwise_conv3d(torch.ones(1, 8, 4, 4, 4), torch.ones(8, 1, 3, 3, 3), padding=1)[0, 0, 1, 1]
     tensor([18., 27., 27., 18.])
     """
-    return _convolve(3, depthwise_conv3d, x, weight, bias, stride, padding, dilation, passes)
+    return _convolve(depthwise_conv3d, 3, (x, weight, bias), (stride, padding, dilation), passes)
 
 
-def _convolve(
-    axes: int,
-    public: Callable[..., Tensor],
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Size,
-    padding: Size | str,
-    dilation: Size,
-    passes: int,
-) -> Tensor:
-    if torch.overrides.has_torch_function_variadic(x, weight, bias):
+def _convolve(public: Callable[..., Tensor], axes: int, tensors: Tensors, steps: Steps, passes: int) -> Tensor:
+    if torch.overrides.has_torch_function(tensors):
         # As in torch.nn.functional: torch.fx's proxies, tensor subclasses and function modes see one call.
-        tensors, others = (x, weight, bias), (stride, padding, dilation)
-        result: Tensor = torch.overrides.handle_torch_function(public, tensors, *tensors, *others, passes=passes)
+        result: Tensor = torch.overrides.handle_torch_function(public, tensors, *tensors, *steps, passes=passes)
         return result
-    geometry = _geometry_for_operator(axes, x, weight, bias, stride, padding, dilation, passes)
+    x, weight, bias = tensors
+    if isinstance(x, Tensor) and routing.on_gpu(x) and routing.is_measured(x, passes):
+        x, weight, bias = tensors = routing.autocast(*tensors)
+    geometry = _geometry_for_operator(axes, tensors, steps, passes)
     if geometry is not None:
         batched = x.dim() == axes + 2
         y: Tensor = depthwise_conv(x if batched else x[None], weight, bias, *geometry, passes)
         return y if batched else y[0]
-    convolve, channels = CONVOLVE[axes], _channels(x, axes)
-    if bias is None or not bias.requires_grad or weight.requires_grad:
-        return convolve(x, weight, bias, stride, padding, dilation, channels)
+    convolve: Callable[..., Tensor] = CONVOLVE[axes]
+    channels = _channels(x, axes)
+    if bias is None or not bias.requires_grad or weight.requires_grad or not bias.is_cpu:
+        return convolve(x, weight, bias, *steps, channels)
     # To get the bias gradient PyTorch's CPU backward computes the weight gradient too; adding the bias separately
     # avoids that.
-    y = convolve(x, weight, None, stride, padding, dilation, channels)
+    y = convolve(x, weight, None, *steps, channels)
     return y + bias.to(y.dtype).reshape(weight.shape[0], *[1] * axes)
 
 
 @untraced
-def _geometry_for_operator(
-    axes: int,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Size,
-    padding: Size | str,
-    dilation: Size,
-    passes: int,
-) -> Geometry | None:
+def _geometry_for_operator(axes: int, tensors: Tensors, steps: Steps, passes: int) -> Geometry | None:
     """Return the geometry to call our operator with, or None if the call is PyTorch's, which checks its arguments."""
-    if not routing.fits(axes, x, weight, bias):
+    if not routing.fits(axes, *tensors):
         return None
-    kernel, trained = weight.shape[2:], weight.requires_grad
-    geometry = parse_geometry(axes, kernel, stride=stride, padding=padding, dilation=dilation)
-    if passes != BY_THRESHOLDS or routing.worth_a_call(x, kernel, geometry, trained=trained):
+    x, weight, _ = tensors
+    kernel = weight.shape[2:]
+    geometry = parse_geometry(kernel, *steps)
+    if routing.is_measured(x, passes) or routing.worth_a_call(x, kernel, geometry, trained=weight.requires_grad):
         return geometry
     return None
 
@@ -152,9 +144,6 @@ class _DepthwiseConv(_ConvNd):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the (N, C, *out) convolution of the (N, C, *size) input."""
-        if is_scripting():  # TorchScript compiles this branch alone
-            plain: Tensor = self._conv_forward(input, self.weight, self.bias)
-            return plain
         if "_conv_forward" in vars(self) or self.groups != self.in_channels:  # changed since it was made
             return self._conv_forward(input, self.weight, self.bias)
         padding: Size | str = self.padding
@@ -166,12 +155,7 @@ class _DepthwiseConv(_ConvNd):
 
 
 class DepthwiseConv1d(_DepthwiseConv, nn.Conv1d):
-    """A depthwise `nn.Conv1d`: same arguments, same parameters, same results, computed by `depthwise_conv1d`.
-
-    >>> layer = DepthwiseConv1d(8, 8, kernel_size=31, padding="same", groups=8)
-    >>> layer(torch.zeros(2, 8, 100)).shape
-    torch.Size([2, 8, 100])
-    """
+    """A depthwise `nn.Conv1d`: same arguments, same parameters, same results, computed by `depthwise_conv1d`."""
 
 
 class DepthwiseConv2d(_DepthwiseConv, nn.Conv2d):
@@ -184,12 +168,89 @@ class DepthwiseConv2d(_DepthwiseConv, nn.Conv2d):
 
 
 class DepthwiseConv3d(_DepthwiseConv, nn.Conv3d):
-    """A depthwise `nn.Conv3d`: same arguments, same parameters, same results, computed by `depthwise_conv3d`.
-
-    >>> layer = DepthwiseConv3d(8, 8, kernel_size=5, padding="same", groups=8)
-    >>> layer(torch.zeros(2, 8, 6, 6, 6)).shape
-    torch.Size([2, 8, 6, 6, 6])
-    """
+    """A depthwise `nn.Conv3d`: same arguments, same parameters, same results, computed by `depthwise_conv3d`."""
 
 
 _FUNCTIONS = {1: depthwise_conv1d, 2: depthwise_conv2d, 3: depthwise_conv3d}
+
+
+# 1×1 convolutions.
+
+
+class PointwiseConv2d(nn.Conv2d):
+    """A 1×1 `nn.Conv2d` that multiplies matrices where the image is channels_last on the CPU.
+
+    The channels of a pixel are then a row, and the convolution is `F.linear`. PyTorch hands it to oneDNN instead, which
+    is slower for some shapes on some machines: only measuring tells, so `accelerate_` needs an example to use this.
+
+    >>> layer = PointwiseConv2d(8, 16, kernel_size=1)
+    >>> layer(torch.zeros(2, 8, 5, 5).to(memory_format=torch.channels_last)).shape
+    torch.Size([2, 16, 5, 5])
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the (N, M, H, W) convolution of the (N, C, H, W) input."""
+        if not _has_rows(input) or "_conv_forward" in vars(self):
+            return self._conv_forward(input, self.weight, self.bias)  # type: ignore[no-any-return]
+        rows = functional.linear(input.permute(0, 2, 3, 1), self.weight.flatten(1), self.bias)
+        return rows.permute(0, 3, 1, 2)
+
+
+@untraced
+def _has_rows(x: Tensor) -> bool:
+    return (
+        type(x) in PLAIN_TENSORS
+        and nothing_intervenes()
+        and x.dim() == 4
+        and x.device.type == "cpu"
+        and x.is_contiguous(memory_format=torch.channels_last)
+        and not x.is_contiguous()
+    )
+
+
+def is_pointwise(layer: nn.Conv2d) -> bool:
+    """Return whether a convolution multiplies each pixel by one matrix.
+
+    >>> is_pointwise(nn.Conv2d(8, 16, 1)), is_pointwise(nn.Conv2d(8, 16, 1, groups=2))
+    (True, False)
+    """
+    return (
+        layer.kernel_size == (1, 1)
+        and layer.stride == (1, 1)
+        and layer.padding in ((0, 0), "valid", "same")
+        and layer.groups == 1
+    )
+
+
+class StridedPointwiseConv2d(nn.Conv2d):
+    """A 1×1 `nn.Conv2d` that drops the pixels its stride skips, and convolves the others without a stride.
+
+    >>> layer = StridedPointwiseConv2d(3, 8, kernel_size=1, stride=2)
+    >>> layer(torch.zeros(2, 3, 9, 9)).shape
+    torch.Size([2, 8, 5, 5])
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the (N, M, OH, OW) convolution of the (N, C, H, W) input."""
+        if "_conv_forward" in vars(self):  # replaced by its owner
+            return self._conv_forward(input, self.weight, self.bias)  # type: ignore[no-any-return]
+        down, across = self.stride
+        return functional.conv2d(input[..., ::down, ::across], self.weight, self.bias, groups=self.groups)
+
+
+def is_endangered(layer: nn.Conv2d) -> bool:
+    """Return whether oneDNN's weight gradient of a convolution, in channels_last memory, writes past its workspace.
+
+    It does for strided 1×1 convolutions with fewer input channels a group than a vector has lanes, 8 with AVX2 and 16
+    with AVX-512 (https://github.com/uxlfoundation/oneDNN/issues/6035), but for one. The process then aborts, or gets
+    wrong gradients. docs/depthwise.md has the smallest program that shows it.
+
+    >>> is_endangered(nn.Conv2d(3, 48, 1, stride=2)), is_endangered(nn.Conv2d(3, 48, 3, stride=2, padding=1))
+    (True, False)
+    """
+    return (
+        layer.kernel_size == (1, 1)
+        and layer.stride != (1, 1)
+        and layer.padding in ((0, 0), "valid")
+        and 1 < layer.in_channels // layer.groups < WIDEST_VECTOR
+    )

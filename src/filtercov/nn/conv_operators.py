@@ -2,12 +2,11 @@
 
 Each pass is bilinear, and its gradients are the other two: gradients of any order stay within these operators.
 `padding` is (before, after) along each axis, `stride` and `dilation` one number an axis; images, of one to three axes,
-keep their layout. `passes` says which run natively: a sum of `routing.BITS`, or `routing.BY_THRESHOLDS`. A pass that
-does not run natively is PyTorch's.
+keep their layout. `passes` says which run natively: a sum of `routing.BITS` and perhaps `routing.ON_GPU`, or
+`routing.BY_THRESHOLDS`. A pass that does not run natively is PyTorch's. `gpu` has the passes on a GPU.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import chain
 from math import prod
 from typing import Any
@@ -17,46 +16,42 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.flop_counter import conv_flop_count
 
-from filtercov.errors import ConvolutionError
+from filtercov.errors import KernelError
 from filtercov.nn import native
 from filtercov.nn.geometry import Geometry, Numbers, checked_output
 from filtercov.nn.layout import dense, is_channels_last, readable
 from filtercov.nn.operator import Plan, Shape, check_alike, check_shape, operator
-from filtercov.nn.routing import BITS, BY_THRESHOLDS, native_sums, runs_natively
+from filtercov.nn.routing import BITS, BY_THRESHOLDS, ON_GPU, native_sums, runs_natively
 
 CONVOLVE = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 # Numbers that `_scale_grad` multiplies at a time: 4 MiB, so that it holds no further image.
 _CHUNK = 2**20
 
-_check_alike = partial(check_alike, ConvolutionError)
-_check_shape = partial(check_shape, ConvolutionError)
 
-
-def _geometry(padding: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Geometry:
-    return Geometry(tuple(padding), tuple(stride), tuple(dilation))
-
-
-def _axes(name: str, **images: Tensor) -> int:
-    """Return the number of axes that all images have beside batch and channels, if they have some in common."""
-    axes = next(iter(images.values())).dim() - 2
-    for argument, image in images.items():
-        if axes not in CONVOLVE or image.dim() != axes + 2 or image.shape[1] == 0:
-            raise ConvolutionError(f"{name}: {argument} must be (N, C, 1 to 3 sizes), got {tuple(image.shape)}")
-    return axes
-
-
-def _check_filters(name: str, weight: Tensor, channels: int, axes: int) -> None:
-    if weight.dim() != axes + 2 or weight.shape[:2] != (channels, 1):
-        raise ConvolutionError(
-            f"{name}: {channels} channels and {axes} axes need filters of ({channels}, 1, {axes} sizes), got "
-            f"{tuple(weight.shape)}"
+def _checked(
+    name: str, images: dict[str, Tensor], kernel: Shape, *steps: Sequence[int], passes: int, size: Shape | None = None
+) -> tuple[Geometry, tuple[int, ...]]:
+    """Return the geometry, and the shape of the output for the last image, perhaps of another size; raise if none."""
+    axes, image = len(kernel), list(images.values())[-1]
+    for argument, tensor in images.items():
+        if axes not in CONVOLVE or tensor.dim() != axes + 2 or tensor.shape[1] == 0:
+            raise KernelError(
+                f"{name}: {argument} must be (N, C, {axes} sizes), axes 1 to 3, got {tuple(tensor.shape)}"
+            )
+    if not BY_THRESHOLDS <= passes <= sum(BITS.values()) + ON_GPU:
+        raise KernelError(
+            f"{name}: passes must be a sum of {BITS}, with {ON_GPU} on a GPU, or {BY_THRESHOLDS} to leave it to "
+            f"thresholds, got {passes}"
         )
+    geometry = Geometry(*map(tuple, steps))
+    shape = (*image.shape[:2], *(image.shape[2:] if size is None else size))
+    return geometry, checked_output(name, shape, tuple(kernel), geometry)
 
 
-def _check_passes(name: str, passes: int) -> None:
-    if not BY_THRESHOLDS <= passes <= sum(BITS.values()):
-        raise ConvolutionError(
-            f"{name}: passes must be a sum of {BITS}, or {BY_THRESHOLDS} to leave it to thresholds, got {passes}"
+def _check_filters(name: str, weight: Tensor, channels: int) -> None:
+    if weight.shape[:2] != (channels, 1):
+        raise KernelError(
+            f"{name}: {channels} channels need filters of ({channels}, 1, ...), got {tuple(weight.shape)}"
         )
 
 
@@ -102,13 +97,11 @@ def depthwise_conv(
     passes: int = BY_THRESHOLDS,
 ) -> Plan:
     """Return the (N, C, *out) convolution of (N, C, *size) with (C, 1, *kernel)."""
-    axes = _axes("depthwise_conv", x=x)
-    name, kernel, geometry = f"depthwise_conv{axes}d", weight.shape[2:], _geometry(padding, stride, dilation)
-    _check_alike(name, x=x, weight=weight, bias=bias)
-    _check_filters(name, weight, x.shape[1], axes)
-    _check_shape(name, x.shape[1:2], bias=bias)
-    out = checked_output(name, x.shape, kernel, geometry)
-    _check_passes(name, passes)
+    name, kernel = "depthwise_conv", weight.shape[2:]
+    check_alike(name, x=x, weight=weight, bias=bias)
+    geometry, out = _checked(name, {"x": x}, kernel, padding, stride, dilation, passes=passes)
+    _check_filters(name, weight, x.shape[1])
+    check_shape(name, x.shape[1:2], bias=bias)
     last = is_channels_last(x)
 
     def compute() -> Tensor:
@@ -123,9 +116,9 @@ def depthwise_conv(
 # The input gradient.
 
 
-def _save_input_grad(ctx: Any, inputs: Sequence[Any], output: Tensor) -> None:  # noqa: ARG001
-    grad_y, weight, *ctx.geometry, _, _, ctx.passes = inputs
-    ctx.save_for_backward(grad_y, weight)
+def _save_both(ctx: Any, inputs: Sequence[Any], output: Tensor) -> None:  # noqa: ARG001
+    ctx.save_for_backward(*inputs[:2])
+    ctx.geometry, ctx.passes = inputs[2:5], inputs[-1]
 
 
 def _input_grad_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -143,7 +136,7 @@ def _input_grad_flops(grad_y: Shape, weight: Shape, *_: Any, out_shape: Shape) -
     return conv_flop_count(list(grad_y), list(weight), list(out_shape), transposed=True)
 
 
-@operator(flops=_input_grad_flops, save=_save_input_grad, gradients=_input_grad_gradients)
+@operator(flops=_input_grad_flops, save=_save_both, gradients=_input_grad_gradients)
 def depthwise_conv_input_grad(
     grad_y: Tensor,
     weight: Tensor,
@@ -155,12 +148,11 @@ def depthwise_conv_input_grad(
     passes: int = BY_THRESHOLDS,
 ) -> Plan:
     """Return the (N, C, *size) gradient of the input, in the layout asked for."""
-    name, geometry = "depthwise_conv_input_grad", _geometry(padding, stride, dilation)
-    axes, image, kernel = _axes(name, grad_y=grad_y), (*grad_y.shape[:2], *size), weight.shape[2:]
-    _check_alike(name, grad_y=grad_y, weight=weight)
-    _check_filters(name, weight, grad_y.shape[1], axes)
-    _check_shape(name, checked_output(name, image, kernel, geometry), grad_y=grad_y)
-    _check_passes(name, passes)
+    name, kernel, image = "depthwise_conv_input_grad", weight.shape[2:], (*grad_y.shape[:2], *size)
+    check_alike(name, grad_y=grad_y, weight=weight)
+    geometry, out = _checked(name, {"grad_y": grad_y}, kernel, padding, stride, dilation, passes=passes, size=size)
+    _check_filters(name, weight, grad_y.shape[1])
+    check_shape(name, out, grad_y=grad_y)
 
     def compute() -> Tensor:
         if not runs_natively("input_grad", grad_y, kernel, geometry, channels_last=channels_last, passes=passes):
@@ -171,11 +163,6 @@ def depthwise_conv_input_grad(
 
 
 # The weight gradient.
-
-
-def _save_weight_grad(ctx: Any, inputs: Sequence[Any], output: Tensor) -> None:  # noqa: ARG001
-    grad_y, x, *ctx.geometry, _, ctx.passes = inputs
-    ctx.save_for_backward(grad_y, x)
 
 
 def _weight_grad_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -195,7 +182,7 @@ def _weight_grad_flops(grad_y: Shape, x: Shape, *_: Any, out_shape: Shape) -> in
     return conv_flop_count(x, grad_y, out_shape)
 
 
-@operator(flops=_weight_grad_flops, save=_save_weight_grad, gradients=_weight_grad_gradients)
+@operator(flops=_weight_grad_flops, save=_save_both, gradients=_weight_grad_gradients)
 def depthwise_conv_weight_grad(
     grad_y: Tensor,
     x: Tensor,
@@ -206,11 +193,10 @@ def depthwise_conv_weight_grad(
     passes: int = BY_THRESHOLDS,
 ) -> Plan:
     """Return the (C, 1, *kernel) gradient of the filters."""
-    name, geometry = "depthwise_conv_weight_grad", _geometry(padding, stride, dilation)
-    _axes(name, x=x, grad_y=grad_y)
-    _check_alike(name, grad_y=grad_y, x=x)
-    _check_shape(name, checked_output(name, x.shape, tuple(kernel), geometry), grad_y=grad_y)
-    _check_passes(name, passes)
+    name = "depthwise_conv_weight_grad"
+    check_alike(name, grad_y=grad_y, x=x)
+    geometry, out = _checked(name, {"grad_y": grad_y, "x": x}, kernel, padding, stride, dilation, passes=passes)
+    check_shape(name, out, grad_y=grad_y)
 
     def compute() -> Tensor:
         if not runs_natively("weight_grad", x, kernel, geometry, channels_last=is_channels_last(x), passes=passes):
@@ -234,8 +220,9 @@ def _channel_sum_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor]:
 @operator(save=_save_channel_sum, gradients=_channel_sum_gradients)
 def channel_sum(x: Tensor) -> Plan:
     """Return the (C,) sums of (N, C, *size) over images and pixels: the gradient of the bias."""
-    _axes("channel_sum", x=x)
-    _check_alike("channel_sum", x=x)
+    check_alike("channel_sum", x=x)
+    if x.dim() not in (3, 4, 5) or x.shape[1] == 0:
+        raise KernelError(f"channel_sum: x must be (N, C, 1 to 3 sizes), got {tuple(x.shape)}")
 
     def compute() -> Tensor:
         if native_sums(x):

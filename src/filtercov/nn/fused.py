@@ -9,19 +9,15 @@ cannot observe the difference; all other calls are those of the class replaced.
 """
 
 import sys
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import update_wrapper
 from importlib import import_module
-from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
-from torch.jit import is_scripting  # type: ignore[attr-defined]
 
-from filtercov.nn import routing
+from filtercov.nn import native, routing
 from filtercov.nn.layout import is_strided
 from filtercov.nn.norm_act import batch_norm_act, batch_norm_act_eval, gelu, gelu_batch_norm
 from filtercov.nn.routing import PLAIN_TENSORS, is_traced, is_usual_vector, is_watched, nothing_intervenes, untraced
@@ -39,49 +35,32 @@ DROPOUTS: dict[type[nn.Module], str] = dict.fromkeys((nn.Dropout, nn.Dropout1d, 
 
 
 class Replacement(nn.Module):
-    """A class with `plain_class` and `plain_forward`, those of the class that it replaces."""
+    """A class that computes what `plain_class`, the next among its bases, computes."""
 
     plain_class: ClassVar[type[nn.Module]]
-    plain_forward: ClassVar[Callable[..., Tensor]]
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
         if len(cls.__bases__) > 1:
             cls.plain_class = cls.__bases__[1]
-            cls.plain_forward = _renamed(cls.plain_class.forward, "plain_forward")
             _REPLACEMENTS[cls.plain_class] = cls
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the output of the class replaced, fused if that cannot be observed."""
-        if is_scripting():  # TorchScript compiles this branch alone, and knows no `super()`
-            return self.plain_forward(x)
         fused = self.fused_forward(x)
-        return self.plain_forward(x) if fused is None else fused
+        return super().forward(x) if fused is None else fused
 
     def fused_forward(self, x: Tensor) -> Tensor | None:
         """Return the fused output, or None where the plain one is due."""
         raise NotImplementedError
 
 
-def _renamed(function: Any, name: str) -> Any:
-    """Return a function under another name: TorchScript takes two methods of one name for one."""
-    other = FunctionType(function.__code__, function.__globals__, name, function.__defaults__, function.__closure__)
-    return update_wrapper(other, function, assigned=("__annotations__", "__doc__", "__module__"))
-
-
-def replacement_for(module: nn.Module, kind: type[Replacement]) -> type[Replacement] | None:
-    """Return the class of a kind that can replace a module's class, or None."""
+def replacements(kind: type[Replacement]) -> dict[type[nn.Module], type[Replacement]]:
+    """Return the classes that have a replacement of this kind, and it."""
     for theirs, ours in _THEIRS.items():
         if theirs in sys.modules:
             import_module(ours)
-    found = _REPLACEMENTS.get(type(module))
-    return found if found is not None and issubclass(found, kind) else None
-
-
-def replaced_class(module: nn.Module, kind: type[Replacement]) -> type[nn.Module] | None:
-    """Return the class that a module's class of this kind replaces, or None."""
-    own = type(module)
-    return own.plain_class if issubclass(own, kind) and _REPLACEMENTS.get(own.plain_class) is own else None
+    return {plain: ours for plain, ours in _REPLACEMENTS.items() if issubclass(ours, kind)}
 
 
 def does_nothing(layer: nn.Module) -> bool:
@@ -102,11 +81,9 @@ def does_nothing(layer: nn.Module) -> bool:
 class NativeActivation(Replacement):
     """A GELU computed by filtercov's kernels."""
 
-    def forward(self, input: Tensor) -> Tensor:  # with the argument's name in the class replaced
-        """Return GELU(input)."""
-        if is_scripting():
-            return self.plain_forward(input)
-        return cast(Tensor, gelu(input)) if _can_use_gelu(input) else self.plain_forward(input)
+    def fused_forward(self, x: Tensor) -> Tensor | None:
+        """Return GELU(x)."""
+        return gelu(x) if _can_use_gelu(x) else None
 
 
 @untraced
@@ -116,9 +93,8 @@ def _can_use_gelu(x: Tensor) -> bool:
         and x.dtype == torch.float32
         and x.is_cpu
         and is_strided(x)
-        and x.numel() >= routing.LEAST_NORMALISED
-        and not torch.compiler.is_compiling()
         and nothing_intervenes()
+        and _pays(x)
     )
 
 
@@ -217,41 +193,34 @@ def _can_fuse_norm(norm: nn.BatchNorm2d, x: Tensor, activation: nn.Module) -> bo
 
 
 def _has_statistics(norm: nn.BatchNorm2d, x: Tensor) -> bool:
-    """Return whether evaluation has statistics to use; training a variance, and usual statistics to update if any."""
+    """Return whether the norm has running statistics to use, or in training to update if it has any."""
     mean, variance, count = norm.running_mean, norm.running_var, norm.num_features
     if norm.training:
         if x.numel() <= count:  # one value per channel, which nn.BatchNorm2d refuses
             return False
-        if not norm.track_running_stats or (mean is None and variance is None):
-            return True
+        if mean is None and variance is None:
+            return not norm.track_running_stats
+        if not norm.track_running_stats or norm.momentum is None or norm.num_batches_tracked is None:
+            return False  # nn.BatchNorm2d has rules for all of these
     return is_usual_vector(mean, count) and is_usual_vector(variance, count)
 
 
 @untraced
 def _pays(x: Tensor) -> bool:
     """Return whether fusing is faster: not for small images, nor where a compiler fuses by itself, with more around."""
-    return x.numel() >= routing.LEAST_NORMALISED and not torch.compiler.is_compiling()
+    return x.numel() >= routing.LEAST_NORMALISED and not torch.compiler.is_compiling() and native.available()
 
 
 def _update_running_statistics_(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor, x: Tensor) -> None:
-    """Add the mean and biased variance of a batch to the running ones, by nn.BatchNorm2d's rules."""
-    if not norm.track_running_stats:
+    """Add the mean and biased variance of a batch to the running ones, as nn.BatchNorm2d does."""
+    running_mean, running_var, share = norm.running_mean, norm.running_var, norm.momentum
+    if running_mean is None or running_var is None or share is None or norm.num_batches_tracked is None:
         return
-    counter = norm.num_batches_tracked
-    if counter is not None:
-        counter.add_(1)
-    share: Tensor | float = 0.0
-    if norm.momentum is not None:
-        share = norm.momentum
-    elif counter is not None:
-        # A tensor, since the value would be a constant to a tracer and unknown to a compiler.
-        share = counter.to(norm.weight.dtype).reciprocal()
-    running_mean, running_var = norm.running_mean, norm.running_var
-    if running_mean is not None and running_var is not None:
-        count = x.numel() // x.shape[1]
-        with torch.no_grad(), _uncounted(running_mean, running_var):
-            running_mean.mul_(1 - share).add_(mean * share)
-            running_var.mul_(1 - share).add_(variance * (count / (count - 1)) * share)
+    norm.num_batches_tracked.add_(1)
+    count = x.numel() // x.shape[1]
+    with torch.no_grad(), _uncounted(running_mean, running_var):
+        running_mean.mul_(1 - share).add_(mean * share)
+        running_var.mul_(1 - share).add_(variance * (count / (count - 1)) * share)
 
 
 def _uncounted(*tensors: Tensor) -> AbstractContextManager[object]:
@@ -272,13 +241,9 @@ def pair_of(layer: nn.Module, following: nn.Module | None = None) -> Pair | None
     """
     gelu_first = activation_of(layer) == "gelu"
     norm, activation = (following, layer) if gelu_first else (layer, following)
-    if type(norm) is not nn.BatchNorm2d or not _is_affine(norm) or activation is None or not activation_of(activation):
+    if type(norm) is not nn.BatchNorm2d or norm.weight is None or activation is None or not activation_of(activation):
         return None
     return Pair(norm, activation, gelu_first)
-
-
-def _is_affine(norm: nn.BatchNorm2d) -> bool:
-    return norm.weight is not None and norm.bias is not None
 
 
 def run_fused(layers: list[nn.Module], x: Tensor, residual: Tensor | None = None) -> Tensor:
@@ -334,21 +299,15 @@ class FusedSequential(nn.Sequential):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the output of the last module."""
-        if is_scripting():  # TorchScript compiles this branch alone
-            for module in self:
-                input = module(input)
-            return input
         return run_fused(list(self), input)
 
 
 class FusedLayers(Replacement):
     """The same for a Sequential with a class of its own that runs its layers as `nn.Sequential` does."""
 
-    def forward(self, input: Tensor) -> Tensor:  # with the argument's name in the class replaced
+    def fused_forward(self, x: Tensor) -> Tensor:
         """Return the output of the last module."""
-        if is_scripting():
-            return self.plain_forward(input)
-        return run_fused([layer for _, layer in named_layers(self)], input)
+        return run_fused([layer for _, layer in named_layers(self)], x)
 
 
 def named_layers(sequence: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -364,9 +323,8 @@ def named_layers(sequence: nn.Module) -> list[tuple[str, nn.Module]]:
 class FusedNormAct(Replacement):
     """A BatchNorm2d that applies an activation too, by timm's names `drop` and `act`."""
 
-    if TYPE_CHECKING:  # what every such module has; TorchScript would take these for types it must obey
-        drop: Any
-        act: Any
+    drop: Any
+    act: Any
 
     def fused_forward(self, x: Tensor) -> Tensor | None:
         """Return the (N, C, H, W) activation of the norm of x."""
@@ -377,4 +335,4 @@ class FusedNormAct(Replacement):
 
 def is_norm_act(module: nn.Module) -> bool:
     """Return whether a BatchNorm2d with an `act` is affine, and the activation can be fused."""
-    return _is_affine(cast(nn.BatchNorm2d, module)) and activation_of(cast(nn.Module, module.act)) is not None
+    return module.weight is not None and activation_of(cast(nn.Module, module.act)) is not None

@@ -1,23 +1,22 @@
 """Blocks of ConvMixer and ConvNeXt, by timm's names for their parts, fused where that cannot be observed."""
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from filtercov.nn import native
+from filtercov.nn.conv import PointwiseConv2d, is_pointwise
 from filtercov.nn.fused import FusedSequential, Replacement, activation_of, does_nothing, pair_of, run_fused
 from filtercov.nn.layout import is_channels_last
 from filtercov.nn.norm_mlp import norm_mlp
-from filtercov.nn.pointwise import PointwiseConv2d, is_pointwise
 from filtercov.nn.routing import PLAIN_TENSORS, is_watched, nothing_intervenes, untraced
 
 
 class FusedResidual(Replacement):
     """ConvMixer's x + fn(x), by timm's names `fn` and perhaps `drop_path`: added by the operator that ends `fn`."""
 
-    if TYPE_CHECKING:  # what every residual has; TorchScript would take it for a type it must obey
-        fn: Any
+    fn: Any
 
     def fused_forward(self, x: Tensor) -> Tensor | None:
         """Return the (N, C, H, W) output of the branch plus its input."""
@@ -47,12 +46,11 @@ class FusedBlock(Replacement):
     All that follows the depthwise layer is one operator, `norm_mlp`.
     """
 
-    if TYPE_CHECKING:  # what every block has; TorchScript would take these for types it must obey
-        conv_dw: Any
-        norm: Any
-        mlp: Any
-        gamma: Any
-        drop_path: Any
+    conv_dw: Any
+    norm: Any
+    mlp: Any
+    gamma: Any
+    drop_path: Any
 
     mlps: ClassVar[tuple[type[nn.Module], ...]]  # that are fc2(act(fc1(x))), but for parts that do nothing
     norms: ClassVar[tuple[type[nn.Module], ...]] = (nn.LayerNorm,)  # that normalise channels, as nn.LayerNorm does
@@ -80,8 +78,8 @@ class FusedBlock(Replacement):
             and x.numel() > 0
             and is_channels_last(x)
             and self._has_usual_parts()
-            and native.available()
             and nothing_intervenes()
+            and (torch.compiler.is_compiling() or native.available())  # a compiler could not follow the loading
         )
 
     def _has_usual_parts(self) -> bool:

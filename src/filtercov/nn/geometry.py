@@ -9,9 +9,7 @@ from math import prod
 from operator import index
 from typing import NamedTuple
 
-from torch import SymInt, Tensor
-
-from filtercov.errors import ConvolutionError
+from filtercov.errors import KernelError
 
 Size = int | Sequence[int]
 Numbers = tuple[int, ...]
@@ -49,44 +47,37 @@ class Geometry(NamedTuple):
         return prod(kernel) == 1 and max(self.stride) == 1 and max(self.padding) == 0
 
 
-def parse_geometry(axes: int, kernel: Sequence[int], *, stride: Size, padding: Size | str, dilation: Size) -> Geometry:
+def parse_geometry(kernel: Sequence[int], stride: Size, padding: Size | str, dilation: Size) -> Geometry:
     """Return the arguments of `F.conv2d` as a `Geometry`; "same" puts an odd pixel of padding after the image.
 
-    >>> parse_geometry(2, (4, 3), stride=1, padding="same", dilation=1).padding
+    Only what cannot be a `Geometry` is refused here: the operators check the numbers.
+
+    >>> parse_geometry((4, 3), stride=1, padding="same", dilation=1).padding
     (1, 2, 1, 1)
     """
-    strides = _numbers(axes, "stride", stride, least=1)
-    dilations = _numbers(axes, "dilation", dilation, least=1)
-    return Geometry(_edges(axes, padding, kernel, strides, dilations), strides, dilations)
-
-
-def _numbers(axes: int, name: str, value: Size, *, least: int) -> Numbers:
-    """Return one integer an axis, from as many or from one for all."""
-    if type(value) is int and value >= least:  # the usual case, quickly
-        return (value,) * axes
-    values = tuple(value) if isinstance(value, Sequence) else (value,)
-    if not all(isinstance(v, int) for v in values):
-        if any(isinstance(v, Tensor | SymInt) for v in values):  # a tracer must not fix their values
-            raise TypeError(f"depthwise_conv{axes}d: {name} must be integers, got {value!r}")
-        values = tuple(index(v) for v in values)  # NumPy's integers; a TypeError for anything else
-    if len(values) == 1:
-        values = values * axes
-    if len(values) != axes or min(values) < least:
-        raise ConvolutionError(f"depthwise_conv{axes}d: {name} needs 1 or {axes} integers >= {least}, got {value!r}")
-    return values
-
-
-def _edges(axes: int, padding: Size | str, kernel: Sequence[int], stride: Numbers, dilation: Numbers) -> Numbers:
+    axes = len(kernel)
+    strides, dilations = _numbers(axes, stride), _numbers(axes, dilation)
     if not isinstance(padding, str):
-        return tuple(edge for edge in _numbers(axes, "padding", padding, least=0) for _ in range(2))
-    if padding == "valid":
-        return (0, 0) * axes
-    if padding != "same":
-        raise ConvolutionError(f"depthwise_conv{axes}d: padding must be 'same', 'valid' or numbers, got {padding!r}")
-    if max(stride) > 1:
-        raise ConvolutionError(f"depthwise_conv{axes}d: padding='same' needs stride 1, got {stride}; give numbers")
-    totals = [step * (taps - 1) for step, taps in zip(dilation, kernel, strict=True)]
-    return tuple(edge for total in totals for edge in (total // 2, total - total // 2))
+        edges = tuple(edge for edge in _numbers(axes, padding) for _ in range(2))
+    elif padding == "valid":
+        edges = (0, 0) * axes
+    elif padding == "same" and max(strides) == 1:
+        totals = [step * (taps - 1) for step, taps in zip(dilations, kernel, strict=True)]
+        edges = tuple(edge for total in totals for edge in (total // 2, total - total // 2))
+    else:
+        raise KernelError(
+            f"depthwise_conv{axes}d: padding must be 'same' (with stride 1), 'valid' or numbers, got {padding!r} with "
+            f"stride {strides}"
+        )
+    return Geometry(edges, strides, dilations)
+
+
+def _numbers(axes: int, value: Size) -> Numbers:
+    """Return one integer an axis, from as many or from one for all."""
+    if type(value) is int:  # the usual case, quickly
+        return (value,) * axes
+    values = tuple(map(index, value)) if isinstance(value, Sequence) else (index(value),)
+    return values * axes if len(values) == 1 else values
 
 
 def checked_output(name: str, image: Numbers, kernel: Numbers, geometry: Geometry) -> Numbers:
@@ -102,14 +93,14 @@ def _cached_output(name: str, image: Numbers, kernel: Numbers, geometry: Geometr
     padding, stride, dilation = geometry
     axes, size = len(kernel), image[2:]
     if len(padding) != 2 * axes or min(padding) < 0:
-        raise ConvolutionError(f"{name}: padding must be {2 * axes} numbers >= 0 for {axes} axes, got {padding}")
+        raise KernelError(f"{name}: padding must be {2 * axes} numbers >= 0 for {axes} axes, got {padding}")
     if any(len(steps) != axes or min(steps) < 1 for steps in (stride, dilation)):
-        raise ConvolutionError(f"{name}: stride and dilation must be {axes} numbers >= 1, got {stride} and {dilation}")
+        raise KernelError(f"{name}: stride and dilation must be {axes} numbers >= 1, got {stride} and {dilation}")
     if len(size) != axes or min(*size, *kernel) < 1:
-        raise ConvolutionError(f"{name}: images and filters need pixels along {axes} axes, got {image} and {kernel}")
+        raise KernelError(f"{name}: images and filters need pixels along {axes} axes, got {image} and {kernel}")
     spans = geometry.spans(kernel)
     if any(size[i] + padding[2 * i] + padding[2 * i + 1] < spans[i] for i in range(axes)):
-        raise ConvolutionError(
+        raise KernelError(
             f"{name}: a filter spanning {spans} does not fit an image of {tuple(size)} with padding {padding}; use a "
             "smaller filter or more padding"
         )

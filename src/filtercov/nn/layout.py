@@ -1,7 +1,6 @@
 """Memory layouts: of images, (N, C, *size) with one to three axes of size, and of all tensors of a model."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from typing import NamedTuple
 
@@ -58,6 +57,11 @@ def as_channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last)
 
 
+def as_empty_image(x: Tensor) -> Tensor:
+    """Return an uninitialised image like x, dense in channels_last."""
+    return torch.empty_like(x, memory_format=torch.channels_last)
+
+
 class Layout(NamedTuple):
     """A tensor's shape and strides."""
 
@@ -74,52 +78,35 @@ class Layout(NamedTuple):
         """Whether it is that of an (N, C, H, W) image in channels_last, perhaps with gaps."""
         return len(self.shape) == 4 and self.shape[1] > 1 and self.strides[1] == 1
 
-    def random(self, dtype: torch.dtype) -> Tensor:
+    def random(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return a tensor of normal numbers in this layout."""
         reach = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
-        return torch.randn(max(reach, 0) + 1).to(dtype).as_strided(self.shape, self.strides)
-
-    def copied(self, tensor: Tensor) -> Tensor:
-        """Return a copy of a tensor in this layout, or a contiguous one if it cannot have it."""
-        if tensor.shape != self.shape or 0 in self.strides:  # replaced since, or once expanded from fewer numbers
-            return tensor.contiguous()
-        empty = torch.empty_strided(self.shape, self.strides, dtype=tensor.dtype, device=tensor.device)
-        return empty.copy_(tensor)
+        return torch.randn(max(reach, 0) + 1, device=device).to(dtype).as_strided(self.shape, self.strides)
 
 
-# The layouts that a module's tensors had before `to_channels_last_`. It is an attribute of the module, so that a
-# copied, pickled or partly moved model still has it.
-_ATTRIBUTE = "_layouts_before_acceleration"
-
-Layouts = dict[str, Layout]
+# The names of a module's tensors that `to_channels_last_` moved. It is an attribute of the module, so that a copied,
+# pickled or partly moved model still has it.
+_MOVED = "_moved_to_channels_last"
 
 
 def to_channels_last_(model: nn.Module) -> None:
-    """Move the images and filters of a model, and their gradients, to channels_last; note the layouts they had."""
-    before = {module: _layouts(module) for module in model.modules()}
-    with _as_trainable(model):
-        try:
-            # Not model.to(memory_format=...), which would refuse the five axes of a Conv3d's weight.
-            model._apply(_channels_last)  # type: ignore[no-untyped-call]
-        except BaseException:
-            _move_(before)
-            raise
-    for module, layouts in before.items():
-        now = _layouts(module)
-        if changed := {name: layout for name, layout in layouts.items() if now.get(name) != layout}:
-            # What an earlier call noted is older, and stays.
-            setattr(module, _ATTRIBUTE, {**changed, **getattr(module, _ATTRIBUTE, {})})
+    """Move the images and filters of a model, and their gradients, to channels_last; note which were elsewhere."""
+    before = {module: {name: t.stride() for name, t in _tensors(module)} for module in model.modules()}
+    # Not model.to(memory_format=...), which would refuse the five axes of a Conv3d's weight.
+    model._apply(_channels_last)  # type: ignore[no-untyped-call]
+    for module, strides in before.items():
+        if moved := {name for name, t in _tensors(module) if t.stride() != strides[name]}:
+            setattr(module, _MOVED, moved | getattr(module, _MOVED, set()))
 
 
 def restore_layouts_(model: nn.Module) -> None:
-    """Undo `to_channels_last_`, also for gradients."""
-    with _as_trainable(model):
-        _move_({module: module.__dict__.pop(_ATTRIBUTE, {}) for module in model.modules()})
-
-
-def is_moved(model: nn.Module) -> bool:
-    """Return whether `to_channels_last_` was called, and not undone since."""
-    return any(_ATTRIBUTE in vars(module) for module in model.modules())
+    """Undo `to_channels_last_`, also for gradients: what it moved becomes contiguous."""
+    for module in model.modules():
+        moved = module.__dict__.pop(_MOVED, ())
+        for tensor in (tensor for name, tensor in _tensors(module) if name in moved):
+            tensor.data = _contiguous(tensor.data)
+            if tensor.grad is not None:
+                tensor.grad.data = _contiguous(tensor.grad.data)
 
 
 class BothLayouts:
@@ -149,25 +136,11 @@ def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     return ((name, t) for name, t in tensors if not is_lazy(t) and is_strided(t))
 
 
-def _layouts(module: nn.Module) -> Layouts:
-    return {name: Layout.of(tensor) for name, tensor in _tensors(module)}
-
-
-def _move_(wanted: dict[nn.Module, Layouts]) -> None:
-    for module, layouts in wanted.items():
-        for name, tensor in _tensors(module):
-            if name in layouts and tensor.stride() != layouts[name].strides:
-                tensor.data = layouts[name].copied(tensor.data)
-                if tensor.grad is not None:
-                    tensor.grad.data = layouts[name].copied(tensor.grad.data)
-
-
-def _as_trainable(model: nn.Module) -> AbstractContextManager[object]:
-    """Return a context in which copies of trainable tensors are trainable, also if the caller is in inference mode."""
-    for_inference = any(tensor.is_inference() for module in model.modules() for _, tensor in _tensors(module))
-    return nullcontext() if for_inference else torch.inference_mode(mode=False)
-
-
 def _channels_last(tensor: Tensor) -> Tensor:
     image = tensor.dim() == 4 and is_strided(tensor) and not tensor.is_quantized
     return tensor.to(memory_format=torch.channels_last) if image else tensor
+
+
+def _contiguous(tensor: Tensor) -> Tensor:
+    """Return a contiguous copy: a tensor that is contiguous may spell the strides of its axes of size 1 otherwise."""
+    return tensor.clone(memory_format=torch.contiguous_format)

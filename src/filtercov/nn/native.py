@@ -17,42 +17,47 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from filtercov.errors import NativeError
+from filtercov.errors import KernelError
 from filtercov.nn.geometry import Geometry
 from filtercov.nn.layout import empty_image
 
 ISAS = ("portable", "avx2", "avx512", "neon")  # in the order of the C interface, slowest first
-ACTIVATIONS = ("identity", "relu", "relu6", "hardswish", "silu", "gelu")  # in the order of the C interface
-ABI_VERSION = 6
+ACTIVATION_CODES = {name: code for code, name in enumerate(("identity", "relu", "relu6", "hardswish", "silu", "gelu"))}
+ABI_VERSION = 7
 PACKAGE = Path(__file__).parent.parent
 
 # The C interface's `filtercov_geometry`: batch, channels, six triples, and five strides each of input and output.
 Struct = ctypes.c_int64 * 30
 
-_SHAPE = ctypes.POINTER(Struct)
-_PTR, _INT32, _INT64, _DOUBLE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_double
-_MATRIX = (_INT64, _INT64)  # rows, channels
-# Arguments of the functions that compute; an instruction set and a number of threads follow.
-_KERNELS: dict[str, tuple[Any, ...]] = {
-    "depthwise_forward": (_SHAPE, *[_PTR] * 4),
-    "depthwise_input_grad": (_SHAPE, *[_PTR] * 3),
-    "depthwise_weight_grad": (_SHAPE, *[_PTR] * 3),
-    "channel_sum": (*_MATRIX, *[_PTR] * 2),
-    "gelu_batch_norm_forward": (*_MATRIX, *[_PTR] * 4, _DOUBLE, *[_PTR] * 4),
-    "gelu_batch_norm_backward": (*_MATRIX, *[_PTR] * 8),
-    "batch_norm_act_forward": (*_MATRIX, _INT32, *[_PTR] * 3, _DOUBLE, *[_PTR] * 4),
-    "batch_norm_act_backward": (*_MATRIX, _INT32, *[_PTR] * 9),
-    "settled_norm": (*_MATRIX, _INT32, _INT32, *[_PTR] * 6, _DOUBLE, _PTR),
-    "activation_forward": (_INT64, _INT32, *[_PTR] * 2),
-    "activation_backward": (_INT64, _INT32, *[_PTR] * 3),
-    "layer_norm_forward": (*_MATRIX, *[_PTR] * 3, _DOUBLE, *[_PTR] * 3),
-    "layer_norm_again": (*_MATRIX, *[_PTR] * 6),
-    "layer_norm_backward": (*_MATRIX, *[_PTR] * 8),
-    "bias_gelu_forward": (*_MATRIX, *[_PTR] * 3),
-    "bias_gelu_backward": (*_MATRIX, *[_PTR] * 6),
-    "scaled_residual": (*_MATRIX, *[_PTR] * 5),
+_TYPES = {
+    "g": ctypes.POINTER(Struct),
+    "p": ctypes.c_void_p,
+    "n": ctypes.c_int64,
+    "i": ctypes.c_int32,
+    "d": ctypes.c_double,
 }
-_QUESTIONS: dict[str, tuple[Any, ...]] = {"abi_version": (), "has_openmp": (), "isa_available": (_INT32,)}
+# The arguments of each function: geometry, pointers, numbers of rows and channels, small integers, doubles. Functions
+# that compute also take an instruction set and a number of threads.
+_FUNCTIONS = {
+    "abi_version": "",
+    "has_openmp": "",
+    "isa_available": "i",
+    "depthwise_forward": "gpppp ii",
+    "depthwise_input_grad": "gppp ii",
+    "depthwise_weight_grad": "gppp ii",
+    "channel_sum": "nn pp ii",
+    "batch_norm_forward": "nn ii pppp d pppp ii",
+    "batch_norm_backward": "nn ii pppppp ppp ii",
+    "batch_norm_eval": "nn ii pppppp d p ii",
+    "gelu_forward": "n pp ii",
+    "gelu_backward": "n ppp ii",
+    "layer_norm_forward": "nn ppp d ppp ii",
+    "layer_norm_again": "nn pppppp ii",
+    "layer_norm_backward": "nn ppppp ppp ii",
+    "bias_gelu_forward": "nn ppp ii",
+    "bias_gelu_backward": "nn pppppp ii",
+    "scaled_residual": "nn ppppp ii",
+}
 _REASONS = {1: "an argument out of range", 2: "out of memory", 3: "an instruction set this machine cannot run"}
 
 
@@ -100,7 +105,9 @@ def load(folder: Path, environment: dict[str, str]) -> _Loaded:
     try:
         # torch is imported above: its libgomp.so.1 is already loaded, so both share one pool of threads.
         library = ctypes.CDLL(str(path))
-        _declare_(library)
+        for name, types in _FUNCTIONS.items():
+            function = getattr(library, f"filtercov_{name}")
+            function.argtypes, function.restype = [_TYPES[kind] for kind in types.replace(" ", "")], ctypes.c_int32
     except (OSError, AttributeError) as error:
         return _Loaded(f"{path.name} does not load ({error}); reinstall filtercov")
     if (version := library.filtercov_abi_version()) != ABI_VERSION:
@@ -110,13 +117,6 @@ def load(folder: Path, environment: dict[str, str]) -> _Loaded:
     if isa not in isas:
         return _Loaded(f"FILTERCOV_ISA={isa} is not one of those this machine runs: {', '.join(isas)}")
     return _Loaded(library=library, path=path, isas=isas, isa=isa)
-
-
-def _declare_(library: ctypes.CDLL) -> None:
-    kernels = {name: (*types, _INT32, _INT32) for name, types in _KERNELS.items()}
-    for name, types in (kernels | _QUESTIONS).items():
-        function = getattr(library, f"filtercov_{name}")
-        function.argtypes, function.restype = types, _INT32
 
 
 @cache
@@ -162,7 +162,15 @@ def takes(x: Tensor) -> bool:
     >>> takes(torch.zeros(1, dtype=torch.float64))
     False
     """
-    return x.dtype == torch.float32 and x.device.type == "cpu" and available()
+    return x.dtype == torch.float32 and x.is_cpu and available()
+
+
+def check(name: str, x: Tensor) -> None:
+    """Raise unless the kernels can compute with a tensor."""
+    if not takes(x):
+        raise KernelError(
+            f"{name}: needs float32 on the CPU and the native kernels, got {x.dtype} on {x.device}; {native_status()}"
+        )
 
 
 _other_isa: int | None = None  # of `instruction_set`
@@ -184,7 +192,7 @@ def _function(name: str) -> tuple[Callable[..., int], int]:
     """Return one function of the C interface, and the code of the instruction set in use."""
     loaded = _loaded()
     if loaded.library is None or loaded.isa is None:
-        raise NativeError(f"{name}: the native kernels are off ({loaded.reason}); check native_status() first")
+        raise KernelError(f"{name}: the native kernels are off ({loaded.reason}); check native_status() first")
     return getattr(loaded.library, f"filtercov_{name}"), ISAS.index(loaded.isa)
 
 
@@ -198,12 +206,7 @@ def call(name: str, *arguments: object) -> None:
     plain = [argument.data_ptr() if isinstance(argument, Tensor) else argument for argument in arguments]
     status = function(*plain, isa if _other_isa is None else _other_isa, torch.get_num_threads())
     if status != 0:
-        raise NativeError(f"{name}: the native kernel met {_REASONS.get(status, f'status {status}')}")
-
-
-def activation_code(name: str) -> int:
-    """Return the number of an activation in the C interface."""
-    return ACTIVATIONS.index(name)
+        raise KernelError(f"{name}: the native kernel met {_REASONS.get(status, f'status {status}')}")
 
 
 # Depthwise convolution. Images have either layout, perhaps with gaps, as `layout.readable` makes them; filters and

@@ -6,18 +6,16 @@ arithmetic is that of `F.batch_norm` and of the activation's own function.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from filtercov.errors import NormalisationError
+from filtercov.errors import KernelError
 from filtercov.nn import native
-from filtercov.nn.layout import as_channels_last
-from filtercov.nn.operator import Plan, check_alike, check_shape, operator
-
-_aten = torch.ops.aten
+from filtercov.nn.layout import as_channels_last, as_empty_image
+from filtercov.nn.operator import Plan, check_alike, check_shape, differentiate, has_kernel, operator
 
 
 def batch_norm_act(
@@ -48,68 +46,49 @@ def gelu_batch_norm(
     return batch_norm_act_train(x, weight, bias, eps, "gelu", True, residual)[:3]  # type: ignore[no-any-return]
 
 
-class Activation(NamedTuple):
-    """A function of z, and the gradient of z from that of its value and z."""
+Images = dict[str, Tensor | None]
 
-    value: Callable[[Tensor], Tensor]
-    gradient: Callable[[Tensor, Tensor], Tensor]
-
-
-def _silu_gradient(grad: Tensor, z: Tensor) -> Tensor:
-    # Not aten's, which has no gradient of its own.
-    logistic = z.sigmoid()
-    return grad * (logistic + z * logistic * (1 - logistic))
-
-
-ACTIVATIONS = {
-    "identity": Activation(lambda z: z, lambda grad, _z: grad),
-    "relu": Activation(functional.relu, lambda grad, z: _aten.threshold_backward(grad, z, 0)),
-    "relu6": Activation(functional.relu6, lambda grad, z: _aten.hardtanh_backward(grad, z, 0.0, 6.0)),
-    "hardswish": Activation(functional.hardswish, _aten.hardswish_backward),
-    "silu": Activation(functional.silu, _silu_gradient),
-    "gelu": Activation(functional.gelu, _aten.gelu_backward),
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "identity": lambda z: z,
+    "relu": functional.relu,
+    "relu6": functional.relu6,
+    "hardswish": functional.hardswish,
+    "silu": functional.silu,
+    "gelu": functional.gelu,
 }
 
 
 def _check_norm(
-    name: str, activation: str, first: bool, images: dict[str, Tensor | None], vectors: dict[str, Tensor]
+    name: str, x: Tensor, activation: str, first: bool, *, training: bool, images: Images, vectors: dict[str, Tensor]
 ) -> None:
-    """Raise unless images are (N, C, H, W) like x, vectors are (C,), and the activation is known."""
-    x = images["x"]
-    assert x is not None, "only a residual is optional"
-    check_alike(NormalisationError, name, **images, **vectors)
+    """Raise unless images are (N, C, H, W) like x, vectors are (C,), and there is such a norm."""
+    check_alike(name, x=x, **images, **vectors)
     if x.dim() != 4:
-        raise NormalisationError(f"{name}: x must be (N, C, H, W), got {tuple(x.shape)}")
-    check_shape(NormalisationError, name, x.shape, **images)
-    check_shape(NormalisationError, name, x.shape[1:2], **vectors)
-    if activation not in ACTIVATIONS:
-        raise NormalisationError(f"{name}: activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
-    if images.get("residual") is not None and not first:
-        raise NormalisationError(f"{name}: a residual can be added only if the activation comes first; leave it out")
-
-
-def _check_training(name: str, x: Tensor, activation: str, first: bool) -> None:
+        raise KernelError(f"{name}: x must be (N, C, H, W), got {tuple(x.shape)}")
+    check_shape(name, x.shape, **images)
+    check_shape(name, x.shape[1:2], **vectors)
+    if activation not in _ACTIVATIONS:
+        raise KernelError(f"{name}: activation must be one of {', '.join(_ACTIVATIONS)}, got {activation!r}")
     if first and activation != "gelu":
-        raise NormalisationError(
-            f"{name}: only gelu can come first in training, got {activation}; put it after the norm"
-        )
-    if x.numel() <= x.shape[1]:
-        raise NormalisationError(
+        raise KernelError(f"{name}: only gelu can come first, got {activation}; put it after the norm")
+    if images.get("residual") is not None and not first:
+        raise KernelError(f"{name}: a residual can be added only if gelu comes first; leave it out")
+    if training and x.numel() <= x.shape[1]:
+        raise KernelError(
             f"{name}: a variance needs more than one value per channel, got x {tuple(x.shape)}; use a larger batch"
         )
 
 
 def _empty(x: Tensor, vectors: int) -> tuple[Tensor, ...]:
     """Return an image like x in channels_last, and vectors with a number for each channel."""
-    channels = x.shape[1]
-    image = torch.empty_like(x, memory_format=torch.channels_last)
-    return image, *[x.new_empty(channels) for _ in range(vectors)]
+    return as_empty_image(x), *[x.new_empty(x.shape[1]) for _ in range(vectors)]
 
 
-def _matrix(x: Tensor) -> tuple[int, int]:
-    """Return the numbers of rows and columns of a channels-last image as a matrix of pixels and channels."""
+def _kernel(name: str, x: Tensor, activation: str, first: bool, *arguments: object) -> None:
+    """Call a native norm on a channels-last image, as a matrix of pixels and channels."""
+    native.check(name, x)
     batch, channels, height, width = x.shape
-    return batch * height * width, channels
+    native.call(name, batch * height * width, channels, native.ACTIVATION_CODES[activation], first, *arguments)
 
 
 # Training.
@@ -125,14 +104,12 @@ def _save_train(ctx: Any, inputs: Sequence[Any], output: tuple[Tensor, ...]) -> 
 def _train_gradients(ctx: Any, grad_y: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
     x, weight, bias, mean, inverse_std = ctx.saved_tensors
     pair = ctx.activation, ctx.activation_first
-    rest = None, None, None, grad_y if ctx.needs_input_grad[6] else None
-    if not torch.is_grad_enabled():
-        return *batch_norm_act_backward(grad_y, x, weight, bias, mean, inverse_std, *pair), *rest
-    # Someone will differentiate the gradient: spell it out, with the statistics as functions of x.
-    entered = ACTIVATIONS[ctx.activation].value(x) if ctx.activation_first else x
-    variance, mean = torch.var_mean(entered, (0, 2, 3), correction=0)
-    inverse_std = (variance + ctx.eps).rsqrt()
-    return *_reference_backward(grad_y, x, weight, bias, mean, inverse_std, *pair), *rest
+    if torch.is_grad_enabled() or not has_kernel(batch_norm_act_backward, x):
+        # Someone will differentiate the gradient, or this runs where there are no kernels.
+        grads = differentiate(lambda x, w, b: _reference_train(x, w, b, ctx.eps, *pair)[0], (x, weight, bias), grad_y)
+    else:
+        grads = batch_norm_act_backward(grad_y, x, weight, bias, mean, inverse_std, *pair)
+    return *grads, None, None, None, grad_y if ctx.needs_input_grad[6] else None
 
 
 @operator(outputs=4, save=_save_train, gradients=_train_gradients)
@@ -149,31 +126,25 @@ def batch_norm_act_train(
 
     These are the mean, the biased variance and 1 / sqrt(variance + eps).
     """
-    name, vectors = "batch_norm_act", {"weight": weight, "bias": bias}
-    _check_norm(name, activation, activation_first, {"x": x, "residual": residual}, vectors)
-    _check_training(name, x, activation, activation_first)
+    pair, images, vectors = (activation, activation_first), {"residual": residual}, {"weight": weight, "bias": bias}
+    _check_norm("batch_norm_act", x, *pair, training=True, images=images, vectors=vectors)
 
     def compute() -> tuple[Tensor, ...]:
         image = as_channels_last(x)
         if not native.takes(image):
-            return _reference_train(image, weight, bias, eps, activation, activation_first, residual)
-        outputs = _empty(image, vectors=3)
-        affine = weight.contiguous(), bias.contiguous()
-        if activation_first:
-            added = None if residual is None else as_channels_last(residual)
-            native.call("gelu_batch_norm_forward", *_matrix(x), image, *affine, added, eps, *outputs)
-        else:
-            code = native.activation_code(activation)
-            native.call("batch_norm_act_forward", *_matrix(x), code, image, *affine, eps, *outputs)
+            return _reference_train(image, weight, bias, eps, *pair, residual)
+        added = None if residual is None else as_channels_last(residual)
+        inputs, outputs = (image, weight.contiguous(), bias.contiguous(), added, eps), _empty(image, vectors=3)
+        _kernel("batch_norm_forward", image, *pair, *inputs, *outputs)
         return outputs
 
     return Plan(lambda: _empty(x, vectors=3), compute)
 
 
 def _reference_train(
-    x: Tensor, weight: Tensor, bias: Tensor, eps: float, activation: str, first: bool, residual: Tensor | None
+    x: Tensor, weight: Tensor, bias: Tensor, eps: float, activation: str, first: bool, residual: Tensor | None = None
 ) -> tuple[Tensor, ...]:
-    activate = ACTIVATIONS[activation].value
+    activate = _ACTIVATIONS[activation]
     entered = activate(x) if first else x
     variance, mean = torch.var_mean(entered, (0, 2, 3), correction=0)
     inverse_std = (variance + eps).rsqrt()
@@ -194,49 +165,17 @@ def batch_norm_act_backward(
     activation_first: bool,
 ) -> Plan:
     """Return the gradients of x, weight and bias."""
-    name = "batch_norm_act_backward"
+    pair = activation, activation_first
     vectors = {"weight": weight, "bias": bias, "mean": mean, "inverse_std": inverse_std}
-    _check_norm(name, activation, activation_first, {"x": x, "grad_y": grad_y}, vectors)
-    _check_training(name, x, activation, activation_first)
+    _check_norm("batch_norm_act_backward", x, *pair, training=True, images={"grad_y": grad_y}, vectors=vectors)
 
     def compute() -> tuple[Tensor, ...]:
-        grad, image = as_channels_last(grad_y), as_channels_last(x)
-        if not native.takes(image):
-            pair = activation, activation_first
-            grads = _reference_backward(grad, image, weight, bias, mean, inverse_std, *pair)
-            return as_channels_last(grads[0]), *grads[1:]
-        outputs = _empty(image, vectors=2)
-        w, b, m, s = (vector.contiguous() for vector in vectors.values())
-        if activation_first:
-            native.call("gelu_batch_norm_backward", *_matrix(x), grad, image, w, m, s, *outputs)
-        else:
-            code = native.activation_code(activation)
-            native.call("batch_norm_act_backward", *_matrix(x), code, grad, image, w, b, m, s, *outputs)
+        image, outputs = as_channels_last(x), _empty(x, vectors=2)
+        dense = [vector.contiguous() for vector in vectors.values()]
+        _kernel("batch_norm_backward", image, *pair, as_channels_last(grad_y), image, *dense, *outputs)
         return outputs
 
     return Plan(lambda: _empty(x, vectors=2), compute)
-
-
-def _reference_backward(
-    grad_y: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    mean: Tensor,
-    inverse_std: Tensor,
-    activation: str,
-    activation_first: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    activate, gradient = ACTIVATIONS[activation]
-    normalised = ((activate(x) if activation_first else x) - _per_channel(mean)) * _per_channel(inverse_std)
-    if not activation_first:
-        grad_y = gradient(grad_y, normalised * _per_channel(weight) + _per_channel(bias))
-    grad_bias = grad_y.sum((0, 2, 3))
-    grad_weight = (grad_y * normalised).sum((0, 2, 3))
-    count = x.numel() // x.shape[1]
-    centred = grad_y - _per_channel(grad_bias / count) - normalised * _per_channel(grad_weight / count)
-    grad_entered = centred * _per_channel(weight * inverse_std)
-    return gradient(grad_entered, x) if activation_first else grad_entered, grad_weight, grad_bias
 
 
 def _per_channel(vector: Tensor) -> Tensor:
@@ -244,7 +183,7 @@ def _per_channel(vector: Tensor) -> Tensor:
     return vector[:, None, None]
 
 
-# Evaluation. There is no gradient: where one is asked for, PyTorch's own calls are made.
+# Evaluation. There is no gradient, and no other implementation: elsewhere PyTorch's own calls are made.
 
 
 @operator()
@@ -259,25 +198,19 @@ def batch_norm_act_eval(
     activation_first: bool,
     residual: Tensor | None = None,
 ) -> Plan:
-    """Return BatchNorm by the statistics given, with an activation after it, or before it and a residual added."""
+    """Return BatchNorm by the statistics given, with an activation after it, or GELU before it and a residual added."""
+    pair = activation, activation_first
     vectors = {"weight": weight, "bias": bias, "mean": mean, "variance": variance}
-    _check_norm("batch_norm_act_eval", activation, activation_first, {"x": x, "residual": residual}, vectors)
+    _check_norm("batch_norm_act_eval", x, *pair, training=False, images={"residual": residual}, vectors=vectors)
 
     def compute() -> Tensor:
-        image = as_channels_last(x)
-        if native.takes(image):
-            (y,) = _empty(image, vectors=0)
-            dense = [vector.contiguous() for vector in vectors.values()]
-            added = None if residual is None else as_channels_last(residual)
-            codes = native.activation_code(activation), int(activation_first)
-            native.call("settled_norm", *_matrix(x), *codes, image, *dense, added, eps, y)
-            return y
-        activate = ACTIVATIONS[activation].value
-        y = functional.batch_norm(activate(image) if activation_first else image, mean, variance, weight, bias, eps=eps)
-        y = y if activation_first else activate(y)
-        return as_channels_last(y if residual is None else y + residual)
+        image, y = as_channels_last(x), as_empty_image(x)
+        dense = [vector.contiguous() for vector in vectors.values()]
+        added = None if residual is None else as_channels_last(residual)
+        _kernel("batch_norm_eval", image, *pair, image, *dense, added, eps, y)
+        return y
 
-    return Plan(lambda: _empty(x, vectors=0)[0], compute)
+    return Plan(lambda: as_empty_image(x), compute)
 
 
 # GELU.
@@ -289,21 +222,22 @@ def _save_gelu(ctx: Any, inputs: Sequence[Any], output: Tensor) -> None:  # noqa
 
 def _gelu_gradients(ctx: Any, grad_y: Tensor) -> tuple[Tensor]:
     (x,) = ctx.saved_tensors
-    # If the gradient will be differentiated, aten's, which has one of its own.
-    return ((_aten.gelu_backward if torch.is_grad_enabled() else gelu_backward)(grad_y, x),)
+    # aten's has a gradient of its own, and runs anywhere.
+    elsewhere = torch.is_grad_enabled() or not has_kernel(gelu_backward, x)
+    return ((torch.ops.aten.gelu_backward if elsewhere else gelu_backward)(grad_y, x),)
 
 
 @operator(save=_save_gelu, gradients=_gelu_gradients)
 def gelu(x: Tensor) -> Plan:
     """Return the exact GELU, x times the normal distribution function, of a tensor of any shape."""
-    check_alike(NormalisationError, "gelu", x=x)
+    check_alike("gelu", x=x)
 
     def compute() -> Tensor:
         dense = _without_gaps(x)
         if not native.takes(x):
             return functional.gelu(dense)
         y = torch.empty_like(dense)
-        native.call("activation_forward", x.numel(), native.activation_code("gelu"), dense, y)
+        native.call("gelu_forward", x.numel(), dense, y)
         return y
 
     return Plan(lambda: torch.empty_like(x), compute)
@@ -312,16 +246,15 @@ def gelu(x: Tensor) -> Plan:
 @operator()
 def gelu_backward(grad_y: Tensor, x: Tensor) -> Plan:
     """Return the gradient of x."""
-    check_alike(NormalisationError, "gelu_backward", grad_y=grad_y, x=x)
-    check_shape(NormalisationError, "gelu_backward", x.shape, grad_y=grad_y)
+    check_alike("gelu_backward", grad_y=grad_y, x=x)
+    check_shape("gelu_backward", x.shape, grad_y=grad_y)
 
     def compute() -> Tensor:
         dense = _without_gaps(x)
         grad = grad_y if grad_y.stride() == dense.stride() else torch.empty_like(dense).copy_(grad_y)
-        if not native.takes(x):
-            return _aten.gelu_backward(grad, dense)  # type: ignore[no-any-return]
         grad_x = torch.empty_like(dense)
-        native.call("activation_backward", x.numel(), native.activation_code("gelu"), grad, dense, grad_x)
+        native.check("gelu_backward", x)
+        native.call("gelu_backward", x.numel(), grad, dense, grad_x)
         return grad_x
 
     return Plan(lambda: torch.empty_like(x), compute)

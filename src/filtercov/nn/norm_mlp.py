@@ -9,24 +9,21 @@ x and LayerNorm(x) W1ᵀ, six numbers a channel and pixel where PyTorch keeps el
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from filtercov.errors import NormalisationError
+from filtercov.errors import KernelError
 from filtercov.nn import native
-from filtercov.nn.operator import Plan, Shape, check_alike, check_shape, operator
+from filtercov.nn.layout import as_empty_image
+from filtercov.nn.operator import Plan, Shape, check_alike, check_shape, differentiate, has_kernel, operator
 from filtercov.nn.routing import is_traced
 
 # Numbers of the hidden layer that are worked on at a time (2 MiB, and as much for their gradient), and the least rows.
 _CHUNK = 2**19
 _LEAST_ROWS = 512
-
-_check_alike = partial(check_alike, NormalisationError)
-_check_shape = partial(check_shape, NormalisationError)
 
 
 class Weights(NamedTuple):
@@ -40,14 +37,10 @@ class Weights(NamedTuple):
     b2: Tensor
     gamma: Tensor | None
 
-    def flat(self) -> "Weights":
-        """Return the products' weights as matrices."""
-        weight, bias, w1, b1, w2, b2, gamma = self
-        return Weights(weight, bias, w1.flatten(1), b1, w2.flatten(1), b2, gamma)
-
-    def contiguous(self) -> "Weights":
-        """Return all as the kernels can read them."""
-        return Weights(*(None if tensor is None else tensor.contiguous() for tensor in self))  # type: ignore[arg-type]
+    def matrices(self) -> "Weights":
+        """Return all as the kernels can read them, the products' weights as matrices."""
+        flat = self._replace(w1=self.w1.flatten(1), w2=self.w2.flatten(1))
+        return Weights(*(None if tensor is None else tensor.contiguous() for tensor in flat))  # type: ignore[arg-type]
 
 
 def norm_mlp(
@@ -76,16 +69,16 @@ def norm_mlp(
 
 def _check_block(name: str, x: Tensor, images: dict[str, Tensor | None], rest: dict[str, Tensor], w: Weights) -> int:
     """Raise unless images are (N, C, H, W) like x and the weights fit; return the width M of the hidden layer."""
-    _check_alike(name, x=x, **images, **rest, **w._asdict())
+    check_alike(name, x=x, **images, **rest, **w._asdict())
     if x.dim() != 4:
-        raise NormalisationError(f"{name}: x must be (N, C, H, W), got {tuple(x.shape)}")
-    _check_shape(name, x.shape, **images)
+        raise KernelError(f"{name}: x must be (N, C, H, W), got {tuple(x.shape)}")
+    check_shape(name, x.shape, **images)
     channels, hidden = x.shape[1], w.w1.shape[0] if w.w1.dim() else 0
-    _check_shape(name, (channels,), weight=w.weight, bias=w.bias, b2=w.b2, gamma=w.gamma)
-    _check_shape(name, (hidden,), b1=w.b1)
+    check_shape(name, (channels,), weight=w.weight, bias=w.bias, b2=w.b2, gamma=w.gamma)
+    check_shape(name, (hidden,), b1=w.b1)
     for argument, matrix, needed in (("w1", w.w1, (hidden, channels)), ("w2", w.w2, (channels, hidden))):
         if tuple(matrix.shape) not in (needed, (*needed, 1, 1)) or 0 in needed:
-            raise NormalisationError(f"{name}: {argument} must be {needed}, got {tuple(matrix.shape)}")
+            raise KernelError(f"{name}: {argument} must be {needed}, got {tuple(matrix.shape)}")
     return hidden
 
 
@@ -98,20 +91,19 @@ def _save_forward(ctx: Any, inputs: Sequence[Any], output: tuple[Tensor, ...]) -
 def _forward_gradients(ctx: Any, grad_y: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
     x, mean, inverse_std, between, *saved = ctx.saved_tensors
     weights = Weights(*saved)
-    if torch.is_grad_enabled() or between.numel() == 0:
-        # Someone will differentiate the gradient, or a graph recorded without gradients is trained, which kept nothing:
-        # spell it out, with the moments as functions of x.
-        rows = _rows(x)
-        variance, mean = torch.var_mean(rows, 1, correction=0)
-        grads = _reference_backward(_rows(grad_y), rows, mean, (variance + ctx.eps).rsqrt(), weights.flat())
-        grads = _image(grads[0], x), *grads[1:]
+    if torch.is_grad_enabled() or between.numel() == 0 or not has_kernel(norm_mlp_backward, x):
+        # Someone will differentiate the gradient, or a graph recorded without gradients is trained, which kept nothing,
+        # or this runs where there are no kernels.
+        def branch(x: Tensor, *weights: Any) -> Tensor:
+            return _image(_reference_forward(_rows(x), None, Weights(*weights), ctx.eps)[0], x)
+
+        to_x, to_weight, to_bias, *rest = differentiate(branch, (x, *weights), grad_y)
     else:
-        grads = norm_mlp_backward(grad_y, x, mean, inverse_std, between, *weights)
-    grad_x, to_weight, to_bias, to_w1, to_b1, to_w2, to_b2, to_gamma = grads
+        to_x, to_weight, to_bias, *rest = norm_mlp_backward(grad_y, x, mean, inverse_std, between, *weights)
+        rest[0], rest[2] = _with_strides_of(weights.w1, rest[0]), _with_strides_of(weights.w2, rest[2])
     to_shortcut = grad_y if ctx.needs_input_grad[1] else None
-    to_w1, to_w2 = _with_strides_of(weights.w1, to_w1), _with_strides_of(weights.w2, to_w2)
-    scale = None if weights.gamma is None else to_gamma
-    return grad_x, to_shortcut, to_weight, to_bias, None, to_w1, to_b1, to_w2, to_b2, scale, None
+    rest[4] = None if weights.gamma is None else rest[4]
+    return to_x, to_shortcut, to_weight, to_bias, None, *rest, None
 
 
 def _with_strides_of(weight: Tensor, grad: Tensor) -> Tensor:
@@ -151,13 +143,14 @@ def norm_mlp_forward(
 
     def fake() -> tuple[Tensor, ...]:
         moments, between = ((_pixels(x.shape),), (_pixels(x.shape), hidden)) if keep else ((0,), (0,))
-        out = torch.empty_like(x, memory_format=torch.channels_last)
-        return out, x.new_empty(moments), x.new_empty(moments), x.new_empty(between)
+        return as_empty_image(x), x.new_empty(moments), x.new_empty(moments), x.new_empty(between)
 
     def compute() -> tuple[Tensor, ...]:
         rows, residual = _rows(x), None if shortcut is None else _rows(shortcut)
-        forward = _native_forward if native.takes(x) else _reference_forward
-        out, *kept = forward(rows, residual, weights.flat(), eps, keep=keep)
+        if native.takes(x):
+            out, *kept = _native_forward(rows, residual, weights.matrices(), eps, keep=keep)
+        else:
+            out, *kept = _reference_forward(rows, residual, weights, eps)
         return _image(out, x), *(kept if keep else (x.new_empty(0) for _ in kept))
 
     return Plan(fake, compute)
@@ -165,7 +158,6 @@ def norm_mlp_forward(
 
 def _native_forward(rows: Tensor, residual: Tensor | None, w: Weights, eps: float, *, keep: bool) -> tuple[Tensor, ...]:
     """Return the output, the moments, and the first product if it is to be kept."""
-    w = w.contiguous()
     normalised, out = torch.empty_like(rows), torch.empty_like(rows)
     mean, inverse_std = rows.new_empty(len(rows)), rows.new_empty(len(rows))
     native.call("layer_norm_forward", *rows.shape, rows, w.weight, w.bias, eps, normalised, mean, inverse_std)
@@ -182,18 +174,11 @@ def _native_forward(rows: Tensor, residual: Tensor | None, w: Weights, eps: floa
     return out, mean, inverse_std, between
 
 
-def _reference_forward(
-    rows: Tensor,
-    residual: Tensor | None,
-    w: Weights,
-    eps: float,
-    *,
-    keep: bool,  # noqa: ARG001
-) -> tuple[Tensor, ...]:
+def _reference_forward(rows: Tensor, residual: Tensor | None, w: Weights, eps: float) -> tuple[Tensor, ...]:
     variance, mean = torch.var_mean(rows, 1, correction=0)
     inverse_std = (variance + eps).rsqrt()
-    between = ((rows - mean[:, None]) * inverse_std[:, None] * w.weight + w.bias) @ w.w1.t()
-    branch = functional.gelu(between + w.b1) @ w.w2.t() + w.b2
+    between = ((rows - mean[:, None]) * inverse_std[:, None] * w.weight + w.bias) @ w.w1.flatten(1).t()
+    branch = functional.gelu(between + w.b1) @ w.w2.flatten(1).t() + w.b2
     branch = branch if w.gamma is None else branch * w.gamma
     return branch if residual is None else branch + residual, mean, inverse_std, between
 
@@ -222,22 +207,20 @@ def norm_mlp_backward(
     name, weights = "norm_mlp_backward", Weights(weight, bias, w1, b1, w2, b2, gamma)
     kept = {"mean": mean, "inverse_std": inverse_std, "between": between}
     hidden = _check_block(name, x, {"grad_y": grad_y}, kept, weights)
-    _check_shape(name, (_pixels(x.shape),), mean=mean, inverse_std=inverse_std)
-    _check_shape(name, (_pixels(x.shape), hidden), between=between)
+    check_shape(name, (_pixels(x.shape),), mean=mean, inverse_std=inverse_std)
+    check_shape(name, (_pixels(x.shape), hidden), between=between)
     if not all(tensor.is_contiguous() for tensor in kept.values()):
-        raise NormalisationError(f"{name}: mean, inverse_std and between must be contiguous; call contiguous() first")
+        raise KernelError(f"{name}: mean, inverse_std and between must be contiguous; call contiguous() first")
 
     def fake() -> tuple[Tensor, ...]:
         shapes = weight.shape, bias.shape, w1.shape[:2], b1.shape, w2.shape[:2], b2.shape, b2.shape
-        return torch.empty_like(x, memory_format=torch.channels_last), *(x.new_empty(shape) for shape in shapes)
+        return as_empty_image(x), *(x.new_empty(shape) for shape in shapes)
 
     def compute() -> tuple[Tensor, ...]:
-        grad, rows, w = _rows(grad_y), _rows(x), weights.flat()
-        if native.takes(x):
-            grads = _native_backward(grad, rows, mean, inverse_std, between, w.contiguous())
-        else:
-            grads = _reference_backward(grad, rows, mean, inverse_std, w)
-        return _image(grads[0], x), *grads[1:]
+        native.check(name, x)
+        rows = _rows(grad_y), _rows(x)
+        grad_x, *rest = _native_backward(*rows, mean, inverse_std, between, weights.matrices())
+        return _image(grad_x, x), *rest
 
     return Plan(fake, compute)
 
@@ -273,32 +256,6 @@ def _native_backward(
         to_w2.mul_(w.gamma[:, None])
         to_b2 *= w.gamma
     return grad_x, to_weight, to_bias, to_w1, to_b1, to_w2, to_b2, to_gamma
-
-
-def _reference_backward(
-    grad: Tensor, rows: Tensor, mean: Tensor, inverse_std: Tensor, w: Weights
-) -> tuple[Tensor, ...]:
-    normalised = (rows - mean[:, None]) * inverse_std[:, None]
-    into_first = normalised * w.weight + w.bias
-    before = into_first @ w.w1.t() + w.b1
-    activated = functional.gelu(before)
-    scaled = grad if w.gamma is None else grad * w.gamma
-    to_gamma = (grad * (activated @ w.w2.t() + w.b2)).sum(0)
-    grad_before = torch.ops.aten.gelu_backward(scaled @ w.w2, before)
-    grad_norm = grad_before @ w.w1
-    weighted = grad_norm * w.weight
-    level, tilt = weighted.mean(1, keepdim=True), (weighted * normalised).mean(1, keepdim=True)
-    grad_x = (weighted - level - tilt * normalised) * inverse_std[:, None]
-    return (
-        grad_x,
-        (grad_norm * normalised).sum(0),
-        grad_norm.sum(0),
-        grad_before.t() @ into_first,
-        grad_before.sum(0),
-        scaled.t() @ activated,
-        scaled.sum(0),
-        to_gamma,
-    )
 
 
 def _pixels(image: Shape) -> int:

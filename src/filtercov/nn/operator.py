@@ -16,6 +16,9 @@ from torch.autograd import Function as Recorded
 from torch.library import Library, infer_schema, register_fake
 from torch.utils.flop_counter import register_flop_formula
 
+from filtercov.errors import KernelError
+from filtercov.nn import native
+
 # `custom_op` would do the same in fewer words, at twice the cost of a call: docs/depthwise.md has the numbers.
 LIBRARY = Library("filtercov", "FRAGMENT")  # type: ignore[no-untyped-call]
 
@@ -37,6 +40,10 @@ class Plan(NamedTuple):
 
     fake: Callable[[], Any]
     compute: Callable[[], Any]
+
+
+_plans: dict[OpOverload, Callable[..., Plan]] = {}
+_devices: dict[OpOverload, set[str]] = {}  # beside the CPU, whose kernels are native
 
 
 def operator(
@@ -68,9 +75,42 @@ def operator(
         register_flop_formula(packet)(flops)
         if save is not None and gradients is not None:
             _define_gradients(packet.default, save, gradients)
+        _plans[packet.default], _devices[packet.default] = plan, set()
         return packet.default  # type: ignore[no-any-return]
 
     return define
+
+
+def implement(operator: OpOverload, device: str) -> Callable[[Function], Function]:
+    """Compute an operator by the decorated function on one kind of device, "cuda" for example.
+
+    The function gets the operator's arguments, all of them, after the same checks, and may return None: the result is
+    then what every other device computes. Fake, flops and gradient stay.
+    """
+    plan, defaults = _plans[operator], _defaults(operator)
+    _devices[operator].add(device)
+
+    def define(function: Function) -> Function:
+        def compute(*arguments: Any) -> Any:
+            everything = *arguments, *defaults[len(arguments) :]
+            checked = plan(*everything)
+            result = function(*everything)
+            return checked.compute() if result is None else result
+
+        LIBRARY.impl(operator._opname, compute, device.upper())  # type: ignore[no-untyped-call]
+        return function
+
+    return define
+
+
+def has_kernel(operator: OpOverload, x: Tensor) -> bool:
+    """Return whether an operator has a kernel for tensors like x: native, or by `implement`."""
+    return native.takes(x) or x.device.type in _devices[operator]
+
+
+def _defaults(operator: OpOverload) -> tuple[Any, ...]:
+    """Return the default values of all arguments: the dispatcher leaves out those that have them."""
+    return tuple(argument.default_value for argument in operator._schema.arguments)
 
 
 def _define_gradients(operator: OpOverload, save: Function, gradients: Function) -> None:
@@ -78,7 +118,7 @@ def _define_gradients(operator: OpOverload, save: Function, gradients: Function)
 
     This is what `torch.library.register_autograd` does, in fewer steps: every call pays for them.
     """
-    defaults = tuple(argument.default_value for argument in operator._schema.arguments)
+    defaults = _defaults(operator)
 
     def forward(ctx: Any, *arguments: Any) -> Any:
         *own, keys = arguments
@@ -98,7 +138,6 @@ def _define_gradients(operator: OpOverload, save: Function, gradients: Function)
     def run(keys: DispatchKeySet, *arguments: Any) -> Any:
         below = keys & _after_autograd_keyset
         if torch.is_grad_enabled() and _any_requires_grad(*arguments):
-            # The dispatcher leaves out arguments that have their default values.
             return record(*arguments, *defaults[len(arguments) :], below)
         with _unseen():
             return operator.redispatch(below, *arguments)
@@ -106,25 +145,42 @@ def _define_gradients(operator: OpOverload, save: Function, gradients: Function)
     LIBRARY.impl(operator._opname, run, "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]
 
 
-def check_alike(error: type[Exception], name: str, **tensors: Tensor | None) -> None:
+def differentiate(
+    function: Callable[..., Tensor], inputs: Sequence[Tensor | None], grad: Tensor
+) -> list[Tensor | None]:
+    """Return the gradient for each input of an operator spelled out in PyTorch's functions, None where none is needed.
+
+    If gradients are recorded, these can be differentiated again.
+    """
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # By views of the inputs, not by themselves: they may depend on each other.
+        views = [None if value is None else value.view_as(value) for value in inputs]
+        wanted = [view for view in views if view is not None and view.requires_grad]
+        grads = iter(torch.autograd.grad(function(*views), wanted, grad, create_graph=again))
+    return [next(grads) if view is not None and view.requires_grad else None for view in views]
+
+
+def check_alike(name: str, **tensors: Tensor | None) -> None:
     """Raise unless all tensors are dense floating point of the dtype and device of the first, which is not None."""
     argument, first = next(iter(tensors.items()))
     assert first is not None, "optional tensors come last"
-    if not first.is_floating_point():
-        raise error(f"{name}: {argument} must hold floating-point numbers, got {first.dtype}; convert it first")
+    dtype, device = first.dtype, first.device
+    if not dtype.is_floating_point:
+        raise KernelError(f"{name}: {argument} must hold floating-point numbers, got {dtype}; convert it first")
     for other, tensor in tensors.items():
         if tensor is None:
             continue
         if tensor.layout is not torch.strided:
-            raise error(f"{name}: {other} must be a dense tensor, got {tensor.layout}; call its to_dense() first")
-        if tensor.device != first.device:
-            raise error(f"{name}: {argument} is on {first.device} but {other} on {tensor.device}; move one of them")
-        if tensor.dtype != first.dtype:
-            raise error(f"{name}: {argument} is {first.dtype} but {other} {tensor.dtype}; convert one of them")
+            raise KernelError(f"{name}: {other} must be a dense tensor, got {tensor.layout}; call its to_dense() first")
+        if tensor.device != device:
+            raise KernelError(f"{name}: {argument} is on {device} but {other} on {tensor.device}; move one of them")
+        if tensor.dtype != dtype:
+            raise KernelError(f"{name}: {argument} is {dtype} but {other} {tensor.dtype}; convert one of them")
 
 
-def check_shape(error: type[Exception], name: str, needed: tuple[int, ...], **tensors: Tensor | None) -> None:
+def check_shape(name: str, needed: tuple[int, ...], **tensors: Tensor | None) -> None:
     """Raise unless all tensors that are given have the shape needed."""
     for argument, tensor in tensors.items():
         if tensor is not None and tensor.shape != needed:
-            raise error(f"{name}: {argument} must be {tuple(needed)}, got {tuple(tensor.shape)}")
+            raise KernelError(f"{name}: {argument} must be {tuple(needed)}, got {tuple(tensor.shape)}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from filtercov.nn.timing import Ratio, ratio
+from filtercov.nn.timing import ratio
 from filtercov.printable import counted
 
+STEP_HEADING = ("ms", "ms as it was, in turns", "times as fast, median (quartiles)", "clearly faster")
 LAYER_HEADING = ("layer", "kind", "input", "now", "ms before", "ms channels_last", "ms now")
 
 
@@ -35,34 +36,40 @@ class LayerTiming:
 
 @dataclass(frozen=True)
 class StepTiming:
-    """A way to run the whole model, its seconds turn by turn, and those of the model as it was in the same turns."""
+    """A way to run the whole model, its seconds turn by turn, and those of the model as it was in the same turns.
+
+    `clear` says whether it is clearly faster than PyTorch's, by the rule in `timing.py`.
+    """
 
     name: str
     seconds: tuple[float, ...]
     before: tuple[float, ...]
+    clear: bool
 
     @property
     def best(self) -> float:
         """The shortest turn."""
         return min(self.seconds)
 
-    @property
-    def gain(self) -> Ratio:
-        """How many times as fast a step is as it was."""
-        return ratio(self.before, self.seconds)
+    def cells(self) -> tuple[str, ...]:
+        """Return the row of a table, the name and `STEP_HEADING`."""
+        gain = ratio(self.before, self.seconds)
+        return self.name, _ms(self.best), _ms(min(self.before)), str(gain), "yes" if self.clear else ""
 
 
 @dataclass(frozen=True)
 class Tuning:
     """Which way to run the model was kept, what each layer is now, and the times that decided it.
 
-    `steps` begins with the model as it was. `learns` says whether a step was forward and backward, or forward alone.
-    `ended_early` says that the time given was used up.
+    `steps` is the race that decided, and begins with the model as it was; `earlier` the one that chose who is in it, if
+    there were two. `learns` says whether a step was forward and backward, or forward alone. `ended_early` says that the
+    time given was used up.
     """
 
     kept: str
     layers: tuple[LayerTiming, ...]
     steps: tuple[StepTiming, ...]
+    earlier: tuple[StepTiming, ...]
     seconds: float
     ended_early: bool
     learns: bool
@@ -72,18 +79,18 @@ class Tuning:
         return next(step for step in self.steps if step.name == name)
 
     def __str__(self) -> str:
-        """Return a line about the whole, and tables of steps and layers."""
+        """Return which way was kept and why, and tables of steps and layers."""
         what = "training step" if self.learns else "forward pass"
         early = "; the time was up before all was tried" if self.ended_early else ""
-        steps = [(step.name, _ms(step.best), _ms(min(step.before)), str(step.gain)) for step in self.steps]
-        layers = [row.cells() for row in self.layers]
-        return "\n".join(
-            [
-                f"kept: {self.kept}, after {self.seconds:.0f} s of timing{early}",
-                *_aligned([(what, "ms", "ms as it was, in turns", "times as fast, median (quartiles)"), *steps]),
-                *_aligned([LAYER_HEADING, *layers]),
-            ]
-        )
+        lines = [
+            f"kept: {self.kept}, after {self.seconds:.0f} s of timing{early}",
+            "kept is the least ms (best turn) of those clearly faster than PyTorch's, or PyTorch's if none is",
+            *_aligned([(what, *STEP_HEADING), *(step.cells() for step in self.steps)]),
+        ]
+        if self.earlier:
+            chose = f"{what}, earlier race"
+            lines += _aligned([(chose, *STEP_HEADING), *(step.cells() for step in self.earlier)])
+        return "\n".join([*lines, *_aligned([LAYER_HEADING, *(row.cells() for row in self.layers)])])
 
 
 @dataclass(frozen=True)
@@ -93,7 +100,7 @@ class Acceleration:
     `fused` are norms with their activations, in a row or as one module, `residuals` those that the pair before them
     adds, `activations` the GELUs that stand alone. With an example to measure with, `tuning` has what was measured, and
     `products` are the 1x1 convolutions that became products of matrices. `keeps_memory` says whether the process was
-    told to keep what it frees.
+    told to keep what it frees, `needs_example` that the model is on a GPU, where nothing changes without an example.
     """
 
     swapped: tuple[str, ...]
@@ -106,9 +113,12 @@ class Acceleration:
     residuals: tuple[str, ...] = ()
     activations: tuple[str, ...] = ()
     keeps_memory: bool = False
+    needs_example: bool = False
 
     def __str__(self) -> str:
         """Return one line, one more for each kind of change and each layer left alone, and what was measured."""
+        if self.needs_example:
+            return "unchanged: on a GPU only a measurement tells; accelerate_(model, example_input=images) makes it"
         lines = [
             f"{counted(len(self.swapped), 'depthwise convolution')} swapped, "
             f"{counted(len(self.fused), 'norm')} fused with activations"

@@ -3,13 +3,15 @@
 A call may go to an operator of ours only where that cannot be observed: `fits` says so for convolutions;
 `nothing_intervenes` and `is_watched` are what the fused modules ask. Of those calls, the kernels get the passes for
 which they were measured to be faster on this machine (`accelerate_` with an example), or else those above the
-thresholds here, whose figures are in docs/depthwise.md.
+thresholds here, whose figures are in docs/depthwise.md. On a GPU there are no thresholds: what was not measured there
+is PyTorch's.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from functools import wraps
 from math import prod
-from typing import Literal, ParamSpec, TypeVar, cast, get_args
+from typing import Literal, ParamSpec, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,33 +28,27 @@ _Result = TypeVar("_Result")
 Pass = Literal["forward", "input_grad", "weight_grad"]
 Kind = Literal["line", "band", "plane", "strided plane", "dilated plane", "volume"]
 
-# Passes as an operator takes them: the sum of those that run natively, or that the thresholds decide.
+# Passes as an operator takes them: the sum of those that run natively, or that the thresholds decide. With ON_GPU they
+# were measured on a GPU, and run in Triton there; without it on the CPU. Elsewhere the thresholds decide.
 BITS: dict[Pass, int] = {"forward": 1, "input_grad": 2, "weight_grad": 4}
+ON_GPU = 8
 BY_THRESHOLDS = -1
 
+# For tests: Triton runs on the CPU, and with FILTERCOV_TRITON=1 as well, CPU tensors count as tensors on a GPU.
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+PRETENDED = INTERPRETED and os.environ.get("FILTERCOV_TRITON") == "1"
+
 # The least number of taps from which a pass is faster than PyTorch's, channels last and first, by kind of convolution.
-LEAST_TAPS: dict[tuple[Kind, Pass], tuple[int, int]] = {
-    ("line", "forward"): (4, 4),
-    ("line", "input_grad"): (4, 4),
-    ("line", "weight_grad"): (4, 4),
-    ("band", "forward"): (25, 11),
-    ("band", "input_grad"): (10, 10),
-    ("band", "weight_grad"): (10, 10),
-    ("plane", "forward"): (25, 225),
-    ("plane", "input_grad"): (25, 49),
-    ("plane", "weight_grad"): (10, 25),
-    ("strided plane", "forward"): (49, 121),
-    ("strided plane", "input_grad"): (25, 81),
-    ("strided plane", "weight_grad"): (25, 25),
-    ("dilated plane", "forward"): (49, 49),
-    ("dilated plane", "input_grad"): (49, 49),
-    ("dilated plane", "weight_grad"): (49, 49),
-    ("volume", "forward"): (27, 27),
-    ("volume", "input_grad"): (27, 27),
-    ("volume", "weight_grad"): (27, 27),
+LEAST_TAPS: dict[Kind, dict[Pass, tuple[int, int]]] = {
+    "line": {"forward": (4, 4), "input_grad": (4, 4), "weight_grad": (4, 4)},
+    "band": {"forward": (25, 11), "input_grad": (10, 10), "weight_grad": (10, 10)},
+    "plane": {"forward": (25, 225), "input_grad": (25, 49), "weight_grad": (10, 25)},
+    "strided plane": {"forward": (49, 121), "input_grad": (25, 81), "weight_grad": (25, 25)},
+    "dilated plane": {"forward": (49, 49), "input_grad": (49, 49), "weight_grad": (49, 49)},
+    "volume": {"forward": (27, 27), "input_grad": (27, 27), "weight_grad": (27, 27)},
 }
 # With fewer taps no pass is faster.
-LEAST_OF_ALL = {kind: min(min(LEAST_TAPS[kind, which]) for which in get_args(Pass)) for kind in get_args(Kind)}
+LEAST_OF_ALL = {kind: min(map(min, passes.values())) for kind, passes in LEAST_TAPS.items()}
 # Below this many channels most lanes of a 16-channel block would be idle.
 LEAST_CHANNELS = 5
 # Calls of our operators take some 0.2 ms longer, forward and backward, than PyTorch's own. With fewer multiplications
@@ -67,21 +63,48 @@ LEAST_NORMALISED = 2**18
 
 # Subclasses (DTensor, quantised tensors, ...) bring their own functions.
 PLAIN_TENSORS = (Tensor, nn.Parameter)
+CPU_DTYPES = (torch.float32, torch.float64)
+GPU_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def on_gpu(x: Tensor) -> bool:
+    """Return whether a tensor is on a GPU, or counts as one in tests."""
+    return x.is_cuda or (PRETENDED and x.is_cpu)
+
+
+def is_measured(x: Tensor, passes: int) -> bool:
+    """Return whether `passes` were measured on the kind of device that x is on."""
+    return passes != BY_THRESHOLDS and bool(passes & ON_GPU) == on_gpu(x)
+
+
+def autocast(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return tensors as autocast hands them to PyTorch's convolutions: in its dtype, but for float64."""
+    device = x.device.type
+    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+        return x, weight, bias
+    dtype = torch.get_autocast_dtype(device)
+    x, weight = (tensor.to(dtype) if tensor.dtype in GPU_DTYPES else tensor for tensor in (x, weight))
+    return x, weight, bias if bias is None or bias.dtype not in GPU_DTYPES else bias.to(dtype)
 
 
 def fits(axes: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Return whether our operators take a convolution: plain float32 or float64 on the CPU, one filter a channel."""
+    """Return whether our operators take a convolution: plain tensors of a dtype they have, one filter a channel.
+
+    On a GPU, tensors are those that `autocast` returned.
+    """
     return (
         type(x) in PLAIN_TENSORS
         and type(weight) in PLAIN_TENSORS
         and (bias is None or type(bias) in PLAIN_TENSORS)
         and x.dim() in (axes + 1, axes + 2)
         and weight.dim() == axes + 2
-        and x.is_cpu
         and is_strided(x)
-        and x.dtype in (torch.float32, torch.float64)
         and weight.shape[0] == x.shape[-1 - axes]
-        and nothing_intervenes()
+        and (
+            x.dtype in GPU_DTYPES and no_transform_intervenes()
+            if on_gpu(x)
+            else x.is_cpu and x.dtype in CPU_DTYPES and nothing_intervenes()
+        )
     )
 
 
@@ -89,16 +112,16 @@ def runs_natively(
     which: Pass, image: Tensor, kernel: Sequence[int], geometry: Geometry, *, channels_last: bool, passes: int
 ) -> bool:
     """Return whether a pass over an (N, C, *size) image runs in the kernels, as `passes` or the thresholds say."""
-    if passes == BY_THRESHOLDS:
+    if not is_measured(image, passes):
         return native_wins(which, image, kernel, geometry, channels_last=channels_last)
     return bool(passes & BITS[which]) and has_kernels(image, geometry)
 
 
 def has_kernels(image: Tensor, geometry: Geometry) -> bool:
-    """Return whether there are kernels for a convolution: not of float64, nor with stride and dilation on one axis."""
+    """Return whether the CPU has kernels for a convolution: of float32, no stride and dilation on one axis."""
     return (
-        image.dtype == torch.float32
-        and native.available()
+        native.takes(image)
+        and not on_gpu(image)
         and not any(stride > 1 and step > 1 for stride, step in zip(geometry.stride, geometry.dilation, strict=True))
     )
 
@@ -114,21 +137,23 @@ def native_wins(which: Pass, image: Tensor, kernel: Sequence[int], geometry: Geo
         return False
     if which == "weight_grad" and kernel[-1] == 1 and not channels_last:  # the kernel holds a row of taps at a time
         return False
-    return prod(kernel) >= LEAST_TAPS[_kind(kernel, geometry), which][0 if channels_last else 1]
+    return prod(kernel) >= LEAST_TAPS[_kind(kernel, geometry)][which][0 if channels_last else 1]
 
 
 def worth_a_call(image: Tensor, kernel: Sequence[int], geometry: Geometry, *, trained: bool) -> bool:
     """Return whether a convolution is faster through our operators than through PyTorch's call, which starts sooner.
 
     It is not if the image is small (unless a graph is compiled, which may see images of any size), nor if no pass would
-    run in the kernels. Two exceptions: frozen filters without a stride gain from skipping their weight gradient, and
-    filters of one tap multiply where PyTorch would convolve.
+    run in the kernels, nor on a GPU. Two exceptions: frozen filters without a stride gain from skipping their weight
+    gradient, and filters of one tap multiply where PyTorch would convolve.
 
     >>> geometry = Geometry((4,) * 4, (1, 1), (1, 1))
     >>> [worth_a_call(torch.empty(batch, 16, 8, 8), (9, 9), geometry, trained=True) for batch in (1, 64)]
     [False, True]
     """
     taps, kind = prod(kernel), _kind(kernel, geometry)
+    if on_gpu(image):
+        return False
     if image.dtype != torch.float32:
         return True
     if geometry.is_scaling(kernel):
@@ -158,12 +183,7 @@ def _kind(kernel: Sequence[int], geometry: Geometry) -> Kind:
 
 def native_sums(image: Tensor) -> bool:
     """Return whether the kernels are faster at summing over an (N, C, *size) image's channels."""
-    return (
-        image.dtype == torch.float32
-        and image.shape[1] >= LEAST_CHANNELS
-        and is_channels_last(image)
-        and native.available()
-    )
+    return image.shape[1] >= LEAST_CHANNELS and is_channels_last(image) and native.takes(image)
 
 
 def nothing_intervenes() -> bool:
@@ -173,9 +193,13 @@ def nothing_intervenes() -> bool:
     ...     nothing_intervenes()
     False
     """
+    return not torch.is_autocast_enabled("cpu") and no_transform_intervenes()
+
+
+def no_transform_intervenes() -> bool:
+    """Return whether no transform of functions is active, and no forward-mode derivative is computed."""
     return (
-        not torch.is_autocast_enabled("cpu")
-        and not torch._C._are_functorch_transforms_active()  # vmap, grad, jvp, ... know PyTorch's functions, not ours
+        not torch._C._are_functorch_transforms_active()  # vmap, grad, jvp, ... know PyTorch's functions, not ours
         and forward_ad._current_level < 0  # as does forward-mode differentiation
     )
 

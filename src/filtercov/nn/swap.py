@@ -5,34 +5,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 from torch import Tensor, nn
 
 from filtercov.layers.find import is_depthwise
-from filtercov.nn import native, routing
-from filtercov.nn.conv import DepthwiseConv1d, DepthwiseConv2d, DepthwiseConv3d
+from filtercov.nn import gpu, native, routing
+from filtercov.nn.conv import DepthwiseConv1d, DepthwiseConv2d, DepthwiseConv3d, PointwiseConv2d, is_pointwise
 from filtercov.nn.fused import (
     FusedLayers,
     FusedNormAct,
     FusedSequential,
     NativeActivation,
-    Replacement,
     is_exact,
     is_norm_act,
     named_layers,
     pair_of,
-    replaced_class,
-    replacement_for,
+    replacements,
 )
 from filtercov.nn.fused_blocks import FusedBlock, FusedResidual, ends_in_pair
 from filtercov.nn.geometry import parse_geometry
 from filtercov.nn.layout import is_channels_last
-from filtercov.nn.pointwise import PointwiseConv2d, is_pointwise
-from filtercov.nn.routing import BITS, BY_THRESHOLDS
+from filtercov.nn.routing import BITS, BY_THRESHOLDS, ON_GPU
 
 Class = type[nn.Module]
 
@@ -46,18 +44,29 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Swap:
-    """One kind of swap. `ours` and `plain` return the class a module can change to, None if it is not of that kind.
+    """One kind of swap: of classes, PyTorch's to ours, for modules to which it applies.
 
     `parts` are what is timed of a module, by default all of it. `by_default` says whether a module changes where
     nothing is measured, `only_last` that ours differs from PyTorch's in channels_last alone.
     """
 
     kind: str
-    ours: Callable[[nn.Module], Class | None]
-    plain: Callable[[nn.Module], Class | None]
+    classes: Callable[[], Mapping[Class, Class]]  # asked each time, since libraries may have been imported
+    applies: Callable[[Any], bool] = lambda _module: True
     parts: Callable[[str, nn.Module], list[Part]] = lambda name, module: [Part(name, (module,))]
     by_default: bool = True
     only_last: bool = False
+    needs_kernels: bool = True
+
+    def ours(self, module: nn.Module) -> Class | None:
+        """Return the class of ours that a module can change to, if any."""
+        found = self.classes().get(type(module))
+        usable = found is not None and (not self.needs_kernels or native.available()) and self.applies(module)
+        return found if usable else None
+
+    def plain(self, module: nn.Module) -> Class | None:
+        """Return the class of PyTorch's that a module of ours can change back to, if any."""
+        return next((plain for plain, ours in self.classes().items() if ours is type(module)), None)
 
 
 class Setting(NamedTuple):
@@ -90,7 +99,9 @@ class Toggle(NamedTuple):
 
     @property
     def default(self) -> Setting:
-        """The setting where nothing is measured."""
+        """The setting where nothing is measured; on a GPU that is PyTorch's."""
+        if any(map(routing.on_gpu, self.module.parameters())):
+            return self.plain
         return self.ours if self.swap.by_default else self.setting
 
     @property
@@ -127,44 +138,31 @@ def _fused_parts(toggle: Toggle) -> list[nn.Module]:
 
 
 def pass_choices(toggle: Toggle, x: Tensor) -> tuple[int, ...]:
-    """Return the `passes` worth timing on x: by the thresholds, first, and with each needed pass on the other side."""
+    """Return the `passes` worth timing on x: by the thresholds, first, and with each needed pass on the other side.
+
+    On a GPU the first has all passes that may win; there are none if no pass may.
+    """
     if toggle.swap is not DEPTHWISE:
         return (BY_THRESHOLDS,)
     layer = cast(nn.Conv2d, toggle.module)  # or of another dimension
     axes, kernel = len(layer.kernel_size), layer.kernel_size
     padding = layer.padding if layer.padding_mode == "zeros" else 0
-    geometry = parse_geometry(axes, kernel, stride=layer.stride, padding=padding, dilation=layer.dilation)
+    geometry = parse_geometry(kernel, stride=layer.stride, padding=padding, dilation=layer.dilation)
+    needed = {"forward": True, "input_grad": x.requires_grad, "weight_grad": layer.weight.requires_grad}
+    image = x if x.dim() == axes + 2 else x[None]
+    if routing.on_gpu(x):
+        image, *_ = routing.autocast(image, layer.weight, layer.bias)
+        fits = routing.fits(axes, image, layer.weight, layer.bias)
+        may_win = [w for w in BITS if needed[w] and fits and gpu.supports(w, image, kernel, geometry)]
+        everything = ON_GPU + sum(BITS[which] for which in may_win)
+        fewer = [everything ^ BITS[which] for which in may_win]
+        return tuple(choice for choice in (everything, *fewer) if choice != ON_GPU)
     if not routing.fits(axes, x, layer.weight, layer.bias) or not routing.has_kernels(x, geometry):
         return (BY_THRESHOLDS,)
-    image = x if x.dim() == axes + 2 else x[None]
     last = is_channels_last(image)
     wins = {which: routing.native_wins(which, image, kernel, geometry, channels_last=last) for which in BITS}
     by_thresholds = sum(bit for which, bit in BITS.items() if wins[which])
-    needed = {"forward": True, "input_grad": x.requires_grad, "weight_grad": layer.weight.requires_grad}
     return by_thresholds, *(by_thresholds ^ bit for which, bit in BITS.items() if needed[which])
-
-
-def _classes(kind: str, pairs: dict[Class, Class], applies: Callable[[nn.Module], bool], **more: Any) -> Swap:
-    """Return the swap of classes, PyTorch's to ours, for modules to which it applies."""
-    back = {ours: plain for plain, ours in pairs.items()}
-    return Swap(
-        kind,
-        lambda module: pairs.get(type(module)) if type(module) in pairs and applies(module) else None,
-        lambda module: back.get(type(module)),
-        **more,
-    )
-
-
-def _replacements(
-    kind: str, base: type[Replacement], applies: Callable[[nn.Module], bool] = lambda _module: True, **more: Any
-) -> Swap:
-    """Return the swap of classes that have a replacement derived from `base`, for modules to which it applies."""
-
-    def ours(module: nn.Module) -> Class | None:
-        found = replacement_for(module, base)
-        return found if found is not None and applies(module) and native.available() else None
-
-    return Swap(kind, ours, lambda module: replaced_class(module, base), **more)
 
 
 def _pairs(name: str, module: nn.Module) -> list[Part]:
@@ -178,24 +176,23 @@ def _pairs(name: str, module: nn.Module) -> list[Part]:
 
 
 def _has_pairs(module: nn.Module) -> bool:
-    return native.available() and bool(_pairs("", module))
+    return bool(_pairs("", module))
 
 
-DEPTHWISE = _classes(
-    "depthwise",
-    {nn.Conv1d: DepthwiseConv1d, nn.Conv2d: DepthwiseConv2d, nn.Conv3d: DepthwiseConv3d},
-    is_depthwise,
-)
-PAIRS = _classes("pair", {nn.Sequential: FusedSequential}, _has_pairs, parts=_pairs, only_last=True)
-LAYERS = _replacements("pair", FusedLayers, _has_pairs, parts=_pairs, only_last=True)
-NORM_ACT = _replacements("norm and activation", FusedNormAct, is_norm_act, only_last=True)
-GELU = _replacements("GELU", NativeActivation, is_exact)
-BLOCK = _replacements("ConvNeXt block", FusedBlock, only_last=True)
-RESIDUAL = _replacements("residual", FusedResidual, lambda module: ends_in_pair(cast(FusedResidual, module).fn))
-POINTWISE = _classes(
+_DEPTHWISE: dict[Class, Class] = {nn.Conv1d: DepthwiseConv1d, nn.Conv2d: DepthwiseConv2d, nn.Conv3d: DepthwiseConv3d}
+
+DEPTHWISE = Swap("depthwise", lambda: _DEPTHWISE, is_depthwise, needs_kernels=False)
+PAIRS = Swap("pair", lambda: {nn.Sequential: FusedSequential}, _has_pairs, parts=_pairs, only_last=True)
+LAYERS = Swap("pair", partial(replacements, FusedLayers), _has_pairs, parts=_pairs, only_last=True)
+NORM_ACT = Swap("norm and activation", partial(replacements, FusedNormAct), is_norm_act, only_last=True)
+GELU = Swap("GELU", partial(replacements, NativeActivation), is_exact)
+BLOCK = Swap("ConvNeXt block", partial(replacements, FusedBlock), only_last=True)
+RESIDUAL = Swap("residual", partial(replacements, FusedResidual), lambda module: ends_in_pair(module.fn))
+POINTWISE = Swap(
     "pointwise",
-    {nn.Conv2d: PointwiseConv2d},
-    lambda module: is_pointwise(cast(nn.Conv2d, module)) and not is_depthwise(module),
+    lambda: {nn.Conv2d: PointwiseConv2d},
+    lambda module: is_pointwise(module) and not is_depthwise(module),
     by_default=False,
+    needs_kernels=False,
 )
 SWAPS: tuple[Swap, ...] = (DEPTHWISE, PAIRS, LAYERS, NORM_ACT, GELU, BLOCK, RESIDUAL, POINTWISE)

@@ -1,18 +1,22 @@
-"""Time contestants against each other, and decide which one to keep.
+"""Time contestants against each other, and decide which one to keep; and a model's step, the usual contestant.
 
 Contestants take turns, so that whatever else the machine does slows all alike. A ratio is taken turn by turn, between
-neighbours in time, and comes with the quartiles of those turns. With one torch thread the clock is the time that thread
-ran, which other programs cannot lengthen by running too; with more threads, which wait for each other, it is the time
-that passed.
+neighbours in time, and comes with the quartiles of those turns. Whoever calls chooses the clock, a function that
+returns seconds. On the CPU with one torch thread that is the time the thread ran, which other programs cannot lengthen
+by running too; with more threads, which wait for each other, it is the time that passed.
 """
 
 import statistics
 import time
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from math import inf
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
+from torch import Tensor, nn
+
+from filtercov.layers.running import call
 
 Name = TypeVar("Name", bound=Hashable)
 Clock = Callable[[], float]
@@ -24,9 +28,6 @@ LONG = 1.0
 LEAST_TURNS = 5
 LEAST_GAIN = 0.01
 STANDARD_ERRORS = 2.0
-# What it needs where there was no time for so many turns.
-FEWEST_TURNS = 3
-GAIN_OF_FEW = 0.1
 
 
 def usual_clock() -> Clock:
@@ -46,9 +47,10 @@ def race(
 ) -> dict[Name, list[float]]:
     """Return the seconds of each contestant's turns: `turns` of each, or as many rounds as begin within `seconds`.
 
-    There is at least one round. While there are fewer than `LEAST_TURNS`, which decide little, rounds go on for `grace`
-    seconds more. `before` is called with the contestant's name ahead of each turn, untimed. After `LEAST_TURNS`,
-    contestants slower than the best times `laggard` drop out. Every other round goes backwards.
+    There is at least one round beside the first, which may warm up for longer than that. While there are fewer than
+    `LEAST_TURNS`, which decide little, rounds go on for `grace` seconds more. `before` is called with the contestant's
+    name ahead of each turn, untimed. After `LEAST_TURNS`, contestants slower than the best times `laggard` drop out.
+    Every other round goes backwards.
 
     >>> times = race({"a": lambda: sum(range(9)), "b": lambda: None}, seconds=1.0, turns=4)
     >>> {name: len(seconds) for name, seconds in times.items()}
@@ -66,6 +68,7 @@ def race(
             times[name].append(clock() - started)
         if turn == 0 and min(map(min, times.values())) <= LONG:
             times = {name: [] for name in contestants}
+            end = time.perf_counter() + seconds
         if all(len(times[name]) >= turns for name in racing):
             break
         fewest = min(len(times[name]) for name in racing)
@@ -106,8 +109,7 @@ def clearly_faster(before: Sequence[float], after: Sequence[float]) -> bool:
 
     Not by chance: its five best turns are all so much shorter than the best of `before`; or the median ratio of turns
     that ran side by side is 1 % and two standard errors above 1. The first sees through what disturbs single turns, for
-    the shortest are free of it, the second through what lasts. Of three or four turns all must be 10 % shorter than the
-    best of `before`.
+    the shortest are free of it, the second through what lasts. Fewer than five turns prove nothing.
 
     >>> clearly_faster([1.0] * 6, [0.9, 0.9, 1.3, 0.9, 0.9, 0.9])
     True
@@ -116,7 +118,7 @@ def clearly_faster(before: Sequence[float], after: Sequence[float]) -> bool:
     """
     turns = min(len(before), len(after))
     if turns < LEAST_TURNS:
-        return turns >= FEWEST_TURNS and max(after) * (1 + GAIN_OF_FEW) <= min(before)
+        return False
     enough = min(before) / (1 + LEAST_GAIN)
     if min(after) >= enough:
         return False
@@ -126,20 +128,67 @@ def clearly_faster(before: Sequence[float], after: Sequence[float]) -> bool:
     return sorted(after)[LEAST_TURNS - 1] < enough or gain.median > 1 + max(LEAST_GAIN, STANDARD_ERRORS * error)
 
 
-def best_to_keep(times: Mapping[str, Sequence[float]], plain: Collection[str]) -> str:
-    """Return which contestant to keep, given the seconds of their turns; those in `plain` are PyTorch's alone.
+def clear_gains(times: Mapping[str, Sequence[float]], plain: Collection[str]) -> tuple[str, list[str]]:
+    """Return the contestant to beat, given the seconds of all turns, and those that are clearly faster than it.
 
-    The first is the model as it was. Another plain one replaces it if it is clearly faster, and of all others that are
-    clearly faster than that, the one with the best turn replaces it. So what is kept never has a longer best turn than
-    what it replaced.
-
-    >>> times = {"as it was": [1.0] * 5, "moved": [0.99] * 5, "ours": [0.8] * 5, "more": [0.7] * 5}
-    >>> best_to_keep(times, {"as it was", "moved"})
-    'more'
+    To beat is the first, the model as it was, or another of those in `plain`, PyTorch's alone, that is clearly faster.
     """
     holder, *others = times
     for name in others:
         if name in plain and clearly_faster(times[holder], times[name]):
             holder = name
-    faster = [name for name in others if name not in plain and clearly_faster(times[holder], times[name])]
+    return holder, [name for name in others if name not in plain and clearly_faster(times[holder], times[name])]
+
+
+def best_to_keep(times: Mapping[str, Sequence[float]], plain: Collection[str]) -> str:
+    """Return the contestant to keep: of those clearly faster than the one to beat, that with the best turn, if any.
+
+    So what is kept never has a longer best turn than what it replaced.
+
+    >>> times = {"as it was": [1.0] * 5, "moved": [0.99] * 5, "ours": [0.8] * 5, "more": [0.7] * 5}
+    >>> best_to_keep(times, {"as it was", "moved"})
+    'more'
+    """
+    holder, faster = clear_gains(times, plain)
     return min(faster, key=lambda name: min(times[name])) if faster else holder
+
+
+class Step:
+    """Forward and backward of the mean square of all outputs; in evaluation mode, or without gradients, forward alone.
+
+    Gradients are computed and dropped: parameters keep theirs, and hooks on their accumulation are not called.
+    """
+
+    def __init__(self, model: nn.Module, example: Any) -> None:
+        self.model, self.example = model, example
+        tensors = [*model.parameters(), *tensors_of(example)]
+        self.inputs = [tensor for tensor in tensors if tensor.requires_grad]
+        self.learns = model.training and torch.is_grad_enabled() and bool(self.inputs)
+
+    def __call__(self) -> None:
+        """Take the step, always with the same random numbers."""
+        torch.default_generator.manual_seed(0)  # whose state `unchanged` restores
+        torch.clear_autocast_cache()  # or weights would be cast in the first of several steps alone
+        with torch.set_grad_enabled(self.learns):
+            outputs = [t for t in tensors_of(call(self.model, self.example)) if t.requires_grad]
+            if outputs:
+                loss = torch.stack([tensor.float().square().mean() for tensor in outputs]).sum()
+                torch.autograd.grad(loss, self.inputs, allow_unused=True)
+
+
+def tensors_of(nested: Any) -> Iterator[Tensor]:
+    """Yield the floating-point tensors in what a model takes or returns: tuples, lists, dicts and dataclasses.
+
+    >>> [t.item() for t in tensors_of({"logits": torch.tensor(1.0), "all": [torch.tensor(2.0), None]})]
+    [1.0, 2.0]
+    """
+    if isinstance(nested, Tensor):
+        if nested.is_floating_point():
+            yield nested
+    elif isinstance(nested, Mapping):
+        yield from tensors_of(list(nested.values()))
+    elif isinstance(nested, list | tuple):
+        for value in nested:
+            yield from tensors_of(value)
+    elif is_dataclass(nested) and not isinstance(nested, type):
+        yield from tensors_of([getattr(nested, part.name) for part in fields(nested)])

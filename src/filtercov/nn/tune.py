@@ -18,21 +18,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from filtercov.layers.running import blaming_the_example, unchanged
+from filtercov.layers.running import unchanged
+from filtercov.nn.conv import StridedPointwiseConv2d
 from filtercov.nn.fused import FusedSequential
 from filtercov.nn.layout import BothLayouts, Layout, is_channels_last
-from filtercov.nn.pointwise import StridedPointwiseConv2d
 from filtercov.nn.report import LayerTiming, StepTiming, Tuning
 from filtercov.nn.routing import BITS, BY_THRESHOLDS
-from filtercov.nn.step import Step, tensors_of
 from filtercov.nn.swap import Part, Setting, Toggle, pass_choices
-from filtercov.nn.timing import LEAST_GAIN, LEAST_TURNS, Clock, best_to_keep, race, usual_clock
+from filtercov.nn.timing import LEAST_GAIN, LEAST_TURNS, Clock, Step, best_to_keep, clear_gains, race, tensors_of
 
 SECONDS = 60.0
-# Shares of the time, if it is enough: what one leaves over goes to the next.
-LAYERS_END, CANDIDATES_END = 0.4, 0.75
+LAYERS_END, CANDIDATES_END = 0.4, 0.75  # shares of the time; what one leaves over goes to the next
 OVERTIME = 0.5  # the share of the time by which whole steps may exceed it, if they are not yet told apart
-CANDIDATES = 5  # ways to run the whole model, at most
 # Maximum rounds of a race of layers and of whole steps; contestants slower than the best × LAGGARD drop out early.
 LAYER_TURNS, LAYER_LAGGARD = 12, 1.5
 STEP_TURNS, STEP_LAGGARD = 30, 1.1
@@ -40,8 +37,6 @@ PER_LAYER = 0.5  # seconds, at most, of a race between the alternatives of one l
 
 AS_IT_WAS, PLAIN_LAST = PLAIN = "as it was", "PyTorch's in channels_last"
 TUNED_OWN, TUNED_LAST, DEFAULT = "tuned", "tuned in channels_last", "by thresholds in channels_last"
-
-_PASS_NAMES = {"forward": "forward", "input_grad": "input gradient", "weight_grad": "weight gradient"}
 
 
 # The calls that layers get from the example, repeated by each layer alone.
@@ -53,17 +48,14 @@ class Call:
 
     x: Layout
     dtype: torch.dtype
+    device: torch.device
     needs_grad: bool
     grad: Layout | None = None
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Equal for calls that take equally long."""
-        return self.x, self.dtype, self.needs_grad, self.grad
+    grad_dtype: torch.dtype | None = None  # autocast may make it another
 
     def input(self) -> Tensor:
         """Return an input of random numbers like the one recorded."""
-        return self.x.random(self.dtype).requires_grad_(self.needs_grad)
+        return self.x.random(self.dtype, self.device).requires_grad_(self.needs_grad)
 
     def repeated(self, forward: Callable[[Tensor], Tensor], modules: Iterable[nn.Module]) -> Callable[[], object]:
         """Return a function that repeats the call: forward, and backward if a gradient came back."""
@@ -71,8 +63,13 @@ class Call:
         if self.grad is None:
             return torch.no_grad()(lambda: forward(x))
         inputs = [tensor for tensor in (x, *(p for m in modules for p in m.parameters())) if tensor.requires_grad]
-        grad_y = self.grad.random(self.dtype)
-        return lambda: torch.autograd.grad(forward(x), inputs, grad_y, allow_unused=True)
+        grad_y = self.grad.random(self.grad_dtype or self.dtype, self.device)
+
+        def repeat() -> None:
+            torch.clear_autocast_cache()  # each step casts weights once
+            torch.autograd.grad(forward(x), inputs, grad_y, allow_unused=True)
+
+        return repeat
 
 
 @contextmanager
@@ -81,29 +78,27 @@ def recorded_calls(parts: Iterable[Part]) -> Iterator[dict[str, list[Call]]]:
     recorded: dict[str, list[Call]] = {}
     with ExitStack() as stack:
         for part in parts:
-            calls = recorded.setdefault(part.name, [])
-            first, last = part.modules[0], part.modules[-1]
-            stack.callback(first.register_forward_pre_hook(_input_recorder(calls), with_kwargs=True).remove)
-            stack.callback(last.register_forward_hook(_gradient_recorder(calls)).remove)
+            _record(part, recorded.setdefault(part.name, []), stack)
         yield recorded
 
 
-def _input_recorder(calls: list[Call]) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]:
-    def record(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record(part: Part, calls: list[Call], stack: ExitStack) -> None:
+    def record_input(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         x = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
         if x is not None and x.is_floating_point():
-            calls.append(Call(Layout.of(x), x.dtype, x.requires_grad))
+            calls.append(Call(Layout.of(x), x.dtype, x.device, x.requires_grad))
 
-    return record
-
-
-def _gradient_recorder(calls: list[Call]) -> Callable[[nn.Module, Any, Any], None]:
-    def record(_module: nn.Module, _args: Any, output: Any) -> None:
+    def record_gradient(_module: nn.Module, _args: Any, output: Any) -> None:
         if calls and isinstance(output, Tensor) and output.requires_grad:
             last = calls[-1]
-            output.register_hook(lambda grad: setattr(last, "grad", Layout.of(grad)))  # type: ignore[no-untyped-call]
 
-    return record
+            def record(grad: Tensor) -> None:
+                last.grad, last.grad_dtype = Layout.of(grad), grad.dtype
+
+            output.register_hook(record)  # type: ignore[no-untyped-call]
+
+    stack.callback(part.modules[0].register_forward_pre_hook(record_input, with_kwargs=True).remove)
+    stack.callback(part.modules[-1].register_forward_hook(record_gradient).remove)
 
 
 Calls = Mapping[Part, list[Call]]
@@ -116,6 +111,8 @@ def race_of_settings(toggle: Toggle, calls: Calls, *, clock: Clock) -> Seconds:
     if toggle.swap.only_last and not any(one.x.is_channels_last_image for one in made):
         return _seconds(toggle, calls, [toggle.plain], clock)
     choices = pass_choices(toggle, made[0].input())
+    if not choices:
+        return _seconds(toggle, calls, [toggle.plain], clock)
     first = toggle.ours._replace(passes=choices[0])
     flipped = {toggle.ours._replace(passes=choice): choice ^ choices[0] for choice in choices[1:]}
     seconds = _seconds(toggle, calls, [toggle.plain, first, *flipped], clock)
@@ -127,18 +124,12 @@ def race_of_settings(toggle: Toggle, calls: Calls, *, clock: Clock) -> Seconds:
 
 
 def _seconds(toggle: Toggle, calls: Calls, settings: list[Setting], clock: Clock) -> Seconds:
+    limits = {"seconds": PER_LAYER, "turns": LAYER_TURNS, "laggard": LAYER_LAGGARD}
     totals = dict.fromkeys(settings, 0.0)
     for part, made in calls.items():
         for one in made:
             contestants = {s: one.repeated(_alone(toggle, part, s), part.modules) for s in settings}
-            times = race(
-                contestants,
-                seconds=PER_LAYER,
-                turns=LAYER_TURNS,
-                before=toggle.set_,
-                laggard=LAYER_LAGGARD,
-                clock=clock,
-            )
+            times = race(contestants, clock=clock, before=toggle.set_, **limits)  # type: ignore[arg-type]
             for setting in settings:
                 totals[setting] += min(times[setting])
     return totals
@@ -151,18 +142,12 @@ def _alone(toggle: Toggle, part: Part, setting: Setting) -> Any:
     return (nn.Sequential if setting == toggle.plain else FusedSequential)(*part.modules).forward
 
 
-def _key(toggle: Toggle, calls: Calls) -> object:
+def _key(toggle: Toggle, calls: Calls) -> str:
     """Return a key that is equal for toggles that take equally long."""
-    parts = tuple(
-        (
-            tuple(repr(module) for module in part.modules),
-            tuple(p.requires_grad for module in part.modules for p in module.parameters()),
-            tuple(m.training for module in part.modules for m in module.modules()),
-            tuple(one.key for one in made),
-        )
-        for part, made in calls.items()
-    )
-    return toggle.swap.kind, parts
+    modules = [module for part in calls for module in part.modules]
+    trained = [p.requires_grad for module in modules for p in module.parameters()]
+    training = [m.training for module in modules for m in module.modules()]
+    return repr((toggle.swap.kind, modules, trained, training, list(calls.values())))
 
 
 def _fastest(toggle: Toggle, seconds: Seconds) -> Setting:
@@ -184,63 +169,57 @@ class Candidate(NamedTuple):
 
 
 class Tuner:
-    """A model, an example, and the toggles of the model, all PyTorch's at first."""
+    """A model, an example, the toggles of the model, all PyTorch's at first, and the clock that times them."""
 
     def __init__(
-        self, model: nn.Module, example: Any, toggles: list[Toggle], endangered: list[nn.Conv2d], *, seconds: float
+        self,
+        model: nn.Module,
+        example: Any,
+        toggles: list[Toggle],
+        endangered: list[nn.Conv2d],
+        *,
+        seconds: float,
+        clock: Clock,
     ) -> None:
-        self.model, self.toggles, self.endangered = model, toggles, endangered
+        self.model, self.toggles, self.endangered, self.clock = model, toggles, endangered, clock
         self.parts = {toggle.name: toggle.parts for toggle in toggles}
         self.plain = tuple(toggle.plain for toggle in toggles)
-        self.layouts = BothLayouts(model)
-        self.step = Step(model, example)
-        self.clock = usual_clock()
-        self.began, self.seconds = time.perf_counter(), seconds
+        self.layouts, self.step = BothLayouts(model), Step(model, example)
+        self.began, self.seconds, self.ended_early = time.perf_counter(), seconds, False
         # The fault that endangered layers are kept out of is in channels_last memory.
         tensors = (*tensors_of(example), *model.parameters())
         self.harmless = not any(tensor.dim() == 4 and is_channels_last(tensor) for tensor in tensors)
         self.shapes: dict[str, tuple[int, ...]] = {}
-        self.ended_early = False
 
     def run(self) -> tuple[Candidate, Tuning]:
         """Return the candidate to keep, and the report; the model is then as it was, bit for bit."""
-        with unchanged(self.model), self._settings_restored():
-            self._set(Candidate(self.plain, channels_last=False))
-            with blaming_the_example():
-                self.step()
-            layers_end, candidates_end = shares(self.seconds, self._step_seconds())
+        with unchanged(self.model), self._plain_afterwards():
             both = self.layouts.differ
-            layers = {False: self._tune_layers(channels_last=False, until=layers_end / 2 if both else layers_end)}
+            layers = {False: self._tune_layers(channels_last=False, until=LAYERS_END / (1 + both))}
             if both:
-                layers[True] = self._tune_layers(channels_last=True, until=layers_end)
+                layers[True] = self._tune_layers(channels_last=True, until=LAYERS_END)
             candidates = self._candidates(layers)
-            times = self._race(candidates, candidates_end)
-            winner, steps = best_to_keep(times, PLAIN), _timings(times)
-            fastest = min(times, key=lambda name: min(times[name]))
-            variants = self._variants(fastest, candidates)
-            again = {name: candidates[name] for name in candidates if name in (*PLAIN, winner, fastest)} | variants
+            decided, earlier = self._race(candidates, CANDIDATES_END), {}
+            fastest = min(decided, key=lambda name: min(decided[name]))
             if fastest not in PLAIN and self._left(1.0) > 0:
-                times = self._race(again, 1.0)
-                if _enough(times):  # or else the first race stands
-                    winner, steps = best_to_keep(times, PLAIN), steps | _timings(times)
-                    candidates |= variants
-        return candidates[winner], self._report(winner, candidates[winner], layers, steps)
-
-    def _step_seconds(self) -> float:
-        began = time.perf_counter()
-        self.step()
-        return time.perf_counter() - began
+                best = {*PLAIN, best_to_keep(decided, PLAIN), fastest}
+                finalists = {name: candidate for name, candidate in candidates.items() if name in best}
+                finalists |= self._variants(fastest, candidates)
+                again = self._race(finalists, 1.0)
+                if _enough(again):  # or else the first race stands
+                    decided, earlier, candidates = again, decided, finalists
+            winner = best_to_keep(decided, PLAIN)
+        return candidates[winner], self._report(winner, candidates[winner], layers, decided, earlier)
 
     def _left(self, share: float) -> float:
         return self.began + share * self.seconds - time.perf_counter()
 
     @contextmanager
-    def _settings_restored(self) -> Iterator[None]:
-        before = tuple(toggle.setting for toggle in self.toggles)
+    def _plain_afterwards(self) -> Iterator[None]:
         try:
             yield
         finally:
-            self._set(Candidate(before, channels_last=False))
+            self._set(Candidate(self.plain, channels_last=False))
             for module in self.endangered:
                 module.__class__ = nn.Conv2d
 
@@ -256,10 +235,8 @@ class Tuner:
         self._set(Candidate(self.plain, channels_last))
         with recorded_calls(part for parts in self.parts.values() for part in parts) as recorded:
             self.step()
-        for name, made in recorded.items():
-            if made:
-                self.shapes.setdefault(name, made[0].x.shape)
-        known: dict[object, Seconds] = {}
+        self.shapes |= {name: made[0].x.shape for name, made in recorded.items() if made}
+        known: dict[str, Seconds] = {}
         measured: list[Seconds] = []
         for toggle in reversed(self.toggles):  # so that what is inside another is timed first, and set as it won
             calls = {part: recorded[part.name] for part in self.parts[toggle.name]}
@@ -275,18 +252,13 @@ class Tuner:
 
     def _candidates(self, layers: Mapping[bool, list[Seconds]]) -> dict[str, Candidate]:
         """Return the candidates, from the least change to the most, without duplicates."""
-        tuned = {
-            last: tuple(_fastest(toggle, seconds) for toggle, seconds in zip(self.toggles, measured, strict=True))
-            for last, measured in layers.items()
-        }
-        both = True in layers
-        named = {AS_IT_WAS: Candidate(self.plain, channels_last=False)}
-        if both:
-            named[PLAIN_LAST] = Candidate(self.plain, channels_last=True)
-        named[TUNED_OWN] = Candidate(tuned[False], channels_last=False)
-        if both:
-            named[TUNED_LAST] = Candidate(tuned[True], channels_last=True)
-        named[DEFAULT] = Candidate(tuple(toggle.default for toggle in self.toggles), channels_last=both)
+        named: dict[str, Candidate] = {}
+        for last, name in zip(layers, PLAIN, strict=False):
+            named[name] = Candidate(self.plain, channels_last=last)
+        for (last, measured), name in zip(layers.items(), (TUNED_OWN, TUNED_LAST), strict=False):
+            tuned = tuple(_fastest(toggle, seconds) for toggle, seconds in zip(self.toggles, measured, strict=True))
+            named[name] = Candidate(tuned, channels_last=last)
+        named[DEFAULT] = Candidate(tuple(toggle.default for toggle in self.toggles), channels_last=True in layers)
         distinct: dict[Candidate, str] = {}
         for name, candidate in named.items():
             distinct.setdefault(candidate, name)
@@ -309,18 +281,23 @@ class Tuner:
     def _race(self, candidates: Mapping[str, Candidate], until: float) -> dict[str, list[float]]:
         times = race(
             dict.fromkeys(candidates, self.step),
+            clock=self.clock,
             seconds=self._left(until),
             turns=STEP_TURNS,
             before=lambda name: self._set(candidates[name]),
             laggard=STEP_LAGGARD,
             grace=OVERTIME * self.seconds,
-            clock=self.clock,
         )
         self.ended_early |= not _enough(times)
         return times
 
     def _report(
-        self, winner: str, kept: Candidate, layers: Mapping[bool, list[Seconds]], steps: Mapping[str, StepTiming]
+        self,
+        winner: str,
+        kept: Candidate,
+        layers: Mapping[bool, list[Seconds]],
+        decided: Mapping[str, list[float]],
+        earlier: Mapping[str, list[float]],
     ) -> Tuning:
         own, last, now = layers[False], layers.get(True, layers[False]), layers[kept.channels_last]
         rows = tuple(
@@ -336,29 +313,19 @@ class Tuner:
             for i, toggle in enumerate(self.toggles)
         )
         spent = time.perf_counter() - self.began
-        return Tuning(winner, rows, tuple(steps.values()), spent, self.ended_early, self.step.learns)
-
-
-def shares(seconds: float, step: float) -> tuple[float, float]:
-    """Return at which shares of the time layers end, and then candidates, if a step takes `step` seconds.
-
-    Where time is short, whole steps get what they need to be told apart, and layers the rest.
-
-    >>> shares(60.0, 0.2), shares(8.0, 0.2), shares(2.0, 0.2)
-    ((0.4, 0.75), (0.25, 1.0), (0.0, 1.0))
-    """
-    needed = min(1.0, (LEAST_TURNS + 1) * CANDIDATES * step / seconds) if seconds > 0 else 1.0
-    layers = min(LAYERS_END, 1 - needed)
-    return layers, max(CANDIDATES_END, min(1.0, layers + needed))
+        steps = _timings(decided), _timings(earlier)
+        return Tuning(winner, rows, *steps, spent, self.ended_early, self.step.learns)
 
 
 def _enough(times: Mapping[str, list[float]]) -> bool:
     return min(map(len, times.values())) >= LEAST_TURNS
 
 
-def _timings(times: Mapping[str, list[float]]) -> dict[str, StepTiming]:
-    before = tuple(times[AS_IT_WAS])
-    return {name: StepTiming(name, tuple(seconds), before) for name, seconds in times.items()}
+def _timings(times: Mapping[str, list[float]]) -> tuple[StepTiming, ...]:
+    clear = clear_gains(times, PLAIN)[1] if times else ()
+    return tuple(
+        StepTiming(name, tuple(seconds), tuple(times[AS_IT_WAS]), name in clear) for name, seconds in times.items()
+    )
 
 
 def _described(toggle: Toggle, setting: Setting) -> str:
@@ -366,4 +333,5 @@ def _described(toggle: Toggle, setting: Setting) -> str:
         return "PyTorch's"
     if setting.passes == BY_THRESHOLDS:
         return "ours"
-    return f"ours: {', '.join(_PASS_NAMES[which] for which, bit in BITS.items() if setting.passes & bit) or 'no pass'}"
+    passes = [which.replace("grad", "gradient") for which, bit in BITS.items() if setting.passes & bit]
+    return f"ours: {', '.join(passes).replace('_', ' ') or 'no pass'}"

@@ -1,0 +1,160 @@
+"""Convolutions that cover each pair of what they are made of, and their results in float64, tap by tap."""
+
+import itertools
+import random
+from math import prod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from filtercov.nn.gpu.estimate import Tile
+
+LARGE = 40  # taps
+PASSES = ("forward", "input_grad", "weight_grad")
+FACTORS = {
+    "which": PASSES,
+    "dtype": (torch.float32, torch.float16, torch.bfloat16),
+    "layout": ("first", "last", "sliced", "mixed"),
+    "kernel": (
+        *((3, 3), (5, 5), (7, 7), (9, 9), (15, 15), (31, 31), (2, 2), (4, 4), (6, 3), (3, 8), (1, 5), (7, 1), (1, 1)),
+        *((31, 3), (2, 31), (5, 11), (10, 10), (1, 31)),
+    ),
+    "padding": ("none", "half", "full", "more", "one side", "uneven"),
+    "channels": (1, 2, 3, 5, 8),
+    # Rows and columns of the output without padding; one row, one column and one pixel are among them.
+    "pixels": ((1, 1), (1, 9), (7, 1), (2, 2), (3, 4), (4, 3), (5, 5), (2, 11), (6, 2), (3, 7), (4, 8), (8, 3)),
+    "tile": (None, Tile(2, 4, 4, 2), Tile(3, 8, 4, 1), Tile(1, 16, 8, 3), Tile(4, 4, 2, 4)),
+}
+
+
+class Case(NamedTuple):
+    which: str
+    dtype: torch.dtype
+    layout: str
+    kernel: tuple[int, int]
+    padding: str
+    channels: int
+    pixels: tuple[int, int]
+    tile: Tile | None
+
+    def __str__(self):
+        dtype = str(self.dtype).removeprefix("torch.")
+        return "-".join(map(str, self._replace(dtype=dtype)))
+
+    def edges(self):
+        """Return (top, bottom, left, right)."""
+        high, wide = self.kernel
+        return {
+            "none": (0, 0, 0, 0),
+            "half": (high // 2, high // 2, wide // 2, wide // 2),
+            "full": (high - 1, high - 1, wide - 1, wide - 1),
+            "more": (high + 1, 0, 0, wide + 1),  # than the filter covers
+            "one side": (high - 1, 0, 0, wide - 1),
+            "uneven": (0, 1, 2, 1),
+        }[self.padding]
+
+    def numbers(self, generator, draw):
+        """Return image, weight, bias and the gradient of the output."""
+        top, bottom, left, right = self.edges()
+        padding = top + bottom, left + right
+        least = zip(self.pixels, self.kernel, padding, strict=True)
+        size = [max(1, pixels + taps - 1 - pads) for pixels, taps, pads in least]
+        out = [pixels + pads - taps + 1 for pixels, taps, pads in zip(size, self.kernel, padding, strict=True)]
+        n, c = (2 if prod(self.kernel) < LARGE else 1), self.channels
+        image = draw((n, c, *size), self.dtype, generator)
+        grad = draw((n, c, *out), self.dtype, generator)
+        weight, bias = draw((c, 1, *self.kernel), self.dtype, generator), draw((c,), self.dtype, generator)
+        layouts = ("last", "first") if self.layout == "mixed" else (self.layout, self.layout)
+        return stored(image, layouts[0]), weight, bias, stored(grad, layouts[1])
+
+    def small_tile(self):
+        """Return the tile, larger for large filters, of which the interpreter runs few."""
+        if self.tile is None or prod(self.kernel) < LARGE:
+            return self.tile
+        return self.tile._replace(rows=self.tile.rows + 4, lanes=32, channels=8)
+
+
+def stored(image: Tensor, layout: str) -> Tensor:
+    """Return the image with other strides: channels last, or as every second row of a larger one, turned over."""
+    if layout == "first":
+        return image.contiguous()
+    if layout == "last":
+        return image.movedim(1, -1).contiguous().movedim(-1, 1)
+    n, c, h, w = image.shape
+    large = image.new_full((n, c + 1, w + 3, 2 * h), 9).mT
+    part = large[:, 1:, ::2, 2:-1]
+    return part.copy_(image)
+
+
+def rounded(exact: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return float64 numbers as the interpreter rounds them: of bfloat16 it cuts off the end, where GPUs round."""
+    if dtype != torch.bfloat16:
+        return exact.to(dtype)
+    return (exact.float().view(torch.int32) & -(2**16)).view(torch.float32).to(dtype)
+
+
+def integers(shape, dtype, generator):
+    return torch.randint(-16, 17, shape, generator=generator).to(dtype)
+
+
+def reals(shape, dtype, generator):
+    return torch.randn(shape, generator=generator).to(dtype)
+
+
+def expected(which, image, weight, bias, grad, edges):
+    """Return a pass in float64, and the sum of the absolute values of its terms."""
+    top, bottom, left, right = edges
+    image, weight, bias, grad = (tensor.double() for tensor in (image, weight, bias, grad))
+    n, c, h, w = image.shape
+    padded = image.new_zeros(n, c, h + top + bottom, w + left + right)
+    padded[:, :, top : top + h, left : left + w] = image
+    out = bias.reshape(-1, 1, 1).expand_as(grad).clone()
+    pixels, taps = torch.zeros_like(padded), torch.zeros_like(weight)
+    sizes = out.abs(), pixels.clone(), taps.clone()
+    for i, j in itertools.product(*map(range, weight.shape[2:])):
+        window = (..., slice(i, i + grad.shape[2]), slice(j, j + grad.shape[3]))
+        tap = weight[:, :, i, j].reshape(-1, 1, 1)
+        out += padded[window] * tap
+        pixels[window] += grad * tap
+        taps[:, 0, i, j] = (padded[window] * grad).sum((0, 2, 3))
+        sizes[0].add_(padded[window].abs() * tap.abs())
+        sizes[1][window] += grad.abs() * tap.abs()
+        sizes[2][:, 0, i, j] = (padded[window] * grad).abs().sum((0, 2, 3))
+    inner = (..., slice(top, top + h), slice(left, left + w))
+    return {
+        "forward": (out, sizes[0]),
+        "input_grad": (pixels[inner], sizes[1][inner]),
+        "weight_grad": (taps, sizes[2]),
+    }[which]
+
+
+def pairwise(factors, seed=0):
+    """Return rows of values that contain each pair of values of two factors: greedily, the best of some random rows."""
+    draw = random.Random(seed)
+    names = list(factors)
+    missing = {
+        (a, b, i, j)
+        for a, b in itertools.combinations(range(len(names)), 2)
+        for i in range(len(factors[names[a]]))
+        for j in range(len(factors[names[b]]))
+    }
+    rows = []
+    while missing:
+        start = draw.choice(sorted(missing))
+        candidates = []
+        for _ in range(30):
+            row = [draw.randrange(len(factors[name])) for name in names]
+            row[start[0]], row[start[1]] = start[2], start[3]
+            candidates.append(tuple(row))
+        best = max(candidates, key=lambda row: len(_pairs(row) & missing))
+        missing -= _pairs(best)
+        rows.append([factors[name][i] for name, i in zip(names, best, strict=True)])
+    return rows
+
+
+def _pairs(row):
+    return {(a, b, row[a], row[b]) for a, b in itertools.combinations(range(len(row)), 2)}
+
+
+CASES = [Case(*row) for row in pairwise(FACTORS)]

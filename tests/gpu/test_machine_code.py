@@ -1,0 +1,34 @@
+"""The Triton kernels compiled for GPUs that are not here: nothing spills, and little shared memory is used."""
+# ruff: noqa: E402
+
+import pytest
+
+triton = pytest.importorskip("triton", reason="triton is not installed: `make test-gpu` installs it")
+if triton.knobs.runtime.interpret:
+    pytest.skip("Triton's interpreter is on, which compiles nothing", allow_module_level=True)
+
+from tools.gpu_machine_code import SHARED_MEMORY, TARGETS, Layer, read_code
+
+# The smallest and largest filters, in each layout, type and pass; the largest need the most registers.
+LAYERS = [
+    Layer("forward", 31, "float32", channels_last=True),
+    Layer("forward", 7, "bfloat16", channels_last=True),
+    Layer("forward", 3, "float16"),
+    Layer("weight_grad", 31, "float32"),
+    Layer("weight_grad", 15, "float16", channels_last=True),
+    Layer("weight_grad", 7, "float32", channels_last=True, size=7),
+]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: f"{layer.which}-{layer.kernel}-{layer.dtype}")
+def test_no_register_spills_and_each_number_loaded_serves_several_multiply_adds(layer, target):
+    compiled = layer.compile(target)
+    code = read_code(compiled, target)
+    assert code.spilled == 0
+    assert code.shared <= min(4096, SHARED_MEMORY[target])
+    # PyTorch's kernels load two numbers for each, a pixel and a tap; small images leave ours less to share.
+    numbers = sum(code.loads) / (4 if layer.dtype == "float32" else 2)
+    assert code.multiply_adds > (1.5 if layer.kernel == 3 else 2.0) * numbers
+    if layer.dtype == "bfloat16" and "ptx" in compiled.asm:
+        assert "cvt.rn.bf16" in compiled.asm["ptx"]  # to the nearest, which the interpreter does not

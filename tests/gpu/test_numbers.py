@@ -1,0 +1,215 @@
+"""The Triton kernels in Triton's interpreter: their numbers, on a CPU."""
+# ruff: noqa: E402
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd import gradcheck, gradgradcheck
+from torch.nn import functional
+
+triton = pytest.importorskip("triton", reason="triton is not installed: `make test-gpu` installs it")
+if not triton.knobs.runtime.interpret:
+    pytest.skip("Triton's interpreter is off: `make test-gpu` sets TRITON_INTERPRET=1", allow_module_level=True)
+
+from filtercov.errors import KernelError
+from filtercov.nn import gpu
+from filtercov.nn.geometry import Geometry
+from filtercov.nn.gpu import launch
+from filtercov.nn.gpu.estimate import Tile
+from tests.gpu.cases import CASES, PASSES, expected, integers, reals, rounded, stored
+
+ERRORS = {torch.float32: 2**-24, torch.float16: 2**-11, torch.bfloat16: 2**-7}  # of rounding, relative; see `rounded`
+
+
+def computed(which, image, weight, bias, grad, edges, tile=None):
+    if which == "forward":
+        return launch.forward(image, weight, bias, edges, tile=tile)
+    if which == "input_grad":
+        last = image.stride(1) == 1
+        return launch.input_gradient(grad, weight, edges, image.shape[2:], channels_last=last, tile=tile)
+    return launch.weight_gradient(grad, image, edges, weight.shape[2:], tile=tile)
+
+
+def test_there_are_enough_cases():
+    assert len(CASES) >= 200
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_small_integers_come_out_exactly(case):
+    numbers = case.numbers(torch.Generator().manual_seed(0), integers)
+    result = computed(case.which, *numbers, case.edges(), case.small_tile())
+    exact, _ = expected(case.which, *numbers, case.edges())
+    assert result.dtype == case.dtype
+    assert torch.equal(result, rounded(exact, case.dtype))  # sums are whole numbers below 2**24, rounded once
+
+
+@pytest.mark.parametrize("case", CASES[::11], ids=str)
+def test_real_numbers_err_by_the_rounding_of_sums_in_float32(case):
+    numbers = case.numbers(torch.Generator().manual_seed(1), reals)
+    result = computed(case.which, *numbers, case.edges(), case.small_tile())
+    exact, size = expected(case.which, *numbers, case.edges())
+    # A sum of n products errs by at most n roundings of its size; n is the taps, or for the weight gradient the pixels.
+    terms = numbers[3][:, 0].numel() if case.which == "weight_grad" else numbers[1][0].numel()
+    bound = (terms + 1) * ERRORS[torch.float32] * size + ERRORS[case.dtype] * exact.abs() + 2**-25
+    assert (result.double() - exact).abs().le(bound).all()
+
+
+def small(layout="first", dtype=torch.float32, shape=(2, 3, 5, 6), kernel=(3, 4)):
+    generator = torch.Generator().manual_seed(2)
+    image = stored(integers(shape, dtype, generator), layout)
+    weight, bias = integers((shape[1], 1, *kernel), dtype, generator), integers(shape[1:2], dtype, generator)
+    return image, weight, bias
+
+
+@pytest.mark.parametrize("layout", ["first", "last"])
+@pytest.mark.parametrize("padding", [0, (2, 1), "same", "valid"])
+def test_the_way_in_does_what_conv2d_does(layout, padding):
+    image, weight, bias = small(layout)
+    if padding == "same":
+        weight = weight[..., :3]
+    result = gpu.depthwise_conv2d(image, weight, bias, padding=padding)
+    assert torch.equal(result, functional.conv2d(image, weight, bias, padding=padding, groups=3))
+    assert (result.stride(1) == 1) == (layout == "last")
+
+
+# Finite differences of a bilinear function are exact: steps of one, and numbers that float32 adds exactly.
+@pytest.mark.filterwarnings("ignore:Input .* requires gradient and is not a double precision")
+@pytest.mark.parametrize("layout", ["first", "last"])
+def test_gradients_are_those_of_finite_differences(layout):
+    image, weight, bias = small(layout, shape=(1, 2, 2, 3), kernel=(2, 2))
+    inputs = [tensor.clone().requires_grad_() for tensor in (image, weight, bias)]
+
+    def function(image, weight, bias):
+        return gpu.depthwise_conv2d(image, weight, bias, padding=1)
+
+    assert gradcheck(function, inputs, eps=1.0, atol=1e-6)
+    assert gradgradcheck(function, [*inputs[:2], bias], [torch.ones(1, 2, 3, 4)], eps=1.0, atol=1e-6)
+
+
+def test_frozen_filters_compute_no_weight_gradient_and_keep_no_image(monkeypatch):
+    monkeypatch.delattr(launch, "weight_gradient")
+    image, weight, bias = (tensor.requires_grad_() for tensor in small())
+    result = gpu.depthwise_conv2d(image, weight.detach(), bias)
+    assert result.grad_fn.saved_tensors[0] is None
+    result.sum().backward()
+    assert image.grad is not None
+    assert torch.equal(bias.grad, torch.full((3,), float(result[:, 0].numel())))
+
+
+def test_an_image_without_gradient_gets_none(monkeypatch):
+    monkeypatch.delattr(launch, "input_gradient")
+    image, weight, _ = small()
+    gpu.depthwise_conv2d(image, weight.requires_grad_()).sum().backward()
+    assert weight.grad is not None
+
+
+@pytest.mark.parametrize("which", PASSES)
+@pytest.mark.parametrize("shape", [(0, 3, 5, 6), (1, 3, 1, 1)])
+def test_empty_batches_and_single_pixels(which, shape):
+    image, weight, bias = small(shape=shape)
+    edges = (1, 1, 2, 2)
+    grad = torch.ones(shape[0], 3, shape[2], shape[3] + 1)
+    result = computed(which, image, weight, bias, grad, edges)
+    assert torch.equal(result.double(), expected(which, image, weight, bias, grad, edges)[0])
+
+
+@pytest.mark.parametrize("layout", ["first", "last"])
+def test_lines_are_images_of_one_row(layout):
+    image, weight, bias = small(layout, shape=(3, 4, 1, 20), kernel=(1, 7))
+    layer = nn.Conv1d(4, 4, 7, padding=3, groups=4)
+    layer.load_state_dict({"weight": weight[:, :, 0], "bias": bias})
+    result = gpu.depthwise_conv2d(image, weight, bias, padding=(0, 3))
+    assert torch.equal(result[:, :, 0], layer(image[:, :, 0]))
+
+
+def test_memory_that_repeats_itself_is_read_by_its_strides():
+    _, weight, bias = small()
+    image = torch.arange(6.0).expand(2, 3, 5, 6)
+    assert torch.equal(
+        gpu.depthwise_conv2d(image, weight, bias), functional.conv2d(image.contiguous(), weight, bias, groups=3)
+    )
+    grad = torch.ones(1).expand(2, 3, 3, 3)
+    result = launch.weight_gradient(grad, image, (0, 0, 0, 0), (3, 4))
+    assert torch.equal(result.double(), expected("weight_grad", image, weight, bias, grad, (0, 0, 0, 0))[0])
+
+
+@pytest.mark.parametrize("programs", [1, 4, 1024])
+def test_the_weight_gradient_has_the_same_bits_in_every_run_and_is_right_however_it_is_divided(monkeypatch, programs):
+    monkeypatch.setattr(launch, "PROGRAMS", programs)
+    generator = torch.Generator().manual_seed(3)
+    image, grad = (reals((2, 3, 9, 10), torch.float32, generator) for _ in range(2))
+    results = [launch.weight_gradient(grad, image, (1, 1, 1, 1), (3, 3), tile=Tile(4, 8, 4, 3)) for _ in range(2)]
+    assert torch.equal(*results)
+    exact, size = expected("weight_grad", image, torch.zeros(3, 1, 3, 3), torch.zeros(3), grad, (1, 1, 1, 1))
+    assert (results[0].double() - exact).abs().le(200 * 2**-24 * size).all()
+
+
+def test_autocast_computes_in_its_type():
+    image, weight, bias = small()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        result = gpu.depthwise_conv2d(image, weight, bias)
+    assert result.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("change", "padding"),
+    [
+        ({"image": torch.zeros(2, 3, 5)}, 0),
+        ({"weight": torch.zeros(3, 2, 3, 3)}, 0),
+        ({"weight": torch.zeros(3, 1, 3, 3, dtype=torch.float16)}, 0),
+        ({"weight": torch.zeros(3, 1, 32, 3)}, 32),
+        ({"bias": torch.zeros(4)}, 0),
+        ({"image": torch.zeros(2, 3, 5, 6).double(), "weight": torch.zeros(3, 1, 3, 3).double(), "bias": None}, 0),
+        ({"image": torch.zeros(2, 3, 2, 2)}, 0),
+        ({}, -1),
+    ],
+)
+def test_what_cannot_be_computed_is_refused(change, padding):
+    numbers = dict(zip(("image", "weight", "bias"), small(), strict=True)) | change
+    with pytest.raises(KernelError):
+        gpu.depthwise_conv2d(numbers["image"], numbers["weight"], numbers["bias"], padding=padding)
+
+
+def test_images_beyond_the_reach_of_32_bits_are_refused(monkeypatch):
+    monkeypatch.setattr(gpu, "LARGEST_OFFSET", 90)  # one image spans 3 * 5 * 6
+    with pytest.raises(KernelError):
+        gpu.depthwise_conv2d(*small())
+
+
+def offered(which, size, kernel, dtype=torch.float32, stride=1):
+    image = torch.zeros(1, 32, size, size, dtype=dtype)
+    geometry = Geometry((kernel // 2,) * 4, (stride, stride), (1, 1))
+    return gpu.supports(which, image, (kernel, kernel), geometry)
+
+
+def test_the_kernels_are_offered_where_the_estimate_says_that_they_can_win():
+    assert all(offered(which, 56, kernel) for which in PASSES for kernel in (5, 7, 9, 15, 31))
+    assert not offered("forward", 56, 3)  # memory decides
+    assert offered("weight_grad", 56, 3)
+    assert not offered("forward", 7, 31)  # PyTorch skips the padding
+    assert offered("input_grad", 7, 31)
+    assert not offered("forward", 56, 33)
+    assert not offered("forward", 56, 7, stride=2)
+    assert not offered("forward", 56, 7, dtype=torch.float64)
+
+
+def test_the_clock_adds_up_the_times_between_events(monkeypatch):
+    class Event:
+        milliseconds = 0.0
+
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            Event.milliseconds += 250.0
+            self.at = Event.milliseconds
+
+        def synchronize(self):
+            pass
+
+        def elapsed_time(self, later):
+            return later.at - self.at
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    clock = gpu.cuda_clock()
+    assert [clock(), clock(), clock()] == [0.25, 0.5, 0.75]

@@ -1,0 +1,200 @@
+"""What the tuner keeps on a GPU, told by a clock that the test controls; no GPU and no Triton is needed.
+
+CPU tensors count as tensors on a GPU, passes that would run in Triton are PyTorch's, and each has the price of a test.
+"""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from filtercov.errors import ModelError
+from filtercov.nn import DepthwiseConv2d, accelerate_, acceleration, gpu, restore_, routing, tune
+from filtercov.nn.routing import BITS, BY_THRESHOLDS, ON_GPU
+from filtercov.nn.swap import pass_choices, toggles
+
+OPERATORS = {
+    "forward": torch.ops.filtercov.depthwise_conv.default,
+    "input_grad": torch.ops.filtercov.depthwise_conv_input_grad.default,
+    "weight_grad": torch.ops.filtercov.depthwise_conv_weight_grad.default,
+}
+LOSE, WIN = 9.0, 1.0  # seconds of a pass in Triton; PyTorch's take 3
+
+
+class Prices(TorchDispatchMode):
+    """A clock that adds the price of each depthwise pass, and the dtypes and passes that it saw."""
+
+    def __init__(self, prices, *, last=1.0):
+        super().__init__()
+        self.prices, self.last, self.now, self.seen = prices, last, 0.0, set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        which = next((which for which, operator in OPERATORS.items() if operator is function), None)
+        if which is not None:
+            passes = dict(enumerate(args)).get(len(function._schema.arguments) - 1, BY_THRESHOLDS)
+            self.seen.add((which, passes, args[0].dtype))
+            self.now += self.prices[which] if passes & BITS[which] else 3.0
+            args = (*args[: len(function._schema.arguments) - 1], ON_GPU)  # computed by PyTorch
+        elif function is torch.ops.aten.convolution.default:
+            self.now += 3.0 * self._layout(args[0])
+        elif function is torch.ops.aten.convolution_backward.default:
+            self.now += 3.0 * sum(args[-1][:2]) * self._layout(args[1])
+        return function(*args, **(kwargs or {}))
+
+    def _layout(self, image):
+        return self.last if image.is_contiguous(memory_format=torch.channels_last) else 1.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture(autouse=True)
+def pretended(monkeypatch):
+    monkeypatch.setattr(routing, "PRETENDED", True)
+    monkeypatch.setattr(gpu, "INTERPRETED", True)
+    monkeypatch.setattr(gpu, "_has_triton", lambda: True)
+    monkeypatch.setattr(tune, "LAYER_TURNS", 1)
+    monkeypatch.setattr(tune, "STEP_TURNS", 5)
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 1, stride=2),
+        nn.Conv2d(8, 8, 7, padding=3, groups=8),
+        nn.GELU(),
+        nn.BatchNorm2d(8),
+        nn.Conv2d(8, 4, 1),
+    )
+
+
+def tuned(monkeypatch, net, x, **prices):
+    clock = Prices(dict.fromkeys(BITS, WIN) | prices)
+    monkeypatch.setattr(acceleration, "usual_clock", lambda: clock)
+    with clock:
+        report = accelerate_(net, example_input=x, seconds=600)
+    return report, clock
+
+
+IMAGES = (2, 3, 16, 16)
+
+
+@pytest.mark.parametrize(
+    ("prices", "kept"),
+    [
+        ({}, 7),
+        ({"forward": LOSE}, 6),
+        ({"input_grad": LOSE}, 5),
+        ({"weight_grad": LOSE, "forward": LOSE}, 2),
+        ({"forward": LOSE, "input_grad": LOSE, "weight_grad": LOSE}, None),
+        ({"forward": 2.99, "input_grad": 3.0, "weight_grad": 3.0}, None),  # less than 1 % faster
+    ],
+    ids=str,
+)
+def test_the_passes_that_win_are_kept_and_nothing_but_depthwise_convolutions_changes(monkeypatch, prices, kept):
+    net = network()
+    plain, x = copy.deepcopy(net), torch.randn(IMAGES)
+    report, _ = tuned(monkeypatch, net, x, **prices)
+    ours = () if kept is None else ("1",)
+    assert report.swapped == ours
+    assert [type(layer) for layer in net] == [
+        DepthwiseConv2d if str(i) in ours else type(layer) for i, layer in enumerate(plain)
+    ]
+    assert getattr(net[1], "passes", None) == (None if kept is None else ON_GPU + kept)
+    assert [row.kind for row in report.tuning.layers] == ["depthwise"]
+    assert not report.keeps_memory
+    assert not report.made_safe
+    assert torch.equal(net(x), plain(x)) or kept is not None
+    restore_(net)
+    assert [type(layer) for layer in net] == [type(layer) for layer in plain]
+
+
+def test_pytorchs_channels_last_is_a_contestant(monkeypatch):
+    net, clock = network(), Prices(dict.fromkeys(BITS, LOSE), last=0.5)
+    monkeypatch.setattr(acceleration, "usual_clock", lambda: clock)
+    with clock:
+        report = accelerate_(net, example_input=torch.randn(IMAGES), seconds=600)
+    assert report.tuning.kept == tune.PLAIN_LAST
+    assert net[1].weight.is_contiguous(memory_format=torch.channels_last)
+    assert {step.name for step in report.tuning.steps} == {tune.AS_IT_WAS, tune.PLAIN_LAST}
+
+
+def test_autocast_is_measured_as_the_caller_has_it(monkeypatch):
+    for dtype in (torch.bfloat16, None):
+        net = network()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype is not None):
+            _, clock = tuned(monkeypatch, net, torch.randn(IMAGES))
+        assert net[1].passes == ON_GPU + 7
+        assert {seen for _, _, seen in clock.seen} == {dtype or torch.float32}
+
+
+def test_evaluation_is_the_forward_pass_alone(monkeypatch):
+    net = network().eval()
+    report, clock = tuned(monkeypatch, net, torch.randn(IMAGES))
+    assert not report.tuning.learns
+    assert {which for which, *_ in clock.seen} == {"forward"}
+
+
+def test_frozen_filters_have_no_weight_gradient(monkeypatch):
+    net = network()
+    net[1].weight.requires_grad_(False)
+    _, clock = tuned(monkeypatch, net, torch.randn(IMAGES))
+    assert net[1].passes == ON_GPU + 3
+    assert {which for which, *_ in clock.seen} == {"forward", "input_grad"}
+
+
+def test_without_an_example_a_model_on_a_gpu_stays_as_it_is():
+    net = network()
+    strides = [p.stride() for p in net.parameters()]
+    report = accelerate_(net)
+    assert "example_input" in str(report)
+    assert [type(layer) for layer in net] == [type(layer) for layer in network()]
+    assert [p.stride() for p in net.parameters()] == strides
+
+
+def test_models_on_several_devices_are_refused(monkeypatch):
+    net = network()
+    net[4].to("meta")
+    with pytest.raises(ModelError):
+        tuned(monkeypatch, net, torch.randn(IMAGES))
+
+
+@pytest.mark.parametrize(
+    ("layer", "choices"),
+    [
+        (nn.Conv2d(8, 8, 7, padding=3, groups=8), (15, 14, 13, 11)),
+        (nn.Conv2d(8, 8, 3, padding=1, groups=8), (14, 12, 10)),  # memory decides the forward pass
+        (nn.Conv2d(8, 8, 33, padding=16, groups=8), ()),
+        (nn.Conv2d(8, 8, 7, padding=3, groups=8, stride=2), ()),
+        (nn.Conv2d(8, 8, 7, padding=3, groups=8, dtype=torch.float64), ()),
+        (nn.Conv1d(8, 8, 31, padding=15, groups=8), (15, 14, 13, 11)),
+        (nn.Conv3d(8, 8, 3, groups=8), ()),
+    ],
+    ids=str,
+)
+def test_passes_are_timed_where_the_estimate_says_that_they_may_win(layer, choices):
+    (toggle,) = toggles(layer)
+    x = torch.empty(16, 8, *[56] * len(layer.kernel_size), dtype=layer.weight.dtype).requires_grad_()
+    assert pass_choices(toggle, x) == choices
+    layer.weight.requires_grad_(False)
+    frozen = pass_choices(toggle, x.detach())
+    assert frozen == ((ON_GPU + 1,) if choices and choices[0] & 1 else ())
+
+
+def test_what_was_measured_elsewhere_is_pytorchs(monkeypatch):
+    x, weight = torch.randn(2, 8, 12, 12), torch.randn(8, 1, 9, 9)
+    assert not routing.is_measured(x, 7)
+    assert not routing.is_measured(x, BY_THRESHOLDS)
+    assert routing.is_measured(x, ON_GPU + 7)
+    with Prices(dict.fromkeys(BITS, WIN)) as clock:
+        for passes in (7, BY_THRESHOLDS):
+            routed = DepthwiseConv2d(8, 8, 9, groups=8)
+            routed.passes = passes
+            routed(x)
+        torch.ops.filtercov.depthwise_conv(x, weight, None, (0,) * 4, (1, 1), (1, 1))
+    assert clock.seen == {("forward", BY_THRESHOLDS, torch.float32)}  # the direct call, which PyTorch computes
+    monkeypatch.setattr(routing, "PRETENDED", False)
+    assert routing.is_measured(x, 7)
+    assert not routing.is_measured(x, ON_GPU + 7)
