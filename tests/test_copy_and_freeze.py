@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import filtercov as fc
-from filtercov.errors import ModelError, NothingChosenError
+from filtercov.errors import FiltercovWarning, ModelError
 from tests.depthwise_layers import depthwise, same, seeded, weights
 
 
@@ -29,6 +29,15 @@ def test_a_report_freezes_and_thaws_just_what_was_initialised():
     assert trains(net) == [False, True, False, True]
 
 
+@pytest.mark.filterwarnings("error::filtercov.errors.FiltercovWarning")
+def test_freezing_filters_of_the_preset_for_thawed_ones_is_doubted():
+    net = network(7)
+    with pytest.raises(FiltercovWarning, match=r"'imagenet-thawed'.* 'imagenet-frozen'"):
+        fc.freeze_(net, fc.init_(net))
+    for source in ("imagenet-frozen", "cifar-p2", fc.PRESETS["imagenet-thawed"]):
+        fc.freeze_(net, fc.init_(net, source))
+
+
 def test_filter_fn_chooses_among_what_a_report_says():
     net = network(3, 7, 5)
     fc.freeze_(net, fc.init_(net), filter_fn=lambda layer: layer.kernel_size != (7, 7))
@@ -39,7 +48,7 @@ def test_filter_fn_chooses_among_what_a_report_says():
 def test_a_choice_that_is_none_or_of_another_model_is_refused(change):
     net = network(3, 7)
     report = fc.init_(net)
-    with pytest.raises(NothingChosenError):
+    with pytest.raises(ModelError):
         change(net, report, filter_fn=lambda layer: layer.kernel_size == (3, 3))
     for wrong in (fc.init_(network(3, 9)), fc.init_(network(7, 7, 7)), {"0": True}):
         with pytest.raises(ModelError):
@@ -81,7 +90,7 @@ def test_filters_that_do_not_fit_are_refused_and_change_nothing():
     for source in (network(5, 5), nn.Sequential(depthwise(kernel_size=5), depthwise(16)), large):
         with pytest.raises(ModelError):
             fc.copy_filters_(target, source)
-    with pytest.raises(NothingChosenError):
+    with pytest.raises(ModelError):
         fc.copy_filters_(target, target)
     assert same(before, target)
 

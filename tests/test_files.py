@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +21,6 @@ import pytest
 import safetensors.numpy
 from torch import nn
 
-import filtercov as fc
 from filtercov.errors import CheckpointError, ConfigError
 from filtercov.files import (
     DESCRIPTION,
@@ -125,70 +123,29 @@ def test_a_killed_writer_leaves_the_old_contents_and_what_is_cleaned_up(tmp_path
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
-def test_a_pipe_and_a_device_are_written_to_and_stay(tmp_path):
-    pipe, data = tmp_path / "pipe", os.urandom(200_000)
-    os.mkfifo(pipe)
-    received = []
-    reader = threading.Thread(target=lambda: received.append(pipe.read_bytes()), daemon=True)
-    reader.start()
-    write(pipe, data)
-    reader.join(timeout=60)
-    assert received == [data]
-    assert stat.S_ISFIFO(pipe.stat().st_mode)
-    assert list(tmp_path.iterdir()) == [pipe]
-    (tmp_path / "full").symlink_to("/dev/full")
-    with pytest.raises(CheckpointError, match="No space left on device"):
-        fc.FilterStatistics.from_model(nn.Conv2d(8, 8, 5, groups=8)).save(tmp_path / "full")
-
-
 def test_names_that_cannot_be_written_are_refused_before_anything_is(tmp_path, monkeypatch):
     (tmp_path / "folder").mkdir()
+    (tmp_path / "null").symlink_to("/dev/null")
     monkeypatch.chdir(tmp_path)
     for name in ("", "..", "folder"):
         with pytest.raises(IsADirectoryError):
             write(Path(name))
-    with pytest.raises(OSError, match="null byte"):
-        write(tmp_path / "a\0b")
-    assert list(tmp_path.rglob("*")) == [tmp_path / "folder"]
+    with pytest.raises(OSError, match="Invalid argument"):
+        write(tmp_path / "null")
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "folder", tmp_path / "null"]
     write(tmp_path / ("n" * 255))  # as long as names can be
-
-
-def test_threads_that_write_one_file_at_once_leave_one_of_their_contents(tmp_path):
-    path, writers = tmp_path / "file", 8
-    together = threading.Barrier(writers)
-
-    def write_together(number):
-        for _ in range(10):
-            together.wait(timeout=60)
-            write(path, bytes([number]) * 100_000)
-
-    with ThreadPoolExecutor(writers) as pool:
-        list(pool.map(write_together, range(writers)))
-    data = path.read_bytes()
-    assert data == data[:1] * 100_000
-    assert list(tmp_path.iterdir()) == [path]
 
 
 # In a process of its own, because the umask is the whole process's.
 WITH_UMASK = """
 import os, sys
 from pathlib import Path
-import torch
-from torch import nn
-import filtercov as fc
 from filtercov.files import atomic_write
-from filtercov.layers.state_dict import write_state_dict
-net = nn.Sequential(nn.Conv2d(8, 8, 5, groups=8))
 for mask in sys.argv[2:]:
     os.umask(int(mask, 8))
-    place = Path(sys.argv[1]) / mask
-    place.mkdir()
-    for name in ("a.pth", "a.safetensors"):
-        write_state_dict(net.state_dict(), place / name)
-    fc.FilterStatistics.from_model(net).save(place / "a.stats")
-    with atomic_write(place / "secret") as temporary:
-        temporary.unlink()
-        temporary.touch(0o600)  # as safetensors' own writer makes files
+    with atomic_write(Path(sys.argv[1]) / mask) as temporary:
+        temporary.write_text("new")
 """
 
 
@@ -196,8 +153,7 @@ def test_files_have_the_permissions_that_the_umask_gives(tmp_path):
     masks = ("022", "027", "077")
     subprocess.run([sys.executable, "-c", WITH_UMASK, tmp_path, *masks], check=True)
     for mask in masks:
-        modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / mask).iterdir()}
-        assert modes == dict.fromkeys(("a.pth", "a.safetensors", "a.stats", "secret"), 0o666 & ~int(mask, 8))
+        assert (tmp_path / mask).stat().st_mode & 0o777 == 0o666 & ~int(mask, 8)
 
 
 # --- Locks ---
@@ -215,27 +171,6 @@ def test_a_lock_has_one_owner_until_that_lets_go(tmp_path):
     first.release()
     assert second.acquire()
     second.release()
-
-
-def test_of_many_threads_exactly_one_gets_it_and_any_may_release_it(tmp_path):
-    barrier, won = threading.Barrier(16), []
-
-    def compete():
-        lock = Lock(tmp_path / "lock")
-        barrier.wait()
-        if lock.acquire():
-            won.append(lock)
-
-    threads = [threading.Thread(target=compete) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(won) == 1
-    won[0].release()
-    again = Lock(tmp_path / "lock")
-    assert again.acquire()
-    again.release()
 
 
 @pytest.mark.parametrize("target", [hold, hold_with_a_forked_child])
@@ -261,11 +196,9 @@ def test_the_file_names_its_owner_and_stays(tmp_path):
     lock, other = Lock(tmp_path / "lock"), Lock(tmp_path / "lock")
     assert other.owner() == ""
     (tmp_path / "lock").write_text(" process 1234567890 on a-host-with-a-long-name since long ago, and more words\n")
-    assert not other.held_here()
     assert lock.acquire()
     assert (tmp_path / "lock").read_bytes()[:2] == b" p"  # Windows lets nobody else read the byte that is locked
     assert re.fullmatch(rf"process {os.getpid()} on \S+ since {time.strftime('%Y')}-\S+ \S+", other.owner())
-    assert other.held_here()
     assert not other.acquire()  # reading did not drop the lock
     lock.release()
     assert (tmp_path / "lock").exists()
@@ -282,7 +215,7 @@ def test_waiting_ends_when_the_owner_lets_go(tmp_path):
 
 @pytest.mark.parametrize(
     ("module", "function", "code"),
-    [(fcntl, "flock", errno.ENOLCK), (fcntl, "flock", errno.ENOSYS), (os, "ftruncate", 28)],
+    [(fcntl, "flock", errno.ENOLCK), (os, "ftruncate", errno.ENOSPC)],
 )
 def test_where_the_system_refuses_a_lock_there_is_none(tmp_path, monkeypatch, module, function, code):
     def refuse(*_):
@@ -325,7 +258,7 @@ def test_any_changed_or_missing_byte_is_noticed(tmp_path):
     path = tmp_path / "a"
     write_arrays(path, {"x": np.arange(5.0)}, {})
     whole = path.read_bytes()
-    for place in range(len(whole)):
+    for place in [*range(0, len(whole) - 8, 3), *range(len(whole) - 8, len(whole))]:
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with pytest.raises(CheckpointError, match=r"make another|update filtercov"), open_checksummed(path, KIND, "pt"):
             pass

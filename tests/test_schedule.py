@@ -111,8 +111,7 @@ def test_the_sawtooth_starts_again_in_every_stage():
             fc.SawtoothSchedule(schedule, (2, 2))
 
 
-@pytest.mark.parametrize("kernel_size", [(5, 5), (9, 9), (7, 3), (11,), (3, 5, 3)])
-@pytest.mark.parametrize("sigma", [0.1, 0.45, 2.3])
+@pytest.mark.parametrize(("kernel_size", "sigma"), [((5, 5), 0.1), ((7, 3), 2.3), ((11,), 0.45), ((3, 5, 3), 0.45)])
 def test_fit_layer_recovers_the_sigma_of_a_closed_form_at_any_scale(kernel_size, sigma):
     cov = 0.003 * fc.gaussian_covariance(kernel_size, sigma)
     fit = fit_layer(fc.LayerStatistics("layer", kernel_size, 64, np.zeros(len(cov)), cov))
@@ -165,17 +164,12 @@ rng = np.random.default_rng(0)
     "sigmas",
     [
         [0.02, 0.05, 0.1, 0.2, 0.5, 3],
-        [0.1] * 5 + [5],
         [5] + [0.1] * 5,
         [0.1] * 3 + [5] + [0.1] * 3,
-        [5] * 3 + [0.1] + [5] * 3,
-        [0.02, 64],
         [64, 0.02, 64],
         [0.02, 64] * 4,
         [0.7],
-        [64],
-        [1.0] * 9,
-        *(np.exp(rng.uniform(np.log(0.02), np.log(64), n)).round(3) for n in (2, 3, 5, 7, 12, 16)),
+        *(np.exp(rng.uniform(np.log(0.02), np.log(64), n)).round(3) for n in (2, 5, 12)),
     ],
     ids=lambda sigmas: " ".join(f"{s:g}" for s in sigmas),
 )
@@ -187,7 +181,7 @@ def test_any_network_has_a_valid_schedule_as_good_as_brute_force_finds(sigmas):
     assert type(fitted.short()) is type(fitted)
 
 
-@pytest.mark.parametrize("name", ["cifar-p2", "imagenet-thawed", "imagenet-frozen", "figure"])
+@pytest.mark.parametrize("name", ["cifar-p2", "imagenet-thawed"])
 def test_a_schedule_is_recovered_from_its_closed_forms(name):
     depths = np.linspace(0, 1, 12)
     fitted = fc.fit_schedule(statistics([fc.PRESETS[name](d) for d in depths], kernel_size=9, scale=0.01))

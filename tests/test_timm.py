@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import filtercov as fc
-from filtercov.errors import NothingChosenError
+from filtercov.errors import ModelError
 from tests.peers import import_peer
 from tests.reference import usable_covariance
 
@@ -73,7 +73,7 @@ def test_every_depthwise_layer_is_found_reported_and_filled(name):
 
     least = 5
     if all(max(size) < least for size in expected.values()):
-        with pytest.raises(NothingChosenError, match=rf"got none of {len(expected)} depthwise ones"):
+        with pytest.raises(ModelError, match=rf"got none of {len(expected)} depthwise ones"):
             fc.init_(model)
         assert all(torch.equal(model.get_submodule(path).weight, weight) for path, weight in before.items())
         least = max(max(size) for size in expected.values())
@@ -118,7 +118,7 @@ def test_as_the_readme_says_the_closed_form_is_for_5x5_and_up_statistics_for_all
         assert frozen == {row.name for row in report.initialised}
         assert len(frozen) == closed_form
     else:
-        with pytest.raises(NothingChosenError, match=r"pass min_kernel_size=3 .*or transfer the FilterStatistics"):
+        with pytest.raises(ModelError, match=r"pass min_kernel_size=3 .*or transfer the statistics"):
             fc.init_(model)
     before = [layer.weight.detach().clone() for layer in layers]
     report = fc.init_(model, fc.FilterStatistics.from_model(build(name)))

@@ -21,7 +21,7 @@ _PACKAGES = ("covariance", "errors", "jax", "keras", "lab", "nn")
 
 
 def _homes() -> dict[str, str]:
-    """Return the module of each public name, as the stub beside this file has it."""
+    """The module of each public name, as the stub beside this file has it."""
     stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom) and node.module != "filtercov"]
     return {alias.name: str(node.module) for node in imports for alias in node.names}

@@ -32,22 +32,8 @@ class ModelError(FiltercovError, ValueError):
     """A model whose depthwise layers cannot be found, matched or changed."""
 
 
-class NothingChosenError(ModelError):
-    """A call that would change no layer at all, though it was made to change some.
-
-    `finding` says what was found, `advice` what to do about it.
-    """
-
-    def __init__(self, finding: str, advice: str) -> None:
-        super().__init__(finding, advice)
-        self.finding, self.advice = finding, advice
-
-    def __str__(self) -> str:
-        return f"{self.finding}; {self.advice}"
-
-
 class SourceError(FiltercovError, ValueError):
-    """An initialisation source that is unknown or does not fit the model."""
+    """A source of filters, or something to inspect, that is unknown or does not fit."""
 
 
 class CheckpointError(FiltercovError, ValueError):
@@ -55,23 +41,19 @@ class CheckpointError(FiltercovError, ValueError):
 
 
 class ConfigError(FiltercovError, ValueError):
-    """A training configuration or run specification that cannot be carried out."""
+    """A request that cannot be carried out: a configuration, an experiment, an option."""
 
 
-class RunDirectoryError(FiltercovError):
-    """A run directory that cannot be used as it is."""
+class RunError(FiltercovError):
+    """A run, or a sweep of runs, that cannot be done or read."""
 
 
-class RunBusyError(RunDirectoryError):
+class RunBusyError(RunError):
     """Another process is training in the run directory."""
 
 
-class RunMismatchError(RunDirectoryError):
-    """The run directory belongs to a run with another configuration."""
-
-
-class StorageError(RunDirectoryError):
-    """The run directory cannot be written: disk full, read-only, no permission."""
+class StorageError(FiltercovError):
+    """A file or directory that cannot be written: disk full, read-only, no permission, already there."""
 
 
 class DivergedError(FiltercovError):
@@ -86,44 +68,12 @@ class DataError(FiltercovError, ValueError):
     """A dataset, data file or augmentation that cannot be used."""
 
 
-class BadImagesError(DataError):
-    """More images of a folder are damaged than may be skipped."""
+class KernelError(FiltercovError, RuntimeError):
+    """A call of the fast layers that cannot be computed; a RuntimeError, as PyTorch's own are."""
 
 
-class ConvolutionError(FiltercovError, RuntimeError):
-    """Tensors that do not make a depthwise convolution; a RuntimeError, as PyTorch's own convolution raises."""
-
-
-class NormalisationError(FiltercovError, RuntimeError):
-    """Tensors or settings that do not make a normalisation with what is fused with it."""
-
-
-class NativeError(FiltercovError, RuntimeError):
-    """The native kernels refused a call or ran out of memory."""
-
-
-class ExperimentError(FiltercovError, ValueError):
-    """An experiment, scale or option that the catalogue does not know."""
-
-
-class SweepError(FiltercovError):
-    """A sweep of runs that cannot be shared, or that ended with runs failed."""
-
-
-class TargetError(FiltercovError, ValueError):
-    """Something to look at that cannot be found, recognised or compared."""
-
-
-class OutputError(FiltercovError):
-    """A page or figure that cannot be written where it was asked for."""
-
-
-class DamagedRunError(RunDirectoryError):
+class DamagedRunError(RunError):
     """A run says it is finished, but what it holds is incomplete, changed or another run's."""
-
-
-class MissingPartError(FiltercovError, ImportError):
-    """A part of filtercov that needs a package which is not installed."""
 
 
 def no_such_name(module: str, name: str) -> AttributeError:

@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import secrets
-import shutil
 import socket
 import stat
 import time
@@ -16,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import safetensors
@@ -39,16 +37,14 @@ MEASURED = 512 * MIB  # filters and covariances of all layers of a network in fl
 
 
 def as_path(path: object, who: str) -> Path:
-    """Return the path of a file; anything else that is passed in its place is a `CheckpointError`.
+    """Return the path of a file; anything but text or a path object is a `CheckpointError`.
 
     >>> as_path(b"net.pth", "load")
     Traceback (most recent call last):
     filtercov.errors.CheckpointError: load: needed the path of a file, got bytes; pass where the file is, as text
     """
     if isinstance(path, str | os.PathLike):
-        name = os.fspath(path)
-        if isinstance(name, str):
-            return Path(name)
+        return Path(path)
     came, advice = type(path).__name__, "pass where the file is, as text"
     if isinstance(path, Mapping):
         came, advice = "a state dict", "save it first with torch.save(state_dict, path), or measure its model"
@@ -59,13 +55,13 @@ def as_path(path: object, who: str) -> Path:
 
 def cache_directory() -> Path:
     """Return $FILTERCOV_CACHE, or ~/.cache/filtercov; it need not exist."""
-    configured = os.environ.get("FILTERCOV_CACHE")
+    configured = os.environ.get("FILTERCOV_CACHE") or "~/.cache/filtercov"
     try:
-        return Path(configured or "~/.cache/filtercov").expanduser()
+        return Path(configured).expanduser()
     except RuntimeError:
-        came = f"FILTERCOV_CACHE={configured}, a home that is not known" if configured else "a user without a home"
         raise ConfigError(
-            f"needed a directory to keep data in, got {came}; set FILTERCOV_CACHE to the path of one"
+            f"needed a directory to keep data in, got FILTERCOV_CACHE={configured}, a home that is not known; set "
+            "FILTERCOV_CACHE to the path of one"
         ) from None
 
 
@@ -100,8 +96,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary file to write to, which then replaces `path`, or vanishes if anything was raised.
 
     After any interruption `path` has its old contents or the new, never a mixture. The file has the permissions of the
-    user's umask. Of a symbolic link the target is replaced; a device or pipe is written to at the end.
+    user's umask. Of a symbolic link the target is replaced.
 
+    >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     with atomic_write(Path(folder) / "greeting") as file:
     ...         _ = file.write_text("hello")
@@ -112,26 +109,15 @@ def atomic_write(path: Path) -> Iterator[Path]:
         mode = path.stat().st_mode
     except FileNotFoundError:
         mode = 0
-    except ValueError as error:  # a null byte in the name
-        raise OSError(errno.EINVAL, str(error), str(path)) from None
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if mode and not stat.S_ISREG(mode):
-        with TemporaryDirectory(prefix="filtercov-") as folder:
-            temporary = Path(folder) / "output.tmp"
-            yield temporary
-            with temporary.open("rb") as written, path.open("wb") as device:
-                shutil.copyfileobj(written, device)
-        return
+    if mode and not stat.S_ISREG(mode):  # a directory, or a device that must not be replaced by a file
+        code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise OSError(code, os.strerror(code), str(path))
     target = path.resolve() if path.is_symlink() else path
     # Names may have 255 bytes; `remove_temporaries` of run directories goes by this pattern.
     temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.tmp")
     temporary.touch(exist_ok=False)
     try:
-        mode = temporary.stat().st_mode
         yield temporary
-        if temporary.stat().st_mode != mode:  # safetensors, for one, makes a new file that only its owner can read
-            temporary.chmod(stat.S_IMODE(mode))
         flush(temporary)
         temporary.replace(target)
         if hasattr(os, "O_DIRECTORY"):  # so that the new name survives a power cut; Windows cannot flush directories
@@ -162,18 +148,19 @@ NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSU
 
 
 class Lock:
-    """Return a lock file with one owner at a time among threads, processes and hosts, in a directory that exists.
+    """A lock file with one owner at a time among threads, processes and hosts, in a directory that exists.
 
     The lock is the operating system's and ends with its owner, however that dies; the file stays. Where a filesystem
     has no locks, `acquire` raises `OSError`.
 
+    >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     first, second = Lock(Path(folder) / "lock"), Lock(Path(folder) / "lock")
-    ...     print(first.acquire(), second.acquire(), second.held_here())
+    ...     print(first.acquire(), second.acquire())
     ...     first.release()
     ...     print(second.acquire())
     ...     second.release()
-    True False True
+    True False
     True
     """
 
@@ -217,17 +204,10 @@ class Lock:
         except OSError:
             return ""
 
-    def held_here(self) -> bool:
-        """Tell whether the owner is this process, for messages: a lock changes hands a moment before its text."""
-        return self.owner().startswith(f"{_signature()} since")
-
-
-def _signature() -> str:
-    return f"process {os.getpid()} on {socket.gethostname()}"
-
 
 def _sign(handle: int) -> None:
-    text = f" {_signature()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode()
+    owner = f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}"
+    text = f" {owner}\n".encode()
     os.lseek(handle, 0, os.SEEK_SET)
     os.write(handle, text)
     os.ftruncate(handle, len(text))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, TypeVar
 
@@ -13,9 +14,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from filtercov.covariance.forms import as_array, as_float, as_mean, show_size
-from filtercov.covariance.root import Negative, covariance_root
-from filtercov.errors import CovarianceError, ModelError, NothingChosenError, SourceError
+from filtercov.covariance.forms import Array, as_array, as_float, as_mean, show_size
+from filtercov.covariance.root import Negative, Root, covariance_root
+from filtercov.errors import CovarianceError, FiltercovWarning, ModelError, SourceError
 from filtercov.layers.assign import assign_filters_, shared_with
 from filtercov.layers.find import (
     DepthwiseLayer,
@@ -26,10 +27,10 @@ from filtercov.layers.find import (
     write_values_,
 )
 from filtercov.layers.sample import check_generator, check_held, check_weight, drawing, rounded, sample_filters
-from filtercov.plan import NEEDED, STATISTICS, InitReport, InitRow, Plan, Source, Target, check_filter_fn
+from filtercov.plan import NEEDED, STATISTICS, InitPlan, InitReport, Source, check_filter_fn, row_of
 from filtercov.schedule import PRESETS
 from filtercov.statistics import shipped
-from filtercov.statistics.filter_statistics import FilterStatistics
+from filtercov.statistics.filter_statistics import find_statistics
 
 Scale = Literal["match"] | float | None
 Model = TypeVar("Model", bound=nn.Module)
@@ -60,7 +61,7 @@ def init_(
     Layers are left alone if `filter_fn(layer)` is false, or if their kernel's longest side is under
     `min_kernel_size`. The default is 5 for the closed form, which the paper found no help to 3×3 filters, and 1 for
     covariances and statistics, which help them too. Layers left alone count for depth all the same. Initialising no
-    layer is a `NothingChosenError`.
+    layer is an error.
 
     `scale="match"` keeps the variance of each layer's weights, for networks without normalisation after the
     convolution; a number multiplies the filters. `negative` says how to treat negative eigenvalues, see
@@ -76,27 +77,26 @@ def init_(
     layer  kernel  channels  depth  source   negative  outcome
     0         3x3        16  0.000  -               -  skipped: 3x3 is under min_kernel_size=5
     1         7x7        16  1.000  σ = 1.9     2.75%  initialised
-    1 of 2 depthwise layers initialised
+    1 of 2 depthwise layers initialised; negative: the share of a covariance's spectrum below zero
     """
     generator, scale = check_generator(generator, seed), _check_scale(scale)
-    layers = depthwise_layers(model, example_input)
-    plan = Plan(
-        layers,
+    plan = InitPlan(
+        depthwise_layers(model, example_input),
         _read_statistics(source),
         filter_fn=filter_fn,
         min_kernel_size=min_kernel_size,
         negative=negative,
     )
-    for layer in plan.prescribed:
+    for layer in plan.chosen:
         check_weight(layer.weight, layer.name)
     _skip_shared(plan)
+
+    def sample(layer: DepthwiseLayer, root: Root, mean: Array | None) -> Tensor:
+        return _sample(layer.weight, root, mean, scale, generator)
+
     with drawing():
-        rows, staged = [], []
-        for layer, target in plan.targets():
-            staged.append(_sample(layer, target, scale, generator))
-            rows.append(target.row)
-        report = plan.report(rows)
-        assign_filters_(list(plan.prescribed), staged)
+        drawn, report = plan.draw(sample)
+        assign_filters_(list(plan.chosen), drawn)
     return report
 
 
@@ -148,7 +148,7 @@ def copy_filters_(target_model: nn.Module, source_model: nn.Module) -> InitRepor
     check_model(source_model, "source_model")
     sources = depthwise_layers(source_model)
     if target_model is source_model:
-        raise NothingChosenError("copy_filters_: needed two models, got one twice", "pass the model with the filters")
+        raise ModelError("copy_filters_: needed two models, got one twice; pass the model with the filters")
     return copy_weights_(target_model, [(source.name, source.weight) for source in sources])
 
 
@@ -161,35 +161,34 @@ def copy_weights_(model: nn.Module, weights: Sequence[tuple[str, Tensor]]) -> In
     chosen = [layer for layer in layers if layer not in shared]
     with drawing():
         assign_filters_(chosen, [_fitting_copy(layer, *matched[layer]) for layer in chosen])
-    return InitReport(
-        tuple(
-            InitRow(
-                name=layer.name,
-                kernel_size=layer.kernel_size,
-                channels=layer.channels,
-                depth=layer.depth,
-                initialised=layer not in shared,
-                reason=f"shares its weight with {shared[layer].name}" if layer in shared else "",
-                source_layer=matched[layer][0],
-            )
-            for layer in layers
-        )
-    )
+    rows = []
+    for layer in layers:
+        reason = f"shares its weight with {shared[layer].name}" if layer in shared else ""
+        rows.append(row_of(layer, initialised=not reason, reason=reason, source_layer=matched[layer][0]))
+    return InitReport(tuple(rows))
 
 
 def freeze_(model: Model, report: InitReport | None = None, *, filter_fn: LayerFilter | None = None) -> Model:
     """Stop training the filters of depthwise convolutions; biases and all other parameters keep training.
 
     `report`, what `init_` or `copy_filters_` returned, chooses the layers they changed; without one every depthwise
-    layer is chosen. `filter_fn(layer)` chooses among these. Choosing none is a `NothingChosenError`.
+    layer is chosen. `filter_fn(layer)` chooses among these. Choosing none is an error. Freezing what the preset
+    `imagenet-thawed` drew gives a `FiltercovWarning`: the paper froze filters of `imagenet-frozen`.
 
     >>> net = nn.Sequential(nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 8, 7, groups=8))
-    >>> [layer.weight.requires_grad for layer in freeze_(net, init_(net))]  # the closed form is not for 3×3 filters
+    >>> report = init_(net, "imagenet-frozen")  # the closed form is not for 3×3 filters
+    >>> [layer.weight.requires_grad for layer in freeze_(net, report)]
     [True, False]
     >>> freeze_(net)[0].weight.requires_grad, net[0].bias.requires_grad
     (False, True)
     """
-    for parameter in _filter_parameters(model, report, filter_fn, who="freeze_"):
+    parameters = _filter_parameters(model, report, filter_fn, who="freeze_")
+    if report is not None and report.preset == "imagenet-thawed":
+        note = (
+            "the filters are of 'imagenet-thawed', for filters that train; the paper froze those of 'imagenet-frozen'"
+        )
+        warnings.warn(f"freeze_: {note}", FiltercovWarning, stacklevel=2)
+    for parameter in parameters:
         parameter.requires_grad_(False)
     return model
 
@@ -218,9 +217,9 @@ def _filter_parameters(
     offered = layers if report is None else _reported(layers, report, who)
     chosen = offered if filter_fn is None else [layer for layer in offered if filter_fn(layer)]
     if not chosen:
-        raise NothingChosenError(
-            f"{who}: needed a layer to change, got none of {len(layers)} depthwise ones",
-            f"choose some of them, with names such as {layers[0].name!r}",
+        raise ModelError(
+            f"{who}: needed a layer to change, got none of {len(layers)} depthwise ones; choose some of them, with "
+            f"names such as {layers[0].name!r}"
         )
     return [parameter for layer in chosen for parameter in layer.trainable()]
 
@@ -255,50 +254,40 @@ def _read_statistics(source: Source[DepthwiseLayer]) -> Source[DepthwiseLayer]:
         raise SourceError(f"init_: {source!r} is the name of statistics; write '{STATISTICS}{source}'")
     if not source.startswith(STATISTICS):
         return source
-    return FilterStatistics.load(shipped.find(source.removeprefix(STATISTICS)))
+    return find_statistics(source.removeprefix(STATISTICS))
 
 
-def _skip_shared(plan: Plan[DepthwiseLayer]) -> None:
+def _skip_shared(plan: InitPlan[DepthwiseLayer]) -> None:
     """Initialise a weight that several layers share once, and say which skipped layers it changes."""
-    owners = {id(layer.module._parameters.get("weight")): layer for layer in reversed(plan.prescribed)}
+    owners = {id(layer.module._parameters.get("weight")): layer for layer in reversed(plan.chosen)}
     for layer in plan.skipped:
         weight = layer.module._parameters.get("weight")
         if weight is not None and id(weight) in owners:
             changed = owners[id(weight)].name
             plan.skipped[layer] += f", but shares its weight with {changed}, which was initialised"
-    for layer, owner in shared_with(list(plan.prescribed)).items():
+    for layer, owner in shared_with(list(plan.chosen)).items():
         plan.skip(layer, f"shares its weight with {owner.name}")
 
 
-def _sample(layer: DepthwiseLayer, target: Target, scale: Scale, generator: torch.Generator | None) -> Tensor:
-    """Draw new filters for a layer, in its weight's type, without touching it."""
-    weight, mean = layer.weight, target.mean
+def _sample(weight: Tensor, root: Root, mean: Array | None, scale: Scale, generator: torch.Generator | None) -> Tensor:
+    """Draw new filters for a weight, in its type, without touching it."""
     if scale == "match":
-        exact = sample_filters(target.root, len(weight), mean=mean, generator=generator)
-        filters = rounded((exact * _matching_factor(layer, exact)).numpy(), weight.dtype)
+        exact = sample_filters(root, len(weight), mean=mean, generator=generator)
+        filters = rounded((exact * _matching_factor(weight, exact)).numpy(), weight.dtype)
     else:
-        filters = sample_filters(
-            target.root,
-            len(weight),
-            mean=mean,
-            generator=generator,
-            dtype=weight.dtype,
-            scale=1.0 if scale is None else scale,
-        )
-    try:
-        check_held(filters)
-    except CovarianceError as error:
-        raise CovarianceError(f"{layer.name}: {error}") from None
+        factor = 1.0 if scale is None else scale
+        filters = sample_filters(root, len(weight), mean=mean, generator=generator, dtype=weight.dtype, scale=factor)
+    check_held(filters)
     return filters
 
 
-def _matching_factor(layer: DepthwiseLayer, filters: Tensor) -> float:
-    before = float(layer.weight.detach().cpu().double().contiguous().var(correction=0))
+def _matching_factor(weight: Tensor, filters: Tensor) -> float:
+    before = float(weight.detach().cpu().double().contiguous().var(correction=0))
     after = float(filters.var(correction=0))
     if not (math.isfinite(before) and before > 0 and after > 0):
         raise ModelError(
-            f"{layer.name}: scale='match' needs weights and filters with a finite, positive variance, got {before:.3g} "
-            f"and {after:.3g}"
+            f"scale='match' needs weights and filters with a finite, positive variance, got {before:.3g} and "
+            f"{after:.3g}"
         )
     return math.sqrt(before / after)
 

@@ -6,7 +6,7 @@ on shapes alone, and are constants of the trace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -17,9 +17,9 @@ import numpy as np
 from filtercov.covariance.closed_form import check_sigma
 from filtercov.covariance.forms import Array, check_held
 from filtercov.covariance.root import Negative, Root, check_negative, gaussian_roots
-from filtercov.errors import CovarianceError, ModelError
+from filtercov.errors import ModelError
 from filtercov.layers.names import building_key
-from filtercov.plan import Plan, Source
+from filtercov.plan import InitPlan, Source
 from filtercov.schedule import relative_depth
 
 Tree = TypeVar("Tree")
@@ -86,8 +86,8 @@ def init_depthwise(
     `order` names the kernels in forward order instead; those it leaves out are not counted and not changed.
 
     `key` is one of `jax.random`: the same one draws the same filters. `source`, but for `"stats:…"`,
-    `filter_fn`, `min_kernel_size` and `negative` are as in `filtercov.init_`, and so are its warnings. Where no kernel
-    would be initialised, `NothingChosenError` is raised.
+    `filter_fn`, `min_kernel_size` and `negative` are as in `filtercov.init_`, and so are its warnings. Initialising no
+    kernel is an error.
 
     >>> params = {f"block_{i}": {"kernel": jnp.zeros((7, 7, 1, 64))} for i in range(2)}
     >>> params = init_depthwise(params, "cifar-p2", key=jax.random.key(0))
@@ -95,14 +95,14 @@ def init_depthwise(
     True
     """
     leaves, tree = jax.tree_util.tree_flatten_with_path(params)
+    values = [leaf for _, leaf in leaves]
     found = _find_kernels(leaves)
     names = sorted(found, key=_building_key) if order is None else _checked_order(order, found)
-    shapes = [leaves[found[name]][1].shape for name in names]
-    kernels = [
-        Kernel(name, tuple(shape[:-2]), shape[-1], i, relative_depth(i, len(names)))
-        for i, (name, shape) in enumerate(zip(names, shapes, strict=True))
-    ]
-    plan = Plan(
+    kernels = []
+    for i, name in enumerate(names):
+        *kernel_size, _, channels = values[found[name]].shape
+        kernels.append(Kernel(name, tuple(kernel_size), channels, i, relative_depth(i, len(names))))
+    plan = InitPlan(
         kernels,
         source,
         filter_fn=filter_fn,
@@ -110,21 +110,19 @@ def init_depthwise(
         negative=negative,
         who="init_depthwise",
     )
-    values, rows = [leaf for _, leaf in leaves], []
-    for kernel, target in plan.targets():
-        place = found[kernel.name]
-        layer_key = jax.random.fold_in(key, kernel.index)
-        try:
-            values[place] = _draw(layer_key, target.root, kernel.channels, values[place].dtype, target.mean)
-        except (CovarianceError, ModelError) as error:
-            raise type(error)(f"{kernel.name}: {error}") from None
-        rows.append(target.row)
-    plan.report(rows)  # for its warnings
+
+    def sample(kernel: Kernel, root: Root, mean: Array | None) -> jax.Array:
+        dtype = values[found[kernel.name]].dtype
+        return _draw(jax.random.fold_in(key, kernel.index), root, kernel.channels, dtype, mean)
+
+    drawn, _ = plan.draw(sample)
+    for kernel, value in zip(plan.chosen, drawn, strict=True):
+        values[found[kernel.name]] = value
     return jax.tree_util.tree_unflatten(tree, values)  # type: ignore[no-any-return]
 
 
 def _find_kernels(leaves: Sequence[tuple[Any, Any]]) -> dict[str, int]:
-    """Return where among the leaves of a tree its depthwise kernels lie, by name."""
+    """Return the places of depthwise kernels among the leaves of a tree, by name."""
     found: dict[str, int] = {}
     for i, (path, leaf) in enumerate(leaves):
         name = _name_of_kernel(path, leaf)
@@ -158,13 +156,10 @@ def _building_key(name: str) -> Any:
 
 
 def _checked_order(order: Sequence[str], found: dict[str, int]) -> list[str]:
-    if not isinstance(order, Iterable):
-        raise ModelError(f"order: needed the names of kernels in forward order, got {order!r}")
-    names = [order] if isinstance(order, str) else list(order)
-    unknown = [name for name in names if name not in found]
-    if not names or unknown or len(set(names)) < len(names):
-        wrong = f"{unknown[0]!r}" if unknown else "the same name twice" if names else "no names"
-        raise ModelError(f"order: needed each name once, of {', '.join(sorted(found, key=_building_key))}, got {wrong}")
+    names = list(order)
+    if not names or len(set(names)) < len(names) or not found.keys() >= set(names):
+        known = ", ".join(sorted(found, key=_building_key))
+        raise ModelError(f"order: needed each name once, of {known}, got {order!r}")
     return names
 
 
@@ -173,24 +168,17 @@ def _draw(key: jax.Array, root: Root, channels: int, dtype: Any, mean: Array | N
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ModelError(f"needed a floating-point kernel, got {jnp.dtype(dtype)}")
     dtype = jax.dtypes.canonicalize_dtype(dtype)
-    check_held(_expected_size(root, mean), dtype)
+    deviation = float(np.sqrt((root.matrix**2).sum(axis=0).max()))
+    largest_mean = 0.0 if mean is None else float(np.abs(mean).max())
+    check_held(deviation + largest_mean, dtype)  # inside `jax.jit` no drawn number is known
     work = jnp.float64 if dtype == jnp.float64 else jnp.float32
     drawn = jax.random.normal(key, (channels, len(root.matrix)), work)
     window = jnp.matmul(drawn, jnp.asarray(root.matrix, work), precision=jax.lax.Precision.HIGHEST)
+    lengths = [axis.stop - axis.start for axis in root.window]
     filters = jnp.zeros((channels, *root.kernel_size), work)
-    filters = filters.at[(slice(None), *root.window)].set(window.reshape(channels, *_lengths(root)))
+    filters = filters.at[(slice(None), *root.window)].set(window.reshape(channels, *lengths))
     if mean is not None:
         filters = filters + jnp.asarray(mean.reshape(root.kernel_size), work)
-    if filters.size and not isinstance(filters, jax.core.Tracer):  # inside `jax.jit` no number is known
+    if filters.size and not isinstance(filters, jax.core.Tracer):
         check_held(float(jnp.abs(filters).max()), dtype)
     return jnp.moveaxis(filters, 0, -1)[..., None, :].astype(dtype)
-
-
-def _expected_size(root: Root, mean: Array | None) -> float:
-    """Return how large the numbers of filters are to be: where they vary most, and where their mean is largest."""
-    deviation = float(np.sqrt((root.matrix**2).sum(axis=0).max()))
-    return deviation + (0.0 if mean is None else float(np.abs(mean).max()))
-
-
-def _lengths(root: Root) -> tuple[int, ...]:
-    return tuple(axis.stop - axis.start for axis in root.window)

@@ -6,7 +6,6 @@ Filters are drawn by NumPy in double precision and rounded once, so that a seed 
 from __future__ import annotations
 
 import math
-import operator
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,10 +15,10 @@ import keras
 import numpy as np
 
 from filtercov.covariance.closed_form import check_sigma
-from filtercov.covariance.forms import Array, check_held, to_odd
+from filtercov.covariance.forms import Array, as_whole, check_held, to_odd
 from filtercov.covariance.root import Negative, Root, check_negative, gaussian_roots
 from filtercov.errors import CovarianceError, ModelError, SourceError
-from filtercov.plan import InitReport, Plan, Source, Target
+from filtercov.plan import InitPlan, InitReport, Source
 from filtercov.schedule import relative_depth
 
 DEPTHWISE = (keras.layers.DepthwiseConv1D, keras.layers.DepthwiseConv2D)
@@ -45,7 +44,7 @@ class Gaussian(keras.initializers.Initializer):
         self.sigma = check_sigma(sigma)
         check_negative(negative)
         self.negative = negative
-        self._given_seed = _check_seed(seed)
+        self._given_seed = _checked(seed)
         self.seed = _any_seed() if self._given_seed is None else self._given_seed
 
     def __call__(self, shape: Sequence[int], dtype: str | None = None) -> Any:
@@ -58,7 +57,7 @@ class Gaussian(keras.initializers.Initializer):
             )
         [root] = gaussian_roots(shape[:-2], [self.sigma], negative=self.negative)
         kernel = _draw(np.random.default_rng(self.seed), root, shape)
-        return keras.ops.convert_to_tensor(*_rounded(kernel, dtype or keras.config.floatx()))
+        return _rounded(kernel, dtype or keras.config.floatx())
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments it was made with."""
@@ -93,8 +92,8 @@ def init_(
     groups as input channels, in the order in which the model holds its layers, those of nested models and of layers
     made of layers included, each once. `source`, but for `"stats:…"`, `filter_fn`, `min_kernel_size` and `negative` are
     as in `filtercov.init_`, and so are its warnings. A `seed` draws the same filters each time, and so does
-    `keras.utils.set_random_seed` where none is given. All chosen layers are changed or, on any error, none; where there
-    would be none, `NothingChosenError` is raised.
+    `keras.utils.set_random_seed` where none is given. All chosen layers are changed or, on any error, none. Choosing
+    none is an error.
 
     >>> layers = [keras.layers.DepthwiseConv2D(k, name=f"dw{k}") for k in (3, 7)]
     >>> net = keras.Sequential([keras.Input((16, 16, 8)), *layers])
@@ -102,18 +101,18 @@ def init_(
     layer  kernel  channels  depth  source   negative  outcome
     dw3       3x3         8  0.000  -               -  skipped: 3x3 is under min_kernel_size=5
     dw7       7x7         8  1.000  σ = 1.9     2.75%  initialised
-    1 of 2 depthwise layers initialised
+    1 of 2 depthwise layers initialised; negative: the share of a covariance's spectrum below zero
     """
-    given = _check_seed(seed)
-    generator = np.random.default_rng(_any_seed() if given is None else given)
+    generator = np.random.default_rng(_any_seed() if _checked(seed) is None else seed)
     layers = depthwise_layers(model)
-    plan = Plan(layers, source, filter_fn=filter_fn, min_kernel_size=min_kernel_size, negative=negative)
-    rows, staged = [], []
-    for layer, target in plan.targets():
-        staged.append(_sample(layer, target, generator))
-        rows.append(target.row)
-    report = plan.report(rows)
-    _assign([layer.kernel for layer in plan.prescribed], staged)
+    plan = InitPlan(layers, source, filter_fn=filter_fn, min_kernel_size=min_kernel_size, negative=negative)
+
+    def sample(layer: Layer, root: Root, mean: Array | None) -> Any:
+        kernel = _draw(generator, root, tuple(layer.kernel.shape), mean)
+        return _rounded(kernel, layer.kernel.dtype)
+
+    drawn, report = plan.draw(sample)
+    _assign([layer.kernel for layer in plan.chosen], drawn)
     return report
 
 
@@ -133,11 +132,12 @@ def depthwise_layers(model: Any) -> list[Layer]:
             f"{model.name}: needed at least one depthwise layer (DepthwiseConv, SeparableConv, or Conv with as many "
             f"groups as input channels, and more than one), found none{unbuilt}"
         )
-    names = _unique([(layer.path or layer.name).removeprefix(f"{model.name}/") for layer, _ in found])
-    return [
-        Layer(name, tuple(k.shape[:-2]), math.prod(k.shape[-2:]), i, relative_depth(i, len(found)), layer, k)
-        for i, (name, (layer, k)) in enumerate(zip(names, found, strict=True))
-    ]
+    layers = []
+    for i, (layer, kernel) in enumerate(found):
+        name = (layer.path or layer.name).removeprefix(f"{model.name}/")
+        size, channels, depth = tuple(kernel.shape[:-2]), math.prod(kernel.shape[-2:]), relative_depth(i, len(found))
+        layers.append(Layer(name, size, channels, i, depth, layer, kernel))
+    return layers
 
 
 def _walk(layer: Any, seen: set[int]) -> Iterator[Any]:
@@ -174,25 +174,6 @@ def _depthwise_kernel(layer: Any) -> Any:
     return kernel
 
 
-def _unique(names: Sequence[str]) -> list[str]:
-    """Return names with a number after those that occurred before: nested models may use a name again."""
-    counts: dict[str, int] = {}
-    unique = []
-    for name in names:
-        counts[name] = counts.get(name, 0) + 1
-        unique.append(name if counts[name] == 1 else f"{name}#{counts[name]}")
-    return unique
-
-
-def _sample(layer: Layer, target: Target, generator: np.random.Generator) -> Any:
-    """Draw new filters for a layer, in its kernel's type, without touching it."""
-    try:
-        kernel = _draw(generator, target.root, tuple(layer.kernel.shape), target.mean)
-        return keras.ops.convert_to_tensor(*_rounded(kernel, layer.kernel.dtype))
-    except CovarianceError as error:
-        raise CovarianceError(f"{layer.name}: {error}") from None
-
-
 def _draw(generator: np.random.Generator, root: Root, shape: tuple[int, ...], mean: Array | None = None) -> Array:
     """Return a float64 kernel (*kernel_size, channels, multiplier) whose every filter has the root's covariance."""
     count = math.prod(shape[-2:])
@@ -204,19 +185,16 @@ def _draw(generator: np.random.Generator, root: Root, shape: tuple[int, ...], me
     return np.moveaxis(filters, 0, -1).reshape(shape)
 
 
-def _rounded(values: Array, dtype: str) -> tuple[Any, str]:
-    """Return values and their type such that the backend's conversion to it rounds each number once.
-
-    Values that the type cannot hold are refused.
-    """
+def _rounded(values: Array, dtype: str) -> Any:
+    """Return values as a tensor, every number rounded once; those that the type cannot hold are refused."""
     dtype = keras.backend.standardize_dtype(dtype)
     if not keras.backend.is_float_dtype(dtype):
         raise CovarianceError(f"needed a floating-point type for filters, got {dtype}")
     if values.size:
         check_held(float(np.abs(values).max()), dtype)
-    if dtype == "float64":
-        return values, dtype
-    return values.astype(np.float32) if dtype == "float32" else to_odd(values), dtype
+    # The backends convert float64 to 16 bits by way of float32, which would round twice.
+    exact = values if dtype in ("float32", "float64") else to_odd(values)
+    return keras.ops.convert_to_tensor(exact, dtype)
 
 
 def _assign(variables: Sequence[Any], values: Sequence[Any]) -> None:
@@ -236,13 +214,8 @@ def _any_seed() -> int:
     return random.randrange(2**31)
 
 
-def _check_seed(seed: object) -> int | None:
-    if seed is None:
-        return None
-    try:
-        number = operator.index(seed)  # type: ignore[arg-type]
-    except TypeError:
-        number = -1
-    if number < 0:
+def _checked(seed: int | None) -> int | None:
+    number = None if seed is None else as_whole(seed, least=0)
+    if seed is not None and number is None:
         raise SourceError(f"seed: needed a whole number from 0, or None, got {seed!r}")
     return number

@@ -1,29 +1,30 @@
 """The plan of an initialisation: which layers get new filters, and what each is drawn from. No framework is needed.
 
-    source  →  one `Prescription` per layer  →  one `Target` per layer (root, mean, report row)
-
-A source is a preset, a schedule, statistics or a function of the layer. `Plan` asks it for every layer, leaves out
-those that the caller or the method does not want, and computes the roots. torch, JAX and Keras draw from the targets.
+A source is a preset, a schedule, statistics or a function of the layer. `InitPlan` asks it for every layer, leaves out
+those that the caller or the method does not want, and computes the root and the mean that torch, JAX and Keras draw
+from.
 """
 
 from __future__ import annotations
 
 import difflib
 import math
-import operator
+import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from numpy.typing import ArrayLike
 
 from filtercov.covariance.closed_form import check_sigma
-from filtercov.covariance.forms import Array, as_array, as_float, show_size
+from filtercov.covariance.forms import Array, as_array, as_float, as_whole, show_size
 from filtercov.covariance.root import Negative, Root, check_negative, covariance_root, gaussian_roots
 from filtercov.covariance.transfer import LayerStatistics, Resizing, resizing_notes
-from filtercov.errors import CovarianceError, FiltercovWarning, NothingChosenError, SourceError
+from filtercov.errors import CovarianceError, FiltercovWarning, ModelError, SourceError
 from filtercov.printable import counted, printable
 from filtercov.schedule import PRESETS, FittedSchedule, QuadraticSchedule, SawtoothSchedule
 
@@ -58,6 +59,7 @@ class StatisticsByDepth(Protocol):
 
 
 L = TypeVar("L", bound=Layer)
+Filters = TypeVar("Filters")
 Source = (
     str | QuadraticSchedule | SawtoothSchedule | StatisticsByDepth | Callable[[L], float | LayerStatistics | ArrayLike]
 )
@@ -89,7 +91,7 @@ class InitRow:
         """The row as a table shows it."""
         source = f"σ = {self.sigma:.4g}" if self.sigma is not None else self.source_layer or "-"
         if self.resized is not None:
-            source += f", {show_size(self.resized.from_size)}"
+            source += f", from {show_size(self.resized.from_size)}"
         negative = "-" if self.negative_mass is None else f"{self.negative_mass:.2%}"
         outcome = "initialised" if self.initialised else f"skipped: {self.reason}"
         size, channels, depth = show_size(self.kernel_size), str(self.channels), f"{self.depth:.3f}"
@@ -100,6 +102,8 @@ class InitRow:
 class InitReport(Sequence[InitRow]):
     """The rows of an initialisation, one per depthwise layer in forward order, and notes; prints as a table.
 
+    `preset` is the name of the preset that was the source, if it was one.
+
     >>> row = InitRow("blocks.0.dw", (9, 9), 256, 0.0, True, sigma=0.08, negative_mass=0.0)
     >>> print(InitReport((row,)))
     layer        kernel  channels  depth  source    negative  outcome
@@ -109,6 +113,7 @@ class InitReport(Sequence[InitRow]):
 
     rows: tuple[InitRow, ...]
     notes: tuple[str, ...] = ()
+    preset: str | None = None
 
     @property
     def initialised(self) -> tuple[InitRow, ...]:
@@ -127,42 +132,29 @@ class InitReport(Sequence[InitRow]):
         return len(self.rows)
 
     def __str__(self) -> str:
-        table: list[tuple[str, ...]] = [("layer", "kernel", "channels", "depth", "source", "negative", "outcome")]
-        table += [row.cells for row in self.rows]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        left = {0, 4, 6}  # columns of words
-        lines = [
-            "  ".join(
-                cell.ljust(w) if i in left else cell.rjust(w)
-                for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in table
-        ]
+        head = ("layer", "kernel", "channels", "depth", "source", "negative", "outcome")
+        table = [head, *(row.cells for row in self.rows)]
+        words = ("layer", "source", "outcome")  # aligned to the left, numbers to the right
+        columns = []
+        for name, *cells in zip(*table, strict=True):
+            width = max(map(len, (name, *cells)))
+            columns.append([f"{cell:{'<' if name in words else '>'}{width}}" for cell in (name, *cells)])
+        lines = ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
         total = f"{len(self.initialised)} of {len(self)} depthwise layers initialised"
-        return "\n".join([*map(str.rstrip, lines), total, *(printable(f"note: {note}") for note in self.notes)])
+        if any(row.negative_mass for row in self.rows):
+            total += "; negative: the share of a covariance's spectrum below zero"
+        return "\n".join([*lines, total, *(printable(f"note: {note}") for note in self.notes)])
 
 
-@dataclass(frozen=True)
-class Prescription:
-    """What a source says of one layer: a σ for the closed form, or a covariance with or without a mean."""
+class Target(NamedTuple):
+    """What one layer's filters are to be drawn from: its row of the report, with σ for the closed form, or these."""
 
-    sigma: float | None = None
-    covariance: Array | None = None
-    mean: Array | None = None
-    source_layer: str | None = None
-    resized: Resizing | None = None
-
-
-@dataclass(frozen=True)
-class Target:
-    """What one layer's filters are drawn from: N(mean, root @ root), and the layer's row in the report."""
-
-    root: Root
-    mean: Array | None  # (n,)
     row: InitRow
+    covariance: Array | None = None
+    mean: Array | None = None  # (n,)
 
 
-class Plan(Generic[L]):
+class InitPlan(Generic[L]):
     """The layers an initialisation changes, in forward order, and the reason why it leaves the others alone."""
 
     def __init__(
@@ -177,10 +169,12 @@ class Plan(Generic[L]):
     ) -> None:
         check_negative(negative)
         check_filter_fn(filter_fn, who)
+        least = 1 if min_kernel_size is None else as_whole(min_kernel_size, least=0)
+        if least is None:
+            raise SourceError(f"min_kernel_size: needed a whole number or None, got {min_kernel_size!r}")
         self.layers, self.source, self.negative, self.who = layers, source, negative, who
         self.skipped: dict[L, str] = {}
-        self.prescribed: dict[L, Prescription] = {}
-        least = 1 if min_kernel_size is None else _check_min_kernel_size(min_kernel_size)
+        self.chosen: dict[L, Target] = {}
         prescribe = _function_of_layer(source, len(layers), who)
         for layer in layers:
             if filter_fn is not None and not filter_fn(layer):
@@ -188,82 +182,78 @@ class Plan(Generic[L]):
             elif max(layer.kernel_size) < least:
                 self.skipped[layer] = _too_small(layer, least)
             else:
-                prescription = _recognise(prescribe(layer), layer)
-                closed_form = prescription.sigma is not None and min_kernel_size is None
+                with _naming(layer):
+                    target = _target(layer, prescribe(layer))
+                closed_form = target.row.sigma is not None and min_kernel_size is None
                 if closed_form and max(layer.kernel_size) < CLOSED_FORM_MIN_KERNEL:
                     self.skipped[layer] = _too_small(layer, CLOSED_FORM_MIN_KERNEL)
                 else:
-                    self.prescribed[layer] = prescription
-        self.refuse_if_empty()
+                    self.chosen[layer] = target
+        if not self.chosen:
+            raise ModelError(self._nothing_chosen())
 
     def skip(self, layer: L, reason: str) -> None:
         """Leave a layer alone that had been chosen."""
-        del self.prescribed[layer]
+        del self.chosen[layer]
         self.skipped[layer] = reason
 
-    def refuse_if_empty(self) -> None:
-        """Raise if no layer is left: a call that changes nothing has been misunderstood."""
-        if self.prescribed:
-            return
+    def draw(self, sample: Callable[[L, Root, Array | None], Filters]) -> tuple[list[Filters], InitReport]:
+        """Draw filters from N(mean, root @ root) for each chosen layer with `sample(layer, root, mean)`, and report.
+
+        A warning says what was probably not wanted; it comes before any layer is changed, for it may be an error.
+        """
+        drawn = []
+        rows = {layer: row_of(layer, initialised=False, reason=reason) for layer, reason in self.skipped.items()}
+        roots = self._closed_form_roots()
+        for layer, (row, covariance, mean) in self.chosen.items():
+            with _naming(layer):
+                if covariance is None:
+                    root = next(roots)
+                else:
+                    root = covariance_root(covariance, layer.kernel_size, negative=self.negative)
+                drawn.append(sample(layer, root, mean))
+            rows[layer] = replace(row, negative_mass=root.negative_mass, filled=root.filled(FILLED))
+        in_order = tuple(rows[layer] for layer in self.layers)
+        notes = [
+            *_fit_notes(self.source),
+            *resizing_notes([(row.kernel_size, row.resized) for row in in_order]),
+            *_empty_notes(in_order),
+        ]
+        for note, doubtful in notes:
+            if doubtful:
+                warnings.warn(f"{self.who}: {note}", FiltercovWarning, stacklevel=3)
+        preset = self.source if isinstance(self.source, str) else None
+        return drawn, InitReport(in_order, tuple(note for note, _ in notes), preset)
+
+    def _closed_form_roots(self) -> Iterator[Root]:
+        """Yield the root of each layer with a σ, one at a time: roots of large kernels take memory."""
+        needed = [(row.kernel_size, row.sigma) for row, *_ in self.chosen.values() if row.sigma is not None]
+        layers = Counter(needed)
+        roots = {
+            size: gaussian_roots(size, [sigma for k, sigma in layers if k == size], negative=self.negative)
+            for size, _ in layers
+        }
+        shared: dict[tuple[tuple[int, ...], float], Root] = {}
+        for key in needed:
+            root = shared[key] if key in shared else next(roots[key[0]])
+            if layers[key] > 1:
+                shared[key] = root
+            yield root
+
+    def _nothing_chosen(self) -> str:
+        """Say why no layer is left: a call that changes nothing has been misunderstood."""
         reasons = ", ".join(f"{count} × {reason}" for reason, count in Counter(self.skipped.values()).items())
         small = [max(layer.kernel_size) for layer in self.layers if self.skipped[layer] != NOT_CHOSEN]
         if small:
             advice = (
-                f"pass min_kernel_size={max(small)} to initialise them all the same, or transfer the FilterStatistics "
-                "of a trained model, which help filters as small as these too"
+                f"pass min_kernel_size={max(small)} to initialise them all the same, or transfer the statistics of a "
+                "trained model, which help filters as small as these too"
             )
         else:
             example = self.layers[0].name
             advice = f"filter_fn gets layers, with names such as {example!r}, and returns true for those it chooses"
-        finding = f"{self.who}: needed a layer to initialise, got none of {len(self.layers)} depthwise ones ({reasons})"
-        raise NothingChosenError(finding, advice)
-
-    def targets(self) -> Iterator[tuple[L, Target]]:
-        """Yield each chosen layer with its target, one at a time: roots of large kernels take memory."""
-        closed_forms = Counter(
-            (layer.kernel_size, prescription.sigma)
-            for layer, prescription in self.prescribed.items()
-            if prescription.sigma is not None
-        )
-        roots = {
-            size: gaussian_roots(size, [s for k, s in closed_forms if k == size], negative=self.negative)
-            for size, _ in closed_forms
-        }
-        shared: dict[tuple[tuple[int, ...], float], Root] = {}  # closed forms of several layers
-        for layer, prescription in self.prescribed.items():
-            size, sigma = layer.kernel_size, prescription.sigma
-            if sigma is None:
-                root = self._root_of(layer, prescription)
-            elif (size, sigma) in shared:
-                root = shared[size, sigma]
-            else:
-                root = next(roots[size])
-                if closed_forms[size, sigma] > 1:
-                    shared[size, sigma] = root
-            yield layer, Target(root, prescription.mean, _initialised_row(layer, prescription, root))
-
-    def report(self, initialised: Sequence[InitRow], *, stacklevel: int = 2) -> InitReport:
-        """Report every layer, with notes; warn of what was probably not wanted. A warning may be made an error."""
-        by_name = {row.name: row for row in initialised}
-        rows = tuple(
-            by_name[layer.name]
-            if layer in self.prescribed
-            else InitRow(layer.name, layer.kernel_size, layer.channels, layer.depth, False, self.skipped[layer])
-            for layer in self.layers
-        )
-        notes = [*_fit_notes(self.source), *resizing_notes([(row.kernel_size, row.resized) for row in rows])]
-        notes += _empty_notes(rows)
-        for note, doubtful in notes:
-            if doubtful:
-                warnings.warn(f"{self.who}: {note}", FiltercovWarning, stacklevel=stacklevel + 1)
-        return InitReport(rows, tuple(note for note, _ in notes))
-
-    def _root_of(self, layer: L, prescription: Prescription) -> Root:
-        assert prescription.covariance is not None
-        try:
-            return covariance_root(prescription.covariance, layer.kernel_size, negative=self.negative)
-        except CovarianceError as error:
-            raise CovarianceError(f"{layer.name}: {error}") from None
+        finding = f"needed a layer to initialise, got none of {len(self.layers)} depthwise ones ({reasons})"
+        return f"{self.who}: {finding}; {advice}"
 
 
 def check_filter_fn(filter_fn: object, who: str) -> None:
@@ -272,13 +262,6 @@ def check_filter_fn(filter_fn: object, who: str) -> None:
         return
     advice = f"; pass lambda layer: {filter_fn!r} in layer.name" if isinstance(filter_fn, str) else ""
     raise SourceError(f"{who}: needed filter_fn to be a function of a layer, got {type(filter_fn).__name__}{advice}")
-
-
-def _check_min_kernel_size(min_kernel_size: int) -> int:
-    try:
-        return operator.index(min_kernel_size)
-    except TypeError:
-        raise SourceError(f"min_kernel_size: needed a whole number or None, got {min_kernel_size!r}") from None
 
 
 def _too_small(layer: Layer, least: int) -> str:
@@ -298,13 +281,17 @@ def _function_of_layer(source: Source[L], count: int, who: str) -> Callable[[L],
     if isinstance(source, QuadraticSchedule | SawtoothSchedule):
         schedule = source
         return lambda layer: schedule(layer.depth)
-    if hasattr(source, "at"):
-        statistics = source
+    if _has_layers(source):
+        statistics: Any = source
         return lambda layer: statistics.at(layer.depth, layer.kernel_size)
     if callable(source):
         return source
     advice = f"{source!r}; for one σ everywhere pass lambda layer: {source!r}"
     raise SourceError(f"{who}: {NEEDED}, got {advice if isinstance(source, int | float) else type(source).__name__}")
+
+
+def _has_layers(value: object) -> bool:
+    return callable(getattr(value, "at", None))  # arrays of JAX have an `at` too, which is no function
 
 
 def _preset(name: str, who: str) -> QuadraticSchedule:
@@ -316,45 +303,45 @@ def _preset(name: str, who: str) -> QuadraticSchedule:
             f"{who}: {name!r} names statistics in a file, which torch reads; pass FilterStatistics.load({file!r}) or "
             f"FilterStatistics.shipped({file!r}) from filtercov instead"
         )
+    if Path(name).suffix or len(Path(name).parts) > 1 or os.path.exists(name):  # noqa: PTH110 - takes any length
+        raise SourceError(
+            f"{who}: needed the name of a preset, got {name!r}; statistics in a file are written "
+            f"'{STATISTICS}{name}', a checkpoint is measured first with FilterStatistics.from_checkpoint({name!r})"
+        )
     close = difflib.get_close_matches(name, PRESETS, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     raise SourceError(f"{who}: unknown preset {name!r}, the known ones are {', '.join(PRESETS)}{hint}")
 
 
-def _recognise(value: object, layer: Layer) -> Prescription:
-    """Return what a source says of a layer as a prescription; errors name the layer."""
+def _target(layer: Layer, value: object) -> Target:
+    """Return what a source says of a layer: a σ, a covariance or statistics."""
+    if isinstance(value, LayerStatistics):
+        fitting = value.resize(layer.kernel_size)
+        row = row_of(layer, source_layer=value.name, resized=fitting.resized)
+        return Target(row, fitting.covariance, fitting.mean)
+    if isinstance(value, bool) or getattr(value, "ndim", None) == 0 or as_float(value) is not None:
+        return Target(row_of(layer, sigma=check_sigma(value)))
+    if value is None or isinstance(value, str | bytes | dict | set) or _has_layers(value):
+        n = math.prod(layer.kernel_size)
+        raise SourceError(
+            f"needed a σ, a covariance ({n}, {n}) or LayerStatistics from the source for every layer, got "
+            f"{type(value).__name__}"
+        )
+    return Target(row_of(layer, source_layer="given covariance"), as_array(value, "covariance"))  # type: ignore[arg-type]
+
+
+def row_of(layer: Layer, *, initialised: bool = True, **rest: Any) -> InitRow:
+    """Return a layer's row in a report."""
+    return InitRow(layer.name, layer.kernel_size, layer.channels, layer.depth, initialised, **rest)
+
+
+@contextmanager
+def _naming(layer: Layer) -> Iterator[None]:
+    """Let errors begin with the name of the layer that they are about."""
     try:
-        if isinstance(value, LayerStatistics):
-            fitting = value.resize(layer.kernel_size)
-            return Prescription(
-                covariance=fitting.covariance, mean=fitting.mean, source_layer=value.name, resized=fitting.resized
-            )
-        if isinstance(value, bool) or getattr(value, "ndim", None) == 0 or as_float(value) is not None:
-            return Prescription(sigma=check_sigma(value))
-        if value is None or isinstance(value, str | bytes | dict | set) or hasattr(value, "at"):
-            n = math.prod(layer.kernel_size)
-            raise SourceError(
-                f"needed a σ, a covariance ({n}, {n}) or LayerStatistics from the source for every layer, got "
-                f"{type(value).__name__}"
-            )
-        return Prescription(covariance=as_array(value, "covariance"), source_layer="given covariance")  # type: ignore[arg-type]
-    except (CovarianceError, SourceError) as error:
+        yield
+    except (CovarianceError, ModelError, SourceError) as error:
         raise type(error)(f"{layer.name}: {error}") from None
-
-
-def _initialised_row(layer: Layer, prescription: Prescription, root: Root) -> InitRow:
-    return InitRow(
-        name=layer.name,
-        kernel_size=layer.kernel_size,
-        channels=layer.channels,
-        depth=layer.depth,
-        initialised=True,
-        sigma=prescription.sigma,
-        source_layer=prescription.source_layer,
-        negative_mass=root.negative_mass,
-        resized=prescription.resized,
-        filled=root.filled(FILLED),
-    )
 
 
 Note = tuple[str, bool]  # a sentence, and whether it says that something is doubtful

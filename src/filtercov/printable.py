@@ -17,7 +17,10 @@ def printable(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_escaped(c) if unicodedata.category(c) in UNPRINTABLE else c for c in text)
+    return "".join(
+        c.encode("unicode_escape", "surrogatepass").decode("ascii") if unicodedata.category(c) in UNPRINTABLE else c
+        for c in text
+    )
 
 
 def shortened(text: str, longest: int = 80) -> str:
@@ -26,16 +29,9 @@ def shortened(text: str, longest: int = 80) -> str:
     >>> shortened("a" * 1000, 20)
     'aaaaaaaaaa…aaaaaaaaa'
     """
-    return printable(cut(text, longest))
-
-
-def cut(text: str, longest: int) -> str:
-    """Return text of at most `longest` characters as it is, the middle of a longer one left out.
-
-    >>> cut("abcdefgh", 5)
-    'ab…gh'
-    """
-    return text if len(text) <= longest else f"{text[: longest // 2]}…{text[len(text) - (longest - 1) // 2 :]}"
+    if len(text) > longest:
+        text = f"{text[: longest // 2]}…{text[len(text) - (longest - 1) // 2 :]}"
+    return printable(text)
 
 
 def counted(count: int, noun: str, nouns: str | None = None) -> str:
@@ -58,7 +54,3 @@ def show_bytes(count: int) -> str:
         if value >= 1000:
             value, unit = value / 1000, larger
     return f"{value:,.0f} {unit}" if value >= 10 else f"{value:.2g} {unit}"
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape", "surrogatepass").decode("ascii")

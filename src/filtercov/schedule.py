@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from types import MappingProxyType
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 
-from filtercov.covariance.forms import Array, as_float
+from filtercov.covariance.forms import Array, as_float, as_whole
 from filtercov.covariance.likeness import SIGMAS, chance_likeness, likeness
 from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CovarianceError, SourceError
@@ -138,9 +138,9 @@ class SawtoothSchedule:
                 f"SawtoothSchedule: needed a schedule, a function of depth, got {self.schedule!r}; pass a "
                 "QuadraticSchedule or PRESETS[name]"
             )
-        counts = [as_float(count) for count in self.stages] if isinstance(self.stages, Iterable) else []
-        stages = tuple(int(count) for count in counts if count is not None and count >= 1 and count.is_integer())
-        if not counts or len(stages) < len(counts):
+        given = list(self.stages) if isinstance(self.stages, Iterable) else []
+        stages = tuple(count for each in given if (count := as_whole(each)) is not None)
+        if not stages or len(stages) < len(given):
             raise CovarianceError(
                 f"SawtoothSchedule: needed the number of layers of each stage, got stages={self.stages!r}"
             )
@@ -284,21 +284,14 @@ class FittedSchedule(QuadraticSchedule):
         return f"<{self.sigma0:.4g} + {self.v:.4g} d + ½ {self.a:.4g} d², fitted; {self.fit}>"
 
 
-class StatisticsOfLayers(Protocol):
-    """The statistics of a network's layers in forward order, as `FilterStatistics` has them."""
-
-    @property
-    def layers(self) -> Sequence[LayerStatistics]: ...  # noqa: D102
-
-
-def fit_schedule(statistics: StatisticsOfLayers, *, min_kernel_size: int = 5) -> FittedSchedule:
+def fit_schedule(statistics: Iterable[LayerStatistics], *, min_kernel_size: int = 5) -> FittedSchedule:
     """Return the quadratic schedule whose closed forms are, over all layers, most like a model's covariances.
 
-    There always is a nearest one, also to noise: `fit` says how near it is, beside what chance gives, and `fit.usable`
-    whether it is worth starting another network with. It minimises the share of the layers' covariances left
-    unexplained, Σ (1 - cosine²), among the schedules whose σ is positive at every depth. Layers with kernels under
-    `min_kernel_size` have too little structure to tell and are left out, but count for depth; layers without spread say
-    nothing.
+    `statistics` are `FilterStatistics`, or the statistics of layers in forward order. There always is a nearest
+    schedule, also to noise: `fit` says how near it is, beside what chance gives, and `fit.usable` whether it is worth
+    starting another network with. It minimises the share of the layers' covariances left unexplained, Σ (1 - cosine²),
+    among the schedules whose σ is positive at every depth. Layers with kernels under `min_kernel_size` have too little
+    structure to tell and are left out, but count for depth; layers without spread say nothing.
 
     >>> import torch
     >>> from torch import nn
@@ -311,13 +304,13 @@ def fit_schedule(statistics: StatisticsOfLayers, *, min_kernel_size: int = 5) ->
     >>> print(fitted.fit)
     follows 6 of 6 layers (likeness 1.00 at its σ, 1.00 with each layer's own, 0.26 by chance)
     """
-    if not hasattr(statistics, "layers") or callable(statistics):
+    measured = list(statistics) if isinstance(statistics, Iterable) else []
+    if not measured or not all(isinstance(layer, LayerStatistics) for layer in measured):
         raise SourceError(
             f"fit_schedule: needed FilterStatistics, got {type(statistics).__name__}; measure a model first with "
             "FilterStatistics.from_model(model), a file with FilterStatistics.from_checkpoint(path)"
         )
-    count = len(statistics.layers)
-    by_depth = {relative_depth(i, count): layer for i, layer in enumerate(statistics.layers)}
+    by_depth = {relative_depth(i, len(measured)): layer for i, layer in enumerate(measured)}
     layers = {d: layer for d, layer in by_depth.items() if max(layer.kernel_size) >= min_kernel_size}
     if not layers:
         raise SourceError(f"fit_schedule: needed a layer with a kernel of at least {min_kernel_size}, got none")

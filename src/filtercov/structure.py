@@ -15,7 +15,7 @@ any axis, if that is four fifths or more. 1-D kernels have three types, 3-D ones
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from itertools import combinations, product
@@ -33,9 +33,8 @@ NEAR_ZERO = 0.01
 EXPLAINED = 0.8
 NARROWEST = 0.25  # the smallest variance of a type's Gaussian, in pixels²; each further one is twice as large
 TRIED = 1 << 13  # random filters, or random samples of filters, where chance has no closed form
-NEGLIGIBLE = 1e-6  # a chance of types that need not be found by trying
+MANY = 25  # pixels from which on fewer than one in a million random filters is of a type
 FEW = 128  # pixels times degrees of freedom under which the closed form of the entropy is more than a percent off
-ANGLES = 512  # at which a function of an eigenvalue is evaluated to expand it in cosines
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,6 @@ class Structure:
     * `effective_rank`: e^entropy of the covariance's spectrum, in how many directions the filters vary;
     * `orthogonality`: 1 - the root-mean-square cosine between two filters;
     * `even`: share of the power that half a turn leaves as it is; the rest is odd;
-    * `off_centre`: distance in pixels of the centre of variance from the middle; `offset` is the way, by axis;
     * `gaussian_derivatives`: share of filters of which a Gaussian derivative explains four fifths; `types` by type.
     """
 
@@ -99,14 +97,12 @@ class Structure:
     effective_rank: Number
     orthogonality: Number
     even: Number
-    off_centre: Number
     gaussian_derivatives: Number
-    offset: tuple[float, ...] | None
     types: Mapping[str, float] | None
 
     def numbers(self) -> dict[str, Number]:
         """Return the numbers by name."""
-        return {field.name: value for field in fields(self) if isinstance(value := getattr(self, field.name), Number)}
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "types"}
 
     def as_record(self) -> dict[str, Any]:
         """Return everything in one flat dictionary of plain numbers; None where there is none, `absent` says why.
@@ -118,8 +114,6 @@ class Structure:
             record[name] = number.value
             record[f"{name}_chance"] = number.chance
             record[f"{name}_beyond_chance"] = None if number.value is None else number.beyond_chance
-        offset = (None,) * 3 if self.offset is None else (None,) * (3 - len(self.offset)) + self.offset
-        record |= {f"offset_{letter}": o for letter, o in zip("zyx", offset, strict=True)}
         reasons = {name: number.reason for name, number in self.numbers().items() if number.value is None}
         record["absent"] = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         return record
@@ -142,19 +136,18 @@ def structure_of(filters: ArrayLike) -> Structure:
 
 def structure_of_layer(layer: LayerStatistics) -> Structure:
     """Return what the statistics of a layer tell of its structure; what they do not hold is None, with the reason."""
-    cov, size, count, measured = layer.covariance, layer.kernel_size, layer.count, layer.of_filters
-    n, offset, missing = math.prod(size), None, absent("the statistics hold no filters, nor what was measured of them")
-    rank = distance = absent("one filter has no spread" if count < 2 else "the filters are all alike")
-    if count > 1 and np.trace(cov) > 0:
-        rank, (distance, offset) = _effective_rank(cov, count), _off_centre(cov, size, count)
+    size, count, measured = layer.kernel_size, layer.count, layer.of_filters
+    if count > 1 and np.trace(layer.covariance) > 0:
+        rank = _effective_rank(layer.covariance, count)
+    else:
+        rank = absent("one filter has no spread" if count < 2 else "the filters are all alike")
+    missing = absent("the statistics hold no filters, nor what was measured of them")
     return Structure(
-        sparsity=missing if measured is None else _sparsity(measured, n, count),
+        sparsity=missing if measured is None else _sparsity(measured, math.prod(size), count),
         effective_rank=rank,
-        orthogonality=missing if measured is None else _orthogonality(measured, n, count),
+        orthogonality=missing if measured is None else _orthogonality(measured, math.prod(size), count),
         even=_even(layer),
-        off_centre=distance,
         gaussian_derivatives=missing if measured is None else _gaussian_derivatives(measured, size, count),
-        offset=offset,
         types=None if measured is None else measured.types,
     )
 
@@ -170,7 +163,8 @@ def centredness(cov: ArrayLike, kernel_size: KernelSize) -> float:
     """
     shape = kernel_shape(kernel_size)
     variance = np.diagonal(as_covariance(cov, kernel_size=shape)).reshape(shape)
-    squared = sum(axis**2 for axis in _from_middle(shape))
+    from_middle = np.meshgrid(*(np.arange(k) - (k - 1) / 2 for k in shape), indexing="ij")
+    squared = sum(axis**2 for axis in from_middle)
     evenly, total = float(np.mean(squared)), float(variance.sum())
     return 1 - float((variance * squared).sum()) / total / evenly if evenly > 0 and total > 0 else math.nan
 
@@ -194,23 +188,6 @@ def kronecker_residual(cov: ArrayLike, kernel_size: KernelSize) -> float:
 def spectrum(cov: ArrayLike) -> Array:
     """Return the eigenvalues, largest first: (n, n) -> (n,)."""
     return np.linalg.eigvalsh(as_covariance(cov))[::-1].astype(np.float64)
-
-
-def _from_middle(kernel_size: tuple[int, ...]) -> Sequence[Array]:
-    return np.meshgrid(*(np.arange(k) - (k - 1) / 2 for k in kernel_size), indexing="ij")
-
-
-def _off_centre(cov: Array, kernel_size: tuple[int, ...], count: int) -> tuple[Number, tuple[float, ...]]:
-    """Return the distance in pixels from the middle to the centre of variance, and the way there, by axis.
-
-    By chance the pixels' shares in the variance have a Dirichlet distribution with every parameter (count - 1)/2.
-    """
-    variance = np.diagonal(cov).reshape(kernel_size)
-    total = float(variance.sum())
-    offset = tuple(float((variance * x).sum()) / total + 0.0 for x in _from_middle(kernel_size))
-    chance = math.sqrt(sum((k * k - 1) / 12 for k in kernel_size) / (variance.size * (count - 1) / 2 + 1))
-    # The distance is the length of a normal vector, of which 1 in 100 is longer than 2.6 times the usual.
-    return Number(math.hypot(*offset), chance, 0.0, 2.6 * chance + 1e-12), offset
 
 
 def _even(layer: LayerStatistics) -> Number:
@@ -250,27 +227,20 @@ def _entropy(eigenvalues: Array) -> float:
 def _chance_entropy(n: int, m: int) -> tuple[float, float]:
     """Return the mean and standard deviation of the entropy for n independent pixels and m degrees of freedom.
 
-    With p the smaller and q the larger of the two and c = p/q, eigenvalues over their mean lie at 1 + c + 2√c cos θ
+    With p the smaller and q the larger of the two and c = p/q, eigenvalues over their mean lie at x = 1 + c + 2√c cos θ
     with Marchenko and Pastur's density, for which ∫ x ln x = c/2. So the entropy is ln p - c/2 to leading order. A
-    change of eigenvalues changes it, to first order, by Σ f/p with f(x) = (1 + c/2) x - x ln x, of which Bai and
-    Silverstein's theorem gives mean and variance: ¼(f(θ=0) + f(θ=π)) - ½ a₀ and ½ Σ k a_k², where f = Σ a_k cos kθ.
+    change of eigenvalues changes it, to first order, by Σ f(x)/p with f(x) = (1 + c/2) x - x ln x = Σ a_k cos kθ. Bai
+    and Silverstein's theorem gives mean and variance of Σ f: ½ Σ a_k over even k > 0, and ½ Σ k a_k². Here a₁ = 0, and
+    a_k = -(-1)ᵏ 2 c^(k/2) (1/(k-1) - c/(k+1)) / k for k > 1.
     """
     p, q = sorted((n, m))
     if p * q < FEW:
         drawn = np.random.default_rng(0).normal(size=(TRIED, q, p))
         entropies = [_entropy(row) for row in np.linalg.eigvalsh(drawn.transpose(0, 2, 1) @ drawn)]
         return float(np.mean(entropies)), float(np.std(entropies))
-    c = p / q
-
-    def f(cosine: Array) -> Array:
-        x = 1 + c + 2 * math.sqrt(c) * cosine
-        return (1 + c / 2) * x - x * np.log(np.maximum(x, 1e-300))
-
-    theta, k = (np.arange(ANGLES) + 0.5) * math.pi / ANGLES, np.arange(ANGLES // 2)
-    a = 2 * np.cos(np.outer(k, theta)) @ f(np.cos(theta)) / ANGLES  # but a₀, which is twice as large
-    edges = float(f(np.array([1.0, -1.0])).sum())
-    mean = math.log(p) - c / 2 + (edges - a[0]) / 4 / p
-    return float(mean), math.sqrt(float((k * a**2).sum()) / 2) / p
+    c, k = p / q, np.arange(2.0, 256.0)
+    a = 2 * c ** (k / 2) * (1 / (k - 1) - c / (k + 1)) / k  # without its sign
+    return math.log(p) - c / 2 - float(a[::2].sum()) / 2 / p, math.sqrt(float((k * a**2).sum()) / 2) / p
 
 
 def measure_filters(filters: Array) -> OfFilters:
@@ -291,7 +261,10 @@ def measure_filters(filters: Array) -> OfFilters:
     pairs = len(live) * (len(live) - 1)
     smaller = live.T @ live if flat.shape[1] < len(live) else live @ live.T
     squared = max(float(np.square(smaller).sum()) - len(live), 0.0) / pairs if pairs else None
-    return OfFilters(len(flat) - len(live), squared, _types(live, filters.shape[1:]))
+    names, shapes = gaussian_types(filters.shape[1:])
+    best = [names[row.argmax()] for row in np.square(live @ shapes.T) if row.max() >= EXPLAINED]
+    types = {name: best.count(name) / len(live) for name in dict.fromkeys(names)}
+    return OfFilters(len(flat) - len(live), squared, types)
 
 
 def _sparsity(measured: OfFilters, pixels: int, count: int) -> Number:
@@ -333,28 +306,14 @@ def _gaussian_derivatives(measured: OfFilters, kernel_size: tuple[int, ...], cou
 
 @cache
 def _chance_of_a_type(kernel_size: tuple[int, ...]) -> float:
-    """Return the probability that a type explains a filter of independent weights.
-
-    One of T shapes explains four fifths with a probability below T P(cos² > ⅘), where cos² has the distribution
-    Beta(½, (n-1)/2). Where that is not negligible random filters are tried, always the same ones.
-    """
-    names, shapes = gaussian_types(kernel_size)
-    b = (shapes.shape[1] - 1) / 2
-    log_tail = b * math.log(1 - EXPLAINED) - 0.5 * math.log(EXPLAINED) - math.log(b)
-    log_tail -= math.lgamma(0.5) + math.lgamma(b) - math.lgamma(b + 0.5)
-    bound = len(names) * math.exp(log_tail)
-    if bound < NEGLIGIBLE:
-        return bound
-    drawn = np.random.default_rng(0).normal(size=(TRIED, shapes.shape[1]))
+    """Return the share of random filters, always the same ones, that a type explains."""
+    n = math.prod(kernel_size)
+    if n >= MANY:
+        return 0.0
+    drawn = np.random.default_rng(0).normal(size=(TRIED, n))
     drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
+    _, shapes = gaussian_types(kernel_size)
     return float((np.square(drawn @ shapes.T).max(axis=1) >= EXPLAINED).mean())
-
-
-def _types(live: Array, kernel_size: tuple[int, ...]) -> Mapping[str, float]:
-    """Return the share of unit filters (live, n) that each type explains."""
-    names, shapes = gaussian_types(kernel_size)
-    best = [names[row.argmax()] for row in np.square(live @ shapes.T) if row.max() >= EXPLAINED]
-    return {name: best.count(name) / len(live) for name in dict.fromkeys(names)}
 
 
 @cache

@@ -10,16 +10,16 @@ from filtercov.errors import CovarianceError
 from tests.reference import brute_force_covariance, paper_block_covariance
 
 
-@pytest.mark.parametrize("k", range(1, 16, 2))
+@pytest.mark.parametrize("k", [1, 3, 9])
 def test_equals_the_papers_construction_for_odd_kernels(k):
-    for sigma in (0.05, 0.08, 0.37, 1.0, np.pi / 2, 2.9, 8.0):
+    for sigma in (0.05, 0.37, 2.9):
         block = to_block(gaussian_covariance(k, sigma), k)
         np.testing.assert_allclose(block, paper_block_covariance(k, sigma), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("shape", [(2, 2), (8, 8), (51, 1), (1, 11), (3, 7), (4, 9), (11,), (6,), (3, 3, 3), (2, 5, 4)])
+@pytest.mark.parametrize("shape", [(2, 2), (8, 8), (1, 11), (4, 7), (11,), (2, 5, 4)])
 def test_equals_the_definition_for_even_rectangular_1d_and_3d_kernels(shape):
-    for sigma in (0.05, 0.5, 2.0, 8.0):
+    for sigma in (0.05, 0.5, 8.0):
         cov = gaussian_covariance(shape, sigma)
         np.testing.assert_allclose(cov, brute_force_covariance(shape, sigma), rtol=0, atol=1e-12)
         np.testing.assert_array_equal(cov, cov.T)

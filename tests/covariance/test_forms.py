@@ -103,7 +103,7 @@ def test_a_covariance_may_be_symmetric_but_for_rounding_at_any_scale():
         (49, (51, 5), "resize_covariance(cov, 7, (51, 5))"),
         (7, (9,), "resize_covariance(cov, (7,), (9,))"),
         (27, (5, 5, 5), "resize_covariance(cov, (3, 3, 3), (5, 5, 5))"),
-        (50, 9, "resize_covariance(cov, its_kernel_size, (9, 9))"),
+        (50, 9, "resize_covariance(cov, its_kernel_size, 9)"),
     ],
 )
 def test_a_covariance_of_another_kernel_size_is_refused_with_the_call_that_would_resize_it(n, kernel_size, call):

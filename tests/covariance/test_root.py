@@ -45,7 +45,7 @@ def test_abs_is_how_numpy_samples_a_covariance_that_is_not_positive():
 
 
 @pytest.mark.parametrize("negative", MODES)
-@pytest.mark.parametrize("shape", [(1, 1), (2, 2), (3, 3), (7, 7), (10, 10), (5, 3), (1, 11), (9,), (12,), (3, 4, 5)])
+@pytest.mark.parametrize("shape", [(2, 2), (7, 7), (5, 3), (1, 11), (12,), (3, 4, 5)])
 def test_the_windowed_parity_root_equals_the_root_of_the_whole(shape, negative):
     sigmas = [0.05, 0.15, 0.5, 0.5, 1.0, 4.0]
     for sigma, root in zip(sigmas, gaussian_roots(shape, sigmas, negative=negative), strict=True):
@@ -54,7 +54,7 @@ def test_the_windowed_parity_root_equals_the_root_of_the_whole(shape, negative):
         assert root.negative_mass == pytest.approx(whole.negative_mass, abs=1e-6)
 
 
-@pytest.mark.parametrize(("k", "sigma"), [(31, 0.3), (31, 0.9), (31, 2.0), (30, 0.5), ((51, 5), 0.9)])
+@pytest.mark.parametrize(("k", "sigma"), [(21, 0.3), (20, 0.5), ((31, 5), 0.9)])
 def test_a_large_kernel_is_factored_in_a_small_window_within_the_stated_error(k, sigma):
     [root] = gaussian_roots(k, [sigma], negative="abs")
     whole = symmetric_root(gaussian_covariance(k, sigma), negative="abs")

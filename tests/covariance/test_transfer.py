@@ -13,7 +13,7 @@ from filtercov.covariance import (
     nearest_kronecker,
     resize_covariance,
 )
-from filtercov.covariance.transfer import OfFilters, Resizing, compare_resized, mix_resizings, resize_mean
+from filtercov.covariance.transfer import OfFilters, Resizing, compare_resized, interpolate_layers, resize_mean
 from filtercov.errors import CovarianceError
 from tests.reference import slow_resize, usable_covariance
 
@@ -47,9 +47,7 @@ def test_what_are_not_filters_is_refused(bad):
         empirical_covariance(bad)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [(3, 5), (5, 3), (7, 9), (9, 7), (3, 9), (4, 6), (5, 1), (1, 3), (3, 4), (4, 3)]
-)
+@pytest.mark.parametrize(("old", "new"), [(3, 5), (7, 5), (4, 6), (5, 1), (1, 3), (3, 4), (4, 3)])
 def test_resizing_equals_the_slow_definition(old, new):
     cov = random_covariance(old * old)
     expected = usable_covariance(slow_resize(cov, old, new), "clip")
@@ -157,11 +155,16 @@ def test_statistics_that_cannot_be_of_filters_are_refused_by_the_name_of_their_l
         layer(**bad)
 
 
-def test_a_mixture_of_layers_survives_as_its_parts_do():
-    resized = layer(resized=Resizing((7, 7), 0.4, 0.5))
-    mixed = mix_resizings([layer(), resized], [0.25, 0.75])
-    assert (mixed.from_size, mixed.survives, mixed.padding) == ((7, 7), pytest.approx(0.55), pytest.approx(0.375))
-    assert mix_resizings([layer(), layer()], [0.5, 0.5]) is None
+def test_between_two_layers_everything_is_interpolated():
+    one = layer(name="a", count=1, mean=np.zeros(9))
+    other = layer(name="b", count=8, mean=np.ones(9), covariance=3 * np.eye(9), resized=Resizing((7, 7), 0.4, 0.5))
+    mixed = interpolate_layers(one, other, 0.75)
+    assert (mixed.name, mixed.count) == ("layers a and b, weighted 0.25 : 0.75", 8)
+    np.testing.assert_allclose(mixed.mean, 0.75)
+    np.testing.assert_allclose(mixed.covariance, 2.5 * np.eye(9))
+    assert mixed.resized == Resizing((7, 7), pytest.approx(0.55), pytest.approx(0.375))
+    assert interpolate_layers(one, one, 0.5).resized is None
+    assert interpolate_layers(one, one, 0.5).count == 1
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])

@@ -8,7 +8,6 @@ import os
 import pickle
 import random
 import struct
-import subprocess
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,17 +104,10 @@ class Calls:
 
 def executing(marker: Path) -> Iterator[bytes]:
     shell, code = f"touch {marker}", f"open({str(marker)!r}, 'w')"
-    calls = [
-        Calls(os.system, shell),
-        Calls(subprocess.getoutput, shell),
-        Calls(builtins.eval, code),
-        Calls(builtins.exec, code),
-        Calls(builtins.open, str(marker), "w"),
-    ]
-    for i, call in enumerate(calls):
+    for i, call in enumerate((Calls(os.system, shell), Calls(builtins.exec, code), Calls(builtins.open, code, "w"))):
         for legacy in (False, True):
-            yield saved([call, {"state_dict": weights(), "extra": call}, {"a.weight": call}][i % 3], legacy=legacy)
-    yield pickle.dumps({"state_dict": weights(), "extra": calls[0]})
+            yield saved([call, {"state_dict": weights(), "extra": call}, {"a.weight": call}][i], legacy=legacy)
+    yield pickle.dumps({"state_dict": weights(), "extra": Calls(os.system, shell)})
     yield archive(dictionary(a__weight=PLAIN), {**NUMBERS, "constants.pkl": b"", "code/a.py": b""})  # TorchScript
 
 
@@ -143,17 +135,12 @@ def executing_by_class(marker: Path) -> Iterator[bytes]:
 
 
 def deeply_nested() -> Iterator[bytes]:
-    depth = 300_000
+    depth, as_key = 150_000, pickle.NONE + pickle.SETITEM  # which hashes it
     for opcodes in (
         (pickle.EMPTY_DICT + text("k")) * depth + pickle.NONE + pickle.SETITEM * depth,
         pickle.EMPTY_LIST * depth + pickle.APPEND * (depth - 1),
-        pickle.EMPTY_TUPLE + pickle.TUPLE1 * depth,
-        pickle.EMPTY_DICT
-        + pickle.EMPTY_TUPLE
-        + pickle.TUPLE1 * depth
-        + pickle.NONE
-        + pickle.SETITEM,  # hashed as a key
-        pickle.EMPTY_DICT + pickle.MARK * depth + pickle.TUPLE * depth + pickle.NONE + pickle.SETITEM,
+        pickle.EMPTY_DICT + pickle.EMPTY_TUPLE + pickle.TUPLE1 * depth + as_key,
+        pickle.EMPTY_DICT + pickle.MARK * depth + pickle.TUPLE * depth + as_key,
     ):
         yield archive(pickle.PROTO + b"\x02" + opcodes + pickle.STOP)
 
@@ -164,22 +151,19 @@ def asking_for_gigabytes() -> Iterator[bytes]:
         named("builtins", "bytearray") + pickle.BININT + MANY + pickle.TUPLE1 + pickle.REDUCE,
         named("torch", "FloatStorage") + pickle.BININT + MANY + pickle.TUPLE1 + pickle.REDUCE,
         named("torch.storage", "UntypedStorage") + number(2**33) + pickle.TUPLE1 + pickle.REDUCE,
-        named("torch", "zeros") + pickle.BININT + MANY + pickle.TUPLE1 + pickle.REDUCE,
         pickle.NONE + pickle.LONG_BINPUT + MANY,
         pickle.BYTEARRAY8 + big,
         pickle.BINUNICODE8 + big,
-        pickle.FRAME + big,
         pickle.LONG4 + MANY,
         text("x" * 10**6) + pickle.MEMOIZE
         + (named("_codecs", "encode") + pickle.BINGET + b"\0" + pickle.TUPLE1 + pickle.REDUCE) * 2000,
-        pickle.EMPTY_LIST + pickle.MARK + pickle.EMPTY_DICT * 2_000_000 + pickle.APPENDS,
-        pickle.EMPTY_LIST + pickle.MARK + named("a", "B") * 300_000 + pickle.APPENDS,
+        pickle.EMPTY_LIST + pickle.MARK + pickle.EMPTY_DICT * 500_000 + pickle.APPENDS,
+        pickle.EMPTY_LIST + pickle.MARK + named("a", "B") * 100_000 + pickle.APPENDS,
         tensor((2**40, 1, 3, 3), (9, 9, 3, 1), count=9 * 2**40),
         tensor((2**31,), (0,)) + pickle.EMPTY_TUPLE + pickle.NEWTRUE + pickle.SETITEM,  # fill it
         named("collections", "Counter") + tensor((2**31,), (0,)) + pickle.REDUCE,  # unpack it into arguments
         tuple_of(text("storage"), named("torch", "FloatStorage"), text("0"), text("cpu"), tensor((2**31,), (0,)))
         + pickle.BINPERSID,  # multiply it
-        tensor((2**31,), (1,), count=2**31) + pickle.EMPTY_TUPLE + pickle.NEWTRUE + pickle.SETITEM,
     ):  # fmt: skip
         whole = dictionary(a__weight=PLAIN, extra=opcodes)
         yield archive(whole, NUMBERS)
@@ -195,17 +179,15 @@ def layouts() -> Iterator[bytes]:
 
 
 def archives() -> Iterator[bytes]:
-    zeros = bytes(2**26)
+    zeros = bytes(2**24)
     pickled = dictionary(a__weight=tensor((len(zeros) // 36, 1, 3, 3), (9, 9, 3, 1), count=len(zeros) // 4))
-    padded = pickled[:-1] + (pickle.NONE + pickle.POP) * 2**25 + pickle.STOP
-    for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA):
-        yield archive(pickled, {"data/0": zeros}, compression=method)
-        yield archive(padded, NUMBERS, compression=method)
+    padded = pickled[:-1] + (pickle.NONE + pickle.POP) * 2**23 + pickle.STOP
+    yield archive(pickled, {"data/0": zeros}, compression=zipfile.ZIP_DEFLATED)
+    yield archive(padded, NUMBERS, compression=zipfile.ZIP_DEFLATED)
     yield archive(padded, NUMBERS)
-    yield archive(pickled, {"data/0": zeros, ".format_version": zeros}, compression=zipfile.ZIP_DEFLATED)
     yield archive(dictionary(a__weight=PLAIN), NUMBERS).replace(b"little", b"biggie")
     for place, field in ((0, 20), (1, 24), (0, 42), (1, 28)):  # sizes, place and lengths in the central directory
-        for value in (0xFFFFFFFF, 0x7FFFFFFF, 1):
+        for value in (0xFFFFFFFF, 1):
             data = bytearray(saved(weights()))
             central = data.rindex(b"PK\x01\x02") if place else data.index(b"PK\x01\x02")
             data[central + field : central + field + 4] = value.to_bytes(4, "little")
@@ -219,14 +201,14 @@ def damaged() -> Iterator[tuple[str, bytes]]:
         (saved(weights(), legacy=True), ".pth"),
         (safetensors.torch.save(weights()), ".safetensors"),
     ):
-        for _ in range(5):
+        for _ in range(3):
             yield suffix, data[: rng.randrange(len(data))]
-        for _ in range(12):
+        for _ in range(8):
             flipped = bytearray(data)
             flipped[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
             yield suffix, bytes(flipped)
     known = [code for name in pickle.__all__ if name.isupper() and isinstance(code := getattr(pickle, name), bytes)]
-    for _ in range(10):
+    for _ in range(5):
         body = b"".join(rng.choice(known) + rng.randbytes(rng.randrange(3)) for _ in range(300))
         yield ".pth", archive(pickle.PROTO + b"\x02" + pickle.EMPTY_DICT * 20 + body + pickle.STOP)
     for content in (b"", b"\0", b"PK\x03\x04", b"PK\x05\x06" + bytes(18), rng.randbytes(200)):
@@ -242,9 +224,8 @@ def headers() -> Iterator[bytes]:
         yield header({"a.weight": entry([*KERNEL], *first), "b.weight": entry([*KERNEL], *second)}, bytes(432))
     for length in (2**63, 2**64 - 1, 0, 7, 100_000_000, 2**32 + 5):
         yield header({"a.weight": entry([*KERNEL], 0, 216)}, bytes(216), length=length)
-    yield header({f"{i}.{'x' * 100}.bias": entry([0], 0, 0) for i in range(10**5)})
-    for nested in (b"[" * 10**6, b'{"a":' * 10**6, b"[" * 10**5 + b"]" * 10**5):
-        yield header(nested)
+    yield header({f"{i}.{'x' * 100}.bias": entry([0], 0, 0) for i in range(6 * 10**4)})
+    yield header(b'{"a":' * 10**6)
 
 
 def odd_weights() -> Iterator[bytes]:
@@ -281,9 +262,8 @@ def paths(folder: Path) -> Iterator[Path]:
         yield folder / f"pipe{suffix}"
     safetensors.torch.save_file(weights(), folder / "outside.safetensors")
     shards = (
-        "/etc/passwd", "../outside.safetensors", "..", ".", "", "one.safetensors/../../outside.safetensors",
-        "/dev/zero", "missing.safetensors", "a\0b", "..\\outside.safetensors", "\x1b[31m", 7, None, ["one.safetensors"],
-        "x" * 5000, "C:outside.safetensors", "other.index.json", "pipe.bin", "model.safetensors.index.json",
+        "/etc/passwd", "../outside.safetensors", "..", "/dev/zero", "missing.safetensors", "a\0b.bin", "\x1b[31m", 7,
+        ["one.safetensors"], "x" * 5000 + ".bin", "C:outside.safetensors", "pipe.bin", "model.safetensors.index.json",
     )  # fmt: skip
     for i, shard in enumerate(shards):
         inside = folder / f"shards-{i}"
@@ -300,7 +280,7 @@ def statistics() -> Iterator[bytes]:
     layer = {"name": "a", "count": 6, "kernel_size": [3, 3]}
     for listed, scale in (
         ([{**layer, "name": "\x1b[31m"}], 1), ([{**layer, "name": "x" * 10**6}], 1), ([{**layer, "count": -5}], 1),
-        ([{**layer, "kernel_size": [500, 500]}], 1), ([{**layer, "kernel_size": [9**99]}], 1), ([layer] * 10**5, 1),
+        ([{**layer, "kernel_size": [500, 500]}], 1), ([{**layer, "kernel_size": [9**99]}], 1), ([layer] * 10**4, 1),
         ("layer", 1), ([None], 1), ([], 1), ([layer], np.nan),
     ):  # fmt: skip
         about = {"format": "filtercov-statistics", "schema": 1, "sha256": "0" * 64, "source": 7, "notes": ["\x1b"]}

@@ -13,7 +13,7 @@ from tests.test_timm import OTHERS, QUICK
 # One for each way in which names and shapes mislead: stems sorted behind stages, modules under several names, attention
 # from one channel to one, names that sort against their order, a class of convolution that is not PyTorch's, and none.
 SAMPLE = """
-fastvit_t8 coat_lite_tiny csatv2 ghostnet_050 inception_next_atto tf_efficientnet_cc_b0_4e efficientvit_b0 test_convnext
+fastvit_t8 coat_lite_tiny csatv2 inception_next_atto tf_efficientnet_cc_b0_4e test_convnext
 """.split()
 
 
@@ -45,7 +45,6 @@ def check(name, folder):
     alone = fc.FilterStatistics.from_checkpoint(folder / "model.safetensors")
     if told(alone) != told(expected):
         assert any("the file does not say in which order" in note for note in alone.notes)
-    return [layer.name for layer in expected.layers], [layer.name for layer in alone.layers]
 
 
 @pytest.mark.parametrize("name", SAMPLE)
@@ -57,8 +56,3 @@ def test_model_and_files_agree(name, tmp_path):
 @pytest.mark.parametrize("name", [name for name in [*QUICK, *OTHERS] if name not in SAMPLE])
 def test_model_and_files_agree_on_every_architecture(name, tmp_path):
     check(name, tmp_path)
-
-
-def test_the_first_layers_of_fastvit_come_first_from_a_sorted_file(tmp_path):
-    expected, alone = check("fastvit_t8", tmp_path)
-    assert alone[:2] == expected[:2] == ["stem.1.conv_kxk.0.conv", "stem.1.conv_scale.conv"]

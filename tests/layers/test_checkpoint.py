@@ -10,11 +10,10 @@ import pytest
 import safetensors.torch
 import torch
 from torch import nn
-from torch.nn.utils import parametrizations, prune
+from torch.nn.utils import parametrizations
 
 import filtercov as fc
 from filtercov.errors import CheckpointError
-from filtercov.lab.training import load_checkpoint, save_checkpoint
 from filtercov.layers.checkpoint import read_named_weights
 from filtercov.layers.state_dict import checkpoint_files, read_state_dict, write_state_dict
 from filtercov.nn import DepthwiseConv2d
@@ -84,13 +83,10 @@ def path(tmp_path):
 @pytest.mark.parametrize(
     "wrap",
     [
-        lambda s: {"best_acc1": torch.tensor(71.3), "fc.weight": torch.ones(2, 2), "state_dict": s},
-        lambda s: {"state": {"model": s}, "rng": torch.zeros(5000, dtype=torch.uint8)},
-        lambda s: {"any": [{"thing": (1, {"here": s})}]},
+        lambda s: {"best": torch.tensor(71.3), "fc.weight": torch.ones(2, 2), "any": [{"thing": (1, {"here": s})}]},
         lambda s: {"module": OrderedDict(s), "args": argparse.Namespace(lr=0.1, path=Path("x"), loss=np.mean)},
-        lambda s: {"model": s, "history": defaultdict(list, loss=[1.0]), "best": np.float64(0.3), "log": np.ones(3)},
+        lambda s: {"model": s, "history": defaultdict(list, loss=[1.0]), "best": np.float64(0.3), "log": {1, 2}},
         lambda s: {"optimizer": {"exp_avg": {**s, **{f"more.{n}": t for n, t in s.items()}}}, "net": s},
-        lambda s: {"model": s, "config": {"loss": {"weight": np.ones(3), "a.weight": {1, 2}}}},
     ],
 )
 def test_the_dictionary_with_depthwise_weights_is_found_under_any_key(path, wrap, legacy):
@@ -105,15 +101,12 @@ def test_the_dictionary_with_depthwise_weights_is_found_under_any_key(path, wrap
 def test_what_is_read_is_what_torch_loads(path, legacy):
     shown = torch.randn(8, 1, 3, 3, 2)
     content = {
-        "half.weight": torch.randn(8, 1, 3, 3).half(),
         "bf.weight": torch.randn(8, 1, 3, 3).bfloat16(),
         "turned.weight": torch.randn(3, 3, 1, 8).permute(3, 2, 1, 0),
         "part.weight": torch.randn(20, 1, 3, 3)[5:13],
         "negated.weight": torch.view_as_complex(shown).conj().imag,
         "parameter": nn.Parameter(torch.randn(4)),
-        "empty": torch.zeros(0, 3),
         "scalar": torch.tensor(3),
-        "flags": torch.tensor([True, False]),
         "complex": torch.randn(3, dtype=torch.complex64).conj(),
         **({} if legacy else {"small": torch.tensor([7], dtype=torch.uint16)}),  # older files cannot hold it
     }
@@ -125,34 +118,14 @@ def test_what_is_read_is_what_torch_loads(path, legacy):
         assert torch.equal(state.tensors[name], tensor), name
 
 
-def test_memory_is_shared_as_it_was_and_the_file_is_not_written_to(path):
-    shared = torch.randn(8, 1, 3, 3)
-    tensors = read({"a.weight": shared, "b.weight": shared, "c.weight": shared[2:]}, path).tensors
-    before = path.read_bytes()
-    tensors["a.weight"].zero_()
-    assert not tensors["b.weight"].any()
-    assert not tensors["c.weight"].any()
-    assert path.read_bytes() == before
-
-
 def test_weights_go_before_ema_weights_and_larger_networks_before_smaller(path):
     one, other, large = weights(0), weights(1), weights(2, blocks=5)
     assert same(state := read({"state_dict_ema": other, "state_dict": one}, path), one)
     assert state.notes == ("read 'state_dict'; the file also holds 'state_dict_ema' (EMA weights)",)
-    assert same(alone := read({"model_ema": other}, path), other)
-    assert alone.notes == ("read 'model_ema', EMA weights",)
+    assert same(read({"model_ema": other}, path), other)
     assert same(read({"discriminator": one, "generator": large}, path), large)
     assert same(read({"student": one, "teacher": other, "schema": other}, path), one)
-    assert same(
-        read({"ema": large, "optimizer": large, "net": {**one, "fc.weight": torch.ones(2, 2)}}, path),
-        {
-            **one,
-            "fc.weight": torch.ones(2, 2),
-        },
-    )
-    averaged = torch.optim.swa_utils.AveragedModel(network(0)).state_dict()
-    assert same(read({"a": averaged, "b": other}, path), other)
-    assert names(saved(torch.optim.swa_utils.AveragedModel(network(0)), path)) == [f"blocks.{i}" for i in range(3)]
+    assert same(read({"ema": large, "optimizer": large, "net": one, "fc": {"weight": torch.ones(2, 2)}}, path), one)
 
 
 @pytest.mark.parametrize("prefixes", [("ema.", "model."), ("model_ema.module.", ""), ("ema_model.", "online_model.")])
@@ -161,29 +134,22 @@ def test_ema_copies_in_the_same_dictionary_are_left_out(path, prefixes):
     net = network(0)
     flat = {ema + n: t for n, t in weights(1).items()} | {prefix + n: t for n, t in net.state_dict().items()}
     torch.save(flat, path)
-    expected = fc.FilterStatistics.from_model(net)
-    found = measure(path)
-    assert [one[1:] for one in told(found)] == [one[1:] for one in told(expected)]
-    assert found.notes[0].startswith(f"left out {ema}blocks.0")
-    assert told(measure(path, net))[0][1:] == told(expected)[0][1:]
+    for like in (None, net):
+        found = measure(path, like)
+        assert told(found) == told(fc.FilterStatistics.from_model(net))
+        assert found.notes[0].startswith(f"left out {ema}blocks.0")
+    torch.save({ema + n: t for n, t in weights(1).items()}, path)
+    assert len(measure(path)) == 3  # where there are no others
 
 
 def test_branches_named_like_ema_copies_are_layers(path):
-    for first, second in (("avg_branch", "max_branch"), ("avg", "max"), ("ema_attention", "dw")):
-        net = with_stem(**{first: Named(dw=depthwise()), second: Named(dw=depthwise())})
-        assert names(saved(net, path)) == [f"{first}.dw", f"{second}.dw"]
-    torch.save({"dw.weight": torch.randn(8, 1, 5, 5), "avg.dw.weight": torch.randn(8, 1, 7, 7)}, path)
-    assert names(path) == ["dw", "avg.dw"]
-
-
-def test_a_model_with_ema_copies_of_its_own_says_which_are_layers(path):
+    net = with_stem(avg=Named(dw=depthwise()), max=Named(dw=depthwise()))
+    assert names(saved(net, path)) == ["avg.dw", "max.dw"]
     net = Named(model=network(0).blocks, model_ema=network(1).blocks)
-    assert len(measure(saved(net, path))) == 3
-    assert len(measure(path, net)) == 6
-    assert measure(path, net).notes == ()
+    assert len(measure(saved(net, path), net)) == 6
 
 
-@pytest.mark.parametrize("prefix", ["", "model.", "module.", "model.net.", "module._orig_mod.", "_orig_mod.model."])
+@pytest.mark.parametrize("prefix", ["", "module.", "model.net.", "_orig_mod.module."])
 def test_layers_have_the_names_of_the_model_under_every_wrapper(path, prefix):
     net = network()
     torch.save({"state_dict": {prefix + name: tensor for name, tensor in net.state_dict().items()}}, path)
@@ -237,7 +203,7 @@ def test_a_directory_with_one_checkpoint_is_read(tmp_path, name):
 
 
 def test_directories_and_shards_that_do_not_fit_are_refused(tmp_path):
-    with pytest.raises(CheckpointError, match="is a directory without a checkpoint"):
+    with pytest.raises(CheckpointError, match="is a directory with 0 checkpoints"):
         read_state_dict(tmp_path)
     for name in ("a.pth", "b.pth"):
         torch.save(weights(), tmp_path / name)
@@ -246,7 +212,7 @@ def test_directories_and_shards_that_do_not_fit_are_refused(tmp_path):
     shard(tmp_path, ".safetensors")
     part = tmp_path / "model-00002-of-00003.safetensors"
     safetensors.torch.save_file({"other": torch.zeros(1)}, part)
-    with pytest.raises(CheckpointError, match=r"its shard model-00002-of-00003\.safetensors has no"):
+    with pytest.raises(CheckpointError, match=r"its shard model-00002-of-00003\.safetensors: has no"):
         read_state_dict(tmp_path)
     part.unlink()
     with pytest.raises(CheckpointError, match=r"its shard model-00002.* found nothing"):
@@ -259,12 +225,8 @@ def test_directories_and_shards_that_do_not_fit_are_refused(tmp_path):
         (torch.ones(8, 1, 5, 5), "found none in a pickled object"),
         ({"epoch": 3}, "found none in dict"),
         ({"fc.weight": torch.ones(3, 3)}, "found none among its 1 tensors"),
-        (nn.Conv2d(8, 8, 3, groups=8), "found none in a pickled object"),
-        (
-            {"a": {"dw.weight": torch.ones(8, 1, 5, 5).to_sparse()}, "b": {"a": torch.ones(3)}},
-            r"dw\.weight is no plain",
-        ),
-        ({"dw.weight": torch.ones(8, 1, 5, 5, device="meta")}, r"dw\.weight is no plain tensor"),
+        ({"dw.weight": torch.ones(8, 1, 5, 5).to_sparse()}, "needed a state dict of dense tensors"),
+        ({"dw.weight": torch.ones(8, 1, 5, 5, device="meta")}, "needed a state dict of dense tensors"),
         ({"dw.weight": torch.ones(8, 1, 5, 5, dtype=torch.int8)}, "dw: needed a floating-point weight"),
         ({"a.weight": torch.zeros(1).expand(10**6, 1, 4500, 4500)}, "a: "),
         ({f"{i}.weight": torch.randn(2, 1, 64, 64) for i in range(9)}, "at most 537 MB together"),
@@ -310,13 +272,6 @@ def test_a_state_dict_that_was_written_is_read_back_in_order_and_truncated_it_is
         write_state_dict(net.state_dict(), tmp_path / "net.onnx")
 
 
-def test_a_training_checkpoint_keeps_its_order(tmp_path):
-    state = Named(yak=depthwise(), ant=depthwise()).state_dict()
-    save_checkpoint(tmp_path / "net.safetensors", state, {})
-    assert list(load_checkpoint(tmp_path / "net.safetensors")[0]) == list(state)
-    assert names(tmp_path / "net.safetensors") == ["yak", "ant"]
-
-
 def test_a_stored_order_that_does_not_fit_is_not_used(tmp_path):
     expected = weights(blocks=12)
     order = list(expected)
@@ -357,13 +312,6 @@ def test_a_model_settles_the_order_and_one_numbered_series_needs_none(tmp_path):
     assert measure(file).notes == ()
 
 
-@pytest.mark.parametrize("name", ["①", "²", "dw²", "٣"])
-def test_names_may_have_digits_that_make_no_number(name, tmp_path):
-    state = {f"{prefix}.{name}.{i}.weight": torch.randn(8, 1, 5, 5) for prefix in "ba" for i in range(3)}
-    safetensors.torch.save_file(state, tmp_path / "net.safetensors")
-    assert sorted(names(tmp_path / "net.safetensors")) == sorted(key[: -len(".weight")] for key in state)
-
-
 def test_named_weights_come_in_the_order_of_the_names(path):
     saved(network(), path)
     found = read_named_weights(path, ["blocks.2", "stem", "blocks.0", "more"])
@@ -371,51 +319,6 @@ def test_named_weights_come_in_the_order_of_the_names(path):
 
 
 # --- Which weights are depthwise ---
-
-
-def channel_attention():
-    return with_stem(dw=depthwise(), eca=nn.Conv1d(1, 1, 3), pa=nn.Conv2d(1, 1, 3))
-
-
-def transposed_to_one_channel():
-    return with_stem(dw=depthwise(), last=nn.ConvTranspose2d(8, 1, 5))
-
-
-def transposed_by_name():
-    return with_stem(dw=depthwise(), deconv=nn.ConvTranspose2d(8, 8, 5, groups=8))
-
-
-def upsampling():
-    return with_stem(dw=depthwise(), up=depthwise(), up_1=nn.ConvTranspose2d(8, 8, 4, groups=8, bias=False))
-
-
-def norms_over_channels():
-    return with_stem(dw=depthwise(), norm=nn.LayerNorm((8, 1, 1)))
-
-
-def norms_without_bias():
-    return with_stem(dw=depthwise(), line=depthwise(kind=nn.Conv1d), norm=nn.LayerNorm((8, 1, 1), bias=False))
-
-
-def grey_images():
-    return Named(stem=nn.Sequential(nn.Conv2d(1, 8, 5)), dw=depthwise(), pw=nn.Conv2d(8, 8, 1), dw2=depthwise())
-
-
-def grey_images_without_a_stem_by_name():
-    block = Named(dw=depthwise(), pw=nn.Conv2d(8, 8, 1))
-    return nn.Sequential(nn.Sequential(nn.Conv2d(1, 8, 5)), nn.Sequential(block), nn.Conv2d(8, 8, 1))
-
-
-def one_pixel():
-    return with_stem(dw=nn.Conv2d(8, 24, 5, groups=8), line=depthwise(kind=nn.Conv1d), pixel=depthwise(kernel_size=1))
-
-
-def depthwise_first():
-    return nn.Sequential(depthwise(), depthwise(), nn.Conv2d(8, 16, 1))
-
-
-def stem_in_colours():
-    return Named(dw=depthwise(), stem=nn.Conv2d(3, 8, 4), pw=nn.Conv2d(8, 8, 1))
 
 
 def one_shared_module():
@@ -430,45 +333,41 @@ def one_shared_weight():
     return net
 
 
-NOTED = {
-    channel_attention: "left out eca, pa: dense, one channel to one",
-    transposed_by_name: "left out deconv: transposed",
-    upsampling: "left out up_1: transposed",
-    norms_without_bias: "left out norm: a norm or a scale",
-    grey_images: "left out stem.0: dense, of one-channel images",
-    grey_images_without_a_stem_by_name: "left out 0.0: dense, of one-channel images",
-    one_shared_module: "alias is tied to first; counted once",
+BUILT = {
+    "attention": lambda: with_stem(dw=depthwise(), eca=nn.Conv1d(1, 1, 3), pa=nn.Conv2d(1, 1, 3)),
+    "transposed": lambda: with_stem(dw=depthwise(), deconv=nn.ConvTranspose2d(8, 8, 5, groups=8)),
+    "transposed to one channel": lambda: with_stem(dw=depthwise(), last=nn.ConvTranspose2d(8, 1, 5)),
+    "grey images": lambda: Named(stem=nn.Conv2d(1, 8, 5), dw=depthwise(), pw=nn.Conv2d(8, 8, 1), dw2=depthwise()),
+    "shared module": one_shared_module,
+    "shared weight": one_shared_weight,
+    "norms over channels": lambda: with_stem(dw=depthwise(), norm=nn.LayerNorm((8, 1, 1))),
+    "multiplier, 1-D, one pixel": lambda: with_stem(
+        dw=nn.Conv2d(8, 24, 5, groups=8), line=depthwise(kind=nn.Conv1d), pixel=depthwise(kernel_size=1)
+    ),
+    "depthwise first": lambda: nn.Sequential(depthwise(), depthwise(), nn.Conv2d(8, 16, 1)),
+    "depthwise only": lambda: Named(dw=depthwise(), other=depthwise(kernel_size=3)),
+    "stem in colours": lambda: Named(dw=depthwise(), stem=nn.Conv2d(3, 8, 4), pw=nn.Conv2d(8, 8, 1)),
+    "bare layer": depthwise,  # whose name is empty
 }
-CERTAIN = (
-    transposed_to_one_channel,
-    norms_over_channels,
-    one_pixel,
-    depthwise_first,
-    stem_in_colours,
-    one_shared_weight,
-    depthwise,  # a bare layer, whose name is empty
-)
+NOTED = {
+    "attention": "left out eca, pa: dense, one channel to one",
+    "transposed": "left out deconv: transposed",
+    "transposed to one channel": "left out last: transposed",
+    "grey images": "left out stem: dense, of one-channel images",
+    "shared module": "alias is tied to first; counted once",
+}
 
 
-@pytest.mark.parametrize("build", [*NOTED, *CERTAIN])
-def test_a_state_dict_gives_the_layers_of_its_model_and_notes_guesses(build, path):
+@pytest.mark.parametrize("kind", BUILT)
+def test_a_state_dict_gives_the_layers_of_its_model_and_notes_guesses(kind, path):
     torch.manual_seed(0)
-    net = build()
+    net = BUILT[kind]()
     saved(net, path)
     alone, like = measure(path), measure(path, net)
     assert told(alone) == told(like) == told(fc.FilterStatistics.from_model(net))
-    expected = [NOTED[build]] if build in NOTED else []
-    assert [note[: len(expected[0])] if expected else note for note in alone.notes] == expected
+    assert len(alone.notes) == (kind in NOTED)
+    assert all(note.startswith(NOTED[kind]) for note in alone.notes)
     assert like.notes == ()
-
-
-@pytest.mark.parametrize("shape", [(1, 8, 1, 1), (8, 1, 1), ()])
-def test_a_bias_of_another_shape_is_no_sign_of_a_transposed_layer(shape, path):
-    torch.save(
-        {"stem.weight": torch.ones(8, 3, 3, 3), "dw.weight": torch.randn(8, 1, 5, 5), "dw.bias": torch.ones(shape)},
-        path,
-    )
-    assert names(path) == ["dw"]
 
 
 def test_a_network_of_width_one_is_measured_with_its_model_only(path):
@@ -480,27 +379,20 @@ def test_a_network_of_width_one_is_measured_with_its_model_only(path):
 
 # --- With a model ---
 
-COMPUTED = {
-    "parametrised weight_norm": parametrizations.weight_norm,
-    "parametrised spectral_norm": parametrizations.spectral_norm,
-    "weight_norm": lambda layer: nn.utils.weight_norm(layer, dim=2),
-    "spectral_norm": nn.utils.spectral_norm,
-    "prune": lambda layer: prune.random_unstructured(layer, "weight", 0.5),
-}
 
-
-@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated:FutureWarning")
-@pytest.mark.parametrize("wrap", COMPUTED.values(), ids=COMPUTED)
-def test_a_computed_weight_is_refused_alone_and_computed_with_its_model(wrap, path):
+@pytest.mark.parametrize("wrap", [parametrizations.weight_norm, parametrizations.spectral_norm])
+def test_a_parametrised_weight_is_refused_alone_and_computed_with_its_model(wrap, path):
     torch.manual_seed(0)
     net, other = (with_stem(dw=wrap(depthwise())) for _ in range(2))
-    with pytest.raises(CheckpointError, match="that of dw is stored as what a parametrisation makes it of"):
+    with pytest.raises(CheckpointError, match="that of dw is stored as the parameters it is computed from"):
         measure(saved(net, path))
     assert told(measure(path, other)) == told(fc.FilterStatistics.from_model(net))
     with pytest.raises(CheckpointError, match=r"needed dw\.weight"):
         measure(path, with_stem(dw=depthwise()))
     with pytest.raises(CheckpointError, match=r"needed dw\.weight"):
         measure(saved(with_stem(other=depthwise()), path), other)
+    plain = with_stem(dw=depthwise())
+    assert told(measure(saved(plain, path), other)) == told(fc.FilterStatistics.from_model(plain))
 
 
 def test_a_model_on_the_meta_device_is_enough(path):
@@ -537,15 +429,14 @@ def test_a_model_of_another_architecture_is_refused(path):
             measure(path, like)
 
 
-@pytest.mark.parametrize("holder", ["backbone", "stages"])
-def test_layers_that_lie_under_other_names_are_matched_in_order_and_noted(holder, tmp_path):
+def test_layers_that_lie_under_other_names_are_matched_in_order_and_noted(tmp_path):
     torch.manual_seed(0)
     net = with_stem(blocks=nn.Sequential(*(Named(dw=depthwise(), mlp=nn.Conv2d(8, 8, 1)) for _ in range(12))))
-    renamed = {name.replace("blocks", f"{holder}.block"): tensor for name, tensor in net.state_dict().items()}
+    renamed = {name.replace("blocks", "backbone.block"): tensor for name, tensor in net.state_dict().items()}
     safetensors.torch.save_file(renamed, tmp_path / "renamed.safetensors")
     found = measure(tmp_path / "renamed.safetensors", net)
     assert told(found) == told(fc.FilterStatistics.from_model(net))
-    assert found.notes[0].startswith(f"the file has other names, {holder}.block.0.dw for blocks.0.dw")
+    assert found.notes[0].startswith("the file has other names, backbone.block.0.dw for blocks.0.dw")
 
 
 def test_weights_that_the_model_does_not_know_are_noted(path):

@@ -5,7 +5,6 @@ import math
 import pickle
 import subprocess
 import sys
-import warnings
 
 import numpy as np
 import pytest
@@ -113,13 +112,7 @@ def test_what_is_kept_is_what_the_filters_and_gradients_were(tmp_path):
     assert watched.at(5) is watched[1]
     assert len(watched.to_records()) == 8
     files = sorted(contents(tmp_path / "f.watched"))
-    assert files == [
-        "00000000.safetensors",
-        "00000003.safetensors",
-        "00000006.safetensors",
-        "00000007.safetensors",
-        START,
-    ]
+    assert files == [*(f"0000000{step}.safetensors" for step in watched.steps), START]
     last = fc.FilterStatistics.load(tmp_path / "f.watched" / files[3])
     assert last.source == "Sequential at step 7"
     np.testing.assert_array_equal(last[0].covariance, watched[-1].statistics[0].covariance)
@@ -180,7 +173,7 @@ def test_a_run_that_failed_has_no_last_moment_for_it_is_not_over(tmp_path):
     assert fc.Watched.load(tmp_path / "f").steps == (0, 2)
 
 
-@pytest.mark.parametrize("stopped_at", [0, 4, 5])
+@pytest.mark.parametrize("stopped_at", [0, 5])
 def test_a_continued_run_leaves_the_files_of_one_that_was_not_interrupted(tmp_path, stopped_at):
     def run(path, *, seen=None, checkpoint_at=None, resume=None):
         model = network()
@@ -204,13 +197,12 @@ def test_a_continued_run_leaves_the_files_of_one_that_was_not_interrupted(tmp_pa
         return None
 
     run(tmp_path / "whole")
-    for died_at in (stopped_at + 1, stopped_at + 3):
-        path = tmp_path / f"died-{died_at}"
-        saved = run(path, checkpoint_at=stopped_at, seen=died_at)
-        (path / ".00000009.safetensors.0123abcd.tmp").write_bytes(b"half a moment")
-        assert fc.Watched.load(path).steps == tuple(step for step in range(0, 9, 2) if step <= died_at)
-        run(path, resume=saved)
-        assert contents(path) == contents(tmp_path / "whole")
+    path = tmp_path / "died"
+    saved = run(path, checkpoint_at=stopped_at, seen=stopped_at + 3)
+    (path / ".00000009.safetensors.0123abcd.tmp").write_bytes(b"half a moment")
+    assert fc.Watched.load(path).steps == tuple(range(0, stopped_at + 4, 2))
+    run(path, resume=saved)
+    assert contents(path) == contents(tmp_path / "whole")
 
 
 def _stored(state, folder):
@@ -285,7 +277,7 @@ while True:
 def test_readers_find_a_beginning_of_the_run_while_it_goes_on_and_after_it_was_killed(tmp_path):
     path, reached = tmp_path / "f", 0
     with subprocess.Popen([sys.executable, "-c", WRITER, str(path)]) as writer:
-        while reached < 30:
+        while reached < 12:
             assert writer.poll() is None
             with contextlib.suppress(CheckpointError if not reached else ()):  # it has not begun
                 watched = fc.Watched.load(path)
@@ -305,23 +297,47 @@ from torch.distributed.fsdp import fully_shard
 
 folder, rank = sys.argv[1], int(sys.argv[2])
 torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
-torch.manual_seed(0)
-net = nn.Sequential(nn.Conv2d(8, 8, 5, padding=2, groups=8))
-fully_shard(net, mesh=torch.distributed.init_device_mesh("cpu", (2,)))
-with filtercov.watch(net, f"{folder}/sharded", every=2, gradients=True) as watch:
+nets = []
+for _ in range(2):
+    torch.manual_seed(0)
+    nets.append(nn.Sequential(nn.Conv2d(8, 8, 5, padding=2, groups=8)))
+plain, sharded = nets
+fully_shard(sharded, mesh=torch.distributed.init_device_mesh("cpu", (2,)))
+assert type(sharded[0].weight).__name__ == "DTensor"
+
+with filtercov.watch(sharded, f"{folder}/sharded", every=2, gradients=True) as watch:
     for _ in range(3):
-        net(torch.ones(1, 8, 6, 6)).sum().backward()
+        sharded(torch.ones(1, 8, 6, 6)).sum().backward()
         print(watch())
+
+def same():
+    return torch.equal(plain[0].weight, sharded[0].weight.full_tensor())
+
+measured = [filtercov.FilterStatistics.from_model(net)[0].covariance.tobytes() for net in nets]
+assert measured[0] == measured[1]
+for options in ({}, {"scale": "match"}):
+    for net in nets:
+        filtercov.init_(net, seed=0, **options)
+    assert same()
+filtercov.covariance_normal_(sharded[0].weight, filtercov.gaussian_covariance(5, 1.0))
+assert not same()
+filtercov.copy_filters_(plain, sharded)
+assert same()
+torch.save(sharded.state_dict(), f"{folder}/net{rank}.pth")
+try:
+    filtercov.FilterStatistics.from_checkpoint(f"{folder}/net{rank}.pth")
+except filtercov.FiltercovError as error:
+    print("dense tensors" in str(error))
 torch.distributed.destroy_process_group()
 """
 
 
-def test_processes_with_sharded_weights_watch_together_and_the_first_one_writes(tmp_path):
+def test_processes_with_sharded_weights_write_measure_and_watch_them_together(tmp_path):
     command = [sys.executable, "-c", SHARDED, str(tmp_path)]
     processes = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True) for rank in range(2)]
     assert [process.communicate(timeout=300)[0].split() for process in processes] == [
-        ["False", "True", "False"],
-        ["False", "False", "False"],
+        ["False", "True", "False", "True"],
+        ["False", "False", "False", "True"],
     ]
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(8, 8, 5, padding=2, groups=8))
@@ -335,17 +351,10 @@ def test_processes_with_sharded_weights_watch_together_and_the_first_one_writes(
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"every": 0}, "needed every to be a whole number of at least 1, got 0"),
-        ({"every": True}, "got True"),
-        ({"step": -1}, "needed step to be a whole number of at least 0, got -1"),
-        ({"steps": [1.5]}, "needed steps to be"),
-        ({"steps": 3}, "needed several steps"),
-    ],
+    "wrong", [{"every": 0}, {"every": True}, {"step": -1}, {"steps": [1.5]}, {"steps": 3}], ids=str
 )
-def test_numbers_that_mean_nothing_are_refused_before_a_file_is_made(tmp_path, wrong, said):
-    with pytest.raises(ConfigError, match=said):
+def test_numbers_that_mean_nothing_are_refused_before_a_file_is_made(tmp_path, wrong):
+    with pytest.raises(ConfigError, match=f"needed .*{next(iter(wrong))}"):
         fc.watch(network(), tmp_path / "f", **wrong)
     assert not (tmp_path / "f").exists()
 
@@ -401,17 +410,6 @@ def test_steps_with_filters_that_are_not_finite_are_left_out_with_a_warning(tmp_
     with pytest.raises(fc.FiltercovError, match="nan"):
         fc.watch(model, tmp_path / "g")
     assert not (tmp_path / "g").exists()
-
-
-def test_layers_whose_weight_is_computed_are_said_to_have_no_gradients(tmp_path):
-    model = network()
-    nn.utils.parametrizations.weight_norm(model[3])
-    with pytest.warns(FiltercovWarning, match=r"^watch: 3 will have no gradients, .* computed from other parameters"):
-        fc.watch(model, tmp_path / "f", every=1, gradients=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        fc.watch(model, tmp_path / "g", every=1)
-        fc.watch(fc.freeze_(model), tmp_path / "h", every=1, gradients=True)
 
 
 def test_gradients_that_are_gone_are_missed_once(tmp_path):

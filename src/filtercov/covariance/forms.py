@@ -36,12 +36,9 @@ def kernel_shape(kernel_size: KernelSize) -> tuple[int, ...]:
     >>> kernel_shape(7), kernel_shape((51, 5)), kernel_shape((9,))
     ((7, 7), (51, 5), (9,))
     """
-    try:
-        sides = (kernel_size, kernel_size) if not isinstance(kernel_size, tuple | list) else tuple(kernel_size)
-        shape = tuple(operator.index(side) for side in sides)
-    except TypeError:
-        shape = ()
-    if not 1 <= len(shape) <= 3 or min(shape) < 1:
+    sides = kernel_size if isinstance(kernel_size, tuple | list) else (kernel_size, kernel_size)
+    shape = tuple(whole for side in sides if (whole := as_whole(side)) is not None)
+    if not 1 <= len(shape) == len(sides) <= 3:
         raise CovarianceError(
             f"kernel_size: needed a whole number or a tuple of one to three of them, each at least 1, got "
             f"{kernel_size!r}; write 9 for 9x9 filters, (9,) for 1-D ones, (51, 5) for rectangular ones"
@@ -115,7 +112,7 @@ def as_covariance(cov: ArrayLike, *, kernel_size: KernelSize | None = None) -> A
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise CovarianceError(f"covariance: needed a square (n, n) matrix in flat form, got shape {matrix.shape}")
     if kernel_size is not None and len(matrix) != math.prod(kernel_shape(kernel_size)):
-        raise CovarianceError(_wrong_size_message(len(matrix), kernel_size))
+        raise CovarianceError(_wrong_size_message(len(matrix), kernel_shape(kernel_size)))
     check_finite(matrix, "covariance")
     asymmetry = float(np.abs(matrix - matrix.T).max(initial=0.0))
     if asymmetry > 1e-6 * float(np.abs(matrix).max(initial=0.0)):
@@ -142,8 +139,11 @@ def as_array(values: ArrayLike, what: str) -> Array:
     >>> as_array([[2, 1], [1, 2]], "covariance").dtype
     dtype('float64')
     """
+    given: Any = values
     try:
-        array = np.asarray(_readable(values))
+        if hasattr(given, "detach") and not given.is_complex():  # a tensor, whose type NumPy may not know
+            given = given.detach().cpu().double()
+        array = np.asarray(given)
         if array.dtype.kind in "cSU":
             raise TypeError(f"dtype {array.dtype}")
         return array.astype(np.float64, copy=False)
@@ -153,11 +153,17 @@ def as_array(values: ArrayLike, what: str) -> Array:
         ) from None
 
 
-def _readable(values: Any) -> Any:
-    """Return a torch tensor of real numbers as one that NumPy can read, anything else unchanged."""
-    if not all(hasattr(values, method) for method in ("detach", "cpu", "double", "is_complex")):
-        return values
-    return values if values.is_complex() else values.detach().cpu().double()
+def as_whole(value: object, least: int = 1) -> int | None:
+    """Return a whole number of at least `least` as an int, or None if `value` is not one.
+
+    >>> [as_whole(x) for x in (3, np.int64(3), 3.0, 0, True, "3")]
+    [3, 3, None, None, None, None]
+    """
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+    return None if number < least or isinstance(value, bool) else number
 
 
 def as_float(value: object) -> float | None:
@@ -183,11 +189,11 @@ def as_float(value: object) -> float | None:
         return math.inf
 
 
-def check_finite(values: Array, what: str, noun: str = "numbers") -> None:
+def check_finite(values: Array, what: str) -> None:
     """Raise unless every number is finite."""
     if not np.isfinite(values).all():
         bad = int((~np.isfinite(values)).sum())
-        raise CovarianceError(f"{what}: needed finite {noun}, got {bad} nan or inf among {values.size}")
+        raise CovarianceError(f"{what}: needed finite numbers, got {bad} nan or inf among {values.size}")
 
 
 def check_pixels(kernel_size: tuple[int, ...]) -> None:
@@ -237,16 +243,15 @@ def to_odd(values: Array) -> Singles:
     return odd
 
 
-def _wrong_size_message(n: int, kernel_size: KernelSize) -> str:
-    """Say that an (n, n) covariance does not fit filters of `kernel_size`, and which call would make it fit."""
-    shape = kernel_shape(kernel_size)
-    needed = math.prod(shape)
-    side = round(n ** (1 / len(shape)))
-    old, new = "its_kernel_size", repr(shape)
-    if side ** len(shape) == n:
-        old = str(side) if len(shape) == 2 else repr((side,) * len(shape))
-        new = str(shape[0]) if len(shape) == 2 and shape[0] == shape[1] else new
+def _wrong_size_message(n: int, shape: tuple[int, ...]) -> str:
+    """Say that an (n, n) covariance does not fit filters of this shape, and which call would make it fit."""
+
+    def written(size: tuple[int, ...]) -> str:
+        return str(size[0]) if len(size) == 2 and size[0] == size[1] else str(size)
+
+    needed, side = math.prod(shape), round(n ** (1 / len(shape)))
+    old = written((side,) * len(shape)) if side ** len(shape) == n else "its_kernel_size"
     return (
         f"{show_size(shape)} filters need a ({needed}, {needed}) covariance, got ({n}, {n}); resize it first with "
-        f"resize_covariance(cov, {old}, {new})"
+        f"resize_covariance(cov, {old}, {written(shape)})"
     )

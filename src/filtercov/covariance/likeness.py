@@ -3,12 +3,6 @@
 Likeness is the cosine between the two as vectors, so scale does not matter. Nothing of size n² is built for it: with
 u = g_i G_il, v = G_il g_l and w = g_i g_l along each axis, the closed form is ½(⊗u + ⊗v − ⊗w) in block form, and inner
 products with it are taken axis by axis.
-
-Along a single long axis even k² numbers for each σ are many. There C is known by its first row γ, and all that a cosine
-needs is a product of matrices, or a circular convolution ⊛ of rows:
-
-    ⟨S, DC⟩ = Σ_d γ_d Σ_i g_i (S_i,i+d + S_i,i-d)      ‖DC‖² = Σ g² Σ γ²      ⟨DC, CD⟩ = Σ g (γ² ⊛ g)
-    ⟨S, zzᵀ⟩ = gᵀ S g                                   ‖zzᵀ‖² = (Σ g²)²       ⟨DC, zzᵀ⟩ = Σ g² (γ ⊛ g)
 """
 
 from __future__ import annotations
@@ -30,7 +24,7 @@ SIGMAS: Array = np.geomspace(0.02, 64.0, 2000)
 SPREADS = 4
 
 KEPT = 2 * 17**2  # numbers at each σ: closed forms of kernels up to 17x17 are kept, 18 MB each
-AT_ONCE = 2**22  # numbers in each of the arrays over σ: long axes, and many of them, take fewer σ at a time
+AT_ONCE = 2**22  # numbers in each of the arrays over σ: large kernels take fewer σ at a time
 
 
 def likeness(cov: ArrayLike, kernel_size: KernelSize, sigmas: ArrayLike = SIGMAS) -> Array:
@@ -47,13 +41,10 @@ def likeness(cov: ArrayLike, kernel_size: KernelSize, sigmas: ArrayLike = SIGMAS
         check_sigma(unusable)
     matrix = as_covariance(cov, kernel_size=shape)
     matrix = matrix / (np.abs(matrix).max() or 1.0)  # squares of tiny numbers would vanish
-    symmetric = (matrix + matrix.T) / 2
     size = float(np.linalg.norm(matrix))
     shape = _long(shape)
-    if len(shape) == 1 and len(matrix) ** 2 > KEPT:
-        return _line_cosines(symmetric, size, s)
-    block = to_block(symmetric, shape)
-    numbers = sum(k * k for k in shape)
+    block = to_block((matrix + matrix.T) / 2, shape)
+    numbers = sum(block.shape)
     if s is SIGMAS and numbers <= KEPT:
         return _cosines(block, size, _forms_at_sigmas(shape))
     at_once = max(1, AT_ONCE // numbers)
@@ -118,7 +109,9 @@ def _forms_at_sigmas(shape: tuple[int, ...]) -> _ClosedForms:
 def _cosines(block: Array, size: float, forms: _ClosedForms) -> Array:
     """Return the cosine between a block form of norm `size` and each closed form."""
     inner = _contract(block, forms.u) - 0.5 * _contract(block, forms.w)  # symmetric: u and v give the same
-    return _ratio(inner, forms.norms * size)
+    norms = forms.norms * size
+    cosines: Array = np.divide(inner, norms, out=np.zeros_like(inner), where=norms > 0)
+    return cosines
 
 
 def _contract(block: Array, factors: list[Array]) -> Array:
@@ -138,32 +131,3 @@ def _contract(block: Array, factors: list[Array]) -> Array:
 def _dot(a: list[Array], b: list[Array]) -> Array:
     result: Array = np.prod([np.einsum("sa,sa->s", x, y) for x, y in zip(a, b, strict=True)], axis=0)
     return result
-
-
-def _ratio(inner: Array, norms: Array) -> Array:
-    cosines: Array = np.divide(inner, norms, out=np.zeros_like(inner), where=norms > 0)
-    return cosines
-
-
-def _line_cosines(matrix: Array, size: float, sigmas: Array) -> Array:
-    """Return the cosine of a symmetric covariance (k, k) of 1-D filters with the closed form at each σ."""
-    k = len(matrix)
-    pixel, apart = np.arange(k)[:, None], np.arange(k)
-    ahead, behind = pixel + apart, pixel - apart
-    by_distance = np.where(ahead < k, matrix[pixel, np.minimum(ahead, k - 1)], 0.0)
-    by_distance += np.where((behind >= 0) & (apart > 0), matrix[pixel, np.maximum(behind, 0)], 0.0)
-    place = np.arange(k, dtype=np.float64)
-    with np.errstate(over="ignore"):  # a tiny σ sends the exponent to -inf, which is the right limit
-        g = np.exp(-((place - (k - 1) / 2) ** 2) / (2 * sigmas[:, None]))
-        gamma = np.exp(-(np.minimum(place, k - place) ** 2) / (2 * sigmas[:, None]))
-    inner = ((g @ by_distance) * gamma).sum(axis=1) - 0.5 * ((g @ matrix) * g).sum(axis=1)
-    energy = np.square(g).sum(axis=1)
-    moving = energy * np.square(gamma).sum(axis=1) + (g * _convolve(np.square(gamma), g)).sum(axis=1)
-    across = (np.square(g) * _convolve(gamma, g)).sum(axis=1)
-    return _ratio(inner, size * np.sqrt(np.maximum(0.25 * (2 * moving + np.square(energy) - 4 * across), 0.0)))
-
-
-def _convolve(kernel: Array, rows: Array) -> Array:
-    """Return the circular convolution of each row with its kernel."""
-    convolved: Array = np.fft.irfft(np.fft.rfft(kernel) * np.fft.rfft(rows), n=rows.shape[1])
-    return convolved

@@ -14,8 +14,7 @@ vec(A) vec(A)ᵀ, so the best A in least squares is the leading eigenvector of t
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -28,6 +27,7 @@ from filtercov.covariance.forms import (
     as_array,
     as_covariance,
     as_mean,
+    as_whole,
     check_finite,
     check_pixels,
     kernel_shape,
@@ -35,6 +35,7 @@ from filtercov.covariance.forms import (
     to_block,
 )
 from filtercov.errors import CovarianceError
+from filtercov.printable import counted, shortened
 
 
 def empirical_covariance(filters: ArrayLike) -> tuple[Array, Array]:
@@ -55,7 +56,7 @@ def empirical_covariance(filters: ArrayLike) -> tuple[Array, Array]:
             "squeeze a depthwise weight (H, 1, kh, kw) with weight[:, 0] first"
         )
     check_pixels(stack.shape[1:])
-    check_finite(stack, "empirical_covariance", "filters")
+    check_finite(stack, "empirical_covariance")
     flat = stack.reshape(len(stack), -1)
     from_first = flat - flat[0]  # exactly zero if all filters are equal, where a rounded mean would not be
     offset = from_first.mean(axis=0)
@@ -94,10 +95,12 @@ def resize_covariance(cov: ArrayLike, from_size: KernelSize, to_size: KernelSize
         return matrix.copy()
     check_pixels(new)
     blocks = _resize_pictures(matrix.reshape(-1, *old), new).reshape(*old, -1)
-    grid = _interpolate_grid(blocks, new)
     n = math.prod(new)
-    resized = grid.reshape(n, n)
-    return _nearest_positive((resized + resized.T) / 2)
+    resized = _interpolate_grid(blocks, new).reshape(n, n)
+    eigenvalues, vectors = np.linalg.eigh((resized + resized.T) / 2)
+    scaled = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
+    projected: Array = scaled @ scaled.T
+    return projected
 
 
 def resize_mean(mean: ArrayLike, from_size: KernelSize, to_size: KernelSize) -> Array:
@@ -161,13 +164,6 @@ def _interpolate_grid(values: Array, new: tuple[int, ...]) -> Array:
     return values
 
 
-def _nearest_positive(matrix: Array) -> Array:
-    eigenvalues, vectors = np.linalg.eigh(matrix)
-    scaled = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
-    projected: Array = scaled @ scaled.T
-    return projected
-
-
 @dataclass(frozen=True)
 class Resizing:
     """What is left of a covariance of `from_size` filters at another size.
@@ -216,18 +212,6 @@ def compare_resized(before: Array, from_size: tuple[int, ...], after: Array, to_
     )
 
 
-def mix_resizings(layers: Sequence[LayerStatistics], weights: Sequence[float]) -> Resizing | None:
-    """Return the weighted mean of the layers' resizings, where a layer that was not resized survives whole."""
-    resized = [layer.resized for layer in layers if layer.resized is not None]
-    if not resized:
-        return None
-    each = [(1.0, 0.0) if (r := layer.resized) is None else (r.survives, r.padding) for layer in layers]
-    survives, padding = (
-        sum(w * value for w, value in zip(weights, values, strict=True)) for values in zip(*each, strict=True)
-    )
-    return Resizing(resized[0].from_size, survives, padding)
-
-
 def resizing_notes(layers: Iterable[tuple[tuple[int, ...], Resizing | None]]) -> list[tuple[str, bool]]:
     """Note each pair of kernel sizes that statistics were resized between, and whether the result is doubtful.
 
@@ -243,17 +227,17 @@ def resizing_notes(layers: Iterable[tuple[tuple[int, ...], Resizing | None]]) ->
     notes = []
     for (old, new), group in groups.items():
         doubtful = any(resizing.doubtful for resizing in group)
-        advice = "; statistics of filters nearer in size carry over better" if doubtful else ""
         note = (
-            f"{len(group)} layer{'' if len(group) == 1 else 's'} resized from {show_size(old)} to {show_size(new)}: "
+            f"{counted(len(group), 'layer')} resized from {show_size(old)} to {show_size(new)}: "
             f"{_percent([resizing.survives for resizing in group])} of the covariance survives, "
-            f"{_percent([resizing.padding for resizing in group])} of the variance lies in the padding{advice}"
+            f"{_percent([resizing.padding for resizing in group])} of the variance lies in the padding"
         )
-        notes.append((note, doubtful))
+        advice = "; statistics of filters nearer in size carry over better" if doubtful else ""
+        notes.append((note + advice, doubtful))
     return notes
 
 
-def _percent(shares: Sequence[float]) -> str:
+def _percent(shares: list[float]) -> str:
     low, high = round(100 * min(shares)), round(100 * max(shares))
     return f"{low}%" if low == high else f"{low} to {high}%"
 
@@ -291,8 +275,10 @@ class LayerStatistics:
         name = str(self.name)
         try:
             kernel_size = kernel_shape(self.kernel_size)
-            count, mean = _check_count(self.count), as_mean(self.mean, kernel_size)
+            count, mean = as_whole(self.count), as_mean(self.mean, kernel_size)
             covariance = as_covariance(self.covariance, kernel_size=kernel_size)
+            if count is None:
+                raise CovarianceError(f"count: needed a whole number of at least one filter, got {self.count!r}")
         except CovarianceError as error:
             raise CovarianceError(f"{name}: {error}") from None
         checked = {"name": name, "kernel_size": kernel_size, "count": count, "mean": mean, "covariance": covariance}
@@ -321,11 +307,26 @@ class LayerStatistics:
         )
 
 
-def _check_count(count: object) -> int:
-    try:
-        number = operator.index(count)  # type: ignore[arg-type]
-    except TypeError:
-        number = 0
-    if number < 1:
-        raise CovarianceError(f"count: needed a whole number of at least one filter, got {count!r}")
-    return number
+def interpolate_layers(below: LayerStatistics, above: LayerStatistics, weight: float) -> LayerStatistics:
+    """Return the statistics between two layers of one kernel size, `weight` of the way from the first to the second.
+
+    >>> a, b = (LayerStatistics(name, (1,), 8, [x], [[x]]) for name, x in (("a", 1.0), ("b", 2.0)))
+    >>> interpolate_layers(a, b, 0.25).name, interpolate_layers(a, b, 0.25).mean
+    ('layers a and b, weighted 0.75 : 0.25', array([1.25]))
+    """
+    parts, weights = (below, above), (1 - weight, weight)
+    resizings = [part.resized or Resizing(part.kernel_size, survives=1.0, padding=0.0) for part in parts]
+    mixed = Resizing(
+        from_size=next((part.resized.from_size for part in parts if part.resized), below.kernel_size),
+        survives=sum(w * resizing.survives for w, resizing in zip(weights, resizings, strict=True)),
+        padding=sum(w * resizing.padding for w, resizing in zip(weights, resizings, strict=True)),
+    )
+    names = [shortened(part.name) for part in parts]  # which may say of what they are interpolated
+    return LayerStatistics(
+        name=f"layers {names[0]} and {names[1]}, weighted {1 - weight:.2g} : {weight:.2g}",
+        kernel_size=below.kernel_size,
+        count=min((part.count for part in parts if part.count > 1), default=1),  # one filter has no spread
+        mean=(1 - weight) * below.mean + weight * above.mean,
+        covariance=(1 - weight) * below.covariance + weight * above.covariance,
+        resized=mixed if any(part.resized for part in parts) else None,
+    )

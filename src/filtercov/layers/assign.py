@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -26,8 +25,7 @@ class _Saved(NamedTuple):
 
     def restore(self) -> None:
         self.table[self.name] = self.tensor  # a parametrisation may have put another in its place
-        with suppress(Exception):  # one that cannot be written to must not keep the others from being restored
-            self.tensor.copy_(self.values)
+        self.tensor.copy_(self.values)
 
 
 def assign_filters_(layers: Sequence[DepthwiseLayer], filters: list[Tensor]) -> None:

@@ -18,9 +18,10 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
+from torch.optim.swa_utils import AveragedModel
 
 from filtercov.errors import ModelError
-from filtercov.layers.names import LEADING, clean_name, cleaner
+from filtercov.layers.names import clean_name
 from filtercov.layers.running import blaming_the_example, evaluating, run_once
 from filtercov.schedule import relative_depth
 
@@ -103,16 +104,15 @@ def depthwise_layers(model: nn.Module, example_input: Any = None) -> list[Depthw
     """
     check_model(model)
     root = unwrap(model)
-    clean = name_cleaner(root)
     for name, module in root.named_modules():
         may_be_depthwise = isinstance(module, Convolution) and module.groups > 1
         # Running a model gives lazy layers their weights, so tracing refuses them all.
         if is_uninitialised(module) and (may_be_depthwise or example_input is not None):
             raise ModelError(
-                f"{clean(name)}: needed a layer that knows its channels, got a {type(module).__name__} that has seen "
-                "no input yet; run the model once on an example first"
+                f"{clean_name(name)}: needed a layer that knows its channels, got a {type(module).__name__} that has "
+                "seen no input yet; run the model once on an example first"
             )
-    found = [(clean(name), module) for name, module in root.named_modules() if is_depthwise(module)]
+    found = [(clean_name(name), module) for name, module in root.named_modules() if is_depthwise(module)]
     if not found:
         kinds = sorted({type(m).__name__ for m in root.modules() if isinstance(m, nn.modules.conv._ConvNd)})
         raise ModelError(
@@ -133,64 +133,42 @@ def depthwise_layers(model: nn.Module, example_input: Any = None) -> list[Depthw
 
 
 def check_model(model: object, what: str = "") -> None:
-    """Raise for what is given where a model is needed, as `what`: state dicts, classes, paths."""
+    """Raise a `ModelError` unless `model` is a module; `what` names the argument."""
     if isinstance(model, nn.Module):
         return
-    prefix = f"{what}: " if what else ""
     kind, advice = type(model).__name__, "pass the model itself"
     if isinstance(model, Mapping):
         kind = "a state dict" if any(isinstance(value, Tensor) for value in model.values()) else kind
         advice = "pass the model it belongs to; its own tensors are copies that no model looks at"
-    elif isinstance(model, type) and issubclass(model, nn.Module):
+    elif isinstance(model, type):
         kind, advice = f"the class {model.__name__}", f"make one first, {model.__name__}(...)"
     elif isinstance(model, str | os.PathLike):
         advice = "make the model first, or measure a file with FilterStatistics.from_checkpoint(path)"
-    raise ModelError(f"{prefix}needed a model, a torch.nn.Module, got {kind}; {advice}")
+    raise ModelError(f"{what}{': ' if what else ''}needed a model, a torch.nn.Module, got {kind}; {advice}")
 
 
 def notes_on_lookalikes(model: nn.Module) -> tuple[str, ...]:
-    """Return a note on each layer that `depthwise_layers` leaves out because it is not one of PyTorch's convolutions.
+    """Return a note on each depthwise layer that is left out because it is not one of PyTorch's convolutions.
 
     Quantised and conditional convolutions have groups and channels of their own, but only they know their filters. A
-    block with a depthwise convolution inside speaks of that one.
+    block with a depthwise convolution inside is not one of them.
     """
-    root = unwrap(model)
-    clean = name_cleaner(root)
     notes = []
-    for name, module in root.named_modules():
-        own = vars(module)  # without what wrappers answer for the module inside them
-        groups = own.get("groups")
-        if (
-            isinstance(groups, int)
-            and groups == own.get("in_channels")
-            and groups > 1
-            and "kernel_size" in own
-            and not own.get("transposed")
-            and not isinstance(module, nn.modules.conv._ConvNd)
-            and not any(map(is_depthwise, module.modules()))
-        ):
+    for name, module in unwrap(model).named_modules():
+        own = vars(module)  # without the attributes that wrappers pass on from the module inside them
+        grouped = "kernel_size" in own and own.get("groups", 1) == own.get("in_channels") != 1
+        if grouped and not isinstance(module, nn.modules.conv._ConvNd) and not any(map(is_depthwise, module.modules())):
             kind = f"{type(module).__module__}.{type(module).__name__}"
-            notes.append(f"left out {clean(name)}, a {kind} with filters of its own kind")
+            notes.append(f"left out {clean_name(name)}, a {kind} with filters of its own kind")
     return tuple(notes)
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """Return the model inside DataParallel, DistributedDataParallel and torch.compile wrappers."""
-    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
-    while isinstance(model, parallel) or "_orig_mod" in model._modules:
-        model = model.module if isinstance(model, parallel) else model._modules["_orig_mod"]  # type: ignore[assignment]
+    """Return the model inside DataParallel, DistributedDataParallel, AveragedModel and torch.compile wrappers."""
+    wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel, AveragedModel)
+    while isinstance(model, wrappers) or "_orig_mod" in model._modules:
+        model = model.module if isinstance(model, wrappers) else model._modules["_orig_mod"]  # type: ignore[assignment]
     return model
-
-
-def name_cleaner(root: nn.Module) -> Callable[[str], str]:
-    """Return the function that cleans names of modules and tensors in an unwrapped model."""
-    modules = list(root.named_modules(remove_duplicate=False))
-    if not any(wrapper in name for name, _ in modules for wrapper in LEADING):  # as in nearly every network
-        return clean_name
-    names = [name for name, module in modules if is_depthwise(module)]
-    names += [name for name, _ in root.named_parameters(remove_duplicate=False)]
-    names += [name for name, _ in root.named_buffers(remove_duplicate=False)]
-    return cleaner(names)
 
 
 def _kernel_size(module: Convolution) -> tuple[int, ...]:
@@ -204,8 +182,12 @@ def _kernel_size(module: Convolution) -> tuple[int, ...]:
 
 
 def current_weight(module: Convolution, name: str) -> Tensor:
-    """Return the weight (channels, 1, *kernel_size) that evaluation would use, changing nothing."""
-    weight = _computed(module)
+    """Return the weight (channels, 1, *kernel_size) that the next call in evaluation mode would use."""
+    with evaluating(module):  # in training spectral_norm, for one, moves its state whenever the weight is read
+        for hook in module._forward_pre_hooks.values():
+            if isinstance(hook, WeightNorm | SpectralNorm | BasePruningMethod):
+                hook(module, ())  # writes the weight, which may be older than the parameters it is computed from
+        weight: Tensor | None = getattr(module, "weight", None)
     if weight is None:
         raise _no_weight(name)
     needed = (module.out_channels, module.in_channels // module.groups, *_kernel_size(module))
@@ -217,33 +199,8 @@ def current_weight(module: Convolution, name: str) -> Tensor:
     return weight
 
 
-def _computed(module: nn.Module) -> Tensor | None:
-    steps = parametrisation(module)
-    if steps is not None:
-        with evaluating(steps):  # in training spectral_norm, for one, moves its state whenever the weight is read
-            return module.weight  # type: ignore[return-value]
-    # The attribute has what a hook wrote before the last call, which may be older than the parameters.
-    computed = hooked_weight(module, module)
-    return getattr(module, "weight", None) if computed is None else computed
-
-
-def hooked_weight(module: nn.Module, held: Any) -> Tensor | None:
-    """Return the weight that torch.nn.utils' weight_norm, spectral_norm or prune would make for a module.
-
-    It is made of the tensors that `held` has as attributes: the module itself, or others of the same names.
-    """
-    for hook in module._forward_pre_hooks.values():
-        if isinstance(hook, WeightNorm) and hook.name == "weight":
-            return hook.compute_weight(held)  # type: ignore[no-any-return]
-        if isinstance(hook, SpectralNorm) and hook.name == "weight":
-            return hook.compute_weight(held, do_power_iteration=False)
-        if isinstance(hook, BasePruningMethod) and hook._tensor_name == "weight":
-            return hook.apply_mask(held)  # type: ignore[no-any-return, no-untyped-call]
-    return None
-
-
 def parametrisation(module: nn.Module) -> nn.Module | None:
-    """Return the module that computes a weight from other parameters, if torch.nn.utils.parametrize put one there."""
+    """Return the module with which torch.nn.utils.parametrize computes the weight; None if the weight is plain."""
     if not parametrize.is_parametrized(module, "weight"):
         return None
     return cast(nn.Module, module.parametrizations["weight"])  # type: ignore[index]
@@ -293,5 +250,5 @@ def write_values_(weight: Tensor, values: Tensor) -> Tensor:
 
 
 def is_sharded(weight: Tensor) -> bool:
-    """Tell whether a weight is a DTensor, as FSDP2 makes them; importing that class would take longer than all else."""
+    """Tell whether a weight is a DTensor, as FSDP2 makes them; importing that class takes seconds."""
     return hasattr(weight, "full_tensor")

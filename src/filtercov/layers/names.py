@@ -1,34 +1,20 @@
-"""Names of layers: without the parts that wrappers add, and in the order in which people build networks."""
+"""Names of layers: without the parts that wrappers add, and sorted in the order in which people build networks."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
 
+# What torch.compile, FSDP and activation checkpointing put between the parts of a name.
 WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
-LEADING = ("module", *WRAPPERS)  # what DDP, torch.compile, FSDP and AveragedModel put first
 
 
 def clean_name(name: str) -> str:
     """Return the name of a parameter or module without the parts that wrappers add.
 
-    >>> clean_name("module._orig_mod.stages.0._orig_mod.conv_dw")
+    >>> clean_name("_orig_mod.stages.0._orig_mod.conv_dw")
     'stages.0.conv_dw'
     """
-    parts = name.split(".")
-    while len(parts) > 1 and parts[0] in LEADING:
-        parts.pop(0)
-    return ".".join(part for part in parts if part not in WRAPPERS)
-
-
-def cleaner(names: Iterable[str]) -> Callable[[str], str]:
-    """`clean_name`, or `str` if that would give two of a network's names the same: then `module` is its own.
-
-    >>> [cleaner(names)(names[0]) for names in (["module.dw", "module.norm"], ["module.dw", "dw"])]
-    ['dw', 'module.dw']
-    """
-    known = set(names)
-    return clean_name if len({clean_name(name) for name in known}) == len(known) else str
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
 
 
 # Words in the names of modules that come before their neighbours, and after them.

@@ -107,8 +107,6 @@ def _controller() -> ThreadpoolController:
 def check_held(filters: Tensor) -> None:
     """Raise if filters rounded to their type were too large for it, or all became zero."""
     comparable = filters if filters.dtype.itemsize > 1 else filters.float()  # torch orders no 8-bit numbers
-    if not comparable.numel():
-        return
     low, high = comparable.aminmax()
     if not (low.isfinite() and high.isfinite()):
         largest = torch.finfo(filters.dtype).max

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from filtercov.errors import CheckpointError
 from filtercov.files import DESCRIPTION, NAME, Kind, atomic_write, read_description, write_checksummed
-from filtercov.layers.torch_file import Held, Left, LeftTensor, load_inertly, too_long
+from filtercov.layers.torch_file import Held, Left, load_inertly, too_long
 from filtercov.printable import shortened
 
 
@@ -63,9 +63,9 @@ def read_state_dict(path: Path) -> StateDict:
 def is_depthwise_weight(name: str, tensor: Tensor) -> bool:
     """Tell whether a tensor is called weight and shaped (channels, 1, *kernel_size) in 1, 2 or 3 dimensions.
 
-    Some dense and transposed convolutions have such weights too.
+    Some dense and transposed convolutions have such weights too. One of (channels, 1, 1) is a norm's or a scale.
     """
-    shaped = 3 <= tensor.ndim <= 5 and tensor.shape[1] == 1 and tensor.numel() > 0
+    shaped = 3 <= tensor.ndim <= 5 and tensor.shape[1] == 1 and tensor.numel() > 0 and tensor.shape[1:] != (1, 1)
     return shaped and name.rpartition(".")[2] == "weight"
 
 
@@ -122,18 +122,17 @@ def checkpoint_files(path: Path) -> list[Path]:
 
 def _in_directory(directory: Path) -> Path:
     """Return the checkpoint, or the index of one, that a directory holds: under a usual name, or the only one."""
-    for name in USUAL:
-        if (directory / name).is_file():
-            return directory / name
     files = sorted(path for path in directory.iterdir() if path.is_file())
-    for ending in ENDINGS:
-        found = [path for path in files if path.name.endswith(ending)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            names = ", ".join(shortened(path.name) for path in found[:3])
-            raise CheckpointError(f"is a directory with {len(found)} checkpoints ({names}…); name one of them")
-    raise CheckpointError(f"is a directory without a checkpoint; needed {' or '.join(USUAL[1:4:2])}, or name a file")
+    groups = [[path for path in files if path.name == name] for name in USUAL]
+    groups += [[path for path in files if path.name.endswith(ending)] for ending in ENDINGS]
+    found: list[Path] = next(filter(None, groups), [])
+    if len(found) != 1:
+        names = ", ".join(shortened(path.name) for path in found[:3])
+        raise CheckpointError(
+            f"is a directory with {len(found)} checkpoints{f' ({names}…)' if found else ''}; name one of them, or "
+            f"a directory with {USUAL[1]} or {USUAL[3]}"
+        )
+    return found[0]
 
 
 def _read_index(path: Path) -> dict[Path, list[str]]:
@@ -148,8 +147,7 @@ def _read_index(path: Path) -> dict[Path, list[str]]:
         raise CheckpointError("is no index of shards: needed a weight_map from names of tensors to names of files")
     shards: dict[Path, list[str]] = {}
     for tensor, name in weight_map.items():
-        beside = isinstance(name, str) and name not in ("", ".", "..") and not set(name) & set("/\\:\0")
-        if not beside or name.endswith(".json"):
+        if not isinstance(name, str) or not name.endswith(ENDINGS) or set(name) & set("/\\:\0"):
             raise CheckpointError(
                 f"lists {shortened(repr(name))} as a shard, which is not the name of a checkpoint beside it; get it "
                 "again"
@@ -161,21 +159,17 @@ def _read_index(path: Path) -> dict[Path, list[str]]:
 def _read_shards(index: Path) -> StateDict:
     """Return the tensors of all shards; in the model's order if each is, because models are cut up in order."""
     tensors: dict[str, Tensor] = {}
-    notes: dict[str, None] = {}
     ordered = True
     for shard, names in _read_index(index).items():
         try:
-            read = _read_file(shard)
+            read, wanted = _read_file(shard), set(names)
+            if missing := wanted - read.tensors.keys():
+                raise CheckpointError(f"has no {shortened(min(missing))!r}; get it again")
         except CheckpointError as error:
             raise CheckpointError(f"its shard {shard.name}: {error}") from None
-        wanted = set(names)
-        missing = wanted - read.tensors.keys()
-        if missing:
-            raise CheckpointError(f"its shard {shard.name} has no {shortened(min(missing))!r}; get it again")
         tensors |= {name: tensor for name, tensor in read.tensors.items() if name in wanted}
-        notes |= dict.fromkeys(read.notes)
         ordered = ordered and read.in_model_order
-    return StateDict(tensors, tuple(notes), ordered)
+    return StateDict(tensors, (), ordered)
 
 
 # --- torch.save's files ---
@@ -185,58 +179,51 @@ OPTIMISER = re.compile(r"optim|momentum|exp_avg|grad", re.IGNORECASE)
 NESTING = 32  # dictionaries inside one another that are searched for weights
 
 
+@dataclass(frozen=True)
+class _Found:
+    """A dictionary of tensors in a checkpoint, the keys it lies under, and how many depthwise weights it has."""
+
+    keys: tuple[str, ...]
+    tensors: dict[str, Tensor]
+    weights: int
+
+    def is_kept_as(self, purpose: re.Pattern[str]) -> bool:
+        return any(purpose.search(key) for key in self.keys)
+
+    def __str__(self) -> str:
+        where = repr(shortened(".".join(self.keys))) if self.keys else "the top level"
+        return f"{where} (EMA weights)" if self.is_kept_as(EMA) else where
+
+
 def _read_torch(path: Path) -> StateDict:
+    """Return the dictionary with the most depthwise weights; an EMA's or an optimiser's only where no other has any."""
     content = load_inertly(path)
-    found = list(_dictionaries(content)) if isinstance(content, Mapping | list | tuple) else []
+    found = list(_dictionaries(content))
     if not found:
         kind = "a pickled object" if isinstance(content, Left | Held) else type(content).__name__
         raise CheckpointError(
-            f"needed a state dict of tensors, found none in {kind}; save model.state_dict(), best as .safetensors"
+            f"needed a state dict of dense tensors, found none in {kind}; save model.state_dict(), its weights "
+            "gathered and not quantised, best as .safetensors"
         )
-    chosen = min(found, key=lambda one: (not one.weights, one.optimisers, one.ema, -(one.weights or len(one.tensors))))
-    if chosen.refused:
-        raise CheckpointError(
-            f"{shortened(chosen.refused[0])} is no plain tensor but sparse, quantised, sharded or on the meta device; "
-            "save it as a dense tensor of numbers"
-        )
-    others = [f"{one}{' (EMA weights)' if one.ema else ''}" for one in found if one.weights and one is not chosen]
-    note = f"read {chosen}{', EMA weights' if chosen.ema else ''}"
-    if others:
-        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-        note += f"; the file also holds {', '.join(others[:3])}{more}"
+    chosen = min(found, key=lambda one: (not one.weights, one.is_kept_as(OPTIMISER), one.is_kept_as(EMA), -one.weights))
+    others = [str(one) for one in found if one.weights and one is not chosen]
+    more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+    note = f"read {chosen}" + (f"; the file also holds {', '.join(others[:3])}{more}" if others else "")
     return StateDict(chosen.tensors, (note,) if chosen.weights and (chosen.keys or others) else (), True)
-
-
-class _Found:
-    """A dictionary of a checkpoint, the keys it lies under, and what it holds."""
-
-    def __init__(self, keys: tuple[str, ...], items: Mapping[Any, Any]) -> None:
-        self.keys = keys
-        named = [(name, value) for name, value in items.items() if isinstance(name, str)]
-        held = [(name, value.value) for name, value in named if isinstance(value, Held)]
-        self.tensors = {name: value for name, value in held if isinstance(value, Tensor)}
-        self.refused = [
-            name for name, value in named if isinstance(value, LeftTensor) and name.rpartition(".")[2] == "weight"
-        ]
-        self.weights = sum(is_depthwise_weight(*item) for item in self.tensors.items()) + len(self.refused)
-        self.ema = "n_averaged" in items or any(EMA.search(key) for key in keys)
-        self.optimisers = any(OPTIMISER.search(key) for key in keys)
-
-    def __str__(self) -> str:
-        return repr(shortened(".".join(self.keys))) if self.keys else "the top level"
 
 
 def _dictionaries(content: Any) -> Iterator[_Found]:
     """Yield every dictionary with tensors, outermost first, each once however often it is referred to."""
-    level: list[tuple[tuple[str, ...], Any]] = [((), content)]
+    level: list[tuple[tuple[str, ...], Any]] = [((), content)] if isinstance(content, Mapping | list | tuple) else []
     seen: set[int] = set()
     for _ in range(NESTING):
         inner = []
         for keys, value in level:
             if isinstance(value, Mapping):
-                found = _Found(keys, value)
-                if found.tensors or found.refused:
-                    yield found
+                named = {name: one.value for name, one in value.items() if isinstance(name, str) and type(one) is Held}
+                tensors = {name: one for name, one in named.items() if isinstance(one, Tensor)}
+                if tensors:
+                    yield _Found(keys, tensors, sum(is_depthwise_weight(*item) for item in tensors.items()))
             for key, one in value.items() if isinstance(value, Mapping) else enumerate(value):
                 # Empty ones are not kept: a pickle has room for millions of them.
                 if isinstance(one, Mapping | list | tuple) and one and id(one) not in seen:

@@ -7,7 +7,6 @@ import pickle
 import re
 import warnings
 import zipfile
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,9 +22,9 @@ LEGACY_START = (0x1950A86A20F9469CFC6C).to_bytes(10, "little")  # a pickled numb
 
 
 def load_inertly(path: Path) -> Any:
-    """Return what torch.load makes of a file with an unpickler that imports nothing.
+    """Load a file of torch.save's with an unpickler that imports nothing.
 
-    Tensors are mapped, not read, and `Held`; objects of other classes are `Left`.
+    Dense tensors come as `Held` and are mapped, not read; objects of other classes come as `Left`.
     """
     with path.open("rb") as file:
         start = file.read(64)
@@ -33,7 +32,7 @@ def load_inertly(path: Path) -> Any:
     if start.startswith(b"PK\x03\x04"):
         _check_archive(path)
     elif LEGACY_START not in start:
-        raise CheckpointError("cannot be read as a checkpoint, torch.save did not write it; save the state dict so")
+        raise CheckpointError("cannot be read as a checkpoint: neither torch.save nor safetensors wrote it")
     elif path.stat().st_size > LEGACY:
         raise CheckpointError(
             f"is of PyTorch before 1.6 and larger than {show_bytes(LEGACY)}, the most that is read of such; load it "
@@ -110,13 +109,6 @@ class Left(dict[Any, Any]):
     def append(self, _item: Any) -> None:
         """Take an item of a list that is left out."""
 
-    def extend(self, _items: Iterable[Any]) -> None:
-        """Take items of a list that is left out."""
-
-
-class LeftTensor(Left):
-    """A tensor that is left out because it is not dense numbers: sparse, quantised, sharded or on the meta device."""
-
 
 class _Tuple(tuple[Any, ...]):
     """A tuple that is hashed by identity: hashing one that is nested a million deep would overflow the stack."""
@@ -165,8 +157,6 @@ class InertUnpickler(_PythonUnpickler):
             return REBUILD[text]
         if re.fullmatch(r"torch\.[a-z]+\d+\w*", text) and isinstance(dtype := getattr(torch, name, None), torch.dtype):
             return dtype
-        if module.startswith("torch") and re.search("rebuild|tensor", name, re.IGNORECASE):
-            return LeftTensor
         return Left if DATA.match(text) or name[:1].isupper() else partial(_refuse, text)
 
     @property

@@ -25,23 +25,23 @@ import numpy as np
 import safetensors.numpy
 from torch import Tensor, nn
 
-from filtercov.covariance.forms import PIXELS, Array, KernelSize, check_pixels, kernel_shape, kron, show_size
+from filtercov.covariance.forms import PIXELS, Array, KernelSize, as_whole, check_pixels, kernel_shape, kron, show_size
 from filtercov.covariance.transfer import (
     LayerStatistics,
     OfFilters,
     Resizing,
     empirical_covariance,
-    mix_resizings,
+    interpolate_layers,
     nearest_kronecker,
     resizing_notes,
 )
-from filtercov.errors import CheckpointError, CovarianceError, FiltercovWarning, ModelError, SourceError
-from filtercov.files import LAYER, MEASURED, NAME, Kind, as_path, open_checksummed, write_checksummed
+from filtercov.errors import CheckpointError, CovarianceError, FiltercovError, FiltercovWarning, ModelError, SourceError
+from filtercov.files import LAYER, MEASURED, NAME, Kind, as_path, open_checksummed, read_description, write_checksummed
 from filtercov.layers.checkpoint import read_depthwise_weights
 from filtercov.layers.find import depthwise_layers, notes_on_lookalikes, plain_values
-from filtercov.printable import counted, cut, shortened, show_bytes
+from filtercov.printable import counted, shortened, show_bytes
 from filtercov.schedule import check_depth, fit_layer, relative_depth
-from filtercov.statistics.shipped import shipped_file
+from filtercov.statistics.shipped import find, shipped_file
 from filtercov.structure import measure_filters, structure_of_layer
 
 KIND = Kind(
@@ -160,14 +160,7 @@ class FilterStatistics:
             return nearest.resize(size)
         weight = position - int(position)
         below, above = (self.layers[int(position) + step].resize(size) for step in (0, 1))
-        return LayerStatistics(
-            name=cut(f"{1 - weight:.3g} {below.name} + {weight:.3g} {above.name}", NAME),
-            kernel_size=size,
-            count=min((layer.count for layer in (below, above) if layer.count > 1), default=1),  # one has no spread
-            mean=(1 - weight) * below.mean + weight * above.mean,
-            covariance=(1 - weight) * below.covariance + weight * above.covariance,
-            resized=mix_resizings((below, above), (1 - weight, weight)),
-        )
+        return interpolate_layers(below, above, weight)
 
     def resize(self, *, depth: int | None = None, kernel_size: KernelSize | None = None) -> FilterStatistics:
         """Return these statistics for a model with `depth` depthwise layers, of `kernel_size`, or both.
@@ -178,7 +171,8 @@ class FilterStatistics:
         if depth is None:
             layers = tuple(layer if kernel_size is None else layer.resize(kernel_size) for layer in self.layers)
         else:
-            count = _check_count(depth)
+            needed = "resize: needed a whole number as depth of at least one layer"
+            count = whole_number(depth, needed, least=1, error=SourceError)
             layers = tuple(self.at(relative_depth(i, count), kernel_size=kernel_size) for i in range(count))
         notes = resizing_notes([(layer.kernel_size, layer.resized) for layer in layers])
         doubts = [note for note, doubtful in notes if doubtful]
@@ -254,14 +248,23 @@ def _record(layer: LayerStatistics, depth: float) -> dict[str, Any]:
     }
 
 
-def _check_count(depth: object) -> int:
-    try:
-        count = operator.index(depth)  # type: ignore[arg-type]
-    except TypeError:
-        count = 0
-    if count < 1:
-        raise SourceError(f"resize: needed a whole number as depth of at least one layer, got {depth!r}")
-    return count
+def whole_number(value: object, needed: str, *, least: int, error: type[FiltercovError]) -> int:
+    """Return a whole number of at least `least`; raise `error`, which says what was `needed`, for anything else."""
+    number = as_whole(value, least)
+    if number is None:
+        raise error(f"{needed}, got {value!r}")
+    return number
+
+
+def find_statistics(text: str, root: Path | None = None) -> FilterStatistics:
+    """Read the statistics that follow `stats:`, the name of shipped ones or a file: of statistics, or a checkpoint."""
+    path = find(text, root)
+    return FilterStatistics.load(path) if is_statistics(path) else FilterStatistics.from_checkpoint(path)
+
+
+def is_statistics(path: Path) -> bool:
+    """True for a file that `FilterStatistics.save` wrote."""
+    return path.is_file() and read_description(path).get("format") == KIND.format  # opening a pipe would wait for ever
 
 
 def measure_layers(weights: Iterable[tuple[str, Tensor]]) -> tuple[LayerStatistics, ...]:
@@ -309,15 +312,8 @@ def write_statistics(
 ) -> None:
     """Write statistics to a file, with further tensors and entries of the description beside them.
 
-    `compact` writes means and covariances in float32. What could not be read again is refused.
+    `compact` writes means and covariances in float32.
     """
-    taken = 8 * sum(layer.mean.size + layer.covariance.size for layer in statistics)
-    longest = max(len(layer.name) for layer in statistics)
-    if taken > MEASURED or longest > NAME:
-        raise CheckpointError(
-            f"{path}: needed at most {show_bytes(MEASURED)} of statistics and {NAME} characters in a name, got "
-            f"{show_bytes(taken)} and {longest}; save fewer layers, or rename them"
-        )
     arrays = dict(tensors or {})
     for i, layer in enumerate(statistics):
         for name, values in (("mean", layer.mean), ("covariance", layer.covariance)):
@@ -373,23 +369,17 @@ def _read_layer(entry: Mapping[str, Any], mean: Array, covariance: Array) -> Lay
     check_pixels(size)
     if len(name) > NAME:
         raise ValueError(f"needed names of at most {NAME} characters, got {len(name)}")
-    resized = _read_resizing(entry["resized"]) if "resized" in entry else None
-    of_filters = _read_of_filters(entry["of_filters"], count) if "of_filters" in entry else None
+    resized, of_filters = None, None
+    if "resized" in entry:
+        resized = Resizing(**entry["resized"] | {"from_size": kernel_shape(tuple(entry["resized"]["from_size"]))})
+        _check_shares(resized.survives, resized.padding)
+    if "of_filters" in entry:
+        of_filters = OfFilters(**entry["of_filters"])
+        shares = dict(of_filters.types or {}).values()
+        _check_shares(of_filters.near_zero / count, of_filters.mean_squared_cosine or 0.0, *shares, sum(shares))
     return LayerStatistics(name, size, count, mean, covariance, resized, of_filters)
 
 
-def _read_resizing(entry: Mapping[str, Any]) -> Resizing:
-    shares = float(entry["survives"]), float(entry["padding"])
-    if not all(0 <= share <= 1 for share in shares):
-        raise ValueError(f"needed shares from 0 to 1 of what a resizing left, got {shares}")
-    return Resizing(kernel_shape(tuple(entry["from_size"])), *shares)
-
-
-def _read_of_filters(entry: Mapping[str, Any], count: int) -> OfFilters:
-    near_zero, cosine, types = operator.index(entry["near_zero"]), entry["mean_squared_cosine"], entry["types"]
-    shares = None if types is None else {str(kind): float(share) for kind, share in dict(types).items()}
-    measured = OfFilters(near_zero, None if cosine is None else float(cosine), shares)
-    each = [measured.mean_squared_cosine or 0.0, *(shares or {}).values(), sum((shares or {}).values())]
-    if not 0 <= near_zero <= count or not all(0 <= share <= 1 + 1e-9 for share in each):
-        raise ValueError(f"needed counts and shares of what was measured of {count} filters, got {measured}")
-    return measured
+def _check_shares(*shares: float) -> None:
+    if not all(0 <= share <= 1 + 1e-9 for share in shares):
+        raise ValueError(f"needed shares from 0 to 1 of what was measured, got {shares}")

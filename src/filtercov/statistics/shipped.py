@@ -9,10 +9,10 @@ does not make another file.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 
 from filtercov.errors import CheckpointError, SourceError
 from filtercov.files import read_description
@@ -45,28 +45,16 @@ class Reference:
         return "\n".join(f"{name.ljust(width)}  {'-' if value is None else value}" for name, value in shown.items())
 
 
-class _References(Mapping[str, Reference]):
-    """The references in the folder, by name, each read when it is asked for."""
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(sorted(path.stem for path in FOLDER.glob(f"*{SUFFIX}")))
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-    def __contains__(self, name: object) -> bool:
-        return name in set(self)
-
-    def __getitem__(self, name: str) -> Reference:
-        if name not in self:
-            raise KeyError(name)
-        return _provenance(FOLDER / f"{name}{SUFFIX}")
-
-    def __repr__(self) -> str:
-        return f"<References: {', '.join(self)}>"
+def _provenance(path: Path) -> Reference:
+    try:
+        return Reference(**read_description(path)[PROVENANCE])
+    except (KeyError, TypeError):
+        raise CheckpointError(f"{path}: says nothing of where it came from; install filtercov again") from None
 
 
-REFERENCES: Mapping[str, Reference] = _References()
+REFERENCES: Mapping[str, Reference] = MappingProxyType(
+    {path.stem: _provenance(path) for path in sorted(FOLDER.glob(f"*{SUFFIX}"))}
+)
 
 
 def shipped_file(name: str) -> Path:
@@ -99,14 +87,6 @@ def find(text: str, root: Path | None = None) -> Path:
             f"filtercov; those that do are {_names()}"
         )
     return found
-
-
-@lru_cache
-def _provenance(path: Path) -> Reference:
-    try:
-        return Reference(**read_description(path)[PROVENANCE])
-    except (KeyError, TypeError):
-        raise CheckpointError(f"{path}: says nothing of where it came from; install filtercov again") from None
 
 
 def _names() -> str:

@@ -7,10 +7,10 @@ part in gathering them, at the same steps; the first one writes.
 
 from __future__ import annotations
 
-import operator
 import os
 import warnings
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -30,7 +30,13 @@ from filtercov.layers.find import (
     plain_values,
     unwrap,
 )
-from filtercov.statistics.filter_statistics import FilterStatistics, compacted, measure_layers, write_statistics
+from filtercov.statistics.filter_statistics import (
+    FilterStatistics,
+    compacted,
+    measure_layers,
+    whole_number,
+    write_statistics,
+)
 from filtercov.statistics.watched import KIND, START, Watched, followed, moment_file
 
 LEFTOVERS = ".*.tmp"  # of a writer that was killed
@@ -50,8 +56,7 @@ def watch(
     It measures the filters at once, then after `every` steps (None: none) and after those in `steps`, and when it is
     closed, which leaving its `with` block does if nothing was raised. Each moment is a file in the directory `path`,
     and `filtercov.Watched.load(path)` reads them at any time. `gradients` measures the weights' gradients as well: call
-    it after `backward` and before they are set to zero. Weights that are computed from others have none, of which a
-    warning is given.
+    it after `backward` and before they are set to zero. Weights that are computed from others have none.
 
     A directory that is there is refused with `CheckpointError`, unless a run continues, which says how many steps it
     has done: `step` keeps the moments up to there and has those after it measured again. Where processes train together
@@ -67,7 +72,10 @@ def watch(
 
 
 class Watch:
-    """What `watch` returns: call it after each step; `close` it, or leave its `with` block, after the last."""
+    """Measures the filters of a model: call it after each step; `close` it, or leave its `with` block, after the last.
+
+    `path` is the directory it writes to, `step` the number of steps that are done.
+    """
 
     def __init__(
         self,
@@ -80,13 +88,13 @@ class Watch:
         gradients: bool,
     ) -> None:
         self.path = as_path(path, "watch")
-        self.step = 0 if step is None else _whole("step", step, 0)
-        self._every = None if every is None else _whole("every", every, 1)
+        self.step = 0 if step is None else _steps("step", step)
+        self._every = None if every is None else _steps("every", every, least=1)
         if not isinstance(steps, Iterable):
             raise ConfigError(
                 f"watch: needed several steps, got steps={steps!r}; pass every={steps!r} or steps=({steps!r},)"
             )
-        self._chosen = sorted({_whole("steps", chosen, 0) for chosen in steps})
+        self._chosen = {_steps("steps", chosen) for chosen in steps}
         self._gradients = gradients
         self._model, self._source = model, type(unwrap(model)).__name__
         self._warned: set[str] = set()
@@ -94,14 +102,9 @@ class Watch:
         self._known = _described(layers)
         self._writes = _first_process()
         self._gathers = any(is_sharded(layer.weight) for layer in layers)
-        self._seen = -1  # the step of the last moment that was written
-        self._looked = -1  # the last step that was due and measured, in every process alike
+        self._written = -1  # the step of the last moment in the directory
+        self._measured = -1  # the last step that was measured because it was due, in every process alike
         self._start: dict[str, Array] = {}
-        computed = [layer.name for layer in layers if _trains_computed(layer)] if gradients and self._writes else []
-        if computed:
-            few = f"{', '.join(computed[:3])}{'…' if computed[3:] else ''}"
-            warning = f"watch: {few} will have no gradients, their weights are computed from other parameters"
-            warnings.warn(warning, FiltercovWarning, stacklevel=3)
         if self._writes or self._gathers:
             self._open(layers, new=step is None)
 
@@ -111,19 +114,19 @@ class Watch:
         A trainer that counts its steps may say the same number again, and may leave some out.
         """
         before = self.step
-        after = before + 1 if step is None else _whole("step", step, 0)
+        after = before + 1 if step is None else _steps("step", step)
         if after < before:
             raise ConfigError(
                 f"watch: needed steps that grow, got {after} after {before}; continue a run with watch(…, step={after})"
             )
         self.step = after
-        return self._due(before, after) and self._record()
+        return self._due(before, after) and self._measure()
 
     def close(self) -> None:
         """Measure the last step, if that was not due anyway; its gradients only if they are still there."""
-        if self.step > self._looked:
+        if self.step > self._measured:
             self._warned.add("gradient")
-            self._record()
+            self._measure()
 
     def __enter__(self) -> Self:
         return self
@@ -137,6 +140,8 @@ class Watch:
     def _due(self, before: int, after: int) -> bool:
         regular = self._every is not None and after // self._every > before // self._every
         return regular or any(before < chosen <= after for chosen in self._chosen)
+
+    # --- The directory ---
 
     def _open(self, layers: list[DepthwiseLayer], *, new: bool) -> None:
         """Begin a directory, or continue the one that is there, and measure this step if it should be in it."""
@@ -154,15 +159,16 @@ class Watch:
             else:
                 self._continue()
         due = self._due(self.step - 1, self.step)
-        if self._seen < 0 or due:
-            # Only one process knows the directory, so no other would gather gradients with it.
-            self._append([] if self._gathers else layers, weights)
-        self._looked = self.step if due else -1
+        if due:
+            self._measured = self.step
+        if self._writes and self._written < self.step and (due or self._written < 0):
+            # Sharded gradients are left out: the other processes do not know that one is gathered here.
+            self._write(weights, {} if self._gathers else self._layer_gradients(layers))
 
     def _begin(self, weights: dict[str, Tensor]) -> None:
         measured = FilterStatistics(measure_layers(weights.items()), self._source, notes_on_lookalikes(self._model))
         filters = {f"layer.{i}.filters": _exact(start) for i, start in enumerate(self._start.values())}
-        try:
+        with self._changing():
             self.path.mkdir(exist_ok=True)
             leftovers = set(self.path.glob(LEFTOVERS))
             foreign = sorted(set(self.path.iterdir()) - leftovers)
@@ -173,10 +179,6 @@ class Watch:
                 )
             for leftover in leftovers:
                 leftover.unlink(missing_ok=True)
-        except OSError as error:
-            raise CheckpointError(
-                f"{self.path}: cannot be made a directory ({error.strerror or error}); choose another place"
-            ) from None
         about = {"began": self.step}
         write_statistics(self.path / START, measured, kind=KIND, compact=True, tensors=filters, about=about)
 
@@ -185,31 +187,35 @@ class Watch:
         watched = Watched.load(self.path)
         kept = {name: filters[:, None] for name, filters in watched.start.items()}
         theirs, ours = ({name: each.shape for name, each in start.items()} for start in (kept, self._start))
-        if theirs != ours:
+        same = theirs == ours and all(np.array_equal(kept[name], self._start[name]) for name in kept)
+        if theirs != ours or self.step < watched.began or (self.step == watched.began and not same):
             raise CheckpointError(
-                f"{self.path}: needed the moments of a model with the same depthwise layers, got those of another, "
-                f"{watched.source}; choose another name"
-            )
-        same = all(np.array_equal(filters, self._start[name]) for name, filters in kept.items())
-        if self.step < watched.began or (self.step == watched.began and not same):
-            raise CheckpointError(
-                f"{self.path}: needed the moments of this run, got those of one that began at step {watched.began} "
-                "with other filters; choose another name, or remove it"
+                f"{self.path}: needed the moments of this run, got those of a {watched.source} that began at step "
+                f"{watched.began} with other filters; choose another name, or remove it"
             )
         self._start = kept
-        self._seen = max((step for step in watched.steps if step <= self.step), default=-1)
+        self._written = max((step for step in watched.steps if step <= self.step), default=-1)
         later = [moment.path for moment in watched if moment.step > self.step]
-        try:
+        with self._changing():
             # The last first, so that whoever reads, or kills this, finds a beginning of the run.
             for file in [*reversed(later), *self.path.glob(LEFTOVERS)]:
                 file.unlink(missing_ok=True)
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise CheckpointError(
-                f"{self.path}: moments after step {self.step} cannot be removed ({error.strerror}); make it writable"
+                f"{self.path}: needed a directory that can be written to ({error.strerror or error}); choose another "
+                "place, or make it writable"
             ) from None
 
-    def _record(self) -> bool:
+    # --- Moments ---
+
+    def _measure(self) -> bool:
         """Measure every layer and write what was found; return whether that was done."""
+        self._measured = self.step
         if not (self._writes or self._gathers):
             return False
         layers = depthwise_layers(self._model)  # others may have swapped modules since the last moment
@@ -218,14 +224,11 @@ class Watch:
                 f"{self.path}: needed the {len(self._known)} depthwise layers that watching began with, got others, "
                 f"{len(layers)} in all; watch the new model in a directory of its own"
             )
-        return self._append(layers, _weights(layers))
+        weights, gradients = _weights(layers), self._layer_gradients(layers)  # sharded ones in all processes
+        return self._writes and self._written < self.step and self._write(weights, gradients)
 
-    def _append(self, layers: list[DepthwiseLayer], weights: dict[str, Tensor]) -> bool:
-        """Write what is found of these weights, and of the gradients of these layers where that was asked for."""
-        self._looked = self.step
-        gradients = {layer.name: self._gradient(layer) for layer in layers} if self._gradients else {}
-        if not self._writes or self._seen >= self.step:
-            return False
+    def _write(self, weights: dict[str, Tensor], gradients: Mapping[str, Array]) -> bool:
+        """Write the moment of this step; return False where weights are not finite, with a warning the first time."""
         try:
             measured = FilterStatistics(measure_layers(weights.items()), f"{self._source} at step {self.step}")
         except CovarianceError as error:
@@ -246,22 +249,23 @@ class Watch:
                 f"{file}: is there already, someone else writes; give each run a directory of its own"
             )
         write_statistics(file, measured, compact=True, tensors=tensors, about={"drift": drift})
-        self._seen = self.step
+        self._written = self.step
         return True
 
-    def _gradient(self, layer: DepthwiseLayer) -> Array | None:
-        """Return the gradient (count, *kernel_size) of a layer's weight, if it has one."""
-        weight = layer.module._parameters.get("weight")
-        if weight is None or weight.grad is None:
-            if weight is not None and weight.requires_grad and self.step > 0:
+    def _layer_gradients(self, layers: list[DepthwiseLayer]) -> dict[str, Array]:
+        """Return the gradients (count, *kernel_size) of the weights that have one, if they are watched."""
+        found: dict[str, Array] = {}
+        for layer in layers if self._gradients else ():
+            weight = layer.module._parameters.get("weight")
+            if weight is not None and weight.grad is not None:
+                found[layer.name] = plain_values(weight.grad, layer.name).flatten(0, 1).numpy()
+            elif weight is not None and weight.requires_grad and self.step > 0:
                 self._warn_once(
                     "gradient",
                     f"{layer.name} has no gradient at step {self.step}; call the watch after backward and before "
                     "gradients are set to zero",
                 )
-            return None
-        gradient: Array = plain_values(weight.grad, layer.name).flatten(0, 1).numpy()
-        return gradient
+        return found
 
     def _warn_once(self, what: str, text: str) -> None:
         if what not in self._warned:
@@ -269,20 +273,19 @@ class Watch:
             self._warned.add(what)
 
 
+def _steps(name: str, value: Any, *, least: int = 0) -> int:
+    needed = f"watch: needed {name} to be a whole number of at least {least}"
+    return whole_number(value, needed, least=least, error=ConfigError)
+
+
 def _first_process() -> bool:
-    """Whether this process is alone, or the first of those that train together."""
+    """Tell whether this process is alone, or the first of those that train together."""
     group = torch.distributed
     return not (group.is_available() and group.is_initialized()) or group.get_rank() == 0
 
 
 def _described(layers: list[DepthwiseLayer]) -> list[tuple[str, int, tuple[int, ...]]]:
     return [(layer.name, layer.channels, layer.kernel_size) for layer in layers]
-
-
-def _trains_computed(layer: DepthwiseLayer) -> bool:
-    """Whether a layer's weight is computed, and something that it is computed from trains."""
-    parameters = layer.module.named_parameters()
-    return "weight" not in layer.module._parameters and any(p.requires_grad for name, p in parameters if name != "bias")
 
 
 def _weights(layers: list[DepthwiseLayer]) -> dict[str, Tensor]:
@@ -303,13 +306,3 @@ def _drift(filters: Array, start: Array) -> tuple[float, float | None, float | N
     now, then = (float(np.linalg.norm(each.ravel())) for each in (filters, start))
     cosine = float((filters.ravel() / now) @ (start.ravel() / then)) if now and then else None
     return distance, distance / then if then else None, cosine
-
-
-def _whole(name: str, value: Any, least: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least or isinstance(value, bool):
-        raise ConfigError(f"watch: needed {name} to be a whole number of at least {least}, got {value!r}")
-    return number
