@@ -18,7 +18,7 @@ EVERYTHING = Augment(
     random_resized_crop=(0.3, 1.0),
     flip=0.5,
     randaugment=(2, 9),
-    colour_jitter=(0.4, 0.4, 0.4, 0.1),
+    colour_jitter=(0.4, 0.4, 0.4),
     erasing=0.5,
     mixup=0.8,
     cutmix=1.0,
@@ -119,7 +119,7 @@ def test_the_presets_are_the_published_recipes() -> None:
         "crop_ratio": (1.0, 1.0),
         "flip": 0.5,
         "randaugment": (1, 8),
-        "colour_jitter": (0.1, 0.1, 0.1, 0.0),
+        "colour_jitter": (0.1, 0.1, 0.1),
         "erasing": 0.25,
     }
     assert Augment.preset("randaugment") == replace(Augment.preset("light"), randaugment=(1, 8))
@@ -238,8 +238,8 @@ def test_where_both_are_on_half_the_images_are_cut_and_half_blended() -> None:
         {"crop_ratio": (0.0, 1.0)},
         {"randaugment": (2, 31)},
         {"randaugment": (-1, 9)},
-        {"colour_jitter": (0.1, 0.1, 0.1, 0.6)},
-        {"colour_jitter": (-0.1, 0.1, 0.1, 0.0)},
+        {"colour_jitter": (0.1, 0.1, 0.1, 0.1)},
+        {"colour_jitter": (-0.1, 0.1, 0.1)},
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused(arguments: dict[str, Any]) -> None:
@@ -249,7 +249,7 @@ def test_a_setting_that_makes_no_sense_is_refused(arguments: dict[str, Any]) -> 
 
 def test_the_edges_of_what_makes_sense_are_allowed() -> None:
     Augment(flip=1.0, erasing=0.0, random_resized_crop=(1.0, 1.0), crop_ratio=(1.0, 1.0), randaugment=(0, 30))
-    Augment(colour_jitter=(0.0, 9.0, 0.0, 0.5), randaugment=(1, 0))
+    Augment(colour_jitter=(0.0, 9.0, 0.0), randaugment=(1, 0))
 
 
 def test_an_unknown_preset_and_images_that_are_not_bytes_are_refused() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from filtercov.errors import BadImagesError, DataError
+from filtercov.errors import DataError
 from filtercov.files import Lock
 from filtercov.lab.data import folder, load
 from filtercov.lab.data.folder import load_folder
@@ -190,9 +190,9 @@ def test_up_to_the_limit_bad_files_are_skipped_and_each_is_named(
         assert data.train.labels.tolist() == [0] * 6 + [1] * 6 + [2] * 6
         assert len(caplog.messages) == len(shown)
         assert all(any(f"train/dog/{name}: " in message for message in caplog.messages) for name in shown)
-    with pytest.raises(BadImagesError, match=r"train/dog/bad-.*bad_limit"):  # from the cache
+    with pytest.raises(DataError, match=r"train/dog/bad-.*bad_limit"):  # from the cache
         load_folder(root, bad_limit=len(shown) - 1)
-    with pytest.raises(BadImagesError):
+    with pytest.raises(DataError):
         load_folder(root, bad_limit=len(shown) - 1, image_size=8)
 
 

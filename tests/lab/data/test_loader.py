@@ -11,7 +11,7 @@ from filtercov.lab.data import Augment, BatchLoader, ImageArrays
 from filtercov.lab.data.dataset import stratified_order
 
 MIXING = Augment(
-    crop_padding=2, flip=0.5, randaugment=(1, 9), colour_jitter=(0.2, 0.2, 0.2, 0.1), erasing=0.3, mixup=0.5, cutmix=1.0
+    crop_padding=2, flip=0.5, randaugment=(1, 9), colour_jitter=(0.2, 0.2, 0.2), erasing=0.3, mixup=0.5, cutmix=1.0
 )
 
 

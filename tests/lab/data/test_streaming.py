@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from filtercov.errors import BadImagesError, DataError
+from filtercov.errors import DataError
 from filtercov.lab.data import Augment, BatchLoader, Dataset, StreamedImages, load
 from filtercov.lab.data.augment.geometry import crop_boxes
 from filtercov.lab.data.dataset import Plan
@@ -156,7 +156,7 @@ def test_the_limit_of_bad_files_holds_over_both_sets_and_counts_each_file_once(t
     for epoch in range(2):
         assert len(list(make_loader(data, batch_size=9).epoch(epoch))) == 2
     evaluation = BatchLoader(data.test, batch_size=9, seed=0, mean=data.mean, std=data.std)
-    with pytest.raises(BadImagesError, match=r"test/cat/0001\.png"):
+    with pytest.raises(DataError, match=r"test/cat/0001\.png"):
         list(evaluation.epoch(0))
 
 

@@ -1,4 +1,4 @@
-"""What test processes do: sweep the tiny table, search, hold a lock; and how to run some to their end."""
+"""What test processes do: sweep the tiny table, hold a run; and how to run some to their end."""
 
 import io
 import multiprocessing
@@ -8,13 +8,11 @@ from pathlib import Path
 
 import torch
 
-from filtercov.lab.experiments.attempt import Machine
 from filtercov.lab.experiments.local import run_in_processes
-from filtercov.lab.experiments.ownership import claim
+from filtercov.lab.experiments.run_one import Machine
 from filtercov.lab.experiments.runs import Runs
-from filtercov.lab.experiments.search import search_tpe, space
 from filtercov.lab.experiments.sweep import sweep
-from tests.lab.experiments.tiny import table
+from tests.lab.experiments.tiny import reference, table
 
 CONTEXT = multiprocessing.get_context("forkserver")
 
@@ -39,14 +37,9 @@ def sweep_tiny_with_workers(root: Path) -> None:
     run_in_processes(table().runs, Runs(root), workers=2, emit=lambda _: None)
 
 
-def search_by_tpe(root: Path) -> None:
-    torch.set_num_threads(1)
-    search_tpe(space("grid-imagenet-frozen", scale="smoke"), root, trials=4, say=lambda _: None)
-
-
-def hold(path: Path, held) -> None:
-    """Take a lock, say so, and keep it until killed."""
-    with claim(path) as mine:
+def hold(root: Path, held) -> None:
+    """Claim a run, say so, and keep it until killed."""
+    with Runs(root).claim(reference()) as mine:
         assert mine
         held.set()
         time.sleep(600)

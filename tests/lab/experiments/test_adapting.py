@@ -82,12 +82,6 @@ def test_selection_takes_evenly_spaced_filters_of_the_first_layers_of_each_stage
     assert torch.equal(target[2].weight, expected)
 
 
-def test_selection_from_a_network_of_the_same_shape_is_direct_transfer():
-    source, target = stages([6, 6, 10]), stages([6, 6, 10])
-    select_weights_(target, weights(source))
-    assert all(torch.equal(a.weight, b.weight) for a, b in zip(target, source, strict=True))
-
-
 @pytest.mark.parametrize(
     ("carry", "source", "target", "message"),
     [
@@ -115,9 +109,3 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(carry, source, target,
     with pytest.raises(ModelError, match=message):
         carry(target, weights(source))
     assert all(torch.equal(layer.weight, old) for layer, old in zip(target, before, strict=True))
-
-
-def test_frozen_filters_are_carried_over_and_stay_frozen():
-    target = fc.freeze_(network(4, (7, 7)))
-    interpolate_weights_(target, weights(network(4, (3, 3))))
-    assert not any(layer.weight.requires_grad for layer in target)

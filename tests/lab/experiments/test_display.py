@@ -5,10 +5,9 @@ import io
 
 import pytest
 
-from filtercov.lab.experiments.attempt import Outcome
-from filtercov.lab.experiments.display import Display
-from filtercov.lab.experiments.graph import Run
-from filtercov.lab.experiments.worker import Note, Step
+from filtercov.lab.experiments.display import Display, Note, Step
+from filtercov.lab.experiments.run_one import Outcome
+from filtercov.lab.experiments.runspec import Run
 from filtercov.lab.training.progress import Snapshot
 from tests.lab.experiments.tiny import spec
 

@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-import math
+import inspect
+import json
 import os
 import shutil
 
@@ -17,7 +18,7 @@ from filtercov.errors import ConfigError, FiltercovError
 from filtercov.lab.data import Dataset, ImageArrays
 from filtercov.lab.experiments import initialisations
 from filtercov.lab.experiments.controls import CONTROLS
-from filtercov.lab.experiments.execute import build_model, execute
+from filtercov.lab.experiments.execute import build_model, execute, load_data
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.training import Silent, TrainConfig, load_checkpoint, read_result
 
@@ -67,18 +68,6 @@ def test_frozen_filters_end_as_they_began_and_thawed_ones_do_not(tmp_path):
         assert all(same) if frozen else not any(same)
 
 
-def test_initialisations_differ_in_the_filters_alone():
-    names = (
-        *("uniform", "kaiming", "trunc-normal", "orthogonal", "delta-gaussian", "dog", "closed-form"),
-        *("identity", "impulse", "box:9", "gaussian-bump:1", "master-keys"),
-    )
-    built = [build_model(dataclasses.replace(SPEC, init=name, schedule=None), DATA).state_dict() for name in names]
-    depthwise = {f"{layer.name}.weight" for layer in fc.depthwise_layers(build_model(SPEC, DATA))}
-    for name in built[0]:
-        distinct = {tuple(state[name].flatten().tolist()) for state in built}
-        assert len(distinct) == (len(built) if name in depthwise else 1)
-
-
 def test_the_seed_decides_everything(tmp_path):
     results = [execute(SPEC, tmp_path / str(i), data=DATA).weights_sha256 for i in range(2)]
     other = dataclasses.replace(SPEC, train=dataclasses.replace(SPEC.train, seed=1))
@@ -97,14 +86,6 @@ def test_a_crash_in_the_middle_of_an_augmented_epoch_changes_nothing(tmp_path, a
     with pytest.raises(RuntimeError, match="crash"):
         execute(spec, tmp_path / "parts", data=DATA, recovery_interval=2, progress=Crash())
     assert execute(spec, tmp_path / "parts", data=DATA).weights_sha256 == whole.weights_sha256
-
-
-def test_uniform_is_pytorchs_default_in_distribution():
-    spec = RunSpec(model="convmixer_512_1_k9_p1", data="embedded")
-    (ours,) = filters(build_model(spec, DATA))
-    assert ours.abs().max() <= 1 / 9
-    assert ours.std().item() == pytest.approx(1 / 9 / math.sqrt(3), rel=0.01)
-    assert torch.nn.Conv2d(512, 512, 9, groups=512).weight.std().item() == pytest.approx(ours.std().item(), rel=0.02)
 
 
 def test_filters_are_transferred_directly_and_statistics_to_other_sizes(tmp_path):
@@ -135,14 +116,6 @@ def test_filters_are_enlarged_by_interpolation_and_selected_from_larger_networks
             torch.testing.assert_close(new, expected.float(), rtol=1e-6, atol=0)
         for old, new in zip(filters(source)[:2], selected, strict=True):
             assert torch.equal(new, old[::2])
-
-
-def test_filters_of_a_network_for_grey_images_are_told_from_its_stem(tmp_path):
-    grey = dataclasses.replace(DATA, in_channels=1)
-    source = build_model(SPEC, grey)
-    torch.save(source.state_dict(), tmp_path / "grey.pth")
-    spec = dataclasses.replace(SPEC, init=f"filters:{tmp_path / 'grey.pth'}", schedule=None)
-    assert all(torch.equal(a, b) for a, b in zip(filters(build_model(spec, grey)), filters(source), strict=True))
 
 
 def test_a_sawtooth_schedule_starts_again_at_each_stage():
@@ -222,28 +195,12 @@ class Mine:
 
 
 def test_what_each_initialisation_needs_is_asked_of_the_table():
-    assert [initialisations.find(name).usage for name in ("uniform", "stats", "filters-of:0123")] == [
-        "uniform",
-        "stats:FILE",
-        "filters-of:RUN",
-    ]
+    usage = [initialisations.find(name).usage for name in ("uniform", "stats", "filters-of:0123")]
+    assert usage == ["uniform", "stats:FILE", "filters-of:RUN"]
     scheduled = {name for name in initialisations.names() if initialisations.find(name).schedule != "none"}
     assert scheduled == {"closed-form", "power", *CONTROLS}
     assert initialisations.others() == ()
     assert len(initialisations.fingerprint(Mine())) == 64
-
-
-def test_delta_gaussian_filters_are_zero_but_for_the_centre():
-    for weight in filters(build_model(dataclasses.replace(SPEC, init="delta-gaussian", schedule=None), DATA)):
-        assert (weight[:, 0, 2, 2] != 0).all()
-        assert torch.count_nonzero(weight) == len(weight)
-
-
-def test_differences_of_gaussians_are_symmetric_and_balanced():
-    for weight in filters(build_model(dataclasses.replace(SPEC, init="dog", schedule=None), DATA)):
-        torch.testing.assert_close(weight, weight.flip(2))
-        torch.testing.assert_close(weight, weight.transpose(2, 3))
-        assert weight.sum((1, 2, 3)).abs().max() < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -268,42 +225,35 @@ def test_what_does_not_fit_the_data_is_refused_before_a_directory_is_made(tmp_pa
 
 
 GOOD = {
-    "model": ["convmixer_4_1_k3_p4", "convmixer_3_2_k5_p2", "convmixer_4_1_k8_p4", "convmixer_4_1_k3_p8"],
+    "model": ["convmixer_4_1_k5_p4", "convmixer_3_2_k5_p2", "convmixer_4_1_k8_p4"],
     "data_limit": [None, 10],
-    "image_size": [None, 8],
-    "init": ["uniform", "closed-form", "dog", "orthogonal", "box:9", "master-keys"],
+    "init": ["uniform", "closed-form", "orthogonal"],
     "schedule": [None, None, "cifar-p2", "1,2,3"],
     "negative": ["clip", "abs"],
     "freeze_filters": [True, False],
-    "augment": ["none", "light", "randaugment", "cifar", "a1"],
+    "augment": ["none", "randaugment", "a1"],
     "drop_path": [0.0, 0.5],
 }
 GOOD_TRAIN = {
     "batch_size": [40, 21],
-    "lr": [0.01, 1.0, 1000.0],
-    "weight_decay": [0.0, 0.01],
+    "lr": [0.01, 1000.0],
     "opt": ["adamw", "sgd"],
-    "opt_eps": [1e-8, 1e-3],
-    "momentum": [0.0, 0.9],
     "sched": ["triangular", "cosine", "constant"],
     "warmup_epochs": [0.0, 0.0, 0.5],
     "smoothing": [0.0, 0.1],
     "clip_grad": [None, 1.0],
     "amp": ["none", "bfloat16"],
     "ema_decay": [None, 0.99],
-    "seed": [0, 1, 2**40],
+    "seed": [0, 2**40],
 }
-ODD = [None, True, "", "x", -1, 0, 0.5, 1, 3, float("nan"), float("inf"), 10**12, [1], {}, "float16", "stats:nowhere"]
+ODD = [None, True, "", "x", -1, 0.5, float("nan"), 10**12, [1], "stats:nowhere"]
 
 
 def configurations(good):
-    """Good settings, of which up to two are replaced by odd values or joined by unknown names."""
-    odd = st.dictionaries(st.sampled_from([*good, "unknown"]), st.sampled_from(ODD), max_size=2)
-    return st.builds(
-        lambda settings, changes: settings | changes,
-        st.fixed_dictionaries({name: st.sampled_from(values) for name, values in good.items()}),
-        odd,
-    )
+    """Good settings, of which one may be replaced by an odd value or joined by an unknown name."""
+    odd = st.dictionaries(st.sampled_from([*good, "unknown"]), st.sampled_from(ODD), max_size=1)
+    known = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in good.items()})
+    return st.builds(lambda settings, changes: settings | changes, known, odd)
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
@@ -311,7 +261,7 @@ def test_every_configuration_trains_a_step_or_is_refused_with_a_sentence(tmp_pat
     monkeypatch.setattr(os, "fsync", lambda _file: None)  # this is not about power cuts, and a disk is slow
     outcomes, sentences = [], []
 
-    @settings(max_examples=2000, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(fields=configurations(GOOD), train=configurations(GOOD_TRAIN))
     def check(fields, train):
         run_dir = tmp_path / "run"
@@ -328,6 +278,61 @@ def test_every_configuration_trains_a_step_or_is_refused_with_a_sentence(tmp_pat
             shutil.rmtree(run_dir, ignore_errors=True)
 
     check()
-    assert len(outcomes) >= 2000
     assert all(len(sentence) > 20 and "\n" not in sentence for sentence in sentences)
-    assert min(outcomes.count("trained"), outcomes.count("refused")) >= 400
+    assert min(outcomes.count("trained"), outcomes.count("refused")) >= 20
+
+
+class Counted(ImageArrays):
+    """Images that count how often they are asked for."""
+
+    asked = 0
+
+    def fetch(self, plans):
+        Counted.asked += 1
+        return super().fetch(plans)
+
+
+class Lines(Silent):
+    def __init__(self):
+        self.lines = []
+
+    def update(self, snapshot):
+        self.lines.append(str(snapshot))
+
+
+def test_a_run_on_validation_images_reads_no_test_image_and_says_so(tmp_path):
+    fields = {"model": "convmixer_8_2_k5_p4", "data_limit": 64, "train": TrainConfig(epochs=1, batch_size=32)}
+    spec = RunSpec(data="embedded", evaluate="validation", **fields)
+    data, told = load_data(spec), Lines()
+    counted = dataclasses.replace(data, test=Counted(data.test.images, data.test.labels, data.test.classes))
+    result = execute(spec, tmp_path / "run", data=counted, progress=told)
+    assert Counted.asked == 0
+    assert result.extra["evaluated_on"] == "validation"
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["evaluate"] == "validation"
+    assert "  validation " in told.lines[-1]
+    # The accuracy is that of the held-out images: a run that has them as its test images ends the same.
+    swapped = dataclasses.replace(data, test=data.validation, validation=None)
+    expected = execute(RunSpec(data="embedded", **fields), tmp_path / "swapped", data=swapped)
+    assert (result.test_accuracy, result.weights_sha256) == (expected.test_accuracy, expected.weights_sha256)
+    assert expected.extra["evaluated_on"] == "test"
+    with pytest.raises(ConfigError, match="without validation images"):
+        execute(spec, tmp_path / "none", data=swapped)
+
+
+def test_the_closed_form_follows_the_rule_of_init_and_what_was_done_is_told():
+    assert inspect.signature(fc.init_).parameters["source"].default == initialisations.DEFAULT_SCHEDULE
+    mixed = "timm:mobilenetv4_conv_small_035"
+    told = []
+    spec = RunSpec(model=mixed, data="embedded", init="closed-form")
+    colour = dataclasses.replace(tiny_data(size=64), name="large")
+    model = build_model(spec, colour, on_init=told.append)
+    (report,) = told
+    expected = fc.init_(model, seed=0)
+    assert [(row.name, row.initialised, row.sigma) for row in report] == [
+        (row.name, row.initialised, row.sigma) for row in expected
+    ]
+    assert report.skipped
+    everywhere = dataclasses.replace(spec, min_kernel_size=2)
+    build_model(everywhere, colour, on_init=told.append)
+    assert not told[1].skipped
+    assert everywhere.key != spec.key

@@ -3,23 +3,21 @@
 import dataclasses
 import io
 import json
-import os
 import shutil
-import zipfile
 
 import numpy as np
 import pytest
 from PIL import Image
 
 import filtercov as fc
-from filtercov.errors import DamagedRunError, RunMismatchError
+from filtercov.errors import DamagedRunError, RunError
 from filtercov.lab.data import load
 from filtercov.lab.experiments import runspec
-from filtercov.lab.experiments.attempt import attempt
+from filtercov.lab.experiments.catalogue.build import transferred
 from filtercov.lab.experiments.execute import build_model, execute
-from filtercov.lab.experiments.graph import Run, transferred
-from filtercov.lab.experiments.inputs import read_inputs
+from filtercov.lab.experiments.run_one import run_one
 from filtercov.lab.experiments.runs import Runs
+from filtercov.lab.experiments.runspec import Run, read_inputs
 from filtercov.lab.experiments.sweep import sweep
 from tests.lab.experiments.tiny import spec
 
@@ -58,7 +56,7 @@ def test_overwritten_statistics_are_another_run_to_a_sweep_and_an_error_to_train
     execute(run.spec, tmp_path / "mine")
 
     write_statistics(tmp_path / "s.safetensors", seed=2)
-    with pytest.raises(RunMismatchError, match=r"inputs\.init is '\w+' there and '\w+' here"):
+    with pytest.raises(RunError, match=r"inputs\.init is '\w+' there and '\w+' here"):
         execute(run.spec, tmp_path / "mine")
     said = swept(run, runs.root)
     assert "what it read has changed since: the content of its init is" in said
@@ -90,10 +88,10 @@ def test_an_unfinished_run_whose_statistics_changed_is_begun_again(tmp_path):
 
     write_statistics(tmp_path / "s.safetensors", seed=1)
     run, runs = Run(spec(init=f"stats:{tmp_path}/s.safetensors")), Runs(tmp_path / "runs")
-    assert attempt(run, runs, progress=Crash()).status == "failed"
+    assert run_one(run, runs, progress=Crash()).status == "failed"
     write_statistics(tmp_path / "s.safetensors", seed=2)
     said = []
-    assert attempt(run, runs, say=said.append).status == "done"
+    assert run_one(run, runs, say=said.append).status == "done"
     assert "cannot be continued" in said[0]
     assert "inputs.init" in said[0]
     fresh = execute(run.spec, tmp_path / "fresh")
@@ -140,80 +138,16 @@ def test_a_finished_run_stands_where_what_it_read_is_gone(tmp_path):
 
 def test_another_meaning_of_the_same_settings_is_another_run(tmp_path, monkeypatch):
     run, runs = Run(spec()), Runs(tmp_path)
-    attempt(run, runs)
+    run_one(run, runs)
     path = runs.directory(run).config
     config = json.loads(path.read_text())
     for name in ("format", "version"):
         path.write_text(json.dumps({**config, name: config[name] - 1}))
-        with pytest.raises(
-            DamagedRunError, match=r"its config\.json is of format \d and version \d, this filtercov's are 2 and 2"
-        ):
+        with pytest.raises(DamagedRunError, match="of format"):
             runs.result(run)
-        with pytest.raises(RunMismatchError, match=f"{name} is 1 there and 2 here"):
+        with pytest.raises(RunError, match=f"{name} is 1 there and 2 here"):
             execute(run.spec, runs.directory(run).path)
     for name in ("FORMAT", "VERSION"):
         monkeypatch.setattr(runspec, name, 0)
         assert spec().key != run.key
         monkeypatch.undo()
-
-
-def test_planning_needs_neither_data_nor_files():
-    assert len(spec(init="stats:/nowhere/at-all.safetensors").key) == 16
-
-
-@pytest.mark.parametrize("size", [28, 80])
-def test_the_digest_of_a_folder_is_of_its_content_and_not_of_its_name_or_times(tmp_path, size, monkeypatch):
-    """28 pixels are decoded into memory, 80 are streamed."""
-    monkeypatch.setenv("FILTERCOV_CACHE", str(tmp_path / "cache"))
-    first = write_images(tmp_path / "first", size=size)
-    second = shutil.copytree(first, tmp_path / "second", copy_function=shutil.copyfile)
-
-    def digest(folder):
-        return load(f"folder:{folder}", workers=0).content_digest
-
-    before = digest(first)
-    assert digest(second) == digest(first) == before
-
-    changed = first / "train" / "a" / "0.png"
-    about = changed.stat()
-    spare = tmp_path / "spare.png"
-    shutil.copyfile(first / "train" / "a" / "1.png", spare)
-    os.truncate(spare, about.st_size)  # as large as what it replaces, and as old
-    os.utime(spare, ns=(about.st_atime_ns, about.st_mtime_ns))
-    spare.replace(changed)
-    assert digest(first) != before
-    assert digest(second) == before
-
-
-@pytest.mark.parametrize(("size", "noticed"), [(28, False), (80, True)])
-def test_how_streamed_images_are_cut_is_in_their_digest(tmp_path, size, noticed, monkeypatch):
-    monkeypatch.setenv("FILTERCOV_CACHE", str(tmp_path / "cache"))
-    folder = write_images(tmp_path / "images", size=size)
-    before = load(f"folder:{folder}", workers=0).content_digest
-    monkeypatch.setattr("filtercov.lab.data.streaming.CENTRE_SHARE", 0.875)
-    assert (load(f"folder:{folder}", workers=0).content_digest != before) == noticed
-
-
-def test_a_zip_streams_the_same_content_as_the_directory_it_was_made_of(tmp_path, monkeypatch):
-    monkeypatch.setenv("FILTERCOV_CACHE", str(tmp_path / "cache"))
-    folder = write_images(tmp_path / "images", size=80)
-    with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
-        for path in sorted(folder.rglob("*.png")):
-            archive.write(path, path.relative_to(folder))
-    digests = [load(f"folder:{path}", workers=0).content_digest for path in (folder, tmp_path / "images.zip")]
-    assert digests[0] == digests[1]
-
-
-def test_every_part_of_a_dataset_is_in_its_digest():
-    data = load("embedded", limit=20)
-    other = data.train.images.copy()
-    other[-1, -1, -1, 0] ^= 1
-    variants = [
-        data,
-        dataclasses.replace(data, train=dataclasses.replace(data.train, images=other)),
-        dataclasses.replace(data, train=dataclasses.replace(data.train, labels=data.train.labels[::-1].copy())),
-        dataclasses.replace(data, test=data.test.subset(np.arange(1999))),
-        dataclasses.replace(data, mean=(0.5,)),
-    ]
-    assert len({variant.content_digest for variant in variants}) == len(variants)
-    assert dataclasses.replace(data, name="another").content_digest == data.content_digest

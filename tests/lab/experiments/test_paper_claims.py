@@ -8,32 +8,23 @@ import numpy as np
 import pytest
 
 import filtercov
-from filtercov.lab.bench import describe_machine
 from filtercov.lab.costs.listing import entries
 from filtercov.lab.experiments import catalogue
-from filtercov.lab.experiments.builder import Options
-from filtercov.lab.experiments.catalogue.grids import GRIDS
+from filtercov.lab.experiments.catalogue.figures import GRIDS
 from filtercov.lab.experiments.execute import build_model, load_data
 from filtercov.lab.experiments.paper_claims import CLAIMS, GRID, CellName, Claim
 from filtercov.lab.experiments.paper_numbers import Place, paper_numbers
-from filtercov.lab.experiments.records import collect
-from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.scales import SCALES, find_scale
-from filtercov.lab.experiments.speed import measure_speeds, write_speeds
 from filtercov.lab.report.results_claims import judge_claim
 from filtercov.lab.reproduction import reproduce
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reproduce.md"
-
 BY_NUMBER = {claim.number: claim for claim in CLAIMS}
 
 
-def experiment(number: str, scale: str):
-    return catalogue.experiment(BY_NUMBER[number].experiment, scale=scale)
-
-
 def cells(number: str, scale: str) -> dict[CellName, tuple]:
-    return {CellName(c.row, c.column, c.epochs): c.runs for c in experiment(number, scale).cells}
+    built = catalogue.experiment(BY_NUMBER[number].experiment, scale=scale)
+    return {CellName(c.row, c.column, c.epochs): c.runs for c in built.cells}
 
 
 def test_there_are_eighteen_and_each_is_one_command():
@@ -42,14 +33,14 @@ def test_there_are_eighteen_and_each_is_one_command():
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.number)
-def test_an_experiment_has_what_its_comparisons_need_and_nothing_else(claim, scale):
-    needed = {name for comparison in claim.comparisons for name in comparison.cells}
-    built = catalogue.experiment(claim.experiment, scale=scale)
-    timed = {CellName(f"k{size}", "saved", 0) for size in (3, 9, 15)} if built.speed else set()
-    assert set(cells(claim.number, scale)) | timed == needed
-    assert [re.search(r"_k(\d+)_", name).group(1) for name in built.speed] == (["3", "9", "15"] if timed else [])
-    assert built.shows == claim.says
+def test_an_experiment_has_what_its_comparisons_need_and_nothing_else(scale):
+    for claim in CLAIMS:
+        needed = {name for comparison in claim.comparisons for name in comparison.cells}
+        built = catalogue.experiment(claim.experiment, scale=scale)
+        timed = {CellName(f"k{size}", "saved", 0) for size in (3, 9, 15)} if built.speed else set()
+        assert set(cells(claim.number, scale)) | timed == needed
+        assert [re.search(r"_k(\d+)_", name).group(1) for name in built.speed] == (["3", "9", "15"] if timed else [])
+        assert built.shows == claim.says
 
 
 def test_what_is_compared_differs_in_what_the_claim_is_about_alone():
@@ -59,69 +50,68 @@ def test_what_is_compared_differs_in_what_the_claim_is_about_alone():
         for name, runs in cells(claim.number, "small").items():
             count = 3 if claim.number == "C15" else find_scale("small").claim_seeds
             assert [run.spec.train.seed for run in runs] == list(range(count))
-            described = runs[0].spec
-            rows.setdefault((name.row, name.epochs), set()).add(
-                (described.model, described.data, described.data_limit, described.augment, described.train)
-            )
-            assert described.freeze_filters == name.column.startswith("frozen/")
+            one = runs[0].spec
+            rows.setdefault((name.row, name.epochs), set()).add((one.model, one.data, one.data_limit, one.train))
+            assert one.freeze_filters == name.column.startswith("frozen/")
         assert {len(kinds) for kinds in rows.values()} <= {1}, claim.number
 
 
-def test_c3_claims_what_it_compares_and_no_more():
-    """The paper's ConvNeXt with 2x2 patches has filters that gain more than the closed form."""
-    says = BY_NUMBER["C3"].says
-    built = cells("C3", "paper")
-    assert {runs[0].spec.model for runs in built.values()} == {f"convmixer_256_8_k{k}_p2" for k in (7, 9, 15)}
-    rivals: dict[str, set[str]] = {}
-    for name in built:
-        rivals.setdefault(name.row, set()).add(name.column.partition("/")[2])
-    assert rivals["k9"] - {"closed-form"} == {"covariance", "covariance-eighth", "filters"}
-    assert rivals["k7"] == rivals["k15"] == {"covariance", "closed-form"}
-    assert says.startswith("In ConvMixers with 2x2 patches ")
-    assert says.endswith("every transfer into 9x9 filters, and as covariance transfer into 7x7 and 15x15 ones.")
-    for comparison in BY_NUMBER["C3"].comparisons:  # the paper's own numbers do not contradict it
-        numbers = [
-            weight * paper_numbers()[Place("cifar-convmixer-256-8-p2", *cell)].mean for weight, cell in comparison.terms
-        ]
-        assert sum(numbers) > -comparison.margin
+def origins(number: str) -> dict[str, tuple[str, str]]:
+    """Row and column -> the network and data that it starts from."""
+    found = {f"{name.row} {name.column}": runs[0].reference for name, runs in cells(number, "paper").items()}
+    return {place: (run.spec.model, run.spec.data) for place, run in found.items() if run}
 
 
-def references(number: str, scale: str = "small") -> dict[str, tuple[str, str]]:
-    """Column -> the network and data that it starts from."""
-    found = {name.column: runs[0].reference for name, runs in cells(number, scale).items()}
-    return {column: (run.spec.model, run.spec.data) for column, run in found.items() if run}
-
-
-def test_references_are_those_that_the_claims_name():
-    own = ("convmixer_64_8_k9_p2", "cifar10")
-    assert references("C8")["frozen/covariance"] == own
-    assert references("C8")["frozen/covariance-eighth"] == ("convmixer_32_8_k9_p2", "cifar10")
-    assert references("C9") == {"frozen/covariance": own}
-    assert cells("C9", "small")[CellName("depth 24", "frozen/covariance")][0].spec.model == "convmixer_64_24_k9_p2"
-    assert references("C10")["frozen/covariance from p1"] == ("convmixer_32_8_k9_p1", "cifar10")
-    assert references("C10")["frozen/covariance from p2"] == own
-    assert references("C11") == {
-        f"frozen/covariance from k{k}": (f"convmixer_64_8_k{k}_p2", "cifar10") for k in (3, 7, 15)
+def test_networks_and_references_are_those_that_the_claims_name():
+    own = ("convmixer_256_8_k9_p2", "cifar10")
+    assert origins("C8")["k9 frozen/covariance"] == own
+    assert origins("C8")["k9 frozen/covariance-eighth"] == ("convmixer_32_8_k9_p2", "cifar10")
+    assert origins("C9") == {
+        "depth 32 frozen/covariance from depth 8": own,
+        "depth 32 frozen/covariance": ("convmixer_256_32_k9_p2", "cifar10"),
     }
-    assert references("C18")["frozen/covariance from embedded"] == (own[0], "embedded")
-    assert references("C18")["frozen/covariance from CIFAR-10"] == own
-    for number, kind in (("C12", "kronecker-of"), ("C17", "covariances-of")):
-        inits = {runs[0].spec.init.partition(":")[0] for runs in cells(number, "small").values()}
-        assert inits == {"statistics-of", kind}
-
-
-def test_references_train_ten_times_as_long_as_what_starts_from_them():
-    for scale in ("paper", "small"):
-        for claim in CLAIMS:
-            for runs in cells(claim.number, scale).values():
-                for run in runs:
-                    assert run.reference is None or run.reference.spec.train.epochs == 10 * run.spec.train.epochs
+    assert origins("C10")["k9 frozen/covariance from p1"] == ("convmixer_256_8_k9_p1", "cifar10")
+    assert origins("C10")["k9-p1 frozen/covariance from p2"] == own
+    assert origins("C11") == {
+        f"k9 frozen/covariance from k{k}": (f"convmixer_256_8_k{k}_p2", "cifar10") for k in (3, 7, 15)
+    }
+    assert origins("C18")["k9 frozen/covariance from embedded"] == (own[0], "embedded")
+    models = {number: {runs[0].spec.model for runs in cells(number, "paper").values()} for number in BY_NUMBER}
+    assert models["C6"] == {"convmixer_256_8_k9_p2", "convmixer_256_24_k9_p2"}
+    assert models["C13"] == {"convmixer_256_16_k9_p2"}
+    assert models["C16"] == {"convnext_atto_p2"}
+    assert models["C5"] == {f"convmixer_256_8_k{k}_p2" for k in (3, 7, 9, 15)}
+    (sawtooth,) = [runs[0].spec.schedule for name, runs in cells("C16", "paper").items() if "sawtooth" in name.column]
+    assert sawtooth == "sawtooth:cifar-p2"
+    for number, kinds in (("C12", {"kronecker-of"}), ("C17", {"covariances-of", "uniform"})):
+        inits = {runs[0].spec.init.partition(":")[0] for runs in cells(number, "paper").values()}
+        assert inits == {"statistics-of", *kinds}
 
 
 def test_half_the_epochs_are_half_at_every_scale_that_judges():
     for scale in ("paper", "small"):
         epochs = {name.column: runs[0].spec.train.epochs for name, runs in cells("C13", scale).items()}
         assert 2 * epochs["thawed/closed-form"] == epochs["thawed/uniform"]
+
+
+def test_the_papers_own_difference_is_that_of_its_tables():
+    def mean(column, row="k9", table="cifar-convmixer-256-8-p2"):
+        return paper_numbers()[Place(table, row, column, 20)].mean
+
+    c2 = BY_NUMBER["C2"]
+    gains = {
+        filters: [mean(f"{filters}/covariance", f"k{k}") - mean(f"{filters}/uniform", f"k{k}") for k in (7, 9, 15)]
+        for filters in ("frozen", "thawed")
+    }
+    assert c2.paper_difference(c2.comparisons[0]) == pytest.approx(np.mean(gains["frozen"]) - np.mean(gains["thawed"]))
+    c16 = BY_NUMBER["C16"]
+    atto = {"row": "k7", "table": "cifar-convnext-atto-p2"}
+    assert c16.paper_difference(c16.comparisons[1]) == pytest.approx(
+        mean("thawed/closed-form", **atto) - mean("thawed/uniform", **atto)
+    )
+    assert c16.paper_difference(c16.comparisons[2]) is None  # its tables have no sawtooth
+    c15 = BY_NUMBER["C15"]
+    assert c15.paper_difference(c15.comparisons[0]) is None
 
 
 def test_the_nine_schedules_are_of_the_papers_grid_and_each_two_values_meet_once():
@@ -134,20 +124,14 @@ def test_the_nine_schedules_are_of_the_papers_grid_and_each_two_values_meet_once
     assert grid.schedule(*grid.centre) in GRID
 
 
-@pytest.mark.parametrize("number", ["C13", "C17", "C18"])
-def test_a_claim_runs_and_is_reported(tmp_path, number):
-    claim = BY_NUMBER[number]
-    table = reproduce(claim.experiment, scale="smoke", runs=tmp_path)
-    assert table.record.missing == ()
-    finding = judge_claim(claim, table.record)
-    assert (finding.verdict, len(finding.compared)) == ("not run", len(claim.comparisons))  # smoke judges nothing
-
-
-def test_covariances_alone_differ_from_statistics_by_their_means(tmp_path):
-    reproduce("claim-c17", scale="smoke", runs=tmp_path)
+def test_c17_runs_and_its_covariances_differ_from_statistics_by_their_means(tmp_path):
+    record = reproduce("claim-c17", scale="smoke", runs=tmp_path).record
+    assert record.missing == ()
+    assert judge_claim(BY_NUMBER["C17"], record).verdict == "not run"  # smoke judges nothing
     runs = {name.column: runs[0] for name, runs in cells("C17", "smoke").items()}
     drawn = {}
-    for column, run in runs.items():
+    for column in ("frozen/covariance", "frozen/covariance, no means"):
+        run = runs[column]
         model = build_model(run.spec, load_data(run.spec), init_root=tmp_path)
         drawn[column] = [layer.weight.detach().flatten(1).double() for layer in filtercov.depthwise_layers(model)]
     reference = filtercov.FilterStatistics.load(tmp_path / run.reference.key / "statistics.safetensors")
@@ -156,33 +140,13 @@ def test_covariances_alone_differ_from_statistics_by_their_means(tmp_path):
         assert (with_mean - without).numpy() == pytest.approx(np.tile(layer.mean, (len(without), 1)), abs=1e-6)
 
 
-def test_timings_are_kept_turn_by_turn(tmp_path):
-    timed = experiment("C14", "smoke")
-    runs = Runs(tmp_path)
-    timings = measure_speeds(timed.speed, batch_size=2, repeats=3)
-    write_speeds(runs.speed_file(timed), timings)
-    found = collect(timed, runs, Options())
-    assert found.speeds == timings.steps
-    assert found.versions["timed on"] == describe_machine()
-    assert [len(speed.saved) for speed in found.speeds] == [3, 3, 3]
-    assert all(share < 100 for speed in found.speeds for share in speed.saved)
-
-
 def test_the_documentation_lists_every_claim_with_what_decides_it_and_its_runs():
     runs = {entry.name: entry.load("small").runs for entry in entries(["claim-*"])}
 
     def row(claim: Claim) -> str:
-        bounds = Counter(0 - comparison.margin for comparison in claim.comparisons if not comparison.beside)
-        needed = ", ".join(f"{count} above {bound:g}" for bound, count in sorted(bounds.items(), reverse=True))
-        return f"| {claim.number} | {claim.says} | {needed} | {runs[claim.experiment]} |"
+        needed = Counter(comparison.needed for comparison in claim.comparisons if not comparison.beside)
+        asked = ", ".join(f"{count} {words}" for words, count in needed.items())
+        return f"| {claim.number} | {claim.says} | {asked} | {runs[claim.experiment]} |"
 
     lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if re.match(r"\| C\d", line)] == [row(claim) for claim in CLAIMS]
-
-
-def test_what_is_asked_for_besides_is_a_column_of_every_row_once():
-    for claim in CLAIMS:
-        built = catalogue.experiment(claim.experiment, scale="smoke", options=Options(also=("dog",)))
-        names = [(cell.row, cell.column, cell.epochs) for cell in built.cells]
-        assert len(names) == len(set(names))
-        assert {row for row, _, _ in names} == {row for row, column, _ in names if column.endswith("/dog")}

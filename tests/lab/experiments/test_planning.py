@@ -1,4 +1,4 @@
-"""Plans count what a run would do."""
+"""Costs are counted as a run would have them."""
 
 import pytest
 import torch
@@ -6,10 +6,9 @@ from torch import nn
 
 from filtercov.lab import models
 from filtercov.lab.experiments import catalogue
-from filtercov.lab.experiments.graph import Run
-from filtercov.lab.experiments.planning import YARDSTICK, expected_seconds, forward_cost, plan
+from filtercov.lab.experiments.planning import YARDSTICK, costs, expected_seconds, forward_cost, listed
 from filtercov.lab.experiments.runs import Runs
-from filtercov.lab.experiments.runspec import RunSpec
+from filtercov.lab.experiments.runspec import Run, RunSpec
 from tests.lab.experiments.tiny import table
 
 
@@ -31,28 +30,22 @@ def test_the_yardstick_takes_images_over_throughput():
     spec = RunSpec.recipe("cifar", model=YARDSTICK, data="cifar10", train={"epochs": 3})
     # Three epochs of 50,000 images, and three evaluations of 10,000, each a forward pass, a third of a step.
     assert expected_seconds(spec, 1000.0) == pytest.approx(2 + 150 + 10)
+    counted = costs([Run(spec)])
+    assert (counted.runs, counted.epochs, counted.images) == (1, 3, 160_000)
+    assert counted.petaflops == pytest.approx(6 * 177_474_048 * 150_000 / 1e15)
 
 
 @pytest.mark.parametrize(
-    ("fields", "images"), [({}, 50_000), ({"image_size": 224}, 1_281_167), ({"data_limit": 100}, 100)]
+    ("fields", "images"), [({}, 50_000), ({"image_size": 32}, 1_281_167), ({"data_limit": 100}, 100)]
 )
 def test_a_folder_has_the_images_of_cifar_10_or_if_they_are_resized_of_imagenet(fields, images):
     spec = RunSpec.recipe("cifar", model=YARDSTICK, data="folder:images", train={"epochs": 1}, **fields)
-    assert plan([Run(spec)], images_per_second=100.0).images == images
-
-
-def test_a_plan_adds_up_runs_epochs_and_operations():
-    one = RunSpec.recipe("cifar", model=YARDSTICK, data="cifar10", train={"epochs": 2})
-    cost = plan([Run(one)], images_per_second=100.0)
-    assert (cost.runs, cost.done, cost.epochs, cost.images) == (1, 0, 2, 100_000)
-    assert cost.flops == pytest.approx(6 * 177_474_048 * 100_000)
-    assert cost.hours(2) == pytest.approx(cost.seconds / 7200)
-    assert plan([Run(one)], images_per_second=100.0, finished=[one.key]).epochs == 0
+    assert costs([Run(spec)]).petaflops == pytest.approx(6 * 177_474_048 * images / 1e15, rel=0.01)
 
 
 def test_storage_is_what_finished_runs_take(undisturbed):
     runs = table().runs
-    planned = plan(runs, images_per_second=1.0).bytes_kept
+    planned = 1e6 * costs(runs).megabytes
     kept = ("checkpoint.safetensors", "statistics.safetensors")
     taken = sum((Runs(undisturbed).root / run.key / name).stat().st_size for run in runs for name in kept)
     # Headers and buffers of BatchNorm weigh more in networks of four channels than in any one would plan for.
@@ -60,7 +53,7 @@ def test_storage_is_what_finished_runs_take(undisturbed):
 
 
 def test_the_papers_tables_are_priced_like_the_paper_describes_them():
-    table = catalogue.experiment("cifar-convnext-atto-p1", scale="paper")
-    cost = plan(table.runs, images_per_second=1000.0)
-    assert cost.runs == 92
-    assert cost.epochs == 3 * 10 * (20 + 50 + 200) + 2 * 200
+    counted = costs(catalogue.experiment("cifar-convnext-atto-p1", scale="paper").runs)
+    assert counted.runs == 92
+    assert counted.epochs == 3 * 10 * (20 + 50 + 200) + 2 * 200
+    assert listed("cifar-convnext-atto-p1", "paper").epochs == counted.epochs

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from filtercov.errors import ModelError
 from filtercov.lab import models
-from filtercov.lab.models import ConvMixerSpec, ConvNeXtSpec
-from filtercov.lab.models.names import GRAMMAR
+from filtercov.lab.models import GRAMMAR, ConvMixerSpec, ConvNeXtSpec
+from filtercov.lab.models.lookup import find
+from tests.peers import import_peer
 
 
 @given(st.integers(1, 8192), st.integers(1, 512), st.integers(1, 255), st.integers(1, 128))
@@ -61,7 +62,7 @@ def test_the_documentation_has_the_grammar_and_says_which_network_is_timms() -> 
     text = " ".join((Path(__file__).parents[3] / "docs" / "data.md").read_text(encoding="utf-8").split())
     for written in re.findall(r"(conv\S+) \(", GRAMMAR):
         assert f"`{written.replace('|', ',')}`" in text
-    assert "halves once more before its first stage: that is `_p2_s2`" in text
+    assert "`_s2` halves in the first stage as timm's `patch_size=2` does" in text
     strides = {name: models.parse(name).first_stride for name in ("convnext_atto_p2", "convnext_atto_p2_s2")}  # type: ignore[union-attr]
     assert strides == {"convnext_atto_p2": 1, "convnext_atto_p2_s2": 2}
 
@@ -69,6 +70,13 @@ def test_the_documentation_has_the_grammar_and_says_which_network_is_timms() -> 
 def test_a_near_miss_names_the_neighbours() -> None:
     with pytest.raises(ModelError, match=r"nearest: .*convnext_atto_p1"):
         models.parse("convnext_atto_1")
+
+
+@pytest.mark.parametrize("name", ["convnext_att", "timm:convnext_att"])
+def test_a_near_miss_of_a_model_of_timms_names_it(name: str) -> None:
+    import_peer("timm")
+    with pytest.raises(ModelError, match=r"nearest: .*convnext_atto"):
+        find(name)
 
 
 @pytest.mark.parametrize(

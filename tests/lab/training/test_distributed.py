@@ -71,7 +71,7 @@ def test_two_processes_follow_the_loss_curve_of_one_and_resume_exactly(tmp_path)
         ("batch", (0, 1), 2, "DataError: rank"),
         ("open", (0,), 2, "StorageError: cannot write"),
         ("checkpoint", (0,), 2, "StorageError: cannot write"),
-        ("identity", (1,), 2, "RunMismatchError: "),
+        ("identity", (1,), 2, "RunError: "),
     ],
 )
 def test_all_processes_end_with_the_first_error_of_any(tmp_path, where, who, size, error):

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from filtercov.errors import RunBusyError, RunDirectoryError, RunMismatchError, StorageError
+from filtercov.errors import RunBusyError, RunError, StorageError
 from filtercov.lab.training import RunDirectory, TrainConfig, load_checkpoint, read_metrics, read_result
 from filtercov.lab.training.rundir import MetricsLog, storage_error
 from tests.lab.training.children import hold
@@ -28,9 +28,9 @@ def test_another_configuration_is_refused_by_name_and_nothing_is_overwritten(tmp
     assert (stored["format"], stored["data"]) == (2, "toy")
     assert TrainConfig.from_dict(stored["train"]) == CONFIG
     before = contents(tmp_path)
-    with pytest.raises(RunMismatchError, match=r"\(train.epochs is 3 there and 2 here\)"):
+    with pytest.raises(RunError, match=r"\(train.epochs is 3 there and 2 here\)"):
         toy_fit(tmp_path, TrainConfig(epochs=2, batch_size=8), identity={"data": "toy", "size": (1, 2)})
-    with pytest.raises(RunMismatchError, match=r"\(data is 'toy' there and None here; size"):
+    with pytest.raises(RunError, match=r"\(data is 'toy' there and None here; size"):
         toy_fit(tmp_path)
     assert contents(tmp_path) == before
 
@@ -39,7 +39,7 @@ def test_an_unfinished_run_of_another_configuration_is_refused_too(tmp_path):
     with pytest.raises(RuntimeError):
         toy_fit(tmp_path, before=fail_at(7, RuntimeError()))
     before = contents(tmp_path)
-    with pytest.raises(RunMismatchError):
+    with pytest.raises(RunError):
         toy_fit(tmp_path, TrainConfig(epochs=2, batch_size=8))
     assert contents(tmp_path).keys() == before.keys()
     assert all(contents(tmp_path)[name] == before[name] for name in before if name != "lock")
@@ -47,7 +47,7 @@ def test_an_unfinished_run_of_another_configuration_is_refused_too(tmp_path):
 
 def test_a_directory_with_other_peoples_files_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("important")
-    with pytest.raises(RunDirectoryError, match=r"thesis\.tex"):
+    with pytest.raises(RunError, match=r"thesis\.tex"):
         toy_fit(tmp_path)
     assert contents(tmp_path) == {"thesis.tex": b"important"}
 
@@ -97,11 +97,11 @@ def test_a_damaged_result_or_config_is_reported_with_its_path_and_what_helps(tmp
     toy_fit(tmp_path)
     good = (tmp_path / "result.json").read_text()
     (tmp_path / "result.json").write_text(text)
-    with pytest.raises(RunDirectoryError, match=r"result\.json.*delete the run's directory"):
+    with pytest.raises(RunError, match=r"result\.json.*delete the run's directory"):
         read_result(tmp_path)
     (tmp_path / "result.json").write_text(good)
     (tmp_path / "config.json").write_text(text)
-    with pytest.raises(RunDirectoryError, match="another configuration" if "epochs" in text else r"config\.json"):
+    with pytest.raises(RunError, match="another configuration" if "epochs" in text else r"config\.json"):
         toy_fit(tmp_path)
 
 

@@ -1,7 +1,7 @@
 """A training step of any network on this machine: tuned by `accelerate_`, beside plain PyTorch in both its layouts.
 
-The three take turns, in processes of their own. Where a step's time goes is told by PyTorch's profiler, and so is the
-peak of what its tensors take; the roof is the rate of a large matrix product.
+The three take turns, in processes of their own, on the CPU or on a GPU. Where a step's time goes is told by PyTorch's
+profiler, and so is the peak of what its tensors take; the roof is the rate of a large matrix product.
 """
 
 from __future__ import annotations
@@ -11,20 +11,23 @@ import platform
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from filtercov.errors import ConfigError
 from filtercov.filters import freeze_
 from filtercov.lab.bench.rivals import race_of, rivals_of
 from filtercov.lab.models.lookup import find, is_ours
-from filtercov.nn import Acceleration, accelerate_, native_status, restore_
+from filtercov.nn import Acceleration, accelerate_, gpu, native_status, restore_
+from filtercov.nn.layout import to_channels_last_
 from filtercov.nn.report import Tuning
-from filtercov.nn.step import Step
 from filtercov.nn.swap import toggles
-from filtercov.nn.timing import Ratio, race, ratio, usual_clock
+from filtercov.nn.timing import Clock, Ratio, Step, race, ratio, usual_clock
 from filtercov.nn.tune import SECONDS
 from filtercov.printable import counted
 
@@ -84,16 +87,35 @@ def bench(
     image_size: int | None = None,
     frozen: bool = False,
     seconds: float = SECONDS,
+    device: str = "cpu",
 ) -> Bench:
     """Tune a network by name for this machine and compare it with plain PyTorch, in about twice `seconds`."""
+    _check_device(device)
     size = image_size or _own_size(model, plain_network(model))
     names = (OURS, PLAIN, CHANNELS_LAST)
     shape = (batch_size, 3, size, size)
-    with rivals_of(_subject, {name: (name, model, shape, frozen, seconds) for name in names}) as rivals:
+    with rivals_of(_subject, {name: (name, model, shape, frozen, seconds, device) for name in names}) as rivals:
         times = race_of(rivals, seconds=seconds, turns=TURNS)
         contestants = tuple(Contestant(name, tuple(times[name]), *rivals[name].ask("profile")) for name in names)
         tuning = rivals[OURS].ask("tuned")
-    return Bench(describe_machine(), gemm_rate(), model, batch_size, size, frozen, contestants, tuning)
+    machine, gemm = describe_machine(device), gemm_rate(device)
+    return Bench(machine, gemm, model, batch_size, size, frozen, contestants, tuning)
+
+
+def _check_device(name: str) -> None:
+    gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    if name not in ("cpu", *["cuda"] * bool(gpus), *gpus):
+        raise ConfigError(
+            f"--device must be cpu or a GPU, of which PyTorch {torch.__version__} finds {len(gpus)} here, got {name}; "
+            "use a machine with a GPU and a GPU build of torch, or --device cpu"
+        )
+
+
+def _clock(device: torch.device) -> Clock:
+    if device.type != "cuda":
+        return usual_clock()
+    torch.cuda.set_device(device)
+    return gpu.cuda_clock()
 
 
 class Subject:
@@ -104,31 +126,31 @@ class Subject:
     ) -> None:
         self.report = tune(plain, x) if way == OURS else None
         if way == CHANNELS_LAST:
-            to_channels_last_(plain)
-        self.step = Step(plain, x)
+            safely_to_channels_last_(plain)
+        self.step, self.clock, self.on_gpu = Step(plain, x), _clock(x.device), x.is_cuda
 
     def turn(self) -> float:
         """Return the seconds of a step."""
-        clock = usual_clock()
+        clock = self.clock
         began = clock()
         self.step()
         return clock() - began
 
     def profile(self) -> tuple[dict[str, float], int]:
         """Return what `profile` says of a step."""
-        return profile(self.step)
+        return profile(self.step, on_gpu=self.on_gpu)
 
     def tuned(self) -> Tuning | None:
         """Return what was measured to choose between layers, if anything was."""
         return None if self.report is None else self.report.tuning
 
 
-def _subject(way: str, model: str, shape: tuple[int, ...], frozen: bool, seconds: float) -> Subject:
+def _subject(way: str, model: str, shape: tuple[int, ...], frozen: bool, seconds: float, device: str) -> Subject:
     torch.manual_seed(0)
-    plain = plain_network(model)
+    plain = plain_network(model).to(device)
     if frozen:
         freeze_(plain)
-    return Subject(plain, torch.randn(shape), way, partial(_tune, seconds))
+    return Subject(plain, torch.randn(shape).to(device), way, partial(_tune, seconds))
 
 
 def _tune(seconds: float, network: nn.Module, x: Tensor) -> Acceleration:
@@ -138,15 +160,16 @@ def _tune(seconds: float, network: nn.Module, x: Tensor) -> Acceleration:
 def steps_of(plain: nn.Module, images: Tensor) -> dict[str, Step]:
     """Return a step of a network in each of PyTorch's layouts."""
     moved = copy.deepcopy(plain)
-    to_channels_last_(moved)
+    safely_to_channels_last_(moved)
     return {PLAIN: Step(plain, images), CHANNELS_LAST: Step(moved, images)}
 
 
-def to_channels_last_(plain: nn.Module) -> None:
-    """Move a network of PyTorch's to channels_last, out of the way of its fault there."""
+def safely_to_channels_last_(plain: nn.Module) -> None:
+    """Move a network of PyTorch's to channels_last, on the CPU out of the way of its fault there."""
     accelerate_(plain, keep_memory=False)
     for toggle in toggles(plain):
         toggle.set_(toggle.plain)
+    to_channels_last_(plain)
 
 
 def plain_network(model: str) -> nn.Module:
@@ -161,32 +184,48 @@ def _own_size(name: str, network: nn.Module) -> int:
     return int(settings["input_size"][-1]) if settings else OUR_SIZE
 
 
-def gemm_rate() -> float:
+def gemm_rate(device: str = "cpu") -> float:
     """Return the FLOP/s of a 2048 x 2048 x 2048 matrix product."""
-    a, b = torch.randn(2048, 2048), torch.randn(2048, 2048)
-    return 2 * 2048**3 / min(race({"gemm": lambda: a @ b}, seconds=5, turns=30)["gemm"])
+    a, b = (torch.randn(2048, 2048, device=device) for _ in range(2))
+    return 2 * 2048**3 / min(race({"gemm": lambda: a @ b}, seconds=5, turns=30, clock=_clock(a.device))["gemm"])
 
 
-def describe_machine() -> str:
-    """Return the processor, and what of it is used."""
+def describe_machine(device: str = "cpu") -> str:
+    """Return the processor, or the GPU, and what of it is used."""
+    if device != "cpu":
+        triton = f"triton {version('triton')}" if find_spec("triton") else "no triton"
+        return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}, {triton}"
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
     return f"{model}, {counted(torch.get_num_threads(), 'thread')}, torch {torch.__version__}, {native_status()}"
 
 
-def profile(step: Callable[[], object]) -> tuple[dict[str, float], int]:
+def profile(step: Callable[[], object], *, on_gpu: bool = False) -> tuple[dict[str, float], int]:
     """Return the shares of a step's time by kind, and the bytes that tensors take at its peak beside those before it.
 
-    What the native kernels allocate for themselves, a tile or two a thread, is not among them.
+    What the native kernels allocate for themselves, a tile or two a thread, is not among them. `on_gpu` says that both
+    are of the current GPU.
     """
-    activities = [torch.profiler.ProfilerActivity.CPU]
+    activities = [torch.profiler.ProfilerActivity.CPU, *[torch.profiler.ProfilerActivity.CUDA] * on_gpu]
+    held = _gpu_memory() if on_gpu else 0
     with torch.profiler.profile(activities=activities, record_shapes=True, profile_memory=True) as measured:
         step()
     totals = dict.fromkeys(KINDS, 0.0)
     for event in measured.key_averages(group_by_input_shape=True):
-        totals[_kind(event.key.lower(), event.input_shapes)] += event.self_cpu_time_total
+        # On a GPU, kernels are listed beside the operators that launched them, which have their time too.
+        spent = event.self_cpu_time_total
+        if on_gpu:
+            spent = event.self_device_time_total if event.device_type.name == "CPU" else 0.0
+        totals[_kind(event.key.lower(), event.input_shapes)] += spent
     shares = {kind: total / sum(totals.values()) for kind, total in totals.items()}
-    return shares, _peak(measured)
+    return shares, torch.cuda.max_memory_allocated() - held if on_gpu else _peak(measured)
+
+
+def _gpu_memory() -> int:
+    """Return the bytes that tensors take on the current GPU, from where its peak is then counted."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.memory_allocated()
 
 
 def _kind(operator: str, shapes: list[list[int]]) -> str:

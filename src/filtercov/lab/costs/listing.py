@@ -10,11 +10,11 @@ import csv
 import difflib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from filtercov.errors import ExperimentError
+from filtercov.errors import ConfigError
 
 FILE = Path(__file__).with_suffix(".csv")
 SCALES = ("paper", "small", "smoke")
@@ -23,14 +23,20 @@ SECONDS_PER_RUN = 2.0  # start, set-up and files, whatever the network
 
 @dataclass(frozen=True)
 class Load:
-    """What an experiment takes at one scale: training runs, and images as if all were of the yardstick network."""
+    """What an experiment takes at one scale."""
 
     runs: int
-    images: int
+    epochs: int
+    images: int  # that the yardstick network would train on in the same time
+    petaflops: float  # of training
+    megabytes: float  # of finished runs
 
     def seconds(self, images_per_second: float) -> float:
         """Return how long that takes on one worker that trains so many images of the yardstick a second."""
         return SECONDS_PER_RUN * self.runs + self.images / images_per_second
+
+
+COLUMNS = tuple(field.name for field in fields(Load))  # of the file, for each scale
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class Entry:
     def load(self, scale: str) -> Load:
         """Return what it takes at a scale."""
         if scale not in self.loads:
-            raise ExperimentError(f"unknown scale {scale!r}; choose one of {', '.join(SCALES)}")
+            raise ConfigError(f"unknown scale {scale!r}; choose one of {', '.join(SCALES)}")
         return self.loads[scale]
 
 
@@ -55,7 +61,7 @@ def matching(pattern: str, names: Sequence[str]) -> tuple[str, ...]:
     if not found:
         near = difflib.get_close_matches(pattern, names, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ExperimentError(f"no experiment is called {pattern!r}; filtercov reproduce --list shows all{hint}")
+        raise ConfigError(f"no experiment is called {pattern!r}; filtercov reproduce --list shows all{hint}")
     return found
 
 
@@ -74,11 +80,16 @@ def entries(patterns: Sequence[str] = ("*",)) -> list[Entry]:
             name,
             row["place"],
             row["shows"],
-            {scale: Load(int(row[f"{scale}_runs"]), int(row[f"{scale}_images"])) for scale in SCALES},
+            {scale: _load({column: row[f"{scale}_{column}"] for column in COLUMNS}) for scale in SCALES},
         )
         for name, row in rows.items()
         if name in wanted
     ]
+
+
+def _load(texts: Mapping[str, str]) -> Load:
+    counts = {name: int(texts[name]) for name in ("runs", "epochs", "images")}
+    return Load(**counts, petaflops=float(texts["petaflops"]), megabytes=float(texts["megabytes"]))
 
 
 def hours_and_minutes(seconds: float) -> str:

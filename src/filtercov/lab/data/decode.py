@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from filtercov.errors import BadImagesError
+from filtercov.errors import DataError
 from filtercov.lab.data.tree import Tree
 from filtercov.printable import printable
 
@@ -51,7 +51,7 @@ class BadFiles:
         _LOG.warning("cannot use %s", printable(f"{path}: {reason}"))
         if len(self.found) > self.limit:
             named = [printable(f"{path}: {reason}") for path, reason in self.found.items()][:10]
-            raise BadImagesError(
+            raise DataError(
                 f"more than {self.limit} images cannot be read ({'; '.join(named)}); repair or remove them, or allow "
                 "more with load(…, bad_limit=N)"
             )

@@ -100,12 +100,12 @@ class BatchLoader:
     def _order(self, epoch: int) -> Tensor:
         if not self.shuffle:
             return torch.arange(len(self.arrays))
-        return torch.randperm(len(self.arrays), generator=_generator(_ORDER, self.seed, epoch))
+        return torch.randperm(len(self.arrays), generator=seeded_generator(_ORDER, self.seed, epoch))
 
     def _share(self, indices: Tensor, epoch: int, batch: int) -> _Share:
         """Return what this rank needs of the global batch `indices`: its own images and their mixing partners."""
         count = len(indices)
-        draws = self.augment.draw(count, _generator(_BATCH, self.seed, epoch, batch))
+        draws = self.augment.draw(count, seeded_generator(_BATCH, self.seed, epoch, batch))
         own = torch.arange(self.rank * count // self.world_size, (self.rank + 1) * count // self.world_size)
         # Partners come from the other end of the batch, whose order is random already.
         needed = torch.from_numpy(np.union1d(own, count - 1 - own)) if self.augment.mixes else own
@@ -138,7 +138,7 @@ class BatchLoader:
         )
 
 
-def _generator(*key: int) -> torch.Generator:
+def seeded_generator(*key: int) -> torch.Generator:
     """Return a generator for a tuple of numbers; different tuples are independent."""
     (state,) = np.random.SeedSequence(key).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(state >> np.uint64(1)))

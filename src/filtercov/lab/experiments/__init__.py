@@ -4,7 +4,6 @@
 `filtercov.initialisations`.
 """
 
-from filtercov.lab.experiments import references as _references  # noqa: F401 - registers what graphs are made of
 from filtercov.lab.experiments.initialisations import InitContext, register
 from filtercov.lab.experiments.runspec import RunSpec
 

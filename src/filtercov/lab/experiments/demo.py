@@ -2,8 +2,6 @@
 
 import dataclasses
 import os
-import sys
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -13,15 +11,12 @@ from torch import nn
 
 import filtercov as fc
 from filtercov.covariance.forms import Array
-from filtercov.errors import ExperimentError
-from filtercov.lab.experiments.attempt import Outcome
-from filtercov.lab.experiments.display import Display
+from filtercov.errors import RunError
 from filtercov.lab.experiments.execute import build_model, load_data
-from filtercov.lab.experiments.graph import Run
-from filtercov.lab.experiments.local import run_here, run_in_processes
+from filtercov.lab.experiments.run_one import Outcome
 from filtercov.lab.experiments.runs import Runs
-from filtercov.lab.experiments.runspec import RunSpec
-from filtercov.lab.experiments.worker import Event, Note, Step
+from filtercov.lab.experiments.runspec import Run, RunSpec
+from filtercov.lab.experiments.sweep import Engine, sweep
 from filtercov.lab.training import FitResult, TrainConfig, load_checkpoint, read_metrics
 from filtercov.lab.training.rundir import Record
 
@@ -63,12 +58,7 @@ class DemoRun:
         >>> [DemoRun(spec, None, [], []).label for spec in demo_specs()][:2]
         ['uniform, frozen', 'closed-form, frozen']
         """
-        return label(self.spec)
-
-
-def label(spec: RunSpec) -> str:
-    """Return initialisation and state of the filters in two words."""
-    return f"{spec.init}, {'frozen' if spec.freeze_filters else 'thawed'}"
+        return f"{self.spec.init}, {'frozen' if self.frozen else 'thawed'}"
 
 
 def demo_specs(*, seed: int = 0) -> list[RunSpec]:
@@ -98,38 +88,16 @@ def run_demo(
     to it where others use the machine. Runs that are finished are not trained again.
     """
     wanted = [Run(spec) for spec in specs or demo_specs()]
-    runs, stream = Runs(out / "runs"), stream or sys.stderr
-    display = Display(wanted, stream=stream) if stream.isatty() else _Lines(wanted, stream)
-    workers = workers or min(len(wanted), os.cpu_count() or 1)
-    with display.watching() if isinstance(display, Display) else nullcontext():
-        if workers == 1:
-            run_here(wanted, runs, emit=display)
-        else:
-            run_in_processes(wanted, runs, workers=workers, emit=display)
-    return [_collected(run, runs, display.outcomes[run.key]) for run in wanted]
-
-
-class _Lines:
-    """Prints a line for each epoch of each run."""
-
-    def __init__(self, wanted: list[Run], stream: IO[str]) -> None:
-        self._labels = {run.key: label(run.spec) for run in wanted}
-        self._stream = stream
-        self.outcomes: dict[str, Outcome] = {}
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, Outcome):
-            self.outcomes[event.key] = event
-        elif isinstance(event, Note):
-            print(event.text, file=self._stream, flush=True)
-        elif isinstance(event, Step) and event.snapshot.test_accuracy is not None:
-            print(f"{self._labels[event.key]:<21}{event.snapshot}", file=self._stream, flush=True)
+    runs = Runs(out / "runs")
+    engine = Engine(workers=workers or min(len(wanted), os.cpu_count() or 1))
+    outcomes = sweep(wanted, runs.root, engine=engine, stream=stream, epochs=True)
+    return [_collected(run, runs, outcomes[run.key]) for run in wanted]
 
 
 def _collected(run: Run, runs: Runs, outcome: Outcome) -> DemoRun:
     result, directory = runs.result(run), runs.directory(run)
     if result is None:
-        raise ExperimentError(f"the run {label(run.spec)} failed: {outcome.detail}")
+        raise RunError(f"the run {run} failed: {outcome.detail}")
     return DemoRun(run.spec, result, read_metrics(directory.metrics), _layers(run.spec, directory.path))
 
 

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import IO, Any, cast
 
 from rich.console import Console, Group
@@ -12,16 +13,37 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from filtercov.lab.experiments.attempt import Outcome
-from filtercov.lab.experiments.graph import Run
-from filtercov.lab.experiments.worker import Event, Note, Step
+from filtercov.lab.experiments.run_one import Outcome
+from filtercov.lab.experiments.runspec import Run
 from filtercov.lab.training.progress import Snapshot, duration
 
 MOST_ROWS = 20
 
 
+@dataclass(frozen=True)
+class Step:
+    """Where a run that is being trained is."""
+
+    key: str
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something people should read."""
+
+    text: str
+
+
+Event = Step | Note | Outcome
+Emit = Callable[[Event], None]
+
+
 class Display:
-    """Takes a sweep's events; `expected` guesses the seconds of a run, of which only their proportions count."""
+    """Takes a sweep's events; `expected` guesses the seconds of a run, of which only their proportions count.
+
+    With `epochs`, plain lines tell of the end of every epoch and not of the end of a run.
+    """
 
     def __init__(
         self,
@@ -29,12 +51,14 @@ class Display:
         *,
         stream: IO[str] | None = None,
         expected: Callable[[Run], float] = lambda _: 1.0,
+        epochs: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._runs = {run.key: run for run in wanted}
         self._expected = {run.key: expected(run) for run in wanted}
         chosen = stream or sys.stderr or io.StringIO()  # none if it was closed before the start
         self._stream = cast(IO[str], _MaybeUnheard(chosen))
+        self._epochs = epochs
         self._clock, self._began = clock, clock()  # when the first step was seen, once it was
         self._running: dict[str, Snapshot] = {}
         self._seen: dict[str, tuple[float, float]] = {}  # from where to where in a run, of 1, we looked on
@@ -70,10 +94,18 @@ class Display:
             if isinstance(event, Note):
                 self._live.console.print(Text(event.text))
             self._live.update(self._table())
-        elif isinstance(event, Note):
-            self._print(event.text)
-        elif isinstance(event, Outcome):
-            self._print(f"{self._counts()}  {event.status:6}  {self._runs[event.key]}{_why(event)}")
+        elif (line := self._line(event)) is not None:
+            print(line, file=self._stream, flush=True)
+
+    def _line(self, event: Event) -> str | None:
+        if isinstance(event, Note):
+            return event.text
+        run = self._runs[event.key]
+        if isinstance(event, Step):
+            ended = self._epochs and event.snapshot.test_accuracy is not None
+            filters = "frozen" if run.spec.freeze_filters else "thawed"
+            return f"{f'{run.spec.init}, {filters}':<21}{event.snapshot}" if ended else None
+        return None if self._epochs else f"{self._counts()}  {event.status:6}  {run}{_why(event)}"
 
     def _follow(self, key: str, snapshot: Snapshot) -> None:
         if not self._seen:
@@ -114,14 +146,9 @@ class Display:
         for key, snapshot in list(self._running.items())[:MOST_ROWS]:
             progress = f"epoch {snapshot.epoch}/{snapshot.epochs}, {duration(snapshot.seconds_left)} left"
             table.add_row(key, str(self._runs[key]).partition("  ")[2], progress)
-        failures = [Text(f"failed: {self._runs[key]}{_why(out)}") for key, out in self._failed()]
+        failed = [outcome for outcome in self.outcomes.values() if outcome.status == "failed"][:MOST_ROWS]
+        failures = [Text(f"failed: {self._runs[outcome.key]}{_why(outcome)}") for outcome in failed]
         return Group(*failures, table, Text(self._counts(), style="bold"))
-
-    def _failed(self) -> list[tuple[str, Outcome]]:
-        return [(key, outcome) for key, outcome in self.outcomes.items() if outcome.status == "failed"][:MOST_ROWS]
-
-    def _print(self, text: str) -> None:
-        print(text, file=self._stream, flush=True)
 
 
 class _MaybeUnheard:

@@ -17,18 +17,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from filtercov.errors import DamagedRunError, FiltercovError, RunDirectoryError
-from filtercov.files import Source, files_sha256
-from filtercov.lab.experiments.builder import Options
-from filtercov.lab.experiments.graph import Experiment, Run
-from filtercov.lab.experiments.runs import Record, accuracies, check_numbers
-from filtercov.lab.experiments.runspec import VERSION, RunSpec, key_of
+from filtercov.errors import DamagedRunError, FiltercovError, RunError
+from filtercov.files import Source
+from filtercov.lab.experiments.catalogue.build import Experiment, Options
+from filtercov.lab.experiments.runs import Record, accuracies, check_numbers, source_of
+from filtercov.lab.experiments.runspec import VERSION, Run, RunSpec, key_of
 from filtercov.lab.experiments.sweep import asked_for
 from filtercov.lab.experiments.timings import Timings
 from filtercov.lab.training import FitResult
 from filtercov.lab.training.config import FORMAT
 from filtercov.lab.training.rundir import parse_result, read_json
-from filtercov.printable import counted
 
 SEAL = "sha256"
 ADVICE = "take it back from version control, or keep that run again"
@@ -92,7 +90,7 @@ class Evidence:
         try:
             kept = parse_run(read_sealed(path), path)
             if kept.key != key:
-                raise RunDirectoryError(f"{path} holds the run {kept.key}; {ADVICE}")
+                raise RunError(f"{path} holds the run {kept.key}; {ADVICE}")
         except FiltercovError as error:
             raise DamagedRunError(f"run {key} is damaged and will not be used: {error}") from error
         return kept
@@ -131,26 +129,23 @@ class Evidence:
         """Return the test accuracy of a run after each epoch."""
         return accuracies({"event": "epoch", **epoch} for epoch in self.read(run.key).epochs)
 
-    def speed_file(self, experiment: Experiment) -> Path:
+    def speed_file(self, name: str, scale: str) -> Path:
         """Return where an experiment's timings are kept."""
-        return self.root / "speeds" / f"{experiment.name}--{experiment.scale}.json"
+        return self.root / "speeds" / f"{name}--{scale}.json"
 
-    def timings(self, experiment: Experiment) -> Timings:
+    def timings(self, name: str, scale: str) -> Timings:
         """Return an experiment's timings, without steps if there are none."""
-        path = self.speed_file(experiment)
+        path = self.speed_file(name, scale)
         return Timings.parse(read_sealed(path), path) if path.exists() else Timings()
 
-    def source(self, finished: Iterable[Run], *, place: str | None = None, beside: Iterable[Path] = ()) -> Source:
+    def source(self, finished: Iterable[Run], *, beside: Iterable[Path] = ()) -> Source:
         """Return where kept runs lie, and one checksum of their files and those `beside` them."""
-        return self.source_of([run.key for run in finished], place=place, beside=beside)
+        return self.source_of([run.key for run in finished], beside=beside)
 
-    def source_of(self, keys: Iterable[str], *, place: str | None = None, beside: Iterable[Path] = ()) -> Source:
+    def source_of(self, keys: Iterable[str], *, beside: Iterable[Path] = ()) -> Source:
         """Return the same of runs by their keys."""
         files = [self.file(key) for key in keys]
-        where = place or str(self.root)
-        name = f"{counted(len(files), 'run')} in {where}" if files else where
-        every = [*files, *beside]
-        return Source(name, files_sha256(self.root, every) if every else "")
+        return source_of(self.root, len(files), [*files, *beside])
 
 
 def seal(values: Mapping[str, Any]) -> bytes:
@@ -174,7 +169,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
     """Return the values of a file, if it is what `seal` made."""
     values = read_json(path)
     if values.pop(SEAL, None) != _checksum(values):
-        raise RunDirectoryError(f"{path} does not match its checksum; {ADVICE}")
+        raise RunError(f"{path} does not match its checksum; {ADVICE}")
     return values
 
 
@@ -189,7 +184,7 @@ def parse_run(values: Mapping[str, Any], path: Path) -> KeptRun:
         result = parse_result(values["result"], path)
         kept = KeptRun(config, epochs, result, bool(values["weights_checked"]), str(values.get("note", "")))
     except (KeyError, TypeError, ValueError) as error:
-        raise RunDirectoryError(f"{path} does not hold a run ({error}); {ADVICE}") from error
+        raise RunError(f"{path} does not hold a run ({error}); {ADVICE}") from error
     check_numbers(result, [{"event": "epoch", **epoch} for epoch in epochs], path)
     return kept
 

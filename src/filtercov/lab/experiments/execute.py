@@ -6,17 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 import filtercov as fc
-from filtercov.errors import CheckpointError, ConfigError, RunDirectoryError, SourceError
+from filtercov.errors import CheckpointError, ConfigError, RunError, SourceError
 from filtercov.lab import models
 from filtercov.lab.data import BatchLoader, Dataset, load
+from filtercov.lab.data.loader import seeded_generator
 from filtercov.lab.experiments.initialisations import InitContext, find
-from filtercov.lab.experiments.inputs import Inputs, read_inputs
-from filtercov.lab.experiments.runspec import VERSION, RunSpec
+from filtercov.lab.experiments.runspec import VERSION, Inputs, RunSpec, read_inputs
 from filtercov.lab.models.lookup import find as build
 from filtercov.lab.models.lookup import is_ours
 from filtercov.lab.training import FitResult, Progress, World, current_world, fit
@@ -40,22 +39,27 @@ def execute(
     progress: Progress | None = None,
     log_interval: int = 50,
     recovery_interval: int | None = None,
-    on_checkpoint: Callable[[Path], None] | None = None,
+    on_init: Callable[[object], None] | None = None,
     tensorboard: bool = False,
     watch_interval: int | None = None,
 ) -> FitResult:
     """Train what `spec` says in `run_dir`, continuing if it was begun; return the result.
 
     The statistics of the trained filters are written beside the checkpoint, for runs that start from them. `data` saves
-    loading what the specification names; `init_root` is where relative file names in its `init` start. Everything else
-    says how to run, not what, and does not change the result.
+    loading what the specification names; `init_root` is where relative file names in its `init` start. `on_init` is
+    told what the initialisation returned: of most of ours, an `InitReport`. Everything else says how to run, not what,
+    and does not change the result.
 
-    A file or run to start from that cannot be read is a `SourceError`; `RunDirectoryError` and `CheckpointError` are of
+    A file or run to start from that cannot be read is a `SourceError`; `RunError` and `CheckpointError` are of
     `run_dir` alone.
     """
     world = current_world()
     data = data or load_data(spec, root=data_root, download=download, workers=workers)
-    model, inputs = _beginning(spec, data, init_root)
+    try:
+        model = build_model(spec, data, init_root=init_root, on_init=on_init)
+        inputs = read_inputs(spec, data.content_digest, init_root=init_root)
+    except (CheckpointError, RunError) as error:
+        raise SourceError(str(error)) from error
     model.to(device)
     accelerate_(model)
     train_batches, test_batches = build_batches(spec, data, world=world, device=device)
@@ -67,22 +71,12 @@ def execute(
         run_dir,
         identity=identity(spec, inputs),
         on_finish=lambda model, path: {**_finish(model, path), "evaluated_on": spec.evaluate},
-        on_checkpoint=on_checkpoint,
         progress=progress and _Judged(progress, spec.evaluate),
         log_interval=log_interval,
         recovery_interval=recovery_interval,
         tensorboard=tensorboard,
         watch_interval=watch_interval,
     )
-
-
-def _beginning(spec: RunSpec, data: Dataset, init_root: Path | str) -> tuple[nn.Module, Inputs]:
-    """Return the network before the first step and the checksums of what it and its training read."""
-    try:
-        model = build_model(spec, data, init_root=init_root)
-        return model, read_inputs(spec, data.content_digest, init_root=init_root)
-    except (CheckpointError, RunDirectoryError) as error:
-        raise SourceError(str(error)) from error
 
 
 def identity(spec: RunSpec, inputs: Inputs) -> dict[str, Any]:
@@ -106,7 +100,13 @@ def load_data(
     )
 
 
-def build_model(spec: RunSpec, data: Dataset, *, init_root: Path | str = ".") -> nn.Module:
+def build_model(
+    spec: RunSpec,
+    data: Dataset,
+    *,
+    init_root: Path | str = ".",
+    on_init: Callable[[object], None] | None = None,
+) -> nn.Module:
     """Return the network of a specification as it is before the first step.
 
     Weights other than the filters depend on the seed alone, so that runs which differ in initialisation differ in
@@ -125,15 +125,17 @@ def build_model(spec: RunSpec, data: Dataset, *, init_root: Path | str = ".") ->
         )
     if not ours:
         _check_takes(model, spec.model, data)
-    (state,) = np.random.SeedSequence((spec.train.seed, _FILTERS)).generate_state(1, np.uint64)
     context = InitContext(
-        generator=torch.Generator().manual_seed(int(state >> np.uint64(1))),
+        generator=seeded_generator(spec.train.seed, _FILTERS),
         argument=spec.init.partition(":")[2],
         schedule=spec.schedule,
         negative=spec.negative,
         root=Path(init_root),
+        min_kernel_size=spec.min_kernel_size,
     )
-    find(spec.init)(model, context)
+    report = find(spec.init)(model, context)
+    if on_init is not None:
+        on_init(report)
     return fc.freeze_(model) if spec.freeze_filters else model
 
 

@@ -1,12 +1,27 @@
 """Ways to initialise depthwise filters, by name: the columns of every table.
 
-One table, at the end, holds ours with what each needs; everything else asks it. Others join with `register`, or from an
-installed package through the entry point group `filtercov.initialisations`.
+The table at the end holds ours. Others join with `register`, or from an installed package through the entry point group
+`filtercov.initialisations`.
+
+| names                          | filters                                                                      |
+|--------------------------------|------------------------------------------------------------------------------|
+| `default`                      | as the network was built                                                     |
+| `uniform` to `master-keys`     | by a formula, see `baselines`                                                |
+| `closed-form`                  | the paper's covariance, σ by depth as a schedule says                        |
+| `power` and `CONTROLS`         | the closed form without one property, see `controls`                         |
+| `stats:FILE`                   | drawn from the statistics of a trained model, a file or a shipped name       |
+| `filters:FILE`                 | a checkpoint's very filters                                                  |
+| `interpolated:`, `selected:`   | its filters enlarged, or evenly spaced ones of its first layers, `adapting`  |
+| `statistics-of:RUN`            | drawn from the statistics of a finished run of the same sweep                |
+| `covariances-of:`, `kronecker-of:` | the same with means of zero; with each covariance its nearest A⊗A        |
+| `filters-of:RUN` and so on     | as `filters`, `interpolated`, `selected`, from a finished run                |
+
+RUN is the key of a run in the directory of all runs: a hash of all that decides that run.
 """
 
 import difflib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -14,23 +29,28 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import filtercov as fc
-from filtercov.errors import ConfigError
+from filtercov.errors import ConfigError, CovarianceError
 from filtercov.filters import copy_weights_
+from filtercov.lab import models
 from filtercov.lab.experiments import baselines
-from filtercov.lab.experiments.adapting import interpolate_weights_, select_weights_
+from filtercov.lab.experiments.adapting import Weights, interpolate_weights_, select_weights_
 from filtercov.lab.experiments.baselines import Sample
 from filtercov.lab.experiments.controls import CONTROLS, Control, control_covariance, total_variance
 from filtercov.lab.experiments.fingerprint import fingerprint
+from filtercov.lab.training import load_checkpoint
+from filtercov.lab.training.rundir import RunDirectory, read_json
 from filtercov.layers.assign import assign_filters_
 from filtercov.layers.checkpoint import read_depthwise_weights
 from filtercov.layers.sample import check_weight, drawing, rounded
 from filtercov.schedule import Schedule
-from filtercov.statistics import shipped
+from filtercov.statistics.filter_statistics import find_statistics
+from filtercov.statistics.shipped import REFERENCES
 
 ENTRY_POINTS = "filtercov.initialisations"
+DEFAULT_SCHEDULE = "imagenet-thawed"  # as of `init_`
 LEAST_VARIANCE = 1e-4  # pixels², from where down a bump is one pixel
 
 
@@ -41,10 +61,11 @@ class InitContext:
     generator: torch.Generator
     argument: str = ""  # what follows the colon in the name
     schedule: str | None = (
-        None  # a preset, or "σ0,v,a", for those that have a σ; "sawtooth:" before it restarts by stage
+        None  # for those that have a σ: a preset or "σ0,v,a"; "sawtooth:" before it restarts by stage
     )
     negative: Literal["clip", "abs"] = "clip"
     root: Path = field(default_factory=Path)  # where relative file names start
+    min_kernel_size: int | None = None  # as of `init_`
 
 
 Fill = Callable[[nn.Module, InitContext], object]
@@ -56,17 +77,14 @@ class Initialisation:
 
     name: str
     fill: Fill
-    about: str = ""
     schedule: Literal["none", "optional", "required"] = "none"  # whether it has a σ
-    # What must follow its name and a colon; others' may have one too.
-    argument: Literal["", "FILE", "RUN", "N", "VARIANCE"] = ""
+    argument: Literal["", "FILE", "RUN", "N", "VARIANCE"] = ""  # what must follow its name and a colon
     ours: bool = True
-    # What tells it from others of its name, part of a run's identity: the checksum of others' code, of ours a word
-    # where runs of that name have had other filters.
+    # Part of a run's identity: the checksum of others' code; of ours a word, where the name once meant other filters.
     code: str | None = None
 
     def __call__(self, model: nn.Module, context: InitContext) -> object:
-        """Fill a model's filters in place."""
+        """Fill a model's filters in place; ours return an `InitReport` where they have one."""
         return self.fill(model, context)
 
     @property
@@ -90,12 +108,7 @@ def register(name: str, initialise: Fill, *, version: str | None = None) -> None
             f"an initialisation needs a name of its own without a colon, got {name!r}; ours are "
             f"{', '.join(entry.name for entry in _table.values() if entry.ours)}"
         )
-    add(Initialisation(name, initialise, schedule="optional", ours=False, code=fingerprint(initialise, version)))
-
-
-def add(*entries: Initialisation) -> None:
-    """Put initialisations of ours into the table."""
-    _table.update({entry.name: entry for entry in entries})
+    _table[name] = Initialisation(name, initialise, "optional", ours=False, code=fingerprint(initialise, version))
 
 
 def forget(name: str) -> None:
@@ -107,7 +120,7 @@ def names() -> tuple[str, ...]:
     """Return the names of all initialisations, installed ones included.
 
     >>> names()[:3]
-    ('uniform', 'kaiming', 'trunc-normal')
+    ('default', 'uniform', 'kaiming')
     """
     return (*_table, *sorted(point.name for point in entry_points(group=ENTRY_POINTS) if point.name not in _table))
 
@@ -118,7 +131,7 @@ def others() -> tuple[str, ...]:
 
 
 def find(name: str) -> Initialisation:
-    """Return the initialisation of a name; of its argument after a colon only a number is looked at.
+    """Return the initialisation of a name; an argument after a colon is checked where it must be a number.
 
     >>> find("stats:some.safetensors").usage, find("closed-form").schedule
     ('stats:FILE', 'required')
@@ -130,15 +143,13 @@ def find(name: str) -> Initialisation:
     for point in entry_points(group=ENTRY_POINTS, name=key):
         fill: Fill = point.load()
         package = f"{point.dist.name} {point.dist.version}" if point.dist else None
-        code = fingerprint(fill, package)
-        return Initialisation(key, fill, schedule="optional", ours=False, code=code)
+        return Initialisation(key, fill, "optional", ours=False, code=fingerprint(fill, package))
     near = difflib.get_close_matches(key, names(), n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ConfigError(f"unknown initialisation {name!r}, the known ones are {', '.join(names())}{hint}")
 
 
 def _check_number(name: str, argument: str, kind: str) -> None:
-    """Refuse what follows a name that needs a number, if that is none."""
     if not argument or kind not in ("N", "VARIANCE"):
         return
     try:
@@ -154,8 +165,39 @@ def _check_number(name: str, argument: str, kind: str) -> None:
         )
 
 
+def reference_key(init: str) -> str | None:
+    """Return the key of the run that an initialisation starts from, None if it starts from none.
+
+    >>> reference_key("filters-of:0123456789abcdef"), reference_key("closed-form")
+    ('0123456789abcdef', None)
+    """
+    return init.partition(":")[2] if find(init).argument == "RUN" else None
+
+
+def shown_init(init: str, schedule: str | None) -> str:
+    """Return an initialisation for people: with its schedule, files by their last names, runs without their keys.
+
+    >>> shown_init("box:9", None), shown_init("filters-of:0123456789abcdef", None), shown_init("closed-form", "plain")
+    ('box:9', 'filters-of', 'closed-form plain')
+    """
+    kind, colon, argument = init.partition(":")
+    words = kind if find(init).argument == "RUN" else f"{kind}{colon}{Path(argument).name}"
+    return f"{words} {schedule}" if schedule else words
+
+
+def located(inits: Sequence[str]) -> tuple[str, ...]:
+    """Return initialisations with the files they name made absolute: runs look for files under their own directory."""
+    found = []
+    for init in inits:
+        kind, _, file = init.partition(":")
+        path = Path(file).absolute()
+        shipped = kind == "stats" and file in REFERENCES and not path.exists()
+        found.append(f"{kind}:{path}" if find(kind).argument == "FILE" and not shipped else init)
+    return tuple(found)
+
+
 def parse_schedule(text: str, model: nn.Module | None = None) -> Schedule:
-    """Return the schedule of a preset's name or of three numbers.
+    """Return the schedule of a preset's name or of three numbers; of a sawtooth, `model` tells the stages.
 
     >>> parse_schedule("0.5,0.5,3")
     QuadraticSchedule(sigma0=0.5, v=0.5, a=3.0)
@@ -167,32 +209,30 @@ def parse_schedule(text: str, model: nn.Module | None = None) -> Schedule:
         schedule = fc.PRESETS[rest]
     else:
         try:
-            schedule = fc.QuadraticSchedule(*(float(part) for part in rest.split(",")))
-        except (TypeError, ValueError) as error:
-            raise ConfigError(
-                f"cannot use the schedule {text!r} ({error}); give three numbers 'σ0,v,a' or one of "
-                f"{', '.join(fc.PRESETS)}"
-            ) from error
-    if kind == "sawtooth" and model is not None:
-        return fc.SawtoothSchedule(schedule, _stages(model))
-    return schedule
-
-
-def _stages(model: nn.Module) -> tuple[int, ...]:
+            sigma0, v, a = (float(part) for part in rest.split(","))
+        except ValueError:
+            known = ", ".join(fc.PRESETS)
+            raise ConfigError(f"needed three numbers 'σ0,v,a' or one of {known} as schedule, got {text!r}") from None
+        try:
+            schedule = fc.QuadraticSchedule(sigma0, v, a)
+        except CovarianceError as error:
+            raise ConfigError(f"cannot use the schedule {text!r}: {error}") from None
+    if kind == "" or model is None:
+        return schedule
     stages = getattr(model, "stages", None)
     if not isinstance(stages, nn.Sequential):
         raise ConfigError(f"a sawtooth schedule needs a network built in stages, which {type(model).__name__} is not")
-    return tuple(len(fc.depthwise_layers(stage)) for stage in stages)
+    return fc.SawtoothSchedule(schedule, tuple(len(fc.depthwise_layers(stage)) for stage in stages))
 
 
-def _filling(sample: Sample) -> Fill:
-    """Return the initialisation that fills each depthwise weight (channels, 1, *kernel) with independent samples."""
+def _formula(sample: Sample) -> Fill:
+    """Fill each depthwise weight (channels, 1, *kernel) with independent samples."""
     return lambda model, context: _fill(model, context, sample)
 
 
 def _numbered(make: Callable[[float], Sample]) -> Fill:
-    """Return the initialisation whose samples depend on the number after its name."""
-    return lambda model, context: _fill(model, context, make(float(_required(context, "number"))))
+    """Fill with samples that depend on the number after the name."""
+    return lambda model, context: _fill(model, context, make(float(_argument(context, "number"))))
 
 
 def _fill(model: nn.Module, context: InitContext, sample: Sample) -> None:
@@ -211,25 +251,28 @@ def _fill(model: nn.Module, context: InitContext, sample: Sample) -> None:
         assign_filters_(layers, filters)
 
 
+def _schedule(model: nn.Module, context: InitContext) -> Schedule:
+    return parse_schedule(context.schedule or DEFAULT_SCHEDULE, model)
+
+
 def _closed_form(model: nn.Module, context: InitContext) -> object:
-    schedule = parse_schedule(context.schedule or "cifar-p2", model)
+    sigma = _schedule(model, context)
     return fc.init_(
         model,
-        lambda layer: schedule(layer.depth),
-        min_kernel_size=2,  # a run that asks for the closed form gets it for every filter that has a shape
+        lambda layer: sigma(layer.depth),
+        min_kernel_size=context.min_kernel_size,
         negative=context.negative,
         generator=context.generator,
     )
 
 
 def _control(control: Control) -> Fill:
-    """Return the closed form without one of its properties, its variance kept; see `controls`."""
+    """Draw from the closed form without one of its properties."""
 
     def fill(model: nn.Module, context: InitContext) -> object:
-        sigma = parse_schedule(context.schedule or "cifar-p2", model)
+        sigma = _schedule(model, context)
         mean_sigma = float(np.mean([sigma(layer.depth) for layer in fc.depthwise_layers(model)]))
-        seed = int(torch.randint(2**62, (), generator=context.generator))
-        random = np.random.default_rng(seed)
+        random = np.random.default_rng(int(torch.randint(2**62, (), generator=context.generator)))
         return fc.init_(
             model,
             lambda layer: control_covariance(
@@ -240,7 +283,6 @@ def _control(control: Control) -> Fill:
                 negative=context.negative,
                 random=random,
             ),
-            min_kernel_size=2,
             negative=context.negative,
             generator=context.generator,
         )
@@ -250,106 +292,97 @@ def _control(control: Control) -> Fill:
 
 def _power(model: nn.Module, context: InitContext) -> None:
     """Fill with uniform noise that has the closed form's variance in each layer."""
-    sigma = parse_schedule(context.schedule or "cifar-p2", model)
-    layers = fc.depthwise_layers(model)
-    variances = [total_variance(layer.kernel_size, sigma(layer.depth), negative=context.negative) for layer in layers]
-    noise = [baselines.uniform(layer.weight.shape, context.generator).double() for layer in layers]
-    factors = [math.sqrt(variance / baselines.POWER) for variance in variances]
-    filters = [
-        rounded((drawn * factor).numpy(), layer.weight.dtype)
-        for layer, drawn, factor in zip(layers, noise, factors, strict=True)
-    ]
+    sigma = _schedule(model, context)
+    layers, filters = fc.depthwise_layers(model), []
+    for layer in layers:
+        variance = total_variance(layer.kernel_size, sigma(layer.depth), negative=context.negative)
+        noise = baselines.uniform(layer.weight.shape, context.generator).double()
+        filters.append(rounded((noise * math.sqrt(variance / baselines.POWER)).numpy(), layer.weight.dtype))
     assign_filters_(layers, filters)
 
 
-def _statistics(model: nn.Module, context: InitContext) -> object:
-    path = shipped.find(_required(context, "statistics file or name"), context.root)
-    return draw(model, context, fc.FilterStatistics.load(path))
-
-
-def draw(model: nn.Module, context: InitContext, statistics: fc.FilterStatistics) -> object:
-    """Draw the filters of a model from statistics, resized where kernel sizes or depths differ."""
-    return fc.init_(
-        model,
-        lambda layer: statistics.at(layer.depth, layer.kernel_size),
-        min_kernel_size=2,  # the paper transfers 3x3 filters too
-        negative=context.negative,
-        generator=context.generator,
+def _drawn(
+    read: Callable[[InitContext], fc.FilterStatistics],
+    change: Callable[[fc.FilterStatistics], fc.FilterStatistics] = lambda statistics: statistics,
+) -> Fill:
+    """Draw from statistics, resized where kernel sizes or depths differ."""
+    return lambda model, context: fc.init_(
+        model, change(read(context)), negative=context.negative, generator=context.generator
     )
 
 
-def _filters(model: nn.Module, context: InitContext) -> object:
-    weights = _stored_weights(context)
-    # By shape alone the stem of a network for one-channel images looks depthwise too, but has another shape.
+def _carried(read: Callable[[InitContext], Weights], carry: Callable[[nn.Module, Weights], object]) -> Fill:
+    """Give a model filters that were trained."""
+    return lambda model, context: carry(model, read(context))
+
+
+def _copy_fitting_(model: nn.Module, weights: Weights) -> object:
+    """Copy the filters whose shape the model has: by shape alone the stem of a network for grey images is depthwise."""
     wanted = {layer.weight.shape for layer in fc.depthwise_layers(model)}
-    fitting = {name: weight for name, weight in weights.items() if weight.shape in wanted}
-    return copy_weights_(model, list((fitting or weights).items()))
+    fitting = [(name, weight) for name, weight in weights if weight.shape in wanted]
+    return copy_weights_(model, fitting or weights)
 
 
-def _interpolated(model: nn.Module, context: InitContext) -> object:
-    return interpolate_weights_(model, list(_stored_weights(context).items()))
+def _file_statistics(context: InitContext) -> fc.FilterStatistics:
+    return find_statistics(_argument(context, "statistics file or name"), context.root)
 
 
-def _selected(model: nn.Module, context: InitContext) -> object:
-    return select_weights_(model, list(_stored_weights(context).items()))
+def _file_weights(context: InitContext) -> Weights:
+    return list(read_depthwise_weights(context.root / _argument(context, "checkpoint")).tensors.items())
 
 
-def _stored_weights(context: InitContext) -> dict[str, Tensor]:
-    return read_depthwise_weights(context.root / _required(context, "checkpoint")).tensors
+def _run_statistics(context: InitContext) -> fc.FilterStatistics:
+    return fc.FilterStatistics.load(_run(context).path / "statistics.safetensors")
 
 
-def _required(context: InitContext, what: str) -> str:
+def _run_weights(context: InitContext) -> Weights:
+    run = _run(context)
+    tensors, _ = load_checkpoint(run.checkpoint)
+    with torch.device("meta"):  # the architecture tells which weights are depthwise
+        reference = models.create(read_json(run.config)["model"], num_classes=1)
+    return [(layer.name, tensors[f"{layer.name}.weight"]) for layer in fc.depthwise_layers(reference)]
+
+
+def _run(context: InitContext) -> RunDirectory:
+    run = RunDirectory(context.root / context.argument)
+    if not (context.argument and run.done):
+        raise ConfigError(f"the run to start from, {run.path}, is not finished; finish it first")
+    return run
+
+
+def _argument(context: InitContext, what: str) -> str:
     if not context.argument:
         raise ConfigError(f"this initialisation needs a {what} after its name, as in stats:FILE, filters:FILE or box:9")
     return context.argument
 
 
-add(
-    Initialisation("uniform", _filling(baselines.uniform), "PyTorch's default, U(±1/√n) for filters of n pixels"),
-    Initialisation("kaiming", _filling(baselines.kaiming), "N(0, 2/n)"),
-    Initialisation(
-        "trunc-normal",
-        _filling(baselines.trunc_normal),
-        "normal of deviation .02, timm's default for ConvNeXt",
-        code="cut at 2",
-    ),
-    Initialisation("orthogonal", _filling(baselines.orthogonal), "rows of a random semi-orthogonal matrix"),
-    Initialisation("identity", _filling(baselines.identity), "1 at the centre, zero elsewhere"),
-    Initialisation("delta-gaussian", _filling(baselines.delta_gaussian), "N(0, 1) at the centre, zero elsewhere"),
-    Initialisation(
-        "dog",
-        _filling(baselines.difference_of_gaussians),
-        "differences of centred Gaussians of random size and strength",
-    ),
-    Initialisation("impulse", _filling(baselines.impulse), "one random pixel"),
-    Initialisation("box", _numbered(baselines.box), "N random pixels, all equal", argument="N"),
-    Initialisation(
-        "gaussian-bump",
-        _numbered(baselines.gaussian_bump),
-        "a Gaussian of a variance in pixels² around a random pixel",
-        argument="VARIANCE",
-    ),
-    Initialisation(
-        "master-keys", _filling(baselines.master_keys), "one of eight discrete Gaussian derivatives, at random"
-    ),
-    Initialisation("closed-form", _closed_form, "the paper's covariance, σ by depth as a schedule says", "required"),
-    Initialisation("power", _power, "uniform noise of the closed form's variance in each layer", "required"),
-    *(
-        Initialisation(control, _control(control), "a control: the closed form without one property", "required")
-        for control in CONTROLS
-    ),
-    Initialisation(
-        "stats",
-        _statistics,
-        "drawn from the statistics of a trained model, a file or a shipped name, resized where kernel sizes or depths "
-        "differ",
-        argument="FILE",
-    ),
-    Initialisation("filters", _filters, "the very filters of a checkpoint", argument="FILE"),
-    Initialisation(
-        "interpolated", _interpolated, "a checkpoint's filters, enlarged by linear interpolation", argument="FILE"
-    ),
-    Initialisation(
-        "selected", _selected, "evenly spaced filters of the first layers of a larger checkpoint", argument="FILE"
-    ),
-)
+_table |= {
+    entry.name: entry
+    for entry in (
+        Initialisation("default", lambda _model, _context: None),
+        Initialisation("uniform", _formula(baselines.uniform)),
+        Initialisation("kaiming", _formula(baselines.kaiming)),
+        Initialisation("trunc-normal", _formula(baselines.trunc_normal), code="cut at 2"),
+        Initialisation("orthogonal", _formula(baselines.orthogonal)),
+        Initialisation("identity", _formula(baselines.identity)),
+        Initialisation("delta-gaussian", _formula(baselines.delta_gaussian)),
+        Initialisation("dog", _formula(baselines.difference_of_gaussians)),
+        Initialisation("impulse", _formula(baselines.impulse)),
+        Initialisation("box", _numbered(baselines.box), argument="N"),
+        Initialisation("gaussian-bump", _numbered(baselines.gaussian_bump), argument="VARIANCE"),
+        Initialisation("master-keys", _formula(baselines.master_keys)),
+        Initialisation("closed-form", _closed_form, "required"),
+        Initialisation("power", _power, "required"),
+        *(Initialisation(control, _control(control), "required") for control in CONTROLS),
+        Initialisation("stats", _drawn(_file_statistics), argument="FILE"),
+        Initialisation("filters", _carried(_file_weights, _copy_fitting_), argument="FILE"),
+        Initialisation("interpolated", _carried(_file_weights, interpolate_weights_), argument="FILE"),
+        Initialisation("selected", _carried(_file_weights, select_weights_), argument="FILE"),
+        Initialisation("statistics-of", _drawn(_run_statistics), argument="RUN"),
+        Initialisation("covariances-of", _drawn(_run_statistics, fc.FilterStatistics.centred), argument="RUN"),
+        Initialisation("kronecker-of", _drawn(_run_statistics, fc.FilterStatistics.kronecker), argument="RUN"),
+        Initialisation("filters-of", _carried(_run_weights, copy_weights_), argument="RUN"),
+        Initialisation("interpolated-of", _carried(_run_weights, interpolate_weights_), argument="RUN"),
+        Initialisation("selected-of", _carried(_run_weights, select_weights_), argument="RUN"),
+    )
+}

@@ -12,15 +12,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from filtercov.errors import CheckpointError, DamagedRunError, ExperimentError, FiltercovError, RunDirectoryError
+from filtercov.errors import CheckpointError, ConfigError, DamagedRunError, FiltercovError, RunError
 from filtercov.files import read_description
-from filtercov.lab.experiments.builder import Options
+from filtercov.lab.experiments.catalogue import Experiment, Options
 from filtercov.lab.experiments.evidence import Evidence, KeptRun, read_sealed, seal
-from filtercov.lab.experiments.graph import Experiment, Run
-from filtercov.lab.experiments.initialisations import find
-from filtercov.lab.experiments.inputs import changes
-from filtercov.lab.experiments.references import reference_key
+from filtercov.lab.experiments.initialisations import find, reference_key
 from filtercov.lab.experiments.runs import Runs, check_numbers, check_weights, read_identity
+from filtercov.lab.experiments.runspec import Run, changes
 from filtercov.lab.experiments.sweep import asked_for, recorded
 from filtercov.lab.training import FitResult, read_metrics, read_result
 from filtercov.lab.training.rundir import RunDirectory, read_json, storage_error, write_atomic
@@ -63,7 +61,7 @@ def keep(directories: Sequence[Path | str], evidence: Path | str, *, note: str =
             if RunDirectory(path).done:
                 found |= _chain(path, note)
             elif alone:
-                raise RunDirectoryError(f"{path} is not finished; finish that run, or leave it out")
+                raise RunError(f"{path} is not finished; finish that run, or leave it out")
             else:
                 unfinished.append(path.name)
         if not alone:
@@ -75,17 +73,17 @@ def keep(directories: Sequence[Path | str], evidence: Path | str, *, note: str =
     for path, content in files.items():
         if place := _PLACE.search(content.decode()):
             shown = content.decode()[place.start() :].partition("\n")[0][:60]
-            raise RunDirectoryError(f"{path.name} would name a place of this machine ({shown.strip()}); it is not kept")
+            raise RunError(f"{path.name} would name a place of this machine ({shown.strip()}); it is not kept")
     size = _size(there.root, files)
     if size > LARGEST:
-        raise ExperimentError(f"evidence may take {LARGEST:,} bytes in all, this would make it {size:,}; keep less")
+        raise ConfigError(f"evidence may take {LARGEST:,} bytes in all, this would make it {size:,}; keep less")
     _write(files)
     timed = tuple(path.stem.partition("--")[0] for path in timings)
     return Kept(tuple(new), tuple(known), tuple(differing), tuple(unfinished), timed, size)
 
 
 def portable(run: Run) -> Run:
-    """Return a run as it is called where nobody knows this machine's directories, and so what it starts from.
+    """Return the run, and what it starts from, with this machine's directories removed.
 
     >>> from filtercov.lab.experiments.runspec import RunSpec
     >>> portable(Run(RunSpec(model="convmixer_8_2_k5_p2", data="folder:/data/images.zip"))).spec.data
@@ -112,7 +110,7 @@ def _last_name(init: str) -> str:
 def _runs_of(directory: Path) -> list[Path]:
     runs = sorted(path.parent for path in directory.glob("*/config.json"))
     if not runs and not any(directory.glob("speeds/*.json")):  # an experiment may have timings alone
-        raise RunDirectoryError(f"{directory} is neither a run nor a directory of runs; name one of either")
+        raise RunError(f"{directory} is neither a run nor a directory of runs; name one of either")
     return runs
 
 
@@ -135,7 +133,7 @@ def _read(path: Path) -> Run:
     with _damage_named(path):
         spec, _ = read_identity(RunDirectory(path))
         if _KEY.fullmatch(path.name) and path.name != spec.key:
-            raise RunDirectoryError("its config.json is another run's")
+            raise RunError("its config.json is another run's")
         key = reference_key(spec.init)
         return Run(spec, _read(path.parent / key) if key else None)
 
@@ -144,7 +142,7 @@ def _checked(directory: RunDirectory, called: Run, note: str) -> KeptRun:
     with _damage_named(directory.path):
         result = read_result(directory.path)
         if result is None:
-            raise RunDirectoryError("it is not finished")
+            raise RunError("it is not finished")
         metrics = read_metrics(directory.metrics)
         check_numbers(result, metrics, directory.result)
         weights_checked = _weights_checked(directory, result, note)
@@ -156,7 +154,7 @@ def _checked(directory: RunDirectory, called: Run, note: str) -> KeptRun:
         )
         kept = KeptRun(config, epochs, result, weights_checked, note)
         if kept.key != called.key:
-            raise RunDirectoryError("its config.json has more in it than its settings")
+            raise RunError("its config.json has more in it than its settings")
         return kept
 
 
@@ -194,7 +192,7 @@ def _compare(found: Mapping[str, KeptRun], there: Evidence) -> tuple[list[str], 
             continue
         old = there.read(key)
         if changed := changes(old.config["inputs"], kept.config["inputs"]):
-            raise RunDirectoryError(f"run {key} is kept already and read something else ({'; '.join(changed)})")
+            raise RunError(f"run {key} is kept already and read something else ({'; '.join(changed)})")
         if old.result.weights_sha256 != kept.result.weights_sha256:
             accuracies = f"{old.result.test_accuracy:.2f} % there, {kept.result.test_accuracy:.2f} % here"
             differing.append(f"run {key} is kept already, ended differently ({accuracies}), and stays as it is")
@@ -216,9 +214,9 @@ def _experiments(asked: Sequence[tuple[Experiment, Options]], there: Evidence) -
 def _timings(asked: Sequence[Experiment], runs: Runs, there: Evidence) -> dict[Path, bytes]:
     """Return the files of timings under runs that were repeated more often than those that are there, if any are."""
     return {
-        there.speed_file(experiment): seal(timings.as_dict())
-        for experiment in asked
-        if (timings := runs.timings(experiment)).repeats > there.timings(experiment).repeats
+        there.speed_file(one.name, one.scale): seal(timings.as_dict())
+        for one in asked
+        if (timings := runs.timings(one.name, one.scale)).repeats > there.timings(one.name, one.scale).repeats
     }
 
 
@@ -235,7 +233,7 @@ def _wider(here: Mapping[str, Any], there: Mapping[str, Any], path: Path) -> boo
     """Tell whether an experiment asks for more runs than the one that is kept; raise if neither has all the other's."""
     new, old = ({run.key for run in asked_for(asked, path)[0].runs} for asked in (here, there))
     if not (new <= old or old <= new):
-        raise ExperimentError(
+        raise ConfigError(
             f"{path.name} is kept already with other options ({there['options']} there, {here['options']} here); keep "
             "these in evidence of their own"
         )

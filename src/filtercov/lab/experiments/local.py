@@ -1,10 +1,16 @@
-"""The local engine: the runs of a sweep in this process, or in several with the threads divided among them."""
+"""The local engine: the runs of a sweep in this process, or in several with the threads divided among them.
+
+Workers need no coordinator. Each goes through the list, takes what is neither finished nor claimed nor waiting for its
+reference, and looks again for what others had in hand: a worker that dies leaves its run, with its last checkpoint, to
+the next one that passes.
+"""
 
 import multiprocessing
 import os
 import signal
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -12,19 +18,65 @@ from typing import cast
 
 import torch
 
-from filtercov.errors import ConfigError, FiltercovError, SweepError, TrainingInterrupted
-from filtercov.lab.experiments.attempt import Machine
-from filtercov.lab.experiments.graph import Run
+from filtercov.errors import FiltercovError, RunError, TrainingInterrupted
+from filtercov.lab.experiments.display import Emit, Note, Step
+from filtercov.lab.experiments.run_one import Machine, Outcome, run_one
 from filtercov.lab.experiments.runs import Runs
-from filtercov.lab.experiments.worker import Emit, Note, work
+from filtercov.lab.experiments.runspec import Run
+from filtercov.lab.training.progress import Snapshot
 from filtercov.lab.training.signals import StopRequest
 
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds, while all that is left is in other hands
+STEP_INTERVAL = 0.5  # seconds between two reports of one run
 DEATHS_PER_WORKER = 5  # beyond which something other than bad luck kills them
 
 
-def run_here(wanted: Sequence[Run], runs: Runs, *, emit: Emit, machine: Machine | None = None) -> None:
-    """Do the runs one after another in this process, with all of its threads."""
-    work(wanted, runs, emit=emit, machine=machine)
+def run_here(
+    wanted: Sequence[Run],
+    runs: Runs,
+    *,
+    emit: Emit,
+    machine: Machine | None = None,
+    failures: Path | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> None:
+    """Do the wanted runs, references first as `in_order` has them, in this process, and emit how each ended.
+
+    `failures` is passed to `run_one`; `stop` is asked between runs.
+    """
+    machine = (machine or Machine()).looking_again()
+    waiting = {run.key: run for run in wanted}
+    failed: set[str] = set()
+    pause = FIRST_PAUSE
+
+    def outcome_of(run: Run) -> Outcome | None:
+        """Do a run; None if it has to wait for its reference."""
+        if run.reference and run.reference.key in failed:
+            return Outcome(run.key, "failed", f"the run it starts from, {run.reference.key}, failed")
+        if run.reference and run.reference.key in waiting:
+            return None
+        watcher = _Watcher(run.key, emit)
+        return run_one(
+            run, runs, machine=machine, failures=failures, progress=watcher, say=lambda text: emit(Note(text))
+        )
+
+    while waiting and not stop():
+        before = len(waiting)
+        for run in list(waiting.values()):
+            outcome = outcome_of(run)
+            if outcome is None or outcome.status == "busy":
+                continue
+            del waiting[run.key]
+            if outcome.status == "failed":
+                failed.add(run.key)
+            emit(outcome)
+            if stop():
+                return
+        if len(waiting) < before:
+            pause = FIRST_PAUSE
+        elif waiting:
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
 
 
 def run_in_processes(
@@ -34,8 +86,6 @@ def run_in_processes(
 
     SIGTERM and Ctrl-C make every worker write a checkpoint, and raise `TrainingInterrupted` when all have.
     """
-    if workers < 1:
-        raise ConfigError(f"a sweep needs at least one worker, got {workers}")
     threads = max(1, (os.cpu_count() or 1) // workers)
     with tempfile.TemporaryDirectory(prefix="filtercov-failures-") as failures, StopRequest() as stop:
         pool = _Pool([wanted, runs.root, machine, Path(failures), threads], emit)
@@ -47,18 +97,37 @@ def run_in_processes(
             pool.end()
 
 
+class _Watcher:
+    """A `Progress` that passes on the first step, the ends of epochs, and something in between."""
+
+    def __init__(self, key: str, emit: Emit) -> None:
+        self._key, self._emit, self._last = key, emit, -STEP_INTERVAL
+
+    def update(self, snapshot: Snapshot) -> None:
+        now = time.monotonic()
+        if snapshot.test_accuracy is not None or now - self._last >= STEP_INTERVAL:
+            self._emit(Step(self._key, snapshot))
+            self._last = now
+
+    def note(self, text: str) -> None:
+        self._emit(Note(f"run {self._key}: {text}"))
+
+    def close(self) -> None:
+        pass
+
+
 class _Pool:
     """Worker processes, each with a pipe of its own: one that is killed in mid-word garbles nobody else's."""
 
     def __init__(self, arguments: Sequence[object], emit: Emit) -> None:
         self._arguments, self._emit = arguments, emit
         self._workers: dict[Connection, SpawnProcess] = {}
-        self._seen: set[str] = set()
+        self._ended: set[str] = set()  # runs: every worker sees every run end
 
     def start(self) -> None:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_main, args=(theirs, *self._arguments))
+        process = context.Process(target=_work, args=(theirs, *self._arguments))
         process.start()
         theirs.close()
         self._workers[ours] = process
@@ -80,7 +149,7 @@ class _Pool:
                     deaths += 1
                     self._emit(Note(f"a worker died ({_cause(process.exitcode)}); another takes over its run"))
                     if deaths > most_deaths:
-                        raise SweepError(f"{deaths} workers died, the last one {_cause(process.exitcode)}; giving up")
+                        raise RunError(f"{deaths} workers died, the last one {_cause(process.exitcode)}; giving up")
                     self.start()
             if stop.requested and not asked:
                 asked = True
@@ -96,17 +165,17 @@ class _Pool:
         for process in self._workers.values():
             process.join()
 
-    def _pass_on(self, event: object) -> None:
+    def _pass_on(self, event: Step | Note | Outcome | FiltercovError) -> None:
         if isinstance(event, FiltercovError):
             raise event
-        key = getattr(event, "key", None) if hasattr(event, "status") else None
-        if key is None or key not in self._seen:  # every worker sees every run end
-            self._emit(event)  # type: ignore[arg-type]  # workers send nothing else
-        if key is not None:
-            self._seen.add(key)
+        if isinstance(event, Outcome):
+            if event.key in self._ended:
+                return
+            self._ended.add(event.key)
+        self._emit(event)
 
 
-def _main(
+def _work(
     pipe: Connection, wanted: Sequence[Run], root: Path, machine: Machine | None, failures: Path, threads: int
 ) -> None:
     """Work as one of the processes."""
@@ -118,7 +187,7 @@ def _main(
     torch.set_num_threads(threads)
     parent = multiprocessing.parent_process()
     try:
-        work(
+        run_here(
             wanted,
             Runs(root),
             emit=pipe.send,

@@ -1,4 +1,4 @@
-"""What an experiment will cost, before anyone commits a cluster to it."""
+"""What runs will cost, before anyone commits a cluster to them: `reproduce --list` shows it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +12,7 @@ from torch import Tensor, nn
 import filtercov as fc
 from filtercov.lab import models
 from filtercov.lab.costs.listing import SECONDS_PER_RUN, Load, entries
-from filtercov.lab.experiments.graph import Run, in_order
-from filtercov.lab.experiments.runspec import RunSpec
+from filtercov.lab.experiments.runspec import Run, RunSpec, in_order
 
 # Throughput is given for this network on CIFAR-10's images; others are slower or faster by their multiply-adds.
 YARDSTICK, YARDSTICK_SIZE = "convmixer_256_8_k9_p2", 32
@@ -35,35 +34,25 @@ IMAGES = {"cifar10": Images(50_000, 10_000, (32, 3, 10)), "embedded": Images(10_
 IMAGENET = Images(1_281_167, 50_000, (224, 3, 1000))
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The sum over all runs that are not done yet."""
+class Costs(NamedTuple):
+    """What some runs and all they start from take, evaluations left out but for time."""
 
     runs: int
-    done: int
     epochs: int
-    images: int
-    flops: float  # of training, a multiply-add counted as two
-    bytes_kept: int  # checkpoints and statistics of finished runs
-    seconds: float  # on one worker of the throughput given
-
-    def hours(self, workers: int) -> float:
-        """Return the hours on some workers, as if the runs divided evenly among them."""
-        return self.seconds / workers / 3600
+    images: int  # that the yardstick would train on in the same time
+    petaflops: float  # of training, 10^15 operations, a multiply-add counted as two
+    megabytes: float  # of checkpoints and statistics of finished runs
 
 
-def plan(wanted: Sequence[Run], *, images_per_second: float, finished: Sequence[str] = ()) -> Plan:
-    """Return what the runs and all they start from will cost; `finished` are keys of those that need not be done."""
-    ordered = in_order(wanted)
-    left = [run for run in ordered if run.key not in finished]
-    return Plan(
-        runs=len(ordered),
-        done=len(ordered) - len(left),
-        epochs=sum(run.spec.train.epochs for run in left),
-        images=sum(training_images(run.spec) * run.spec.train.epochs for run in left),
-        flops=sum(training_flops(run.spec) for run in left),
-        bytes_kept=sum(_bytes(run.spec.model, images_of(run.spec).shape) for run in ordered),
-        seconds=sum(expected_seconds(run.spec, images_per_second) for run in left),
+def costs(wanted: Sequence[Run]) -> Costs:
+    """Count what runs take, without running any."""
+    specs = [run.spec for run in in_order(wanted)]
+    return Costs(
+        runs=len(specs),
+        epochs=sum(spec.train.epochs for spec in specs),
+        images=round(sum(map(yardstick_images, specs))),
+        petaflops=sum(map(training_flops, specs)) / 1e15,
+        megabytes=sum(forward_cost(spec.model, *images_of(spec).shape).bytes for spec in specs) / 1e6,
     )
 
 
@@ -115,10 +104,11 @@ def images_of(spec: RunSpec) -> Images:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one image's forward pass through convolutions and linear layers takes."""
+    """What one image's forward pass through convolutions and linear layers takes, and what a finished run weighs."""
 
     multiply_adds: int
     values: int  # that the layers put out
+    bytes: int  # of weights and statistics
 
     @property
     def time(self) -> float:
@@ -131,9 +121,10 @@ def forward_cost(model: str, image_size: int, channels: int, classes: int) -> Co
     """Return the cost of one image, counted without allocating the network.
 
     >>> forward_cost("convmixer_256_8_k9_p2", 32, 3, 10)
-    Cost(multiply_adds=177474048, values=1114122)
+    Cost(multiply_adds=177474048, values=1114122, bytes=3260584)
     """
-    shell = _shell(model, channels, classes)
+    with torch.device("meta"):
+        shell = models.create(model, num_classes=classes, in_channels=channels)
     values = 0
 
     def count(_module: nn.Module, _inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -143,17 +134,7 @@ def forward_cost(model: str, image_size: int, channels: int, classes: int) -> Co
     for module in shell.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
             module.register_forward_hook(count)
-    return Cost(models.flops(shell, image_size), values)
-
-
-@cache
-def _bytes(model: str, shape: tuple[int, int, int]) -> int:
-    """Return the size of a finished run's weights and statistics."""
-    shell = _shell(model, *shape[1:])
+    multiply_adds = models.flops(shell, image_size)
     pixels = [prod(layer.kernel_size) for layer in fc.depthwise_layers(shell)]
-    return 4 * models.parameters(shell) + sum(8 * (n * n + n) for n in pixels)
-
-
-def _shell(model: str, channels: int, classes: int) -> nn.Module:
-    with torch.device("meta"):
-        return models.create(model, num_classes=classes, in_channels=channels)
+    weights, statistics = 4 * models.parameters(shell), sum(8 * (n * n + n) for n in pixels)
+    return Cost(multiply_adds, values, weights + statistics)

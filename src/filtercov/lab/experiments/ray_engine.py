@@ -1,7 +1,7 @@
 """The Ray engine: every run is a task, on this machine or a cluster, and the run it starts from an argument of it.
 
 Ray orders the graph, places tasks where their resources are free, and starts a task again when its worker dies; the
-new attempt continues from the run's checkpoint. Runs live in a directory that every node sees, or at an fsspec address.
+new attempt continues from the run's checkpoint. Runs live in a directory that every node sees.
 """
 
 import logging
@@ -11,15 +11,16 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from filtercov.errors import ConfigError, FiltercovError
-from filtercov.lab.experiments.attempt import Machine, Outcome, attempt
-from filtercov.lab.experiments.graph import Run
-from filtercov.lab.experiments.mirror import mounted
-from filtercov.lab.experiments.worker import Emit, Note
+from filtercov.lab.experiments.display import Emit, Note
+from filtercov.lab.experiments.run_one import Machine, Outcome, run_one
+from filtercov.lab.experiments.runs import Runs
+from filtercov.lab.experiments.runspec import Run
 
 PAUSE = 1.0  # seconds between looks at a run that someone outside this sweep is doing
 
@@ -52,7 +53,7 @@ class _Report:
 
 
 def run_on_ray(
-    wanted: Sequence[Run], root: str, *, cluster: Cluster, emit: Emit, machine: Machine | None = None
+    wanted: Sequence[Run], root: Path, *, cluster: Cluster, emit: Emit, machine: Machine | None = None
 ) -> None:
     """Do the runs, references first as `in_order` has them, as Ray tasks, and emit how each ended."""
     machine = (machine or Machine()).looking_again()
@@ -69,34 +70,33 @@ def run_on_ray(
         while waiting:
             ready, waiting = ray.wait(waiting, timeout=1.0)
             for report in ready:
-                _emit_report(ray, report, keys[report], emit)
+                found = _report(ray, report, keys[report])
+                for note in found.notes:
+                    emit(Note(note))
+                emit(found.outcome)
 
 
-def _task(run: Run, reference: _Report | None, root: str, machine: Machine | None, threads: int) -> _Report:
+def _task(run: Run, reference: _Report | None, root: Path, machine: Machine, threads: int) -> _Report:
     """Do one run on a worker of the cluster."""
     if reference is not None and reference.outcome.status == "failed":
         return _Report(Outcome(run.key, "failed", f"the run it starts from, {reference.outcome.key}, failed"))
     torch.set_num_threads(threads)
     notes: list[str] = []
-    references = [run.reference.key] if run.reference else []
-    with mounted(root, run.key, references, say=notes.append) as runs:
-        while (outcome := attempt(run, runs, machine=machine, say=notes.append)).status == "busy":
-            time.sleep(PAUSE)
+    while (outcome := run_one(run, Runs(root), machine=machine, say=notes.append)).status == "busy":
+        time.sleep(PAUSE)
     return _Report(outcome, tuple(notes))
 
 
-def _emit_report(ray: Any, report: Any, key: str, emit: Emit) -> None:
+def _report(ray: Any, report: Any, key: str) -> _Report:
     try:
         found: _Report = ray.get(report)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, FiltercovError):  # a full disk, say, is the whole sweep's affair
             raise error.cause from None
-        found = _Report(Outcome(key, "failed", str(error.cause)))
+        return _Report(Outcome(key, "failed", str(error.cause)))
     except ray.exceptions.RayError as error:
-        found = _Report(Outcome(key, "failed", f"Ray gave up on it: {str(error).splitlines()[0]}"))
-    for note in found.notes:
-        emit(Note(note))
-    emit(found.outcome)
+        return _Report(Outcome(key, "failed", f"Ray gave up on it: {str(error).splitlines()[0]}"))
+    return found
 
 
 @contextmanager

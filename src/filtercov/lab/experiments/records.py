@@ -1,19 +1,20 @@
 """What came out of an experiment, ready to be reported: nothing that did not finish and verify is in it."""
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 from filtercov.errors import DamagedRunError
 from filtercov.files import Source
-from filtercov.lab.experiments.builder import Options
-from filtercov.lab.experiments.graph import Cell, Drawing, Experiment, InColumn, Run, in_order
+from filtercov.lab.experiments.catalogue.build import Cell, Drawing, Experiment, InColumn, Options
+from filtercov.lab.experiments.evidence import Evidence
 from filtercov.lab.experiments.paper_numbers import PaperNumber, Place, paper_numbers
-from filtercov.lab.experiments.runspec import RunSpec
-from filtercov.lab.experiments.timings import SpeedRecord, Timings
+from filtercov.lab.experiments.runs import Runs
+from filtercov.lab.experiments.runspec import RunSpec, in_order
+from filtercov.lab.experiments.timings import SpeedRecord
 from filtercov.lab.training import FitResult
 from filtercov.printable import counted
 
@@ -118,34 +119,10 @@ class ExperimentRecord:
         return (*self.references_missing, *found, *pictures)
 
 
-class Archive(Protocol):
-    """Where finished runs are read from: the directory that they were done in, or evidence of them."""
-
-    root: Path
-    has_weights: bool
-
-    def result(self, run: Run) -> FitResult | None:
-        """Return a finished run's result, None if it is not there; raise `DamagedRunError` if it does not add up."""
-
-    def curve(self, run: Run) -> tuple[float, ...]:
-        """Return the test accuracy of a run after each epoch."""
-
-    def speed_file(self, experiment: Experiment) -> Path:
-        """Return where an experiment's timings are kept."""
-
-    def timings(self, experiment: Experiment) -> Timings:
-        """Return an experiment's timings, without steps if there are none."""
-
-    def source(self, finished: Iterable[Run], *, place: str | None = None, beside: Iterable[Path] = ()) -> Source:
-        """Return where finished runs lie, and the checksum of their numbers."""
-
-
-def collect(experiment: Experiment, runs: Archive, options: Options, *, place: str | None = None) -> ExperimentRecord:
+def collect(experiment: Experiment, runs: Runs | Evidence, options: Options) -> ExperimentRecord:
     """Read an experiment's runs, checking each; what is damaged is named and counts as missing.
 
-    Where no weights are kept, pictures of filters are left out.
-
-    `place` is what to call the directory, where that is a copy of an address.
+    Evidence has no weights, so of it pictures of filters are left out.
     """
     results: dict[str, FitResult | None] = {}
     damaged = []
@@ -155,7 +132,8 @@ def collect(experiment: Experiment, runs: Archive, options: Options, *, place: s
         except DamagedRunError as error:
             results[run.key] = None
             damaged.append(str(error))
-    timings, file = runs.timings(experiment), runs.speed_file(experiment)
+    asked = (experiment.name, experiment.scale)
+    timings, file = runs.timings(*asked), runs.speed_file(*asked)
     drawings = [drawing for drawing in experiment.drawings if runs.has_weights or not drawing.run]
     shown = [run for cell in experiment.cells for run in cell.runs]
     shown += [drawing.run for drawing in drawings if drawing.run]
@@ -179,9 +157,7 @@ def collect(experiment: Experiment, runs: Archive, options: Options, *, place: s
         ),
         seconds=sum(result.seconds for result in results.values() if result),
         source=runs.source(
-            [run for run in experiment.runs if results[run.key]],
-            place=place,
-            beside=[file] if timings.steps else [],
+            [run for run in experiment.runs if results[run.key]], beside=[file] if timings.steps else []
         ),
     )
 
@@ -211,7 +187,7 @@ def versions(results: Sequence[FitResult]) -> dict[str, str]:
     }
 
 
-def _cell(table: str, cell: Cell, runs: Archive, results: dict[str, FitResult | None]) -> CellRecord:
+def _cell(table: str, cell: Cell, runs: Runs | Evidence, results: dict[str, FitResult | None]) -> CellRecord:
     found = [results[run.key] for run in cell.runs]
     complete = [result for result in found if result is not None]
     missing = tuple(str(run) for run, result in zip(cell.runs, found, strict=True) if result is None)
@@ -228,7 +204,7 @@ def _cell(table: str, cell: Cell, runs: Archive, results: dict[str, FitResult | 
     )
 
 
-def _drawing(drawing: Drawing, runs: Archive, results: dict[str, FitResult | None]) -> DrawingRecord:
+def _drawing(drawing: Drawing, runs: Runs | Evidence, results: dict[str, FitResult | None]) -> DrawingRecord:
     there = drawing.run is not None and results[drawing.run.key] is not None
     directory = runs.root / drawing.run.key if drawing.run and there else None
     trained = Trained.of(drawing.run.spec) if drawing.run else None

@@ -12,15 +12,14 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from filtercov.errors import CheckpointError, DamagedRunError, FiltercovError, RunDirectoryError, StorageError
-from filtercov.files import Lock, Source, files_sha256
-from filtercov.lab.experiments.graph import Experiment, Run
-from filtercov.lab.experiments.inputs import Inputs, changes
-from filtercov.lab.experiments.runspec import VERSION, RunSpec
+from filtercov.errors import CheckpointError, ConfigError, DamagedRunError, FiltercovError, RunError, StorageError
+from filtercov.files import NO_LOCKS, Lock, Source, files_sha256
+from filtercov.lab.experiments.runspec import VERSION, Inputs, Run, RunSpec, changes
 from filtercov.lab.experiments.timings import Timings
 from filtercov.lab.training import FitResult, read_metrics, read_result
 from filtercov.lab.training.config import FORMAT
@@ -34,27 +33,20 @@ JOURNAL_PATIENCE = 10.0  # seconds
 
 
 class Runs:
-    """The runs under `root`; `on_checkpoint` is told the directory of one that has just written a checkpoint."""
+    """The runs under `root`."""
 
     has_weights = True
 
-    def __init__(self, root: Path | str, *, on_checkpoint: Callable[[Path], None] | None = None) -> None:
+    def __init__(self, root: Path | str) -> None:
+        if "://" in str(root):
+            raise ConfigError(f"runs need a directory that every worker sees, got {root}; mount it, or name another")
         self.root = Path(root)
-        self.on_checkpoint = on_checkpoint
         self.journal = self.root / "journal.jsonl"
         self.sweeps = self.root / "sweeps"
 
     def directory(self, run: Run) -> RunDirectory:
         """Return the directory of a run."""
         return RunDirectory(self.root / run.key)
-
-    def lock(self, run: Run) -> Path:
-        """Return the lock file of a run."""
-        return self.root / "locks" / run.key
-
-    def finished(self, run: Run) -> bool:
-        """Return whether the run says it is finished; `result` also checks that it is."""
-        return self.directory(run).done
 
     def result(self, run: Run, *, inputs: Inputs | None = None) -> FitResult | None:
         """Return a finished run's result, None for an unfinished one; raise `DamagedRunError` if it does not add up.
@@ -67,7 +59,11 @@ class Runs:
         try:
             result = read_result(directory.path)
             assert result is not None  # it is done
-            _check_identity(directory, run, inputs or {})
+            spec, there = read_identity(directory)
+            if spec.key != run.key:
+                raise RunError("its config.json is another run's")
+            if changed := changes(there, inputs or {}):
+                raise RunError(f"what it read has changed since: {'; '.join(changed)}")
             check_numbers(result, read_metrics(directory.metrics), directory.result)
             check_weights(directory, result)
         except (FiltercovError, ValueError) as error:  # ValueError: metrics that are not JSON
@@ -78,27 +74,45 @@ class Runs:
         """Return the test accuracy of a run after each epoch."""
         return accuracies(read_metrics(self.directory(run).metrics))
 
-    def speed_file(self, experiment: Experiment) -> Path:
+    def speed_file(self, name: str, scale: str) -> Path:
         """Return where an experiment's timings are kept."""
-        return self.root / "speeds" / f"{experiment.name}--{experiment.scale}.json"
+        return self.root / "speeds" / f"{name}--{scale}.json"
 
-    def timings(self, experiment: Experiment) -> Timings:
+    def timings(self, name: str, scale: str) -> Timings:
         """Return an experiment's timings, without steps if there are none."""
-        path = self.speed_file(experiment)
+        path = self.speed_file(name, scale)
         if not path.exists():
             return Timings()
         return Timings.parse(read_json(path, advice="delete it to have them taken again"), path)
 
-    def source(self, finished: Iterable[Run], *, place: str | None = None, beside: Iterable[Path] = ()) -> Source:
-        """Return where finished runs lie, by `place` or the root as it was given, and the checksum of their numbers.
+    def source(self, finished: Iterable[Run], *, beside: Iterable[Path] = ()) -> Source:
+        """Return where finished runs lie, the root as it was given, and one checksum of their numbers.
 
         That is over the files `beside` and every result.json, which has the weights' checksum in it, and metrics.jsonl.
         """
         directories = [self.directory(run) for run in finished]
         files = [*beside, *(file for directory in directories for file in (directory.result, directory.metrics))]
-        where = place or str(self.root)
-        name = f"{counted(len(directories), 'run')} in {where}" if directories else where
-        return Source(name, files_sha256(self.root, files) if files else "")
+        return source_of(self.root, len(directories), files)
+
+    @contextmanager
+    def claim(self, run: Run) -> Iterator[bool]:
+        """Try to take a run's lock and yield whether it was free; it ends with its owner, however that dies."""
+        path = self.root / "locks" / run.key
+        lock = Lock(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            mine = lock.acquire()
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise storage_error(path, error) from error
+            raise RunError(
+                f"cannot lock {path} ({error.strerror}); put the runs on a filesystem with file locks, or let only one "
+                "process work on them"
+            ) from error
+        try:
+            yield mine
+        finally:
+            lock.release()
 
     def set_aside(self, run: Run, reason: str) -> Path:
         """Move what a run left out of the way, so that it can be done again; return where it went."""
@@ -134,6 +148,12 @@ class Runs:
             lock.release()
 
 
+def source_of(root: Path, runs: int, files: Sequence[Path]) -> Source:
+    """Return how to call some runs under a root, and one checksum of their files."""
+    name = f"{counted(runs, 'run')} in {root}" if runs else str(root)
+    return Source(name, files_sha256(root, files) if files else "")
+
+
 def accuracies(metrics: Iterable[Record]) -> tuple[float, ...]:
     """Return the test accuracy of each epoch that metrics have a line of."""
     return tuple(record["test_accuracy"] for record in metrics if record.get("event") == "epoch")
@@ -145,21 +165,20 @@ def read_identity(directory: RunDirectory) -> tuple[RunSpec, Inputs]:
     inputs = config.pop("inputs", None)
     versions = (config.pop("format", None), config.pop("version", None))
     if versions != (FORMAT, VERSION):
-        raise RunDirectoryError(
+        raise RunError(
             f"its config.json is of format {versions[0]} and version {versions[1]}, this filtercov's are {FORMAT} and "
             f"{VERSION}"
         )
     if not isinstance(inputs, dict) or not isinstance(inputs.get("data"), str):
-        raise RunDirectoryError("its config.json does not say what it read")
+        raise RunError("its config.json does not say what it read")
     return RunSpec.from_dict(config), inputs
 
 
 def check_numbers(result: FitResult, metrics: Sequence[Record], path: Path) -> None:
     """Raise unless a result repeats what the last line of the metrics says, which was written before it."""
-    epochs = [record for record in metrics if record.get("event") == "epoch"]
-    measured = [record.get("test_accuracy") for record in epochs]
-    if len(epochs) != result.epochs or measured[-1] != result.test_accuracy:
-        raise RunDirectoryError(f"the result in {path} does not agree with the metrics")
+    measured = [record.get("test_accuracy") for record in metrics if record.get("event") == "epoch"]
+    if len(measured) != result.epochs or measured[-1] != result.test_accuracy:
+        raise RunError(f"the result in {path} does not agree with the metrics")
 
 
 def check_weights(directory: RunDirectory, result: FitResult) -> None:
@@ -169,13 +188,3 @@ def check_weights(directory: RunDirectory, result: FitResult) -> None:
             f"{directory.checkpoint} holds other weights than {directory.result.name} was written for"
         )
     FilterStatistics.load(directory.path / "statistics.safetensors")
-
-
-def _check_identity(directory: RunDirectory, run: Run, inputs: Inputs) -> None:
-    """Raise unless the run is the one its directory is named for, and read what `inputs` says."""
-    spec, there = read_identity(directory)
-    if spec.key != run.key:
-        raise RunDirectoryError("its config.json is another run's")
-    changed = changes(there, inputs)
-    if changed:
-        raise RunDirectoryError(f"what it read has changed since: {'; '.join(changed)}")

@@ -1,37 +1,58 @@
-"""`RunSpec`: everything that decides how one training run ends, and a name for it."""
+"""`RunSpec`: everything that decides how one training run ends. `Run`: that, and the run whose filters it starts from.
+
+A run is known by `RunSpec.key`, a hash of its settings. Settings only name images and files, so what is behind those
+names is known by checksum: `read_inputs`, kept in the run's `config.json`.
+
+The initialisation follows the rule of `init_`: without a schedule σ is that of `imagenet-thawed`, and the closed form
+leaves filters under 5x5 alone. The paper's tables ask for something else, and say so: `catalogue` gives every run its
+schedule and `min_kernel_size=2`.
+"""
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any, Literal, Self, cast, get_args
 
-from filtercov.errors import ConfigError
+from filtercov.errors import CheckpointError, ConfigError
+from filtercov.files import file_sha256
 from filtercov.lab import models
 from filtercov.lab.data import Augment
 from filtercov.lab.data.augment.pipeline import Preset
-from filtercov.lab.experiments.initialisations import find, parse_schedule
+from filtercov.lab.experiments.initialisations import (
+    DEFAULT_SCHEDULE,
+    find,
+    parse_schedule,
+    reference_key,
+    shown_init,
+)
 from filtercov.lab.models.lookup import is_ours
-from filtercov.lab.training import RECIPES, TrainConfig
+from filtercov.lab.training import RECIPES, TrainConfig, read_result
 from filtercov.lab.training.config import FORMAT, choice, number, refuse_unknown, text, whole
+from filtercov.plan import CLOSED_FORM_MIN_KERNEL
+from filtercov.printable import counted
+from filtercov.statistics.shipped import locate
 
 # Raised whenever equal specifications come to mean another run, so that none is taken for one of before.
 VERSION = 2
+EVERY_KERNEL = 2  # the `min_kernel_size` of all the paper's runs, which their keys do not mention
 AUGMENTATIONS: tuple[str, ...] = get_args(Preset)
 # By recipe; that of CIFAR-10 has what the paper names and no more (docs/training.md).
 AUGMENTED = {"cifar": "randaugment", "imagenet": "a1"}
+
+Inputs = dict[str, str]  # what a run reads -> its checksum
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
     """One training run: network, data, initialisation and recipe. Equal specifications are the same run.
 
-    A closed-form run without a schedule gets the paper's for its patch size.
-
     >>> spec = RunSpec(model="convmixer_32_8_k9_p2", data="embedded", init="closed-form")
     >>> spec.schedule, len(spec.key)
-    ('cifar-p2', 16)
+    ('imagenet-thawed', 16)
     >>> RunSpec.from_dict(spec.to_dict()) == spec
     True
     """
@@ -42,6 +63,7 @@ class RunSpec:
     image_size: int | None = None
     init: str = "uniform"
     schedule: str | None = None
+    min_kernel_size: int | None = None  # of the closed form alone, which leaves smaller filters as they are; None: 5
     negative: Literal["clip", "abs"] = "clip"
     freeze_filters: bool = False
     augment: str = "randaugment"
@@ -52,26 +74,30 @@ class RunSpec:
     def __post_init__(self) -> None:
         for name in ("model", "data", "init", *(["schedule"] if self.schedule is not None else [])):
             text(name, getattr(self, name))
-        ours = is_ours(self.model)
-        initialisation = find(self.init)
         choice("augment", self.augment, AUGMENTATIONS)
         choice("negative", self.negative, ("clip", "abs"))
         choice("evaluate", self.evaluate, ("test", "validation"))
         number("drop_path", self.drop_path, least=0.0, below=1.0)
-        for name in ("data_limit", "image_size"):
+        for name in ("data_limit", "image_size", "min_kernel_size"):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), least=1, most=2**31)
         if not isinstance(self.freeze_filters, bool):
             raise ConfigError(f"freeze_filters must be true or false, got {self.freeze_filters!r}")
         if not isinstance(self.train, TrainConfig):
             raise ConfigError(f"train must be a TrainConfig, got {self.train!r}")
+        ours, initialisation = is_ours(self.model), find(self.init)
         if initialisation.schedule == "required" and self.schedule is None:
-            patch_size = models.parse(self.model).patch_size if ours else None
-            object.__setattr__(self, "schedule", default_schedule(patch_size, frozen=self.freeze_filters))
+            object.__setattr__(self, "schedule", DEFAULT_SCHEDULE)
         if self.schedule is not None:
             if initialisation.schedule == "none":
                 raise ConfigError(f"schedule {self.schedule!r} has no use with init {self.init!r}; leave it out")
             parse_schedule(self.schedule)
+        object.__setattr__(self, "min_kernel_size", self._least_kernel(ours) if self.init == "closed-form" else None)
+
+    def _least_kernel(self, ours: bool) -> int:
+        """Return the bound under which filters are left alone; one that leaves out nothing makes no new run."""
+        least = CLOSED_FORM_MIN_KERNEL if self.min_kernel_size is None else self.min_kernel_size
+        return EVERY_KERNEL if ours and models.parse(self.model).kernel_size >= least else least
 
     @classmethod
     def recipe(cls, name: str, *, train: Mapping[str, Any] | None = None, **fields: Any) -> Self:
@@ -87,13 +113,17 @@ class RunSpec:
         return cls(train=TrainConfig.from_dict(settings), **{**defaults, **fields})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON-ready values; that a run is judged on test images goes without saying."""
+        """Return the fields as JSON-ready values, without those that the first runs did not have."""
         values = dataclasses.asdict(self) | {"train": self.train.to_dict()}
-        return values if self.evaluate == "validation" else {k: v for k, v in values.items() if k != "evaluate"}
+        if self.evaluate == "test":
+            del values["evaluate"]
+        if self.min_kernel_size in (None, EVERY_KERNEL):
+            del values["min_kernel_size"]
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the specification of a mapping, refusing names it does not know."""
+        """Return the specification that `to_dict` wrote, refusing names it does not know."""
         refuse_unknown(values, [item.name for item in dataclasses.fields(cls)])
         for name in ("model", "data"):
             if name not in values:
@@ -101,14 +131,14 @@ class RunSpec:
         train = values.get("train", {})
         if not isinstance(train, Mapping):
             raise ConfigError(f"train must be a mapping of settings, got {train!r}")
-        return cls(**{**values, "train": TrainConfig.from_dict(train)})
+        unmentioned = {"min_kernel_size": EVERY_KERNEL} if values.get("init") == "closed-form" else {}
+        return cls(**{**unmentioned, **values, "train": TrainConfig.from_dict(train)})
 
     @property
     def key(self) -> str:
-        """A name that depends on every field and on what fields mean, registered code included: 16 hexadecimal digits.
+        """The run's name, 16 hexadecimal digits: a hash of every field and of an initialisation's code.
 
-        What is behind the names of files and data is not in it, so that runs can be planned where those are not: that
-        is in the run's `config.json`.
+        The content of files and images is not in it, so that runs can be planned where those are not.
         """
         code = find(self.init).code
         registered = {} if code is None else {"code": code}
@@ -125,12 +155,107 @@ def key_of(described: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
-def default_schedule(patch_size: int | None, *, frozen: bool) -> str:
-    """Return the preset the paper found for a patch size: above 2, or where there is none as in timm's, ImageNet's.
+# The fields that have a flag of `filtercov train`; others are reached by `--set`.
+_RUN_FLAGS = ("schedule", "min_kernel_size", "freeze_filters", "augment", "data_limit", "image_size", "evaluate")
+FLAGS = (*_RUN_FLAGS, "epochs", "batch_size", "lr", "filter_lr", "weight_decay", "seed")
 
-    >>> default_schedule(1, frozen=False), default_schedule(4, frozen=True)
-    ('cifar-p1', 'imagenet-frozen')
+
+def flag(name: str, value: Any) -> list[str]:
+    """The words that give a field of `RunSpec` or `TrainConfig` a value on the command line.
+
+    >>> flag("batch_size", 64), flag("decay_norms", False)
+    (['--batch-size', '64'], ['--set', 'decay_norms=false'])
     """
-    if patch_size is not None and patch_size <= 2:
-        return "cifar-p1" if patch_size == 1 else "cifar-p2"
-    return "imagenet-frozen" if frozen else "imagenet-thawed"
+    if name not in FLAGS:
+        return ["--set", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]
+    written = "--img-size" if name == "image_size" else f"--{name.replace('_', '-')}"
+    return [written] if value is True else [written, str(value)]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run and, if its initialisation starts from another run, that run."""
+
+    spec: RunSpec
+    reference: "Run | None" = None
+
+    def __post_init__(self) -> None:
+        wanted = reference_key(self.spec.init)
+        given = self.reference.key if self.reference else None
+        if wanted != given:
+            raise ConfigError(f"init {self.spec.init!r} starts from run {wanted}, but the reference is {given}")
+
+    @cached_property
+    def key(self) -> str:
+        """The name of the run's directory."""
+        return self.spec.key
+
+    def __str__(self) -> str:
+        """Return one line for people."""
+        spec, train = self.spec, self.spec.train
+        filters = "frozen" if spec.freeze_filters else "thawed"
+        init = shown_init(spec.init, spec.schedule)
+        origin = f" {self.reference.spec.model}" if self.reference else ""
+        return f"{self.key}  {spec.model} {filters} {init}{origin}, {counted(train.epochs, 'epoch')}, seed {train.seed}"
+
+
+def in_order(runs: Iterable[Run]) -> tuple[Run, ...]:
+    """Return runs and all they start from, each once, references first."""
+    found: dict[str, Run] = {}
+    for run in runs:
+        for needed in _chain(run):
+            found.setdefault(needed.key, needed)
+    return tuple(found.values())
+
+
+def _chain(run: Run) -> Iterator[Run]:
+    if run.reference:
+        yield from _chain(run.reference)
+    yield run
+
+
+def read_inputs(spec: RunSpec, content: str | None, *, init_root: Path | str = ".") -> Inputs:
+    """Return the checksums of the images, `content`, of the file or run that filters come from, of registered code.
+
+    What is not there is left out.
+
+    >>> spec = RunSpec(model="convmixer_8_2_k5_p2", data="embedded", init="stats:nowhere")
+    >>> read_inputs(spec, "0123")
+    {'data': '0123'}
+    """
+    init = _init_checksum(spec.init, Path(init_root))
+    found = {"data": content, "init": init, "code": find(spec.init).code}
+    return {name: checksum for name, checksum in found.items() if checksum is not None}
+
+
+def changes(there: Inputs, here: Inputs) -> list[str]:
+    """Say what differs between the inputs of a finished run and those that can be read now."""
+    return [
+        f"the content of its {name} is {there.get(name, 'unknown')[:12]}… there and {here[name][:12]}… here"
+        for name in here
+        if there.get(name) != here[name]
+    ]
+
+
+def _init_checksum(init: str, root: Path) -> str | None:
+    key = reference_key(init)
+    if key is not None:
+        result = read_result(root / key)
+        return result.weights_sha256 if result else None
+    _, _, argument = init.partition(":")
+    entry = find(init)
+    path = locate(argument, root) or root / argument if entry.name == "stats" else root / argument
+    # Others' initialisations may read a file whose name is their argument; ours say whether theirs is a file.
+    if not argument or (entry.ours and entry.argument != "FILE") or not path.is_file():
+        return None
+    try:
+        about = path.stat()
+        return _file_digest(path.absolute(), about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino)
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}; make it readable") from error
+
+
+@lru_cache(maxsize=256)
+def _file_digest(path: Path, *_version: int) -> str:
+    """Return a file's SHA-256; size, times and inode are in the cache's key, so that a changed file is read anew."""
+    return file_sha256(path)

@@ -1,22 +1,22 @@
-"""A sweep: the runs of some experiments, done by an engine, with what was asked for on record."""
+"""`sweep`: what to run where. An engine does the runs, `run_one` each of them."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from filtercov.errors import ConfigError, ExperimentError
-from filtercov.lab.experiments.attempt import Machine, Outcome
-from filtercov.lab.experiments.builder import Options
-from filtercov.lab.experiments.catalogue import experiment
+from filtercov.errors import ConfigError, RunError
+from filtercov.lab.experiments.catalogue import Experiment, Options, experiment
 from filtercov.lab.experiments.display import Display
-from filtercov.lab.experiments.graph import Experiment, Run, in_order
 from filtercov.lab.experiments.local import run_here, run_in_processes
-from filtercov.lab.experiments.mirror import Mirror, is_address
 from filtercov.lab.experiments.ray_engine import Cluster, run_on_ray
+from filtercov.lab.experiments.run_one import Machine, Outcome
 from filtercov.lab.experiments.runs import Runs
+from filtercov.lab.experiments.runspec import Run, in_order
 from filtercov.lab.training.rundir import read_json, storage_error, write_atomic
+from filtercov.printable import counted
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,12 @@ class Engine:
     workers: int = 1
     cluster: Cluster = field(default_factory=Cluster)
 
+    def __post_init__(self) -> None:
+        if self.name not in ("local", "ray"):
+            raise ConfigError(f"unknown engine {self.name!r}; choose local or ray")
+        if self.workers < 1:
+            raise ConfigError(f"a sweep needs at least one worker, got {self.workers}")
+
 
 def sweep(
     wanted: Sequence[Run],
@@ -36,36 +42,30 @@ def sweep(
     machine: Machine | None = None,
     stream: IO[str] | None = None,
     expected: Callable[[Run], float] = lambda _: 1.0,
+    epochs: bool = False,
 ) -> dict[str, Outcome]:
-    """Do the runs and all they start from under `root`; return how each ended, by key. What is done stays done."""
-    engine = engine or Engine()
-    ordered = in_order(wanted)
-    display = Display(ordered, stream=stream, expected=expected)
-    if engine.name not in ("local", "ray"):
-        raise ConfigError(f"unknown engine {engine.name!r}; choose local or ray")
-    if engine.workers < 1:
-        raise ConfigError(f"a sweep needs at least one worker, got {engine.workers}")
-    if is_address(str(root)) and engine.name != "ray":
-        raise ConfigError(f"the runs at {root} can only be done with --engine ray; the local engine needs a directory")
+    """Do the runs and all they start from under `root`; return how each ended, by key. What is done stays done.
+
+    `expected` guesses the seconds of a run, for the time left; `epochs` prints a line for each epoch.
+    """
+    engine, runs, ordered = engine or Engine(), Runs(root), in_order(wanted)
+    display = Display(ordered, stream=stream, expected=expected, epochs=epochs)
     with display.watching():
         if engine.name == "ray":
-            place = str(root) if is_address(str(root)) else str(Path(root).absolute())
-            run_on_ray(ordered, place, cluster=engine.cluster, emit=display, machine=machine)
+            run_on_ray(ordered, runs.root.absolute(), cluster=engine.cluster, emit=display, machine=machine)
         elif engine.workers > 1:
-            run_in_processes(ordered, Runs(root), workers=engine.workers, emit=display, machine=machine)
+            run_in_processes(ordered, runs, workers=engine.workers, emit=display, machine=machine)
         else:
-            run_here(ordered, Runs(root), emit=display, machine=machine)
+            run_here(ordered, runs, emit=display, machine=machine)
     return display.outcomes
 
 
-def local_copy(wanted: Sequence[Run], root: str) -> Path:
-    """Return a directory that holds the runs of a root, which may be an fsspec address."""
-    if not is_address(root):
-        return Path(root)
-    mirror = Mirror(root)
-    for run in in_order(wanted):
-        mirror.pull(run.key)
-    return mirror.local
+def refuse_failures(outcomes: Mapping[str, Outcome]) -> None:
+    """Raise `RunError` if runs failed, every reason said once."""
+    reasons = Counter(outcome.detail for outcome in outcomes.values() if outcome.status == "failed")
+    if reasons:
+        said = "; ".join(f"{reason} ({counted(n, 'run')})" if n > 1 else reason for reason, n in reasons.items())
+        raise RunError(f"{reasons.total()} of {counted(len(outcomes), 'run')} failed: {said}")
 
 
 def record(wanted: Experiment, runs: Runs, options: Options) -> None:
@@ -89,4 +89,4 @@ def asked_for(asked: Mapping[str, Any], path: Path) -> tuple[Experiment, Options
         options = Options(**{**asked["options"], "also": tuple(asked["options"]["also"])})
         return experiment(asked["name"], scale=asked["scale"], options=options), options
     except (KeyError, TypeError) as error:
-        raise ExperimentError(f"{path} does not say which experiment was run ({error}); delete it") from error
+        raise ConfigError(f"{path} does not say which experiment was run ({error}); delete it") from error

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from filtercov.errors import RunDirectoryError
+from filtercov.errors import RunError
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,4 @@ class Timings:
             steps = tuple(SpeedRecord(**{**step, "saved": tuple(step["saved"])}) for step in values["steps"])
             return cls(str(values["machine"]), steps)
         except (KeyError, TypeError) as error:
-            raise RunDirectoryError(
-                f"{path} does not hold timings ({error}); delete it to have them taken again"
-            ) from error
+            raise RunError(f"{path} does not hold timings ({error}); delete it to have them taken again") from error

@@ -5,16 +5,12 @@
 >>> models.parse("convnext_atto_p1").smallest_image
 8
 
-Building uses each architecture's own initialisation; filters are given a covariance by `filtercov.init_`.
+Building uses each architecture's own initialisation; `filtercov.init_` gives the filters a covariance.
 """
 
-from torch import nn
-
-from filtercov.errors import ModelError
 from filtercov.lab.models.convmixer import ConvMixer, ConvMixerSpec
 from filtercov.lab.models.convnext import ConvNeXt, ConvNeXtSpec
-from filtercov.lab.models.cost import flops, parameters
-from filtercov.lab.models.names import GRAMMAR, names, parse
+from filtercov.lab.models.lookup import GRAMMAR, create, flops, names, parameters, parse
 
 __all__ = [
     "GRAMMAR",
@@ -28,19 +24,3 @@ __all__ = [
     "parameters",
     "parse",
 ]
-
-
-def create(name: str, *, num_classes: int, in_channels: int = 3, drop_path_rate: float = 0.0) -> nn.Module:
-    """Build the network `name` describes; `drop_path_rate` is stochastic depth's rate at the last block.
-
-    >>> create("convnext_atto_div8_p1", num_classes=10).spec.name
-    'convnext_atto_div8_p1'
-    """
-    if num_classes < 1 or in_channels < 1:
-        raise ModelError(f"a model needs at least 1 class and 1 channel, got {num_classes} and {in_channels}")
-    if not 0.0 <= drop_path_rate < 1.0:
-        raise ModelError(f"drop_path_rate is a probability below 1, got {drop_path_rate}")
-    spec = parse(name)
-    if isinstance(spec, ConvMixerSpec):
-        return ConvMixer(spec, num_classes=num_classes, in_channels=in_channels, drop_path_rate=drop_path_rate)
-    return ConvNeXt(spec, num_classes=num_classes, in_channels=in_channels, drop_path_rate=drop_path_rate)

@@ -1,38 +1,130 @@
-"""Any model by name: one of ours, or, where timm is installed, one of timm's."""
+"""Models by name: the grammar of ours, timm's where it is installed, and what a model costs.
+
+A wrong name is an error that suggests the nearest ones.
+"""
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import re
 from typing import Any
 
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from filtercov.errors import ModelError
-from filtercov.lab import models
+from filtercov.lab.models.convmixer import ConvMixer, ConvMixerSpec
+from filtercov.lab.models.convnext import LAYER_SCALE, SIZES, ConvNeXt, ConvNeXtSpec
+from filtercov.layers.running import run_once
+
+GRAMMAR = (
+    "convmixer_WIDTH_DEPTH_kKERNEL_pPATCH (convmixer_256_8_k9_p2) or "
+    f"convnext_{{{'|'.join(SIZES)}}}[_divN]_p{{1|2|4}}[_s2][_kKERNEL][_ls1] (convnext_atto_p1)"
+)
+
+_NUMBER = r"([1-9]\d*)"
+_CONVMIXER = re.compile(rf"convmixer_{_NUMBER}_{_NUMBER}_k{_NUMBER}_p{_NUMBER}")
+_CONVNEXT = re.compile(rf"convnext_({'|'.join(SIZES)})(?:_div{_NUMBER})?_p([124])(_s2)?(?:_k{_NUMBER})?(_ls1)?")
+
+# Beyond these a name is a slip of the finger: the network would exhaust memory before it said so.
+_LARGEST = {"width": 8192, "depth": 512, "kernel_size": 255, "patch_size": 128}
+
+
+def names() -> tuple[str, ...]:
+    """The networks of the paper and their common neighbours; any name of the grammar works.
+
+    >>> "convmixer_256_8_k9_p2" in names()
+    True
+    """
+    cifar = [f"convmixer_256_{depth}_k{k}_p{p}" for p in (1, 2) for depth in (8, 16, 24) for k in (3, 7, 9, 15)]
+    narrow = [f"convmixer_32_8_k9_p{p}" for p in (1, 2)]
+    imagenet = [f"convmixer_512_{depth}_k9_p{p}" for depth in (12, 24, 32) for p in (7, 14)]
+    large = ["convmixer_1024_12_k9_p14", "convmixer_1024_20_k9_p14", "convmixer_1536_24_k9_p14"]
+    convnext = [f"convnext_{size}{divide}_p{p}" for divide in ("", "_div8") for size in SIZES for p in (1, 2, 4)]
+    return (*narrow, *cifar, *imagenet, *large, *convnext)
+
+
+def parse(name: str) -> ConvMixerSpec | ConvNeXtSpec:
+    """Read the architecture off a name of ours, without building it.
+
+    >>> parse("convmixer_256_8_k9_p2")
+    ConvMixerSpec(width=256, depth=8, kernel_size=9, patch_size=2)
+    >>> parse("convnext_atto_p1")
+    ConvNeXtSpec(size='atto', patch_size=1, kernel_size=7, divide=1, first_stride=1, layer_scale=1e-06)
+    """
+    if match := _CONVMIXER.fullmatch(name):
+        mixer = ConvMixerSpec(*map(int, match.groups()))
+        _check_sizes(name, mixer)
+        return mixer
+    if match := _CONVNEXT.fullmatch(name):
+        size, divide, patch, halved, kernel, unscaled = match.groups()
+        convnext = ConvNeXtSpec(
+            size,
+            int(patch),
+            int(kernel or 7),
+            int(divide or 1),
+            first_stride=2 if halved else 1,
+            layer_scale=1.0 if unscaled else LAYER_SCALE,
+        )
+        _check_sizes(name, convnext)
+        if SIZES[size].width % convnext.divide:
+            raise ModelError(f"{name!r}: {size}'s width {SIZES[size].width} is not a multiple of {convnext.divide}")
+        return convnext
+    raise ModelError(f"unknown model {name!r}; a name is {GRAMMAR}{_nearest(name, names())}")
+
+
+def _check_sizes(name: str, spec: ConvMixerSpec | ConvNeXtSpec) -> None:
+    for what, largest in _LARGEST.items():
+        if (value := getattr(spec, what, 1)) > largest:
+            raise ModelError(f"{name!r}: {what} {value} is more than the {largest} that is supported")
+
+
+def _nearest(name: str, known: tuple[str, ...] | list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+    return f"; nearest: {', '.join(near)}" if near else ""
+
+
+def create(name: str, *, num_classes: int, in_channels: int = 3, drop_path_rate: float = 0.0) -> nn.Module:
+    """Build the network of ours that `name` describes; `drop_path_rate` is stochastic depth's rate at the last block.
+
+    >>> create("convnext_atto_div8_p1", num_classes=10).spec.name
+    'convnext_atto_div8_p1'
+    """
+    if num_classes < 1 or in_channels < 1:
+        raise ModelError(f"a model needs at least 1 class and 1 channel, got {num_classes} and {in_channels}")
+    if not 0.0 <= drop_path_rate < 1.0:
+        raise ModelError(f"drop_path_rate is a probability below 1, got {drop_path_rate}")
+    spec = parse(name)
+    if isinstance(spec, ConvMixerSpec):
+        return ConvMixer(spec, num_classes=num_classes, in_channels=in_channels, drop_path_rate=drop_path_rate)
+    return ConvNeXt(spec, num_classes=num_classes, in_channels=in_channels, drop_path_rate=drop_path_rate)
 
 
 def find(name: str, *, num_classes: int = 1000, in_channels: int = 3, drop_path_rate: float = 0.0) -> nn.Module:
-    """Build the model called `name`; `timm:NAME` asks for timm's even where the name could be ours.
+    """Build the model called `name`, ours or timm's; `timm:NAME` asks for timm's even where the name could be ours.
 
     >>> type(find("convmixer_16_2_k5_p2", num_classes=10)).__name__
     'ConvMixer'
     """
     if is_ours(name):
-        return models.create(name, num_classes=num_classes, in_channels=in_channels, drop_path_rate=drop_path_rate)
+        return create(name, num_classes=num_classes, in_channels=in_channels, drop_path_rate=drop_path_rate)
     # A rate of 0 is every model's default, and not every model has the argument.
     more = {"drop_path_rate": drop_path_rate} if drop_path_rate else {}
     timm = import_timm()
+    known = name.removeprefix("timm:")
     try:
-        built = timm.create_model(name.removeprefix("timm:"), num_classes=num_classes, in_chans=in_channels, **more)
+        built = timm.create_model(known, num_classes=num_classes, in_chans=in_channels, **more)
     except Exception as error:  # timm raises whatever the model's own code raises
-        raise ModelError(f"{name}: timm cannot build it ({error})") from None
+        hint = "" if timm.is_model(known) else _nearest(known, timm.list_models())
+        raise ModelError(f"{name}: timm cannot build it ({error}){hint}") from None
     if not isinstance(built, nn.Module):
         raise ModelError(f"{name}: timm built a {type(built).__name__}, not a module")
     return built
 
 
 def is_ours(name: str) -> bool:
-    """Return whether a name is of one of our models, False if it is one of timm's; any other is a `ModelError`.
+    """True for one of our models, False for one of timm's; any other name is a `ModelError`.
 
     What follows `timm:` is left to timm, when the model is built.
 
@@ -42,14 +134,15 @@ def is_ours(name: str) -> bool:
     if name.startswith("timm:"):
         return False
     try:
-        models.parse(name)
+        parse(name)
     except ModelError as not_ours:
         try:
-            known = import_timm().is_model(name)
+            timm = import_timm()
         except ModelError as missing:
             raise ModelError(f"{not_ours}; {missing}") from None
-        if not known:
-            raise ModelError(f"{not_ours}; timm has no model of that name either") from None
+        if not timm.is_model(name):
+            nearest = _nearest(name, [*names(), *timm.list_models()])
+            raise ModelError(f"unknown model {name!r}, neither ours ({GRAMMAR}) nor timm's{nearest}") from None
         return False
     return True
 
@@ -67,3 +160,26 @@ def import_timm() -> Any:
             f"timm's models need timm, which cannot be imported here ({error}); install a torchvision that was built "
             "for this torch, both from the same index"
         ) from None
+
+
+def flops(model: nn.Module, image_size: int) -> int:
+    """Count the multiply-adds of one image's forward pass: half of what torch's counter calls flops.
+
+    The training state, the weights and BatchNorm's statistics stay as they were.
+
+    >>> flops(nn.Conv2d(1, 4, 3, padding=1), image_size=8)
+    2304
+    """
+    first = next(module for module in model.modules() if isinstance(module, nn.Conv2d))
+    with FlopCounterMode(display=False) as counter:
+        run_once(model, first.weight.new_zeros(1, first.in_channels, image_size, image_size))
+    return int(counter.get_total_flops()) // 2
+
+
+def parameters(model: nn.Module) -> int:
+    """Count the parameters, trainable or frozen.
+
+    >>> parameters(nn.Linear(3, 2))
+    8
+    """
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -59,6 +59,26 @@ def choice(name: str, value: object, known: tuple[str, ...]) -> None:
         raise ConfigError(f"{name} must be one of {', '.join(known)}, got {value!r}")
 
 
+def parsed(name: str, written: str, kind: Any) -> Any:
+    """A setting from the text of a command line, by the type of its field.
+
+    >>> [parsed("clip_grad", text, float | None) for text in ("1", "none")], parsed("compile", "true", bool)
+    ([1.0, None], True)
+    """
+    kinds = get_args(kind) or (kind,)
+    if type(None) in kinds and written == "none":
+        return None
+    if bool in kinds and written in ("true", "false"):
+        return written == "true"
+    for number_kind in (int, float):
+        if number_kind in kinds:
+            try:
+                return number_kind(written)
+            except ValueError:
+                raise ConfigError(f"{name}: needed a number, got {written!r}") from None
+    return written
+
+
 def refuse_unknown(values: Mapping[str, Any], known: Collection[str]) -> None:
     """Require every name in `values` to be known; the error suggests the nearest one that is."""
     for name in values:

@@ -53,7 +53,7 @@ def fit(
     given, the depthwise filters are measured for `filters.watched`, as `filtercov.watch` does.
 
     Raises `TrainingInterrupted` after SIGTERM or Ctrl-C, `DivergedError` when a number is no longer finite,
-    `RunDirectoryError` when the directory is busy, full, read-only or another run's.
+    `RunError` when the directory is busy, full, read-only or another run's.
     """
     world = current_world()
     _check(model, train_batches, test_batches, config, world)

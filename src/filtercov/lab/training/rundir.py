@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from filtercov.errors import ConfigError, RunBusyError, RunDirectoryError, RunMismatchError, StorageError
+from filtercov.errors import ConfigError, RunBusyError, RunError, StorageError
 from filtercov.files import NO_LOCKS, Lock, atomic_write
 
 # What to do about a changed or lost file of a run that only the whole training could make again.
@@ -55,7 +55,7 @@ class RunDirectory:
             names = sorted(entry.name for entry in self.path.iterdir())
             foreign = [name for name in names if name != "lock" and not name.endswith(".tmp")]
             if foreign and not self.config.exists():  # in this order: another process may begin a run in between
-                raise RunDirectoryError(
+                raise RunError(
                     f"{self.path} is neither a run nor empty (it holds {foreign[0]}); choose a new or empty directory"
                 )
             if not self._lock.acquire():
@@ -74,7 +74,7 @@ class RunDirectory:
         there = read_json(self.config, advice=START_AGAIN)
         here = json.loads(json.dumps(config))  # tuples are lists once stored
         if there != here:
-            raise RunMismatchError(
+            raise RunError(
                 f"{self.path} holds a run with another configuration ({'; '.join(differences(there, here))}); use "
                 "another run directory, or delete that one to start again"
             )
@@ -122,7 +122,7 @@ def parse_result(values: Mapping[str, Any], path: Path) -> FitResult:
     """Return the result with these values, which were read from `path`."""
     known = {field.name for field in dataclasses.fields(FitResult)}
     if set(values) != known:
-        raise RunDirectoryError(
+        raise RunError(
             f"{path} does not hold a result (fields {', '.join(sorted(set(values) ^ known))} are missing or "
             f"unknown); {START_AGAIN}"
         )
@@ -192,9 +192,9 @@ def read_json(path: Path, *, advice: str = "restore it, or delete it to have it 
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RunDirectoryError(f"cannot read {path}: {error}; {advice}") from error
+        raise RunError(f"cannot read {path}: {error}; {advice}") from error
     if not isinstance(value, dict):
-        raise RunDirectoryError(f"{path} does not hold a JSON object; {advice}")
+        raise RunError(f"{path} does not hold a JSON object; {advice}")
     return value
 
 

@@ -83,17 +83,15 @@ def strength(name: str, magnitude: int, height: int, width: int) -> float:
             return 0.0
 
 
-def colour_jitter(
-    images: Tensor, order: Tensor, amount: Tensor, *, strengths: tuple[float, float, float, float]
-) -> Tensor:
-    """Change brightness, contrast, saturation and hue by random amounts, in an order drawn per image.
+def colour_jitter(images: Tensor, order: Tensor, amount: Tensor, *, strengths: tuple[float, float, float]) -> Tensor:
+    """Change brightness, contrast and saturation by random factors, in an order drawn per image.
 
-    Images are uint8 (N, C, H, W); `order` and `amount` are uniform draws (N, 4). The first three strengths s scale by a
-    factor uniform in [max(0, 1 − s), 1 + s]; hue turns by at most its strength. What has strength 0 is left out.
+    Images are uint8 (N, C, H, W); `order` and `amount` are uniform draws (N, ≥ 3). A strength s scales by a factor
+    uniform in [max(0, 1 − s), 1 + s]. What has strength 0 is left out.
     """
-    low = torch.tensor([max(0.0, 1.0 - s) for s in strengths[:3]] + [-strengths[3]], dtype=torch.float64)
-    high = torch.tensor([1.0 + s for s in strengths[:3]] + [strengths[3]], dtype=torch.float64)
-    factors = low + (high - low) * amount  # (N, 4)
+    low = torch.tensor([max(0.0, 1.0 - s) for s in strengths], dtype=torch.float64)
+    high = torch.tensor([1.0 + s for s in strengths], dtype=torch.float64)
+    factors = low + (high - low) * amount[:, :3]
     used = torch.tensor([kind for kind, s in enumerate(strengths) if s > 0], dtype=torch.int64)
     turns = used[order[:, used].argsort(1)]  # (N, used): which comes first, second, …
     for drawn in turns.unbind(1):
@@ -174,5 +172,4 @@ _RANDAUGMENT = (
 _JITTER = (  # operations by their place among the strengths
     _tables({0: colour.brightness_table, 1: colour.contrast_table}),
     _single(2, colour.saturate),
-    _single(3, colour.shift_hue),
 )

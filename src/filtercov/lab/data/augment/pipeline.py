@@ -31,7 +31,7 @@ class Draws:
     flip: Tensor  # (B,)
     operation: Tensor  # (B, operations): which RandAugment operation
     sign: Tensor  # (B, operations)
-    jitter_order: Tensor  # (B, 4)
+    jitter_order: Tensor  # (B, 4), three of them used: what a seed gives depends on how many are drawn
     jitter: Tensor  # (B, 4)
     erase: Tensor  # (B,)
     erase_box: Tensor  # (B, 22)
@@ -100,7 +100,7 @@ class Augment:
     flip: float = 0.0  # probability
     randaugment: tuple[int, int] | None = None  # operations, magnitude of 0..30
     operation_probability: float = 1.0  # of each operation of RandAugment
-    colour_jitter: tuple[float, float, float, float] | None = None  # brightness, contrast, saturation, hue
+    colour_jitter: tuple[float, float, float] | None = None  # brightness, contrast, saturation
     erasing: float = 0.0  # probability
     mixup: float = 0.0  # α of the Beta distribution
     cutmix: float = 0.0  # α; where both are on, each image draws one
@@ -120,8 +120,8 @@ class Augment:
             count, magnitude = self.randaugment
             _require(count >= 0 and 0 <= magnitude < STRENGTHS, "randaugment is (count, 0 … 30)", self.randaugment)
         if self.colour_jitter is not None:
-            in_range = all(0 <= s < float("inf") for s in self.colour_jitter) and self.colour_jitter[3] <= 0.5
-            _require(in_range, "colour_jitter is four strengths ≥ 0, the last (hue) ≤ 0.5", self.colour_jitter)
+            in_range = len(self.colour_jitter) == 3 and all(0 <= s < float("inf") for s in self.colour_jitter)
+            _require(in_range, "colour_jitter is three strengths ≥ 0", self.colour_jitter)
 
     @classmethod
     def preset(cls, name: Preset) -> "Augment":
@@ -142,7 +142,7 @@ class Augment:
                 crop_ratio=(1.0, 1.0),
                 flip=0.5,
                 randaugment=(1, 8),
-                colour_jitter=(0.1, 0.1, 0.1, 0.0),
+                colour_jitter=(0.1, 0.1, 0.1),
                 erasing=0.25,
             ),
             "a1": cls(

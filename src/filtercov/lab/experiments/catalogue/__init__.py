@@ -1,38 +1,38 @@
-"""Every table and figure of the paper, what settles its claims, and a ranking beside them, by name."""
+"""Every table and figure of the paper, what settles its claims, and what we compare beside it, by name."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from filtercov.lab.costs.listing import matching
-from filtercov.lab.experiments.builder import Builder, Options
-from filtercov.lab.experiments.catalogue import claims, grids, pictures, ranking, tables, transfers
-from filtercov.lab.experiments.graph import Experiment
+from filtercov.lab.experiments.catalogue import claims, comparisons, figures, tables
+from filtercov.lab.experiments.catalogue.build import Builder, Experiment, Options
+from filtercov.lab.experiments.paper_claims import CLAIMS
 from filtercov.lab.experiments.scales import find_scale
+
+__all__ = ["PLACES", "Experiment", "Options", "experiment", "experiments", "names"]
 
 Make = Callable[[Builder], Experiment]
 
-# Name -> the data it trains on, and what makes it.
-_CATALOGUE: Mapping[str, tuple[str, Make]] = {
-    **{name: ("cifar", partial(tables.cifar_table, name)) for name in tables.CIFAR_TABLES},
-    "cifar-5x5": ("cifar", tables.cifar_5x5),
-    "width-transfer": ("cifar", transfers.width_transfer),
-    "depth-transfer": ("cifar", transfers.depth_transfer),
-    "patch-transfer": ("cifar", transfers.patch_transfer),
-    "kernel-transfer": ("cifar", transfers.kernel_transfer),
-    "imagenet-to-cifar": ("cifar", transfers.imagenet_to_cifar),
-    "convergence": ("cifar", transfers.convergence),
-    "kronecker": ("cifar", transfers.kronecker_transfer),
-    "frozen-speed": ("cifar", pictures.frozen_speed),
-    **{name: (grid.family, partial(grids.grid_search, name)) for name, grid in grids.GRIDS.items()},
-    "variance-schedule": ("cifar", pictures.variance_schedule),
-    "learned-covariances": ("cifar", pictures.learned_covariances),
-    "learned-covariances-imagenet": ("imagenet", pictures.learned_covariances_imagenet),
-    "example-filters": ("cifar", pictures.example_filters),
-    "imagenet": ("imagenet", tables.imagenet_main),
-    **{name: ("imagenet", partial(tables.imagenet_table, name)) for name in tables.IMAGENET_TABLES},
-    **{name: ("cifar", partial(claims.claim_experiment, claim)) for name, claim in claims.EXPERIMENTS.items()},
-    "ranking": ("cifar", ranking.ranking),
+# Name -> where the paper has it, as its captions number tables and figures, the data it trains on, what makes it.
+_CATALOGUE: Mapping[str, tuple[str, str, Make]] = {
+    **{name: (place, "cifar", partial(tables.cifar_table, name)) for name, (place, *_) in tables.CIFAR.items()},
+    "cifar-5x5": ("Fig. 11", "cifar", tables.cifar_5x5),
+    **{name: (place, "cifar", partial(figures.transfer, name)) for name, (place, *_) in figures.TRANSFERS.items()},
+    "convergence": ("Fig. 8", "cifar", partial(figures.convergence, "convergence", 16)),
+    "convergence-shallow": ("Fig. 12", "cifar", partial(figures.convergence, "convergence-shallow", 8)),
+    "frozen-speed": ("Fig. 2", "cifar", figures.frozen_speed),
+    **{name: (grid.place, grid.family, partial(figures.grid_search, name)) for name, grid in figures.GRIDS.items()},
+    "variance-schedule": ("Figs. 5, 6, 21", "cifar", figures.variance_schedule),
+    "learned-covariances": ("Fig. 1", "cifar", figures.learned_covariances),
+    "learned-covariances-imagenet": ("Fig. 24", "imagenet", figures.learned_covariances_imagenet),
+    "example-filters": ("Fig. 13", "cifar", figures.example_filters),
+    "imagenet": ("Table 1", "imagenet", tables.imagenet_main),
+    **{name: (t.place, "imagenet", partial(tables.imagenet_table, name)) for name, t in tables.IMAGENET.items()},
+    **{claim.experiment: (claim.place, "cifar", partial(claims.claim_experiment, claim)) for claim in CLAIMS},
+    "controls": ("", "cifar", comparisons.controls),
+    "ranking": ("", "cifar", comparisons.ranking),
 }
+PLACES = {name: place for name, (place, _, _) in _CATALOGUE.items()}
 
 
 def names(pattern: str = "*") -> tuple[str, ...]:
@@ -50,7 +50,7 @@ def experiment(name: str, *, scale: str, options: Options | None = None) -> Expe
     >>> len(experiment("cifar-convmixer-256-8-p2", scale="paper").runs)
     368
     """
-    family, make = _CATALOGUE[names(name)[0]]
+    _, family, make = _CATALOGUE[names(name)[0]]
     return make(Builder(find_scale(scale), options or Options(), family))
 
 

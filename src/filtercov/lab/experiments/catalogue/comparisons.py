@@ -1,17 +1,23 @@
-"""One ranking of all that can be done with filters before training: the paper's ways and those of others.
+"""What we compare beside the paper: a ranking of initialisations, and controls for the closed form.
 
-Not an experiment of the paper's. Columns share their seeds, and everything but the filters, so that the report can say
-who cannot be told apart from whom.
+Columns share their seeds, and everything but the filters, so that the report can say who cannot be told apart.
 """
 
 from dataclasses import replace
 
 from filtercov.lab import models
-from filtercov.lab.experiments.builder import Builder, Init
-from filtercov.lab.experiments.catalogue.columns import UNIFORM, closed_form, covariance, filters
-from filtercov.lab.experiments.graph import Cell, Experiment
+from filtercov.lab.experiments.catalogue.build import (
+    UNIFORM,
+    Builder,
+    Cell,
+    Experiment,
+    Init,
+    closed_form,
+    covariance,
+    filters,
+)
+from filtercov.lab.experiments.controls import CONTROLS
 
-EPOCHS = 20
 NETWORKS = {"convmixer": "convmixer_256_8_k9_p2", "convnext": "convnext_atto_p2"}
 # Whose filters are selected from: wider and, where stages are, deeper.
 LARGER = {"convmixer": "convmixer_512_8_k9_p2", "convnext": "convnext_tiny_p2"}
@@ -20,6 +26,8 @@ BY_FORMULA = (
     *("kaiming", "trunc-normal", "orthogonal", "identity", "delta-gaussian", "dog"),
     *("impulse", "box:9", "gaussian-bump:1", "master-keys"),
 )
+# Of the controls: kernel sizes, the more important first, and whether filters train.
+CONTROLLED = {9: ("frozen", "thawed"), 15: ("frozen",)}
 
 
 def ranking(build: Builder) -> Experiment:
@@ -34,8 +42,7 @@ def ranking(build: Builder) -> Experiment:
             cells += build.cells(
                 f"{kind}-k{kernel}",
                 _with_kernel(network, kernel),
-                _columns(build, kind, kernel),
-                epochs=EPOCHS,
+                _ranked(build, kind, kernel),
                 filters=("thawed", "frozen") if judges else ("frozen",),
                 seeds=None if judges else 1,
             )
@@ -48,7 +55,31 @@ def ranking(build: Builder) -> Experiment:
     )
 
 
-def _columns(build: Builder, kind: str, kernel: int) -> list[Init]:
+def controls(build: Builder) -> Experiment:
+    """Return what does the work: the closed form, uniform filters and controls that lack one property each."""
+    inits = [UNIFORM, closed_form(), Init("power", "power"), *(Init(name, name) for name in CONTROLS), *build.also()]
+    cells = [
+        cell
+        for kernel, kinds in CONTROLLED.items()
+        if kernel in build.scale.table_kernels
+        for cell in build.cells(
+            f"k{kernel}",
+            _with_kernel(NETWORKS["convmixer"], kernel),
+            inits,
+            filters=kinds,
+            seeds=build.scale.claim_seeds,
+        )
+    ]
+    return build.experiment(
+        "controls",
+        title="Structure or scale?",
+        shows="what a filter must have to be a good start: controls with the closed form's variance in every layer",
+        cells=cells,
+        chart="ranking",
+    )
+
+
+def _ranked(build: Builder, kind: str, kernel: int) -> list[Init]:
     network, smaller = _with_kernel(NETWORKS[kind], kernel), _with_kernel(NETWORKS[kind], SMALLER_KERNEL[kernel])
     columns = [
         UNIFORM,

@@ -1,0 +1,290 @@
+"""What experiments are made of: cells of runs, and the builder that turns the paper's settings into runs at a scale."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from filtercov import PRESETS
+from filtercov.errors import ConfigError
+from filtercov.lab import models
+from filtercov.lab.data.by_name import check_name
+from filtercov.lab.experiments import initialisations
+from filtercov.lab.experiments.runspec import EVERY_KERNEL, Run, RunSpec, in_order
+from filtercov.lab.experiments.scales import Family, Scale
+from filtercov.lab.models import ConvMixerSpec
+
+# No seed of a table's, so that a reference shares no random weight with the runs that start from it.
+REFERENCE_SEED = 100
+EPOCHS = 20  # the paper's, where it does not say
+
+
+class InColumn:
+    """What the name of a table's column says."""
+
+    column: str  # "thawed/" or "frozen/" and an initialisation
+
+    @property
+    def filters(self) -> str:
+        """Whether the filters train: thawed or frozen."""
+        return self.column.partition("/")[0]
+
+    @property
+    def init(self) -> str:
+        """The initialisation."""
+        return self.column.partition("/")[2]
+
+
+@dataclass(frozen=True)
+class Cell(InColumn):
+    """One number of a table: the mean over the `runs`, which differ in their seed alone.
+
+    `epochs` are the paper's, by which the cell is named; a reduced scale trains for fewer.
+    """
+
+    row: str
+    column: str  # "thawed/" or "frozen/" and an initialisation
+    epochs: int
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure that shows filters or schedules rather than accuracies; `run` is whose filters, where it needs any."""
+
+    kind: str
+    title: str
+    run: Run | None = None
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure of the paper, or beside it, at one scale."""
+
+    name: str
+    title: str
+    shows: str  # what one learns from it
+    scale: str
+    reduced: str  # what is smaller than in the paper, in words; empty at the paper's scale
+    cells: tuple[Cell, ...] = ()
+    drawings: tuple[Drawing, ...] = ()
+    chart: str = ""  # how the cells are drawn: "bars", "lines" over epochs, "grid", "ranking"
+    speed: tuple[str, ...] = ()  # networks whose frozen and thawed steps are timed
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """Every run the experiment needs, each once, references before those that start from them."""
+        wanted = [run for cell in self.cells for run in cell.runs]
+        return in_order([*wanted, *(drawing.run for drawing in self.drawings if drawing.run)])
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may choose besides the scale: the data, more initialisations to compare, the number of seeds."""
+
+    cifar: str = "cifar10"
+    imagenet: str | None = None  # folder:PATH
+    also: tuple[str, ...] = ()
+    seeds: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.also:
+            initialisations.find(name)
+        for named in filter(None, (self.cifar, self.imagenet)):
+            check_name(named)
+        if self.seeds is not None and self.seeds < 1:
+            raise ConfigError(f"a table needs at least one seed, got {self.seeds}")
+
+
+@dataclass(frozen=True)
+class Init:
+    """A column of a table: its name, what a run is told, and the network it starts from, if any.
+
+    The reference is trained on the table's data unless `reference_family` says otherwise.
+    """
+
+    column: str
+    init: str
+    schedule: str | None = None
+    reference: str | None = None
+    reference_family: str | None = None
+
+
+UNIFORM = Init("uniform", "uniform")
+
+
+def closed_form(schedule: str | None = None) -> Init:
+    """Return the paper's construction, with the schedule in the column's name where it is given.
+
+    >>> closed_form(".15,.25,1.0").column
+    'closed-form .15 .25 1.0'
+    """
+    column = "closed-form" if schedule is None else f"closed-form {schedule.replace(',', ' ')}"
+    return Init(column, "closed-form", schedule)
+
+
+def covariance(reference: str, column: str = "covariance", *, family: str | None = None) -> Init:
+    """Return covariance transfer from a network."""
+    return Init(column, "statistics-of", reference=reference, reference_family=family)
+
+
+def filters(reference: str, column: str = "filters") -> Init:
+    """Return direct transfer: the very filters of a network."""
+    return Init(column, "filters-of", reference=reference)
+
+
+def eighth(model: str) -> str:
+    """Return the network of an eighth of the width.
+
+    >>> eighth("convmixer_256_8_k9_p2"), eighth("convnext_atto_p1")
+    ('convmixer_32_8_k9_p2', 'convnext_atto_div8_p1')
+    """
+    spec = models.parse(model)
+    return (
+        replace(spec, width=spec.width // 8).name if isinstance(spec, ConvMixerSpec) else replace(spec, divide=8).name
+    )
+
+
+def transferred(kind: str, reference: Run) -> str:
+    """Return the `init` of a run that starts from another by the initialisation `kind`."""
+    return f"{kind}:{reference.key}"
+
+
+@dataclass(frozen=True)
+class Builder:
+    """Makes runs and cells for one family of data at one scale.
+
+    A family is `cifar`, `imagenet`, or `embedded`: what `cifar` is, on the images that come with the package.
+    """
+
+    scale: Scale
+    options: Options
+    family_name: str = "cifar"
+
+    @property
+    def family(self) -> Family:
+        """How runs on this data are sized."""
+        return self._family(self.family_name)
+
+    def cells(
+        self,
+        row: str,
+        model: str,
+        inits: Iterable[Init],
+        *,
+        epochs: int = EPOCHS,
+        filters: Sequence[str] = ("thawed", "frozen"),
+        seeds: int | None = None,
+    ) -> list[Cell]:
+        """Return a row's cells, none if the scale leaves these epochs out; `model` and `epochs` are the paper's.
+
+        A column that is named twice is there once, and refused if its runs are not the same.
+        """
+        trained = self.family.trained_epochs(epochs)
+        if trained is None:
+            return []
+        count = self.options.seeds or seeds or self.family.seeds
+        cells: dict[str, Cell] = {}
+        for kind, init in product(filters, inits):
+            column = f"{kind}/{init.column}"
+            runs = tuple(self._run(model, init, kind == "frozen", trained, seed) for seed in range(count))
+            cell = Cell(row, column, epochs, runs)
+            if cells.setdefault(column, cell) != cell:
+                raise ConfigError(
+                    f"row {row} has a column {init.column} of its own, whose runs are not those of the initialisation "
+                    f"{init.init}; leave out --also {init.init}, or register yours under another name"
+                )
+        return list(cells.values())
+
+    def reference(self, model: str, *, family: str | None = None, seed: int = 0) -> Run:
+        """Return the thawed, uniformly initialised run that run number `seed` starts from; `model` is the paper's.
+
+        Where a scale has several references of a network, runs take them in turn, so that no verdict hangs on one.
+        """
+        family = family or self.family_name
+        sized = self._family(family)
+        network = models.parse(model)
+        rotated = seed % sized.references if (network.kernel_size, network.patch_size) == (9, 2) else 0
+        spec = self._spec(family, self.scale.model(model), epochs=sized.reference_epochs, seed=REFERENCE_SEED + rotated)
+        return Run(replace(spec, data_limit=sized.reference_limit))
+
+    def also(self) -> list[Init]:
+        """Return the columns the user asked for, and those that others have registered."""
+        return [Init(name, name) for name in dict.fromkeys([*self.options.also, *initialisations.others()])]
+
+    def experiment(self, name: str, *, title: str, shows: str, cells: Iterable[Cell] = (), **more: Any) -> Experiment:
+        """Return the experiment, with the scale's name and reductions filled in."""
+        return Experiment(name, title, shows, self.scale.name, self.scale.reduced, tuple(cells), **more)
+
+    def _run(self, model: str, init: Init, frozen: bool, epochs: int, seed: int) -> Run:
+        reference = None
+        if init.reference:
+            reference = self.reference(init.reference, family=init.reference_family, seed=seed)
+        ours = self.scale.model(model)
+        fields: dict[str, Any] = {"init": transferred(init.init, reference) if reference else init.init}
+        # The paper's closed form is for every filter, and σ is what it chose for the patch size.
+        if init.init == "closed-form":
+            fields["min_kernel_size"] = EVERY_KERNEL
+        if init.schedule is not None:
+            fields["schedule"] = _canonical(init.schedule)
+        elif initialisations.find(init.init).schedule == "required":
+            fields["schedule"] = paper_schedule(models.parse(ours).patch_size, frozen=frozen)
+        spec = self._spec(self.family_name, ours, epochs=epochs, seed=seed, freeze_filters=frozen, **fields)
+        return Run(spec, reference)
+
+    def _spec(self, family: str, model: str, *, epochs: int, seed: int, **fields: Any) -> RunSpec:
+        sized = self._family(family)
+        train: dict[str, Any] = {"epochs": epochs, "seed": seed}
+        if sized.batch_size is not None:
+            train["batch_size"] = sized.batch_size
+        if sized.augment is not None:
+            fields["augment"] = sized.augment
+        return RunSpec.recipe(
+            sized.recipe,
+            train=train,
+            model=model,
+            data=self._data(family),
+            data_limit=sized.limit,
+            image_size=sized.image_size,
+            **fields,
+        )
+
+    def _family(self, name: str) -> Family:
+        if name == "embedded":
+            return replace(self.scale.cifar, data="embedded")
+        return self.scale.cifar if name == "cifar" else self.scale.imagenet
+
+    def _data(self, family: str) -> str:
+        sized = self._family(family)
+        if sized.data is not None:
+            return sized.data
+        if family == "cifar":
+            return self.options.cifar
+        if self.options.imagenet is None:
+            raise ConfigError(
+                "this experiment trains on ImageNet, which must be on disk; name it with --imagenet folder:PATH, where "
+                "PATH has train/CLASS/*.jpg and val/CLASS/*.jpg"
+            )
+        return self.options.imagenet
+
+
+def paper_schedule(patch_size: int, *, frozen: bool) -> str:
+    """Return the preset that the paper found for a patch size: above 2, ImageNet's.
+
+    >>> paper_schedule(1, frozen=False), paper_schedule(4, frozen=True)
+    ('cifar-p1', 'imagenet-frozen')
+    """
+    if patch_size <= 2:
+        return "cifar-p1" if patch_size == 1 else "cifar-p2"
+    return "imagenet-frozen" if frozen else "imagenet-thawed"
+
+
+def _canonical(schedule: str) -> str:
+    """Return the preset that a schedule's numbers are, if any, so that equal runs have equal names.
+
+    >>> _canonical(".08,.37,2.9"), _canonical("sawtooth:1,2,3")
+    ('cifar-p2', 'sawtooth:1,2,3')
+    """
+    kind, colon, numbers = schedule.rpartition(":")
+    wanted = initialisations.parse_schedule(numbers)
+    return kind + colon + next((name for name, preset in PRESETS.items() if preset == wanted), numbers)
