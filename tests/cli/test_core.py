@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import filtercov as fc
 from filtercov.cli.app import COMMANDS, _load, app
-from filtercov.errors import CheckpointError, NothingChosenError
+from filtercov.errors import CheckpointError, ModelError
 from filtercov.lab import models
 from tests.peers import import_peer
 from tools import write_commands
@@ -102,7 +102,7 @@ def test_timm_models_are_initialised_by_name(tmp_path):
 def test_a_model_whose_filters_are_all_small_is_initialised_when_asked_to(tmp_path):
     import_peer("timm")
     arguments = ["init", "mobilenetv2_035", "--num-classes", 5, "--out", tmp_path / "start.safetensors"]
-    with pytest.raises(NothingChosenError, match=r"17 × 3x3 is under min_kernel_size=5"):
+    with pytest.raises(ModelError, match=r"17 × 3x3 is under min_kernel_size=5"):
         run(*arguments)
     assert list(tmp_path.iterdir()) == []
     assert "17 of 17 depthwise layers initialised" in run(*arguments, "--min-kernel-size", 3)
@@ -139,10 +139,9 @@ def spelled(name):
 @pytest.mark.parametrize(
     ("name", "commands"),
     [
-        ("scale", {"reproduce", "plan", "search"}),
-        ("runs", {"train", "reproduce", "plan", "search"}),
-        ("data_root", {"train", "reproduce", "search"}),
-        ("download", {"train", "reproduce", "search"}),
+        ("runs", {"train", "compare", "reproduce"}),
+        ("data_root", {"train", "compare", "reproduce"}),
+        ("download", {"train", "compare", "reproduce"}),
     ],
 )
 def test_what_several_commands_have_is_spelled_explained_and_set_alike(name, commands):
@@ -166,8 +165,8 @@ def test_the_page_of_commands_says_what_they_say():
     [
         (
             ["init", "convmixer_16_2_k3_p2", "--out", "x.pth"],
-            "convmixer_16_2_k3_p2: init_: needed a layer to initialise, got none of 2 depthwise ones "
-            "(2 × 3x3 is under min_kernel_size=5); transfer from a trained model with --statistics FILE",
+            "init_: needed a layer to initialise, got none of 2 depthwise ones (2 × 3x3 is under min_kernel_size=5); "
+            "pass min_kernel_size=3 to initialise them all the same, or transfer the statistics of a trained model",
         ),
         (["init", "convmixer_256", "--out", "x.pth"], "unknown model 'convmixer_256'"),
         (["init", "convmixer_16_2_k7_p2", "--preset", "", "--out", "x.pth"], "unknown preset ''"),
@@ -180,7 +179,7 @@ def test_the_page_of_commands_says_what_they_say():
         ),
         (
             ["init", "convmixer_16_2_k7_p2", "--schedule", "1,2", "--out", "x.pth"],
-            "cannot use the schedule '1,2'",
+            "needed three numbers 'σ0,v,a'",
         ),
         (["init", "convmixer_16_2_k7_p2", "--schedule", "sawtooth:1,2,3", "--out", "x.pth"], "built in stages"),
         (["stats", "missing.pth", "--out", "x"], "missing.pth: needed a checkpoint file, found nothing"),

@@ -132,8 +132,7 @@ def test_the_search_for_commands_finds_them():
         "stats",
         "train",
         "reproduce",
-        "plan",
-        "search",
+        "compare",
         "inspect",
         "explore",
     }

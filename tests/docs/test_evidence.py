@@ -7,15 +7,12 @@ import pytest
 
 from filtercov.lab.experiments.evidence import Evidence
 from filtercov.lab.experiments.keeping import LARGEST
-from filtercov.lab.report.evidence_view import read_view
-from filtercov.lab.report.results_words import show_difference
-from tools.write_evidence import EVIDENCE, PAGE, README, TRAINING, written
+from filtercov.lab.report.evidence import read_view
+from tools.write_evidence import EVIDENCE, PAGE, README, written
 
 FILES = sorted(path for path in EVIDENCE.rglob("*") if path.is_file())
 MOST_NUMBERS = 1000  # in a file: a row for each of 100 epochs
 PLACE = re.compile(r"/(home|work|tmp|root|usr|mnt|Users|data)\b|[A-Z]:\\\\|~/")
-
-QUOTED = re.compile(r"([+-][\d.]+ \[[^]]*\], n = \d+) \((C\d+)\)")
 
 
 @pytest.fixture(scope="module")
@@ -49,18 +46,7 @@ def test_every_run_is_whole(view):
     assert all(run.weights_checked or run.note for run in kept)
 
 
-@pytest.mark.parametrize("page", [PAGE, README, TRAINING], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [PAGE, README], ids=lambda page: page.name)
 def test_pages_say_what_the_runs_show(view, page):
     """`python -m tools.write_evidence` writes them."""
     assert page.read_text(encoding="utf-8") == written(view)[page]
-
-
-def test_differences_that_other_pages_quote_are_those_of_the_claim_they_name(view):
-    found = [quoted for page in sorted(PAGE.parent.rglob("*.md")) for quoted in QUOTED.findall(page.read_text("utf-8"))]
-    assert len(found) >= 4
-    shown = {
-        finding.claim.number: {show_difference(one.difference) for one in finding.compared if one.difference}
-        for finding in view.findings
-    }
-    for difference, claim in found:
-        assert difference in shown[claim]

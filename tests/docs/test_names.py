@@ -89,4 +89,4 @@ def test_functions_that_are_named_alone_exist(page):
 
 def test_the_search_for_names_finds_them():
     found = {name for page in PAGES for name in re.findall(r"`([A-Za-z_]\w*_)[`(]", prose(page))}
-    assert {"init_", "freeze_", "thaw_", "copy_filters_", "accelerate_", "restore_"} <= found
+    assert {"init_", "freeze_", "copy_filters_", "accelerate_", "restore_"} <= found

@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from filtercov.cli import bench as cli
 from filtercov.lab.bench import CHANNELS_LAST, KINDS, OURS, PLAIN, bench, gemm_rate, plain_network, profile
 from filtercov.nn import DepthwiseConv2d
-from filtercov.nn.step import Step
 from filtercov.nn.swap import toggles
+from filtercov.nn.timing import Step
 
 MODEL = "convmixer_16_2_k9_p4"
 MAIN = "from filtercov.cli import main; main()"
@@ -73,6 +74,28 @@ def test_a_model_that_nobody_has_is_one_sentence() -> None:
     assert ended.returncode == 1
     assert ended.stderr.startswith("filtercov: ")
     assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", "abacus"])
+def test_without_a_gpu_there_is_one_sentence(device: str) -> None:
+    ended = run("--device", device)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("filtercov: --device")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_gpu_gets_a_block_to_paste(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    measured = bench(MODEL, batch_size=4, seconds=1)
+    monkeypatch.setattr(cli.lab, "bench", lambda *_, **__: measured)
+    cli.bench(MODEL)
+    table = capsys.readouterr().out
+    assert "|---|" not in table
+    cli.bench(MODEL, device="cuda")
+    block = capsys.readouterr().out.removeprefix(table)
+    assert block.count("\n|---|") == 2
+    for wanted in (measured.machine, MODEL, "| ours |", "| PyTorch, channels_last |", "| blocks.0.0.fn.0 |", "issue"):
+        assert wanted in block
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import os
 import shlex
 import sys
 import warnings
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from filtercov.cli.say import say
-from filtercov.errors import FiltercovError, FiltercovWarning, MissingPartError, TrainingInterrupted
+from filtercov.errors import ConfigError, FiltercovError, FiltercovWarning, TrainingInterrupted
 
 INTERRUPTED = 130  # the exit code shells give to what Ctrl-C ended
 
@@ -29,9 +30,8 @@ COMMANDS = {
     "init": "core",
     "stats": "core",
     "train": "train",
+    "compare": "compare",
     "reproduce": "reproduce",
-    "plan": "experiments",
-    "search": "experiments",
     "report": "experiments",
     "keep": "experiments",
     "inspect": "look",
@@ -65,9 +65,13 @@ class Commands(TyperGroup):
         """Return the names, in the order of the help."""
         return list(COMMANDS)
 
-    def get_command(self, _ctx: Any, name: str) -> Deferred | None:
+    def get_command(self, _ctx: Any, name: str) -> Deferred:
         """Return a command that is not loaded yet."""
-        return Deferred(name) if name in COMMANDS else None
+        if name in COMMANDS:
+            return Deferred(name)
+        near = get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean `filtercov {near[0]}`?" if near else "filtercov --help lists them"
+        raise ConfigError(f"there is no command {name!r}; {hint}")
 
 
 app = typer.Typer(name="filtercov", cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -144,7 +148,7 @@ def _load(name: str) -> Any:
         missing = error.name or ""
         if missing.partition(".")[0] == "filtercov":
             raise
-        raise MissingPartError(
+        raise FiltercovError(
             f"`filtercov {name}` needs {missing}, which is not installed; install it with the rest of the laboratory: "
             "pip install 'filtercov[lab]'"
         ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Annotated
 
 import torch
@@ -35,13 +36,16 @@ def bench(
     seconds: Annotated[
         float, typer.Option(callback=options.within(0), help="Time for tuning, and again for comparing.")
     ] = SECONDS,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: every turn of every contestant.")] = False,
 ) -> None:
     """Tune a network for this machine and compare its training step with plain PyTorch's, in both layouts."""
     if threads is not None:
         torch.set_num_threads(threads)
     try:
-        measured = lab.bench(model, batch_size=batch_size, image_size=img_size, frozen=frozen, seconds=seconds)
+        measured = lab.bench(
+            model, batch_size=batch_size, image_size=img_size, frozen=frozen, seconds=seconds, device=device
+        )
     except FiltercovError:
         raise
     except (RuntimeError, ValueError) as error:  # what a network says of images that it cannot take
@@ -55,10 +59,13 @@ def bench(
         return
     tuning = measured.tuning
     size = f"{measured.batch_size} x 3 x {measured.image_size} x {measured.image_size}"
-    say(f"{measured.machine}; GEMM 2048x2048x2048 {measured.gemm / 1e9:.0f} GFLOP/s")
-    say(f"{measured.model}, {'frozen' if frozen else 'trained'} depthwise filters, {size}")
     early = ", which was too short to try all" if tuning.ended_early else ""
-    say(f"ours is: {tuning.kept}, after {tuning.seconds:.0f} s of tuning{early}\n")
+    setting = [
+        f"{measured.machine}; GEMM 2048x2048x2048 {measured.gemm / 1e9:.0f} GFLOP/s",
+        f"{measured.model}, {'frozen' if frozen else 'trained'} depthwise filters, {size}",
+        f"ours is: {tuning.kept}, after {tuning.seconds:.0f} s of tuning{early}\n",
+    ]
+    say("\n".join(setting))
     rows: list[tuple[str, ...]] = [
         ("training step", "ms", "ours is faster, median (quartiles)", *lab.KINDS, "peak MiB")
     ]
@@ -69,4 +76,20 @@ def bench(
         rows.append((contestant.name, f"{contestant.best * 1e3:.1f}", faster, *shares, peak))
     say_table(rows, right=(1, 3, 4, 5, 6, 7))
     say("")
-    say_table([LAYER_HEADING, *(row.cells() for row in tuning.layers)], right=(4, 5, 6))
+    layers = [LAYER_HEADING, *(row.cells() for row in tuning.layers)]
+    say_table(layers, right=(4, 5, 6))
+    if device != "cpu":
+        say("\nWhat to paste into an issue:\n")
+        typer.echo("\n".join([*setting, markdown(rows), "", markdown(layers)]))
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows, the first of them the heading, as a table in Markdown.
+
+    >>> print(markdown([("step", "ms"), ("ours", "3.1")]))
+    | step | ms |
+    |---|---|
+    | ours | 3.1 |
+    """
+    heading, *others = ("| " + " | ".join(row) + " |" for row in rows)
+    return "\n".join([heading, "|" + "---|" * len(rows[0]), *others])

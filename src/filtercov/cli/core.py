@@ -14,37 +14,31 @@ import torch
 import typer
 
 from filtercov.cli import options
-from filtercov.cli.outputs import check_output
 from filtercov.cli.say import say, say_table
 from filtercov.covariance.forms import show_size
 from filtercov.covariance.transfer import LayerStatistics
-from filtercov.errors import CheckpointError, FiltercovWarning, NothingChosenError, SourceError
+from filtercov.errors import CheckpointError, FiltercovWarning, SourceError
 from filtercov.filters import init_
 from filtercov.lab.experiments.initialisations import parse_schedule
 from filtercov.lab.models.lookup import find
-from filtercov.lab.report.inspect_target import is_statistics
 from filtercov.layers.state_dict import write_state_dict
 from filtercov.nn import native_status
 from filtercov.printable import counted
 from filtercov.schedule import PRESETS, fit_layer, fit_schedule
-from filtercov.statistics.filter_statistics import FilterStatistics
+from filtercov.statistics.filter_statistics import FilterStatistics, is_statistics
 from filtercov.statistics.shipped import REFERENCES
 
 DEFAULT = "imagenet-thawed"  # of init_ too
-_ADVICE = (
-    "transfer from a trained model with --statistics FILE, which the paper finds right for filters as small as these, "
-    "or pass a smaller --min-kernel-size"
-)
 
 
 def info() -> None:
     """Print versions, the native kernels, threads, presets and the statistics that ship."""
-    packages = ("filtercov", "torch", "numpy", "timm", "ray", "optuna")
+    packages = ("filtercov", "torch", "numpy", "timm", "ray")
     versions = {name: _version(name) for name in packages}
     rows = {
         **{name: version for name, version in versions.items() if version},
         "python": platform.python_version(),
-        "native kernels": str(native_status()),
+        "native kernels": str(native_status()).removeprefix("native kernels "),
         "threads": str(torch.get_num_threads()),
         "presets": ", ".join(PRESETS),
         "statistics": ", ".join(REFERENCES),
@@ -84,7 +78,7 @@ def init(
 ) -> None:
     """Write an initial checkpoint that any trainer can start from, and print what was done to each layer."""
     _check_sources({"--preset": preset, "--schedule": schedule, "--statistics": statistics})
-    check_output(out, statistics)
+    options.check_output(out, statistics)
     torch.manual_seed(seed)
     built = find(model, num_classes=num_classes, in_channels=in_channels)
     source: Any = DEFAULT if preset is None else preset
@@ -92,12 +86,9 @@ def init(
         source = parse_schedule(schedule, built)
     elif statistics is not None:
         source = f"stats:{statistics}"
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FiltercovWarning)  # the report's notes say the same
-            report = init_(built, source, min_kernel_size=min_kernel_size, scale="match" if match_scale else None)
-    except NothingChosenError as error:
-        raise NothingChosenError(f"{model}: {error.finding}", _ADVICE) from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FiltercovWarning)  # the report's notes say the same
+        report = init_(built, source, min_kernel_size=min_kernel_size, scale="match" if match_scale else None)
     write_state_dict(built.state_dict(), out)
     say(str(report))
     say(f"wrote {out}")
@@ -114,7 +105,7 @@ def stats(
             f"{checkpoint}: these are filter statistics already; draw from them with filtercov init --statistics, or "
             "look at them with filtercov inspect"
         )
-    check_output(out, checkpoint)
+    options.check_output(out, checkpoint)
     measured = FilterStatistics.from_checkpoint(checkpoint, like=None if like is None else find(like))
     measured.save(out)
     rows: list[tuple[str, ...]] = [

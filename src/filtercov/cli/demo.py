@@ -12,11 +12,10 @@ from rich.table import Table
 from filtercov.cli import options
 from filtercov.cli.say import say
 from filtercov.lab.experiments.demo import DemoRun, demo_specs, run_demo
-from filtercov.lab.experiments.graph import Run
 from filtercov.lab.experiments.runs import Runs
+from filtercov.lab.experiments.runspec import Run
 from filtercov.lab.report.demo_page import demo_page, demo_rows
 from filtercov.lab.report.page import Origin, write_output
-from filtercov.lab.report.results_words import ONE_RUN
 from filtercov.printable import counted
 
 
@@ -37,7 +36,7 @@ def demo(
 def results_table(runs: list[DemoRun]) -> Table:
     """Return test accuracies by initialisation, frozen and thawed, and what the closed form adds."""
     (first, *others), *rows = demo_rows(runs)
-    table = Table(first, title="Test accuracy, %", caption=ONE_RUN)
+    table = Table(first, title="Test accuracy, %", caption="One seed: no interval, no verdict.")
     for name in others:
         table.add_column(name, justify="right")
     for row in rows:

@@ -13,14 +13,13 @@ from typing import Annotated
 import typer
 
 from filtercov.cli import options
-from filtercov.cli.outputs import check_output
 from filtercov.cli.say import say, say_table
-from filtercov.errors import TargetError
+from filtercov.errors import SourceError
 from filtercov.lab.report.explore import explore_page
 from filtercov.lab.report.figures import fitted_to, write_figures
-from filtercov.lab.report.inspect import find_target, look
+from filtercov.lab.report.inspect import WatchedReport, look
+from filtercov.lab.report.inspect_target import find_target
 from filtercov.lab.report.page import write_output
-from filtercov.lab.report.watched import WatchedReport
 from filtercov.printable import counted
 
 TARGET = "A checkpoint (.safetensors, .pth), a statistics file, a run's directory, one of our models, or timm:NAME."
@@ -37,7 +36,7 @@ def inspect(
         Path | None, typer.Option(help="Directory to write a PNG sheet of each layer, or of three moments, to.")
     ] = None,
     animate: Annotated[
-        Path | None, typer.Option(help="Animated PNG, or GIF if it ends in .gif, to write of a watched run.")
+        Path | None, typer.Option(help="Animated PNG, or GIF if it ends in .gif, to write of a run that was watched.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every number as JSON.")] = False,
     untrained: Annotated[bool, typer.Option(help="Take timm:NAME without its pretrained weights.")] = False,
@@ -50,11 +49,10 @@ def inspect(
     Of a run that was watched while it trained, all that over time.
     """
     for written in (out, animate):
-        check_output(written, target, against)
-    report = look(target, against=against, untrained=untrained, example=_size(example) if example else ())
+        options.check_output(written, target, against)
+    size = _size(example) if example else ()
+    report = look(target, against=against, untrained=untrained, example=size, animate=animate is not None)
     watched = report if isinstance(report, WatchedReport) else None
-    if animate is not None and watched is None:
-        raise TargetError(f"--animate: needed a watched run (filters.watched) to animate, got {target}")
     if watched is not None and not as_json:
         rows, sentences = watched.table()
         say_table(rows, right=range(1, len(rows[0]) - 1))
@@ -104,10 +102,10 @@ def _size(words: str) -> tuple[int, ...]:
     """Return the size of an input, channels first."""
     sides = words.lower().split("x")
     if not 2 <= len(sides) <= 4 or not all(side.isdecimal() and int(side) for side in sides):
-        raise TargetError(f"--example: needed channels and size of an input, such as 3x224x224, got {words!r}")
+        raise SourceError(f"--example: needed channels and size of an input, such as 3x224x224, got {words!r}")
     size = tuple(map(int, sides))
     if math.prod(size) > LARGEST_EXAMPLE:
-        raise TargetError(f"--example: needed an input of at most {LARGEST_EXAMPLE:,} numbers, got {words}")
+        raise SourceError(f"--example: needed an input of at most {LARGEST_EXAMPLE:,} numbers, got {words}")
     return size
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from filtercov.cli.say import say
-from filtercov.errors import ConfigError
+from filtercov.errors import ConfigError, StorageError
 
 SCALE = "small"
 RUNS = "runs"
@@ -33,13 +33,28 @@ def within(least: float, most: float = math.inf, *, above: bool = False) -> Call
     return check
 
 
-def runs_directory(runs: str, command: str) -> Path:
-    """Return the directory that --runs names, for a command that can keep runs nowhere else."""
-    from filtercov.lab.experiments.mirror import is_address
+def check_ray_options(engine: str, ray_address: str | None, cpus_per_run: float, gpus_per_run: float) -> None:
+    """Refuse what Ray alone would heed."""
+    if engine != "ray" and (ray_address is not None or cpus_per_run != 1.0 or gpus_per_run):
+        raise ConfigError(
+            f"--ray-address, --cpus-per-run and --gpus-per-run are for --engine ray, got them with {engine}"
+        )
 
-    if is_address(runs):
-        raise ConfigError(f"{command} needs a directory for --runs, got {runs}; addresses are for reproduce on Ray")
-    return Path(runs)
+
+def check_output(out: Path | None, *read: str | Path | None) -> None:
+    """Refuse to write over a file that the command reads; None stands for no file."""
+    for source in read:
+        if out is not None and source is not None and _same(out, source):
+            raise StorageError(
+                f"{out}: needed another place to write to, got the file that is read; choose another name"
+            )
+
+
+def _same(first: str | Path, second: str | Path) -> bool:
+    try:
+        return Path(first).samefile(second)
+    except (OSError, ValueError):  # one of them is not there, or no name of a file
+        return False
 
 
 def tell_of_data(scale: str, data: str) -> None:
@@ -52,7 +67,7 @@ SEEDS = within(0, 2**63 - 1)  # what both torch and a run's configuration take
 
 Scale = Annotated[str, typer.Option("--scale", help="paper, small (hours on 2 cores) or smoke (seconds).")]
 Runs = Annotated[
-    str, typer.Option("--runs", help="Directory where runs are kept and looked for; on Ray also an address.")
+    str, typer.Option("--runs", help="Directory where runs are kept and looked for; on Ray one that every node sees.")
 ]
 Data = Annotated[str, typer.Option("--data", help="CIFAR-10: cifar10, or folder:PATH of a directory or a zip.")]
 Imagenet = Annotated[
@@ -81,4 +96,21 @@ Workers = Annotated[
     int,
     typer.Option("--workers", callback=within(1), help="Processes of the local engine, threads divided among them."),
 ]
+Epochs = Annotated[
+    int | None, typer.Option("--epochs", help="Passes over the training images; the recipe's if not given.")
+]
+BatchSize = Annotated[
+    int | None, typer.Option("--batch-size", "-b", help="Images per step, of all processes together.")
+]
+LearningRate = Annotated[float | None, typer.Option("--lr", help="Highest learning rate.")]
+DataLimit = Annotated[
+    int | None, typer.Option("--data-limit", help="Use only so many training images, the classes in proportion.")
+]
+ImageSize = Annotated[int | None, typer.Option("--img-size", help="Scale a folder's images to this size.")]
+EngineName = Annotated[str, typer.Option("--engine", help="local or ray.")]
+RayAddress = Annotated[
+    str | None, typer.Option("--ray-address", help="A Ray cluster; one is started here if not given.")
+]
+CpusPerRun = Annotated[float, typer.Option("--cpus-per-run", callback=within(0), help="CPUs of each run on Ray.")]
+GpusPerRun = Annotated[float, typer.Option("--gpus-per-run", callback=within(0), help="GPUs of each run on Ray.")]
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda or another of PyTorch's.")]

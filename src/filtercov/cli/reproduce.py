@@ -11,7 +11,7 @@ import typer
 
 from filtercov.cli import options
 from filtercov.cli.say import say, say_table
-from filtercov.errors import ExperimentError, TrainingInterrupted
+from filtercov.errors import ConfigError, TrainingInterrupted
 from filtercov.lab.costs.listing import entries, hours_and_minutes
 from filtercov.lab.costs.machine_speed import MachineSpeed, keep_speed, kept_speed
 from filtercov.printable import counted
@@ -28,11 +28,11 @@ def reproduce(
     imagenet: options.Imagenet = None,
     also: options.Also = None,
     seeds: options.Seeds = None,
-    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
+    engine: options.EngineName = "local",
     workers: options.Workers = 1,
-    ray_address: Annotated[str | None, typer.Option(help="A Ray cluster; one is started here if not given.")] = None,
-    cpus_per_run: Annotated[float, typer.Option(callback=options.within(0), help="CPUs of each run on Ray.")] = 1.0,
-    gpus_per_run: Annotated[float, typer.Option(callback=options.within(0), help="GPUs of each run on Ray.")] = 0.0,
+    ray_address: options.RayAddress = None,
+    cpus_per_run: options.CpusPerRun = 1.0,
+    gpus_per_run: options.GpusPerRun = 0.0,
     device: options.Device = "cpu",
     data_root: options.DataRoot = None,
     download: options.Download = False,
@@ -47,24 +47,29 @@ def reproduce(
     """Run experiments of the paper and print their tables beside the paper's numbers. Run it again to continue."""
     if list_ or measure:
         if also or seeds:
-            raise ExperimentError("--list shows each scale as it is; filtercov plan counts with --also and --seeds")
+            raise ConfigError("--list shows each scale as it is; leave out --also and --seeds")
         _list(names or [], scale, measure_here() if measure else kept_speed())
         return
-    if engine != "ray" and (ray_address is not None or cpus_per_run != 1.0 or gpus_per_run):
-        raise ExperimentError(
-            f"--ray-address, --cpus-per-run and --gpus-per-run are for --engine ray, got them with {engine}"
-        )
+    options.check_ray_options(engine, ray_address, cpus_per_run, gpus_per_run)
     if not names:
-        raise ExperimentError("which experiment? filtercov reproduce --list shows them; '*' means all")
+        raise ConfigError("which experiment? filtercov reproduce --list shows them; '*' means all")
     from filtercov.lab import reproduction as lab  # which imports torch
-    from filtercov.lab.experiments.attempt import Machine
-    from filtercov.lab.experiments.builder import Options
+    from filtercov.lab.experiments.catalogue import Options
+    from filtercov.lab.experiments.initialisations import located
     from filtercov.lab.experiments.ray_engine import Cluster
+    from filtercov.lab.experiments.run_one import Machine
     from filtercov.lab.experiments.sweep import Engine
     from filtercov.lab.report.results import check_place, write_reports
     from filtercov.lab.report.results_claims import claim_lines
-    from filtercov.lab.report.results_ranking import TOLD_APART, rankings
-    from filtercov.lab.report.results_text import notes_once, speed_lines, title_line
+    from filtercov.lab.report.results_table import (
+        TOLD_APART,
+        lines,
+        notes,
+        rankings,
+        speed_table,
+        title_line,
+        warnings,
+    )
 
     if out is not None:
         check_place(out)
@@ -73,26 +78,29 @@ def reproduce(
         done = lab.reproduce_all(
             names,
             scale=scale,
-            options=Options(cifar=data, imagenet=imagenet, also=lab.located(also or ()), seeds=seeds),
+            options=Options(cifar=data, imagenet=imagenet, also=located(also or ()), seeds=seeds),
             runs=runs,
             engine=Engine(engine, workers, Cluster(ray_address, cpus_per_run, gpus_per_run)),
             machine=Machine(data_root=data_root, download=download, device=device),
             say=say,
         )
-    own, shared = notes_once([table.record for table in done.tables])
-    for table, notes in zip(done.tables, own, strict=True):
-        say(f"\n{title_line(table.record)}")
+    said: list[str] = []  # notes that several tables share, once
+    for table in done.tables:
+        record = table.record
+        say(f"\n{title_line(record)}")
         say_table(table.shown)
-        ranked = rankings(table.record)
+        ranked = rankings(record)
         for ranking in ranked:
             say(f"\n{ranking}")
             say_table(ranking.table())
         if ranked:
             say(f"\n{TOLD_APART}")
-        for line in (*speed_lines(table.record), *claim_lines(table.record), *notes):
+        if record.speeds:
+            say_table(speed_table(record))
+        for line in (*claim_lines(record), *warnings(record)):
             say(line)
-    if shared:
-        say("\n" + "\n".join(shared))
+        said += notes(record, lines(record))
+    say("\n" + "\n".join(dict.fromkeys(said)))
     if out is not None:
         written = write_reports([table.record for table in done.tables], out, command=context.obj)
         say(f"wrote {', '.join(map(str, written))}")
@@ -128,13 +136,16 @@ def interruptible() -> Iterator[None]:
 
 
 def _list(patterns: list[str], scale: str, speed: MachineSpeed | None) -> None:
-    rows = [("name", "in the paper", "runs", "h:mm", "what it shows")]
+    rows = [("name", "in the paper", "runs", "epochs", "h:mm", "what it shows")]
+    petaflops = megabytes = 0.0
     for entry in entries(patterns or ["*"]):
         load = entry.load(scale)
         time = hours_and_minutes(load.seconds(speed.images_per_second)) if speed else UNMEASURED
-        rows.append((entry.name, entry.place or "-", f"{load.runs:,}", time, entry.shows))
-    say_table(rows, right=(2, 3))
+        rows.append((entry.name, entry.place or "-", f"{load.runs:,}", f"{load.epochs:,}", time, entry.shows))
+        petaflops, megabytes = petaflops + load.petaflops, megabytes + load.megabytes
+    say_table(rows, right=(2, 3, 4))
+    say(f"Scale {scale}: {petaflops:,.3g} PFLOP of training, {megabytes:,.0f} MB of finished runs.")
     if speed:
-        say(f"Scale {scale}. Hours and minutes are for one worker at {described(speed)}; --measure measures again.")
+        say(f"Hours and minutes are for one worker at {described(speed)}; --measure measures again.")
     else:
-        say(f"Scale {scale}. Times are not measured here yet; filtercov reproduce --list --measure takes seconds to.")
+        say("Times are not measured here yet; filtercov reproduce --list --measure takes seconds to.")

@@ -1,20 +1,29 @@
 """`filtercov train`: one run, from flags that keep timm's names where timm has one."""
 
+import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from filtercov.cli import options
 from filtercov.cli.say import say
+from filtercov.errors import ConfigError
 from filtercov.lab.experiments import initialisations
 from filtercov.lab.experiments.execute import execute
+from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import AUGMENTATIONS, RunSpec
-from filtercov.lab.training import RECIPES, Silent, process_group, progress_on
+from filtercov.lab.training import RECIPES, RunDirectory, Silent, TrainConfig, process_group, progress_on
+from filtercov.lab.training.config import parsed, refuse_unknown
+from filtercov.plan import InitReport
 from filtercov.printable import counted
 
 # Without those by which a table's runs start from one another.
 _INITS = [entry.usage for entry in map(initialisations.find, initialisations.names()) if entry.argument != "RUN"]
+# What --set reaches: every setting of training, and these.
+_RUN_SETTINGS: dict[str, Any] = {"drop_path": float, "negative": str}
+_INTERVALS: dict[str, Any] = {"log_interval": int, "recovery_interval": int}
+_SETTINGS = {field.name: get_type_hints(TrainConfig)[field.name] for field in dataclasses.fields(TrainConfig)}
 
 
 def train(
@@ -27,73 +36,46 @@ def train(
         Path | None, typer.Option(help="The run's own directory; under --runs, named by a hash, if not given.")
     ] = None,
     recipe: Annotated[str, typer.Option(help=f"Where settings not given come from: {', '.join(RECIPES)}.")] = "cifar",
-    epochs: Annotated[
-        int | None, typer.Option(help="Passes over the training images; the recipe's if not given.")
-    ] = None,
-    batch_size: Annotated[
-        int | None, typer.Option("--batch-size", "-b", help="Images per step, of all processes together.")
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(callback=options.SEEDS, help="Decides weights, order of images and augmentation.")
-    ] = 0,
-    init: Annotated[
-        str,
-        typer.Option(
-            help=f"Filters: {', '.join(_INITS)} (statistics, or a checkpoint's filters); stats: also takes a name that "
-            "`filtercov info` lists."
-        ),
-    ] = "uniform",
-    schedule: options.Schedule = None,
-    negative: Annotated[
-        str, typer.Option(help="What becomes of a covariance's negative eigenvalues: clip (to zero) or abs.")
-    ] = "clip",
-    freeze_filters: Annotated[bool, typer.Option(help="Keep the depthwise filters as they are initialised.")] = False,
-    data_limit: Annotated[
-        int | None, typer.Option(help="Use only so many training images, the classes in proportion.")
-    ] = None,
-    img_size: Annotated[int | None, typer.Option(help="Scale a folder's images to this size.")] = None,
-    evaluate: Annotated[
-        str, typer.Option(help="test, or validation (a tenth of the training images, or val/) for choosing settings.")
-    ] = "test",
-    augment: Annotated[str | None, typer.Option(help=f"One of {', '.join(AUGMENTATIONS)}.")] = None,
-    drop_path: Annotated[float | None, typer.Option(help="Stochastic depth's rate at the last block.")] = None,
-    opt: Annotated[str | None, typer.Option(help="adamw or sgd.")] = None,
-    opt_eps: Annotated[float | None, typer.Option(help="ε of AdamW.")] = None,
-    momentum: Annotated[float | None, typer.Option(help="Momentum of sgd.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Highest learning rate.")] = None,
+    epochs: options.Epochs = None,
+    batch_size: options.BatchSize = None,
+    lr: options.LearningRate = None,
     filter_lr: Annotated[
         float | None, typer.Option(help="Learning rate of the depthwise filters, as a fraction of --lr.")
     ] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Weight decay.")] = None,
-    decay_norms: Annotated[
-        bool | None, typer.Option(help="Decay norms and biases too: cifar does, imagenet (as timm) does not.")
+    seed: Annotated[
+        int, typer.Option(callback=options.SEEDS, help="Decides weights, order of images and augmentation.")
+    ] = 0,
+    init: Annotated[str, typer.Option(help=f"Filters: {', '.join(_INITS)}.")] = "uniform",
+    schedule: options.Schedule = None,
+    min_kernel_size: Annotated[
+        int | None,
+        typer.Option(callback=options.within(1), help="Leave smaller filters alone under closed-form; 5 if not given."),
     ] = None,
-    sched: Annotated[str | None, typer.Option(help="triangular, cosine or constant.")] = None,
-    warmup_epochs: Annotated[float | None, typer.Option(help="Linear rise of cosine and constant.")] = None,
-    smoothing: Annotated[float | None, typer.Option(help="Label smoothing.")] = None,
-    clip_grad: Annotated[float | None, typer.Option(help="Clip the gradient to this norm.")] = None,
-    amp: Annotated[bool, typer.Option("--amp", help="Mixed precision.")] = False,
-    amp_dtype: Annotated[str, typer.Option(help="bfloat16, or float16 on a GPU.")] = "bfloat16",
-    model_ema: Annotated[bool, typer.Option("--model-ema", help="Keep a moving average of the weights.")] = False,
-    model_ema_decay: Annotated[
-        float, typer.Option(help="Decay of the moving average, from 0 to 1; higher is slower.")
-    ] = 0.9998,
-    compile: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
+    freeze_filters: Annotated[
+        bool, typer.Option("--freeze-filters", help="Keep the depthwise filters as they are initialised.")
+    ] = False,
+    data_limit: options.DataLimit = None,
+    img_size: options.ImageSize = None,
+    augment: Annotated[str | None, typer.Option(help=f"One of {', '.join(AUGMENTATIONS)}.")] = None,
+    evaluate: Annotated[
+        str, typer.Option(help="test, or validation (a tenth of the training images, or val/) for choosing settings.")
+    ] = "test",
+    amp: Annotated[bool, typer.Option("--amp", help="Mixed precision, bfloat16.")] = False,
+    more: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help=f"Any other setting, may be repeated: {', '.join([*_SETTINGS, *_RUN_SETTINGS, *_INTERVALS])}.",
+        ),
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or another of PyTorch's.")] = "auto",
     data_root: options.DataRoot = None,
     download: options.Download = False,
     workers: Annotated[
         int | None,
         typer.Option("--workers", "-j", callback=options.within(0), help="Processes that decode large images."),
-    ] = None,
-    log_interval: Annotated[
-        int, typer.Option(callback=options.within(1), help="Steps between lines of metrics.jsonl.")
-    ] = 50,
-    recovery_interval: Annotated[
-        int | None,
-        typer.Option(
-            callback=options.within(1), help="Steps between checkpoints inside an epoch; there is one after each epoch."
-        ),
     ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard's files too.")] = False,
     watch: Annotated[
@@ -109,42 +91,36 @@ def train(
 
     Under `torchrun --nproc-per-node N $(which filtercov) train …` N processes train together.
     """
+    written = _written(more or [])
     settings = {
         "epochs": epochs,
         "batch_size": batch_size,
-        "opt": opt,
-        "opt_eps": opt_eps,
-        "momentum": momentum,
         "lr": lr,
         "filter_lr": filter_lr,
         "weight_decay": weight_decay,
-        "decay_norms": decay_norms,
-        "sched": sched,
-        "warmup_epochs": warmup_epochs,
-        "smoothing": smoothing,
-        "clip_grad": clip_grad,
-        "amp": amp_dtype if amp else None,
-        "ema_decay": model_ema_decay if model_ema else None,
-        "compile": compile,
+        "amp": "bfloat16" if amp else None,
         "seed": seed,
     }
-    choices = {"augment": augment, "drop_path": drop_path}
+    given = {name: value for name, value in settings.items() if value is not None}
     spec = RunSpec.recipe(
         recipe,
-        train={name: value for name, value in settings.items() if value is not None},
+        train=given | {name: value for name, value in written.items() if name in _SETTINGS},
         model=model,
         data=data,
         data_limit=data_limit,
         image_size=img_size,
         init=init,
         schedule=schedule,
-        negative=negative,
+        min_kernel_size=min_kernel_size,
         freeze_filters=freeze_filters,
         evaluate=evaluate,
-        **{name: value for name, value in choices.items() if value is not None},
+        **({} if augment is None else {"augment": augment}),
+        **{name: value for name, value in written.items() if name in _RUN_SETTINGS},
     )
-    directory = run_dir or options.runs_directory(runs, "filtercov train") / spec.key
+    directory = run_dir or Runs(runs).root / spec.key
     with process_group(device) as (world, chosen):
+        if world.main and RunDirectory(directory).done:
+            say("this run was finished before; nothing is trained again", err=True)
         result = execute(
             spec,
             directory,
@@ -153,11 +129,30 @@ def train(
             workers=workers,
             device=chosen,
             progress=progress_on() if world.main else Silent(),
-            log_interval=log_interval,
-            recovery_interval=recovery_interval,
             tensorboard=tensorboard,
             watch_interval=watch,
+            on_init=_say_report if world.main else None,
+            **{name: value for name, value in written.items() if name in _INTERVALS},
         )
     if world.main:
         accuracy = f"{result.test_accuracy:.2f} % {spec.evaluate} accuracy"
         say(f"{accuracy} after {counted(result.epochs, 'epoch')}; the run is {directory}")
+
+
+def _written(pairs: list[str]) -> dict[str, Any]:
+    """Settings of KEY=VALUE texts, by the types of their fields."""
+    kinds = {**_SETTINGS, **_RUN_SETTINGS, **_INTERVALS}
+    values = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise ConfigError(f"--set: needed KEY=VALUE, got {pair!r}; write --set opt_eps=1e-5")
+        refuse_unknown({name: text}, list(kinds))
+        values[name] = parsed(name, text, kinds[name])
+    return values
+
+
+def _say_report(report: object) -> None:
+    """Print what was done to each layer, where the initialisation says so."""
+    if isinstance(report, InitReport):
+        say(str(report), err=True)

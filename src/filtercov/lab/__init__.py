@@ -1,21 +1,30 @@
 """The laboratory: networks, data, training, the paper's experiments and reports. The library knows nothing of it.
 
-`reproduce` runs a table of the paper; it is imported when it is first asked for.
+`compare` says whether an initialisation helps a network on one's own images, `reproduce` runs a table of the paper;
+both are imported when they are first asked for.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from filtercov.lab.comparison import Comparison, compare
     from filtercov.lab.reproduction import ResultTable, reproduce
 
-__all__ = ["ResultTable", "reproduce"]
+_HOMES = {
+    "Comparison": "comparison",
+    "compare": "comparison",
+    "ResultTable": "reproduction",
+    "reproduce": "reproduction",
+}
+
+__all__ = ["Comparison", "ResultTable", "compare", "reproduce"]
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for, once."""
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"filtercov.lab has no {name!r}")
-    value = getattr(import_module("filtercov.lab.reproduction"), name)
+    value = getattr(import_module(f"filtercov.lab.{_HOMES[name]}"), name)
     globals()[name] = value
     return value

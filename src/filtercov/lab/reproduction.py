@@ -12,34 +12,30 @@ from __future__ import annotations
 
 import csv
 import io
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, overload
 
-from filtercov.errors import ConfigError, ExperimentError, SweepError
+from filtercov.errors import ConfigError
 from filtercov.lab.costs.machine_speed import kept_speed
 from filtercov.lab.experiments import catalogue, initialisations
-from filtercov.lab.experiments.attempt import Machine, Outcome
-from filtercov.lab.experiments.builder import Options
-from filtercov.lab.experiments.graph import Experiment, Run, in_order
+from filtercov.lab.experiments.catalogue import Experiment, Options
 from filtercov.lab.experiments.initialisations import Fill
-from filtercov.lab.experiments.mirror import is_address
 from filtercov.lab.experiments.planning import expected_seconds
 from filtercov.lab.experiments.records import ExperimentRecord, collect
+from filtercov.lab.experiments.run_one import Machine, Outcome, check_images
 from filtercov.lab.experiments.runs import Runs
+from filtercov.lab.experiments.runspec import in_order
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.experiments.speed import REPEATS, described, measure_speeds, write_speeds
-from filtercov.lab.experiments.sweep import Engine, local_copy, record, sweep
+from filtercov.lab.experiments.sweep import Engine, record, refuse_failures, sweep
 from filtercov.lab.report import page
 from filtercov.lab.report.results import write_reports
-from filtercov.lab.report.results_lines import lines
-from filtercov.lab.report.results_text import notes, table, to_csv, to_terminal
+from filtercov.lab.report.results_table import lines, notes, table, to_csv, to_terminal, warnings
 from filtercov.lab.training.distributed import usable_device
 from filtercov.printable import counted
-from filtercov.statistics.shipped import REFERENCES
 
 _TEXT = ("experiment", "scale", "row", "network", "data", "filters", "initialisation", "verdict")
 _USUAL_SPEED = 100.0  # images a second; before a measurement only the proportions between runs are known
@@ -85,7 +81,8 @@ class ResultTable(Sequence[Mapping[str, Any]]):
         if self.shown:
             head, *rows = ([page.text(cell) for cell in row] for row in self.shown)
             parts.append(page.table(head, rows))
-        parts += [f"<p>{page.text(note)}</p>" for note in notes(self.record, lines(self.record))]
+        said = [*notes(self.record, lines(self.record)), *warnings(self.record)]
+        parts += [f"<p>{page.text(note)}</p>" for note in said]
         return "".join(parts)
 
 
@@ -97,13 +94,8 @@ class Reproduction:
     outcomes: Mapping[str, Outcome]
 
     def refuse_failures(self) -> None:
-        """Raise `SweepError` if runs failed, every reason said once."""
-        failed = [outcome for outcome in self.outcomes.values() if outcome.status == "failed"]
-        if not failed:
-            return
-        reasons = Counter(outcome.detail for outcome in failed)
-        said = "; ".join(f"{reason} ({counted(n, 'run')})" if n > 1 else reason for reason, n in reasons.items())
-        raise SweepError(f"{len(failed)} of {counted(len(self.outcomes), 'run')} failed: {said}")
+        """Raise `RunError` if runs failed, every reason said once."""
+        refuse_failures(self.outcomes)
 
 
 def reproduce(
@@ -127,7 +119,7 @@ def reproduce(
     """
     chosen = catalogue.names(name)
     if len(chosen) > 1:
-        raise ExperimentError(f"reproduce: needed one experiment, {name!r} matches {', '.join(chosen)}")
+        raise ConfigError(f"reproduce: needed one experiment, {name!r} matches {', '.join(chosen)}")
     functions = [item for item in also if not isinstance(item, str)]
     if functions and workers > 1:
         raise ConfigError(
@@ -135,7 +127,7 @@ def reproduce(
             "entry points of an installed package"
         )
     with _columns(functions):
-        named = located([item for item in also if isinstance(item, str)])
+        named = initialisations.located([item for item in also if isinstance(item, str)])
         options = Options(cifar=data, imagenet=imagenet, also=named, seeds=seeds)
         done = reproduce_all(
             chosen,
@@ -177,42 +169,37 @@ def reproduce_all(
     chosen = catalogue.experiments(patterns, scale=scale, options=options)
     wanted = in_order([run for experiment in chosen for run in experiment.runs])
     _check_columns(chosen, options, functions)
-    say(_announcement(chosen, wanted))
-    if not is_address(runs):
-        for experiment in chosen:
-            record(experiment, Runs(runs), options)
+    names = chosen[0].name if len(chosen) == 1 else counted(len(chosen), "experiment")
+    say(f"{names}, scale {scale}: {counted(len(wanted), 'run')}")
+    kept = Runs(runs)
+    if engine.name == "local":
+        check_images(wanted, kept, machine)
+    for experiment in chosen:
+        record(experiment, kept, options)
     speed = kept_speed()
     pace = speed.images_per_second if speed else _USUAL_SPEED
     outcomes = sweep(
         wanted,
-        runs,
+        kept.root,
         engine=engine,
         machine=machine,
         stream=stream,
         expected=lambda run: expected_seconds(run.spec, pace),
     )
-    kept = Runs(local_copy(wanted, runs))
     for experiment in chosen:
         if experiment.speed:
-            device = str(usable_device(machine.device))  # of this process, which times steps whatever engine trains
-            timed, repeats = kept.timings(experiment), REPEATS if find_scale(experiment.scale).judges else 2
-            if timed.machine != described(device) or timed.repeats < repeats:
-                measured = measure_speeds(experiment.speed, repeats=repeats, device=device)
-                write_speeds(kept.speed_file(experiment), measured)
-    return Reproduction(
-        [ResultTable(collect(experiment, kept, options, place=runs)) for experiment in chosen], outcomes
-    )
+            _time_steps(experiment, kept, machine.device)
+    return Reproduction([ResultTable(collect(experiment, kept, options)) for experiment in chosen], outcomes)
 
 
-def located(inits: Sequence[str]) -> tuple[str, ...]:
-    """Return initialisations with the files they name made absolute: runs look for files under their own directory."""
-    found = []
-    for init in inits:
-        kind, _, file = init.partition(":")
-        path = Path(file).absolute()
-        shipped = kind == "stats" and file in REFERENCES and not path.exists()
-        found.append(f"{kind}:{path}" if initialisations.find(kind).argument == "FILE" and not shipped else init)
-    return tuple(found)
+def _time_steps(experiment: Experiment, runs: Runs, device: str) -> None:
+    """Time training steps in this process, whatever engine trains, unless that was done here as often before."""
+    device = str(usable_device(device))
+    timed = runs.timings(experiment.name, experiment.scale)
+    repeats = REPEATS if find_scale(experiment.scale).judges else 2
+    if timed.machine != described(device) or timed.repeats < repeats:
+        measured = measure_speeds(experiment.speed, repeats=repeats, device=device)
+        write_speeds(runs.speed_file(experiment.name, experiment.scale), measured)
 
 
 def _check_columns(chosen: Sequence[Experiment], options: Options, functions: Sequence[str]) -> None:
@@ -220,14 +207,7 @@ def _check_columns(chosen: Sequence[Experiment], options: Options, functions: Se
     shown = {cell.init for experiment in chosen for cell in experiment.cells}
     if lost := [name for name in (*options.also, *functions) if name not in shown]:
         names = ", ".join(experiment.name for experiment in chosen)
-        raise ExperimentError(
-            f"{names} has no column for {', '.join(lost)}; choose a table that compares initialisations"
-        )
-
-
-def _announcement(chosen: Sequence[Experiment], wanted: Sequence[Run]) -> str:
-    names = chosen[0].name if len(chosen) == 1 else counted(len(chosen), "experiment")
-    return f"{names}, scale {chosen[0].scale}: {counted(len(wanted), 'run')}"
+        raise ConfigError(f"{names} has no column for {', '.join(lost)}; choose a table that compares initialisations")
 
 
 def _name(function: Fill) -> str:

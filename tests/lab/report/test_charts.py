@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from filtercov.lab.report import charts
-from filtercov.lab.report.charts import Axis, Dot, Plot, Series, decades, dot_chart, heat_map, line_chart, ticks
+from filtercov.lab.report.charts import Axis, Dot, Plot, Series, dot_chart, heat_map, line_chart, log_axis, ticks
 from filtercov.lab.report.explore import explore_page
 from filtercov.lab.report.page import page, write_output
-from filtercov.lab.report.results_figures import charts as result_charts
+from filtercov.lab.report.results import results_page
 from tests.browser import Browser, Tab
 from tests.lab.report.results_records import TABLE, record
 
@@ -32,7 +32,7 @@ EVERY = {
     "lines": line_chart(LINES, label="lines", x_label="epochs", y_label="test accuracy"),
     "dots": dot_chart(DOTS, label="dots"),
     "decades": Plot(
-        Axis(1.0, 49.0, (1, 49)), decades(1e-6, 1.0), label="decades", x_label="eigenvalue", y_label="|λ| / λ₁"
+        Axis(1.0, 49.0, (1, 49)), log_axis(1e-6, 1.0), label="decades", x_label="eigenvalue", y_label="|λ| / λ₁"
     ).html(),
     "grid": heat_map(GRID, label="grid", x_label="σ0", y_label="v", limits=(0.0, 6.0)),
 }
@@ -57,7 +57,7 @@ def test_ticks_enclose_what_they_measure():
 
 @pytest.mark.parametrize("log", [False, True])
 def test_marks_lie_where_the_numbers_on_the_axes_say(log: bool) -> None:
-    y = decades(0.02, 3.0) if log else charts.round_axis(0.02, 3.0)
+    y = log_axis(0.02, 3.0) if log else charts.round_axis(0.02, 3.0)
     plot = Plot(Axis(0.0, 1.0, (0.0, 0.25, 0.5, 1.0)), y, label="c", x_label="d", y_label="σ")
     values = [(0.0, 0.02), (0.3, 0.5), (0.75, 2.9)]
     for x, value in values:
@@ -97,7 +97,7 @@ def test_numbers_along_x_that_would_touch_are_left_out() -> None:
 
 @pytest.mark.parametrize("steps", [(0, 100, 199, 200, 201), [1_000_000 * i + 23_456 for i in range(8)]])
 def test_numbers_along_the_time_of_bands_do_not_touch(browser: Browser, tmp_path: Path, steps: list[int]) -> None:
-    bands = charts.time_map({"1": [0.5] * len(steps)}, steps, label="bands", x_label="step")
+    bands = charts.time_map({"1": [0.5] * len(steps)}, steps, label="bands", x_label="step", y_label="layer")
     marks, _ = numbered(parsed(bands), "middle", "x")
     assert marks[0] == steps[0]
     legible(browser.open(write_output(tmp_path / "p.html", page("bands", bands)), width=390))
@@ -105,7 +105,7 @@ def test_numbers_along_the_time_of_bands_do_not_touch(browser: Browser, tmp_path
 
 @pytest.mark.parametrize("scale", ["paper", "small"])
 def test_the_papers_values_are_beside_ours_at_every_scale(scale: str) -> None:
-    (card,) = result_charts(record(*TABLE.cells, scale=scale))
+    card = results_page(record(*TABLE.cells, scale=scale)).partition("<h2>Figures</h2>")[2]
     rings = [
         [float(title) for title in re.findall(r'class="ring[^>]*><title>[^<]*: ([-\d.]+) in the paper', chart)]
         for chart in card.split("</svg>")[:2]

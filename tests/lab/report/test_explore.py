@@ -17,10 +17,9 @@ import filtercov
 from filtercov.covariance import symmetric_root
 from filtercov.covariance.root import covariance_root, gaussian_roots
 from filtercov.errors import CovarianceError
-from filtercov.lab.report import style
 from filtercov.lab.report.explore import explore_page
-from filtercov.lab.report.inspect_pictures import covariance_picture
 from filtercov.lab.report.page import write_output
+from filtercov.lab.report.pictures import covariance_limit, covariance_picture
 from tests.browser import Browser, Tab
 from tests.pages import DOCS
 
@@ -66,16 +65,13 @@ def shown(tab: Tab) -> dict[str, Any]:
     )
 
 
-def test_page_opens_without_errors_or_requests(tab: Tab) -> None:
-    finish(tab)
-    assert tab.errors == []
-    assert tab.requests == []
-
-
 def test_covariance_and_spectrum_are_the_librarys(tab: Tab) -> None:
     for k, sigma in CASES + LARGE:
         cov = filtercov.gaussian_covariance(k, sigma)
-        np.testing.assert_allclose(js(tab, f"covariance({k}, {sigma})").reshape(cov.shape), cov, atol=1e-14, rtol=0)
+        rows = js(tab, f"covariance({k}, {sigma}).subarray(0, {3 * k**3})").reshape(
+            -1, k * k
+        )  # some, as they travel as text
+        np.testing.assert_allclose(rows, cov[: len(rows)], atol=1e-14, rtol=0)
         found = js(tab, f"decompose({k}, {sigma}).eigenvalues")
         np.testing.assert_allclose(found, np.linalg.eigvalsh(cov)[::-1], atol=1e-12, rtol=0)
         mass = tab.evaluate(f"negativeMass(decompose({k}, {sigma}).eigenvalues)")
@@ -96,20 +92,6 @@ def test_the_curve_lies_where_the_numbers_on_the_axis_say(browser: Browser, writ
     assert numbers[0] == 0
     assert numbers[-1] >= sigmas.max() >= numbers[-1] / 3
     np.testing.assert_allclose(dots, np.interp(sigmas, numbers, heights - 4), atol=0.11)  # labels hang 4 below
-
-
-def test_eigenvalues_lie_where_the_numbers_on_the_axis_say(tab: Tab) -> None:
-    finish(tab)
-    numbers, heights = (
-        js(tab, f"[...document.querySelectorAll('#spectrum text[text-anchor=end]')].map(t => Number({what}))")
-        for what in ("t.textContent", "t.getAttribute('y')")
-    )
-    sigma = float(tab.evaluate("sigmaAt(state, relativeDepth(state.layer, state.depth))"))
-    eigenvalues = np.linalg.eigvalsh(filtercov.gaussian_covariance(9, sigma))[::-1]
-    sizes = np.abs(eigenvalues / eigenvalues[0])
-    dots = js(tab, "[...document.querySelectorAll('#spectrum circle')].map(c => Number(c.getAttribute('cy')))")
-    expected = np.interp(np.log10(sizes[sizes > 1e-6]), np.log10(numbers), heights - 4)
-    np.testing.assert_allclose(dots, expected, atol=0.11)
 
 
 @pytest.mark.parametrize("negative", ["clip", "abs"])
@@ -143,21 +125,32 @@ def test_filters_of_large_kernels_are_the_librarys(tab: Tab, negative: str) -> N
         np.testing.assert_allclose(found, expected, atol=1e-6)  # roots of eigenvalues near zero, over a thousand pixels
 
 
-def test_large_kernels_are_thinned_out_on_the_same_colour_scale(browser: Browser, written: Path) -> None:
-    tab = browser.open(written, fragment="k=31&depth=2&sigma0=0.5&v=0.5&a=0&layer=2")
+@pytest.mark.parametrize(
+    ("k", "sigma", "said"), [(31, 30.0, "One pixel in 2"), (15, 0.1, "middle 3×3 of 15×15"), (9, 3.0, "")]
+)
+def test_covariances_are_cut_and_coloured_as_in_python(
+    browser: Browser, written: Path, k: int, sigma: float, said: str
+) -> None:
+    tab = browser.open(written, fragment=f"k={k}&depth=1&sigma0={sigma}&v=0&a=0")
+    tab.evaluate(f"change({{ sigma0: {sigma} }})")
     finish(tab)
-    cov = filtercov.gaussian_covariance(31, 1.0)
-    assert tab.evaluate("covarianceLimit(31, 1)") == pytest.approx(style.covariance_limit(cov), rel=1e-12)
-    assert "One pixel in 2" in tab.evaluate("element('thinned').textContent")
-    shown = Image.open(io.BytesIO(base64.b64decode(tab.evaluate("element('covariance').toDataURL()").split(",")[1])))
-    drawn = covariance_picture(cov, 31, limit=style.covariance_limit(cov), size=253).rgba()
-    assert (shown.width, len(drawn)) == (15 * 30 + 14 * 2, 15 * 15 + 14 * 2)
-    here, there = (np.add.outer(np.arange(15) * (15 * cell + 2), cell * np.arange(15)).ravel() for cell in (2, 1))
-    found, expected = np.asarray(shown)[np.ix_(here, here)].astype(int), drawn[np.ix_(there, there)].astype(int)
-    assert np.abs(found - expected).max() <= 12  # a level in 255 may round the other way
-    tab.click("#strip button:first-child")
-    assert "Layer 1 of 2" in tab.evaluate("element('layer-title').textContent")
-    assert tab.errors == []
+    cov = filtercov.gaussian_covariance(k, sigma)
+    assert tab.evaluate(f"covarianceLimit({k}, {sigma})") == pytest.approx(covariance_limit(cov), rel=1e-12)
+    expected = covariance_picture(cov, k, size=1)
+    assert said in tab.evaluate("element('cut').textContent")
+    n = round((len(expected.levels) + 2) ** 0.5 - 1)  # n blocks of n numbers and gaps of 2
+    while n * n + 2 * (n - 1) != len(expected.levels):
+        n -= 1
+    assert tab.evaluate(f"shownPixels({k}, {sigma}).length") == n
+    shown = np.asarray(
+        Image.open(io.BytesIO(base64.b64decode(tab.evaluate("element('covariance').toDataURL()").split(",")[1])))
+    )
+    cell = max(1, round((424 - 2 * (n - 1)) / (n * n)))
+    gap = 1 if n * n + 2 * (n - 1) > 424 else 2
+    here = np.add.outer(np.arange(n) * (n * cell + gap), cell * np.arange(n)).ravel()
+    there = np.add.outer(np.arange(n) * (n + 2), np.arange(n)).ravel()
+    found, wanted = shown[np.ix_(here, here)].astype(int), expected.rgba()[np.ix_(there, there)].astype(int)
+    assert np.abs(found - wanted).max() <= 12  # a level in 255 may round the other way
 
 
 def test_page_opens_on_what_init_does_by_default(tab: Tab) -> None:
@@ -177,12 +170,9 @@ def test_page_opens_on_what_init_does_by_default(tab: Tab) -> None:
 
 
 def test_the_closed_form_is_written_as_in_the_documentation(tab: Tab) -> None:
-    docs = (DOCS / "initialisation.md").read_text(encoding="utf-8")
+    docs = (DOCS / "method.md").read_text(encoding="utf-8")
     formula = tab.evaluate("document.querySelector('.formula').textContent")
     assert f"    {formula}\n" in docs
-    said = " ".join(tab.evaluate("document.querySelector('main').innerText").split())
-    (explained,) = re.findall(r"where z is a Gaussian.*?½ a d²\.", docs, re.DOTALL)
-    assert " ".join(explained.split()) in said
 
 
 def test_random_numbers_are_normal_independent_and_seeded(tab: Tab) -> None:
@@ -195,32 +185,6 @@ def test_random_numbers_are_normal_independent_and_seeded(tab: Tab) -> None:
     assert not np.isin(js(tab, "normals(8, 50)"), z[:50]).any()
 
 
-def test_bits_are_those_of_the_published_generator(tab: Tab) -> None:
-    state = [0] * 4
-    expected = []
-    mask = 0xFFFFFFFF
-    mixed = 5
-    for i in range(4):
-        mixed = (mixed + 0x9E3779B9) & mask
-        x = mixed ^ mixed >> 16
-        x = x * 0x85EBCA6B & mask
-        x = (x ^ x >> 13) * 0xC2B2AE35 & mask
-        state[i] = x ^ x >> 16
-    for _ in range(50):
-        turned = state[1] * 5 & mask
-        turned = (turned << 7 | turned >> 25) & mask
-        expected.append(turned * 9 & mask)
-        shifted = state[1] << 9 & mask
-        state[2] ^= state[0]
-        state[3] ^= state[1]
-        state[1] ^= state[2]
-        state[0] ^= state[3]
-        state[2] ^= shifted
-        state[3] = (state[3] << 11 | state[3] >> 21) & mask
-    found = js(tab, "(() => { const next = randomBits(5); return Array.from({length: 50}, next) })()")
-    assert found.astype(int).tolist() == expected
-
-
 @pytest.mark.parametrize(
     ("control", "key", "changes"),
     [
@@ -228,7 +192,7 @@ def test_bits_are_those_of_the_published_generator(tab: Tab) -> None:
         ("depth", "ArrowRight", {"strip", "facts", "title", "schedule", "covariance"}),
         ("sigma0", "ArrowRight", {"label", "facts", "python", "schedule", "spectrum", "covariance", "filters"}),
         ("v", "ArrowRight", {"python", "schedule", "spectrum", "covariance", "filters"}),
-        ("a", "ArrowLeft", {"python", "schedule", "spectrum", "covariance", "filters"}),
+        ("a", "ArrowLeft", {"python", "schedule", "spectrum", "filters"}),
     ],
 )
 def test_sliders_work_by_keyboard_and_change_what_they_say(tab: Tab, control: str, key: str, changes: set[str]) -> None:
@@ -318,29 +282,6 @@ def test_a_schedule_that_python_refuses_is_a_sentence_on_the_page(browser: Brows
     assert tab.errors == []
 
 
-def test_typing_nonsense_keeps_the_last_good_number(tab: Tab) -> None:
-    tab.evaluate(
-        "(i => { i.value = '99'; for (const name of ['input', 'change']) i.dispatchEvent(new Event(name)) })"
-        "(element('k-number'))"
-    )
-    finish(tab)
-    assert tab.evaluate("[state.k, element('k-number').value, element('k').value]") == [9, "9", "9"]
-
-
-@pytest.mark.faults  # a time, which a busy machine does not keep
-def test_a_slider_step_at_k_9_is_done_within_50_ms(browser: Browser, written: Path) -> None:
-    tab = browser.open(written, fragment="k=9&depth=8")
-    finish(tab)
-    # What is measured is the work, not the neighbours on the processor: steps are repeated until one ran undisturbed.
-    quickest = tab.evaluate(
-        "(() => { let best = Infinity; const end = performance.now() + 10000;"
-        "for (let i = 0; best >= 50 && performance.now() < end; i++) {"
-        "state.sigma0 = 0.3 + 0.00137 * (i % 1000); const start = performance.now(); draw();"
-        "if (finished === drawing) best = Math.min(best, performance.now() - start) } return best })()"
-    )
-    assert quickest < 50
-
-
 def test_everything_that_can_be_used_or_seen_has_a_name(tab: Tab) -> None:
     finish(tab)
     nodes = tab.page.context.new_cdp_session(tab.page).send("Accessibility.getFullAXTree")["nodes"]
@@ -359,3 +300,4 @@ def test_page_fits_its_window(tab: Tab) -> None:
         finish(tab)
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert tab.errors == []
+    assert tab.requests == []

@@ -11,11 +11,16 @@ from torch import nn
 
 import filtercov as fc
 from filtercov.covariance import to_block
-from filtercov.lab.report import style
-from filtercov.lab.report.figures import covariances_figure, filters_figure, write_figures
-from filtercov.lab.report.figures_construction import construction_parts
-from filtercov.lab.report.figures_panels import save_figure
+from filtercov.lab.report.figures import (
+    COLUMN_WIDTH,
+    covariances_figure,
+    filters_figure,
+    save_figure,
+    styled,
+    write_figures,
+)
 from filtercov.lab.report.inspect_target import model_target, read_target
+from filtercov.lab.report.pictures import construction_parts, levels, symmetric_limit
 
 NAMES = ["construction", "covariances", "filters", "schedule"]
 
@@ -40,13 +45,13 @@ def test_figures_are_written_in_both_formats_as_wide_as_a_column(tmp_path: Path)
     for path in written:
         if path.suffix == ".png":
             with Image.open(path) as drawn:
-                assert 0.9 * style.COLUMN_WIDTH < drawn.width / 300 < 1.1 * style.COLUMN_WIDTH
+                assert 0.9 * COLUMN_WIDTH < drawn.width / 300 < 1.1 * COLUMN_WIDTH
         else:
             assert path.read_text().startswith("<?xml")
 
 
 def test_the_same_figure_is_the_same_file() -> None:
-    with style.styled():
+    with styled():
         first, second = (save_figure(filters_figure(None, seed=3), "svg") for _ in range(2))
         other = save_figure(filters_figure(None, seed=4), "svg")
     assert first == second
@@ -56,7 +61,7 @@ def test_the_same_figure_is_the_same_file() -> None:
 def test_learned_filters_stand_beside_the_drawn_ones(tmp_path: Path) -> None:
     torch.manual_seed(0)
     net = nn.Sequential(*(nn.Conv2d(64, 64, k, groups=64) for k in (3, 7, 7, 7, 7)))
-    with style.styled():
+    with styled():
         figure = filters_figure(model_target(net, "net"))
         titles = [axes.get_title() for axes in figure.get_axes() if axes.get_title()]
         labels = [axes.get_ylabel() for axes in figure.get_axes() if axes.get_ylabel()]
@@ -65,7 +70,7 @@ def test_learned_filters_stand_beside_the_drawn_ones(tmp_path: Path) -> None:
     assert labels == ["layer 2", "layer 4", "layer 5"]  # those with kernels large enough to have structure
     assert "learned" in [axes.get_ylabel() for axes in covariances.get_axes()]
     fc.FilterStatistics.from_model(net).save(tmp_path / "s.safetensors")
-    with style.styled():
+    with styled():
         figure = filters_figure(read_target(tmp_path / "s.safetensors"))
     assert "learned" not in [axes.get_title() for axes in figure.get_axes()]
 
@@ -77,7 +82,7 @@ def test_wherever_a_fitted_sigma_is_shown_its_quality_is_too() -> None:
     fc.init_(net, "cifar-p2", seed=0)
     drawn = model_target(net, "drawn")
     shown = {}
-    with style.styled():
+    with styled():
         for target in (noise, drawn):
             covariances, filters = covariances_figure(target), filters_figure(target)
             under = [axes.get_xlabel() for axes in covariances.get_axes() if axes.get_xlabel()]
@@ -101,7 +106,7 @@ def test_no_closed_form_is_drawn_beside_filters_that_do_not_vary() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(*(nn.Conv2d(16, 16, 7, groups=16) for _ in range(3)))
     nn.init.ones_(net[1].weight)
-    with style.styled():
+    with styled():
         in_part = [axes.get_xlabel() for axes in covariances_figure(model_target(net, "in part")).get_axes()]
         nn.init.ones_(net[0].weight)
         nn.init.ones_(net[2].weight)
@@ -114,24 +119,8 @@ def test_no_closed_form_is_drawn_beside_filters_that_do_not_vary() -> None:
     assert not any(axes.get_xlabel() for axes in (*covariances.get_axes(), *filters.get_axes()))
 
 
-def test_colours_are_symmetric_around_white_and_distinct_to_the_colour_blind() -> None:
-    colours = style.palette().astype(float)
-    assert colours[127].min() > 240
-    # Vienot's dichromat simulation in linear light: with red-green blindness both ends must stay apart.
-    linear = ((colours / 255 + 0.055) / 1.055) ** 2.4
-    protan = np.array([[0.11238, 0.88762, 0], [0.11238, 0.88762, 0], [0.00401, -0.00401, 1]])
-    deutan = np.array([[0.29275, 0.70725, 0], [0.29275, 0.70725, 0], [-0.02234, 0.02234, 1]])
-    for matrix in (protan, deutan):
-        seen = linear @ matrix.T
-        for step in (40, 80, 110):
-            assert np.abs(seen[127 + step] - seen[127 - step]).max() > 0.04
-    luminance = linear @ np.array([0.2126, 0.7152, 0.0722])
-    assert (np.diff(luminance[:127]) > -1e-3).all()
-    assert (np.diff(luminance[128:]) < 1e-3).all()
-
-
 @pytest.mark.parametrize("value", [0.0, 1e-300, 1e300])
 def test_scale_is_symmetric_for_any_size_of_numbers(value: float) -> None:
     values = np.array([-value, 0.0, value])
-    found = style.levels(values, style.symmetric_limit(values)).tolist()
+    found = levels(values, symmetric_limit(values)).tolist()
     assert found == ([127, 127, 127] if value == 0 else [0, 127, 254])

@@ -1,11 +1,10 @@
 """Pages carry all they need, keep to their policy, and follow light, dark and paper."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from filtercov.errors import OutputError
+from filtercov.errors import StorageError
 from filtercov.lab.report.page import copyable, embedded_json, image, page, table, text, write_output
 from tests.browser import Browser
 
@@ -25,16 +24,6 @@ def test_page_opens_without_errors_or_requests(browser: Browser, tmp_path: Path)
     assert tab.requests == []
 
 
-def test_helper_notices_errors_and_the_policy_stops_requests(browser: Browser, tmp_path: Path) -> None:
-    bad = '<img src="https://example.invalid/a.png" alt=""><script>console.error("oh"); undefinedFunction()</script>'
-    tab = browser.open(write_output(tmp_path / "p.html", page("bad", bad)))
-    reported = "\n".join(tab.errors)
-    assert "oh" in reported
-    assert "undefinedFunction" in reported
-    assert "Content Security Policy" in reported
-    assert tab.evaluate("document.querySelector('img').naturalWidth") == 0
-
-
 def test_colours_follow_the_system_and_the_printer(browser: Browser, tmp_path: Path) -> None:
     tab = browser.open(write_output(tmp_path / "p.html", page("p", "<p>words</p>")), dark=True)
     background = "getComputedStyle(document.documentElement).backgroundColor"
@@ -46,7 +35,7 @@ def test_colours_follow_the_system_and_the_printer(browser: Browser, tmp_path: P
 
 
 def test_wide_tables_scroll_inside_themselves_on_a_phone(browser: Browser, tmp_path: Path) -> None:
-    wide = table([f"column {i}" for i in range(30)], [list(range(30))])
+    wide = table([f"column {i}" for i in range(30)], [list(range(1000, 1030))])
     tab = browser.open(write_output(tmp_path / "p.html", page("p", wide)), width=390)
     assert tab.evaluate("document.documentElement.scrollWidth") == 390
 
@@ -70,13 +59,8 @@ def test_hostile_names_stay_text(browser: Browser, tmp_path: Path) -> None:
     assert tab.evaluate("JSON.parse(document.getElementById('data').textContent).name") == name
 
 
-def test_embedded_json_is_json() -> None:
-    inside = embedded_json("data", {"a": ["<", 1.5]}).partition(">")[2].removesuffix("</script>")
-    assert json.loads(inside) == {"a": ["<", 1.5]}
-
-
 def test_unwritable_place_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(OutputError, match=r"page\.html: cannot be written .*; choose another place"):
+    with pytest.raises(StorageError, match=r"page\.html: cannot be written .*; choose another place"):
         write_output(tmp_path / "file" / "page.html", "x")
     assert (tmp_path / "file").read_text() == "in the way"

@@ -47,15 +47,6 @@ def test_the_interval_covers_a_normal_difference_in_95_of_100_experiments(n, eff
     assert 0.94 < np.mean((low <= effect) & (effect <= high)) < 0.96
 
 
-@pytest.mark.parametrize("n", [3, 5])
-def test_without_an_effect_verdicts_are_decided_in_5_of_100_experiments_evenly_on_both_sides(n):
-    rng = np.random.default_rng(n)
-    columns = rng.normal(60.0, 1.0, (6_000, 2, n))
-    verdicts = [judge(paired_difference(dict(enumerate(a)), dict(enumerate(b))), +1.0) for a, b in columns]
-    assert 0.018 < verdicts.count("holds") / len(columns) < 0.032
-    assert 0.018 < verdicts.count("contradicts") / len(columns) < 0.032
-
-
 def test_seeds_are_paired_by_name_and_only_those_that_both_have():
     there = {2: 53.9, 7: 99.0, 0: 50.0, 1: 51.2}
     here = {9: 1.0, 1: 55.5, 0: 54.1}
@@ -98,20 +89,11 @@ def test_a_claim_is_decided_by_an_interval_wholly_on_one_side(low, high, claim, 
     assert judge(Difference(1.0, low, high, 3), claim) == verdict
 
 
-def test_a_difference_that_was_not_measured_leaves_a_claim_open():
-    assert judge(None, 1.0) == "open"
-
-
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.9, 0.95, 0.99, 0.999])
 def test_quantiles_are_scipys_for_every_number_of_degrees_of_freedom(level):
     df = np.arange(1, 1001)
     found = [t_quantile(level, int(each)) for each in df]
     np.testing.assert_allclose(found, stats.t.ppf((1 + level) / 2, df), rtol=1e-11)
-
-
-def test_the_first_two_have_closed_forms():
-    assert t_quantile(0.95, 1) == pytest.approx(math.tan(0.95 * math.pi / 2), rel=1e-13)
-    assert t_quantile(0.95, 2) == pytest.approx(0.95 * math.sqrt(2 / (1 - 0.95**2)), rel=1e-13)
 
 
 @pytest.mark.parametrize(("level", "df"), [(0.0, 2), (1.0, 2), (1.5, 2), (0.95, 0), (math.nan, 2)])

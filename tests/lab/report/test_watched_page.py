@@ -3,25 +3,19 @@
 import base64
 import io
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 import filtercov as fc
-from filtercov.cli.app import app
-from filtercov.files import files_sha256
-from filtercov.lab.report import style
 from filtercov.lab.report.inspect import look
 from filtercov.lab.report.page import write_output
+from filtercov.lab.report.pictures import palette
 from tests.browser import Browser, Tab
 from tests.lab.report.watched_files import SIZES, watched
-
-HOSTILE = '<img src=x onerror="window.broken=1">'
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +49,7 @@ def on_paper(filter_: Any) -> Any:
 
 
 def expected_colours(values: Any, limit: float) -> Any:
-    return style.palette()[np.round(127 + 127 * np.clip(values / limit, -1, 1)).astype(int)]
+    return palette()[np.round(127 + 127 * np.clip(values / limit, -1, 1)).astype(int)]
 
 
 def cell(picture: Any, index: int, columns: int, tile: Any) -> Any:
@@ -65,23 +59,22 @@ def cell(picture: Any, index: int, columns: int, tile: Any) -> Any:
     return picture[top : top + height, left : left + width]
 
 
-@pytest.mark.parametrize("layer", range(len(SIZES)))
-def test_every_pixel_is_that_of_the_moment(tab: Tab, path: Path, layer: int) -> None:
-    size, name = SIZES[layer], str(layer)
-    for place in (0, 2, 4):
+def test_every_pixel_is_that_of_the_moment(tab: Tab, path: Path) -> None:
+    for layer, place in [*((layer, 4) for layer in range(len(SIZES))), (1, 0), (1, 2)]:
+        size, name = SIZES[layer], str(layer)
         go(tab, place, layer)
         moment = fc.Watched.load(path)[place]
         cov = moment.statistics[name].covariance
         off_diagonal = np.abs(cov - np.diag(np.diag(cov))).max()
-        limit = max(off_diagonal, np.abs(cov).max() / 4)
-        for canvas in ("#covariance-0", f"#strip button:nth-child({layer + 1}) canvas"):
+        limit = max(off_diagonal, np.abs(cov).max() / 16)
+        for canvas in ("#covariance", f"#strip button:nth-child({layer + 1}) canvas"):
             drawn = pixels(tab, canvas)
             for index, row in enumerate(cov):
                 tile = on_paper(row.reshape(size))
                 shown = cell(drawn, index, 1 if len(size) == 1 else size[-1], tile)
                 assert np.abs(shown[..., :3] - expected_colours(tile, limit)).max() <= 6
                 assert (shown[..., 3] == 255).all()
-        drawn = pixels(tab, "#filters-0")
+        drawn = pixels(tab, "#filters")
         for index, filter_ in enumerate(moment.filters[name]):
             tile = on_paper(filter_)
             shown = cell(drawn, index, {1: 2, 2: 4, 3: 2}[len(size)], tile)
@@ -94,23 +87,23 @@ def test_the_slider_moves_pictures_numbers_and_cursors(tab: Tab, path: Path) -> 
     for place in (0, 2, 4):
         tab.page.locator("#moment").fill(str(place))
         tab.settle()
-        seen.append(tab.evaluate("element('covariance-0').toDataURL()"))
+        seen.append(tab.evaluate("element('covariance').toDataURL()"))
         step = 10 * place
         assert tab.evaluate("element('now').textContent") == f"step {step}"
         assert (
             tab.evaluate("element('moment').getAttribute('aria-valuetext')") == f"step {step}, moment {place + 1} of 5"
         )
-        assert f"at step {step}" in tab.evaluate("element('covariance-0').getAttribute('aria-label')")
+        assert f"at step {step}" in tab.evaluate("element('covariance').getAttribute('aria-label')")
         moved = tab.evaluate("document.querySelector('.cursor').getAttribute('transform')")
         assert float(moved[10:].split()[0]) == pytest.approx(place / 4 * (330 - 46 - 12), abs=0.01)
     assert len(set(seen)) == 3
     tab.evaluate("choose(1)")
     tab.settle()
     record = fc.Watched.load(path)[4].to_records()[1]
-    facts = tab.evaluate("element('facts-0').textContent")
+    facts = tab.evaluate("element('facts').textContent")
     assert facts.startswith(f"σ {record['sigma']:.3g} · likeness {record['likeness']:.2f}, by chance")
     go(tab, 0, 1)
-    assert tab.evaluate("element('facts-0').textContent").startswith("no structure beyond chance: likeness")
+    assert tab.evaluate("element('facts').textContent").startswith("no structure beyond chance: likeness")
     rings = "element('depths').querySelectorAll('.ring').length"
     assert tab.evaluate(rings) == 5
     go(tab, 4)
@@ -142,19 +135,6 @@ def test_play_goes_through_all_moments_and_stops_at_the_last(tab: Tab) -> None:
     assert tab.errors == []
 
 
-def test_between_two_moments_pictures_are_mixed(tab: Tab) -> None:
-    tab.evaluate("showPlace(3, 1)")
-    early = pixels(tab, "#strip button:nth-child(2) canvas")
-    tab.evaluate("showPlace(3.5, 1)")
-    middle = pixels(tab, "#strip button:nth-child(2) canvas")
-    tab.evaluate("showPlace(4, 1)")
-    late = pixels(tab, "#strip button:nth-child(2) canvas")
-    assert (early != late).any()
-    near = np.minimum(early, late) - 60 <= middle
-    assert near.all()
-    assert ((middle != early).any(axis=2) & (middle != late).any(axis=2)).mean() > 0.2
-
-
 def test_keys_move_and_play(tab: Tab) -> None:
     now = "Number(element('moment').value)"
     tab.press("ArrowLeft")  # nothing has the focus
@@ -175,7 +155,7 @@ def test_keys_move_and_play(tab: Tab) -> None:
     assert tab.evaluate("[layer, playing === null]") == [2, True]
     tab.press("ArrowRight")
     assert tab.evaluate("place") == 3
-    tab.evaluate("document.querySelector('.since .scroll').focus()")
+    tab.evaluate("document.querySelector('.moments .scroll').focus()")
     tab.press("ArrowRight")  # which scrolls the table
     assert tab.evaluate("place") == 3
     assert tab.errors == []
@@ -225,54 +205,13 @@ def test_charts_draw_no_sigma_where_chance_would_have_one_too(tab: Tab) -> None:
     assert all(re.fullmatch(r"[1-4]0", step) for step in since[1:4])
 
 
-def test_two_runs_are_beside_each_other(browser: Browser, path: Path, tmp_path: Path) -> None:
-    other = watched(tmp_path / HOSTILE.replace("/", ""), [0.0, 1.0], seed=5)
-    out = tmp_path / "p.html"
-    words = ["inspect", str(path), "--against", str(other), "--out", str(out)]
-    assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
-    tab = browser.open(out)
-    go(tab, 3, 1)
-    assert tab.evaluate("document.querySelectorAll('#strip canvas').length") == 10
-    assert not np.array_equal(pixels(tab, "#covariance-0"), pixels(tab, "#covariance-1"))
-    assert "at step 10" in tab.evaluate("element('covariance-1').getAttribute('aria-label')")
-    rows = tab.evaluate("[...document.querySelectorAll('#pairs tbody tr')].map(r => r.lastChild.textContent)")
-    assert set(rows) <= {"apart", "not told apart"}
-    assert "end in" in tab.evaluate("document.querySelector('.verdict').textContent")
-    for look_ in ({}, {"width": 390, "height": 844}):
-        tab.emulate(**look_)
-        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    facts = tab.evaluate(
-        "[...document.querySelectorAll('footer dt')].map(t => [t.textContent, t.nextElementSibling.innerText])"
-    )
-    assert [name for name, _ in facts] == ["made by", "from", "from", "with"]
-    for (_, said), directory in zip(facts[1:3], (path, other), strict=True):
-        assert files_sha256(directory, directory.iterdir())[:16] in said
-    assert shlex.split(facts[3][1].removesuffix("Copy").strip()) == ["filtercov", *words]
-    assert tab.evaluate("window.broken") is None
-    assert tab.errors == []
-
-
 def test_a_single_moment_is_shown_and_cannot_be_played(browser: Browser, tmp_path: Path) -> None:
     out = write_output(tmp_path / "p.html", look(str(watched(tmp_path / "one", [0.0]))).page())
     tab = browser.open(out)
     assert tab.evaluate("[element('play').disabled, element('moment').disabled]") == [True, True]
     assert tab.evaluate("element('now').textContent") == "step 0"
-    assert np.ptp(pixels(tab, "#covariance-0")[..., 0]) > 50
+    assert np.ptp(pixels(tab, "#covariance")[..., 0]) > 50
     head = tab.evaluate("[...document.querySelectorAll('.moments thead th')].map(e => e.textContent)")
     assert head == ["layer", "step 0", "filters, step 0"]
     tab.press("ArrowRight")
-    assert tab.errors == []
-
-
-def test_twelve_layers_of_9x9_filters_at_fifty_moments_stay_below_fifteen_megabytes(
-    browser: Browser, tmp_path: Path
-) -> None:
-    path = watched(tmp_path / "f", [i / 49 for i in range(50)], sizes=((9, 9),) * 12, layers=range(12), count=96)
-    html = look(str(path)).page()
-    assert len(html.encode()) < 15e6
-    tab = browser.open(write_output(tmp_path / "p.html", html))
-    go(tab, 49, 11)
-    assert tab.evaluate("document.querySelectorAll('#strip button').length") == 12
-    assert tab.evaluate("moments") == 50
-    assert np.ptp(pixels(tab, "#strip button:nth-child(12) canvas")[..., 0]) > 50
     assert tab.errors == []

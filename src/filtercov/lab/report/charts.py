@@ -1,13 +1,10 @@
-"""The one chart writer: axes, lines, bands, dots, intervals and grids of numbers, as inline SVG that needs no script.
+"""The one chart writer: lines, bands, dots, intervals and grids of numbers, as inline SVG that needs no script.
 
-A chart is drawn at the width that a phone has for it, with text of a phone's smallest legible size. Wider windows
-enlarge it a little, or lay several side by side. Colours are classes of page.css (s0 to s5), so that charts follow
-light, dark and paper.
+A chart is drawn at the width of a phone, with text of a phone's smallest legible size; wider windows enlarge it or lay
+several side by side. Colours are classes of page.css (s0 to s5), so charts follow light, dark and paper.
 
-Two pages redraw while a slider moves: explore, and that of a watched run. There `stage` draws the axes, once for every
-range that may be needed, and the page's script chooses one and puts marks into it; it has no ticks, labels or scales of
-its own. Were JavaScript to draw all charts, reports would be blank wherever scripts do not run; a second writer in
-JavaScript would have to agree with this one for ever.
+Two pages redraw while a slider moves: explore and watched. There `stage` draws the axes, once for every range that may
+be needed, and the page's script chooses one and puts marks into it. It has no ticks, labels or scales of its own.
 """
 
 import math
@@ -18,13 +15,12 @@ from textwrap import wrap
 
 from filtercov.lab.report.page import text
 
-WIDTH = 330  # units, which are pixels on a phone
-LEFT, RIGHT, TOP, BOTTOM = 46, 12, 20, 36  # room for labels around the plot
-HEIGHT = 210
-MOST_MARKS = 20  # on one line
+WIDTH, HEIGHT = 330, 220  # units, which are pixels on a phone
+LEFT, RIGHT, TOP, BOTTOM = 46, 12, 30, 38  # room for labels around the plot
+MOST_MARKS = 20  # dots on one line
 COLOURS = 6  # classes s0 to s5 of the style sheet
 NAME_LETTERS = 52  # of a name above its dots that fit on one line
-APART, LETTER = 24, 8  # units along the x axis: that a number has at least, and for each of its letters
+APART, LETTER = 24, 8  # units along x: least distance of two numbers, and width of a letter
 Point = tuple[float, float]
 
 
@@ -38,14 +34,17 @@ class Axis:
     log: bool = False
 
     def share(self, value: float) -> float:
-        """Return how far along the axis a value lies, 0 at its beginning and 1 at its end.
+        """Return the position of a value along the axis, from 0 to 1.
 
-        >>> decades(0.01, 1.0).share(0.1), round_axis(0, 4).share(1)
+        >>> log_axis(0.01, 1.0).share(0.1), round_axis(0, 4).share(1)
         (0.5, 0.25)
         """
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / ((self.high - self.low) or 1.0)
+
+
+SHARES = Axis(0.0, 1.0, (0.0, 0.25, 0.5, 0.75, 1.0))  # relative depth, cosines
 
 
 def ticks(low: float, high: float) -> list[float]:
@@ -67,21 +66,31 @@ def round_axis(low: float, high: float) -> Axis:
     return Axis(marks[0], marks[-1], marks)
 
 
-def decades(low: float, high: float) -> Axis:
-    """Return a logarithmic axis between powers of ten that enclose [low, high].
+def log_axis(low: float, high: float) -> Axis:
+    """Return a logarithmic axis that encloses [low, high]: marks 1, 2 and 5, or powers of ten where those would crowd.
 
-    >>> decades(0.03, 2.0).marks
-    [0.01, 0.1, 1.0, 10.0]
+    >>> log_axis(0.03, 0.4).marks, log_axis(0.001, 2.0).marks
+    ([0.02, 0.05, 0.1, 0.2, 0.5], [0.001, 0.01, 0.1, 1.0, 10.0])
     """
-    first = math.floor(math.log10(low) + 1e-9)
-    last = max(math.ceil(math.log10(high) - 1e-9), first + 1)
-    marks = [10.0**exponent for exponent in range(first, last + 1)]
+    steps = (1,) if high / low > 300 else (1, 2, 5)
+    decades = range(math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9) + 1)
+    marks = [float(f"{step}e{decade}") for decade in decades for step in steps]
+    first = max((i for i, mark in enumerate(marks) if mark <= low * 1.000001), default=0)
+    last = next((i for i, mark in enumerate(marks) if mark >= high * 0.999999), len(marks) - 1)
+    marks = marks[first : max(last, first + 1) + 1]
     return Axis(marks[0], marks[-1], marks, log=True)
+
+
+def over(values: Collection[float]) -> Axis:
+    """Return an axis from the first value to the last, which names the values themselves where they are few."""
+    first, last = min(values), max(values)
+    marks = sorted(set(values)) if len(values) <= 8 else [t for t in ticks(first, last) if first <= t <= last]
+    return Axis(first, last, marks)
 
 
 @dataclass(frozen=True)
 class Series:
-    """A line: points, half the height of its band at each (None: not measured), and whether it is dashed."""
+    """A line: its points and half the height of its band at each (None: not measured)."""
 
     name: str
     points: Sequence[Point]
@@ -89,13 +98,19 @@ class Series:
     dashed: bool = False
     colour: int = 0
 
+    @property
+    def edges(self) -> tuple[list[Point], list[Point]]:
+        """The lower and the upper edge of the band."""
+        halves = [half or 0.0 for half in self.spread or [None] * len(self.points)]
+        lower, upper = (
+            [(x, y + side * half) for (x, y), half in zip(self.points, halves, strict=True)] for side in (-1, 1)
+        )
+        return lower, upper
+
 
 @dataclass(frozen=True)
 class Dot:
-    """A dot of a dot chart: a value, its interval where there is one, and the paper's value where it has one.
-
-    `least` is what it must lie above, where something depends on that.
-    """
+    """A value, its interval and the paper's value where there are any; `least` is what it must lie above."""
 
     value: float
     low: float | None = None
@@ -103,12 +118,6 @@ class Dot:
     paper: float | None = None
     shown: str = ""  # the value in words
     least: float | None = None
-
-    @property
-    def extremes(self) -> list[float]:
-        """Every number that is drawn."""
-        numbers = (self.value, self.low, self.high, self.paper, self.least)
-        return [number for number in numbers if number is not None]
 
 
 class Plot:
@@ -119,7 +128,7 @@ class Plot:
         self._parts = [*_frame(x, y, height), *_titles(x_label, y_label, height)]
 
     def at(self, x: float, y: float) -> Point:
-        """Return where a pair of values lies in the chart."""
+        """Return the place of a pair of values in the chart."""
         return _across(self.x.share(x)), _down(self.y.share(y), self.height)
 
     def line(self, points: Sequence[Point], *, colour: int = 0, dashed: bool = False, attributes: str = "") -> None:
@@ -129,19 +138,19 @@ class Plot:
             self._parts.append(f'<path class="{kind}"{attributes} d="M{self._path(points)}"/>')
 
     def band(self, lower: Sequence[Point], upper: Sequence[Point], *, colour: int = 0) -> None:
-        """Fill what lies between two lines."""
+        """Fill the area between two lines."""
         self._parts.append(f'<path class="band {_colour(colour)}" d="M{self._path([*upper, *reversed(lower)])}Z"/>')
 
     def dot(self, x: float, y: float, title: str, *, colour: int = 0, radius: float = 3) -> None:
-        """Draw a dot that says what it is when it is pointed at."""
+        """Draw a dot with a tooltip."""
         self._parts.append(_circle("mark", self.at(x, y), title, colour=colour, radius=radius))
 
     def cursor(self) -> None:
-        """Draw an upright line at the beginning, for a script to move along x by the numbers that it carries."""
+        """Draw an upright line at the beginning, for a script to move along x."""
         self._parts.append(_cursor(self.x, _down(0, self.height)))
 
     def html(self) -> str:
-        """Return the chart."""
+        """Return the chart as SVG."""
         return _svg(self._parts, self.height, self.label)
 
     def _path(self, points: Sequence[Point]) -> str:
@@ -149,31 +158,35 @@ class Plot:
 
 
 def line_chart(series: Sequence[Series], *, label: str, x_label: str, y_label: str, low: float | None = None) -> str:
-    """Return lines over a common scale, which begins at `low` if that is given, with a legend below."""
-    points = [point for line in series for point in line.points]
-    edges = [y + side * spread for line in series for (_, y), spread in _spreads(line) for side in (-1, 1)]
-    y_axis = round_axis(min(edges) if low is None else low, max(edges))
-    plot = Plot(over({x for x, _ in points}), y_axis, label=label, x_label=x_label, y_label=y_label)
+    """Lines with bands over a common scale, which begins at `low` if that is given; `series_legend` is beside it."""
+    heights = [y for line in series for edge in line.edges for _, y in edge]
+    x_axis = over({x for line in series for x, _ in line.points})
+    y_axis = round_axis(min(heights) if low is None else low, max(heights))
+    plot = Plot(x_axis, y_axis, label=label, x_label=x_label, y_label=y_label)
     for line in series:
         if any(line.spread):
-            lower, upper = ([(x, y + side * spread) for (x, y), spread in _spreads(line)] for side in (-1, 1))
-            plot.band(lower, upper, colour=line.colour)
+            plot.band(*line.edges, colour=line.colour)
         plot.line(line.points, colour=line.colour, dashed=line.dashed)
         for x, y in line.points if len(line.points) <= MOST_MARKS else ():
             plot.dot(x, y, f"{line.name}: {y:.2f} at {x:g}", colour=line.colour)
-    return plot.html() + legend([(line.name, key(line.colour, dashed=line.dashed)) for line in series])
+    return plot.html()
+
+
+def series_legend(series: Sequence[Series]) -> str:
+    """Return the legend of a line chart, or of several with the same lines."""
+    return legend([(line.name, key(line.colour, dashed=line.dashed)) for line in series])
 
 
 def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str, shows: Sequence[float] = ()) -> str:
-    """Return a row per name with a dot per series (thawed, frozen), its interval, and the paper's value as a ring.
+    """Return a row per name with a dot per series, its interval, and the paper's value as a ring.
 
-    What a dot must lie above is an upright stroke. The axis has room for what it `shows` besides. Names stand above
-    their dots, in as many lines as they need, not beside them: a phone has no room for both.
+    The axis has room for what it `shows` besides. Names stand above their dots: a phone has no room for both beside.
     """
     series = list(dict.fromkeys(name for row in rows.values() for name in row))
     dots = [dot for row in rows.values() for dot in row.values()]
-    drawn = [*shows, *(number for dot in dots for number in dot.extremes)]
-    x = round_axis(min(drawn), max(drawn))
+    drawn = [number for dot in dots for number in (dot.value, dot.low, dot.high, dot.paper, dot.least)]
+    numbers = [*shows, *(number for number in drawn if number is not None)]
+    x = round_axis(min(numbers), max(numbers))
     step, line, left = 10, 15, 12
     names = {name: wrap(name, NAME_LETTERS) for name in rows}
     bottom = 4 + sum(line * len(lines) + step * len(series) + 3 for lines in names.values())
@@ -194,19 +207,20 @@ def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str, shows: Seque
         for series_name, dot in row.items():
             colour = series.index(series_name)
             y = top + step * (colour + 0.5)
-            said = f"{name}, {series_name}: {dot.shown or f'{dot.value:.2f}'}"
+            who = f"{name}, {series_name}"
             if dot.low is not None and dot.high is not None:
                 ends = f"M{across(dot.low):.1f} {y:.1f}H{across(dot.high):.1f}"
                 parts.append(f'<path class="line {_colour(colour)}" d="{ends}"/>')
-            parts.append(_circle("mark", (across(dot.value), y), said, colour=colour, radius=4))
+            shown = dot.shown or f"{dot.value:.2f}"
+            parts.append(_circle("mark", (across(dot.value), y), f"{who}: {shown}", colour=colour, radius=4))
             if dot.least is not None:
                 title = f"<title>{text(name)}: above {dot.least:g}</title>"
                 parts.append(f'<path class="least" d="M{across(dot.least):.1f} {y - 6:.1f}v12">{title}</path>')
             if dot.paper is not None:
-                said = f"{name}, {series_name}: {dot.paper:.2f} in the paper"
+                said = f"{who}: {dot.paper:.2f} in the paper"
                 parts.append(_circle("ring", (across(dot.paper), y), said, colour=colour, radius=4.5))
         top += step * len(series) + 3
-    keys = [(name, key(i, "mark")) for i, name in enumerate(series)]
+    keys = [(name, key(i, "mark")) for i, name in enumerate(series)] if len(series) > 1 else []
     keys += [("the paper's", key(0, "ring"))] if any(dot.paper is not None for dot in dots) else []
     keys += [("must lie above", key(0, "least"))] if any(dot.least is not None for dot in dots) else []
     return _svg(parts, bottom + 22, label) + legend(keys)
@@ -225,38 +239,32 @@ def heat_map(values: Mapping[tuple[str, str], float], *, label: str, x_label: st
         opacity = 0.05 + 0.6 * (value - limits[0]) / span
         parts.append(f'<rect class="heat s0" {place} fill-opacity="{opacity:.2f}"/>')
         parts.append(_label(left + cell_width / 2, top + cell_height / 2 + 4, f"{value:.2f}", kind="strong"))
-    parts += [_label(LEFT + cell_width * (i + 0.5), height - 20, name) for i, name in enumerate(columns)]
+    parts += [_label(LEFT + cell_width * (i + 0.5), height - 22, name) for i, name in enumerate(columns)]
     parts += [_label(LEFT - 6, TOP + cell_height * (i + 0.5) + 4, name, "end") for i, name in enumerate(rows)]
     return _svg(parts, height, label)
 
 
-def time_map(rows: Mapping[str, Sequence[float]], x: Sequence[float], *, label: str, x_label: str) -> str:
-    """Return a band for each name whose colour is deeper the larger a number from 0 to 1 is, and clear where it is nan.
+def time_map(rows: Mapping[str, Sequence[float]], x: Sequence[float], *, label: str, x_label: str, y_label: str) -> str:
+    """Return a band for each name, deeper in colour the larger its number from 0 to 1, and clear where that is nan.
 
-    `x` are the times of the numbers; names are short, and bands have a cursor for a script to move.
+    `x` are the times of the numbers; a script can move the cursor. It is as high as other charts, or higher.
     """
     axis = over(x)
     edges = [x[0], *((early + late) / 2 for early, late in pairwise(x)), x[-1]]
     places = [_across(axis.share(edge)) for edge in edges] if x[0] < x[-1] else [_across(0), _across(1)]
-    band = 14
-    bottom = 4 + band * len(rows)
-    parts = []
-    for index, (name, values) in enumerate(rows.items()):
-        top = 4 + band * index
-        parts.append(_label(LEFT - 6, top + band - 3, name, "end"))
-        for opacity, start, end in _equal_runs([_opacity(value) for value in values]):
-            if opacity:
-                place = (
-                    f'x="{places[start]:.1f}" y="{top}" width="{places[end] - places[start]:.1f}" height="{band - 1}"'
-                )
-                parts.append(f'<rect class="heat s0" {place} fill-opacity="{opacity:.2f}"/>')
+    band = max(14.0, (HEIGHT - TOP - BOTTOM) / len(rows))
+    bottom = TOP + band * len(rows)
     height = bottom + BOTTOM
-    parts += [
-        *_numbers(axis, height),
-        _label((LEFT + WIDTH - RIGHT) / 2, height - 4, x_label),
-        _cursor(axis, bottom, top=4),
-    ]
-    return _svg(parts, height, label)
+    parts = _titles(x_label, y_label, height)
+    for index, (name, values) in enumerate(rows.items()):
+        top, end = TOP + band * index, 0
+        parts.append(_label(LEFT - 6, top + band / 2 + 4, name, "end"))
+        for opacity, alike in groupby(0.0 if math.isnan(v) else round(0.15 + 0.8 * v, 1) for v in values):
+            start, end = end, end + len(list(alike))
+            place = f'x="{places[start]:.1f}" y="{top:.1f}" width="{places[end] - places[start]:.1f}"'
+            if opacity:
+                parts.append(f'<rect class="heat s0" {place} height="{band - 1:.1f}" fill-opacity="{opacity:g}"/>')
+    return _svg([*parts, *_numbers(axis, height), _cursor(axis, bottom)], height, label)
 
 
 def stage(name: str, x: Axis, ranges: Sequence[Axis], *, x_label: str, y_label: str) -> str:
@@ -276,48 +284,20 @@ def stage(name: str, x: Axis, ranges: Sequence[Axis], *, x_label: str, y_label: 
 
 
 def key(colour: int, kind: str = "line", *, dashed: bool = False) -> str:
-    """Return what a line, mark or ring looks like, to stand beside its name."""
+    """Return a sample of a line, mark or ring, to stand beside its name."""
     return f'<span class="key {kind} {_colour(colour)}{" dashed" if dashed else ""}"></span>'
 
 
 def legend(entries: Sequence[tuple[str, str]]) -> str:
-    """Return names beside their keys."""
+    """Names beside their keys."""
+    if not entries:
+        return ""
     return f'<p class="legend">{" ".join(f"<span>{drawn}{text(name)}</span>" for name, drawn in entries)}</p>'
 
 
-def over(values: Collection[float]) -> Axis:
-    """Return an axis from the first value to the last, which names the values themselves where they are few."""
-    first, last = min(values), max(values)
-    marks = sorted(set(values)) if len(values) <= 8 else [t for t in ticks(first, last) if first <= t <= last]
-    return Axis(first, last, marks)
-
-
-def _spreads(line: Series) -> list[tuple[Point, float]]:
-    spread = line.spread or [None] * len(line.points)
-    return [(point, half or 0.0) for point, half in zip(line.points, spread, strict=True)]
-
-
-def _opacity(value: float) -> float:
-    return 0.0 if math.isnan(value) else round(0.15 + 0.8 * min(max(value, 0.0), 1.0), 1)
-
-
-def _equal_runs(values: Sequence[float]) -> list[tuple[float, int, int]]:
-    """Return each value with the places where it begins and ends, neighbours that are alike taken together.
-
-    >>> _equal_runs([0.2, 0.2, 0.5])
-    [(0.2, 0, 2), (0.5, 2, 3)]
-    """
-    runs, start = [], 0
-    for value, group in groupby(values):
-        end = start + len(list(group))
-        runs.append((value, start, end))
-        start = end
-    return runs
-
-
-def _cursor(x: Axis, bottom: float, *, top: float = TOP) -> str:
+def _cursor(x: Axis, bottom: float) -> str:
     carried = f'data-low="{x.low:g}" data-high="{x.high:g}" data-width="{_across(1) - _across(0):g}"'
-    return f'<path class="cursor" {carried} d="M{LEFT} {top:g}V{bottom:g}"/>'
+    return f'<path class="cursor" {carried} d="M{LEFT} {TOP:g}V{bottom:g}"/>'
 
 
 def _frame(x: Axis, y: Axis, height: float) -> list[str]:
@@ -337,13 +317,13 @@ def _numbers(x: Axis, height: float) -> list[str]:
         words, across = f"{mark:g}", _across(x.share(mark))
         half = max(APART, LETTER * len(words)) / 2
         if across - half >= free:
-            parts.append(_label(across, height - 20, words))
+            parts.append(_label(across, height - 22, words))
             free = across + half
     return parts
 
 
 def _titles(x_label: str, y_label: str, height: float, *, right: float = WIDTH - RIGHT) -> list[str]:
-    return [_label(0, 11, y_label, "start"), _label((LEFT + right) / 2, height - 4, x_label)]
+    return [_label(0, 12, y_label, "start"), _label((LEFT + right) / 2, height - 5, x_label)]
 
 
 def _across(share: float) -> float:

@@ -2,9 +2,11 @@
 // negative, white zero.
 "use strict";
 
+const settings = JSON.parse(document.getElementById("settings").textContent);
+const element = (id) => document.getElementById(id);
+
 // The palette as pixels in the byte order of an image's data.
 const PALETTE = Uint32Array.from(settings.palette, ([r, g, b]) => (255 << 24) | (b << 16) | (g << 8) | r);
-const MIDDLE = (PALETTE.length - 1) / 2;
 
 // The axes are there: charts.py drew them, a frame for every range of y. Show the first frame that reaches `most`, and
 // return where a share of the width and a value lie in it.
@@ -27,6 +29,10 @@ function fillStage(svg, label, marks) {
 
 function circle(kind, [x, y], radius) {
   return `<circle class="${kind}" cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="${radius}"/>`;
+}
+
+function path(kind, points) {
+  return points.length ? `<path class="line ${kind}" d="M${points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L")}"/>` : "";
 }
 
 function shortNumber(x) {

@@ -1,7 +1,7 @@
 """The page of `filtercov explore`: the closed form under one's fingers, computed by the page itself.
 
-Its scripts lie beside this file, one idea each, and are put into the page as they are. They do the library's
-mathematics again in JavaScript; tests/lab/report/test_explore.py compares the two in a browser.
+Its scripts do the library's mathematics again in JavaScript; tests/lab/report/test_explore.py compares the two in a
+browser.
 """
 
 from __future__ import annotations
@@ -10,27 +10,26 @@ from inspect import signature
 
 from filtercov.covariance.root import WINDOW_DECAY, WINDOW_ERROR
 from filtercov.filters import init_
-from filtercov.lab.report import style
-from filtercov.lab.report.charts import Axis, decades, round_axis, stage
-from filtercov.lab.report.figures import KERNEL, LAYERS
-from filtercov.lab.report.inspect_pictures import FINEST
+from filtercov.lab.report.charts import SHARES, key, legend, log_axis, round_axis, stage
 from filtercov.lab.report.page import Origin, asset, embedded_json, page, text
+from filtercov.lab.report.pictures import FINEST, SUPPORT, palette
 from filtercov.schedule import PRESETS
 
-# In the order in which they build on each other.
-SCRIPTS = (
-    "explore_eigen.js",
-    "explore_math.js",
-    "explore_random.js",
-    "explore_state.js",
-    "drawing.js",
-    "explore_draw.js",
-    "explore_strip.js",
-    "explore_app.js",
-)
-
+KERNEL, LAYERS = 9, 8  # the paper's ConvMixer-256/8
+CONTROLS = {  # label, least, most, step
+    "k": ("kernel size", 3, 31, 1),
+    "depth": ("depth, in layers", 1, 24, 1),
+    "sigma0": ("σ₀, at the first layer", 0.02, 3, 0.01),
+    "v": ("v, growth", -3, 4, 0.01),
+    "a": ("a, acceleration", -6, 8, 0.01),
+}
 # σ reaches from the smallest that a control allows to about σ0 + v + a/2 at their largest.
 SIGMA_TOPS = [top * 10.0**exponent for exponent in (-2, -1, 0, 1) for top in (2, 4, 6, 10)]
+EIGENVALUES = [
+    ("positive", key(0, "mark")),
+    ("negative, dropped", key(1, "ring")),
+    ("negative, mirrored", key(1, "mark")),
+]
 
 
 def explore_page(*, command: str = "") -> str:
@@ -41,42 +40,41 @@ def explore_page(*, command: str = "") -> str:
     >>> "imagenet-thawed" in explore_page()
     True
     """
-    buttons = "".join(f'<button type="button" data-preset="{text(name)}">{text(name)}</button>' for name in PRESETS)
     chosen = signature(init_).parameters
+    start = {"preset": chosen["source"].default, "negative": chosen["negative"].default, "k": KERNEL, "depth": LAYERS}
     settings = {
-        "start": {
-            "preset": chosen["source"].default,
-            "negative": chosen["negative"].default,
-            "k": KERNEL,
-            "depth": LAYERS,
-        },
+        "start": start,
         "window": {"error": WINDOW_ERROR, "decay": WINDOW_DECAY},
         "finest": FINEST,
+        "support": SUPPORT,
         "presets": {name: {"sigma0": p.sigma0, "v": p.v, "a": p.a} for name, p in PRESETS.items()},
-        "palette": style.palette().tolist(),
+        "palette": palette().tolist(),
     }
-    parts = {"presets": buttons, "schedule": schedule_stage(), "spectrum": spectrum_stage()}
+    ranges = [round_axis(0.0, top) for top in SIGMA_TOPS]
+    rank = "rank, over the number of eigenvalues"
+    spectrum = stage("spectrum", SHARES, [log_axis(1e-6, 1.0)], x_label=rank, y_label="eigenvalue, |λ| / λ₁")
+    parts = {
+        "controls": _controls(),
+        "schedule": stage("schedule", SHARES, ranges, x_label="relative depth d", y_label="σ"),
+        "spectrum": spectrum + legend(EIGENVALUES),
+    }
     body = asset("explore.html") + embedded_json("settings", settings)
     for name, part in parts.items():
         body = body.replace(f"<!-- {name} -->", part)
-    scripts = [asset(name) for name in SCRIPTS]
-    return page(
-        "Explore filter covariances · filtercov",
-        body,
-        origin=Origin(command=command),
-        styles=[asset("explore.css")],
-        scripts=scripts,
-    )
+    scripts = ["drawing.js", "explore_math.js", "explore.js"]
+    return page("Explore filter covariances · filtercov", body, origin=Origin(command=command), scripts=scripts)
 
 
-def schedule_stage() -> str:
-    """Return the axes of σ over depth, for every round largest σ."""
-    depth = Axis(0.0, 1.0, (0.0, 0.25, 0.5, 0.75, 1.0))
-    ranges = [round_axis(0.0, top) for top in SIGMA_TOPS]
-    return stage("schedule", depth, ranges, x_label="relative depth d", y_label="σ")
-
-
-def spectrum_stage() -> str:
-    """Return the axes of eigenvalues by rank, over the largest one."""
-    label = "eigenvalues, from the largest to the most negative"
-    return stage("spectrum", Axis(0.0, 1.0, ()), [decades(1e-6, 1.0)], x_label=label, y_label="|λ| / λ₁")
+def _controls() -> str:
+    """Return a button for each preset, and a slider with a number beside it for each setting."""
+    buttons = "".join(f'<button type="button" data-preset="{text(name)}">{text(name)}</button>' for name in PRESETS)
+    parts = [f'<fieldset class="presets"><legend>Presets of the paper</legend>{buttons}</fieldset>']
+    for name, (label, least, most, step) in CONTROLS.items():
+        bounds = f'min="{least}" max="{most}"'
+        typed = "1" if step == 1 else "any"
+        parts.append(
+            f'<div class="control"><label for="{name}">{label}</label>'
+            f'<input type="range" id="{name}" {bounds} step="{step}">'
+            f'<input type="number" id="{name}-number" {bounds} step="{typed}" aria-label="{label}, typed"></div>'
+        )
+    return "\n".join(parts)

@@ -1,40 +1,90 @@
-"""The paper's illustrations: the construction, the schedule, covariances by depth, example filters.
+"""The paper's illustrations for print, as SVG and PNG: the construction, the schedule, covariances, example filters.
 
-They need no training; given a target, the learned covariances and filters are set beside the constructed ones.
+They need no training; given a target, the learned covariances and filters are set beside the constructed ones. This is
+the one place that draws with matplotlib: pages have charts.py, which follows the reader's window and colours.
 """
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import textwrap
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import matplotlib as mpl
 import numpy as np
+from cycler import cycler
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from filtercov.covariance.closed_form import gaussian_covariance
-from filtercov.covariance.forms import Array
+from filtercov.covariance.forms import Array, KernelSize
 from filtercov.covariance.likeness import chance_likeness, likeness
 from filtercov.covariance.transfer import LayerStatistics
-from filtercov.lab.report import style
-from filtercov.lab.report.figures_construction import construction_figure
-from filtercov.lab.report.figures_panels import save_figure, show_covariance, show_filters, show_scale
 from filtercov.lab.report.inspect_numbers import show
-from filtercov.lab.report.inspect_pictures import sampled
 from filtercov.lab.report.inspect_target import Target
 from filtercov.lab.report.page import write_output
+from filtercov.lab.report.pictures import (
+    DIVERGING,
+    Picture,
+    construction_parts,
+    covariance_picture,
+    filters_picture,
+    sampled,
+)
 from filtercov.schedule import PRESETS, FittedSchedule, fit_schedule, relative_depth
 
 KINDS: tuple[Literal["svg", "png"], ...] = ("svg", "png")
 SMALL = 6.5  # points, of what stands under a panel
 KERNEL, LAYERS = 9, 8  # what is drawn where there is no target: the paper's ConvMixer-256/8 with 9×9 filters
+FILTERS = 24  # in a panel
+FINE = 500  # pixels across a panel, more than a printed column resolves
+COLUMN_WIDTH = 5.5  # inches, the text width of the paper
+# Wong's palette, made for colour-blind readers, without its yellow, which is too pale for lines.
+LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+# The equation of the construction as it is read, and how wide each item is beside a picture.
+EQUATION = (
+    ("Σ", 1.0), ("= ½ [", 0.76), ("M", 1.0), ("⊙ (", 0.42), ("C", 1.0), ("−", 0.26), ("S", 1.0), (") +", 0.42),
+    ("C", 1.0), ("⊙", 0.28), ("S", 1.0), ("]", 0.2),
+)  # fmt: skip
+STYLE: Any = {
+    "axes.prop_cycle": cycler(color=LINES),
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "font.family": "DejaVu Sans",
+    "font.size": 8,
+    "lines.linewidth": 1.5,
+    "mathtext.fontset": "dejavusans",
+    "svg.fonttype": "path",
+    "svg.hashsalt": "filtercov",  # the same figure is the same file
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+}
+
+Panels = list[tuple[str, Array]]
+Row = tuple[str, Panels, str]  # its label, its panels, and what stands under the last of them
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw in the house style inside this context."""
+    with mpl.rc_context(STYLE):
+        yield
 
 
 def write_figures(directory: str | os.PathLike[str], target: Target | None = None, *, seed: int = 0) -> list[Path]:
     """Draw every figure into a directory, as SVG and as PNG, and return the paths."""
-    with style.styled():
+    with styled():
         figures = {
             "construction": construction_figure(7, math.pi / 2),
             "schedule": schedule_figure(),
@@ -48,20 +98,55 @@ def write_figures(directory: str | os.PathLike[str], target: Target | None = Non
         ]
 
 
+def save_figure(figure: Figure, kind: Literal["svg", "png"], *, dpi: int = 300) -> bytes:
+    """Return a figure as a file: in SVG pictures keep their own pixels, in PNG they are resampled smoothly."""
+    for axes in figure.get_axes():
+        for shown in axes.get_images():
+            shown.set_interpolation("none" if kind == "svg" else "auto")
+    stream = io.BytesIO()
+    metadata = {"Date": None} if kind == "svg" else {}
+    with warnings.catch_warnings():  # names may be in any script; what the font lacks is an empty box
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
+        figure.savefig(stream, format=kind, metadata=metadata, dpi=dpi, bbox_inches="tight", pad_inches=0.03)
+    return stream.getvalue()
+
+
+def construction_figure(kernel_size: int, sigma: float) -> Figure:
+    """Return the construction as an equation of pictures, all parts but Σ on the scale from -1 to 1."""
+    parts = construction_parts(kernel_size, sigma)
+    roles = {"Σ": "covariance", "M": "mask", "C": "dynamic", "S": "static"}
+    total = sum(width for _, width in EQUATION)
+    side = COLUMN_WIDTH / total  # of a picture, in inches
+    above, below = 0.22, 0.2
+    whole = side + above + below
+    figure = Figure(figsize=(COLUMN_WIDTH, whole))
+    left = 0.0
+    for name, width in EQUATION:
+        if name in parts:
+            axes = figure.add_axes((left / total, below / whole, width / total, side / whole))
+            show_covariance(axes, parts[name], kernel_size, name, limit=None if name == "Σ" else 1.0)
+            axes.set_xlabel(roles[name], labelpad=3)
+        else:
+            middle = (left + width / 2) / total, (below + side / 2) / whole
+            figure.text(*middle, name, ha="center", va="center", fontsize=11)
+        left += width
+    return figure
+
+
 def schedule_figure() -> Figure:
-    """Return σ over depth for each setting of the paper, on a logarithmic scale, named at the end of its line."""
-    figure = style.new_figure(style.COLUMN_WIDTH, 2.6)
+    """σ over depth for each setting of the paper, on a logarithmic scale, named at the end of its line."""
+    figure = new_figure(2.6)
     axes = figure.subplots()
     d = np.linspace(0, 1, 101)
     styles = ["-", "--", "-.", ":"]
-    ends = sorted((schedule(1.0), name) for name, schedule in PRESETS.items())
-    heights = _apart([math.log(end) for end, _ in ends], least=0.22)
-    for i, ((_, name), height) in enumerate(zip(ends, heights, strict=True)):
+    height = -math.inf
+    for i, (end, name) in enumerate(sorted((schedule(1.0), name) for name, schedule in PRESETS.items())):
         schedule = PRESETS[name]
-        colour = style.LINES[i % len(style.LINES)]
+        colour = LINES[i % len(LINES)]
         axes.semilogy(d, [schedule(float(x)) for x in d], styles[i % len(styles)], color=colour)
-        numbers = f"{schedule.sigma0:g}, {schedule.v:g}, {schedule.a:g}"
-        axes.text(1.03, math.exp(height), f"{name} ({numbers})", color=colour, fontsize=7, va="center")
+        height = max(math.log(end), height + 0.22)  # names must not touch
+        words = f"{name} ({schedule.sigma0:g}, {schedule.v:g}, {schedule.a:g})"
+        axes.text(1.03, math.exp(height), words, color=colour, fontsize=7, va="center")
     axes.set(xlabel="relative depth $d$", ylabel=r"$\sigma(d) = \sigma_0 + v d + \frac{1}{2} a d^2$", xlim=(0, 1))
     axes.set_yticks([0.1, 0.3, 1.0, 3.0], labels=["0.1", "0.3", "1", "3"])
     axes.minorticks_off()
@@ -69,35 +154,35 @@ def schedule_figure() -> Figure:
 
 
 def covariances_figure(target: Target | None) -> Figure:
-    """Return covariances by depth: the closed form's, and above them the learned ones of a target."""
+    """Covariances by depth: the closed form's, and above them the learned ones of a target."""
     if target is None:
         schedule = PRESETS["figure"]
-        figure = style.new_figure(style.COLUMN_WIDTH, 1.05)
+        figure = new_figure(1.05)
         axes = figure.subplots(1, LAYERS)
         for i, panel in enumerate(axes):
             sigma = schedule(relative_depth(i, LAYERS))
             show_covariance(panel, gaussian_covariance(KERNEL, sigma), KERNEL, f"σ = {sigma:.2g}")
-        show_scale(figure, axes)
+        _show_scale(figure, axes)
         return figure
-    layers, schedule = target.statistics.layers, fitted_to(target)
+    layers, fitted = target.statistics.layers, fitted_to(target)
     chosen = _chosen(target, LAYERS)
-    judged = bool(schedule.fit.layers)
-    figure = style.new_figure(style.COLUMN_WIDTH, 2.5 if judged else 1.4)
+    judged = bool(fitted.fit.layers)
+    figure = new_figure(2.5 if judged else 1.4)
     rows = figure.subplots(2 if judged else 1, len(chosen), squeeze=False)
     rows[0, 0].set_ylabel("learned")
     for axes, i in zip(rows[0], chosen, strict=True):
         show_covariance(axes, layers[i].covariance, layers[i].kernel_size, f"layer {i + 1}")
-    words = textwrap.wrap(f"The schedule: {schedule.fit}.", 110)
+    words = textwrap.wrap(f"The schedule: {fitted.fit}.", 110)
     if judged:
         rows[1, 0].set_ylabel("closed form")
         for axes, i in zip(rows[1], chosen, strict=True):
-            layer, sigma = layers[i], schedule(relative_depth(i, len(layers)))
+            layer, sigma = layers[i], fitted(relative_depth(i, len(layers)))
             show_covariance(axes, gaussian_covariance(layer.kernel_size, sigma), layer.kernel_size, f"σ = {sigma:.2g}")
             axes.set_xlabel("{}\n({})".format(*_quality(layer, sigma)), fontsize=SMALL)
         meaning = "Under each σ the likeness of its closed form to the layer's covariance, in brackets that of chance."
         words = [meaning, *words]
     figure.supxlabel("\n".join(words), fontsize=SMALL)
-    show_scale(figure, rows)
+    _show_scale(figure, rows)
     return figure
 
 
@@ -110,7 +195,7 @@ def filters_figure(target: Target | None, *, seed: int = 0) -> Figure:
     rng = np.random.default_rng(seed)
     rows = [_uniform_and_closed(d, rng) for d in (0.0, 0.5, 1.0)] if target is None else _learned(target, rng)
     columns = len(rows[0][1])
-    figure = style.new_figure(style.COLUMN_WIDTH, len(rows) * (1.22 if columns == 3 else 1.85))
+    figure = new_figure(len(rows) * (1.22 if columns == 3 else 1.85))
     grid = figure.subplots(len(rows), columns, squeeze=False)
     for (label, panels, fit), axes in zip(rows, grid, strict=True):
         for (title, filters), panel in zip(panels, axes, strict=True):
@@ -120,23 +205,57 @@ def filters_figure(target: Target | None, *, seed: int = 0) -> Figure:
     return figure
 
 
-Panels = list[tuple[str, Array]]
-Row = tuple[str, Panels, str]  # its label, its panels, and what stands under the last of them
+def fitted_to(target: Target) -> FittedSchedule:
+    """Return the schedule that is nearest to a target's layers, with how near it is."""
+    largest = max(max(layer.kernel_size) for layer in target.statistics.layers)
+    return fit_schedule(target.statistics, min_kernel_size=min(5, largest))
+
+
+def show_covariance(
+    axes: Axes, cov: Array, kernel_size: KernelSize, title: str = "", *, limit: float | None = None
+) -> None:
+    """Draw a flat covariance in block form, by default on its own symmetric scale."""
+    _show_picture(axes, covariance_picture(cov, kernel_size, limit=limit, size=FINE), title)
+
+
+def show_filters(axes: Axes, filters: Array, title: str = "") -> None:
+    """Draw filters (count, *kernel_size) side by side, each on its own symmetric scale."""
+    columns = {1: 3, 2: 6, 3: 3}[filters.ndim - 1]
+    _show_picture(axes, filters_picture(filters, columns=columns, size=FINE), title)
+
+
+def _show_picture(axes: Axes, picture: Picture, title: str) -> None:
+    axes.set_facecolor("#cfd4da")  # of the gaps
+    axes.imshow(picture.rgba(), interpolation="auto")
+    axes.set(xticks=[], yticks=[], title=title)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def _show_scale(figure: Figure, axes: NDArray[Any]) -> None:
+    """Draw the colour scale beside panels that each have their own limit."""
+    bar = figure.colorbar(ScalarMappable(Normalize(-1, 1), DIVERGING), ax=axes, aspect=14, shrink=0.62, pad=0.01)
+    bar.set_ticks([-1, 0, 1], labels=["−", "0", "+"])
+    bar.outline.set_visible(False)
+
+
+def new_figure(height: float) -> Figure:
+    """Return an empty figure as wide as a column, `height` inches high; it needs no display and no clean-up."""
+    return Figure(figsize=(COLUMN_WIDTH, height), layout="constrained")
 
 
 def _quality(layer: LayerStatistics, sigma: float) -> tuple[str, str]:
-    """Return how like the closed form at `sigma` a layer is, and how like independent filters would be by chance."""
+    """Return the likeness of the closed form at `sigma` to a layer, and that of independent filters by chance."""
     if not layer.covariance.any():
-        return show(math.nan), show(math.nan)
+        return show(None), show(None)
     found = float(likeness(layer.covariance, layer.kernel_size, sigma)[0])
-    chance, _ = chance_likeness(layer.kernel_size, layer.count)
-    return show(found, digits=2), show(chance, digits=2)
+    return show(found), show(chance_likeness(layer.kernel_size, layer.count)[0])
 
 
 def _uniform_and_closed(d: float, rng: np.random.Generator) -> Row:
     sigma = PRESETS["cifar-p2"](d)
-    uniform = rng.uniform(-1, 1, size=(24, KERNEL, KERNEL))
-    drawn = sampled(gaussian_covariance(KERNEL, sigma), (KERNEL, KERNEL), rng)
+    uniform = rng.uniform(-1, 1, size=(FILTERS, KERNEL, KERNEL))
+    drawn = sampled(gaussian_covariance(KERNEL, sigma), (KERNEL, KERNEL), rng, count=FILTERS)
     return f"$d$ = {d:g}, σ = {sigma:.2g}", [("uniform initialisation", uniform), ("closed form", drawn)], ""
 
 
@@ -146,34 +265,21 @@ def _learned(target: Target, rng: np.random.Generator) -> list[Row]:
     for i in _chosen(target, 3):
         layer, fit = layers[i], ""
         size = layer.kernel_size
-        panels: Panels = [("drawn from their covariance", sampled(layer.covariance, size, rng, mean=layer.mean))]
+        drawn = sampled(layer.covariance, size, rng, mean=layer.mean, count=FILTERS)
+        panels: Panels = [("drawn from their covariance", drawn)]
         if schedule.fit.layers:
             sigma = schedule(relative_depth(i, len(layers)))
-            panels.append(("closed form", sampled(gaussian_covariance(size, sigma), size, rng)))
+            panels.append(("closed form", sampled(gaussian_covariance(size, sigma), size, rng, count=FILTERS)))
             fit = "σ = {:.2g}, likeness {}, by chance {}".format(sigma, *_quality(layer, sigma))
         filters = target.filters.get(layer.name)
         if filters is not None:
-            panels.insert(0, ("learned", filters[np.sort(rng.permutation(len(filters))[:24])]))
+            panels.insert(0, ("learned", filters[np.sort(rng.permutation(len(filters))[:FILTERS])]))
         rows.append((f"layer {i + 1}", panels, fit))
     return rows
 
 
 def _chosen(target: Target, count: int) -> list[int]:
-    """Return `count` layers spread over depth, of those large enough to have structure if there are any."""
+    """Return the numbers of layers spread over depth, of those large enough to have structure if there are any."""
     sizes = [max(layer.kernel_size) for layer in target.statistics.layers]
     candidates = [i for i, size in enumerate(sizes) if size >= min(5, max(sizes))]
     return [candidates[i] for i in sorted({round(x) for x in np.linspace(0, len(candidates) - 1, count)})]
-
-
-def fitted_to(target: Target) -> FittedSchedule:
-    """Return the schedule that is nearest to a target's layers, with how near it is."""
-    largest = max(max(layer.kernel_size) for layer in target.statistics.layers)
-    return fit_schedule(target.statistics, min_kernel_size=min(5, largest))
-
-
-def _apart(heights: list[float], *, least: float) -> list[float]:
-    """Return ascending heights moved up as little as needs be to keep labels from touching."""
-    moved = heights[:1]
-    for height in heights[1:]:
-        moved.append(max(height, moved[-1] + least))
-    return moved

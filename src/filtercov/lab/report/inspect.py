@@ -1,22 +1,38 @@
-"""`filtercov inspect` as a function: look at anything with depthwise filters, and write down what is seen."""
+"""`filtercov inspect` as functions: look at anything with depthwise filters, and write down what is seen."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from filtercov.errors import TargetError
-from filtercov.lab.report.inspect_compare import LayerComparison, compare
-from filtercov.lab.report.inspect_numbers import Inspection, field_json, measure_target
+import numpy as np
+from torch import nn
+
+from filtercov.errors import SourceError
+from filtercov.lab.report.inspect_numbers import (
+    Inspection,
+    LayerComparison,
+    compare_targets,
+    field_json,
+    measure_target,
+)
 from filtercov.lab.report.inspect_page import inspection_page
-from filtercov.lab.report.inspect_png import layer_sheet, overview_sheet
-from filtercov.lab.report.inspect_target import Target, ends_apart, named_target, read_target
+from filtercov.lab.report.inspect_target import (
+    RUN_FILES,
+    Target,
+    ends_apart,
+    find_target,
+    model_target,
+    watched_path,
+)
 from filtercov.lab.report.page import Origin, write_output
-from filtercov.lab.report.watched import WatchedReport, look_at_watched
-from filtercov.lab.report.watched_run import watched_path
+from filtercov.lab.report.sheets import animation, frame, layer_sheets, png
+from filtercov.lab.report.watched import History, WatchedRun, measure_run, read_watched
+from filtercov.lab.report.watched_page import most_moments, watched_page
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +45,7 @@ class Report:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is odd about what was looked at, and about what it is compared with."""
+        """Remarks on the target, and on the one it is compared with."""
         theirs = () if self.against is None else (f"{self.against.label}: {note}" for note in self.against.notes)
         return (*self.inspection.target.notes, *theirs)
 
@@ -45,47 +61,95 @@ class Report:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return every number of the page."""
+        """Every number of the page."""
         numbers = {**self.inspection.as_json(), "notes": list(self.notes)}
         if self.against is not None:
-            field = self.against.field
             numbers["against"] = self.against.label
-            numbers["against_receptive_field"] = None if field is None else field_json(field)
+            numbers["against_receptive_field"] = field_json(self.against.field)
             for layer, comparison in zip(numbers["layers"], self.comparisons, strict=True):
                 layer["comparison"] = comparison.as_json()
         return numbers
 
     def write_pngs(self, directory: str | os.PathLike[str]) -> list[Path]:
-        """Write one sheet per layer, layer-01.png and so on, and overview.png; return their paths."""
-        folder = Path(directory)
-        digits = max(2, len(str(len(self.inspection.layers))))
-        written = [write_output(folder / "overview.png", overview_sheet(self.inspection))]
-        for layer in self.inspection.layers:
-            sheet = layer_sheet(self.inspection, layer)
-            written.append(write_output(folder / f"layer-{layer.index + 1:0{digits}}.png", sheet))
-        return written
+        """Write overview.png and a sheet per layer, layer-01.png and so on; return their paths."""
+        sheets = layer_sheets(self.inspection)
+        return [write_output(Path(directory) / name, png) for name, png in sheets.items()]
+
+
+@dataclass(frozen=True, eq=False)
+class WatchedReport:
+    """A watched run, ready to be written as a page, pictures, numbers or a table."""
+
+    run: WatchedRun
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks on the files."""
+        return self.run.watched.notes
+
+    def page(self, *, command: str = "") -> str:
+        """Return the HTML page, which ends with what was looked at and the `command` that did it."""
+        return watched_page(self.history, origin=Origin((self.run.source,), command))
+
+    def as_json(self) -> dict[str, Any]:
+        """Every number at every moment, also of those that a page has no room for."""
+        return measure_run(self.run, list(self.run.watched)).as_json()
+
+    def table(self) -> tuple[list[list[str]], list[str]]:
+        """Return a row for each layer, below a heading, and sentences to stand under them."""
+        return self.history.table(), self.history.findings()
+
+    def write_pngs(self, directory: str | os.PathLike[str]) -> list[Path]:
+        """Write the first, the middle and the last moment, step-0.png and so on; return their paths."""
+        steps, last = self.history.steps, len(self.history.moments) - 1
+        return [
+            write_output(Path(directory) / f"step-{steps[place]}.png", png(frame(self.history, place)))
+            for place in dict.fromkeys((0, last // 2, last))
+        ]
+
+    def write_animation(self, path: str | os.PathLike[str]) -> Path:
+        """Write the moments one after another: a GIF if the path ends in .gif, else an animated PNG."""
+        return write_output(path, animation(self.history, gif=Path(path).suffix.lower() == ".gif"))
+
+    @cached_property
+    def history(self) -> History:
+        """The run at as many of its moments as fit on a page, evenly spaced."""
+        watched = self.run.watched
+        places = np.linspace(0, len(watched) - 1, min(len(watched), most_moments(watched))).round().astype(int)
+        return measure_run(self.run, [watched[int(place)] for place in places])
 
 
 def look(
-    target: str, *, against: str | None = None, untrained: bool = False, example: tuple[int, ...] = ()
+    target: str,
+    *,
+    against: str | None = None,
+    untrained: bool = False,
+    example: tuple[int, ...] = (),
+    animate: bool = False,
 ) -> Report | WatchedReport:
-    """Measure a target, and compare it with another, each a path or the name of a model; or do so with watched runs.
+    """Measure a target, and compare it with another, each a path or the name of a model.
 
-    `example` is the size (channels, *size) of random inputs for the effective receptive field of those that are models.
+    A watched run is shown over time; with `against` the ends of the two are compared. A run's directory stands for its
+    weights where it has some, or for what was watched of it if it is to `animate`. `example` is the size
+    (channels, *size) of random inputs for the effective receptive field of those that are models.
 
     >>> report = look("convmixer_16_2_k5_p2")
     >>> [layer["kernel_size"] for layer in report.as_json()["layers"]]
     [[5, 5], [5, 5]]
     """
-    if (watched := watched_path(target)) is not None:
+    path = Path(target)
+    watched = watched_path(path)
+    has_weights = any((path / name).exists() for name in RUN_FILES)
+    if watched is not None and against is None and (animate or not has_weights):
         if example:
-            raise TargetError(f"{target}: needed a model by its name for an example input, got a watched run")
-        return look_at_watched(watched, against=against)
-    targets = [
-        find_target(name, untrained=untrained, example=example) for name in (target, against) if name is not None
-    ]
+            raise SourceError(f"{target}: needed a model by its name for an example input, got a watched run")
+        return WatchedReport(read_watched(watched))
+    if animate:
+        raise SourceError(f"{target}: needed one watched run to animate, or a run that has filters.watched in it")
+    names = [name for name in (target, against) if name is not None]
+    targets = [find_target(name, untrained=untrained, example=example) for name in names]
     if example and all(found.kind != "model" for found in targets):
-        raise TargetError(
+        raise SourceError(
             f"{target}: needed a model by its name for an example input, got a {targets[0].kind}, which does not say "
             "how its layers are put together"
         )
@@ -93,21 +157,36 @@ def look(
         return Report(measure_target(targets[0]))
     own, other = targets
     if own.label == other.label:
-        ends = ends_apart(Path(target), Path(against))
+        ends = ends_apart(path, Path(against))
         own, other = (replace(found, label=end) for found, end in zip(targets, ends, strict=True))
     inspection = measure_target(own)
-    return Report(inspection, other, compare(inspection, other))
+    return Report(inspection, other, compare_targets(inspection, other))
 
 
-def find_target(target: str, *, untrained: bool = False, example: tuple[int, ...] = ()) -> Target:
-    """Return what a path or a name stands for; a path that exists goes first."""
-    path = Path(target)
-    if (watched := watched_path(target)) is not None:
-        raise TargetError(
-            f"{target}: needed one network, got a watched run; look at it with filtercov inspect {watched}"
-        )
-    if path.exists():
-        return read_target(path)
-    if (path.suffix or len(path.parts) > 1) and not target.startswith("timm:"):
-        raise TargetError(f"{target}: needed a checkpoint, a statistics file or the directory of a run, found nothing")
-    return named_target(target, untrained=untrained, example=example)
+def inspect(
+    model: nn.Module,
+    *,
+    label: str = "",
+    against: nn.Module | None = None,
+    example_input: Any = None,
+    out: str | os.PathLike[str] | None = None,
+) -> Report:
+    """Look at the depthwise filters of a model in memory; with `out`, also write the page there.
+
+    `against` is another model to set beside it. `example_input` traces the order in which layers run and, if it is a
+    tensor of images, shows the effective receptive field.
+
+    >>> report = inspect(nn.Sequential(nn.Conv2d(16, 16, 7, groups=16)), label="mine")
+    >>> "mine" in report.page()
+    True
+    """
+    name = label or type(model).__name__
+    inspection = measure_target(model_target(model, name, example_input=example_input))
+    report = Report(inspection)
+    if against is not None:
+        other = type(against).__name__
+        target = model_target(against, f"{other} beside" if other == name else other, example_input=example_input)
+        report = Report(inspection, target, compare_targets(inspection, target))
+    if out is not None:
+        write_output(out, report.page())
+    return report

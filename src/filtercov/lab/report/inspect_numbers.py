@@ -1,4 +1,4 @@
-"""Everything `filtercov inspect` measures: each layer's structure, and σ across depth."""
+"""Everything `filtercov inspect` measures: each layer's structure, σ across depth, and two targets layer by layer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.covariance.forms import Array, show_size
 from filtercov.covariance.transfer import LayerStatistics
-from filtercov.errors import SourceError
+from filtercov.errors import CovarianceError, SourceError
 from filtercov.lab.report.inspect_target import Target
 from filtercov.schedule import FittedSchedule, fit_layer, fit_schedule, relative_depth
 from filtercov.statistics.receptive_field import ReceptiveField
@@ -28,12 +28,9 @@ class LayerNumbers:
     sigma: float
     likeness: float
     chance_likeness: float
-    closed_form_scale: float
-    closed_form_eigenvalues: Array
-    pixel_variance: Array
+    closed_form: Array  # at the best σ, at the scale where it is nearest to the covariance; zeros without a σ
     centredness: float
     kronecker_residual: float
-    eigenvalues: Array
     mean_share: float
     above_chance: bool
     structure: Structure
@@ -48,32 +45,27 @@ class LayerNumbers:
         """The size of its filters."""
         return self.statistics.kernel_size
 
-    def closed_form(self) -> Array:
-        """Return the closed form at the best σ, at the scale where it is nearest to the layer's covariance."""
-        if math.isnan(self.sigma):
-            return np.zeros_like(self.statistics.covariance)
-        return self.closed_form_scale * gaussian_covariance(self.kernel_size, self.sigma)
+    @property
+    def size(self) -> str:
+        """The size of its filters in words."""
+        return show_size(self.kernel_size).replace("x", "×")
+
+    @property
+    def pixel_variance(self) -> Array:
+        """The variance of each pixel, as a filter."""
+        return np.diagonal(self.statistics.covariance).reshape(self.kernel_size)
 
     def as_json(self) -> dict[str, Any]:
-        """Return every number, under the names that the page's table uses; null where one is not determined."""
-        scalars = {
-            "depth": self.depth,
-            "sigma": self.sigma,
-            "likeness": self.likeness,
-            "chance_likeness": self.chance_likeness,
-            "closed_form_scale": self.closed_form_scale,
-            "centredness": self.centredness,
-            "kronecker_residual": self.kronecker_residual,
-            "mean_share": self.mean_share,
-        }
+        """Every number, null where one is not determined."""
+        names = ("depth", "sigma", "likeness", "chance_likeness", "centredness", "kronecker_residual", "mean_share")
         return {
             "name": self.name,
             "kernel_size": list(self.kernel_size),
             "filters": self.statistics.count,
-            **{key: number_or_none(value) for key, value in scalars.items()},
+            **{name: number_or_none(getattr(self, name)) for name in names},
             "pixel_variance": self.pixel_variance.tolist(),
-            "eigenvalues": self.eigenvalues.tolist(),
-            "closed_form_eigenvalues": self.closed_form_eigenvalues.tolist(),
+            "eigenvalues": spectrum(self.statistics.covariance).tolist(),
+            "closed_form_eigenvalues": spectrum(self.closed_form).tolist(),
             "structure": _structure_json(self.structure),
         }
 
@@ -86,22 +78,68 @@ class Inspection:
     layers: tuple[LayerNumbers, ...]
     schedule: FittedSchedule | None
 
+    @property
+    def too_wide(self) -> bool:
+        """Whether the schedule's σ exceeds the side of a kernel anywhere: then its filters would be nearly flat."""
+        if self.schedule is None:
+            return False
+        return any(self.schedule(layer.depth) > max(layer.kernel_size) for layer in self.layers)
+
     def paste_line(self) -> str:
-        """Return the Python that initialises another model with the fitted schedule, '' where none is worth it."""
-        if self.schedule is None or not self.schedule.fit.usable:
+        """Return the Python that initialises another model with the fitted schedule, '' where that is not sane."""
+        if self.schedule is None or not self.schedule.fit.usable or self.too_wide:
             return ""
         s = self.schedule.short()
         return f"filtercov.init_(model, filtercov.QuadraticSchedule({s.sigma0!r}, {s.v!r}, {s.a!r}))"
 
     def as_json(self) -> dict[str, Any]:
-        """Return every number of the page."""
+        """Every number of the page."""
         return {
             "target": self.target.label,
             "kind": self.target.kind,
             "notes": list(self.target.notes),
-            "schedule": None if self.schedule is None else _schedule_json(self.schedule),
-            "receptive_field": None if self.target.field is None else field_json(self.target.field),
+            "schedule": None if self.schedule is None else self._schedule_json(self.schedule),
+            "receptive_field": field_json(self.target.field),
             "layers": [layer.as_json() for layer in self.layers],
+        }
+
+    def _schedule_json(self, schedule: FittedSchedule) -> dict[str, Any]:
+        fit = schedule.fit
+        return {
+            "sigma0": schedule.sigma0,
+            "v": schedule.v,
+            "a": schedule.a,
+            "likeness": number_or_none(fit.likeness),
+            "attainable_likeness": number_or_none(fit.attainable),
+            "chance_likeness": number_or_none(fit.chance),
+            "layers": len(fit.layers),
+            "missed": fit.missed,
+            "usable": bool(self.paste_line()),
+            "finding": str(fit),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class LayerComparison:
+    """The layer of another target at the same depth, resized to this layer's kernel, and how alike they are.
+
+    `cosine` is that between the two covariances as vectors, 1 if one is a multiple of the other; `scale` is the
+    root-mean-square size of the other's weights over this one's, their means left out.
+    """
+
+    other: LayerNumbers
+    resized: bool
+    cosine: float
+    scale: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Every number shown."""
+        return {
+            "other": self.other.name,
+            "resized": self.resized,
+            "cosine": number_or_none(self.cosine),
+            "scale": number_or_none(self.scale),
+            "sigma": number_or_none(self.other.sigma),
         }
 
 
@@ -119,30 +157,31 @@ def measure_target(target: Target) -> Inspection:
     return Inspection(target, numbers, _fitted(target))
 
 
-def describe(inspection: Inspection) -> str:
-    """Return what was looked at in a few words: its kind, how many layers and of which sizes."""
-    layers = inspection.layers
-    sizes = " and ".join(dict.fromkeys(show_size(layer.kernel_size).replace("x", "×") for layer in layers))
-    count = f"{len(layers)} depthwise layer{'s' if len(layers) > 1 else ''}"
-    return f"{inspection.target.kind} with {count} of {sizes} filters"
+def compare_targets(inspection: Inspection, against: Target) -> tuple[LayerComparison, ...]:
+    """For every layer of the first target the second one's at that depth, and how alike the two are."""
+    return tuple(_compare(layer, against) for layer in inspection.layers)
 
 
-def show(value: float, *, digits: int = 3) -> str:
-    """Return a number as the page shows it, a dash where there is none.
+def show(value: float | None, *, digits: int = 2) -> str:
+    """Return a number as pages show it, a dash where there is none.
 
-    >>> show(-0.5), show(-0.0001), show(math.nan)
-    ('−0.500', '0.000', '–')
+    >>> show(-0.5), show(-0.0001), show(math.nan), show(None)
+    ('−0.50', '0.00', '–', '–')
     """
-    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−") if math.isfinite(value) else "–"
+    if value is None or not math.isfinite(value):
+        return "–"
+    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
 def number_or_none(value: float) -> float | None:
-    """Return the number as JSON can hold it: nan and infinities become null."""
+    """Return a number as JSON can hold it: nan and infinities become null."""
     return value if math.isfinite(value) else None
 
 
-def field_json(field: ReceptiveField) -> dict[str, Any]:
-    """Return what is known of an effective receptive field, but for its picture."""
+def field_json(field: ReceptiveField | None) -> dict[str, Any] | None:
+    """Return the numbers of an effective receptive field, without its picture."""
+    if field is None:
+        return None
     return {
         "layer": field.layer,
         "size": list(field.shares.shape),
@@ -154,8 +193,7 @@ def field_json(field: ReceptiveField) -> dict[str, Any]:
 
 def _structure_json(structure: Structure) -> dict[str, Any]:
     numbers = {name: _number_json(number) for name, number in structure.numbers().items()}
-    offset = None if structure.offset is None else list(structure.offset)
-    return {**numbers, "offset": offset, "types": None if structure.types is None else dict(structure.types)}
+    return {**numbers, "types": None if structure.types is None else dict(structure.types)}
 
 
 def _number_json(number: Number) -> dict[str, Any]:
@@ -163,22 +201,6 @@ def _number_json(number: Number) -> dict[str, Any]:
     if number.low is not None:
         described["range_of_chance"] = [number.low, number.high]
     return {**described, "reason": number.reason} if number.reason else described
-
-
-def _schedule_json(schedule: FittedSchedule) -> dict[str, Any]:
-    fit = schedule.fit
-    return {
-        "sigma0": schedule.sigma0,
-        "v": schedule.v,
-        "a": schedule.a,
-        "likeness": number_or_none(fit.likeness),
-        "attainable_likeness": number_or_none(fit.attainable),
-        "chance_likeness": number_or_none(fit.chance),
-        "layers": len(fit.layers),
-        "missed": fit.missed,
-        "usable": fit.usable,
-        "finding": str(fit),
-    }
 
 
 def _fitted(target: Target) -> FittedSchedule | None:
@@ -192,27 +214,42 @@ def _fitted(target: Target) -> FittedSchedule | None:
 def _measure(layer: LayerStatistics, index: int, depth: float) -> LayerNumbers:
     cov, size = layer.covariance, layer.kernel_size
     fit = fit_layer(layer)
-    sigma, scale = fit.sigma, math.nan
-    closed_eigenvalues: Array = np.zeros(len(cov))
-    if not math.isnan(sigma):
-        closed = gaussian_covariance(size, sigma)
-        scale = float(np.vdot(closed, cov) / np.vdot(closed, closed))
-        closed_eigenvalues = scale * spectrum(closed)
+    closed: Array = np.zeros_like(cov)
+    if not math.isnan(fit.sigma):
+        shape = gaussian_covariance(size, fit.sigma)
+        closed = float(np.vdot(shape, cov) / np.vdot(shape, shape)) * shape
     mean_power, spread = float(layer.mean @ layer.mean), float(np.trace(cov))
     return LayerNumbers(
         statistics=layer,
         index=index,
         depth=depth,
-        sigma=sigma,
+        sigma=fit.sigma,
         likeness=fit.likeness,
         chance_likeness=fit.chance,
-        closed_form_scale=scale,
-        closed_form_eigenvalues=closed_eigenvalues,
-        pixel_variance=np.diagonal(cov).reshape(size),
+        closed_form=closed,
         centredness=centredness(cov, size),
         kronecker_residual=kronecker_residual(cov, size),
-        eigenvalues=spectrum(cov),
         mean_share=mean_power / (mean_power + spread) if mean_power + spread else math.nan,
         above_chance=fit.above_chance,
         structure=structure_of_layer(layer),
+    )
+
+
+def _compare(layer: LayerNumbers, against: Target) -> LayerComparison:
+    try:
+        other = against.statistics.at(layer.depth, layer.kernel_size)
+    except CovarianceError as error:
+        raise SourceError(
+            f"{against.label}: cannot be compared with {layer.name}, which has {layer.size} filters ({error})"
+        ) from None
+    own, theirs = layer.statistics.covariance, other.covariance
+    norms, spread = float(np.linalg.norm(own) * np.linalg.norm(theirs)), float(np.trace(own))
+    layers = against.statistics.layers
+    position = layer.depth * (len(layers) - 1)
+    near = {layers[math.floor(position + 1e-9)].kernel_size, layers[math.ceil(position - 1e-9)].kernel_size}
+    return LayerComparison(
+        other=_measure(other, layer.index, layer.depth),
+        resized=near != {layer.kernel_size},
+        cosine=float(np.vdot(own, theirs)) / norms if norms else math.nan,
+        scale=math.sqrt(max(float(np.trace(theirs)), 0.0) / spread) if spread else math.nan,
     )

@@ -1,7 +1,8 @@
-// A button marked data-copy copies the code beside it. Pages opened from a disk may have no clipboard; then the code is
-// selected, ready for the reader's own copy command.
+// What every page can do: copy code, and sort tables.
 "use strict";
 
+// A button marked data-copy copies the code beside it. Pages opened from a disk may have no clipboard; then the code is
+// selected, ready for the reader's own copy command.
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
   if (!button) return;
@@ -15,3 +16,30 @@ document.addEventListener("click", async (event) => {
   }
   setTimeout(() => { button.textContent = "Copy"; }, 1500);
 });
+
+// A table in .sortable sorts by the column whose heading is pressed, and the other way when it is pressed again.
+for (const table of document.querySelectorAll(".sortable table")) {
+  const headings = [...table.tHead.rows[0].cells];
+  headings.forEach((heading, column) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...heading.childNodes);
+    heading.append(button);
+    button.addEventListener("click", () => {
+      const descending = heading.getAttribute("aria-sort") === "ascending";
+      for (const other of headings) other.removeAttribute("aria-sort");
+      heading.setAttribute("aria-sort", descending ? "descending" : "ascending");
+      const cell = (row) => row.cells[column].textContent;
+      table.tBodies[0].append(...[...table.tBodies[0].rows].sort((a, b) => compare(cell(a), cell(b), descending)));
+    });
+  });
+}
+
+// Numbers go before words, and empty cells last, whichever way.
+function compare(a, b, descending) {
+  if (!a || !b) return (a ? 0 : 1) - (b ? 0 : 1);
+  const number = (text) => Number(text.match(/^[a-z]?([+−-]?\d[\d,]*(\.\d+)?)/i)?.[1].replace("−", "-").replaceAll(",", "") ?? NaN);
+  const [x, y] = [number(a), number(b)];
+  const order = Number.isNaN(x) - Number.isNaN(y) || x - y || a.localeCompare(b, undefined, { numeric: true });
+  return descending ? -order : order;
+}

@@ -1,8 +1,8 @@
 """Self-contained HTML pages: one file, no network, light, dark and on paper.
 
 A page carries its style, scripts and pictures inside it, and a content security policy that forbids it to fetch
-anything, so that what opens today opens the same in ten years and from any disk. It ends with what made it: version,
-sources and command, and no date, so that the same command makes the same page of the same files.
+anything, so it opens the same in ten years and from any disk. It ends with what made it: version, sources and command,
+and no date, so that the same command makes the same page of the same files.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import base64
 import html
 import json
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -18,11 +19,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from filtercov.errors import OutputError
+from filtercov.errors import StorageError
 from filtercov.files import Source, atomic_write
 from filtercov.printable import printable
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+NUMBER, TAGS = re.compile(r"[(+−-]?\d"), re.compile(r"<[^>]*>")
 SHOWN_DIGITS = 16  # of a checksum, as many as name a run
 
 
@@ -34,23 +36,13 @@ class Origin:
     command: str = ""
 
 
-def page(
-    title: str,
-    body: str,
-    *,
-    origin: Origin | None = None,
-    styles: Iterable[str] = (),
-    scripts: Iterable[str] = (),
-) -> str:
-    """Return a whole HTML document around `body`, with the shared style and any further style sheets and scripts.
-
-    At its end stands the `origin`, after the version of filtercov.
+def page(title: str, body: str, *, origin: Origin | None = None, scripts: Iterable[str] = ()) -> str:
+    """Return a whole HTML document around `body`, with the one style sheet, its scripts, and the `origin` at the end.
 
     >>> page("Filters & co", "<p>hello</p>").splitlines()[4]
     '<title>Filters &amp; co</title>'
     """
-    sheets = "\n".join(f"<style>\n{sheet}</style>" for sheet in (asset("page.css"), *styles))
-    programs = "\n".join(f"<script>\n{script}</script>" for script in (asset("page.js"), *scripts))
+    programs = "\n".join(f"<script>\n{asset(name)}</script>" for name in ("page.js", *scripts))
     return f"""<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -59,7 +51,8 @@ def page(
 <meta http-equiv="Content-Security-Policy" content="{POLICY}">
 <meta name="color-scheme" content="light dark">
 <link rel="icon" href="data:,">
-{sheets}
+<style>
+{asset("page.css")}</style>
 <main>
 {body}
 {_footer(origin or Origin())}
@@ -70,7 +63,7 @@ def page(
 
 
 def text(value: object) -> str:
-    """Return anything as HTML text on one line, also safe inside a quoted attribute.
+    """Anything as HTML text on one line, also safe inside a quoted attribute.
 
     >>> text('a < "b"')
     'a &lt; &quot;b&quot;'
@@ -78,39 +71,67 @@ def text(value: object) -> str:
     return html.escape(printable(str(value)))
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "") -> str:
+def heading(title: str, lead: str) -> str:
+    """Return the title of a page and its result in one sentence (HTML)."""
+    return f'<h1>{text(title)}</h1>\n<p class="lead">{lead}</p>'
+
+
+def note(words: str, *, warning: bool = False) -> str:
+    """Return a remark; a `warning` says that something is missing or wrong."""
+    return f'<p class="{"warning" if warning else "note"}">{text(words)}</p>'
+
+
+def folded(summary: str, content: str) -> str:
+    """Content that is shown when its summary is pressed."""
+    return f"<details><summary>{text(summary)}</summary>{content}</details>"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "", sortable: bool = False) -> str:
     """Return a table whose first column names its rows; cells that are `str` are HTML, anything else is text.
 
-    It scrolls sideways inside its own box where the window is narrow.
+    Columns of numbers stand at the right. It scrolls sideways inside its own box where the window is narrow.
     """
-    columns = "".join(f'<th scope="col">{cell}</th>' for cell in head)
-    lines = [
-        f'<tr><th scope="row">{_cell(first)}</th>' + "".join(f"<td>{_cell(cell)}</td>" for cell in rest) + "</tr>"
-        for first, *rest in rows
-    ]
+    body = [[_cell(cell) for cell in row] for row in rows]
+    words = [not any(NUMBER.match(TAGS.sub("", cell)) for cell in column) for column in zip(*body, strict=True)]
+    kinds = [' class="left"' if left else "" for left in words or [True] * len(head)]
+    columns = "".join(f'<th scope="col"{kind}>{cell}</th>' for cell, kind in zip(head, kinds, strict=True))
+    lines = []
+    for first, *rest in body:
+        cells = "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(rest, kinds[1:], strict=True))
+        lines.append(f'<tr><th scope="row">{first}</th>{cells}</tr>')
     label = f"<caption>{caption}</caption>" if caption else ""
-    body = "\n".join(lines)
-    whole = f"<table>{label}<thead><tr>{columns}</tr></thead>\n<tbody>{body}</tbody></table>"
-    return f'<div class="scroll" tabindex="0">{whole}</div>'
+    whole = f"<table>{label}<thead><tr>{columns}</tr></thead>\n<tbody>{chr(10).join(lines)}</tbody></table>"
+    return f'<div class="scroll{" sortable" if sortable else ""}" tabindex="0">{whole}</div>'
 
 
-def image(png: bytes, alt: str, *, width: int, height: int, pixelated: bool = False) -> str:
-    """Return a PNG as an inline picture that shrinks with the window; `pixelated` keeps its pixels sharp."""
-    kind = ' class="pixels"' if pixelated else ""
+def text_table(rows: Sequence[Sequence[str]], *, caption: str = "") -> str:
+    """Return a sortable table of plain text, the first row of which is its heading."""
+    head, *body = ([text(cell) for cell in row] for row in rows)
+    return table(head, body, caption=caption, sortable=True)
+
+
+def image(png: bytes, alt: str, *, width: int, height: int) -> str:
+    """Return a PNG as an inline picture that shrinks with the window and keeps its pixels sharp."""
     data = base64.b64encode(png).decode()
     return (
-        f'<img{kind} src="data:image/png;base64,{data}" alt="{text(alt)}" width="{width}" height="{height}" '
+        f'<img class="pixels" src="data:image/png;base64,{data}" alt="{text(alt)}" width="{width}" height="{height}" '
         'loading="lazy" decoding="async">'
     )
 
 
 def figure(content: str, caption: str) -> str:
-    """Return a picture, or anything, with a caption (HTML)."""
-    return f"<figure>{content}<figcaption>{caption}</figcaption></figure>"
+    """Return a picture, or anything, with a caption (HTML) unless that is empty."""
+    below = f"<figcaption>{caption}</figcaption>" if caption else ""
+    return f"<figure>{content}{below}</figure>"
+
+
+def grid(items: Iterable[str]) -> str:
+    """Items side by side, as many as the window has room for."""
+    return f'<div class="grid">{"".join(items)}</div>'
 
 
 def copyable(code: str) -> str:
-    """Return a line of code with a button that copies it."""
+    """Return a line of code with a button below it that copies it."""
     return f'<div class="copyable"><code>{text(code)}</code><button type="button" data-copy>Copy</button></div>'
 
 
@@ -125,7 +146,7 @@ def embedded_json(name: str, value: Any) -> str:
 
 
 def asset(name: str) -> str:
-    """Return the text of a file that lies beside this module."""
+    """Return the text of a file beside this module."""
     return resources.files("filtercov.lab.report").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -138,7 +159,7 @@ def write_output(path: str | os.PathLike[str], content: str | bytes) -> Path:
         with atomic_write(target) as temporary:
             temporary.write_bytes(data)
     except OSError as error:
-        raise OutputError(f"{target}: cannot be written ({error.strerror}); choose another place") from None
+        raise StorageError(f"{target}: cannot be written ({error.strerror}); choose another place") from None
     return target
 
 

@@ -1,36 +1,53 @@
-"""The report of an experiment: one page that stands alone, and the same table as Markdown, CSV and LaTeX."""
+"""The page of an experiment, and beside it the same table as Markdown, CSV and LaTeX.
 
+The paper's numbers stand beside ours wherever it has any. Its accuracies are of larger runs than those of a reduced
+scale; its gains over uniform can be compared all the same, and have charts of their own.
+"""
+
+import math
 import os
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
-from filtercov.errors import ExperimentError, OutputError
-from filtercov.files import Source
-from filtercov.lab.experiments.records import ExperimentRecord
+import numpy as np
+
+from filtercov.covariance.closed_form import gaussian_covariance
+from filtercov.errors import ConfigError, StorageError
+from filtercov.lab.experiments.records import CellRecord, DrawingRecord, ExperimentRecord
 from filtercov.lab.report import page
-from filtercov.lab.report.results_claims import findings_of
-from filtercov.lab.report.results_drawings import draw
-from filtercov.lab.report.results_figures import charts, claim_picture, learning_curves
-from filtercov.lab.report.results_lines import Line, lines
-from filtercov.lab.report.results_ranking import TOLD_APART, rankings
-from filtercov.lab.report.results_text import (
+from filtercov.lab.report.charts import Dot, Series, dot_chart, heat_map, line_chart, series_legend
+from filtercov.lab.report.groups import curve_series
+from filtercov.lab.report.inspect_target import read_target
+from filtercov.lab.report.pictures import Picture, construction_parts, covariance_picture, filters_picture, sampled
+from filtercov.lab.report.results_claims import Finding, findings_of
+from filtercov.lab.report.results_statistics import CONFIDENCE, show_difference, show_mean, show_seeds, summarise
+from filtercov.lab.report.results_table import (
+    TOLD_APART,
+    Line,
+    introduction,
+    lines,
     notes,
-    show_epochs,
-    show_paper,
-    show_row,
+    rankings,
+    speed_table,
     table,
     to_csv,
     to_latex,
     to_markdown,
+    verdict_counts,
+    warnings,
 )
-from filtercov.lab.report.results_words import heading, introduction, show_measured, show_seeds
 from filtercov.lab.training.progress import duration
 from filtercov.printable import counted
+from filtercov.schedule import PRESETS, SawtoothSchedule, Schedule, fit_layer, relative_depth
 
 TEXTS = {".md": to_markdown, ".csv": to_csv, ".tex": to_latex}
-WIDEST = 14  # columns of a table in the paper's arrangement
+MOST_CURVES = 12  # in one chart; those of a grid would hide one another
+STAGES = (2, 2, 6, 2)  # of ConvNeXt-Atto
+KERNEL, LAYERS = 9, 8  # the paper's ConvMixer-256/8
+PICTURE = 135  # pixels across
 
 
 def write_reports(records: Sequence[ExperimentRecord], out: Path, *, command: str = "") -> list[Path]:
@@ -40,39 +57,12 @@ def write_reports(records: Sequence[ExperimentRecord], out: Path, *, command: st
     set, named after the experiment and beside `out`, which lists them.
     """
     if not records:
-        raise ExperimentError("there is nothing to report: no experiment was run in that directory")
+        raise ConfigError("there is nothing to report: no experiment was run in that directory")
     check_place(out)
     if len(records) == 1:
         return write_report(records[0], out, command=command)
-    written = []
-    places = []
-    for record in records:
-        place = page_beside(out, record)
-        written += write_report(record, place, command=command)
-        places.append(place.name)
-    return [page.write_output(out, index_page(records, places, command=command)), *written]
-
-
-def check_place(out: Path) -> None:
-    """Raise unless a page can be written to `out` and its texts beside it."""
-    if not out.name or os.path.isdir(out):  # noqa: PTH112 - where pathlib raises for a name that is too long
-        raise OutputError(
-            f"{out}: cannot be written (Is a directory); name the page in it, such as {out / 'report.html'}"
-        )
-    if out.suffix.lower() in TEXTS:
-        raise OutputError(
-            f"{out}: needed a name for the page, as {', '.join(TEXTS)} are written beside it; call it {out.stem}.html"
-        )
-
-
-def link_to(place: str, name: str) -> str:
-    """Return a link from a page to another beside it."""
-    return f'<a href="{page.text(quote(place))}">{page.text(name)}</a>'
-
-
-def page_beside(out: Path, record: ExperimentRecord) -> Path:
-    """Return where an experiment's page lies, of several that are listed in `out`."""
-    return out.with_name(f"{out.stem}-{record.name}-{record.scale}{out.suffix or '.html'}")
+    written = [path for record in records for path in write_report(record, page_beside(out, record), command=command)]
+    return [page.write_output(out, _index_page(records, out, command)), *written]
 
 
 def write_report(record: ExperimentRecord, out: Path, *, command: str = "") -> list[Path]:
@@ -82,134 +72,265 @@ def write_report(record: ExperimentRecord, out: Path, *, command: str = "") -> l
     return [html, *(page.write_output(out.with_suffix(suffix), make(record)) for suffix, make in texts.items())]
 
 
+def check_place(out: Path) -> None:
+    """Raise unless a page can be written to `out` and its texts beside it."""
+    if not out.name or os.path.isdir(out):  # noqa: PTH112 - where pathlib raises for a name that is too long
+        raise StorageError(f"{out}: cannot be written (Is a directory); name the page in it, {out / 'report.html'}")
+    if out.suffix.lower() in TEXTS:
+        raise StorageError(f"{out}: needed a name for the page, got that of a text beside it; call it {out.stem}.html")
+
+
+def page_beside(out: Path, record: ExperimentRecord) -> Path:
+    """Where an experiment's page lies, of several that are listed in `out`."""
+    return out.with_name(f"{out.stem}-{record.name}-{record.scale}{out.suffix or '.html'}")
+
+
+def experiment_table(records: Sequence[ExperimentRecord], out: Path) -> str:
+    """Return the experiments with links to their pages, and how complete they are."""
+    rows: list[list[object]] = []
+    for record in records:
+        link = f'<a href="{page.text(quote(page_beside(out, record).name))}">{page.text(record.name)}</a>'
+        state = f"{counted(len(record.missing), 'run')} missing" if record.missing else "complete"
+        shows = f'<span class="words">{page.text(record.shows)}</span>'
+        rows.append([link, page.text(record.scale), state, duration(record.seconds), shows])
+    return page.table(["experiment", "scale", "state", "training time", "shows"], rows, sortable=True)
+
+
 def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     """Return an experiment's page."""
-    found = lines(record)
-    body = [
-        f"<h1>{page.text(heading(record))}</h1>",
-        f"<p>{page.text(introduction(record))}</p>",
-        *(f'<p class="note">{page.text(note)}</p>' for note in notes(record, found)),
-    ]
-    body += [card(claim_picture(finding)) for finding in findings_of(record)]
-    body += section("Figures", [card(chart) for chart in charts(record)])
-    body += _drawings(record)
-    body += ranking_parts(record)
+    found, findings = lines(record), findings_of(record)
+    title = f"{findings[0].claim.number}: {findings[0].claim.says}" if findings else record.title
+    lead = _lead(record, found, findings)
+    body = [page.heading(title, page.text(lead)), f"<p>{page.text(introduction(record))}</p>"]
+    body += [page.note(words, warning=True) for words in warnings(record)]
+    body += [page.grid([claim_picture(finding) for finding in findings])] if any(f.begun for f in findings) else []
     if found:
-        body.append("<h2>Results</h2>")
-        body += [_arranged(found)] if len({(line.filters, line.init) for line in found}) <= WIDEST else []
-        body.append(f"<p>Test accuracy in percent: {_seeds(found)}. Press a heading to sort.</p>")
-        body.append(f'<div class="sortable">{_sortable(found)}</div>')
+        counts = [line.measured.n for line in found if line.measured]
+        words = f"Test accuracy in percent, {show_seeds(counts)}." if counts else "Every cell has runs missing."
+        rows = table(found)
+        if len({tuple(row[:2]) for row in rows[1:]}) == 1:  # a phone has no room for what is the same in all lines
+            words = f"{rows[1][0]}, {rows[1][1]} epochs. {words}"
+            rows = [row[2:] for row in rows]
+        body += ["<h2>Results</h2>", page.text_table(rows, caption=f"{page.text(words)} Press a heading to sort.")]
     if record.speeds:
-        rows = [
-            [
-                page.text(s.model),
-                s.kernel_size,
-                f"{1000 * s.thawed:.1f}",
-                f"{1000 * s.frozen:.1f}",
-                f"{1 - s.frozen / s.thawed:.0%}",
-            ]
-            for s in record.speeds
-        ]
-        head = ["network", "kernel", "thawed step, ms", "frozen step, ms", "frozen takes less"]
-        body.append(f'<h2>Results</h2><div class="sortable">{page.table(head, rows)}</div>')
-    body += section("Learning curves", [card(chart) for chart in learning_curves(record)])
-    body.append(_again(record))
-    return _page(heading(record), "\n".join(body), [record], command)
-
-
-def index_page(records: Sequence[ExperimentRecord], places: Sequence[str], *, command: str = "") -> str:
-    """Return the page that lists several experiments."""
-    rows: list[list[object]] = []
-    for record, place in zip(records, places, strict=True):
-        state = f"{counted(len(record.missing), 'run')} missing" if record.missing else "complete"
-        shown = (record.scale, record.trained, record.shows)
-        rows.append([link_to(place, record.name), *map(page.text, shown), state, duration(record.seconds)])
-    head = ["experiment", "scale", "trained", "shows", "state", "training time"]
-    body = f'<h1>Experiments</h1>\n<div class="sortable">{page.table(head, rows)}</div>'
-    return _page("Experiments", body, records, command)
-
-
-def _page(title: str, body: str, records: Sequence[ExperimentRecord], command: str) -> str:
-    sources = (record.source if len(records) == 1 else _of(record) for record in records)
-    return page.page(
-        title,
-        body,
-        origin=page.Origin(tuple(sources), command),
-        styles=[page.asset("results.css")],
-        scripts=[page.asset("results.js")],
-    )
-
-
-def _of(record: ExperimentRecord) -> Source:
-    return replace(record.source, name=f"{record.name}, scale {record.scale}: {record.source.name}")
-
-
-def section(title: str, cards: Sequence[str]) -> list[str]:
-    """Return a heading and cards under it, nothing if there are none."""
-    return [f"<h2>{title}</h2>", f'<div class="cards">{"".join(cards)}</div>'] if cards else []
-
-
-def card(content: str) -> str:
-    """Return something in a frame, to stand beside others."""
-    return f'<div class="card">{content}</div>'
-
-
-def _drawings(record: ExperimentRecord) -> list[str]:
-    cards = []
-    for drawing in record.drawings:
-        picture = draw(drawing) or '<p class="note">The run this shows is missing.</p>'
-        trained = f": {drawing.trained}" if record.reduced and drawing.trained else ""
-        caption = page.text(f"{drawing.title}{trained}")
-        cards.append(f'<div class="card wide">{page.figure(picture, caption)}</div>')
-    return section("Pictures", cards)
+        body += ["<h2>Results</h2>", page.text_table(speed_table(record))]
+    body += [page.note(words) for words in notes(record, found) if words != lead]
+    body += ranking_parts(record)
+    body += _section("Figures", _charts(record, found)) + _drawings(record)
+    body += _section("Learning curves", _learning_curves(record))
+    facts = {**record.versions, "training time": duration(record.seconds)}
+    items = "".join(f"<dt>{page.text(name)}</dt><dd>{page.text(value)}</dd>" for name, value in facts.items())
+    body.append(f"<h2>To get it again</h2>{page.copyable(record.command)}<dl>{items}</dl>")
+    return page.page(title, "\n".join(body), origin=page.Origin((record.source,), command))
 
 
 def ranking_parts(record: ExperimentRecord) -> list[str]:
     """Return the rankings of a record as HTML, and what it takes to be told apart."""
     found = rankings(record)
     parts = [f"<h2>Ranking</h2><p>{page.text(TOLD_APART)}</p>"] if found else []
-    for ranking in found:
-        head, *rows = ([page.text(part) for part in row] for row in ranking.table())
-        parts.append(f'<h3>{page.text(str(ranking))}</h3><div class="sortable">{page.table(head, rows)}</div>')
-    return parts
+    return parts + [f"<h3>{page.text(each)}</h3>{page.text_table(each.table())}" for each in found]
 
 
-def _seeds(found: Sequence[Line]) -> str:
-    counts = [line.measured.n for line in found if line.measured]
-    return show_seeds(counts) if counts else "every cell has runs missing"
+def claim_picture(finding: Finding) -> str:
+    """Return the comparisons of a claim with their intervals and what each must be above, the paper's as rings."""
+    dots = {
+        one.comparison.says: {
+            "difference": Dot(d.mean, d.low, d.high, one.paper, show_difference(d), one.comparison.least)
+        }
+        for one in finding.compared
+        if (d := one.difference)
+    }
+    unit = "percent of a step's time" if finding.claim.number == "C14" else "points of accuracy"
+    chart = dot_chart(dots, label=f"comparisons of {finding.claim.number}", shows=[0.0])
+    return page.figure(chart, f"{unit} with {CONFIDENCE:.0%} interval")
 
 
-def _arranged(found: Sequence[Line]) -> str:
-    """Return the table as the paper arranges it, the paper's number under each."""
-    columns = list(dict.fromkeys((line.filters, line.init) for line in found))
-    by_place = {(show_row(line), show_epochs(line), line.filters, line.init): line for line in found}
-    rows: list[list[object]] = []
-    for row, epochs in dict.fromkeys((show_row(line), show_epochs(line)) for line in found):
-        cells: list[object] = [f"{page.text(row)}, {epochs} epochs"]
-        for column in columns:
-            line = by_place.get((row, epochs, *column))
-            if line is None:
-                cells.append("")
-                continue
-            paper = f'<br><span class="quiet">{show_paper(line.paper)}</span>' if line.paper else ""
-            cells.append(f"{show_measured(line.measured, line.missing)}{paper}")
-        rows.append(cells)
-    head = ["", *(f"{page.text(filters)}<br>{page.text(init)}" for filters, init in columns)]
-    return page.table(
-        head, rows, caption="measured, and under it the paper's number where it has one; in brackets the paper's epochs"
-    )
+def _lead(record: ExperimentRecord, found: Sequence[Line], findings: Sequence[Finding]) -> str:
+    """Return the result in a sentence."""
+    if findings:
+        return " ".join(f"{finding.verdict.capitalize()}. {finding.sentence}" for finding in findings)
+    if counts := verdict_counts(found):
+        return counts
+    gains = [line for line in found if line.difference]
+    if gains:
+        best = max(gains, key=lambda line: line.difference.mean if line.difference else -math.inf)
+        return (
+            f"The largest gain over uniform is that of {best.init}, {best.filters}: {show_difference(best.difference)}."
+        )
+    return f"{record.shows[0].upper()}{record.shows[1:].removesuffix('.')}."
 
 
-def _sortable(found: Sequence[Line]) -> str:
-    head, *rows = table(found)
-    shown: list[list[object]] = [[page.text(part) for part in row] for row in rows]
-    for line, row in zip(found, shown, strict=True):
-        if line.verdict is not None:  # then the last column says so
-            row[-1] = f'<span class="{line.verdict}">{row[-1]}</span>'
-    return page.table([page.text(part) for part in head], shown)
+def _index_page(records: Sequence[ExperimentRecord], out: Path, command: str) -> str:
+    missing = sum(len(record.missing) for record in records)
+    lead = f"{counted(len(records), 'experiment')}; {counted(missing, 'run')} missing." if missing else "All complete."
+    body = f"{page.heading('Experiments', lead)}\n{experiment_table(records, out)}"
+    sources = tuple(replace(r.source, name=f"{r.name}, scale {r.scale}: {r.source.name}") for r in records)
+    return page.page("Experiments", body, origin=page.Origin(sources, command))
 
 
-def _again(record: ExperimentRecord) -> str:
-    facts = {**record.versions, "training time": duration(record.seconds)}
-    items = "".join(f"<dt>{page.text(name)}</dt><dd>{page.text(value)}</dd>" for name, value in facts.items())
-    return f'<h2>To get it again</h2>{page.copyable(record.command)}<dl class="facts">{items}</dl>'
+def _section(title: str, figures: Sequence[str]) -> list[str]:
+    return [f"<h2>{title}</h2>", page.grid(figures)] if figures else []
+
+
+def _charts(record: ExperimentRecord, found: Sequence[Line]) -> list[str]:
+    """Return an experiment's main charts; cells with runs missing are left out of them."""
+    complete = [cell for cell in record.cells if cell.accuracies]
+    if record.speeds:
+        series = [
+            Series("thawed", [(s.kernel_size, 1000 * s.thawed) for s in record.speeds], colour=0),
+            Series("frozen", [(s.kernel_size, 1000 * s.frozen) for s in record.speeds], colour=1),
+        ]
+        chart = line_chart(series, label="step time", x_label="kernel size", y_label="milliseconds", low=0.0)
+        return [page.figure(chart + series_legend(series), "time of a training step by kernel size")]
+    if not complete:
+        return []
+    if record.chart == "lines":
+        return _epoch_charts(complete)
+    return _grids(complete) if record.chart == "grid" else _dots(found)
+
+
+def _dots(found: Sequence[Line]) -> list[str]:
+    """For each row its accuracies, and its gains over uniform where there is a uniform to compare with."""
+    groups: dict[tuple[str, str], list[Line]] = defaultdict(list)
+    for line in found:
+        if line.measured:
+            groups[line.shown_row, line.shown_epochs].append(line)
+    figures = []
+    for (row, epochs), members in groups.items():
+        accuracies: dict[str, dict[str, Dot]] = defaultdict(dict)
+        gains: dict[str, dict[str, Dot]] = defaultdict(dict)
+        for line in members:
+            if (m := line.measured) is not None:
+                low, high = (None, None) if m.std is None else (m.mean - m.std, m.mean + m.std)
+                paper = line.paper.mean if line.paper else None
+                accuracies[line.init][line.filters] = Dot(m.mean, low, high, paper, show_mean(m.mean, m.std))
+            if (gain := line.difference) is not None:
+                shown = show_difference(gain)
+                gains[line.init][line.filters] = Dot(gain.mean, gain.low, gain.high, line.paper_difference, shown)
+        name = f"{row}, {epochs} epochs"
+        chart = dot_chart(accuracies, label=f"accuracy by initialisation, {name}")
+        figures.append(page.figure(chart, f"{page.text(name)}: test accuracy in percent ± standard deviation"))
+        if gains:
+            chart = dot_chart(gains, label=f"gain over uniform by initialisation, {name}", shows=[0.0])
+            caption = f"{page.text(name)}: points above uniform with the same seeds, {CONFIDENCE:.0%} intervals"
+            figures.append(page.figure(chart, caption))
+    return figures
+
+
+def _epoch_charts(cells: Sequence[CellRecord]) -> list[str]:
+    """Accuracy over the length of training for each row, each point a schedule of its own."""
+    rows: dict[str, dict[str, list[CellRecord]]] = defaultdict(lambda: defaultdict(list))
+    for cell in cells:
+        rows[cell.row][cell.init].append(cell)
+    figures = []
+    for row, inits in rows.items():
+        series = []
+        for colour, (init, points) in enumerate(inits.items()):
+            summaries = [summarise(cell.accuracies) for cell in points]
+            places = [(float(c.trained.epochs), s.mean) for c, s in zip(points, summaries, strict=True)]
+            series.append(Series(init, places, [s.std for s in summaries], colour=colour))
+        chart = line_chart(series, label=f"convergence of {row}", x_label="epochs", y_label="test accuracy, %")
+        seeds = show_seeds(len(cell.accuracies) for points in inits.values() for cell in points)
+        words = f"{page.text(row)}: each point a schedule of its own; {seeds}"
+        figures.append(page.figure(chart + series_legend(series), words))
+    return figures
+
+
+def _grids(cells: Sequence[CellRecord]) -> list[str]:
+    means = {cell.init: summarise(cell.accuracies).mean for cell in cells}
+    points = {
+        tuple(init.removeprefix("closed-form ").removeprefix("sawtooth:").split()): mean
+        for init, mean in means.items()
+        if init.startswith("closed-form ")
+    }
+    limits = (min(points.values()), max(points.values())) if points else (0.0, 1.0)
+    uniform = f"; uniform reaches {means['uniform']:.2f}" if "uniform" in means else ""
+    slices: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
+    for (sigma0, v, a), mean in points.items():
+        slices[a][sigma0, v] = mean
+    return [
+        page.figure(
+            heat_map(values, label=f"accuracy by σ0 and v at a = {a}", x_label="σ0", y_label="v", limits=limits),
+            f"a = {page.text(a)}: test accuracy in percent{uniform}",
+        )
+        for a, values in slices.items()
+    ]
+
+
+def _learning_curves(record: ExperimentRecord) -> list[str]:
+    """Test accuracy after each epoch, a chart per row; one epoch makes no curve."""
+    groups: dict[tuple[str, int, str], list[CellRecord]] = defaultdict(list)
+    for cell in record.cells:
+        if cell.curves and cell.trained.epochs > 1:
+            groups[cell.row, cell.epochs, cell.filters].append(cell)
+    figures = []
+    for (row, _, filters), cells in groups.items():
+        if len(cells) > MOST_CURVES:
+            continue
+        series = [curve_series(cell.init, cell.curves, place) for place, cell in enumerate(cells)]
+        chart = line_chart(series, label=f"learning curves of {row}", x_label="epoch", y_label="test accuracy, %")
+        seeds = show_seeds((len(cell.curves) for cell in cells), spread=False)
+        words = f"{page.text(row)}, {filters}: {page.text(cells[0].trained)}, {seeds}"
+        figures.append(page.figure(chart + series_legend(series), words))
+    return figures
+
+
+def _drawings(record: ExperimentRecord) -> list[str]:
+    parts = []
+    for drawing in record.drawings:
+        missing = drawing.needs_run and drawing.directory is None
+        content = page.note("The run this shows is missing.", warning=True) if missing else _drawing(drawing)
+        trained = f": {drawing.trained}" if record.reduced and drawing.trained else ""
+        parts.append(page.figure(content, page.text(f"{drawing.title}{trained}")))
+    return ["<h2>Pictures</h2>", *parts] if parts else []
+
+
+def _drawing(drawing: DrawingRecord) -> str:
+    """Return a figure of the paper that shows schedules, covariances or filters rather than accuracies."""
+    if drawing.kind == "sawtooth":
+        return _sawtooth_chart()
+    if drawing.kind == "construction":
+        parts = construction_parts(7, math.pi / 2)
+        return _pictures({name: covariance_picture(cov, 7, size=2 * PICTURE) for name, cov in parts.items()})
+    if drawing.kind == "schedule" or drawing.directory is None:
+        sigmas = [PRESETS["figure"](relative_depth(i, LAYERS)) for i in range(LAYERS)]
+        forms = {
+            f"σ = {s:.2g}": covariance_picture(gaussian_covariance(KERNEL, s), KERNEL, size=PICTURE) for s in sigmas
+        }
+        return _pictures(forms)
+    target, rng = read_target(drawing.directory), np.random.default_rng(0)
+    layers = target.statistics.layers
+    chosen = sorted({round(x) for x in np.linspace(0, len(layers) - 1, LAYERS)})
+    if drawing.kind == "covariances":
+        learned = {
+            f"layer {i + 1}": covariance_picture(layers[i].covariance, layers[i].kernel_size, size=PICTURE)
+            for i in chosen
+        }
+        return _pictures(learned)
+    shown = {}
+    for i in sorted({chosen[0], chosen[len(chosen) // 2], chosen[-1]}):
+        layer = layers[i]
+        shown[f"layer {i + 1}, learned"] = filters_picture(target.filters[layer.name][:16], size=2 * PICTURE)
+        drawn = sampled(layer.covariance, layer.kernel_size, rng, mean=layer.mean)
+        shown[f"layer {i + 1}, drawn from its covariance"] = filters_picture(drawn, size=2 * PICTURE)
+        if not math.isnan(sigma := fit_layer(layer).sigma):
+            constructed = sampled(gaussian_covariance(layer.kernel_size, sigma), layer.kernel_size, rng)
+            shown[f"layer {i + 1}, closed form"] = filters_picture(constructed, size=2 * PICTURE)
+    return page.grid(page.figure(picture.html(name), name) for name, picture in shown.items())  # a row for each layer
+
+
+def _pictures(pictures: Mapping[str, Picture]) -> str:
+    figures = (page.figure(picture.html(name), page.text(name)) for name, picture in pictures.items())
+    return f'<div class="pictures">{"".join(figures)}</div>'
+
+
+def _sawtooth_chart() -> str:
+    """σ by layer of a ConvNeXt, with the quadratic schedule and with its sawtooth."""
+    quadratic, count = PRESETS["cifar-p1"], sum(STAGES)
+    schedules: dict[str, Schedule] = {"quadratic": quadratic, "sawtooth": SawtoothSchedule(quadratic, STAGES)}
+    series = [
+        Series(name, [(i + 1, schedule(relative_depth(i, count))) for i in range(count)], dashed=n > 0, colour=n)
+        for n, (name, schedule) in enumerate(schedules.items())
+    ]
+    chart = line_chart(series, label="σ by layer", x_label="depthwise layer", y_label="σ", low=0.0)
+    return chart + series_legend(series)

@@ -1,13 +1,16 @@
 """What an experiment's record says of the claim that it is to settle.
 
-Each comparison is judged as differences are everywhere (`results_statistics`): by Student's 95 % interval over seeds,
-wholly above -margin (holds), wholly below (contradicts), or neither (open).
+Each comparison is judged by Student's 95 % interval over seeds. What must be above zero holds if all of the interval
+is, is contradicted if all of it is below, and shows no difference if it lies within ±1 point. What must be the same
+holds within ±1 point and is contradicted outside; what must be at least as good holds above -1 and is contradicted
+below. Everything else is open.
 
 Several comparisons become one verdict so that either decision is wrong in at most 5 of 100 experiments. A claim holds
 only if every comparison does: whoever asks for all of them needs no correction, because where one is false that one
 alone must be passed by chance. A claim is contradicted if any comparison is, and chance has as many tries at that as
 there are comparisons, so their intervals are widened to 1 - 5 %/m, Bonferroni's, which is also Holm's first step and
-decides whether there is any. Everything else is open, and a claim of which nothing was run is not run.
+decides whether there is any. There is no difference where every comparison is settled and some show none. Everything
+else is open, and a claim of which nothing was run is not run.
 """
 
 from collections import Counter
@@ -17,18 +20,24 @@ from typing import Literal
 
 import numpy as np
 
-from filtercov.lab.experiments.paper_claims import CLAIMS, CellName, Claim, Comparison
+from filtercov.lab.experiments.paper_claims import CLAIMS, MARGIN, Asks, CellName, Claim, Comparison
 from filtercov.lab.experiments.records import ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
-from filtercov.lab.report.results_statistics import CONFIDENCE, Difference, judge, paired_difference, t_quantile
-from filtercov.lab.report.results_words import show_difference
+from filtercov.lab.report.results_statistics import (
+    CONFIDENCE,
+    Difference,
+    paired_difference,
+    show_difference,
+    t_quantile,
+)
 from filtercov.printable import counted
 
-ClaimVerdict = Literal["holds", "contradicts", "open", "not run"]
+ClaimVerdict = Literal["holds", "contradicts", "no difference", "open", "not run"]
 
 _WORDS: Mapping[ClaimVerdict, tuple[str, str]] = {  # of one, of several
     "holds": ("holds", "hold"),
     "contradicts": ("contradicts", "contradict"),
+    "no difference": ("shows no difference", "show no difference"),
     "open": ("is open", "are open"),
     "not run": ("was not run", "were not run"),
 }
@@ -41,10 +50,12 @@ class Compared:
     comparison: Comparison
     difference: Difference | None  # None: not run
     verdict: ClaimVerdict
+    paper: float | None = None  # the paper's own difference for the same cells
 
     def __str__(self) -> str:
-        allowed = f" (at least {-self.comparison.margin:g})" if self.comparison.margin else ""
-        return f"{self.comparison.says}{allowed}: {show_difference(self.difference)}, {self.shown_verdict}"
+        theirs = "" if self.paper is None else f" (the paper's: {self.paper:+.2f})"
+        needed = f"must be {self.comparison.needed}"
+        return f"{self.comparison.says}, {needed}: {show_difference(self.difference)}{theirs}, {self.shown_verdict}"
 
     @property
     def shown_verdict(self) -> str:
@@ -79,14 +90,14 @@ class Finding:
 
 
 def judge_claim(claim: Claim, record: ExperimentRecord) -> Finding:
-    """Return what the record of a claim's experiment says of it."""
+    """Judge a claim by the record of its experiment."""
     if not find_scale(record.scale).judges:
         compared = tuple(Compared(comparison, None, "not run") for comparison in claim.comparisons)
         return Finding(claim, "not run", 0, compared, f"Scale {record.scale} shows that it runs, not what is true.")
     numbers = _by_cell(record)
     differences = [_difference(comparison, numbers) for comparison in claim.comparisons]
     compared = tuple(
-        Compared(comparison, difference, _judge(difference, comparison.margin))
+        Compared(comparison, difference, _judge(difference, comparison.asks), claim.paper_difference(comparison))
         for comparison, difference in zip(claim.comparisons, differences, strict=True)
     )
     counted_ones = _counted(compared)
@@ -106,12 +117,12 @@ def _counted(compared: tuple[Compared, ...]) -> tuple[Compared, ...]:
 
 
 def findings_of(record: ExperimentRecord) -> list[Finding]:
-    """Return what a record says of the claim that it is of, nothing if it is of none."""
+    """Judge the claim that a record belongs to, if any."""
     return [judge_claim(claim, record) for claim in CLAIMS if claim.experiment == record.name]
 
 
 def claim_lines(record: ExperimentRecord) -> list[str]:
-    """Return what to print of the claim that a record is of, nothing if it is of none."""
+    """Return the finding on a record's claim as lines to print, none if it belongs to no claim."""
     return [
         line
         for finding in findings_of(record)
@@ -141,22 +152,29 @@ def _difference(comparison: Comparison, numbers: dict[CellName, dict[int, float]
     return paired_difference({seed: middle[seed] + weighted[seed] for seed in seeds}, dict.fromkeys(seeds, 0.0))
 
 
-def _judge(difference: Difference | None, margin: float) -> ClaimVerdict:
+def _judge(difference: Difference | None, asks: Asks) -> ClaimVerdict:
     if difference is None:
         return "not run"
     if difference.low is None or difference.high is None:
         return "open"
-    return judge(replace(difference, low=difference.low + margin, high=difference.high + margin), +1.0)
+    low, high = difference.low, difference.high
+    within = low > -MARGIN and high < MARGIN
+    if asks == "same":
+        return "holds" if within else "contradicts" if low > MARGIN or high < -MARGIN else "open"
+    least = 0.0 if asks == "above" else -MARGIN
+    if low > least or high < least:
+        return "holds" if low > least else "contradicts"
+    return "no difference" if within else "open"
 
 
 def _together(compared: tuple[Compared, ...]) -> ClaimVerdict:
     verdicts = {one.verdict for one in compared}
-    if verdicts == {"not run"}:
-        return "not run"
-    if verdicts == {"holds"}:
-        return "holds"
-    widened = [_judge(_widened(one.difference, len(compared)), one.comparison.margin) for one in compared]
-    return "contradicts" if "contradicts" in widened else "open"
+    if verdicts in ({"not run"}, {"holds"}):
+        return verdicts.pop()
+    widened = [_judge(_widened(one.difference, len(compared)), one.comparison.asks) for one in compared]
+    if "contradicts" in widened:
+        return "contradicts"
+    return "no difference" if verdicts <= {"holds", "no difference"} else "open"
 
 
 def _widened(difference: Difference | None, among: int) -> Difference | None:

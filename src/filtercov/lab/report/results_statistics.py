@@ -1,4 +1,4 @@
-"""What a handful of accuracies say: mean, spread, a paired difference with its interval, and what that says of a claim.
+"""What a handful of accuracies say, and how it is written: mean, spread, a paired difference with its interval.
 
 Columns of a table share their seeds, and with them the order of images, the augmentation and all weights but the
 filters. Their difference is therefore taken seed by seed, and its interval is Student's over the seeds. It covers the
@@ -6,7 +6,7 @@ true difference in 95 of 100 experiments if the differences of the seeds are ind
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -18,6 +18,10 @@ Verdict = Literal["holds", "contradicts", "open"]
 Array = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
+METHOD = (
+    f"Differences are means over the n seeds that both sides have, in brackets Student's {CONFIDENCE:.0%} interval for "
+    "independent and normal differences. One seed: no interval, no verdict."
+)
 ROUNDING = 1e-9  # of the mean accuracy: smaller spreads are those of the last bits
 
 
@@ -101,6 +105,58 @@ def judge(difference: Difference | None, claim: float) -> Verdict:
         return "open"
     nearer, farther = sorted((difference.low * claim, difference.high * claim))
     return "holds" if nearer > 0 else "contradicts" if farther < 0 else "open"
+
+
+def welch_difference(ours: Summary, theirs: Summary) -> Difference | None:
+    """Return the difference of two independent means with Welch's 95 % interval; None unless both have a spread.
+
+    >>> welch_difference(Summary(80.0, 0.4, 3), Summary(79.0, 0.1, 3))
+    Difference(mean=1.0, low=-0.024..., high=2.024..., n=3)
+    """
+    if ours.std is None or theirs.std is None:
+        return None
+    variances = [side.std**2 / side.n for side in (ours, theirs) if side.std is not None]
+    total = sum(variances)
+    shares = sum(v**2 / (side.n - 1) for v, side in zip(variances, (ours, theirs), strict=True))
+    df = max(1, math.floor(total**2 / shares)) if shares else min(ours.n, theirs.n) - 1
+    half = t_quantile(CONFIDENCE, df) * math.sqrt(total)
+    mean = ours.mean - theirs.mean
+    return Difference(mean, mean - half, mean + half, ours.n)
+
+
+def show_mean(mean: float, std: float | None) -> str:
+    """Mean ± standard deviation, or the mean alone where no spread was measured.
+
+    >>> show_mean(52.184, 0.751), show_mean(52.184, None)
+    ('52.18 ± 0.75', '52.18')
+    """
+    return f"{mean:.2f}" + ("" if std is None else f" ± {std:.2f}")
+
+
+def show_difference(difference: Difference | None) -> str:
+    """Return a difference with its interval and the number of pairs.
+
+    >>> show_difference(Difference(2.0, 0.5, 3.5, 3)), show_difference(Difference(2.0, None, None, 1))
+    ('+2.00 [+0.50, +3.50], n = 3', '+2.00 (one seed)')
+    """
+    if difference is None:
+        return ""
+    if difference.low is None:
+        return f"{difference.mean:+.2f} ({'one seed' if difference.n == 1 else f'no spread, n = {difference.n}'})"
+    return f"{difference.mean:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}], n = {difference.n}"
+
+
+def show_seeds(counts: Iterable[int], *, spread: bool = True) -> str:
+    """Return what numbers over so many seeds each are, for a caption; `spread` says whether it is shown beside them.
+
+    >>> show_seeds([3, 3]), show_seeds([1, 3], spread=False), show_seeds([1, 1])
+    ('mean ± standard deviation over 3 seeds', 'mean over 1 to 3 seeds', 'one seed each')
+    """
+    found = sorted(set(counts))
+    if found == [1]:
+        return "one seed each"
+    seeds = str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+    return f"mean{' ± standard deviation' if spread else ''} over {seeds} seeds"
 
 
 def power(n: int, std: float, *, effect: float = 1.0) -> float:

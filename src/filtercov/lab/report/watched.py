@@ -1,89 +1,220 @@
-"""`filtercov inspect` of a watched run: look at it, alone or beside another, and write down what is seen."""
+"""A watched run in numbers and words: every layer at every moment, and since when its structure is beyond chance."""
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
-from functools import cached_property
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from filtercov.lab.report.page import Origin, write_output
-from filtercov.lab.report.watched_animation import animation, frame, png
-from filtercov.lab.report.watched_compare import LayerPair, compare_runs
-from filtercov.lab.report.watched_data import most_moments
-from filtercov.lab.report.watched_numbers import History, measure_run
-from filtercov.lab.report.watched_page import watched_page
-from filtercov.lab.report.watched_run import WatchedRun, chosen_moments, read_other, read_watched
-from filtercov.lab.report.watched_text import table_of_pairs, table_of_run
-from filtercov.lab.report.watched_words import findings, meeting, thinned
+from filtercov.covariance.forms import Array, show_size
+from filtercov.errors import SourceError
+from filtercov.files import Source, files_sha256
+from filtercov.lab.report.inspect_numbers import show
+from filtercov.lab.report.inspect_target import run_label
+from filtercov.printable import counted
+from filtercov.statistics.watched import START, Moment, Watched
+from filtercov.structure import Structure, spectrum
+
+# What may be beyond chance: likeness to the closed form, and every number of a layer's structure.
+JUDGED = ("likeness", *(f.name for f in fields(Structure) if f.name != "types"))
+_OF_THE_LAYER = ("name", "kernel_size", "filters", "depth")
 
 
 @dataclass(frozen=True, eq=False)
-class WatchedReport:
-    """A watched run, and another to compare it with, ready to be written as a page, pictures, numbers or a table."""
+class LayerHistory:
+    """One layer: its record (see `Watched.to_records`) and its spectrum at each moment."""
 
-    run: WatchedRun
-    other: WatchedRun | None = None
+    index: int
+    kernel_size: tuple[int, ...]
+    records: tuple[dict[str, Any], ...]
+    spectra: tuple[Array, ...]
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """What is odd about the files."""
-        return tuple(note for run in self._runs for note in run.watched.notes)
+    def name(self) -> str:
+        """Its name in the model."""
+        return str(self.records[0]["name"])
 
-    def page(self, *, command: str = "") -> str:
-        """Return the HTML page, which ends with what was looked at and the `command` that did it."""
-        origin = Origin(tuple(run.source for run in self._runs), command)
-        return watched_page(self._histories, pairs=self._pairs, origin=origin)
+    @property
+    def title(self) -> str:
+        """Its number and name."""
+        return f"{self.index + 1}. {self.name}"
+
+    @property
+    def depth(self) -> float:
+        """Its place in the network, from 0 to 1."""
+        return float(self.records[0]["depth"])
+
+    @property
+    def size(self) -> str:
+        """The size of its filters in words."""
+        return show_size(self.kernel_size).replace("x", "×")
+
+    def values(self, key: str, *, beyond_chance: bool = False) -> list[float]:
+        """Return a number at each moment, nan where there is none, or none that is `beyond_chance` if that is asked."""
+        kept = [record[key] is not None for record in self.records]
+        if beyond_chance:
+            judged = "likeness" if key == "sigma" else key
+            kept = [bool(record[f"{judged}_beyond_chance"]) for record in self.records]
+        return [float(r[key]) if keep else math.nan for r, keep in zip(self.records, kept, strict=True)]
+
+    def appeared(self, key: str = "likeness") -> int | None:
+        """Return the step since when a number is beyond chance at every moment to the last; None if it is not.
+
+        A number that left chance and came back shows nothing yet: among many moments some always stray.
+        """
+        since = None
+        for record in reversed(self.records):
+            if not record[f"{key}_beyond_chance"]:
+                break
+            since = int(record["step"])
+        return since
+
+    def since(self, key: str = "likeness") -> str:
+        """Return the same in words: a step, the start, or a dash."""
+        step = self.appeared(key)
+        if step is None:
+            return "–"
+        return "start" if step == self.records[0]["step"] else str(step)
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """A watched run, measured at some of its moments."""
+
+    label: str
+    watched: Watched
+    moments: tuple[Moment, ...]
+    layers: tuple[LayerHistory, ...]
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps of the moments."""
+        return [moment.step for moment in self.moments]
 
     def as_json(self) -> dict[str, Any]:
-        """Return every number at every moment, also of those that a page has no room for."""
-        history = measure_run(self.run, self.run.watched.moments)
-        numbers = history.as_json()
-        if self.other is not None:
-            numbers["against"] = measure_run(self.other, self.other.watched.moments).as_json()
-            numbers["comparison"] = [pair.as_json() for pair in compare_runs(history, self.other)]
-        return numbers
+        """Every number, moment by moment, as plain data."""
+        layers = [
+            {
+                **{key: layer.records[0][key] for key in _OF_THE_LAYER},
+                "beyond_chance_since": {key: layer.appeared(key) for key in JUDGED},
+            }
+            for layer in self.layers
+        ]
+        return {
+            "target": self.label,
+            "kind": "watched run",
+            "model": self.watched.source,
+            "notes": list(self.watched.notes),
+            "began": self.watched.began,
+            "layers": layers,
+            "moments": [{"step": step, "layers": self._moment(place)} for place, step in enumerate(self.steps)],
+        }
 
-    def table(self) -> tuple[list[list[str]], list[str]]:
-        """Return a row for each layer, below a heading, and sentences to stand under them."""
-        first = self._histories[0]
-        if self.other is None:
-            return table_of_run(first), [*findings(first), *thinned(first)]
-        return table_of_pairs(self._histories, self._pairs), [meeting(self._histories, self._pairs)]
+    def table(self) -> list[list[str]]:
+        """σ and likeness at the first and last moment, drift, and since when there is structure; heading first.
 
-    def write_pngs(self, directory: str | os.PathLike[str]) -> list[Path]:
-        """Write the first, the middle and the last moment, step-0.png and so on; return their paths."""
-        last = len(self._histories[0].moments) - 1
+        σ stands in brackets where it says nothing: chance would have one too.
+        """
+        head = ["layer", "size", "filters", "σ", "likeness", "by chance", "moved", "structure since"]
+        return [head, *map(_row, self.layers)]
+
+    def findings(self) -> list[str]:
+        """Return findings, a sentence each: only what chance would not show too."""
+        return [*_structure(self), *_movement(self), *_thinned(self)]
+
+    def _moment(self, place: int) -> list[dict[str, Any]]:
+        left_out = {"step", *_OF_THE_LAYER} - {"name"}
         return [
-            write_output(
-                Path(directory) / f"step-{self._histories[0].steps[place]}.png", png(frame(self._histories, place))
-            )
-            for place in dict.fromkeys((0, last // 2, last))
+            {key: value for key, value in layer.records[place].items() if key not in left_out}
+            | {"eigenvalues": layer.spectra[place].tolist()}
+            for layer in self.layers
         ]
 
-    def write_animation(self, path: str | os.PathLike[str]) -> Path:
-        """Write the moments one after another: a GIF if the path ends in .gif, else an animated PNG."""
-        return write_output(path, animation(self._histories, gif=Path(path).suffix.lower() == ".gif"))
 
-    @property
-    def _runs(self) -> list[WatchedRun]:
-        return [self.run] if self.other is None else [self.run, self.other]
+@dataclass(frozen=True, eq=False)
+class WatchedRun:
+    """A watched run, its name on a page, and the directory it was read from."""
 
-    @cached_property
-    def _histories(self) -> list[History]:
-        moments = chosen_moments(self.run, most_moments(self.run, runs=len(self._runs)))
-        history = measure_run(self.run, moments)
-        if self.other is None:
-            return [history]
-        return [history, measure_run(self.other, [self.other.at(step) for step in history.steps])]
-
-    @cached_property
-    def _pairs(self) -> tuple[LayerPair, ...]:
-        return () if self.other is None else compare_runs(self._histories[0], self.other)
+    label: str
+    watched: Watched
+    source: Source
 
 
-def look_at_watched(path: Path, *, against: str | None = None) -> WatchedReport:
-    """Read a watched run, and another to compare it with."""
-    run = read_watched(path)
-    return WatchedReport(run, None if against is None else read_other(against, run))
+def read_watched(path: Path) -> WatchedRun:
+    """Read a watched run with at least one moment, whether or not it is over."""
+    watched = Watched.load(path)
+    checksum = files_sha256(path, [path / START, *(moment.path for moment in watched)])
+    if not len(watched):
+        raise SourceError(f"{path}: needed a watched run with a moment in it, it has just begun; look again later")
+    return WatchedRun(run_label(path), watched, Source(str(path), checksum))
+
+
+def measure_run(run: WatchedRun, moments: Sequence[Moment]) -> History:
+    """Measure every layer at these moments."""
+    records = [moment.to_records() for moment in moments]
+    spectra = [[spectrum(layer.covariance) for layer in moment.statistics.layers] for moment in moments]
+    layers = tuple(
+        LayerHistory(index, layer.kernel_size, tuple(r[index] for r in records), tuple(s[index] for s in spectra))
+        for index, layer in enumerate(moments[0].statistics.layers)
+    )
+    return History(run.label, run.watched, tuple(moments), layers)
+
+
+def _row(layer: LayerHistory) -> list[str]:
+    first, last = layer.records[0], layer.records[-1]
+
+    def sigma(record: dict[str, Any]) -> str:
+        shown = show(record["sigma"])
+        return shown if record["sigma"] is None or record["likeness_beyond_chance"] else f"({shown})"
+
+    return [
+        layer.title,
+        layer.size,
+        str(first["filters"]),
+        f"{sigma(first)} → {sigma(last)}",
+        f"{show(first['likeness'])} → {show(last['likeness'])}",
+        show(last["likeness_chance"]),
+        show(last["relative_distance"]),
+        layer.since(),
+    ]
+
+
+def _structure(history: History) -> list[str]:
+    steps = history.steps
+    judged = [layer for layer in history.layers if layer.records[-1]["likeness"] is not None]
+    if not judged:
+        return ["No layer has filters that a closed form could be like."]
+    early, late = (sum(bool(layer.records[place]["likeness_beyond_chance"]) for layer in judged) for place in (0, -1))
+    of = counted(len(judged), "layer")
+    more = "more like the closed form than independent filters are"
+    if len(steps) == 1:
+        return [f"{late or 'none'} of {of} {'is' if late == 1 else 'are'} {more}."]
+    said = [f"{early or 'None'} of {of} {'was' if early == 1 else 'were'} {more} at step {steps[0]}, "
+            f"{late or 'none'} at step {steps[-1]}."]  # fmt: skip
+    appeared = ((layer.appeared(), layer.index + 1) for layer in judged)
+    grown = sorted((step, number) for step, number in appeared if step is not None and step > steps[0])
+    if grown:
+        (first, one), (last, other) = grown[0], grown[-1]
+        ending = f", and last in layer {other}, by step {last}." if len(grown) > 1 else "."
+        said.append(f"Structure that stayed appeared first in layer {one}, by step {first}{ending}")
+    return said
+
+
+def _movement(history: History) -> list[str]:
+    drift = [(layer.values("relative_distance")[-1], layer.index + 1) for layer in history.layers]
+    moved = [each for each in drift if math.isfinite(each[0])]
+    if not moved or len(history.steps) == 1:
+        return []
+    (least, one), (most, other) = min(moved), max(moved)
+    if most == 0:
+        return ["No filter moved."]
+    return [f"Filters moved by {least:.2g} (layer {one}) to {most:.2g} (layer {other}) of their size at the start."]
+
+
+def _thinned(history: History) -> list[str]:
+    shown, there = len(history.moments), len(history.watched)
+    if shown == there:
+        return []
+    return [f"Looked at {shown} of {there} moments, evenly spaced; --json has all."]

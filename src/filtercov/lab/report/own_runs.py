@@ -1,0 +1,169 @@
+"""Anyone's runs as groups: those of a directory, or of evidence, sorted by what was trained.
+
+Runs of one setting that differ in initialisation, freezing and seed alone belong together: a group is all seeds of an
+initialisation, frozen or thawed, and is compared with uniform filters in the same state.
+"""
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from filtercov.errors import ConfigError, FiltercovError
+from filtercov.files import Source, files_sha256
+from filtercov.lab.experiments.evidence import KeptRun
+from filtercov.lab.experiments.paper_numbers import Place, paper_numbers
+from filtercov.lab.experiments.records import Trained
+from filtercov.lab.experiments.runs import accuracies, check_numbers, read_identity
+from filtercov.lab.experiments.runspec import RunSpec
+from filtercov.lab.report import page
+from filtercov.lab.report.groups import FinishedRun, Group, answer, groups_body
+from filtercov.lab.report.inspect_target import read_target
+from filtercov.lab.report.results_statistics import Summary
+from filtercov.lab.training import RunDirectory, read_metrics, read_result
+from filtercov.printable import counted
+
+PAPER_SEEDS = 3
+# Networks at the paper's size, and the table and row of the paper they are in: 20 epochs on all of CIFAR-10.
+PAPER_ROWS = {
+    "convmixer_256_8_k9_p2": ("cifar-convmixer-256-8-p2", "k9"),
+    "convnext_atto_p2": ("cifar-convnext-atto-p2", "k7"),
+}
+PAPER_EPOCHS = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What was trained, and its groups; `paper` tells whether the paper has numbers for it."""
+
+    title: str
+    groups: tuple[Group, ...]
+
+    @property
+    def paper(self) -> bool:
+        """Whether the paper has a number for any group."""
+        return any(group.paper for group in self.groups)
+
+
+def settings_of(runs: Iterable[tuple[RunSpec, FinishedRun]]) -> list[Setting]:
+    """Return runs sorted by what was trained, in groups by initialisation and freezing; most runs first."""
+    found: dict[RunSpec, dict[str, list[tuple[RunSpec, FinishedRun]]]] = defaultdict(lambda: defaultdict(list))
+    for spec, run in runs:
+        found[_common(spec)][_label(spec)].append((spec, run))
+    settings = []
+    titles = _titles(list(found))
+    for common, labels in sorted(found.items(), key=lambda each: -sum(map(len, each[1].values()))):
+        groups = []
+        for label in sorted(labels, key=lambda label: (label.split()[-1], "uniform" not in label, label)):
+            spec = labels[label][0][0]
+            uniform = f"uniform, {_state(spec)}"
+            against = uniform if uniform in labels else sorted(labels)[0]
+            members = sorted((run for _, run in labels[label]), key=lambda run: run.seed)
+            groups.append(Group(label, members, against=against, paper=_paper(spec)))
+        settings.append(Setting(titles[common], tuple(groups)))
+    return settings
+
+
+def read_runs(root: Path) -> tuple[list[Setting], list[str], Source]:
+    """Read the finished runs of a directory, or the run that it is: settings, runs left out and why, the source."""
+    directories = [root] if (root / "config.json").exists() else sorted(d.parent for d in root.glob("*/config.json"))
+    runs, left_out, files = [], [], []
+    for directory in directories:
+        try:
+            run = RunDirectory(directory)
+            result = read_result(directory)
+            if result is None:
+                left_out.append(f"{directory.name}: not finished")
+                continue
+            spec, _ = read_identity(run)
+            metrics = read_metrics(run.metrics)
+            check_numbers(result, metrics, run.result)
+            filters = {name: (None, found) for name, found in read_target(directory).filters.items()}
+        except (FiltercovError, ValueError) as error:  # ValueError: metrics that are not JSON
+            left_out.append(f"{directory.name}: {error}")
+            continue
+        step = result.seconds / result.steps if result.steps else None
+        runs.append((spec, FinishedRun(spec.train.seed, accuracies(metrics), step, filters)))
+        files += [run.result, run.metrics]
+    if not runs:
+        why = f" ({'; '.join(left_out)})" if left_out else ""
+        raise ConfigError(f"{root}: needed finished runs to report, found none{why}; filtercov train makes one")
+    return settings_of(runs), left_out, Source(f"{counted(len(runs), 'run')} in {root}", files_sha256(root, files))
+
+
+def kept_settings(kept: Iterable[KeptRun]) -> list[Setting]:
+    """Return runs of evidence, which has no weights, as settings."""
+    runs = []
+    for run in kept:
+        if (spec := run.spec) is not None:
+            curve = tuple(epoch["test_accuracy"] for epoch in run.epochs)
+            runs.append((spec, FinishedRun(spec.train.seed, curve, run.result.seconds / run.result.steps)))
+    return settings_of(runs)
+
+
+def runs_page(root: Path, *, command: str = "") -> tuple[str, list[str]]:
+    """Return the page of a directory of runs, and what it leaves out."""
+    settings, left_out, source = read_runs(root)
+    several = len(settings) > 1
+    title = f"Runs in {root.name or root}" if several else settings[0].title
+    lead = f"{counted(len(settings), 'setting')}, each with its own table." if several else answer(settings[0].groups)
+    body = [page.heading(title, page.text(lead))]
+    body += [page.note(f"left out: {words}", warning=True) for words in left_out]
+    for setting in settings:
+        if several:
+            body.append(f"<h2>{page.text(setting.title)}</h2><p>{page.text(answer(setting.groups))}</p>")
+        body.append(groups_body(setting.groups))
+    return page.page(f"{title} · filtercov", "\n".join(body), origin=page.Origin((source,), command)), left_out
+
+
+def _common(spec: RunSpec) -> RunSpec:
+    """Return the part of a specification that all runs of one setting share."""
+    train = replace(spec.train, seed=0)
+    return replace(spec, init="uniform", schedule=None, negative="clip", freeze_filters=False, train=train)
+
+
+def _label(spec: RunSpec) -> str:
+    kind, colon, argument = spec.init.partition(":")
+    init = kind if kind.endswith("-of") else f"{kind}{colon}{Path(argument).name}"
+    schedule = f" {spec.schedule}" if spec.schedule else ""
+    mirrored = " abs" if spec.negative != "clip" else ""
+    return f"{init}{schedule}{mirrored}, {_state(spec)}"
+
+
+def _state(spec: RunSpec) -> str:
+    return "frozen" if spec.freeze_filters else "thawed"
+
+
+def _titles(specs: list[RunSpec]) -> dict[RunSpec, str]:
+    """Return a title for each setting, with the fields that tell apart those of the same network and data."""
+    alike: dict[str, list[RunSpec]] = defaultdict(list)
+    for spec in specs:
+        alike[str(Trained.of(spec))].append(spec)
+    titles = {}
+    for words, members in alike.items():
+        flat = {spec: _flat(spec) for spec in members}
+        varied = [name for name in flat[members[0]] if len({repr(each[name]) for each in flat.values()}) > 1]
+        for spec in members:
+            more = ", ".join(f"{name} {flat[spec][name]}" for name in varied)
+            titles[spec] = f"{words}, {more}" if more else words
+    return titles
+
+
+def _flat(spec: RunSpec) -> Mapping[str, object]:
+    values = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec) if field.name != "train"}
+    return values | {field.name: getattr(spec.train, field.name) for field in dataclasses.fields(spec.train)}
+
+
+def _paper(spec: RunSpec) -> Summary | None:
+    """Return the paper's number for a run at its size, None for any other run."""
+    if spec.train.epochs != PAPER_EPOCHS or spec.data_limit or spec.evaluate != "test" or spec.data == "embedded":
+        return None
+    if spec.init not in ("uniform", "closed-form"):
+        return None
+    for network, (table, row) in PAPER_ROWS.items():
+        if spec.model == network or spec.model.startswith(f"{network}_"):
+            column = f"{_state(spec)}/{spec.init}"
+            number = paper_numbers().get(Place(table, row, column, PAPER_EPOCHS))
+            return None if number is None else Summary(number.mean, number.std, PAPER_SEEDS)
+    return None

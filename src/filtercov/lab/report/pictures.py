@@ -1,0 +1,223 @@
+"""Covariances and filters as small palette PNGs.
+
+Colours are ColorBrewer's red and blue, which readers with any common colour blindness can tell apart. The scale is
+symmetric: white is zero, equal depths of red and blue are equal sizes of plus and minus. A page with forty layers holds
+hundreds of pictures; at a byte per pixel they stay small. Gaps between blocks and filters are transparent.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import matplotlib as mpl
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image
+
+from filtercov.covariance.closed_form import axis_gaussians, gaussian_covariance
+from filtercov.covariance.forms import Array, KernelSize, kernel_shape, show_size
+from filtercov.covariance.root import symmetric_root
+from filtercov.lab.report import page
+
+DIVERGING = "RdBu_r"
+COLOURS = 255  # odd, so that zero has a colour of its own
+CLEAR = COLOURS  # the palette's index after the last colour
+SHOWN = 16  # filters of each kind
+FINEST = 16  # pixels along an axis of a covariance at most; larger kernels are thinned out
+SUPPORT = 1 / 12  # of the largest variance: pixels with less look blank
+BLOCKS = (
+    "Covariances are in block form: the block at row i, column j shows how pixel (i, j) of a filter varies with every "
+    "pixel. Red is positive, blue negative, white zero; each picture has its own scale. Blank pixels around the middle "
+    "are cut off."
+)
+
+Levels = NDArray[np.uint8]
+
+
+def palette() -> Levels:
+    """Return the colours of the diverging map from most negative to most positive: (255, 3).
+
+    >>> palette()[127].tolist()  # zero is nearly white
+    [247, 246, 246]
+    """
+    colours: Levels = np.round(mpl.colormaps[DIVERGING](np.linspace(0, 1, COLOURS))[:, :3] * 255).astype(np.uint8)
+    return colours
+
+
+def symmetric_limit(values: ArrayLike) -> float:
+    """Return the largest size among values, which the ends of the colour scale stand for; 1 where all are zero."""
+    return float(np.abs(np.asarray(values, dtype=np.float64)).max(initial=0.0)) or 1.0
+
+
+def covariance_limit(cov: ArrayLike) -> float:
+    """Return the limit of the colour scale in a picture of a covariance (n, n).
+
+    It is the largest covariance between two pixels, so that those show; larger variances have the deepest red. It is
+    at least a sixteenth of the largest variance, lest noise fill the picture.
+
+    >>> covariance_limit([[4.0, -2.0], [-2.0, 3.0]]), covariance_limit(np.eye(2))
+    (2.0, 0.0625)
+    """
+    sizes = np.abs(np.asarray(cov, dtype=np.float64))
+    largest = float(sizes.max(initial=0.0))
+    between = float((sizes - np.diag(np.diagonal(sizes))).max(initial=0.0))
+    return max(between, largest / 16) or 1.0
+
+
+def levels(values: ArrayLike, limit: float) -> Levels:
+    """Return the index in the palette of each value on a scale from -limit to limit.
+
+    >>> levels([-2.0, 0.0, 0.5, 1.0], 1.0).tolist()
+    [0, 127, 190, 254]
+    """
+    middle = COLOURS // 2
+    scaled = np.clip(np.asarray(values, dtype=np.float64) / limit, -1.0, 1.0)
+    indices: Levels = np.round(middle + middle * scaled).astype(np.uint8)
+    return indices
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Palette indices (height, width), `CLEAR` where there is nothing; `cut` says which pixels are left out."""
+
+    levels: Levels
+    cut: str = ""
+
+    def png(self) -> bytes:
+        """Return the picture as a palette PNG."""
+        height, width = self.levels.shape
+        drawn = Image.frombytes("P", (width, height), self.levels.tobytes())
+        drawn.putpalette([*palette().ravel().tolist(), 0, 0, 0])
+        stream = io.BytesIO()
+        drawn.save(stream, "PNG", transparency=CLEAR)
+        return stream.getvalue()
+
+    def rgba(self) -> Levels:
+        """Return the picture as red, green, blue and opacity: (height, width, 4)."""
+        colours = np.vstack([np.insert(palette(), 3, 255, axis=1), np.zeros((1, 4), dtype=np.uint8)])
+        pixels: Levels = colours[self.levels]
+        return pixels
+
+    def html(self, alt: str) -> str:
+        """Return the picture as an inline image."""
+        height, width = self.levels.shape
+        return page.image(self.png(), alt, width=width, height=height)
+
+
+def covariance_picture(cov: Array, kernel_size: KernelSize, *, size: int, limit: float | None = None) -> Picture:
+    """Return the block form of a flat covariance (n, n), about `size` pixels wide, with a gap between blocks.
+
+    Blank pixels around the middle are cut off. The blocks of 1-D filters are rows, one below the other; those of 3-D
+    filters are slices side by side.
+
+    >>> picture = covariance_picture(gaussian_covariance(15, 0.1), 15, size=94)
+    >>> picture.cut, picture.levels.shape  # 9 x 10 and 2 gaps of 2
+    ('middle 3×3 of 15×15 pixels', (94, 94))
+    """
+    shape = kernel_shape(kernel_size)
+    limit = covariance_limit(cov) if limit is None else limit
+    kept = shown_pixels(shape, blank_margin(cov, shape))
+    pixels = np.ravel_multi_index(np.meshgrid(*kept, indexing="ij"), shape).ravel()
+    blocks = cov[np.ix_(pixels, pixels)].reshape(-1, *map(len, kept))
+    tiles = [levels(_on_paper(block), limit) for block in blocks]
+    picture = _tiled(tiles, columns=1 if len(shape) == 1 else len(kept[-1]), size=size, gap=max(2, size // 120))
+    return Picture(picture.levels, cut_words(kept, shape))
+
+
+def filters_picture(filters: Array, *, columns: int | None = None, size: int) -> Picture:
+    """Return filters (count, *kernel_size) side by side, each on its own symmetric scale.
+
+    >>> filters_picture(np.ones((6, 5, 5)), columns=3, size=94).levels.shape  # 3 x 5 x 6 and 2 gaps of 2
+    (62, 94)
+    """
+    tiles = [levels(_on_paper(f), symmetric_limit(f)) for f in filters]
+    return _tiled(tiles, columns=columns or {1: 2, 2: 4, 3: 2}[filters.ndim - 1], size=size, gap=max(2, size // 60))
+
+
+def variance_picture(variance: Array, *, size: int) -> Picture:
+    """Return the variance by pixel, as a picture of the filter."""
+    return _tiled([levels(_on_paper(variance), symmetric_limit(variance))], columns=1, size=size, gap=0)
+
+
+def blank_margin(cov: Array, shape: tuple[int, ...]) -> int:
+    """Return the number of pixels at every border that a picture leaves out.
+
+    It keeps the pixels whose variance is at least `SUPPORT` of the largest, and a ring around them.
+    """
+    variance = np.diagonal(cov).reshape(shape)
+    seen = variance >= SUPPORT * variance.max()
+    margins = []
+    for axis, k in enumerate(shape):
+        along = np.flatnonzero(np.moveaxis(seen, axis, 0).reshape(k, -1).any(axis=1))
+        margins.append(min(int(along[0]), k - 1 - int(along[-1])) - 1)
+    return max(0, min(margins))
+
+
+def shown_pixels(shape: tuple[int, ...], margin: int) -> list[NDArray[np.int64]]:
+    """Return the pixels along each axis of a covariance's picture: borders cut off, then every second, third, …."""
+    kept = []
+    for k in shape:
+        inside = np.arange(margin, k - margin)
+        step = math.ceil(len(inside) / FINEST)
+        kept.append(inside[(len(inside) - 1) // 2 % step :: step])
+    return kept
+
+
+def cut_words(kept: Sequence[NDArray[np.int64]], shape: tuple[int, ...]) -> str:
+    """Which pixels a picture shows, empty if it shows all."""
+    if [len(k) for k in kept] == list(shape):
+        return ""
+    step = int(kept[0][1] - kept[0][0]) if len(kept[0]) > 1 else 1
+    whole = show_size(shape).replace("x", "×")
+    if step > 1:
+        return f"one pixel in {step} of {whole}"
+    return f"middle {show_size(tuple(map(len, kept))).replace('x', '×')} of {whole} pixels"
+
+
+def sampled(
+    cov: Array,
+    kernel_size: tuple[int, ...],
+    rng: np.random.Generator,
+    *,
+    mean: Array | None = None,
+    count: int = SHOWN,
+) -> Array:
+    """Draw `count` filters (count, *kernel_size) from N(mean, cov)."""
+    filters: Array = rng.normal(size=(count, len(cov))) @ symmetric_root(cov)
+    return (filters if mean is None else filters + mean).reshape(-1, *kernel_size)
+
+
+def construction_parts(kernel_size: int, sigma: float) -> dict[str, Array]:
+    """Return the mask M, the dynamic C and the static S of the paper in flat form, and Σ = ½ [M ⊙ (C − S) + C ⊙ S].
+
+    >>> p = construction_parts(5, 1.0)
+    >>> bool(np.allclose(p["Σ"], 0.5 * (p["M"] * (p["C"] - p["S"]) + p["C"] * p["S"])))
+    True
+    """
+    g, G = axis_gaussians(kernel_size, sigma)
+    z, ones = np.kron(g, g), np.ones(kernel_size**2)
+    cov = gaussian_covariance(kernel_size, sigma)
+    return {"Σ": cov, "M": np.outer(z, ones), "C": np.kron(G, G), "S": np.outer(ones, z)}
+
+
+def _on_paper(filter_: Array) -> Array:
+    """Return a filter of one, two or three axes as a flat picture; the slices of a 3-D one lie side by side."""
+    if filter_.ndim == 1:
+        return filter_[None]
+    return filter_ if filter_.ndim == 2 else np.concatenate(list(filter_), axis=1)
+
+
+def _tiled(tiles: list[Levels], *, columns: int, size: int, gap: int) -> Picture:
+    """Lay tiles out in rows, every number a square as large as fits `size` pixels across, at least one pixel."""
+    cell = max(1, (size - gap * (columns - 1)) // (columns * tiles[0].shape[1]))
+    height, width = (side * cell for side in tiles[0].shape)
+    rows = math.ceil(len(tiles) / columns)
+    whole = (rows * (height + gap) - gap, columns * (width + gap) - gap)
+    canvas: Levels = np.full(whole, CLEAR, dtype=np.uint8)
+    for i, tile in enumerate(tiles):
+        top, left = i // columns * (height + gap), i % columns * (width + gap)
+        canvas[top : top + height, left : left + width] = tile.repeat(cell, axis=0).repeat(cell, axis=1)
+    return Picture(canvas)

@@ -1,0 +1,193 @@
+// The player of a watched run: a slider over moments, a button that plays them, and keys: arrows go from moment to
+// moment, space plays. Colours of covariances, filters and spectra are bytes, moment after moment.
+"use strict";
+
+const WHOLE = 9000; // milliseconds from the first moment to the last, but no moment takes longer than LONGEST
+const LONGEST = 400;
+const SMALL = 92; // pixels across
+const LARGE = 340;
+const GAP = 1;
+const moments = settings.steps.length;
+const last = moments - 1;
+const product = (sides) => sides.reduce((whole, side) => whole * side, 1);
+for (const data of settings.layers) {
+  for (const name of ["covariances", "filters", "spectra"]) data[name] = Uint8Array.from(atob(data[name]), (c) => c.charCodeAt(0));
+}
+const layouts = settings.layers.map(({ kept, size, filters }) => ({
+  // The block form: the row of the covariance that belongs to pixel (i, j) is the block at row i, column j.
+  covariance: layout(kept, product(kept), kept.length === 1 ? 1 : kept.at(-1)),
+  filters: layout(size, filters.length / moments / product(size), { 1: 2, 2: 4, 3: 2 }[size.length]),
+}));
+const buttons = [...document.querySelectorAll("#strip button")];
+const cursors = [...document.querySelectorAll(".cursor")];
+const highest = Math.max(0, ...settings.layers.flatMap(({ sigma }) => sigma));
+let place = last; // between 0 and the last moment; between two moments only while it plays
+let layer = 0;
+let playing = null; // { place, time } where and when playing began
+let asked = false; // a drawing is asked for at the next frame
+
+// Where each number of every tile lies on a canvas, a pixel for each: 3-D filters are slices side by side.
+function layout(sides, tiles, columns) {
+  const [width, height, depth] = [sides.at(-1), sides.at(-2) ?? 1, sides.at(-3) ?? 1];
+  const count = width * height * depth;
+  const across = columns * (width * depth + GAP) - GAP;
+  const offsets = new Uint32Array(tiles * count);
+  for (let tile = 0, k = 0; tile < tiles; tile++) {
+    const top = Math.floor(tile / columns) * (height + GAP);
+    const left = (tile % columns) * (width * depth + GAP);
+    for (let p = 0; p < count; p++, k++) {
+      const [x, y, z] = [p % width, Math.floor(p / width) % height, Math.floor(p / (width * height))];
+      offsets[k] = (top + y) * across + left + z * width + x;
+    }
+  }
+  return { n: count, width: across, height: Math.ceil(tiles / columns) * (height + GAP) - GAP, offsets };
+}
+
+// Make a canvas as large as its layout, shown about `size` pixels across, every number a whole number of pixels.
+function prepare(canvas, { width, height }, size) {
+  Object.assign(canvas, { width, height });
+  canvas.style.width = `${width * Math.max(1, Math.round(size / width))}px`;
+}
+
+// The bytes of a kind at a place in time, which may lie between two moments: then they are mixed.
+function mixed(bytes, at) {
+  const size = bytes.length / moments;
+  const before = Math.floor(at);
+  const early = bytes.subarray(before * size, (before + 1) * size);
+  if (at === before) return early;
+  return Float32Array.from(early, (level, i) => level + (at - before) * (bytes[(before + 1) * size + i] - level));
+}
+
+// Colour a canvas: of a symmetric matrix (n is given) the upper triangle is there, each colour for both of its places.
+function paint(canvas, { n, width, height, offsets }, levels, symmetric) {
+  const image = new ImageData(width, height);
+  const pixels = new Uint32Array(image.data.buffer);
+  if (!symmetric) offsets.forEach((offset, i) => { pixels[offset] = PALETTE[Math.round(levels[i])]; });
+  for (let row = 0, k = 0; symmetric && row < n; row++) {
+    for (let column = row; column < n; column++, k++) {
+      pixels[offsets[row * n + column]] = pixels[offsets[column * n + row]] = PALETTE[Math.round(levels[k])];
+    }
+  }
+  canvas.getContext("2d").putImageData(image, 0, 0);
+}
+
+// Numbers are those of the last moment until then; pictures between two moments are mixed.
+function draw() {
+  asked = false;
+  const moment = Math.floor(place);
+  const step = settings.steps[moment];
+  const data = settings.layers[layer];
+  const covariance = (canvas, i) => paint(canvas, layouts[i].covariance, mixed(settings.layers[i].covariances, place), true);
+  buttons.forEach((button, i) => covariance(button.firstChild, i));
+  covariance(element("covariance"), layer);
+  paint(element("filters"), layouts[layer].filters, mixed(data.filters, place), false);
+  const now = step + (place - moment) * ((settings.steps[moment + 1] ?? step) - step);
+  for (const cursor of cursors) {
+    const { low, high, width } = cursor.dataset;
+    cursor.setAttribute("transform", `translate(${(high === low ? 0 : ((now - low) / (high - low)) * width).toFixed(2)} 0)`);
+  }
+  element("moment").value = moment;
+  element("moment").setAttribute("aria-valuetext", `step ${step}, moment ${moment + 1} of ${moments}`);
+  element("now").textContent = `step ${step}`;
+  element("facts").textContent = facts(data, moment);
+  element("limit").textContent = `, ±${shortNumber(data.limits[moment])}`;
+  for (const kind of ["covariance", "filters"]) element(kind).setAttribute("aria-label", `${kind} of layer ${layer + 1} at step ${step}`);
+  showDepths(moment, step);
+  showSpectrum(data, step);
+}
+
+function facts({ sigma, likeness, chance, beyond, moved }, at) {
+  const drift = moved[at] === null ? "" : ` · moved by ${moved[at].toFixed(2)} of their size`;
+  if (sigma[at] === null) return `no σ: its filters do not vary${drift}`;
+  const like = `likeness ${likeness[at].toFixed(2)}, by chance ${chance[at] === null ? "–" : chance[at].toFixed(2)}`;
+  return (beyond[at] ? `σ ${shortNumber(sigma[at])} · ${like}` : `no structure beyond chance: ${like}`) + drift;
+}
+
+// σ of every layer over depth: a dot where it is more than chance, a ring where it is not.
+function showDepths(moment, step) {
+  const svg = element("depths");
+  const at = openStage(svg, highest);
+  const marks = settings.layers.map(({ sigma, beyond, depth }, i) => (sigma[moment] === null ? ""
+    : circle(`${beyond[moment] ? "mark" : "ring"} s0`, at(depth, sigma[moment]), i === layer ? 5.5 : 3.5)));
+  fillStage(svg, `σ over depth at step ${step}`, marks);
+}
+
+// The spectrum of the chosen layer, and where it began.
+function showSpectrum({ spectra }, step) {
+  const svg = element("spectrum");
+  const at = openStage(svg, 1);
+  const line = (levels, kind) => path(kind, [...levels.entries()].filter(([, level]) => level > 0)
+    .map(([rank, level]) => at(rank / Math.max(levels.length - 1, 1), 10 ** (settings.decades * (level / 255 - 1)))));
+  const now = line(mixed(spectra, Math.floor(place)), "s0");
+  fillStage(svg, `spectrum of layer ${layer + 1} at step ${step}, and at the beginning`, [line(mixed(spectra, 0), "dashed s0"), now]);
+}
+
+function askToDraw() {
+  if (!asked) requestAnimationFrame(draw);
+  asked = true;
+}
+
+function goTo(moment) {
+  pause();
+  place = Math.min(Math.max(Math.round(moment), 0), last);
+  askToDraw();
+}
+
+function play() {
+  playing = { place: place >= last ? 0 : place, time: performance.now() };
+  element("play").textContent = "Pause";
+  requestAnimationFrame(advance);
+}
+
+function pause() {
+  if (playing) place = Math.floor(place);
+  playing = null;
+  element("play").textContent = "Play";
+}
+
+function advance(time) {
+  if (!playing) return;
+  const each = Math.min(LONGEST, WHOLE / Math.max(last, 1));
+  place = Math.min(playing.place + Math.max(time - playing.time, 0) / each, last);
+  if (place === last) pause();
+  draw();
+  if (playing) requestAnimationFrame(advance);
+}
+
+function toggle() {
+  if (!playing) return play();
+  pause();
+  askToDraw();
+}
+
+function choose(index) {
+  layer = index;
+  buttons.forEach((button, i) => button.setAttribute("aria-pressed", i === layer));
+  for (const line of document.querySelectorAll("[data-layer]")) line.classList.toggle("chosen", Number(line.dataset.layer) === layer);
+  element("layer-title").textContent = `Layer ${layer + 1} of ${settings.layers.length}: ${settings.layers[layer].name}`;
+  for (const kind of ["covariance", "filters"]) prepare(element(kind), layouts[layer][kind], LARGE);
+  askToDraw();
+}
+
+// Space on a button presses it, and arrows on the slider move it already; where a table scrolls, arrows are the table's.
+function takeKey(event) {
+  if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  const { target } = event;
+  const inside = element("player").contains(target);
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  if (step && target.id !== "moment" && (inside || target === document.body)) goTo(Math.floor(place) + step);
+  else if (event.key === " " && inside && target.tagName !== "BUTTON") toggle();
+  else return;
+  event.preventDefault();
+}
+
+element("moment").addEventListener("input", (event) => goTo(Number(event.target.value)));
+element("play").addEventListener("click", toggle);
+buttons.forEach((button, i) => {
+  prepare(button.firstChild, layouts[i].covariance, SMALL);
+  button.addEventListener("click", () => choose(i));
+});
+document.addEventListener("keydown", takeKey);
+element("play").disabled = element("moment").disabled = last === 0;
+choose(0);
+draw();

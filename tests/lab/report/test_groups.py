@@ -1,0 +1,201 @@
+"""Groups of runs: the answer, the table and the page of anyone's runs, and evidence made of the same."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+from filtercov.cli.app import app
+from filtercov.errors import ConfigError
+from filtercov.lab.experiments.evidence import Evidence
+from filtercov.lab.experiments.execute import execute
+from filtercov.lab.experiments.paper_claims import CLAIMS
+from filtercov.lab.experiments.runspec import RunSpec
+from filtercov.lab.report import evidence
+from filtercov.lab.report.groups import FinishedRun, Group, answer, group_table, groups_of, groups_page
+from filtercov.lab.report.own_runs import kept_settings, read_runs
+from filtercov.lab.report.page import write_output
+from filtercov.lab.report.results_claims import judge_claim
+from filtercov.lab.report.results_statistics import Summary
+from filtercov.lab.training import TrainConfig
+from tests.lab.report.results_records import cell, record
+
+EVIDENCE = Path(__file__).parents[3] / "evidence"
+
+
+def runs(*ends: float, step: float | None = None, filters=None) -> list[FinishedRun]:
+    return [FinishedRun(seed, (end - 5, end - 6, end), step, filters or {}) for seed, end in enumerate(ends)]
+
+
+def test_the_answer_says_who_is_ahead_since_when_and_what_is_too_few_to_tell():
+    found = answer(
+        groups_of({"own": runs(60.0, 61.0, 62.0), "ours": runs(63.0, 63.5, 65.2), "worse": runs(50, 52, 51.5)})
+    )
+    low, high = stats.t.interval(0.95, 2, loc=2.9, scale=stats.sem([3.0, 2.5, 3.2]))
+    first, second = found.split(". Worse" if "Worse" in found else ". worse")
+    assert first == f"Ours ends 2.90 points above own, [{low:+.2f}, {high:+.2f}], n = 3; ahead from epoch 1"
+    assert "points below own" in second
+    assert "behind from epoch 1" in second
+    unclear = answer(groups_of({"own": runs(60.0, 61.0, 62.0), "ours": runs(63.0, 59.5, 64.0)}))
+    assert "too few to tell; about" in unclear
+    assert "one seed: no verdict" in answer(groups_of({"own": runs(60.0), "ours": runs(61.0)}))
+    assert answer(groups_of({"own": runs(60.0, 62.0)})) == "own reaches 61.00 ± 1.41 % (2 seeds)."
+
+
+def test_the_answer_names_the_time_that_freezing_saves():
+    trained = Group("closed-form", [FinishedRun(seed, (50.0, 60.0 + seed), 0.2) for seed in range(3)])
+    frozen = [FinishedRun(seed, (50.0, 59.5 + seed), 0.15) for seed in range(3)]
+    said = answer([trained, Group("closed-form, frozen", frozen, against="closed-form")])
+    assert "0.50 points below closed-form, in 25% less time a step" in said
+    assert "time" not in answer([trained, Group("other", frozen, against="closed-form")])
+
+
+def test_ahead_means_from_then_on():
+    own = [FinishedRun(s, (50.0 + s, 60.0, 70.0)) for s in range(3)]
+    late = [FinishedRun(s, (60.0, 55.0, 72.0 + s / 10)) for s in range(3)]
+    assert "ahead from epoch 3" in answer(groups_of({"own": own, "late": late}))
+
+
+def test_the_table_pairs_seeds_names_the_papers_distance_and_leaves_out_what_is_empty():
+    groups = [
+        Group("uniform", runs(60.0, 61.0, step=0.010), paper=Summary(59.0, 0.1, 3)),
+        Group("ours", runs(63.0, 64.5, step=0.012), paper=Summary(62.0, None, 1)),
+        Group("apart", [FinishedRun(7, (1.0,))], against="ours"),
+    ]
+    head, uniform, ours, apart = group_table(groups)
+    assert head == ["runs", "accuracy, %", "difference", "n", "the paper's", "from the paper's", "ms a step"]
+    assert uniform[:4] == ["uniform", "60.50 ± 0.71", "", "2"]
+    welch = stats.ttest_ind_from_stats(60.5, 0.7071, 2, 59.0, 0.1, 3, equal_var=False)
+    assert uniform[5].startswith("+1.50 [")
+    assert ("+" in uniform[5].split("[")[1].split(",")[0]) == (welch.pvalue < 0.05)
+    assert ours[2].startswith("+3.25 [")
+    assert (ours[5], ours[6]) == ("+1.75", "12")
+    assert apart[2] == ""  # no seed in common
+    assert group_table(groups_of({"a": runs(50.0)}))[0] == ["runs", "accuracy, %", "n"]
+
+
+def test_the_page_has_the_answer_curves_with_bands_and_filters_before_and_after(browser, tmp_path):
+    filters = {f"layer {i}": (np.random.default_rng(i).normal(size=(9, 5, 5)), np.ones((9, 5, 5))) for i in range(4)}
+    groups = groups_of({"<b>own</b>": runs(60.0, 61.0, 62.0, filters=filters), "ours": runs(63.0, 63.5, 65.2)})
+    html = groups_page("Mine", groups, about="a net", notes=["so"], warnings=["left out: x"])
+    tab = browser.open(write_output(tmp_path / "p.html", html), width=390)
+    assert tab.evaluate("document.querySelector('.lead').textContent") == answer(groups)
+    assert tab.evaluate("document.querySelectorAll('.chart .band').length") == 2
+    assert tab.evaluate("document.querySelectorAll('.legend').length") == 1
+    assert tab.evaluate("document.images.length") == 6  # first, middle and last layer, before and after
+    assert tab.evaluate("document.querySelector('.warning').textContent") == "left out: x"
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert tab.errors == tab.requests == []
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory) -> Path:
+    """Two initialisations of a tiny network on the embedded images, one seed each, and what must be left out."""
+    root = tmp_path_factory.mktemp("own")
+    for init in ("uniform", "closed-form"):
+        spec = RunSpec(
+            model="convmixer_4_2_k5_p7",
+            data="embedded",
+            data_limit=60,
+            init=init,
+            train=TrainConfig(epochs=2, batch_size=30),
+        )
+        execute(spec, root / init)
+    shutil.copytree(root / "uniform", root / "unfinished")
+    (root / "unfinished" / "result.json").unlink()
+    shutil.copytree(root / "uniform", root / "broken")
+    result = json.loads((root / "broken" / "result.json").read_text())
+    (root / "broken" / "result.json").write_text(json.dumps(result | {"test_accuracy": 99.0}))
+    return root
+
+
+def test_a_report_of_own_runs_groups_them_and_names_what_it_leaves_out(own, tmp_path):
+    (setting,), left_out, source = read_runs(own)
+    assert [group.label for group in setting.groups] == ["uniform, thawed", "closed-form imagenet-thawed, thawed"]
+    assert setting.title == "convmixer_4_2_k5_p7 on 60 images of the embedded data, 2 epochs"
+    assert setting.groups[1].runs[0].filters["blocks.0.0.fn.0"][1].shape == (4, 5, 5)
+    assert setting.groups[1].runs[0].step_seconds > 0
+    assert source.name == f"2 runs in {own}"
+    assert sorted(words.partition(":")[0] for words in left_out) == ["broken", "unfinished"]
+    result = CliRunner().invoke(app, ["report", str(own), "--out", str(tmp_path / "p.html")])
+    assert result.exit_code == 0, result.output
+    html = (tmp_path / "p.html").read_text()
+    assert "left out: unfinished: not finished" in html
+    assert "closed-form imagenet-thawed, thawed" in html
+    (alone,), _, _ = read_runs(own / "uniform")
+    assert len(alone.groups) == 1
+    with pytest.raises(ConfigError):
+        read_runs(tmp_path / "nowhere")
+
+
+@pytest.fixture(scope="module")
+def view() -> evidence.View:
+    return evidence.read_view(EVIDENCE)
+
+
+def test_runs_at_the_papers_size_stand_beside_the_papers_numbers_by_recipe(view):
+    kept, _ = Evidence(EVIDENCE).found
+    wanted = [
+        run for run in kept if run.config["model"].startswith("convnext_atto_p2") and not run.config["data_limit"]
+    ]
+    full = [setting for setting in kept_settings(wanted) if setting.paper]
+    assert [setting.title for setting in full] == [setting.title for setting in view.at_paper_size]
+    assert len({setting.title for setting in full}) == len(full)
+    for setting in full:
+        for group in setting.groups:
+            init, _, state = group.label.partition(", ")
+            table = {"uniform": {"frozen": 72.18, "thawed": 72.96}, "closed-form": {"frozen": 79.36, "thawed": 81.13}}
+            assert group.paper.mean == table[init.split()[0]][state]
+    elsewhere = [setting for setting in view.others if setting.paper]
+    assert elsewhere == []
+
+
+def test_page_and_markdown_have_every_claim_with_its_verdict(view, browser, tmp_path):
+    paths = evidence.write_evidence(
+        replace(view, records=view.records[:2]), tmp_path / "e.html", command="filtercov report e"
+    )
+    assert {path.suffix for path in paths} >= {".html", ".md"}
+    markdown = (tmp_path / "e.md").read_text()
+    order = ["## Findings", "## At the paper's size", "## The paper's claims", "## What does the work"]
+    assert sorted(order, key=markdown.index) == order
+    tab = browser.open(tmp_path / "e.html", width=390)
+    said = tab.evaluate("document.body.innerText")
+    for claim, row in zip(CLAIMS, evidence.claim_table(view)[1:], strict=True):
+        assert row[:2] == [claim.number, claim.says]
+        assert claim.says in markdown
+        assert claim.says in said
+    assert evidence.tally(view) in markdown
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert tab.errors == tab.requests == []
+
+
+def test_a_claim_is_shown_by_the_comparison_that_is_worst_for_it(view):
+    claim = next(claim for claim in CLAIMS if claim.number == "C4")
+
+    def finding(*gains: float):
+        cells = []
+        for row, gain in zip(("k7", "k9", "k15"), gains, strict=True):
+            cells.append(cell("thawed/uniform", *[50.0] * 4, row=row))
+            cells.append(cell("frozen/closed-form", *(50.0 + gain + noise for noise in (0.1, -0.1, 0.2, 0.0)), row=row))
+        return judge_claim(claim, record(*cells, name="claim-c4"))
+
+    holds, against = finding(3.0, 2.0, 4.0), finding(-3.0, 2.0, -4.0)
+    assert evidence.decisive(holds).difference.mean == pytest.approx(2.05)
+    assert evidence.decisive(against).difference.mean == pytest.approx(-3.95)
+    shown = replace(view, findings=(holds, against))
+    (_, _, paper, ours, n, verdict), (*_, last) = evidence.claim_table(shown)[1:]
+    assert (paper, n, verdict, last) == ("+1.30", "4", "holds", "contradicts")
+    assert ours.startswith("+2.05 [")
+    assert ours.endswith(", the worst of 3")
+    assert evidence.tally(shown) == "Of 2 claims 1 holds, 1 is contradicted."
+    assert len(evidence.comparison_table(holds)) == 4
+
+
+def test_an_empty_directory_has_no_evidence(tmp_path):
+    with pytest.raises(ConfigError):
+        evidence.read_view(tmp_path)

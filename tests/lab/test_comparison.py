@@ -1,0 +1,175 @@
+"""`compare`: one's own modules, data and initialisations, and ordinary runs, with one answer and one page."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import filtercov
+from filtercov.errors import ConfigError, DataError
+from filtercov.lab import compare
+from filtercov.lab.comparison.own_trials import TorchBatches
+from filtercov.lab.data import load
+from filtercov.lab.experiments.sweep import Engine
+from tests.peers import import_peer
+
+
+def make_model():
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 4, stride=4),
+        nn.Conv2d(8, 8, 7, padding=3, groups=8),
+        nn.BatchNorm2d(8),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, 10),
+    )
+
+
+def mine(model, context):
+    """Filters that count upwards, from a random number."""
+    for layer in filtercov.depthwise_layers(model):
+        start = torch.rand((), generator=context.generator)
+        layer.weight.data.copy_(start + torch.arange(layer.weight.numel()).reshape(layer.weight.shape) / 1e3)
+
+
+@pytest.fixture
+def pair():
+    images, labels = torch.rand(60, 1, 16, 16), torch.arange(60) % 10
+    return TensorDataset(images[:40], labels[:40]), TensorDataset(images[40:], labels[40:])
+
+
+def own(data, tmp_path, **changes):
+    settings = {"inits": ["default", "closed-form"], "seeds": 2, "epochs": 2, "batch_size": 20, "say": lambda _: None}
+    return compare(make_model, data, run_dir=tmp_path / "runs", **{**settings, **changes})
+
+
+def results(tmp_path):
+    return {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/result.json")}
+
+
+def test_a_module_of_ones_own_on_datasets_of_ones_own_from_a_function_of_ones_own(pair, tmp_path):
+    result = own(pair, tmp_path, inits=["default", "closed-form", "imagenet-frozen", mine])
+    assert [group.label for group in result.groups] == ["default", "closed-form", "imagenet-frozen", "mine"]
+    assert all(len(group.runs) == 2 and len(group.runs[0].curve) == 2 for group in result.groups)
+    ((before, after),) = result.groups[3].runs[0].filters.values()
+    np.testing.assert_allclose(np.diff(before.reshape(-1)), 1e-3, atol=1e-6)
+    assert not np.array_equal(before, after)
+    assert "mine" in result.answer
+    assert result.write(tmp_path / "page.html").read_text(encoding="utf-8").count("<svg") >= 1
+
+
+def test_what_is_done_is_not_trained_again_and_a_changed_setting_is_another_run(pair, tmp_path):
+    first = own(pair, tmp_path)
+    done = results(tmp_path)
+    again = own(pair, tmp_path)
+    assert results(tmp_path) == done
+    assert len(done) == 4
+    assert again.table[1][1] == first.table[1][1]
+    own(pair, tmp_path, lr=0.001)
+    assert len(results(tmp_path)) == 8
+
+
+def test_runs_of_one_seed_differ_in_their_filters_alone(pair, tmp_path):
+    result = own(pair, tmp_path, freeze_filters="yes", epochs=1, seeds=1)
+    default, closed_form = result.groups
+    ((before, after),) = closed_form.runs[0].filters.values()
+    np.testing.assert_array_equal(before, after)  # frozen
+    ((other, _),) = default.runs[0].filters.values()
+    assert not np.array_equal(before, other)
+    assert default.label == "default, frozen"
+
+
+def test_ordinary_runs_are_shared_with_train_and_compared_with_the_first(tmp_path):
+    result = compare(
+        "convmixer_8_2_k5_p4",
+        "embedded",
+        inits=["uniform", "closed-form"],
+        seeds=2,
+        epochs=1,
+        batch_size=50,
+        data_limit=100,
+        freeze_filters="both",
+        run_dir=tmp_path / "runs",
+        say=lambda _: None,
+    )
+    configs = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/config.json")]
+    assert sorted((config["init"], config["freeze_filters"], config["train"]["seed"]) for config in configs) == sorted(
+        (init, frozen, seed) for init in ("uniform", "closed-form") for frozen in (False, True) for seed in (0, 1)
+    )
+    assert {config["data"] for config in configs} == {"embedded"}
+    assert [group.against for group in result.groups] == ["uniform", "uniform", "uniform", "closed-form"]
+    assert "test images" in str(result)
+
+
+def test_a_network_of_timms_from_statistics_of_a_checkpoint(tmp_path):
+    import_peer("timm")
+    trained = nn.Sequential(*(nn.Conv2d(32, 32, 7, padding=3, groups=32) for _ in range(2)))
+    torch.save(trained.state_dict(), tmp_path / "trained.pth")
+    result = compare(
+        "convmixer_16_2_k7_p4",
+        "embedded",
+        inits=["default", "closed-form", f"stats:{tmp_path / 'trained.pth'}"],
+        seeds=1,
+        epochs=1,
+        batch_size=50,
+        data_limit=100,
+        run_dir=tmp_path / "runs",
+        say=lambda _: None,
+    )
+    assert [group.label for group in result.groups] == ["default", "closed-form", "stats:trained.pth"]
+    assert "validation images" in result.note  # more than two to choose among
+    result = compare(
+        "timm:mobilenetv3_small_050",
+        load("embedded", limit=40),
+        inits=["default", "imagenet-thawed"],
+        seeds=1,
+        epochs=1,
+        batch_size=20,
+        run_dir=tmp_path / "runs",
+        say=lambda _: None,
+    )
+    assert len(result.groups) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"inits": ["default"]}, ConfigError),
+        ({"inits": ["default", "default"]}, ConfigError),
+        ({"inits": ["default", "closd-form"]}, ConfigError),
+        ({"seeds": 0}, ConfigError),
+        ({"freeze_filters": "maybe"}, ConfigError),
+        ({"batch_size": 50}, ConfigError),  # of 40 images
+        ({"engine": Engine(workers=2)}, ConfigError),
+        ({"image_size": 8}, ConfigError),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_anything_is_trained(pair, tmp_path, changes, error):
+    with pytest.raises(error):
+        own(pair, tmp_path, **changes)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_data_and_models_that_do_not_fit_are_refused(pair, tmp_path):
+    with pytest.raises(DataError):
+        own([1, 2, 3], tmp_path)
+    grey = TensorDataset(torch.rand(40, 3, 16, 16), torch.zeros(40))
+    with pytest.raises(ConfigError, match="cannot learn"):
+        own((grey, grey), tmp_path)
+    with pytest.raises(ConfigError, match="Module"):
+        compare(dict, pair, say=lambda _: None, run_dir=tmp_path / "runs")
+
+
+def test_batches_of_a_dataset_depend_on_seed_and_epoch_alone_and_can_start_anywhere(pair):
+    batches = TorchBatches(pair[0], batch_size=15, seed=3, shuffle=True)
+    whole = list(batches.epoch(1))
+    assert len(whole) == len(batches) == 2  # the rest does not fill a batch
+    for (images, classes), (again, labels) in zip(whole[1:], batches.epoch(1, 1), strict=True):
+        assert torch.equal(images, again)
+        assert torch.equal(classes, labels)
+    assert not torch.equal(whole[0][0], next(batches.epoch(2))[0])
+    judged = TorchBatches(pair[1], batch_size=15)
+    assert torch.equal(torch.cat([images for images, _ in judged.epoch(0)]), pair[1].tensors[0])
