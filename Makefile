@@ -3,18 +3,26 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet install
 NATIVE := $(wildcard src/filtercov/csrc/*)
+WITH_TRITON = PYTHONPATH="$(CURDIR)/src:$$(echo $(CURDIR)/.venv/lib/python3*/site-packages)" .venv-gpu/bin/python
 PYTHON_CODE := src tests benchmarks examples tools conftest.py setup.py
 
-.PHONY: demo test test-faults test-frameworks test-wheel lint docs wheel clean
+.PHONY: demo test test-all test-slow test-gpu test-frameworks test-wheel lint types pytest docs wheel clean
 
 demo: .venv/package
 	$(BIN)/filtercov demo --out demo
 
-test: lint .venv/peers .venv-docs/ready
+# Types are checked beside the tests, so that both processors have something to do until the end.
+test: .venv/peers lint
+	$(MAKE) --no-print-directory --jobs 2 types pytest
+
+pytest:
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses 2 --dist loadscope --no-loadscope-reorder
 
-test-faults: .venv/peers
-	$(BIN)/python -m pytest -q -m faults
+# Everything: kills, hostile files, sanitizers, every timm family, notebooks, site, documented commands, frameworks, wheel.
+test-all: test test-slow test-frameworks test-gpu test-wheel
+
+test-slow: .venv/peers .venv-docs/ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m 'slow or faults' --numprocesses 2 --dist loadscope
 
 # In an environment of their own: JAX and Lightning start threads when they are imported, and other tests fork.
 test-frameworks: .venv/peers
@@ -23,6 +31,11 @@ test-frameworks: .venv/peers
 	PYTHONPATH="$(CURDIR)/src:$$(echo $(CURDIR)/.venv/lib/python3*/site-packages)" \
 	  .venv-frameworks/bin/python -m pytest -q tests/test_jax.py tests/test_keras.py tests/test_examples.py tests/test_transformers.py
 
+# Without a GPU: Triton's interpreter computes, and its compilers compile. Triton is about 700 megabytes.
+test-gpu: .venv/peers .venv-gpu/ready
+	TRITON_INTERPRET=1 $(WITH_TRITON) -m pytest -q tests/gpu
+	$(WITH_TRITON) -m pytest -q tests/gpu/test_machine_code.py
+
 # In fresh environments without a compiler, one an extra; it downloads about a gigabyte.
 test-wheel: wheel
 	$(PYTHON) tools/check_wheel.py
@@ -30,6 +43,8 @@ test-wheel: wheel
 lint: .venv/dev
 	$(BIN)/ruff format --check $(PYTHON_CODE)
 	$(BIN)/ruff check $(PYTHON_CODE)
+
+types:
 	$(BIN)/mypy
 
 docs: .venv-docs/ready
@@ -45,7 +60,7 @@ wheel: .venv-wheel/ready
 	.venv-wheel/bin/twine check --strict dist/*
 
 clean:
-	rm -rf .venv .venv-docs .venv-frameworks .venv-wheel build dist demo
+	rm -rf .venv .venv-docs .venv-frameworks .venv-gpu .venv-wheel build dist demo
 
 .venv/runtime: requirements.lock
 	$(PYTHON) -m venv .venv

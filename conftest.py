@@ -12,6 +12,8 @@ import pytest
 import torch
 
 collect_ignore = [f"src/filtercov/{name}.py" for name in ("jax", "keras") if find_spec(name) is None]
+if find_spec("triton") is None:
+    collect_ignore += ["src/filtercov/nn/gpu/kernels.py", "src/filtercov/nn/gpu/launch.py"]
 
 os.environ.setdefault("KERAS_BACKEND", "jax" if find_spec("jax") else "torch")  # its own default is TensorFlow
 

@@ -69,7 +69,7 @@ def main() -> None:
     for shape, kernel, stride, padding, dilation in CASES:
         axes = len(shape) - 2
         taps = kernel if isinstance(kernel, tuple) else (kernel,) * axes
-        how = parse_geometry(axes, taps, stride=stride, padding=padding, dilation=dilation)
+        how = parse_geometry(taps, stride=stride, padding=padding, dilation=dilation)
         weight, x = torch.randn(shape[1], 1, *taps), torch.randn(shape)
         grad_y = torch.randn(*shape[:2], *how.out_size(shape[2:], taps))
         images = {"first": (x, grad_y), "last": tuple(dense(t, channels_last=True) for t in (x, grad_y))}

@@ -31,8 +31,7 @@ from filtercov.lab.experiments.execute import build_batches, build_model
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.training import FitResult, current_world, fit
 from filtercov.nn import accelerate_, restore_
-from filtercov.nn.step import Step
-from filtercov.nn.timing import race
+from filtercov.nn.timing import Step, race
 from filtercov.printable import counted
 
 LAYOUTS = {"NCHW": torch.contiguous_format, "channels_last": torch.channels_last}
@@ -108,7 +107,7 @@ def measure(options: argparse.Namespace, data: Dataset, kernel: int, root: Path)
     for filters in ("frozen", "thawed"):
         tried = []
         for epochs in range(1, options.epochs + 1):
-            fields = {"init": "closed-form", "freeze_filters": filters == "frozen"}
+            fields = {"init": "closed-form", "schedule": "cifar-p2", "freeze_filters": filters == "frozen"}
             runs = [trained(specification(options, kernel, epochs, s, **fields), data, root) for s in seeds]
             accuracy, seconds = fmean(r.test_accuracy for r in runs), fmean(r.seconds for r in runs)
             tried.append({"epochs": epochs, "accuracy": accuracy, "seconds": seconds})

@@ -15,7 +15,8 @@ WIDTH, HEIGHT, HALF, TALL = 780, 726, 66, 44
 # The centre of every room, and what it is for. Rooms that do not exist (yet) are not drawn.
 ROOMS: dict[str, tuple[int, int, str]] = {
     "lab.report": (230, 136, "tables, figures, pages"),
-    "lab.reproduction": (490, 136, "a table from Python"),
+    "lab.reproduction": (405, 136, "a table from Python"),
+    "lab.comparison": (560, 136, "on one's own images"),
     "lab.costs": (690, 206, "what it would take"),
     "lab.bench": (85, 206, "steps on this machine"),
     "lab.experiments": (490, 206, "runs, the paper's tables"),

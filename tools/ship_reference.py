@@ -25,11 +25,10 @@ import numpy as np
 
 import filtercov as fc
 from filtercov.covariance.transfer import LayerStatistics
-from filtercov.errors import RunDirectoryError, SourceError
+from filtercov.errors import RunError, SourceError
 from filtercov.files import file_sha256
-from filtercov.lab.experiments.flags import flag
 from filtercov.lab.experiments.initialisations import find
-from filtercov.lab.experiments.runspec import RunSpec
+from filtercov.lab.experiments.runspec import RunSpec, flag
 from filtercov.lab.training import RECIPES, read_result
 from filtercov.lab.training.rundir import RunDirectory, read_json
 from filtercov.printable import counted, show_bytes
@@ -87,7 +86,7 @@ def of_run(path: Path) -> tuple[fc.FilterStatistics, Reference]:
     """Take the statistics that a run wrote at its end, and what its configuration and result say."""
     result = read_result(path)
     if result is None:
-        raise RunDirectoryError(f"{path}: needed a finished run, there is no result.json; finish it first")
+        raise RunError(f"{path}: needed a finished run, there is no result.json; finish it first")
     run = RunDirectory(path)
     known = {field.name for field in dataclasses.fields(RunSpec)}
     spec = RunSpec.from_dict({key: value for key, value in read_json(run.config).items() if key in known})

@@ -5,29 +5,28 @@
 
 import csv
 import io
+from collections.abc import Sequence
 
-from filtercov.lab.costs.listing import FILE, SCALES
+from filtercov.lab.costs.listing import COLUMNS, FILE, SCALES
 from filtercov.lab.experiments import catalogue
-from filtercov.lab.experiments.builder import Options
-from filtercov.lab.experiments.catalogue.places import PLACES
-from filtercov.lab.experiments.planning import yardstick_images
+from filtercov.lab.experiments.planning import costs
 
 
-def listing() -> str:
-    """Return the table, counted anew."""
+def listing(names: Sequence[str] = tuple(catalogue.PLACES)) -> str:
+    """Return the table of experiments, counted anew."""
     stream = io.StringIO()
-    head = ["name", "place", "shows", *(f"{scale}_{what}" for scale in SCALES for what in ("runs", "images"))]
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(head)
-    options = Options(imagenet="folder:imagenet")
-    for name in catalogue.names():
+    writer.writerow(["name", "place", "shows", *(f"{scale}_{column}" for scale in SCALES for column in COLUMNS)])
+    options = catalogue.Options(imagenet="folder:imagenet")
+    for name in names:
         sized = [catalogue.experiment(name, scale=scale, options=options) for scale in SCALES]
-        loads = [
-            number
-            for experiment in sized
-            for number in (len(experiment.runs), round(sum(yardstick_images(run.spec) for run in experiment.runs)))
+        counted = [costs(experiment.runs)._asdict() for experiment in sized]
+        numbers = [
+            f"{count[column]:.4g}" if column in ("petaflops", "megabytes") else count[column]
+            for count in counted
+            for column in COLUMNS
         ]
-        writer.writerow([name, PLACES[name], sized[0].shows, *loads])
+        writer.writerow([name, catalogue.PLACES[name], sized[0].shows, *numbers])
     return stream.getvalue()
 
 
