@@ -19,7 +19,7 @@ class FusedResidual(Replacement):
     fn: Any
 
     def fused_forward(self, x: Tensor) -> Tensor | None:
-        """Return the (N, C, H, W) output of the branch plus its input."""
+        """The (N, C, H, W) output of the branch plus its input."""
         others = [module for name, module in self.named_children() if name != "fn"]
         fused = (
             type(self.fn) in (nn.Sequential, FusedSequential)
@@ -30,11 +30,7 @@ class FusedResidual(Replacement):
 
 
 def ends_in_pair(branch: nn.Module) -> bool:
-    """Return whether a branch is a sequence that ends in GELU and BatchNorm2d, so that a residual can be fused.
-
-    >>> ends_in_pair(nn.Sequential(nn.Conv2d(1, 4, 1), nn.GELU(), nn.BatchNorm2d(4)))
-    True
-    """
+    """Whether a branch is a sequence that ends in GELU and BatchNorm2d, so that a residual can be fused."""
     layers = list(branch) if type(branch) in (nn.Sequential, FusedSequential) else []  # type: ignore[call-overload]
     pair = pair_of(*layers[-2:]) if len(layers) > 1 else None
     return pair is not None and pair.gelu_first
@@ -56,7 +52,7 @@ class FusedBlock(Replacement):
     norms: ClassVar[tuple[type[nn.Module], ...]] = (nn.LayerNorm,)  # that normalise channels, as nn.LayerNorm does
 
     def fused_forward(self, x: Tensor) -> Tensor | None:
-        """Return the (N, C, H, W) output of the block."""
+        """The (N, C, H, W) output of the block."""
         if not self._can_fuse(x):
             return None
         shortcut = getattr(self, "shortcut", None)
@@ -102,13 +98,11 @@ class FusedBlock(Replacement):
         )
 
 
-def _is_usual(parameter: Tensor | None) -> bool:
-    if parameter is None or type(parameter) not in PLAIN_TENSORS:
-        return False
-    return parameter.dtype == torch.float32 and parameter.is_cpu
+def _is_usual(parameter: Any) -> bool:
+    return type(parameter) in PLAIN_TENSORS and parameter.dtype == torch.float32 and parameter.is_cpu
 
 
 def _is_product(layer: Any) -> bool:
-    """Return whether a layer multiplies each pixel's channels by a matrix and adds a bias."""
+    """Whether a layer multiplies each pixel's channels by a matrix and adds a bias."""
     pointwise = is_pointwise(layer) if type(layer) in (nn.Conv2d, PointwiseConv2d) else type(layer) is nn.Linear
     return pointwise and _is_usual(layer.weight) and _is_usual(layer.bias)
