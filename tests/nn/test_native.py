@@ -11,7 +11,17 @@ import torch
 
 from filtercov.errors import KernelError
 from filtercov.nn import native, native_status
-from tests.nn.support import CONVOLVE, ISAS, Case, centred, last, needs_native, random_cases, same_for_any_threads
+from tests.nn.support import (
+    CONVOLVE,
+    ISAS,
+    Case,
+    centred,
+    instruction_set,
+    last,
+    needs_native,
+    random_cases,
+    same_for_any_threads,
+)
 
 ROOT = Path(__file__).parents[2]
 UNIT = 2.0**-24  # unit roundoff of float32
@@ -103,7 +113,7 @@ def test_a_failed_build_still_succeeds_and_records_the_reason(tmp_path):
 
 
 def passes(case, isa, x, weight, bias, grad_y):
-    with native.instruction_set(isa):
+    with instruction_set(isa):
         return (
             native.forward(x, weight, bias, case.geometry, case.out, channels_last=case.channels_last),
             native.input_grad(grad_y, weight, case.geometry, case.size, channels_last=case.channels_last),

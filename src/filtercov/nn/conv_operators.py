@@ -21,7 +21,7 @@ from filtercov.nn import native
 from filtercov.nn.geometry import Geometry, Numbers, checked_output
 from filtercov.nn.layout import dense, is_channels_last, readable
 from filtercov.nn.operator import Plan, Shape, check_alike, check_shape, operator
-from filtercov.nn.routing import BITS, BY_THRESHOLDS, ON_GPU, native_sums, runs_natively
+from filtercov.nn.routing import BITS, BY_THRESHOLDS, LEAST_CHANNELS, ON_GPU, runs_natively
 
 CONVOLVE = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 # Numbers that `_scale_grad` multiplies at a time: 4 MiB, so that it holds no further image.
@@ -31,7 +31,7 @@ _CHUNK = 2**20
 def _checked(
     name: str, images: dict[str, Tensor], kernel: Shape, *steps: Sequence[int], passes: int, size: Shape | None = None
 ) -> tuple[Geometry, tuple[int, ...]]:
-    """Return the geometry, and the shape of the output for the last image, perhaps of another size; raise if none."""
+    """The geometry, and the shape of the output for the last image, perhaps of another size; raise if none."""
     axes, image = len(kernel), list(images.values())[-1]
     for argument, tensor in images.items():
         if axes not in CONVOLVE or tensor.dim() != axes + 2 or tensor.shape[1] == 0:
@@ -46,13 +46,6 @@ def _checked(
     geometry = Geometry(*map(tuple, steps))
     shape = (*image.shape[:2], *(image.shape[2:] if size is None else size))
     return geometry, checked_output(name, shape, tuple(kernel), geometry)
-
-
-def _check_filters(name: str, weight: Tensor, channels: int) -> None:
-    if weight.shape[:2] != (channels, 1):
-        raise KernelError(
-            f"{name}: {channels} channels need filters of ({channels}, 1, ...), got {tuple(weight.shape)}"
-        )
 
 
 # The forward pass.
@@ -96,11 +89,11 @@ def depthwise_conv(
     dilation: Sequence[int],
     passes: int = BY_THRESHOLDS,
 ) -> Plan:
-    """Return the (N, C, *out) convolution of (N, C, *size) with (C, 1, *kernel)."""
+    """The (N, C, *out) convolution of (N, C, *size) with (C, 1, *kernel)."""
     name, kernel = "depthwise_conv", weight.shape[2:]
     check_alike(name, x=x, weight=weight, bias=bias)
     geometry, out = _checked(name, {"x": x}, kernel, padding, stride, dilation, passes=passes)
-    _check_filters(name, weight, x.shape[1])
+    check_shape(name, (x.shape[1], 1, *kernel), weight=weight)
     check_shape(name, x.shape[1:2], bias=bias)
     last = is_channels_last(x)
 
@@ -147,11 +140,11 @@ def depthwise_conv_input_grad(
     channels_last: bool,
     passes: int = BY_THRESHOLDS,
 ) -> Plan:
-    """Return the (N, C, *size) gradient of the input, in the layout asked for."""
+    """The (N, C, *size) gradient of the input, in the layout asked for."""
     name, kernel, image = "depthwise_conv_input_grad", weight.shape[2:], (*grad_y.shape[:2], *size)
     check_alike(name, grad_y=grad_y, weight=weight)
     geometry, out = _checked(name, {"grad_y": grad_y}, kernel, padding, stride, dilation, passes=passes, size=size)
-    _check_filters(name, weight, grad_y.shape[1])
+    check_shape(name, (grad_y.shape[1], 1, *kernel), weight=weight)
     check_shape(name, out, grad_y=grad_y)
 
     def compute() -> Tensor:
@@ -192,7 +185,7 @@ def depthwise_conv_weight_grad(
     kernel: Sequence[int],
     passes: int = BY_THRESHOLDS,
 ) -> Plan:
-    """Return the (C, 1, *kernel) gradient of the filters."""
+    """The (C, 1, *kernel) gradient of the filters."""
     name = "depthwise_conv_weight_grad"
     check_alike(name, grad_y=grad_y, x=x)
     geometry, out = _checked(name, {"grad_y": grad_y, "x": x}, kernel, padding, stride, dilation, passes=passes)
@@ -219,13 +212,13 @@ def _channel_sum_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor]:
 
 @operator(save=_save_channel_sum, gradients=_channel_sum_gradients)
 def channel_sum(x: Tensor) -> Plan:
-    """Return the (C,) sums of (N, C, *size) over images and pixels: the gradient of the bias."""
+    """The (C,) sums of (N, C, *size) over images and pixels: the gradient of the bias."""
     check_alike("channel_sum", x=x)
     if x.dim() not in (3, 4, 5) or x.shape[1] == 0:
         raise KernelError(f"channel_sum: x must be (N, C, 1 to 3 sizes), got {tuple(x.shape)}")
 
     def compute() -> Tensor:
-        if native_sums(x):
+        if x.shape[1] >= LEAST_CHANNELS and is_channels_last(x) and native.takes(x):
             return native.channel_sum(dense(x, channels_last=True))
         return x.sum((0, *range(2, x.dim())))
 
@@ -237,7 +230,7 @@ def channel_sum(x: Tensor) -> Plan:
 
 
 def reference_forward(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor:
-    """Return the forward pass."""
+    """The forward pass."""
     if geometry.is_scaling(weight.shape[2:]):
         return _scaled(x, weight, bias)
     x, symmetric = _pad_rest(x, geometry.padding)
@@ -246,7 +239,7 @@ def reference_forward(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: 
 
 
 def reference_input_grad(grad_y: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[int]) -> Tensor:
-    """Return the input gradient."""
+    """The input gradient."""
     if geometry.is_scaling(weight.shape[2:]):
         return _scaled(grad_y, weight)
     # The values of x do not enter, only its shape; expanding one element costs no memory.
@@ -259,7 +252,7 @@ def reference_input_grad(grad_y: Tensor, weight: Tensor, geometry: Geometry, siz
 
 
 def reference_weight_grad(grad_y: Tensor, x: Tensor, geometry: Geometry, kernel: Sequence[int]) -> Tensor:
-    """Return the weight gradient."""
+    """The weight gradient."""
     if geometry.is_scaling(kernel):
         return _scale_grad(grad_y, x)
     x, symmetric = _pad_rest(x, geometry.padding)
@@ -281,7 +274,7 @@ def _scale_grad(grad_y: Tensor, x: Tensor) -> Tensor:
 
 
 def _pad_rest(x: Tensor, padding: Numbers) -> tuple[Tensor, list[int]]:
-    """Return x with what is padded on one side alone added as zeros, and the padding that both sides share."""
+    """The image with what is padded on one side alone added as zeros, and the padding that both sides share."""
     pairs = [padding[i : i + 2] for i in range(0, len(padding), 2)]
     shared = [min(pair) for pair in pairs]
     rest = [(before - both, after - both) for (before, after), both in zip(pairs, shared, strict=True)]

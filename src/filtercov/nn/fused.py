@@ -82,7 +82,7 @@ class NativeActivation(Replacement):
     """A GELU computed by filtercov's kernels."""
 
     def fused_forward(self, x: Tensor) -> Tensor | None:
-        """GELU(x)."""
+        """The (...) activation of x."""
         return gelu(x) if _can_use_gelu(x) else None
 
 
@@ -144,10 +144,7 @@ class Pair(NamedTuple):
     gelu_first: bool = False
 
     def fused(self, x: Tensor, residual: Tensor | None = None) -> Tensor | None:
-        """The output for x, or None where fusing could be observed or is slower.
-
-        Only a GELU that comes first leaves a residual to add. In training the norm's running statistics are updated.
-        """
+        """The output, plus a residual if GELU comes first, or None where fusing could be observed or is slower."""
         norm, activation = self.norm, activation_of(self.activation)
         assert activation is not None, "pairs have an activation that is known"
         if not self._can_fuse(x):
@@ -155,8 +152,8 @@ class Pair(NamedTuple):
         if not norm.training:
             arguments = norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.eps, activation
             return batch_norm_act_eval(x, *arguments, self.gelu_first, residual)  # type: ignore[no-any-return]
-        arguments = x, norm.weight, norm.bias, norm.eps, activation, self.gelu_first, residual
-        y, mean, variance, _ = batch_norm_act_train(*arguments)
+        order = activation, self.gelu_first, residual
+        y, mean, variance, _ = batch_norm_act_train(x, norm.weight, norm.bias, norm.eps, *order)
         _update_running_statistics_(norm, mean, variance, x)
         return y  # type: ignore[no-any-return]
 

@@ -9,7 +9,7 @@ from filtercov.nn import native
 from filtercov.nn.conv import PointwiseConv2d, is_pointwise
 from filtercov.nn.fused import FusedSequential, Replacement, activation_of, does_nothing, pair_of, run_fused
 from filtercov.nn.layout import is_channels_last
-from filtercov.nn.norm_mlp import norm_mlp
+from filtercov.nn.norm_mlp import Weights, norm_mlp
 from filtercov.nn.routing import PLAIN_TENSORS, is_watched, nothing_intervenes, untraced
 
 
@@ -58,11 +58,10 @@ class FusedBlock(Replacement):
         shortcut = getattr(self, "shortcut", None)
         branch, kept = self.conv_dw(x), x if shortcut is None else shortcut(x)
         norm, first, second = self.norm, self.mlp.fc1, self.mlp.fc2
-        matrices = (first.weight, first.bias), (second.weight, second.bias)
-        parts = (norm.weight, norm.bias, norm.eps), *matrices, self.gamma
+        weights = Weights(norm.weight, norm.bias, first.weight, first.bias, second.weight, second.bias, self.gamma)
         if does_nothing(self.drop_path):
-            return norm_mlp(branch, kept, *parts)
-        return self.drop_path(norm_mlp(branch, None, *parts)) + kept  # type: ignore[no-any-return]
+            return norm_mlp(branch, kept, weights, norm.eps)
+        return self.drop_path(norm_mlp(branch, None, weights, norm.eps)) + kept  # type: ignore[no-any-return]
 
     @untraced
     def _can_fuse(self, x: Tensor) -> bool:

@@ -63,25 +63,28 @@ def as_empty_image(x: Tensor) -> Tensor:
 
 
 class Layout(NamedTuple):
-    """A tensor's shape and strides."""
+    """How and where a tensor is stored."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    dtype: torch.dtype = torch.float32
+    device: torch.device = torch.device("cpu")
 
     @classmethod
     def of(cls, tensor: Tensor) -> "Layout":
         """The layout of a tensor."""
-        return cls(tuple(tensor.shape), tensor.stride())
+        return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
 
     @property
     def is_channels_last_image(self) -> bool:
         """Whether it is that of an (N, C, H, W) image in channels_last, perhaps with gaps."""
         return len(self.shape) == 4 and self.shape[1] > 1 and self.strides[1] == 1
 
-    def random(self, dtype: torch.dtype, device: torch.device) -> Tensor:
+    def random(self) -> Tensor:
         """A tensor of normal numbers in this layout."""
         reach = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
-        return torch.randn(max(reach, 0) + 1, device=device).to(dtype).as_strided(self.shape, self.strides)
+        numbers = torch.randn(max(reach, 0) + 1, device=self.device).to(self.dtype)
+        return numbers.as_strided(self.shape, self.strides)
 
 
 # The names of a module's tensors that `to_channels_last_` moved. It is an attribute of the module, so that a copied,

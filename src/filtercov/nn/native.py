@@ -7,8 +7,7 @@ instead of the best one the machine has. Both are read once, at first use.
 import ctypes
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -157,18 +156,7 @@ def check(name: str, x: Tensor) -> None:
         )
 
 
-_other_isa: int | None = None  # of `instruction_set`
-
-
-@contextmanager
-def instruction_set(isa: str) -> Iterator[None]:
-    """Call kernels of another instruction set than the one in use, to compare them."""
-    global _other_isa
-    _other_isa = ISAS.index(isa)
-    try:
-        yield
-    finally:
-        _other_isa = None
+_other_isa: int | None = None  # tests set it, to compare instruction sets
 
 
 @cache

@@ -43,28 +43,20 @@ class Weights(NamedTuple):
         return Weights(*(None if tensor is None else tensor.contiguous() for tensor in flat))  # type: ignore[arg-type]
 
 
-def norm_mlp(
-    x: Tensor,
-    shortcut: Tensor | None,
-    norm: tuple[Tensor, Tensor, float],
-    first: tuple[Tensor, Tensor],
-    second: tuple[Tensor, Tensor],
-    gamma: Tensor | None,
-) -> Tensor:
+def norm_mlp(x: Tensor, shortcut: Tensor | None, weights: Weights, eps: float) -> Tensor:
     """The (N, C, H, W) output of a block whose depthwise layer gave x.
 
-    `norm` is LayerNorm's weight, bias and ε, `first` and `second` are weight and bias of the products, either
-    (out, in) or (out, in, 1, 1); without `gamma` the branch is not scaled, without `shortcut` it is returned alone.
+    Without `gamma` the branch is not scaled, without `shortcut` it is returned alone.
 
-    >>> x, norm = torch.randn(2, 8, 4, 4), (torch.ones(8), torch.zeros(8), 1e-6)
-    >>> first, second = (torch.randn(32, 8), torch.zeros(32)), (torch.randn(8, 32), torch.zeros(8))
-    >>> torch.equal(norm_mlp(x, x, norm, first, second, torch.zeros(8)), x)
+    >>> x, ones, zeros = torch.randn(2, 8, 4, 4), torch.ones(8), torch.zeros(8)
+    >>> weights = Weights(ones, zeros, torch.randn(32, 8), torch.zeros(32), torch.randn(8, 32), zeros, gamma=zeros)
+    >>> torch.equal(norm_mlp(x, x, weights, eps=1e-6), x)
     True
     """
-    tensors = (x, shortcut, *norm[:2], *first, *second, gamma)
+    tensors = x, shortcut, *weights
     needed = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
     keep = needed or is_traced()  # what is traced may be trained
-    return norm_mlp_forward(x, shortcut, *norm, *first, *second, gamma, keep)[0]  # type: ignore[no-any-return]
+    return norm_mlp_forward(x, shortcut, *weights[:2], eps, *weights[2:], keep)[0]  # type: ignore[no-any-return]
 
 
 def _check_block(name: str, x: Tensor, images: dict[str, Tensor | None], rest: dict[str, Tensor], w: Weights) -> int:

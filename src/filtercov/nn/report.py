@@ -66,10 +66,6 @@ class Tuning:
     ended_early: bool
     learns: bool
 
-    def step(self, name: str) -> StepTiming:
-        """The way to run the model that has this name."""
-        return next(step for step in self.steps if step.name == name)
-
     def __str__(self) -> str:
         """Which way was kept and why, and tables of steps and layers."""
         early = "; the time was up before all was tried" if self.ended_early else ""

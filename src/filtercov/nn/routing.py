@@ -176,11 +176,6 @@ def _kind(kernel: Sequence[int], geometry: Geometry) -> Kind:
     return "band" if min(kernel) == 1 else "plane"
 
 
-def native_sums(image: Tensor) -> bool:
-    """Whether the kernels are faster at summing over an (N, C, *size) image's channels."""
-    return image.shape[1] >= LEAST_CHANNELS and is_channels_last(image) and native.takes(image)
-
-
 def nothing_intervenes() -> bool:
     """Whether calls compute with what they are given: no autocast, no transform, no forward-mode derivative."""
     return not torch.is_autocast_enabled("cpu") and no_transform_intervenes()

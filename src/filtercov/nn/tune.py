@@ -46,15 +46,12 @@ class Call:
     """One call of a part of a model: layouts of its input and of the gradient that came back, if one did."""
 
     x: Layout
-    dtype: torch.dtype
-    device: torch.device
     needs_grad: bool
-    grad: Layout | None = None
-    grad_dtype: torch.dtype | None = None  # autocast may make it another
+    grad: Layout | None = None  # of another dtype, perhaps, under autocast
 
     def input(self) -> Tensor:
         """An input of random numbers like the one recorded."""
-        return self.x.random(self.dtype, self.device).requires_grad_(self.needs_grad)
+        return self.x.random().requires_grad_(self.needs_grad)
 
     def repeated(self, forward: Callable[[Tensor], Tensor], modules: Iterable[nn.Module]) -> Callable[[], object]:
         """A function that repeats the call: forward, and backward if a gradient came back."""
@@ -62,7 +59,7 @@ class Call:
         if self.grad is None:
             return torch.no_grad()(lambda: forward(x))
         inputs = [tensor for tensor in (x, *(p for m in modules for p in m.parameters())) if tensor.requires_grad]
-        grad_y = self.grad.random(self.grad_dtype or self.dtype, self.device)
+        grad_y = self.grad.random()
 
         def repeat() -> None:
             torch.clear_autocast_cache()  # each step casts weights once
@@ -85,14 +82,14 @@ def _record(part: Part, calls: list[Call], stack: ExitStack) -> None:
     def record_input(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         x = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
         if x is not None and x.is_floating_point():
-            calls.append(Call(Layout.of(x), x.dtype, x.device, x.requires_grad))
+            calls.append(Call(Layout.of(x), x.requires_grad))
 
     def record_gradient(_module: nn.Module, _args: Any, output: Any) -> None:
         if calls and isinstance(output, Tensor) and output.requires_grad:
             last = calls[-1]
 
             def record(grad: Tensor) -> None:
-                last.grad, last.grad_dtype = Layout.of(grad), grad.dtype
+                last.grad = Layout.of(grad)
 
             output.register_hook(record)  # type: ignore[no-untyped-call]
 
