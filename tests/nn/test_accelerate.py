@@ -4,8 +4,8 @@ What might die of oneDNN's fault runs in a child process.
 """
 
 import copy
-import io
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -125,8 +125,9 @@ def test_everything_is_as_it_was_after_restore(times):
     net[1][0].register_forward_hook(lambda *_: called.append("convolution"))
     net[1][1].register_forward_hook(lambda *_: called.append("gelu"))
     before = state(net)
-    for _ in range(times):
-        accelerate_(net)
+    reports = [accelerate_(net) for _ in range(times)]
+    assert [report.swapped for report in reports] == [("1.0",), ()][:times]
+    assert reports[-1].fused == reports[0].fused
     assert net[2][0].weight.is_contiguous(memory_format=CHANNELS_LAST)
     net[:-1].eval()(torch.randn(2, 3, 24, 24))
     assert called == ["convolution", "gelu"]
@@ -137,22 +138,13 @@ def test_everything_is_as_it_was_after_restore(times):
     assert restore_(net) == ()
 
 
-def test_a_second_call_finds_nothing_to_swap():
-    net = convmixer()
-    first, again = accelerate_(net), accelerate_(net)
-    assert (again.swapped, again.fused, again.skipped) == ((), first.fused, {})
-
-
 def test_copies_and_saved_models_know_the_way_back_and_gradients_go_with_their_parameters():
     net = convmixer()
     strides = [p.stride() for p in net.parameters()]
     accelerate_(net)
     net(torch.randn(2, 3, 24, 24)).square().sum().backward()
     gradients = [p.grad.clone() for p in net.parameters()]
-    file = io.BytesIO()
-    torch.save(net, file)
-    file.seek(0)
-    for other in (copy.deepcopy(net), torch.load(file, weights_only=False), net):
+    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net)), net):
         restore_(other)
         assert [p.stride() for p in other.parameters()] == strides
     assert [p.grad.stride() for p in net.parameters()] == strides
