@@ -88,12 +88,15 @@ def checked_output(name: str, image: Numbers, kernel: Numbers, geometry: Geometr
 def _cached_output(name: str, image: Numbers, kernel: Numbers, geometry: Geometry) -> Numbers:
     padding, stride, dilation = geometry
     axes, size = len(kernel), image[2:]
+    if axes not in (1, 2, 3) or len(size) != axes or min(*image[1:], *kernel) < 1:
+        raise KernelError(
+            f"{name}: images must be (N, C, 1 to 3 sizes) and filters as many sizes, all at least 1, got {image} and "
+            f"{kernel}"
+        )
     if len(padding) != 2 * axes or min(padding) < 0:
         raise KernelError(f"{name}: padding must be {2 * axes} numbers >= 0 for {axes} axes, got {padding}")
     if any(len(steps) != axes or min(steps) < 1 for steps in (stride, dilation)):
         raise KernelError(f"{name}: stride and dilation must be {axes} numbers >= 1, got {stride} and {dilation}")
-    if len(size) != axes or min(*size, *kernel) < 1:
-        raise KernelError(f"{name}: images and filters need pixels along {axes} axes, got {image} and {kernel}")
     spans = geometry.spans(kernel)
     if any(size[i] + padding[2 * i] + padding[2 * i + 1] < spans[i] for i in range(axes)):
         raise KernelError(
