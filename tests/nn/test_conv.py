@@ -326,6 +326,7 @@ def test_distributed_data_parallel_trains_it_without_a_complaint(tmp_path):
     try:
         layer, x = DepthwiseConv2d(8, 8, 9, padding=4, groups=8).to(memory_format=CHANNELS_LAST), images(2, 8, 9, 9)
         (wanted,) = torch.autograd.grad(layer(x).square().sum(), layer.weight)
+        assert wanted.stride() == layer.weight.stride()  # of several spellings, its buckets want the parameter's
         DistributedDataParallel(layer)(x).square().sum().backward()
         assert torch.equal(layer.weight.grad, wanted)
     finally:

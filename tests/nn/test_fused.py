@@ -244,12 +244,13 @@ def timms_convnext(**settings):
     return import_peer("timm.models.convnext").ConvNeXt(**sizes | settings)
 
 
+POINTWISE, BLOCK = "timm's, pointwise", "stages.0.blocks.0"
 NETWORKS = {
     "our ConvMixer": (lambda: models.create("convmixer_8_3_k5_p2", num_classes=3), TRAIN, 7),
     "timm's ConvMixer": (timms_convmixer, TRAIN, 7),
     "our ConvNeXt": (lambda: models.create("convnext_atto_div8_p1", num_classes=3), MLP, 12),
     "timm's ConvNeXt": (timms_convnext, MLP, 4),
-    "timm's, pointwise": (lambda: timms_convnext(conv_mlp=True, kernel_sizes=9), MLP, 4),
+    POINTWISE: (lambda: timms_convnext(conv_mlp=True, kernel_sizes=9), MLP, 4),
     "timm's, dropping branches": (lambda: timms_convnext(conv_mlp=True, drop_path_rate=0.5), MLP, 4),
     "timm's second version": (lambda: timms_convnext(conv_mlp=True, use_grn=True, ls_init_value=None), MLP, 0),
 }
@@ -328,49 +329,42 @@ def test_residuals_are_added_by_the_operator_before_them_to_the_bit():
     assert accelerate_(other).residuals == ()
 
 
-CHANGES_OF_RESIDUAL = {
-    "a branch with a forward of its own": lambda block: double_output_(block.fn),
-    "an activation with a forward of its own": lambda block: double_output_(block.fn[1]),
-    "dropped branches": lambda block: setattr(block.drop_path, "rate", 0.5),
-    "a layer after the pair": lambda block: block.fn.append(nn.Tanh()),
-    "frozen statistics": lambda block: block.fn[2].eval(),
-}
-CHANGES_OF_BLOCK = {
-    "an MLP of its own class": lambda block: setattr(block.mlp, "__class__", type("Own", (type(block.mlp),), {})),
-    "a product with a forward of its own": lambda block: double_output_(block.mlp.fc1),
-    "an MLP with a forward of its own": lambda block: double_output_(block.mlp),
-    "another activation": lambda block: setattr(block.mlp, "act", nn.ReLU()),
-    "dropout within": lambda block: setattr(block.mlp.drop1, "p", 0.5),
-    "a parametrised product": lambda block: torch.nn.utils.parametrizations.weight_norm(block.mlp.fc1),
-    "a subclass of a product": lambda block: setattr(block.mlp.fc2, "__class__", type("Own", (nn.Conv2d,), {})),
-    "a norm without weight": lambda block: setattr(block, "norm", type(block.norm)(8, affine=False)),
+CHANGES = {  # the network, the part of it, and what somebody does to that
+    "a branch with a forward of its own": ("our ConvMixer", "blocks.1.0", lambda m: double_output_(m.fn)),
+    "an activation with a forward of its own": ("our ConvMixer", "blocks.1.0", lambda m: double_output_(m.fn[1])),
+    "dropped branches": ("our ConvMixer", "blocks.1.0", lambda m: setattr(m.drop_path, "rate", 0.5)),
+    "a layer after the pair": ("our ConvMixer", "blocks.1.0", lambda m: m.fn.append(nn.Tanh())),
+    "frozen statistics": ("our ConvMixer", "blocks.1.0", lambda m: m.fn[2].eval()),
+    "an MLP of its own class": (
+        POINTWISE,
+        BLOCK,
+        lambda m: setattr(m.mlp, "__class__", type("Own", (type(m.mlp),), {})),
+    ),
+    "an MLP with a forward of its own": (POINTWISE, BLOCK, lambda m: double_output_(m.mlp)),
+    "another activation": (POINTWISE, BLOCK, lambda m: setattr(m.mlp, "act", nn.ReLU())),
+    "dropout within": (POINTWISE, BLOCK, lambda m: setattr(m.mlp.drop1, "p", 0.5)),
+    "a parametrised product": (POINTWISE, BLOCK, lambda m: torch.nn.utils.parametrizations.weight_norm(m.mlp.fc1)),
+    "a product without bias": (POINTWISE, BLOCK, lambda m: setattr(m.mlp.fc1, "bias", None)),
+    "a norm without weight": (POINTWISE, BLOCK, lambda m: setattr(m, "norm", type(m.norm)(8, affine=False))),
 }
 
 
 @needs_native
-@pytest.mark.parametrize("change", CHANGES_OF_RESIDUAL)
-def test_residuals_that_were_changed_run_plainly(change):
-    plain, fast = pair(NETWORKS["our ConvMixer"][0])
+@pytest.mark.parametrize("change", CHANGES)
+def test_residuals_and_blocks_that_were_changed_run_plainly(change):
+    name, part, change_ = CHANGES[change]
+    plain, fast = pair(NETWORKS[name][0])
     for net in (plain, fast):
-        CHANGES_OF_RESIDUAL[change](net.get_submodule("blocks.1.0"))
-    assert_alike(plain, fast, images(4, 3, 12, 12))
-
-
-@needs_native
-@pytest.mark.parametrize("change", CHANGES_OF_BLOCK)
-def test_blocks_that_were_changed_run_plainly(change):
-    plain, fast = pair(NETWORKS["timm's, pointwise"][0])
-    for net in (plain, fast):
-        CHANGES_OF_BLOCK[change](net.stages[0].blocks[0])
+        change_(net.get_submodule(part))
     x = images(2, 3, 16, 16)
-    assert called(copy.deepcopy(fast), x).count(MLP) == 3
+    assert name != POINTWISE or called(copy.deepcopy(fast), x).count(MLP) == 3
     assert_alike(plain, fast, x)
 
 
 @needs_native
 def test_watched_parts_other_numbers_layouts_and_modes_run_plainly():
-    plain, fast = pair(NETWORKS["timm's, pointwise"][0])
-    x, block = images(2, 3, 16, 16), fast.stages[0].blocks[0]
+    plain, fast = pair(NETWORKS[POINTWISE][0])
+    x, block = images(2, 3, 16, 16), fast.get_submodule(BLOCK)
     fused = dict.fromkeys(("norm", "mlp", "mlp.fc1", "mlp.act", "mlp.drop1", "mlp.fc2", "drop_path"), 3)
     for part, count in (fused | {"conv_dw": 4, "shortcut": 4}).items():
         handle = block.get_submodule(part).register_forward_hook(lambda *_: None)

@@ -8,7 +8,7 @@ x and LayerNorm(x) W1ᵀ, six numbers a channel and pixel where PyTorch keeps el
 γ's gradient follows from that of W2, the scaled branch need not be kept either.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -106,13 +106,12 @@ def _with_strides_of(weight: Tensor, grad: Tensor) -> Tensor:
     return grad.as_strided(weight.shape, weight.stride()) if dense else grad.view(weight.shape)
 
 
-def _forward_flops(
-    x: Shape, _shortcut: Any, _weight: Any, _bias: Any, _eps: Any, w1: Shape, *_: Any, **_out: Any
-) -> int:
-    return 2 * 2 * _pixels(x) * w1[0] * w1[1]  # w2 has as many numbers
+def _flops_of(products: int, w1: int) -> Callable[..., int]:
+    """Flops of an operator whose first argument is an image, and argument `w1` as large as each of its matrices."""
+    return lambda *shapes, **_out: 2 * products * _pixels(shapes[0]) * shapes[w1][0] * shapes[w1][1]
 
 
-@operator(outputs=4, flops=_forward_flops, save=_save_forward, gradients=_forward_gradients)
+@operator(outputs=4, flops=_flops_of(2, w1=5), save=_save_forward, gradients=_forward_gradients)
 def norm_mlp_forward(
     x: Tensor,
     shortcut: Tensor | None,
@@ -172,12 +171,7 @@ def _reference_forward(rows: Tensor, residual: Tensor | None, w: Weights, eps: f
     return branch if residual is None else branch + residual, mean, inverse_std, between
 
 
-def _backward_flops(_grad_y: Any, x: Shape, *rest: Any, **_out: Any) -> int:
-    w1: Shape = rest[5]
-    return 2 * 2 * 2 * _pixels(x) * w1[0] * w1[1]
-
-
-@operator(outputs=8, flops=_backward_flops)
+@operator(outputs=8, flops=_flops_of(4, w1=7))
 def norm_mlp_backward(
     grad_y: Tensor,
     x: Tensor,
