@@ -1,6 +1,7 @@
 """What the tests of `filtercov.nn` share: operators that were called, oracles in float64, and shapes to try."""
 
 import random
+from contextlib import contextmanager
 from itertools import chain
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ import torch
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from filtercov.nn import native_status
+from filtercov.nn import native, native_status
 from filtercov.nn.geometry import Geometry
 
 needs_native = pytest.mark.skipif(not native_status().available, reason="native kernels not built")
@@ -25,6 +26,16 @@ def last(x):
 
 def images(*shape):
     return last(torch.randn(shape))
+
+
+@contextmanager
+def instruction_set(isa):
+    """Call kernels of another instruction set than the one in use."""
+    native._other_isa = native.ISAS.index(isa)
+    try:
+        yield
+    finally:
+        native._other_isa = None
 
 
 def double_output_(module):

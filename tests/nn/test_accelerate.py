@@ -1,11 +1,8 @@
-"""`accelerate_` on any model: same numbers, parameters and hooks, a true report, and `restore_` undoes it all.
-
-What might die of oneDNN's fault runs in a child process.
-"""
+"""`accelerate_` on any model: same numbers, parameters and hooks, a true report, and `restore_` undoes it all."""
 
 import copy
-import io
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +28,6 @@ from filtercov.nn import (
 from filtercov.nn.conv import PointwiseConv2d, StridedPointwiseConv2d
 from filtercov.nn.swap import POINTWISE, toggles
 from tests.nn.support import CHANNELS_LAST, needs_native
-from tests.peers import import_peer
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,30 +46,26 @@ def convmixer(width=16):
     )
 
 
-def speech(width=16):
-    """Return the convolutions of a Conformer: gates, a wide depthwise filter, and a causal one as Mamba has it."""
+def lines(width=16):
+    """Return a wide depthwise filter, as a Conformer has, a causal one, as Mamba has, and one that halves."""
     return nn.Sequential(
-        nn.Conv1d(3, 2 * width, 1),
-        nn.GLU(dim=1),
+        nn.Conv1d(3, width, 1),
         nn.Conv1d(width, width, 31, padding=15, groups=width),
         nn.Conv1d(width, width, 4, padding=6, dilation=2, groups=width),
         nn.Conv1d(width, width, 5, stride=2, groups=width),
         nn.AdaptiveAvgPool1d(1),
         nn.Flatten(),
-        nn.Linear(width, 10),
     )
 
 
 def volumes(width=16):
-    """Return the convolutions of a MedNeXt block and of the layer that halves after it."""
+    """Return a depthwise convolution as MedNeXt has it, and the one that halves after it."""
     return nn.Sequential(
         nn.Conv3d(3, width, 1),
         nn.Conv3d(width, width, 5, padding=2, groups=width),
-        nn.GroupNorm(width, width),
         nn.Conv3d(width, width, 3, stride=2, padding=1, groups=width),
         nn.AdaptiveAvgPool3d(1),
         nn.Flatten(),
-        nn.Linear(width, 10),
     )
 
 
@@ -92,8 +84,8 @@ def train(net, x, target):
     ("build", "size", "swapped", "kind"),
     [
         (convmixer, (24, 24), ("1.0",), DepthwiseConv2d),
-        (speech, (60,), ("2", "3", "4"), DepthwiseConv1d),
-        (volumes, (9, 10, 11), ("1", "3"), DepthwiseConv3d),
+        (lines, (60,), ("1", "2", "3"), DepthwiseConv1d),
+        (volumes, (9, 10, 11), ("1", "2"), DepthwiseConv3d),
     ],
 )
 def test_training_gives_the_same_losses_and_weights(build, size, swapped, kind):
@@ -125,8 +117,9 @@ def test_everything_is_as_it_was_after_restore(times):
     net[1][0].register_forward_hook(lambda *_: called.append("convolution"))
     net[1][1].register_forward_hook(lambda *_: called.append("gelu"))
     before = state(net)
-    for _ in range(times):
-        accelerate_(net)
+    reports = [accelerate_(net) for _ in range(times)]
+    assert [report.swapped for report in reports] == [("1.0",), ()][:times]
+    assert reports[-1].fused == reports[0].fused
     assert net[2][0].weight.is_contiguous(memory_format=CHANNELS_LAST)
     net[:-1].eval()(torch.randn(2, 3, 24, 24))
     assert called == ["convolution", "gelu"]
@@ -137,22 +130,13 @@ def test_everything_is_as_it_was_after_restore(times):
     assert restore_(net) == ()
 
 
-def test_a_second_call_finds_nothing_to_swap():
-    net = convmixer()
-    first, again = accelerate_(net), accelerate_(net)
-    assert (again.swapped, again.fused, again.skipped) == ((), first.fused, {})
-
-
 def test_copies_and_saved_models_know_the_way_back_and_gradients_go_with_their_parameters():
     net = convmixer()
     strides = [p.stride() for p in net.parameters()]
     accelerate_(net)
     net(torch.randn(2, 3, 24, 24)).square().sum().backward()
     gradients = [p.grad.clone() for p in net.parameters()]
-    file = io.BytesIO()
-    torch.save(net, file)
-    file.seek(0)
-    for other in (copy.deepcopy(net), torch.load(file, weights_only=False), net):
+    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net)), net):
         restore_(other)
         assert [p.stride() for p in other.parameters()] == strides
     assert [p.grad.stride() for p in net.parameters()] == strides
@@ -191,20 +175,6 @@ def test_what_has_a_class_of_its_own_is_left_alone_and_reported():
     assert [type(m) for m in built.modules()] == [nn.Sequential, nn.Conv2d, Own]
 
 
-@pytest.mark.parametrize("name", ["mobilenetv3_small_050", "convnext_atto", "efficientnet_lite0", "torchvision"])
-def test_networks_of_others_give_the_same_output(name):
-    if name == "torchvision":
-        plain = import_peer("torchvision.models").mobilenet_v2(num_classes=5, dropout=0.0)
-    else:
-        plain = import_peer("timm").create_model(name, num_classes=5, drop_rate=0.0, drop_path_rate=0.0)
-    fast, x = copy.deepcopy(plain), torch.randn(2, 3, 64, 64)
-    assert accelerate_(fast).swapped
-    for mode in (True, False):
-        with torch.set_grad_enabled(mode):
-            ours, theirs = fast.train(mode)(x), plain.train(mode)(x)
-        assert (ours - theirs).norm() <= 1e-3 * theirs.norm()
-
-
 # 1x1 convolutions.
 
 
@@ -217,12 +187,11 @@ def test_products_of_matrices_give_what_the_convolution_gives(layout, size):
     x, results = torch.randn(3, 12, *size).to(memory_format=layout), []
     for layer in (plain, ours):
         leaf = x.clone().requires_grad_()
-        y = layer(leaf)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            y = layer(leaf)
         results.append((y, *torch.autograd.grad(y.square().sum(), [leaf, *layer.parameters()])))
     torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-4)
     assert size == (1, 1) or results[1][0].is_contiguous(memory_format=layout)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        ours(x)
     multiplied = "aten::linear" in {event.key for event in profile.key_averages()}
     assert multiplied is (layout is CHANNELS_LAST and size != (1, 1))
 
@@ -239,55 +208,16 @@ def test_products_of_matrices_are_used_only_where_measured_and_possible():
         assert [toggle for toggle in toggles(other) if toggle.swap is POINTWISE] == []
 
 
-TRAINING = """
-import copy, sys, torch
-from filtercov.nn import accelerate_
-from tests.nn.test_timm_sweep import build, passes
-
-torch.set_num_threads(1)
-torch.manual_seed(0)
-plain = build(sys.argv[1])
-for module in plain.modules():
-    if isinstance(module, torch.nn.BatchNorm2d):
-        module.eval()  # rounding errors would be magnified, in NCHW as well
-fast = copy.deepcopy(plain)
-assert accelerate_(fast).made_safe
-images = torch.randn(2, 3, 64, 64)
-wanted = passes(copy.deepcopy(plain).double(), images.double())[1]
-norm = sum(gradient.square().sum() for gradient in wanted.values()).sqrt()
-plain_error = sum((g - wanted[n]).square().sum() for n, g in passes(plain, images)[1].items()).sqrt() / norm
-for _ in range(int(sys.argv[2])):
-    fast.zero_grad()
-    gradients = passes(fast, images)[1]
-error = sum((g - wanted[n]).square().sum() for n, g in gradients.items()).sqrt() / norm
-assert error <= 10 * max(plain_error, 1e-6), (error, plain_error)
-print("done")
-"""
-
-
-@pytest.mark.parametrize(
-    ("name", "steps"), [("mobileone_s0", 8), pytest.param("fastvit_mci2", 20, marks=pytest.mark.faults)]
-)
-def test_stems_that_onednn_would_corrupt_neither_crash_nor_change_the_gradients(name, steps):
-    import_peer("timm")
-    command = [sys.executable, "-W", "ignore", "-c", TRAINING, name, str(steps)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
-    assert run.returncode == 0, f"exit code {run.returncode}: {run.stderr[-2000:]}"
-    assert run.stdout == "done\n"
-
-
 @pytest.mark.parametrize(("channels", "stride"), [(2, 2), (3, (1, 3)), (15, 2)])
 def test_a_strided_pointwise_convolution_gives_the_same_results(channels, stride):
     plain = nn.Sequential(nn.Conv2d(channels, 12, 1, stride=stride))
     fast = copy.deepcopy(plain)
     assert accelerate_(fast).made_safe == ("0",)
-    for size in ((2, channels, 12, 12), (2, channels, 13, 11), (channels, 6, 6)):
-        theirs = torch.randn(size).requires_grad_()
-        ours = theirs.detach().clone()
-        ours = ours.contiguous(memory_format=CHANNELS_LAST) if len(size) == 4 else ours
+    for size in ((2, channels, 13, 12), (channels, 6, 6)):
         found = []
-        for net, x in ((fast, ours.requires_grad_()), (plain, theirs)):
+        for net in (fast, plain):
+            x = torch.ones(size).cumsum(-1).requires_grad_()
+            x = x.contiguous(memory_format=CHANNELS_LAST) if net is fast and len(size) == 4 else x
             y = net(x)
             found.append((y, *torch.autograd.grad(y.square().sum(), (x, *net.parameters()))))
         torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
@@ -348,10 +278,7 @@ def test_kept_memory_is_not_asked_for_again(keep):
     assert faults < 10_000 if keep else faults > 100_000
 
 
-def test_the_report_says_whether_memory_is_kept_and_a_model_elsewhere_does_not_ask():
-    layers = nn.Sequential(nn.Conv2d(8, 8, 3, groups=8))
-    assert ("keeps the memory it frees" in str(accelerate_(layers))) is keep_freed_memory()
-    assert "memory" not in str(accelerate_(layers, keep_memory=False))
+def test_a_model_elsewhere_does_not_keep_memory():
     assert not accelerate_(nn.Conv2d(8, 8, 3, groups=8, device=torch.device("meta"))).keeps_memory
 
 
@@ -359,5 +286,5 @@ def test_the_report_says_whether_memory_is_kept_and_a_model_elsewhere_does_not_a
 def test_the_report_counts_what_was_done():
     net = models.create("convnext_atto_div8_p1", num_classes=3)
     restore_(net)
-    lines = str(accelerate_(net, keep_memory=False)).splitlines()
-    assert lines == ["12 depthwise convolutions swapped, 0 norms fused with activations", "12 ConvNeXt blocks fused"]
+    told = str(accelerate_(net, keep_memory=False)).splitlines()
+    assert told == ["12 depthwise convolutions swapped, 0 norms fused with activations", "12 ConvNeXt blocks fused"]

@@ -1,7 +1,6 @@
 """Depthwise functions and modules in a user's hands: any layout, the same results and kinds of error as PyTorch's."""
 
 import gc
-import types
 import warnings
 import weakref
 
@@ -21,6 +20,7 @@ from filtercov.nn import (
     depthwise_conv1d,
     depthwise_conv2d,
     depthwise_conv3d,
+    native_status,
     routing,
 )
 from filtercov.nn.geometry import Geometry
@@ -103,23 +103,17 @@ def test_other_dtypes_devices_and_groupings_are_pytorchs():
 X, WEIGHT, BIAS = torch.zeros(2, 8, 9, 9), torch.zeros(8, 1, 3, 3), torch.zeros(8)
 BAD = {
     "x no tensor": ([1.0], WEIGHT, BIAS),
-    "weight no tensor": (X, None, BIAS),
     "x two-dimensional": (X[0, 0], WEIGHT, BIAS),
-    "weight three-dimensional": (X, WEIGHT[0], BIAS),
     "weight of a full convolution": (X, torch.zeros(8, 8, 3, 3), BIAS),
-    "too few filters": (X, WEIGHT[:7], None),
     "bias too short": (X, WEIGHT, BIAS[:7]),
     "bias of another dtype": (X, WEIGHT, BIAS.double()),
     "filter larger than the image": (X, torch.zeros(8, 1, 12, 3), BIAS),
     "filter without taps": (X, torch.zeros(8, 1, 0, 3), BIAS),
     "negative padding": (X, WEIGHT, BIAS, 1, -1),
-    "padding of three": (X, WEIGHT, BIAS, 1, (1, 1, 1)),
     "padding misspelt": (X, WEIGHT, BIAS, 1, "sane"),
-    "padding an array": (X, WEIGHT, BIAS, 1, np.array([1, 1])),
     "padding a float": (X, WEIGHT, BIAS, 1, 1.5),
     "same with a stride": (X, WEIGHT, BIAS, 2, "same"),
     "stride zero": (X, WEIGHT, BIAS, 0),
-    "dilation zero": (X, WEIGHT, BIAS, 1, 0, 0),
 }
 
 
@@ -147,115 +141,90 @@ def test_modules_are_drop_ins(axes, mode):
         ours_of(8, 8, 3)
 
 
-def around(self, x, weight, bias):
-    """Convolve as if the image went on around a cylinder: somebody's own, of one layer."""
-    padded = functional.pad(x, (2, 2, 0, 0), mode="circular")
-    return functional.conv2d(padded, weight, bias, self.stride, (2, 0), 1, self.groups)
-
-
 def test_a_convolution_that_its_owner_changed_is_run():
     layer, x = DepthwiseConv2d(8, 8, 5, padding=2, groups=8), images(4, 8, 12, 12)
-    layer._conv_forward = types.MethodType(around, layer)
-    assert torch.allclose(layer(x), around(layer, x, layer.weight, layer.bias), atol=1e-5)
+    layer._conv_forward = lambda x, *_: x * 2  # somebody's own, of one layer
+    assert torch.equal(layer(x), x * 2)
 
 
 # Frozen filters.
 
 
 @pytest.mark.parametrize("kernel", [3, 11])
-def test_a_frozen_filter_does_not_keep_its_input_alive(kernel):
+def test_a_frozen_filter_costs_no_weight_gradient_and_keeps_no_input_alive(kernel):
     layer = DepthwiseConv2d(16, 16, kernel, padding="same", groups=16)
-    source = images(2, 16, 9, 9).requires_grad_()
-
-    def lives(frozen):
+    source, found = images(2, 16, 9, 9).requires_grad_(), []
+    for frozen in (False, True):
         layer.weight.requires_grad_(not frozen)
         x = source * 1
         alive = weakref.ref(x)
         y = layer(x)
         del x
         gc.collect()
-        kept = alive() is not None
-        y.sum().backward()
-        return kept
-
-    assert lives(frozen=False)
-    assert not lives(frozen=True)
-
-
-@pytest.mark.parametrize("kernel", [3, 11])
-def test_a_frozen_filter_costs_no_weight_gradient_and_the_rest_is_unchanged(kernel):
-    layer, x = DepthwiseConv2d(16, 16, kernel, padding="same", groups=16), images(2, 16, 9, 9).requires_grad_()
-    wanted = torch.autograd.grad(layer(x).square().sum(), (x, layer.bias))
-    layer.weight.requires_grad_(False)
-    names = called(lambda: layer(x).square().sum().backward())
+        assert (alive() is None) is frozen
+        names = called(lambda: found.append(torch.autograd.grad(y.square().sum(), (source, layer.bias))))  # noqa: B023
+        assert not (frozen and "filtercov::depthwise_conv_weight_grad" in names)
     assert "filtercov::channel_sum" in names
-    assert "filtercov::depthwise_conv_weight_grad" not in names
-    assert torch.equal(x.grad, wanted[0])
-    torch.testing.assert_close(layer.bias.grad, wanted[1], rtol=1e-5, atol=1e-5)
+    assert torch.equal(found[0][0], found[1][0])
+    torch.testing.assert_close(found[0][1], found[1][1], rtol=1e-5, atol=1e-5)
 
 
 # Which passes run natively.
 
 
+def run(function):
+    """Return the names of PyTorch's operators that run, also inside operators of ours."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        function()
+    return [event.name for event in profile.events()]
+
+
 @pytest.mark.parametrize("chosen", range(BY_THRESHOLDS, 8))
-def test_any_choice_of_passes_computes_what_pytorch_does(chosen):
+def test_any_choice_of_passes_runs_what_it_says_and_computes_what_pytorch_does(chosen):
     wide = whole(2, 40, 10, 9) if chosen % 2 else last(whole(2, 40, 10, 9))
     weight, bias = whole(20, 1, 3, 5), torch.arange(20.0)
     for stride in (1, 2):
         results = []
-        for convolve, more in ((depthwise_conv2d, {"passes": chosen}), (functional.conv2d, {"groups": 20})):
+
+        def step(convolve, **more):
             leaves = [tensor.clone().requires_grad_() for tensor in (wide, weight, bias)]
-            y = convolve(leaves[0][:, 7:27], *leaves[1:], stride, (1, 2), **more)
-            results.append([y, *torch.autograd.grad(y.square().sum(), leaves)])
+            y = convolve(leaves[0][:, 7:27], *leaves[1:], stride, (1, 2), **more)  # noqa: B023
+            results.append([y, *torch.autograd.grad(y.square().sum(), leaves)])  # noqa: B023
+
+        step(functional.conv2d, groups=20)
+        names = run(lambda: step(depthwise_conv2d, passes=chosen))
         assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+        if chosen != BY_THRESHOLDS and native_status().available:
+            assert names.count("aten::convolution") == (0 if chosen & BITS["forward"] else 1)
+            gradients = sum(not chosen & BITS[which] for which in ("input_grad", "weight_grad"))
+            assert names.count("aten::convolution_backward") == gradients
+
+
+THRESHOLDS = [  # the pass, a convolution in which PyTorch's is faster, and one in which ours is
+    ("forward", {"kernel": (4, 5)}, {"kernel": (5, 5)}),
+    ("forward", {"kernel": (5, 5), "channels_last": False}, {"kernel": (15, 15), "channels_last": False}),
+    ("forward", {"kernel": (5, 5), "stride": 2}, {"kernel": (7, 7), "stride": 2}),
+    ("input_grad", {"kernel": (6, 7), "dilation": 2}, {"kernel": (7, 7), "dilation": 2}),
+    ("input_grad", {"kernel": (7, 7), "dilation": 2, "stride": 2}, {"kernel": (7, 7)}),  # the first has no kernel
+    ("forward", {"kernel": (9, 9), "dtype": torch.float64}, {"kernel": (9, 9)}),
+    ("forward", {"kernel": (9, 9), "channels": 4}, {"kernel": (9, 9), "channels": 5}),
+    *((which, {"kernel": (3,)}, {"kernel": (4,)}) for which in BITS),
+    ("forward", {"kernel": (2, 3, 3)}, {"kernel": (3, 3, 3)}),
+    ("forward", {"kernel": (1, 10), "channels_last": False}, {"kernel": (1, 11), "channels_last": False}),
+    ("weight_grad", {"kernel": (11, 1), "channels_last": False}, {"kernel": (11, 1)}),
+]
 
 
 @needs_native
-@pytest.mark.parametrize("chosen", range(8))
-def test_the_choice_decides_what_runs(chosen):
-    x, weight = torch.randn(2, 16, 12, 12, requires_grad=True), torch.randn(16, 1, 9, 9, requires_grad=True)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        y = depthwise_conv2d(x, weight, padding=4, passes=chosen)
-        torch.autograd.grad(y.square().sum(), (x, weight))
-    names = [event.name for event in profile.events()]
-    assert names.count("aten::convolution") == (0 if chosen & BITS["forward"] else 1)
-    gradients = sum(not chosen & BITS[which] for which in ("input_grad", "weight_grad"))
-    assert names.count("aten::convolution_backward") == gradients
+@pytest.mark.parametrize(("which", "loses", "wins"), THRESHOLDS)
+def test_thresholds_depend_on_the_pass_the_layout_and_the_kind_of_convolution(which, loses, wins):
+    def native_wins(kernel, stride=1, dilation=1, channels=16, channels_last=True, dtype=torch.float32):
+        axes = len(kernel)
+        geometry = Geometry((9,) * 2 * axes, (stride,) * axes, (dilation,) * axes)
+        image = torch.empty(1, channels, *[20] * axes, dtype=dtype)
+        return routing.native_wins(which, image, kernel, geometry, channels_last=channels_last)
 
-
-def wins(which, kernel, *, stride=1, dilation=1, channels=16, channels_last=True, dtype=torch.float32):
-    axes = len(kernel)
-    geometry = Geometry((9,) * 2 * axes, (stride,) * axes, (dilation,) * axes)
-    image = torch.empty(1, channels, *[20] * axes, dtype=dtype)
-    return routing.native_wins(which, image, kernel, geometry, channels_last=channels_last)
-
-
-@needs_native
-def test_thresholds_depend_on_the_pass_the_layout_and_the_kind_of_convolution():
-    assert not wins("forward", (4, 5))
-    assert wins("forward", (5, 5))
-    assert not wins("forward", (5, 5), channels_last=False)
-    assert wins("forward", (15, 15), channels_last=False)
-    assert not wins("forward", (5, 5), stride=2)
-    assert wins("forward", (7, 7), stride=2)
-    assert not wins("input_grad", (6, 7), dilation=2)
-    assert wins("input_grad", (7, 7), dilation=2)
-    assert not wins("input_grad", (7, 7), dilation=2, stride=2)  # there is no kernel
-    assert not wins("forward", (9, 9), dtype=torch.float64)
-    assert not wins("forward", (9, 9), channels=4)
-    assert wins("forward", (9, 9), channels=5)
-    for which in BITS:
-        assert [wins(which, (taps,)) for taps in (3, 4)] == [False, True]
-    assert [wins("forward", (taps, 3, 3)) for taps in (2, 3)] == [False, True]
-    assert [wins("forward", (1, taps), channels_last=False) for taps in (10, 11)] == [False, True]
-    assert [wins("weight_grad", (11, 1), channels_last=layout) for layout in (True, False)] == [True, False]
-
-
-@pytest.mark.parametrize(("pixels", "to_operator"), [(8, False), (64, True)])
-def test_small_images_are_spared_the_cost_of_a_call(pixels, to_operator, monkeypatch):
-    monkeypatch.setattr(routing, "LEAST_WORK", LEAST_WORK)
-    layer, x = DepthwiseConv2d(8, 8, 9, padding=4, groups=8), torch.randn(1, 8, pixels, pixels)
-    assert (OPERATOR in called(layer, x)) is to_operator
+    assert (native_wins(**loses), native_wins(**wins)) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -268,14 +237,17 @@ def test_filters_without_a_native_pass_are_spared_the_cost_of_a_call(kernel, str
     assert (OPERATOR in called(layer, torch.randn(1, 8, 9, 9))) is to_operator
 
 
+def test_small_images_are_spared_the_cost_of_a_call(monkeypatch):
+    monkeypatch.setattr(routing, "LEAST_WORK", LEAST_WORK)
+    layer = DepthwiseConv2d(8, 8, 9, padding=4, groups=8)
+    assert [OPERATOR in called(layer, torch.randn(1, 8, side, side)) for side in (8, 64)] == [False, True]
+
+
 # Filters of one tap multiply.
 
 
 def convolves(function):
-    """Whether PyTorch convolves anywhere in it, also inside an operator of ours."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        function()
-    return any("conv2d" in event.key or "aten::convolution" in event.key for event in profile.key_averages())
+    return any("conv2d" in name or "aten::convolution" in name for name in run(function))
 
 
 @pytest.mark.parametrize(("axes", "chunk"), [(1, 1), (2, 200), (3, 2**20)])
@@ -296,8 +268,7 @@ def test_filters_of_one_tap_do_not_convolve_and_keep_the_layout(memory_format):
     layer.passes = 0  # measured to be faster so, whatever the number of threads
     x = torch.randn(2, 8, 6, 6).to(memory_format=memory_format).requires_grad_()
     assert not convolves(lambda: layer(x).square().sum().backward())
-    assert layer(x).is_contiguous(memory_format=memory_format)
-    assert x.grad.is_contiguous(memory_format=memory_format)
+    assert all(tensor.is_contiguous(memory_format=memory_format) for tensor in (layer(x), x.grad))
 
 
 @pytest.mark.parametrize(
@@ -340,7 +311,6 @@ def test_function_transforms_and_forward_mode_fall_back():
         return functional.conv2d(x, weight, padding=5, groups=8).square().sum()
 
     for transform in (
-        lambda f: torch.func.vmap(f, (None, 0))(weight, batches),
         lambda f: torch.func.vmap(torch.func.grad(f), (None, 0))(weight, batches),
         lambda f: torch.func.jvp(lambda w: f(w, batches[0]), (weight,), (weight,))[1],
     ):
@@ -354,9 +324,9 @@ def test_function_transforms_and_forward_mode_fall_back():
 def test_distributed_data_parallel_trains_it_without_a_complaint(tmp_path):
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
-        layer = DepthwiseConv2d(8, 8, 9, padding=4, groups=8).to(memory_format=CHANNELS_LAST)
-        x = images(2, 8, 9, 9)
+        layer, x = DepthwiseConv2d(8, 8, 9, padding=4, groups=8).to(memory_format=CHANNELS_LAST), images(2, 8, 9, 9)
         (wanted,) = torch.autograd.grad(layer(x).square().sum(), layer.weight)
+        assert wanted.stride() == layer.weight.stride()  # of several spellings, its buckets want the parameter's
         DistributedDataParallel(layer)(x).square().sum().backward()
         assert torch.equal(layer.weight.grad, wanted)
     finally:

@@ -6,9 +6,9 @@ from torch import nn
 from torch.nn import functional
 
 from filtercov.errors import KernelError
-from filtercov.nn import batch_norm_act, gelu_batch_norm, native
+from filtercov.nn import batch_norm_act, gelu_batch_norm
 from filtercov.nn.norm_act import batch_norm_act_eval, gelu
-from tests.nn.support import ISAS, assert_no_worse, images, needs_native, same_for_any_threads
+from tests.nn.support import ISAS, assert_no_worse, images, instruction_set, needs_native, same_for_any_threads
 
 SHAPES = [(8, 48, 16, 16), (3, 101, 5, 5), (2, 1, 5, 5), (3, 7, 9, 4), (1, 16, 1, 2), (64, 5, 1, 1)]
 MODULES = {
@@ -55,7 +55,7 @@ def test_values_and_gradients_are_as_accurate_as_pytorchs(activation, first, isa
             weight, bias = (vector.double() for vector in inputs[1:3])
             z = functional.batch_norm(x.double(), None, None, weight, bias, training=True)
             grad_y = grad_y * ((z[..., None] - JUMPS).abs().amin(-1) > 1e-4)
-        with native.instruction_set(isa):
+        with instruction_set(isa):
             ours = results(fused, inputs, grad_y, activation, first)
         theirs = results(plain, inputs, grad_y, activation, first)
         doubles = [t.double() for t in inputs]
@@ -78,7 +78,7 @@ def test_activations_are_accurate_over_the_whole_range_of_float32(isa, activatio
     exact = MODULES[activation]()(z)
     (slope,) = torch.autograd.grad(exact.sum(), z)
     tolerance = 1e-6 if activation == "gelu" else 1e-7
-    with native.instruction_set(isa):
+    with instruction_set(isa):
         # After a norm with weight 0, the bias is what enters; two values a channel give it a variance.
         x = torch.stack([torch.full_like(line, -1.0), torch.ones_like(line)])[:, :, None, None]
         none, bias = torch.zeros_like(line), line.clone().requires_grad_()
@@ -98,7 +98,7 @@ def test_activations_are_accurate_over_the_whole_range_of_float32(isa, activatio
 @pytest.mark.parametrize(("activation", "first"), PAIRS)
 def test_nan_stays_in_its_channel_and_threads_change_nothing(isa, activation, first):
     x, grad_y, weight, bias = images(6, 37, 15, 15), images(6, 37, 15, 15), torch.rand(37), torch.rand(37)
-    with native.instruction_set(isa):
+    with instruction_set(isa):
         assert same_for_any_threads(lambda: results(fused, (x, weight, bias), grad_y, activation, first))
         x[0, 7] = torch.nan
         y = fused(x, weight, bias, activation, first)
@@ -118,7 +118,7 @@ def test_values_in_evaluation_are_the_definitions(activation, first, isa):
         entered = activate(x.double()) if first else x.double()
         wanted = functional.batch_norm(entered, *(v.double() for v in (mean, variance, weight, bias)), eps=1e-3)
         wanted = wanted if first else activate(wanted)
-        with native.instruction_set(isa):
+        with instruction_set(isa):
             y = batch_norm_act_eval(x, *vectors, 1e-3, activation, first, residual)
         assert y.is_contiguous(memory_format=torch.channels_last)
         assert (y - (wanted if residual is None else wanted + residual)).abs().max() < 4e-5

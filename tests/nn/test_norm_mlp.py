@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from filtercov.nn import native
 from filtercov.nn import norm_mlp as module
 from filtercov.nn.norm_mlp import norm_mlp
-from tests.nn.support import ISAS, assert_no_worse, called, images, needs_native, same_for_any_threads
+from tests.nn.support import ISAS, assert_no_worse, called, images, instruction_set, needs_native, same_for_any_threads
 
 # Batch, channels, height, width, hidden: whole vectors and ragged ones, one pixel, few channels.
 SHAPES = [(2, 40, 9, 7, 160), (1, 2, 3, 2, 5), (3, 7, 4, 4, 13), (2, 33, 1, 1, 66), (4, 96, 5, 5, 384)]
@@ -35,7 +35,7 @@ def plain(x, shortcut, weight, bias, w1, b1, w2, b2, gamma):
 
 
 def fused(x, shortcut, weight, bias, w1, b1, w2, b2, gamma):
-    return norm_mlp(x, shortcut, (weight, bias, EPS), (w1, b1), (w2, b2), gamma)
+    return norm_mlp(x, shortcut, module.Weights(weight, bias, w1, b1, w2, b2, gamma), EPS)
 
 
 def results(function, inputs, grad):
@@ -58,7 +58,7 @@ def test_values_and_gradients_are_as_accurate_as_pytorchs(shape, isa, monkeypatc
         exact = results(plain, doubles, grad.double())
         torch.testing.assert_close(results(fused, doubles, grad.double()), exact)
         if isa != "none":
-            with native.instruction_set(isa):
+            with instruction_set(isa):
                 ours = results(fused, inputs, grad)
             assert_no_worse(ours, results(plain, inputs, grad), exact, times=3)
 

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from filtercov.errors import KernelError
 from filtercov.nn import batch_norm_act, gelu_batch_norm
 from filtercov.nn.norm_act import gelu
-from filtercov.nn.operator import Plan, check_alike, has_kernel, implement
+from filtercov.nn.operator import Plan, check_alike, implement
 from filtercov.nn.operator import operator as register
 from tests.nn.support import CONVOLVE, images, last
 from tests.nn.test_conv import OURS
@@ -50,10 +50,10 @@ def test_convolutions_agree_with_finite_differences_to_second_order(axes, argume
 
 
 NORMS = {
-    **{name: (lambda *t, name=name: batch_norm_act(*t, 1e-5, name)[0]) for name in ("identity", "relu6", "silu")},
-    "hardswish": lambda *t: batch_norm_act(*t, 1e-5, "hardswish")[0],
-    "gelu": lambda *t: batch_norm_act(*t, 1e-5, "gelu")[0],
-    "gelu first": lambda *t: gelu_batch_norm(*t, 1e-5)[0],
+    **{
+        name: (lambda *t, name=name: batch_norm_act(*t, 1e-5, name)[0])
+        for name in ("identity", "relu6", "silu", "hardswish", "gelu")
+    },
     "gelu first and a residual": lambda x, *t: gelu_batch_norm(x, *t, 1e-5, x * 2)[0],
     "gelu alone": lambda x, weight, bias: gelu(x) * weight.sum() + bias.sum(),
 }
@@ -129,9 +129,7 @@ def test_a_second_implementation_keeps_checks_and_fake():
     name = "filtercov::multiplied_in_a_test"
     with FakeTensorMode():
         x = torch.empty(3, device="cuda")
-        assert not has_kernel(multiplied_in_a_test, x)
         implement(multiplied_in_a_test, "cuda")(lambda x, times: x * times)
-        assert has_kernel(multiplied_in_a_test, x)
         assert multiplied_in_a_test(x).device.type == "cuda"
         with pytest.raises(KernelError):
             multiplied_in_a_test(x.long())
@@ -181,54 +179,53 @@ def wrong_tensors(tensor):
     yield "sparse", tensor.to_sparse()
 
 
-def wrong_numbers():
-    """Yield operator, position and value of what is wrong but no tensor's dtype or device."""
-    for operator, first in (("depthwise_conv", 3), ("depthwise_conv_input_grad", 2), ("depthwise_conv_weight_grad", 2)):
-        for padding in ((-1, 2, 2, 2), (2, 2), (2,) * 6, (2, 2, 2, 3), (40,) * 4)[: 5 if first == 2 else 3]:
-            yield operator, first, padding
-        for steps in ((0, 1), (1,), (9, 9))[: 3 if first == 2 else 2]:
-            yield operator, first + 1, steps
-            yield operator, first + 2, steps
-    yield "depthwise_conv", 5, (9, 1)
-    yield "depthwise_conv", 6, 16
-    yield "depthwise_conv", 6, -2
-    for wrong in (torch.ones(8, 1, 30, 5), torch.ones(8, 1, 0, 5), torch.ones(8, 1, 5), torch.ones(16, 1, 5, 5)):
-        yield "depthwise_conv", 1, wrong
-    yield "depthwise_conv", 1, torch.ones(8, 8, 5, 5)
-    yield "depthwise_conv", 0, images(2, 8, 6, 6)[:, :, :0]
-    yield "depthwise_conv", 0, images(2, 8, 6)
-    for size in ((400, 400), (0, 6), (6, 6, 6), (-6, 6)):
-        yield "depthwise_conv_input_grad", 5, size
-    for kernel in ((15, 15), (0, 5), (5,), (-5, 5)):
-        yield "depthwise_conv_weight_grad", 5, kernel
-    for shape in ((8,), (2, 8), (1, 1, 2, 8, 6, 6), (2, 0, 6, 6)):
-        yield "channel_sum", 0, torch.ones(shape)
-    for operator, at in (("batch_norm_act_train", 4), ("batch_norm_act_backward", 6), ("batch_norm_act_eval", 6)):
-        yield operator, at, "swish"
-    yield "batch_norm_act_train", 4, "relu"  # which cannot come first
-    yield "batch_norm_act_train", 5, False  # with a residual
-    yield "batch_norm_act_eval", 7, False
-    yield "norm_mlp_forward", 7, torch.ones(8, 16, 3, 3)
-    yield "norm_mlp_backward", 2, torch.ones(144)[::2]
+GRADIENTS = "depthwise_conv_input_grad", "depthwise_conv_weight_grad"
+WRONG = [  # operator, position, and what is wrong there
+    *(
+        (operator, at, wrong)
+        for operator, first in {"depthwise_conv": 3, **dict.fromkeys(GRADIENTS, 2)}.items()
+        for at, wrong in (
+            *((first, padding) for padding in ((-1, 2, 2, 2), (2, 2), (2,) * 6)),
+            *((at, steps) for at in (first + 1, first + 2) for steps in ((0, 1), (1,))),
+        )
+    ),
+    *(("depthwise_conv_weight_grad", at, wrong) for at, wrong in ((2, (2, 2, 2, 3)), (2, (40,) * 4), (3, (9, 9)))),
+    ("depthwise_conv", 5, (9, 1)),
+    ("depthwise_conv", 6, 16),
+    ("depthwise_conv", 6, -2),
+    *(("depthwise_conv", 1, torch.ones(8, 1, *kernel)) for kernel in ((30, 5), (0, 5), (5,))),
+    *(("depthwise_conv", 1, torch.ones(shape)) for shape in ((16, 1, 5, 5), (8, 8, 5, 5))),
+    *(("depthwise_conv", 0, torch.ones(shape)) for shape in ((2, 8, 0, 6), (2, 8, 6))),
+    *(("depthwise_conv_input_grad", 5, size) for size in ((400, 400), (0, 6), (6, 6, 6), (-6, 6))),
+    *(("depthwise_conv_weight_grad", 5, kernel) for kernel in ((15, 15), (0, 5), (5,), (-5, 5))),
+    *(("channel_sum", 0, torch.ones(shape)) for shape in ((8,), (2, 8), (1, 1, 2, 8, 6, 6), (2, 0, 6, 6))),
+    ("batch_norm_act_train", 4, "swish"),
+    ("batch_norm_act_train", 4, "relu"),  # which cannot come first
+    ("batch_norm_act_train", 5, False),  # with a residual
+    ("batch_norm_act_backward", 6, "swish"),
+    ("batch_norm_act_eval", 6, "swish"),
+    ("batch_norm_act_eval", 7, False),
+    ("norm_mlp_forward", 7, torch.ones(8, 16, 3, 3)),
+    ("norm_mlp_backward", 2, torch.ones(144)[::2]),
+]
 
 
 def cases():
     """Return operator and arguments by name."""
     found = {}
     for operator, arguments in right().items():
-        for at, value in enumerate(arguments):
-            if isinstance(value, Tensor):
-                for what, wrong in wrong_tensors(value):
-                    alone = len([a for a in arguments if isinstance(a, Tensor)]) == 1
-                    if not (alone and what in ("of another shape", "of another dtype", "elsewhere")):
-                        found[f"{operator}: {at} {what}"] = operator, [*arguments[:at], wrong, *arguments[at + 1 :]]
-    for operator, at, wrong in wrong_numbers():
+        tensors = [at for at, value in enumerate(arguments) if isinstance(value, Tensor)]
+        for at in tensors:
+            for what, wrong in wrong_tensors(arguments[at]):
+                if len(tensors) > 1 or what in ("of integers", "sparse"):
+                    found[f"{operator}: {at} {what}"] = operator, [*arguments[:at], wrong, *arguments[at + 1 :]]
+    for operator, at, wrong in WRONG:
         arguments = right()[operator]
         shown = tuple(wrong.shape) if isinstance(wrong, Tensor) else wrong
         found[f"{operator}: {at} {shown}"] = operator, [*arguments[:at], wrong, *arguments[at + 1 :]]
-    one, v = images(1, 8, 1, 1), torch.ones(8)
-    found["batch_norm_act_train: one value per channel"] = "batch_norm_act_train", [one, v, v, 1e-5, "relu"]
-    found["batch_norm_act_train: no image"] = "batch_norm_act_train", [images(0, 8, 2, 2), v, v, 1e-5, "relu"]
+    for shape in ((1, 8, 1, 1), (0, 8, 2, 2)):  # one value per channel, and no image
+        few = [images(*shape), torch.ones(8), torch.ones(8), 1e-5, "relu"]
+        found[f"batch_norm_act_train: {shape}"] = "batch_norm_act_train", few
     return found
 
 
@@ -236,10 +233,8 @@ def refusal(operator, arguments):
     """Return the class of the error, or what happened instead."""
     try:
         getattr(ops, operator)(*arguments)
-    except KernelError as error:
-        return type(error).__name__
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        return type(error).__name__
     return "accepted"
 
 

@@ -2,7 +2,6 @@
 
 import copy
 import io
-import itertools
 import pickle
 import warnings
 
@@ -56,13 +55,6 @@ def compiled(net, x):
     return torch.compile(net, backend="aot_eager", fullgraph=True)(x)
 
 
-def saved_whole(net, x):
-    file = io.BytesIO()
-    torch.save(net, file)
-    file.seek(0)
-    return torch.load(file, weights_only=False)(x)
-
-
 def traced_and_saved(net, x):
     file = io.BytesIO()
     torch.jit.save(torch.jit.trace(net, x), file)
@@ -79,26 +71,25 @@ TOOLS = {
     "fx": lambda net, x: copy.deepcopy(torch.fx.symbolic_trace(net))(x),
     "deepcopy": lambda net, x: copy.deepcopy(net)(x),
     "pickle": lambda net, x: pickle.loads(pickle.dumps(net))(x),
-    "save": saved_whole,
     "DataParallel": lambda net, x: nn.DataParallel(net)(x),
 }
-SLOW = ("compile", "export", "export, strict")
 
 
 def close(ours, wanted):
     return bool((ours - wanted).norm() <= 1e-4 * wanted.norm())
 
 
-def cases():
-    for tool, name, frozen, grad in itertools.product(TOOLS, NETWORKS, (True, False), (True, False)):
+@pytest.mark.parametrize(
+    ("name", "frozen", "grad"),
+    [
         # A frozen network, and any network without gradients, is where there is no graph to record.
-        quick = frozen == grad and (name == "our ConvMixer" or (tool not in SLOW and not frozen))
-        state = f"{'frozen' if frozen else 'thawed'}-{'grad' if grad else 'no_grad'}"
-        marks = () if quick else pytest.mark.faults
-        yield pytest.param(tool, name, frozen, grad, id=f"{tool}-{name}-{state}", marks=marks)
-
-
-@pytest.mark.parametrize(("tool", "name", "frozen", "grad"), list(cases()))
+        ("our ConvMixer", True, True),
+        ("our ConvMixer", False, False),
+        ("timm's ConvNeXt", False, True),
+        pytest.param("our ConvNeXt", True, False, marks=pytest.mark.faults),
+    ],
+)
+@pytest.mark.parametrize("tool", TOOLS)
 def test_tools_give_what_the_network_gives(tool, name, frozen, grad):
     net, x = network(name, frozen=frozen), images()
     with torch.set_grad_enabled(grad):
@@ -128,8 +119,8 @@ def test_tools_give_what_other_layers_give_in_training_and_keep_what_was_measure
     assert close(TOOLS[tool](net, x), plain(x))
 
 
-def pair_of_norms(**options):
-    net = nn.Sequential(nn.Conv2d(3, 8, 1), nn.GELU(), nn.BatchNorm2d(8, **options))
+def pair_of_norms():
+    net = nn.Sequential(nn.Conv2d(3, 8, 1), nn.GELU(), nn.BatchNorm2d(8))
     accelerate_(net)
     return net
 
@@ -149,9 +140,8 @@ def test_a_traced_network_takes_other_sizes_and_keeps_training():
     torch.testing.assert_close(net.state_dict(), plain.state_dict(), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("options", [{}, {"track_running_stats": False}], ids=str)
-def test_a_compiled_pair_trains_in_one_graph(options):
-    net = pair_of_norms(**options)
+def test_a_compiled_pair_trains_in_one_graph():
+    net = pair_of_norms()
     other = copy.deepcopy(net)
     torch._dynamo.reset()
     run = torch.compile(other, backend="aot_eager", fullgraph=True)
@@ -199,17 +189,6 @@ def test_functions_are_one_node_to_torch_fx():
     assert close(traced(*inputs), both(*inputs))
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch._dynamo looks at it
-def test_parametrised_filters_and_broken_graphs_compute_the_same():
+def test_parametrised_filters_compute_the_same():
     layer, x = weight_norm(DepthwiseConv2d(8, 8, 9, padding="same", groups=8)), torch.randn(2, 8, 9, 9)
     assert close(make_fx(layer)(x)(x), layer(x))
-    layer = DepthwiseConv2d(8, 8, 9, padding="same", groups=8)
-
-    def broken(x):
-        x = layer(x)
-        torch._dynamo.graph_break()
-        torch.autograd.grad(layer(x).sum(), layer.weight)
-        return layer(x)
-
-    torch._dynamo.reset()
-    assert close(torch.compile(broken, backend="aot_eager")(x), broken(x))

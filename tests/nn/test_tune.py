@@ -4,7 +4,6 @@ What is kept depends on the machine and the moment, so the tests hold whatever t
 """
 
 import copy
-import io
 import itertools
 import pickle
 import random
@@ -20,6 +19,7 @@ from filtercov.filters import freeze_
 from filtercov.nn import DepthwiseConv2d, FusedSequential, accelerate_, restore_
 from filtercov.nn.conv import PointwiseConv2d, StridedPointwiseConv2d
 from filtercov.nn.layout import Layout
+from filtercov.nn.report import StepTiming, Tuning
 from filtercov.nn.routing import BY_THRESHOLDS
 from filtercov.nn.swap import Part, pass_choices, toggles
 from filtercov.nn.timing import LEAST_TURNS, Step, best_to_keep, clearly_faster, race, ratio, usual_clock
@@ -66,8 +66,8 @@ def test_a_tuned_network_computes_what_it_did(name):
     assert {row.name for row in tuning.layers if row.kind == "depthwise"} == layers
     assert all(row.shape is not None for row in tuning.layers)
     assert tuning.learns
-    winner = tuning.step(tuning.kept)
-    assert winner.best <= min(winner.before)
+    (winner,) = (step for step in tuning.steps if step.name == tuning.kept)
+    assert winner.best <= tuning.steps[0].best
     assert winner.best == min([step.best for step in tuning.steps if step.clear], default=winner.best)
     assert {n for n in layers if type(net.get_submodule(n)) is DepthwiseConv2d} == set(report.swapped)
     assert str(report).count("\n") >= len(tuning.layers) + len(tuning.steps)
@@ -132,8 +132,7 @@ def test_without_time_the_model_is_what_it_was_before_it_was_accelerated():
     before = state(net)
     for _ in range(2):
         report = accelerate_(net, example_input=torch.randn(2, 16, 12, 12), seconds=0)
-        assert report.tuning.kept == AS_IT_WAS
-        assert report.tuning.ended_early
+        assert (report.tuning.kept, report.tuning.ended_early) == (AS_IT_WAS, True)
         assert "the time was up" in str(report)
         assert state(net) == before
         accelerate_(net)
@@ -145,8 +144,9 @@ def test_endangered_layers_are_safe_wherever_memory_is_channels_last(channels_la
     plain, x = copy.deepcopy(net), torch.randn(4, 3, 24, 24)
     x = x.contiguous(memory_format=CHANNELS_LAST) if channels_last else x
     report = accelerate_(net, example_input=x, seconds=QUICK)
-    moved = "channels_last" in report.tuning.kept
-    assert type(net[0]) is (StridedPointwiseConv2d if moved or channels_last else nn.Conv2d)
+    safe = channels_last or "channels_last" in report.tuning.kept
+    assert type(net[0]) is (StridedPointwiseConv2d if safe else nn.Conv2d)
+    assert report.made_safe == (("0",) if safe else ())
     assert torch.allclose(net(x), plain(x.contiguous()), atol=1e-5)
 
 
@@ -154,10 +154,7 @@ def test_copies_keep_the_choice_of_passes_and_state_dicts_do_not_know_it():
     net = nn.Sequential(nn.Conv2d(8, 8, 9, groups=8))
     keys, toggle = list(net.state_dict()), toggles(net)[0]
     toggle.set_(toggle.ours._replace(passes=5))
-    file = io.BytesIO()
-    torch.save(net, file)
-    file.seek(0)
-    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net)), torch.load(file, weights_only=False)):
+    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
         assert (type(other[0]), other[0].passes) == (DepthwiseConv2d, 5)
     assert list(net.state_dict()) == keys
     accelerate_(net)
@@ -174,12 +171,13 @@ def test_what_is_kept_is_never_slower_in_its_own_measurements():
         levels = [generator.choice([0.8, 0.95, 1.0, 1.0, 1.2]) for _ in range(5)]
         noise = generator.choice([0.0, 0.02, 0.3])
         times = {str(i): [t + generator.expovariate(1) * noise for _ in range(turns)] for i, t in enumerate(levels)}
-        winner = best_to_keep(times, plain={"0", "1"})
+        winner, clear = best_to_keep(times, plain={"0", "1"})
         assert winner == "0" or 1.01 * min(times[winner]) < min(times["0"])
         beaten = winner in ("0", "1") or not clearly_faster(times["0"], times["1"])
         assert beaten or min(times[winner]) < min(times["1"])
-        assert turns >= 5 or winner == "0" or (turns >= 3 and 1.1 * max(times[winner]) <= min(times["0"]))
-        if noise == 0 and turns >= 5:  # the fastest, but PyTorch's where ours is as fast
+        assert (winner in clear) is (winner not in ("0", "1"))
+        assert turns >= LEAST_TURNS or winner == "0"
+        if noise == 0 and turns >= LEAST_TURNS:  # the fastest, but PyTorch's where ours is as fast
             assert levels[int(winner)] == min(levels) if min(levels) < levels[0] else winner == "0"
             assert winner in ("0", "1") or levels[int(winner)] < min(levels[:2])
 
@@ -197,6 +195,17 @@ def test_noise_alone_replaces_nothing_and_a_clear_gain_does():
     drift = [1 + 0.02 * i for i in range(20)]
     assert clearly_faster(drift, [0.95 * t for t in drift])
     assert not clearly_faster([1.0] * 9, [0.995] * 9)
+
+
+def test_the_report_says_by_which_column_the_kept_row_is_the_best():
+    steps = (AS_IT_WAS, 2.0, False), ("tuned", 1.0, True), ("a lucky one", 0.9, False)
+    rows = tuple(StepTiming(name, (best,) * 5, clear) for name, best, clear in steps)
+    lines = str(Tuning("tuned", (), rows, 3.0, ended_early=False, learns=True)).splitlines()
+    assert lines[0] == "kept: tuned, after 3 s of timing"
+    assert "least ms" in lines[1]
+    assert "clearly faster" in lines[1]
+    assert [line.endswith("yes") for line in lines[3:6]] == [False, True, False]
+    assert "1000.00  2.00x (2.00 to 2.00)" in lines[4]
 
 
 def clockwork(seconds):
@@ -217,7 +226,6 @@ def test_turns_alternate_and_laggards_leave():
     assert order[:4] == ["slow", "quick", "quick", "slow"]
     assert (len(times["slow"]), len(times["quick"])) == (LEAST_TURNS, 12)
     assert ratio(times["slow"], times["quick"]).median == pytest.approx(9)
-    assert str(ratio([2.0], [1.0])) == "2.00x (2.00 to 2.00)"
 
 
 @pytest.mark.parametrize(("first", "counted"), [((1.2, 0.8), 3), ((1.2, 1.1), 4)])
@@ -228,17 +236,13 @@ def test_first_turns_count_together_or_not_at_all(first, counted):
     assert race(contestants, seconds=60, turns=counted, clock=clock) == expected
 
 
-def test_a_race_that_decides_nothing_yet_goes_on_for_a_while():
+def test_a_race_that_decides_nothing_yet_goes_on_for_a_while_and_warming_up_costs_no_turns():
     contestants = dict.fromkeys("ab", lambda: time.sleep(0.01))
     for grace, turns in ((0.0, 1), (60.0, LEAST_TURNS)):
         times = race(contestants, seconds=0.0, turns=9, grace=grace)
         assert {len(seconds) for seconds in times.values()} == {turns}
-
-
-def test_what_warms_up_costs_no_turns():
     pauses = [0.3]  # as a compiler would take
-    times = race({"a": lambda: time.sleep(pauses.pop() if pauses else 0.0)}, seconds=0.2, turns=5)
-    assert len(times["a"]) == 5
+    assert len(race({"a": lambda: time.sleep(pauses.pop() if pauses else 0.0)}, seconds=0.2, turns=5)["a"]) == 5
 
 
 def test_the_clock_depends_on_the_number_of_threads(monkeypatch):
@@ -260,24 +264,19 @@ class Slices(nn.Module):
         return torch.cat([rest, self.mix(part)], dim=1)
 
 
-def test_a_slice_of_a_larger_image_is_timed_as_one():
-    net = Slices()
+def test_a_slice_of_a_larger_image_is_timed_as_one_and_no_gradient_is_kept():
+    net, accumulated = Slices(), []
+    net.mix.weight.register_post_accumulate_grad_hook(accumulated.append)
     with recorded_calls([Part("mix", (net.mix,))]) as recorded:
         Step(net, torch.randn(2, 20, 6, 6).requires_grad_())()
-    (call,) = recorded["mix"]
+    ((call,),) = recorded.values()
     assert call.x == Layout((2, 8, 6, 6), (20 * 36, 36, 6, 1))
     assert call.needs_grad
     assert call.grad.strides[0] == 20 * 36
     assert Layout.of(call.input()) == call.x
     assert not net.mix._forward_hooks
-
-
-def test_a_step_adds_to_no_gradient_and_calls_no_accumulation_hook():
-    net, called = nn.Sequential(nn.Conv2d(8, 8, 3, groups=8)), []
-    net[0].weight.register_post_accumulate_grad_hook(called.append)
-    Step(net, torch.randn(2, 8, 6, 6))()
-    assert called == []
-    assert net[0].weight.grad is None
+    assert not accumulated
+    assert net.mix.weight.grad is None
 
 
 class Casts(TorchDispatchMode):
@@ -293,8 +292,8 @@ def test_every_turn_casts_weights_for_autocast():
     x = torch.randn(2, 8, 6, 6)
     with torch.autocast("cpu", dtype=torch.bfloat16), recorded_calls([Part("", (net,))]) as recorded:
         Step(net, x)()
-        (call,) = recorded[""]
-        assert (call.dtype, call.grad_dtype) == (torch.float32, torch.bfloat16)
+        ((call,),) = recorded.values()
+        assert (call.x.dtype, call.grad.dtype) == (torch.float32, torch.bfloat16)
         for repeat in (Step(net, x), call.repeated(net.forward, [net])):
             counts = []
             torch.clear_autocast_cache()
@@ -322,7 +321,7 @@ def test_every_candidate_of_a_fused_network_computes_the_same():
     net = nn.Sequential(nn.Conv2d(8, 8, 9, padding=4, groups=8), nn.GELU(), nn.BatchNorm2d(8), nn.Conv2d(8, 4, 1))
     x, found = torch.randn(4, 8, 12, 12), toggles(net)
     assert [toggle.ours.kind for toggle in found] == [FusedSequential, DepthwiseConv2d, PointwiseConv2d]
-    tuner = Tuner(net, x, found, [], seconds=600, clock=usual_clock())
+    tuner = Tuner(net, x, found, seconds=600, clock=usual_clock())
     wanted = net(x)
     layers = {last: tuner._tune_layers(channels_last=last, until=1.0) for last in (False, True)}
     assert all(itertools.chain.from_iterable(layers.values()))

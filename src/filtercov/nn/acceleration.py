@@ -1,7 +1,6 @@
 """Put filtercov's layers into an existing model, and make it PyTorch's own again."""
 
 import ctypes
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,11 +10,11 @@ from filtercov.errors import ConfigError, ModelError
 from filtercov.layers.find import check_model, is_depthwise, is_uninitialised, unwrap
 from filtercov.layers.running import blaming_the_example, unchanged
 from filtercov.nn import gpu, native
-from filtercov.nn.conv import StridedPointwiseConv2d, is_endangered
+from filtercov.nn.conv import is_endangered
 from filtercov.nn.layout import restore_layouts_, to_channels_last_
-from filtercov.nn.report import Acceleration, Tuning
+from filtercov.nn.report import Acceleration
 from filtercov.nn.routing import on_gpu
-from filtercov.nn.swap import BLOCK, DEPTHWISE, GELU, LAYERS, NORM_ACT, PAIRS, POINTWISE, RESIDUAL, Toggle, toggles
+from filtercov.nn.swap import BLOCK, DEPTHWISE, GELU, NORM_ACT, PAIRS, POINTWISE, RESIDUAL, SAFE, Swap, toggles
 from filtercov.nn.timing import Step, usual_clock
 from filtercov.nn.tune import SECONDS, Tuner
 
@@ -62,16 +61,49 @@ def accelerate_(
                 f"accelerate_: {name} is a {type(module).__name__} that has seen no input yet; run the model once on "
                 "an example first"
             )
-    places = [on_gpu(parameter) for parameter in model.parameters()]
-    if any(places) and all(places):
-        if example_input is None:
-            return Acceleration((), (), needs_example=True)
-        return _tune_(model, example_input, seconds)
-    native.available()  # says why, once, if nothing will be faster
-    on_cpu = any(parameter.is_cpu for parameter in model.parameters())
-    keeps_memory = keep_memory and on_cpu and keep_freed_memory()
-    done = _by_thresholds_(model) if example_input is None else _tune_(model, example_input, seconds)
-    return replace(done, keeps_memory=keeps_memory)
+    parameters = list(model.parameters())
+    all_on_gpu = bool(parameters) and all(map(on_gpu, parameters))
+    if all_on_gpu and example_input is None:
+        return Acceleration(needs_example=True)
+    if not all_on_gpu:
+        native.available()  # says why, once, if nothing will be faster
+        keep_memory = keep_memory and any(parameter.is_cpu for parameter in parameters) and keep_freed_memory()
+    if example_input is not None:
+        _check_example(model, example_input, seconds)
+        restore_(model)
+    found, tuning = toggles(model), None
+    newly = {toggle.module for toggle in found if toggle.setting == toggle.plain}
+    if example_input is None:
+        for toggle in found:
+            toggle.set_(toggle.default)
+        to_channels_last_(model)
+    else:
+        if all_on_gpu:  # the other swaps, and the fault, are of the CPU
+            found = [toggle for toggle in found if toggle.swap is DEPTHWISE]
+        first = next(iter(parameters), torch.empty(0))
+        with torch.cuda.device_of(first):  # type: ignore[no-untyped-call]
+            clock = gpu.cuda_clock() if first.is_cuda else usual_clock()
+            tuning = Tuner(unwrap(model), example_input, found, seconds=seconds, clock=clock).run_()
+
+    def ours(*swaps: Swap) -> list[Any]:
+        return [t for t in found if t.swap in swaps and t.setting.kind is not t.plain.kind]
+
+    swapped, blocks, residuals, products, activations, made_safe = (
+        tuple(toggle.name for toggle in ours(swap) if toggle.module in newly)
+        for swap in (DEPTHWISE, BLOCK, RESIDUAL, POINTWISE, GELU, SAFE)
+    )
+    return Acceleration(
+        swapped,
+        tuple(part.name for toggle in ours(PAIRS, NORM_ACT) for part in toggle.parts),
+        blocks,
+        _skipped(model, {toggle.module for toggle in found}),
+        made_safe,
+        products,
+        tuning,
+        residuals,
+        activations,
+        keeps_memory=keep_memory and not all_on_gpu,
+    )
 
 
 def restore_(model: nn.Module) -> tuple[str, ...]:
@@ -87,17 +119,11 @@ def restore_(model: nn.Module) -> tuple[str, ...]:
     (('0',), 'Conv2d')
     """
     check_model(model)
-    ours = {toggle.module: toggle for toggle in toggles(model) if toggle.setting != toggle.plain}
-    restored = []
-    for name, module in model.named_modules():
-        if module in ours:
-            ours[module].set_(ours[module].plain)
-            restored.append(name)
-        elif type(module) is StridedPointwiseConv2d:
-            module.__class__ = nn.Conv2d  # type: ignore[assignment]
-            restored.append(name)
+    ours = [toggle for toggle in toggles(model) if toggle.setting != toggle.plain]
+    for toggle in ours:
+        toggle.set_(toggle.plain)
     restore_layouts_(model)
-    return tuple(restored)
+    return tuple(toggle.name for toggle in ours)
 
 
 def keep_freed_memory() -> bool:
@@ -114,22 +140,11 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(_MMAP_THRESHOLD, _MOST_FROM_THE_HEAP)) and bool(mallopt(_TRIM_THRESHOLD, 2**31 - 1))
 
 
-def _by_thresholds_(model: nn.Module) -> Acceleration:
-    found = toggles(model)
-    plain = {toggle.name for toggle in found if toggle.setting == toggle.plain}
-    endangered = _endangered(model)
-    for toggle in found:
-        toggle.set_(toggle.default)
-    _make_safe_(endangered)
-    to_channels_last_(model)
-    return _report(model, found, made_safe=tuple(endangered), newly=plain)
-
-
-def _tune_(model: nn.Module, example: Any, seconds: float) -> Acceleration:
-    """Keep what is fastest; if the example does not fit, change nothing."""
+def _check_example(model: nn.Module, example: Any, seconds: float) -> None:
+    """Raise unless the model runs on the example, where it can be timed; nothing is changed."""
     if not isinstance(seconds, int | float) or not seconds >= 0:
         raise ConfigError(f"accelerate_: seconds must be a number of at least 0, got {seconds!r}")
-    devices = {parameter.device for parameter in model.parameters()} or {torch.device("cpu")}
+    devices = {parameter.device for parameter in model.parameters()}
     if len(devices) > 1 or not {device.type for device in devices} <= {"cpu", "cuda"}:
         raise ModelError(
             "example_input: layers are timed on the CPU or on one GPU, but the model has parameters on "
@@ -138,66 +153,17 @@ def _tune_(model: nn.Module, example: Any, seconds: float) -> Acceleration:
     inner = unwrap(model)
     with unchanged(inner), blaming_the_example():
         Step(inner, example)()
-    restore_(model)
-    found, endangered = toggles(model), _endangered(model)
-    first = next(model.parameters(), torch.empty(0))
-    if on_gpu(first):  # the other swaps, and the fault, are of the CPU
-        found, endangered = [toggle for toggle in found if toggle.swap is DEPTHWISE], {}
-    with torch.cuda.device_of(first):  # type: ignore[no-untyped-call]
-        clock = gpu.cuda_clock() if first.is_cuda else usual_clock()
-        tuner = Tuner(inner, example, found, list(endangered.values()), seconds=seconds, clock=clock)
-        kept, tuning = tuner.run()
-    for toggle, setting in zip(found, kept.settings, strict=True):
-        toggle.set_(setting)
-    made_safe = endangered if kept.channels_last or not tuner.harmless else {}
-    _make_safe_(made_safe)
-    if kept.channels_last:
-        to_channels_last_(model)
-    return _report(model, found, made_safe=tuple(made_safe), tuning=tuning)
-
-
-def _endangered(model: nn.Module) -> dict[str, nn.Conv2d]:
-    return {name: m for name, m in model.named_modules() if type(m) is nn.Conv2d and is_endangered(m)}
-
-
-def _make_safe_(endangered: dict[str, nn.Conv2d]) -> None:
-    for module in endangered.values():
-        module.__class__ = StridedPointwiseConv2d
-
-
-def _report(
-    model: nn.Module,
-    found: list[Toggle],
-    *,
-    made_safe: tuple[str, ...],
-    newly: set[str] | None = None,
-    tuning: Tuning | None = None,
-) -> Acceleration:
-    """Return the report; `newly` are the toggles that were PyTorch's before, all if not given."""
-    ours = [toggle for toggle in found if toggle.setting.kind is not toggle.plain.kind]
-    swapped, blocks, residuals, products, activations = (
-        tuple(t.name for t in ours if t.swap is swap and (newly is None or t.name in newly))
-        for swap in (DEPTHWISE, BLOCK, RESIDUAL, POINTWISE, GELU)
-    )
-    fused = tuple(part.name for t in ours if t.swap in (PAIRS, LAYERS, NORM_ACT) for part in t.parts)
-    skipped = _skipped(model, {toggle.module for toggle in found})
-    return Acceleration(swapped, fused, blocks, skipped, made_safe, products, tuning, residuals, activations)
 
 
 def _skipped(model: nn.Module, found: set[nn.Module]) -> dict[str, str]:
-    """Return the layers of classes of their own that are like those that change, and why they were left alone."""
-    skipped, safe = {}, (nn.Conv2d, StridedPointwiseConv2d)  # the first were either made safe or need not be
+    """The layers of classes of their own that are like those that change, and why they were left alone."""
+    skipped = {}
     for name, module in model.named_modules():
-        if module in found:
-            continue
         kind = type(module).__name__
-        if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) and is_depthwise(module):
+        if module in found or not isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+            continue
+        if is_depthwise(module):
             skipped[name] = f"it is a {kind}, which may compute something else"
-        elif (
-            isinstance(module, nn.Conv2d)
-            and type(module) not in safe
-            and is_endangered(module)
-            and not on_gpu(module.weight)
-        ):
+        elif isinstance(module, nn.Conv2d) and is_endangered(module) and not on_gpu(module.weight):
             skipped[name] = f"it is a {kind}; PyTorch's weight gradient of it may corrupt memory"
     return skipped

@@ -111,7 +111,7 @@ def _convolve(public: Callable[..., Tensor], axes: int, tensors: Tensors, steps:
 
 @untraced
 def _geometry_for_operator(axes: int, tensors: Tensors, steps: Steps, passes: int) -> Geometry | None:
-    """Return the geometry to call our operator with, or None if the call is PyTorch's, which checks its arguments."""
+    """The geometry to call our operator with, or None if the call is PyTorch's, which checks its arguments."""
     if not routing.fits(axes, *tensors):
         return None
     x, weight, _ = tensors
@@ -143,7 +143,7 @@ class _DepthwiseConv(_ConvNd):
             )
 
     def forward(self, input: Tensor) -> Tensor:
-        """Return the (N, C, *out) convolution of the (N, C, *size) input."""
+        """The (N, C, *out) convolution of the (N, C, *size) input."""
         if "_conv_forward" in vars(self) or self.groups != self.in_channels:  # changed since it was made
             return self._conv_forward(input, self.weight, self.bias)
         padding: Size | str = self.padding
@@ -189,7 +189,7 @@ class PointwiseConv2d(nn.Conv2d):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """Return the (N, M, H, W) convolution of the (N, C, H, W) input."""
+        """The (N, M, H, W) convolution of the (N, C, H, W) input."""
         if not _has_rows(input) or "_conv_forward" in vars(self):
             return self._conv_forward(input, self.weight, self.bias)  # type: ignore[no-any-return]
         rows = functional.linear(input.permute(0, 2, 3, 1), self.weight.flatten(1), self.bias)
@@ -209,11 +209,7 @@ def _has_rows(x: Tensor) -> bool:
 
 
 def is_pointwise(layer: nn.Conv2d) -> bool:
-    """Return whether a convolution multiplies each pixel by one matrix.
-
-    >>> is_pointwise(nn.Conv2d(8, 16, 1)), is_pointwise(nn.Conv2d(8, 16, 1, groups=2))
-    (True, False)
-    """
+    """Whether a convolution multiplies each pixel by one matrix."""
     return (
         layer.kernel_size == (1, 1)
         and layer.stride == (1, 1)
@@ -231,7 +227,7 @@ class StridedPointwiseConv2d(nn.Conv2d):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """Return the (N, M, OH, OW) convolution of the (N, C, H, W) input."""
+        """The (N, M, OH, OW) convolution of the (N, C, H, W) input."""
         if "_conv_forward" in vars(self):  # replaced by its owner
             return self._conv_forward(input, self.weight, self.bias)  # type: ignore[no-any-return]
         down, across = self.stride
@@ -239,7 +235,7 @@ class StridedPointwiseConv2d(nn.Conv2d):
 
 
 def is_endangered(layer: nn.Conv2d) -> bool:
-    """Return whether oneDNN's weight gradient of a convolution, in channels_last memory, writes past its workspace.
+    """Whether oneDNN's weight gradient of a convolution, in channels_last memory, writes past its workspace.
 
     It does for strided 1×1 convolutions with fewer input channels a group than a vector has lanes, 8 with AVX2 and 16
     with AVX-512 (https://github.com/uxlfoundation/oneDNN/issues/6035), but for one. The process then aborts, or gets

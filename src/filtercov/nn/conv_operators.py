@@ -6,7 +6,7 @@ keep their layout. `passes` says which run natively: a sum of `routing.BITS` and
 `routing.BY_THRESHOLDS`. A pass that does not run natively is PyTorch's. `gpu` has the passes on a GPU.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from math import prod
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.nn import grad as gradients
 from torch.utils.flop_counter import conv_flop_count
 
 from filtercov.errors import KernelError
@@ -21,38 +22,29 @@ from filtercov.nn import native
 from filtercov.nn.geometry import Geometry, Numbers, checked_output
 from filtercov.nn.layout import dense, is_channels_last, readable
 from filtercov.nn.operator import Plan, Shape, check_alike, check_shape, operator
-from filtercov.nn.routing import BITS, BY_THRESHOLDS, ON_GPU, native_sums, runs_natively
+from filtercov.nn.routing import BITS, BY_THRESHOLDS, LEAST_CHANNELS, ON_GPU, runs_natively
 
 CONVOLVE = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
+GRADIENTS: dict[int, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {  # of the input, and of the weight
+    1: (gradients.conv1d_input, gradients.conv1d_weight),
+    2: (gradients.conv2d_input, gradients.conv2d_weight),
+    3: (gradients.conv3d_input, gradients.conv3d_weight),
+}
 # Numbers that `_scale_grad` multiplies at a time: 4 MiB, so that it holds no further image.
 _CHUNK = 2**20
 
 
 def _checked(
-    name: str, images: dict[str, Tensor], kernel: Shape, *steps: Sequence[int], passes: int, size: Shape | None = None
+    name: str, image: Shape, kernel: Shape, *steps: Sequence[int], passes: int
 ) -> tuple[Geometry, tuple[int, ...]]:
-    """Return the geometry, and the shape of the output for the last image, perhaps of another size; raise if none."""
-    axes, image = len(kernel), list(images.values())[-1]
-    for argument, tensor in images.items():
-        if axes not in CONVOLVE or tensor.dim() != axes + 2 or tensor.shape[1] == 0:
-            raise KernelError(
-                f"{name}: {argument} must be (N, C, {axes} sizes), axes 1 to 3, got {tuple(tensor.shape)}"
-            )
+    """The geometry, and the shape of the output for an (N, C, *size) image; raise if there is none."""
     if not BY_THRESHOLDS <= passes <= sum(BITS.values()) + ON_GPU:
         raise KernelError(
             f"{name}: passes must be a sum of {BITS}, with {ON_GPU} on a GPU, or {BY_THRESHOLDS} to leave it to "
             f"thresholds, got {passes}"
         )
     geometry = Geometry(*map(tuple, steps))
-    shape = (*image.shape[:2], *(image.shape[2:] if size is None else size))
-    return geometry, checked_output(name, shape, tuple(kernel), geometry)
-
-
-def _check_filters(name: str, weight: Tensor, channels: int) -> None:
-    if weight.shape[:2] != (channels, 1):
-        raise KernelError(
-            f"{name}: {channels} channels need filters of ({channels}, 1, ...), got {tuple(weight.shape)}"
-        )
+    return geometry, checked_output(name, tuple(image), tuple(kernel), geometry)
 
 
 # The forward pass.
@@ -96,11 +88,11 @@ def depthwise_conv(
     dilation: Sequence[int],
     passes: int = BY_THRESHOLDS,
 ) -> Plan:
-    """Return the (N, C, *out) convolution of (N, C, *size) with (C, 1, *kernel)."""
+    """The (N, C, *out) convolution of (N, C, *size) with (C, 1, *kernel)."""
     name, kernel = "depthwise_conv", weight.shape[2:]
     check_alike(name, x=x, weight=weight, bias=bias)
-    geometry, out = _checked(name, {"x": x}, kernel, padding, stride, dilation, passes=passes)
-    _check_filters(name, weight, x.shape[1])
+    geometry, out = _checked(name, x.shape, kernel, padding, stride, dilation, passes=passes)
+    check_shape(name, (x.shape[1], 1, *kernel), weight=weight)
     check_shape(name, x.shape[1:2], bias=bias)
     last = is_channels_last(x)
 
@@ -147,11 +139,11 @@ def depthwise_conv_input_grad(
     channels_last: bool,
     passes: int = BY_THRESHOLDS,
 ) -> Plan:
-    """Return the (N, C, *size) gradient of the input, in the layout asked for."""
+    """The (N, C, *size) gradient of the input, in the layout asked for."""
     name, kernel, image = "depthwise_conv_input_grad", weight.shape[2:], (*grad_y.shape[:2], *size)
     check_alike(name, grad_y=grad_y, weight=weight)
-    geometry, out = _checked(name, {"grad_y": grad_y}, kernel, padding, stride, dilation, passes=passes, size=size)
-    _check_filters(name, weight, grad_y.shape[1])
+    geometry, out = _checked(name, image, kernel, padding, stride, dilation, passes=passes)
+    check_shape(name, (grad_y.shape[1], 1, *kernel), weight=weight)
     check_shape(name, out, grad_y=grad_y)
 
     def compute() -> Tensor:
@@ -192,10 +184,10 @@ def depthwise_conv_weight_grad(
     kernel: Sequence[int],
     passes: int = BY_THRESHOLDS,
 ) -> Plan:
-    """Return the (C, 1, *kernel) gradient of the filters."""
+    """The (C, 1, *kernel) gradient of the filters."""
     name = "depthwise_conv_weight_grad"
     check_alike(name, grad_y=grad_y, x=x)
-    geometry, out = _checked(name, {"grad_y": grad_y, "x": x}, kernel, padding, stride, dilation, passes=passes)
+    geometry, out = _checked(name, x.shape, kernel, padding, stride, dilation, passes=passes)
     check_shape(name, out, grad_y=grad_y)
 
     def compute() -> Tensor:
@@ -219,13 +211,13 @@ def _channel_sum_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor]:
 
 @operator(save=_save_channel_sum, gradients=_channel_sum_gradients)
 def channel_sum(x: Tensor) -> Plan:
-    """Return the (C,) sums of (N, C, *size) over images and pixels: the gradient of the bias."""
+    """The (C,) sums of (N, C, *size) over images and pixels: the gradient of the bias."""
     check_alike("channel_sum", x=x)
     if x.dim() not in (3, 4, 5) or x.shape[1] == 0:
         raise KernelError(f"channel_sum: x must be (N, C, 1 to 3 sizes), got {tuple(x.shape)}")
 
     def compute() -> Tensor:
-        if native_sums(x):
+        if x.shape[1] >= LEAST_CHANNELS and is_channels_last(x) and native.takes(x):
             return native.channel_sum(dense(x, channels_last=True))
         return x.sum((0, *range(2, x.dim())))
 
@@ -237,7 +229,7 @@ def channel_sum(x: Tensor) -> Plan:
 
 
 def reference_forward(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor:
-    """Return the forward pass."""
+    """The forward pass."""
     if geometry.is_scaling(weight.shape[2:]):
         return _scaled(x, weight, bias)
     x, symmetric = _pad_rest(x, geometry.padding)
@@ -246,25 +238,26 @@ def reference_forward(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: 
 
 
 def reference_input_grad(grad_y: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[int]) -> Tensor:
-    """Return the input gradient."""
+    """The input gradient."""
     if geometry.is_scaling(weight.shape[2:]):
         return _scaled(grad_y, weight)
-    # The values of x do not enter, only its shape; expanding one element costs no memory.
-    x = grad_y.new_zeros(()).expand(grad_y.shape[0], grad_y.shape[1], *size)
-    padded, symmetric = _pad_rest(x, geometry.padding)
-    grad = _torch_gradients(grad_y, padded, weight, symmetric, geometry, [True, False, False])[0]
+    shared, rest = _split(geometry.padding)
+    padded = (*grad_y.shape[:2], *(extent + sum(edges) for extent, edges in zip(size, rest, strict=True)))
+    input_grad, _ = GRADIENTS[len(size)]
+    grad = input_grad(padded, weight, grad_y, geometry.stride, shared, geometry.dilation, weight.shape[0])
     for axis, extent in enumerate(size):  # crop what was padded on one side alone
-        grad = grad.narrow(2 + axis, geometry.padding[2 * axis] - symmetric[axis], extent)
+        grad = grad.narrow(2 + axis, rest[axis][0], extent)
     return grad
 
 
 def reference_weight_grad(grad_y: Tensor, x: Tensor, geometry: Geometry, kernel: Sequence[int]) -> Tensor:
-    """Return the weight gradient."""
+    """The weight gradient."""
     if geometry.is_scaling(kernel):
         return _scale_grad(grad_y, x)
-    x, symmetric = _pad_rest(x, geometry.padding)
-    weight = x.new_zeros(()).expand(x.shape[1], 1, *kernel)
-    return _torch_gradients(grad_y, x, weight, symmetric, geometry, [False, True, False])[1]
+    x, shared = _pad_rest(x, geometry.padding)
+    _, weight_grad = GRADIENTS[len(kernel)]
+    shape = x.shape[1], 1, *kernel
+    return weight_grad(x, shape, grad_y, geometry.stride, shared, geometry.dilation, x.shape[1])
 
 
 def _scaled(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -280,19 +273,15 @@ def _scale_grad(grad_y: Tensor, x: Tensor) -> Tensor:
     return torch.stack(sums).sum(0).reshape(-1, *[1] * (x.dim() - 1))
 
 
-def _pad_rest(x: Tensor, padding: Numbers) -> tuple[Tensor, list[int]]:
-    """Return x with what is padded on one side alone added as zeros, and the padding that both sides share."""
-    pairs = [padding[i : i + 2] for i in range(0, len(padding), 2)]
+def _split(padding: Numbers) -> tuple[list[int], list[tuple[int, int]]]:
+    """The padding that both sides of each axis share, and what is left before and after it."""
+    pairs = list(zip(padding[::2], padding[1::2], strict=True))
     shared = [min(pair) for pair in pairs]
-    rest = [(before - both, after - both) for (before, after), both in zip(pairs, shared, strict=True)]
+    return shared, [(before - both, after - both) for (before, after), both in zip(pairs, shared, strict=True)]
+
+
+def _pad_rest(x: Tensor, padding: Numbers) -> tuple[Tensor, list[int]]:
+    """The image with what is padded on one side alone added as zeros, and the padding that both sides share."""
+    shared, rest = _split(padding)
     from_last = list(chain.from_iterable(reversed(rest)))  # as F.pad wants it
     return (functional.pad(x, from_last) if any(from_last) else x), shared
-
-
-def _torch_gradients(
-    grad_y: Tensor, x: Tensor, weight: Tensor, padding: list[int], geometry: Geometry, wanted: list[bool]
-) -> list[Tensor]:
-    steps, none = (geometry.stride, padding, geometry.dilation), [0] * len(padding)
-    return torch.ops.aten.convolution_backward(  # type: ignore[no-any-return]
-        grad_y, x, weight, None, *steps, False, none, weight.shape[0], wanted
-    )

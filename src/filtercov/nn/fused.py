@@ -19,8 +19,8 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from filtercov.nn import native, routing
 from filtercov.nn.layout import is_strided
-from filtercov.nn.norm_act import batch_norm_act, batch_norm_act_eval, gelu, gelu_batch_norm
-from filtercov.nn.routing import PLAIN_TENSORS, is_traced, is_usual_vector, is_watched, nothing_intervenes, untraced
+from filtercov.nn.norm_act import batch_norm_act_eval, batch_norm_act_train, gelu
+from filtercov.nn.routing import PLAIN_TENSORS, are_usual_vectors, is_traced, is_watched, nothing_intervenes, untraced
 
 _REPLACEMENTS: dict[type[nn.Module], type["Replacement"]] = {}  # by the class replaced
 
@@ -41,22 +41,22 @@ class Replacement(nn.Module):
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
-        if len(cls.__bases__) > 1:
+        if len(cls.__bases__) > 1 and not hasattr(cls, "plain_class"):
             cls.plain_class = cls.__bases__[1]
             _REPLACEMENTS[cls.plain_class] = cls
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the output of the class replaced, fused if that cannot be observed."""
+        """The output of the class replaced, fused if that cannot be observed."""
         fused = self.fused_forward(x)
         return super().forward(x) if fused is None else fused
 
     def fused_forward(self, x: Tensor) -> Tensor | None:
-        """Return the fused output, or None where the plain one is due."""
+        """The fused output, or None where the plain one is due."""
         raise NotImplementedError
 
 
 def replacements(kind: type[Replacement]) -> dict[type[nn.Module], type[Replacement]]:
-    """Return the classes that have a replacement of this kind, and it."""
+    """The classes that have a replacement of this kind, and it."""
     for theirs, ours in _THEIRS.items():
         if theirs in sys.modules:
             import_module(ours)
@@ -64,7 +64,7 @@ def replacements(kind: type[Replacement]) -> dict[type[nn.Module], type[Replacem
 
 
 def does_nothing(layer: nn.Module) -> bool:
-    """Return whether a layer returns its input: Identity, and dropout of a known kind where it is off.
+    """Whether a layer returns its input: Identity, and dropout of a known kind where it is off.
 
     >>> does_nothing(nn.Dropout(0.5)), does_nothing(nn.Dropout(0.5).eval())
     (False, True)
@@ -82,7 +82,7 @@ class NativeActivation(Replacement):
     """A GELU computed by filtercov's kernels."""
 
     def fused_forward(self, x: Tensor) -> Tensor | None:
-        """Return GELU(x)."""
+        """The (...) activation of x."""
         return gelu(x) if _can_use_gelu(x) else None
 
 
@@ -103,11 +103,7 @@ class NativeGELU(NativeActivation, nn.GELU):
 
 
 def is_exact(module: nn.Module) -> bool:
-    """Return whether a GELU is the exact one, not its approximation.
-
-    >>> is_exact(nn.GELU()), is_exact(nn.GELU("tanh"))
-    (True, False)
-    """
+    """Whether a GELU is the exact one, not its approximation."""
     return getattr(module, "approximate", "none") == "none"
 
 
@@ -124,7 +120,7 @@ ACTIVATION_NAMES: dict[type[nn.Module], str] = {
 
 
 def activation_of(module: nn.Module) -> str | None:
-    """Return the name of an activation that can be fused, None for other modules and for subclasses.
+    """The name of an activation that can be fused, None for other modules and for subclasses.
 
     >>> activation_of(nn.SiLU(inplace=True)), activation_of(nn.GELU("tanh")), activation_of(nn.Tanh())
     ('silu', None, None)
@@ -148,10 +144,7 @@ class Pair(NamedTuple):
     gelu_first: bool = False
 
     def fused(self, x: Tensor, residual: Tensor | None = None) -> Tensor | None:
-        """Return the output for x, or None where fusing could be observed or is slower.
-
-        Only a GELU that comes first leaves a residual to add. In training the norm's running statistics are updated.
-        """
+        """The output, plus a residual if GELU comes first, or None where fusing could be observed or is slower."""
         norm, activation = self.norm, activation_of(self.activation)
         assert activation is not None, "pairs have an activation that is known"
         if not self._can_fuse(x):
@@ -159,12 +152,10 @@ class Pair(NamedTuple):
         if not norm.training:
             arguments = norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.eps, activation
             return batch_norm_act_eval(x, *arguments, self.gelu_first, residual)  # type: ignore[no-any-return]
-        if self.gelu_first:
-            y, mean, variance = gelu_batch_norm(x, norm.weight, norm.bias, norm.eps, residual)
-        else:
-            y, mean, variance = batch_norm_act(x, norm.weight, norm.bias, norm.eps, activation)
+        order = activation, self.gelu_first, residual
+        y, mean, variance, _ = batch_norm_act_train(x, norm.weight, norm.bias, norm.eps, *order)
         _update_running_statistics_(norm, mean, variance, x)
-        return y
+        return y  # type: ignore[no-any-return]
 
     def _can_fuse(self, x: Tensor) -> bool:
         training = self.norm.training
@@ -186,37 +177,30 @@ def _can_fuse_norm(norm: nn.BatchNorm2d, x: Tensor, activation: nn.Module) -> bo
         and x.dim() == 4
         and x.shape[1] == norm.num_features
         and x.is_contiguous(memory_format=torch.channels_last)
-        and is_usual_vector(norm.weight, norm.num_features)
-        and is_usual_vector(norm.bias, norm.num_features)
-        and _has_statistics(norm, x)
+        and are_usual_vectors(norm.num_features, norm.weight, norm.bias, norm.running_mean, norm.running_var)
+        # nn.BatchNorm2d has rules for norms that count or average otherwise, and refuses one value per channel.
+        and (
+            not norm.training
+            or (
+                norm.track_running_stats
+                and norm.momentum is not None
+                and norm.num_batches_tracked is not None
+                and x.numel() > norm.num_features
+            )
+        )
     )
-
-
-def _has_statistics(norm: nn.BatchNorm2d, x: Tensor) -> bool:
-    """Return whether the norm has running statistics to use, or in training to update if it has any."""
-    mean, variance, count = norm.running_mean, norm.running_var, norm.num_features
-    if norm.training:
-        if x.numel() <= count:  # one value per channel, which nn.BatchNorm2d refuses
-            return False
-        if mean is None and variance is None:
-            return not norm.track_running_stats
-        if not norm.track_running_stats or norm.momentum is None or norm.num_batches_tracked is None:
-            return False  # nn.BatchNorm2d has rules for all of these
-    return is_usual_vector(mean, count) and is_usual_vector(variance, count)
 
 
 @untraced
 def _pays(x: Tensor) -> bool:
-    """Return whether fusing is faster: not for small images, nor where a compiler fuses by itself, with more around."""
+    """Whether fusing is faster: not for small images, nor where a compiler fuses by itself, with more around."""
     return x.numel() >= routing.LEAST_NORMALISED and not torch.compiler.is_compiling() and native.available()
 
 
 def _update_running_statistics_(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor, x: Tensor) -> None:
     """Add the mean and biased variance of a batch to the running ones, as nn.BatchNorm2d does."""
-    running_mean, running_var, share = norm.running_mean, norm.running_var, norm.momentum
-    if running_mean is None or running_var is None or share is None or norm.num_batches_tracked is None:
-        return
-    norm.num_batches_tracked.add_(1)
+    running_mean, running_var, share = cast(Any, (norm.running_mean, norm.running_var, norm.momentum))
+    cast(Tensor, norm.num_batches_tracked).add_(1)
     count = x.numel() // x.shape[1]
     with torch.no_grad(), _uncounted(running_mean, running_var):
         running_mean.mul_(1 - share).add_(mean * share)
@@ -224,7 +208,7 @@ def _update_running_statistics_(norm: nn.BatchNorm2d, mean: Tensor, variance: Te
 
 
 def _uncounted(*tensors: Tensor) -> AbstractContextManager[object]:
-    """Return a context in which changes of tensors are not counted, as those that `F.batch_norm` makes are not.
+    """A context in which changes of tensors are not counted, as those that `F.batch_norm` makes are not.
 
     Graphs of other calls, which saved the running statistics, would object to them.
     """
@@ -234,7 +218,7 @@ def _uncounted(*tensors: Tensor) -> AbstractContextManager[object]:
 
 
 def pair_of(layer: nn.Module, following: nn.Module | None = None) -> Pair | None:
-    """Return two neighbours as a pair if they are an affine BatchNorm2d and an activation, not subclasses.
+    """Two neighbours as a pair if they are an affine BatchNorm2d and an activation, not subclasses.
 
     >>> pair_of(nn.BatchNorm2d(4), nn.ReLU6()) is None, pair_of(nn.ReLU(), nn.BatchNorm2d(4)) is None
     (False, True)
@@ -247,7 +231,7 @@ def pair_of(layer: nn.Module, following: nn.Module | None = None) -> Pair | None
 
 
 def run_fused(layers: list[nn.Module], x: Tensor, residual: Tensor | None = None) -> Tensor:
-    """Return the output of layers one after the other, plus a residual, each pair as one operator if possible.
+    """The output of layers one after the other, plus a residual, each pair as one operator if possible.
 
     >>> run_fused([nn.Identity()], torch.ones(1), residual=torch.ones(1))
     tensor([2.])
@@ -268,7 +252,7 @@ def run_fused(layers: list[nn.Module], x: Tensor, residual: Tensor | None = None
 
 
 def _run_alone(layer: nn.Module, x: Tensor) -> Tensor:
-    """Return the output of a layer; a GELU's by the kernels if that cannot be observed."""
+    """The output of a layer; a GELU's by the kernels if that cannot be observed."""
     if activation_of(layer) == "gelu" and not is_traced() and not is_watched(layer) and _can_use_gelu(x):
         return gelu(x)  # type: ignore[no-any-return]
     return layer(x)  # type: ignore[no-any-return]
@@ -284,7 +268,15 @@ def _can_add(x: Tensor, residual: Tensor) -> bool:
     )
 
 
-class FusedSequential(nn.Sequential):
+class FusedLayers(Replacement):
+    """An `nn.Sequential`, or a class that runs its layers as that does, with its pairs fused."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The output of the last module."""
+        return run_fused(list(self._modules.values()), input)  # type: ignore[arg-type]
+
+
+class FusedSequential(FusedLayers, nn.Sequential):
     """`nn.Sequential` that fuses, on the CPU in channels_last, BatchNorm2d with its activation.
 
     That is a GELU before it, or a ReLU, ReLU6, Hardswish, SiLU or GELU after it, while training, and in evaluation
@@ -297,28 +289,6 @@ class FusedSequential(nn.Sequential):
     ['1.weight', '1.bias']
     """
 
-    def forward(self, input: Tensor) -> Tensor:
-        """Return the output of the last module."""
-        return run_fused(list(self), input)
-
-
-class FusedLayers(Replacement):
-    """The same for a Sequential with a class of its own that runs its layers as `nn.Sequential` does."""
-
-    def fused_forward(self, x: Tensor) -> Tensor:
-        """Return the output of the last module."""
-        return run_fused([layer for _, layer in named_layers(self)], x)
-
-
-def named_layers(sequence: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Return the layers of a sequence as it runs them, unlike `named_children` also those that are there twice.
-
-    >>> relu = nn.ReLU()
-    >>> [name for name, _ in named_layers(nn.Sequential(relu, nn.Identity(), relu))]
-    ['0', '1', '2']
-    """
-    return [(name, layer) for name, layer in sequence._modules.items() if layer is not None]
-
 
 class FusedNormAct(Replacement):
     """A BatchNorm2d that applies an activation too, by timm's names `drop` and `act`."""
@@ -327,12 +297,12 @@ class FusedNormAct(Replacement):
     act: Any
 
     def fused_forward(self, x: Tensor) -> Tensor | None:
-        """Return the (N, C, H, W) activation of the norm of x."""
+        """The (N, C, H, W) activation of the norm of x."""
         if not is_norm_act(self) or not does_nothing(self.drop) or is_watched(self.drop):
             return None
         return Pair(cast(nn.BatchNorm2d, self), self.act).fused(x)
 
 
 def is_norm_act(module: nn.Module) -> bool:
-    """Return whether a BatchNorm2d with an `act` is affine, and the activation can be fused."""
+    """Whether a BatchNorm2d with an `act` is affine, and the activation can be fused."""
     return module.weight is not None and activation_of(cast(nn.Module, module.act)) is not None

@@ -9,7 +9,7 @@ from filtercov.nn import native
 from filtercov.nn.conv import PointwiseConv2d, is_pointwise
 from filtercov.nn.fused import FusedSequential, Replacement, activation_of, does_nothing, pair_of, run_fused
 from filtercov.nn.layout import is_channels_last
-from filtercov.nn.norm_mlp import norm_mlp
+from filtercov.nn.norm_mlp import Weights, norm_mlp
 from filtercov.nn.routing import PLAIN_TENSORS, is_watched, nothing_intervenes, untraced
 
 
@@ -19,7 +19,7 @@ class FusedResidual(Replacement):
     fn: Any
 
     def fused_forward(self, x: Tensor) -> Tensor | None:
-        """Return the (N, C, H, W) output of the branch plus its input."""
+        """The (N, C, H, W) output of the branch plus its input."""
         others = [module for name, module in self.named_children() if name != "fn"]
         fused = (
             type(self.fn) in (nn.Sequential, FusedSequential)
@@ -30,11 +30,7 @@ class FusedResidual(Replacement):
 
 
 def ends_in_pair(branch: nn.Module) -> bool:
-    """Return whether a branch is a sequence that ends in GELU and BatchNorm2d, so that a residual can be fused.
-
-    >>> ends_in_pair(nn.Sequential(nn.Conv2d(1, 4, 1), nn.GELU(), nn.BatchNorm2d(4)))
-    True
-    """
+    """Whether a branch is a sequence that ends in GELU and BatchNorm2d, so that a residual can be fused."""
     layers = list(branch) if type(branch) in (nn.Sequential, FusedSequential) else []  # type: ignore[call-overload]
     pair = pair_of(*layers[-2:]) if len(layers) > 1 else None
     return pair is not None and pair.gelu_first
@@ -56,17 +52,16 @@ class FusedBlock(Replacement):
     norms: ClassVar[tuple[type[nn.Module], ...]] = (nn.LayerNorm,)  # that normalise channels, as nn.LayerNorm does
 
     def fused_forward(self, x: Tensor) -> Tensor | None:
-        """Return the (N, C, H, W) output of the block."""
+        """The (N, C, H, W) output of the block."""
         if not self._can_fuse(x):
             return None
         shortcut = getattr(self, "shortcut", None)
         branch, kept = self.conv_dw(x), x if shortcut is None else shortcut(x)
         norm, first, second = self.norm, self.mlp.fc1, self.mlp.fc2
-        matrices = (first.weight, first.bias), (second.weight, second.bias)
-        parts = (norm.weight, norm.bias, norm.eps), *matrices, self.gamma
+        weights = Weights(norm.weight, norm.bias, first.weight, first.bias, second.weight, second.bias, self.gamma)
         if does_nothing(self.drop_path):
-            return norm_mlp(branch, kept, *parts)
-        return self.drop_path(norm_mlp(branch, None, *parts)) + kept  # type: ignore[no-any-return]
+            return norm_mlp(branch, kept, weights, norm.eps)
+        return self.drop_path(norm_mlp(branch, None, weights, norm.eps)) + kept  # type: ignore[no-any-return]
 
     @untraced
     def _can_fuse(self, x: Tensor) -> bool:
@@ -102,13 +97,11 @@ class FusedBlock(Replacement):
         )
 
 
-def _is_usual(parameter: Tensor | None) -> bool:
-    if parameter is None or type(parameter) not in PLAIN_TENSORS:
-        return False
-    return parameter.dtype == torch.float32 and parameter.is_cpu
+def _is_usual(parameter: Any) -> bool:
+    return type(parameter) in PLAIN_TENSORS and parameter.dtype == torch.float32 and parameter.is_cpu
 
 
 def _is_product(layer: Any) -> bool:
-    """Return whether a layer multiplies each pixel's channels by a matrix and adds a bias."""
+    """Whether a layer multiplies each pixel's channels by a matrix and adds a bias."""
     pointwise = is_pointwise(layer) if type(layer) in (nn.Conv2d, PointwiseConv2d) else type(layer) is nn.Linear
     return pointwise and _is_usual(layer.weight) and _is_usual(layer.bias)

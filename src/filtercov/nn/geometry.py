@@ -23,7 +23,7 @@ class Geometry(NamedTuple):
     dilation: Numbers
 
     def out_size(self, size: Sequence[int], kernel: Sequence[int]) -> Numbers:
-        """Return the size of the output for an image of `size`.
+        """The size of the output for an image of `size`.
 
         >>> Geometry((4, 4, 3, 3), (1, 2), (1, 1)).out_size((16, 16), (9, 9))
         (16, 7)
@@ -35,20 +35,16 @@ class Geometry(NamedTuple):
         )
 
     def spans(self, kernel: Sequence[int]) -> Numbers:
-        """Return the number of pixels from the first tap of a filter to its last, along each axis."""
+        """The number of pixels from the first tap of a filter to its last, along each axis."""
         return tuple(step * (taps - 1) + 1 for step, taps in zip(self.dilation, kernel, strict=True))
 
     def is_scaling(self, kernel: Sequence[int]) -> bool:
-        """Return whether the convolution multiplies each channel by a number: one tap, no stride, no padding.
-
-        >>> Geometry((0,) * 4, (1, 1), (1, 1)).is_scaling((1, 1)), Geometry((0, 0), (2,), (1,)).is_scaling((1,))
-        (True, False)
-        """
+        """Whether the convolution multiplies each channel by a number: one tap, no stride, no padding."""
         return prod(kernel) == 1 and max(self.stride) == 1 and max(self.padding) == 0
 
 
 def parse_geometry(kernel: Sequence[int], stride: Size, padding: Size | str, dilation: Size) -> Geometry:
-    """Return the arguments of `F.conv2d` as a `Geometry`; "same" puts an odd pixel of padding after the image.
+    """The arguments of `F.conv2d` as a `Geometry`; "same" puts an odd pixel of padding after the image.
 
     Only what cannot be a `Geometry` is refused here: the operators check the numbers.
 
@@ -73,7 +69,7 @@ def parse_geometry(kernel: Sequence[int], stride: Size, padding: Size | str, dil
 
 
 def _numbers(axes: int, value: Size) -> Numbers:
-    """Return one integer an axis, from as many or from one for all."""
+    """One integer an axis, from as many or from one for all."""
     if type(value) is int:  # the usual case, quickly
         return (value,) * axes
     values = tuple(map(index, value)) if isinstance(value, Sequence) else (index(value),)
@@ -81,7 +77,7 @@ def _numbers(axes: int, value: Size) -> Numbers:
 
 
 def checked_output(name: str, image: Numbers, kernel: Numbers, geometry: Geometry) -> Numbers:
-    """Return the shape of the output for (N, C, *size) images; raise if there is none."""
+    """The shape of the output for (N, C, *size) images; raise if there is none."""
     try:
         return _cached_output(name, image, kernel, geometry)
     except TypeError:  # sizes that are symbols while a graph is drawn cannot be looked up
@@ -92,12 +88,15 @@ def checked_output(name: str, image: Numbers, kernel: Numbers, geometry: Geometr
 def _cached_output(name: str, image: Numbers, kernel: Numbers, geometry: Geometry) -> Numbers:
     padding, stride, dilation = geometry
     axes, size = len(kernel), image[2:]
+    if axes not in (1, 2, 3) or len(size) != axes or min(*image[1:], *kernel) < 1:
+        raise KernelError(
+            f"{name}: images must be (N, C, 1 to 3 sizes) and filters as many sizes, all at least 1, got {image} and "
+            f"{kernel}"
+        )
     if len(padding) != 2 * axes or min(padding) < 0:
         raise KernelError(f"{name}: padding must be {2 * axes} numbers >= 0 for {axes} axes, got {padding}")
     if any(len(steps) != axes or min(steps) < 1 for steps in (stride, dilation)):
         raise KernelError(f"{name}: stride and dilation must be {axes} numbers >= 1, got {stride} and {dilation}")
-    if len(size) != axes or min(*size, *kernel) < 1:
-        raise KernelError(f"{name}: images and filters need pixels along {axes} axes, got {image} and {kernel}")
     spans = geometry.spans(kernel)
     if any(size[i] + padding[2 * i] + padding[2 * i + 1] < spans[i] for i in range(axes)):
         raise KernelError(

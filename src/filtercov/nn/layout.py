@@ -10,7 +10,7 @@ from torch.nn.parameter import is_lazy
 
 
 def is_channels_last(x: Tensor) -> bool:
-    """Return whether an image is stored as (N, *size, C), perhaps with gaps.
+    """Whether an image is stored as (N, *size, C), perhaps with gaps.
 
     Where strides cannot tell (one channel, or one pixel) the answer is no: the two layouts are then the same memory.
 
@@ -23,17 +23,17 @@ def is_channels_last(x: Tensor) -> bool:
 
 
 def is_strided(x: Tensor) -> bool:
-    """Return whether strides say where a tensor's numbers are, as for sparse, nested and mkldnn tensors they do not."""
+    """Whether strides say where a tensor's numbers are, as for sparse, nested and mkldnn tensors they do not."""
     return x.layout is torch.strided and not x.is_nested
 
 
 def dense(x: Tensor, *, channels_last: bool) -> Tensor:
-    """Return an image dense in the layout asked for; itself, if it is."""
+    """An image dense in the layout asked for; itself, if it is."""
     return x.movedim(1, -1).contiguous().movedim(-1, 1) if channels_last else x.contiguous()
 
 
 def readable(x: Tensor) -> Tensor:
-    """Return an image as the kernels can read it: with stride 1 along the channels or along the last axis.
+    """An image as the kernels can read it: with stride 1 along the channels or along the last axis.
 
     >>> whole = torch.zeros(2, 30, 12, 12).to(memory_format=torch.channels_last)
     >>> readable(whole[:, 7:27]).data_ptr() == whole[:, 7:27].data_ptr()
@@ -43,7 +43,7 @@ def readable(x: Tensor) -> Tensor:
 
 
 def empty_image(shape: Sequence[int], *, channels_last: bool) -> Tensor:
-    """Return a dense float32 image on the CPU, uninitialised."""
+    """A dense float32 image on the CPU, uninitialised."""
     if not channels_last:
         return torch.empty(shape, dtype=torch.float32, device="cpu")
     if len(shape) == 4:
@@ -53,35 +53,38 @@ def empty_image(shape: Sequence[int], *, channels_last: bool) -> Tensor:
 
 
 def as_channels_last(x: Tensor) -> Tensor:
-    """Return an (N, C, H, W) image dense in channels_last, with the strides that PyTorch gives it; itself, if it is."""
+    """An (N, C, H, W) image dense in channels_last, with the strides that PyTorch gives it; itself, if it is."""
     return x.contiguous(memory_format=torch.channels_last)
 
 
 def as_empty_image(x: Tensor) -> Tensor:
-    """Return an uninitialised image like x, dense in channels_last."""
+    """An uninitialised image like x, dense in channels_last."""
     return torch.empty_like(x, memory_format=torch.channels_last)
 
 
 class Layout(NamedTuple):
-    """A tensor's shape and strides."""
+    """How and where a tensor is stored."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    dtype: torch.dtype = torch.float32
+    device: torch.device = torch.device("cpu")
 
     @classmethod
     def of(cls, tensor: Tensor) -> "Layout":
-        """Return the layout of a tensor."""
-        return cls(tuple(tensor.shape), tensor.stride())
+        """The layout of a tensor."""
+        return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
 
     @property
     def is_channels_last_image(self) -> bool:
         """Whether it is that of an (N, C, H, W) image in channels_last, perhaps with gaps."""
         return len(self.shape) == 4 and self.shape[1] > 1 and self.strides[1] == 1
 
-    def random(self, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Return a tensor of normal numbers in this layout."""
+    def random(self) -> Tensor:
+        """A tensor of normal numbers in this layout."""
         reach = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
-        return torch.randn(max(reach, 0) + 1, device=device).to(dtype).as_strided(self.shape, self.strides)
+        numbers = torch.randn(max(reach, 0) + 1, device=self.device).to(self.dtype)
+        return numbers.as_strided(self.shape, self.strides)
 
 
 # The names of a module's tensors that `to_channels_last_` moved. It is an attribute of the module, so that a copied,
@@ -104,9 +107,9 @@ def restore_layouts_(model: nn.Module) -> None:
     for module in model.modules():
         moved = module.__dict__.pop(_MOVED, ())
         for tensor in (tensor for name, tensor in _tensors(module) if name in moved):
-            tensor.data = _contiguous(tensor.data)
-            if tensor.grad is not None:
-                tensor.grad.data = _contiguous(tensor.grad.data)
+            for part in (tensor, tensor.grad):
+                if part is not None:  # cloned: contiguous tensors may spell strides of axes of size 1 otherwise
+                    part.data = part.data.clone(memory_format=torch.contiguous_format)
 
 
 class BothLayouts:
@@ -117,18 +120,13 @@ class BothLayouts:
 
     def __init__(self, model: nn.Module) -> None:
         tensors = {id(t): t for module in model.modules() for _, t in _tensors(module) if t.dim() == 4}
-        self._own = [(tensor, tensor.data) for tensor in tensors.values()]
-        self._last = [(tensor, _channels_last(data)) for tensor, data in self._own]
-
-    @property
-    def differ(self) -> bool:
-        """Whether any tensor changes."""
-        return any(own.stride() != last.stride() for (_, own), (_, last) in zip(self._own, self._last, strict=True))
+        self._pairs = [(tensor, tensor.data, _channels_last(tensor.data)) for tensor in tensors.values()]
+        self.differ = any(own.stride() != last.stride() for _, own, last in self._pairs)
 
     def set_(self, *, channels_last: bool) -> None:
         """Give every tensor its data in the layout asked for."""
-        for tensor, data in self._last if channels_last else self._own:
-            tensor.data = data
+        for tensor, own, last in self._pairs:
+            tensor.data = last if channels_last else own
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -139,8 +137,3 @@ def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 def _channels_last(tensor: Tensor) -> Tensor:
     image = tensor.dim() == 4 and is_strided(tensor) and not tensor.is_quantized
     return tensor.to(memory_format=torch.channels_last) if image else tensor
-
-
-def _contiguous(tensor: Tensor) -> Tensor:
-    """Return a contiguous copy: a tensor that is contiguous may spell the strides of its axes of size 1 otherwise."""
-    return tensor.clone(memory_format=torch.contiguous_format)

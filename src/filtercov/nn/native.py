@@ -7,12 +7,11 @@ instead of the best one the machine has. Both are read once, at first use.
 import ctypes
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +24,7 @@ ISAS = ("portable", "avx2", "avx512", "neon")  # in the order of the C interface
 ACTIVATION_CODES = {name: code for code, name in enumerate(("identity", "relu", "relu6", "hardswish", "silu", "gelu"))}
 ABI_VERSION = 7
 PACKAGE = Path(__file__).parent.parent
+OFF_BY_REQUEST = "FILTERCOV_NATIVE=0 is set"  # nothing to warn about
 
 # The C interface's `filtercov_geometry`: batch, channels, six triples, and five strides each of input and output.
 Struct = ctypes.c_int64 * 30
@@ -68,40 +68,35 @@ class NativeStatus:
     `isas` are those this build and this machine can both run, `isa` is the one in use, `threads` what torch allows now.
     """
 
-    available: bool
-    reason: str
-    isa: str | None
-    isas: tuple[str, ...]
-    openmp: bool
-    threads: int
-    library: str | None
+    available: bool = False
+    reason: str = ""
+    isa: str | None = None
+    isas: tuple[str, ...] = ()
+    openmp: bool = False
+    threads: int = 1
+    library: str | None = None
 
     def __str__(self) -> str:
-        """Return the one line that `filtercov info` prints."""
+        """The one line that `filtercov info` prints."""
         if not self.available:
             return f"native kernels off: {self.reason}; convolutions run in PyTorch"
         threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}" if self.openmp else "1 thread (no OpenMP)"
         return f"native kernels on: {self.isa}, {threads} (can run: {', '.join(self.isas)})"
 
 
-class _Loaded(NamedTuple):
-    reason: str = ""  # why there is no library
-    by_request: bool = False  # the user turned it off: nothing to warn about
-    library: ctypes.CDLL | None = None
-    path: Path | None = None
-    isas: tuple[str, ...] = ()
-    isa: str | None = None
+def load(folder: Path, environment: Mapping[str, str]) -> tuple[ctypes.CDLL | None, NativeStatus]:
+    """The library in `folder`, or None, and the status that says why."""
 
+    def off(reason: str) -> tuple[None, NativeStatus]:
+        return None, NativeStatus(reason=reason)
 
-def load(folder: Path, environment: dict[str, str]) -> _Loaded:
-    """Return the library in `folder`, or the reason there is none to use."""
     if environment.get("FILTERCOV_NATIVE", "1") == "0":
-        return _Loaded("FILTERCOV_NATIVE=0 is set", by_request=True)
+        return off(OFF_BY_REQUEST)
     path = next((path for suffix in (".so", ".dll") if (path := folder / f"_native{suffix}").exists()), None)
     if path is None:
         record = folder / "_native_build.txt"
         built = record.read_text(encoding="utf-8").strip() if record.exists() else "no record of a build"
-        return _Loaded(f"they were not built ({built}); install a C++17 compiler and reinstall filtercov")
+        return off(f"they were not built ({built}); install a C++17 compiler and reinstall filtercov")
     try:
         # torch is imported above: its libgomp.so.1 is already loaded, so both share one pool of threads.
         library = ctypes.CDLL(str(path))
@@ -109,19 +104,20 @@ def load(folder: Path, environment: dict[str, str]) -> _Loaded:
             function = getattr(library, f"filtercov_{name}")
             function.argtypes, function.restype = [_TYPES[kind] for kind in types.replace(" ", "")], ctypes.c_int32
     except (OSError, AttributeError) as error:
-        return _Loaded(f"{path.name} does not load ({error}); reinstall filtercov")
+        return off(f"{path.name} does not load ({error}); reinstall filtercov")
     if (version := library.filtercov_abi_version()) != ABI_VERSION:
-        return _Loaded(f"{path.name} has interface {version}, needed is {ABI_VERSION}; reinstall filtercov")
+        return off(f"{path.name} has interface {version}, needed is {ABI_VERSION}; reinstall filtercov")
     isas = tuple(isa for code, isa in enumerate(ISAS) if library.filtercov_isa_available(code))
     isa = environment.get("FILTERCOV_ISA", isas[-1])
     if isa not in isas:
-        return _Loaded(f"FILTERCOV_ISA={isa} is not one of those this machine runs: {', '.join(isas)}")
-    return _Loaded(library=library, path=path, isas=isas, isa=isa)
+        return off(f"FILTERCOV_ISA={isa} is not one of those this machine runs: {', '.join(isas)}")
+    openmp = bool(library.filtercov_has_openmp())
+    return library, NativeStatus(available=True, isa=isa, isas=isas, openmp=openmp, library=path.name)
 
 
 @cache
-def _loaded() -> _Loaded:
-    return load(PACKAGE, dict(os.environ))
+def _loaded() -> tuple[ctypes.CDLL | None, NativeStatus]:
+    return load(PACKAGE, os.environ)
 
 
 @cache
@@ -130,38 +126,25 @@ def _warn_once(reason: str) -> None:
 
 
 def native_status() -> NativeStatus:
-    """Return whether the native kernels are in use, and which.
+    """Whether the native kernels are in use, and which.
 
     >>> status = native_status()
     >>> status.available or bool(status.reason)
     True
     """
-    loaded = _loaded()
-    return NativeStatus(
-        available=loaded.library is not None,
-        reason=loaded.reason,
-        isa=loaded.isa,
-        isas=loaded.isas,
-        openmp=loaded.library is not None and bool(loaded.library.filtercov_has_openmp()),
-        threads=torch.get_num_threads(),
-        library=None if loaded.path is None else loaded.path.name,
-    )
+    return replace(_loaded()[1], threads=torch.get_num_threads())
 
 
 def available() -> bool:
-    """Return whether kernels can be called; if not, and nobody asked for that, warn once with the reason."""
-    loaded = _loaded()
-    if loaded.library is None and not loaded.by_request:
-        _warn_once(loaded.reason)
-    return loaded.library is not None
+    """Whether kernels can be called; if not, and nobody asked for that, warn once with the reason."""
+    library, status = _loaded()
+    if library is None and status.reason != OFF_BY_REQUEST:
+        _warn_once(status.reason)
+    return library is not None
 
 
 def takes(x: Tensor) -> bool:
-    """Return whether the kernels can compute with a tensor: float32, on the CPU.
-
-    >>> takes(torch.zeros(1, dtype=torch.float64))
-    False
-    """
+    """Whether the kernels can compute with a tensor: float32, on the CPU."""
     return x.dtype == torch.float32 and x.is_cpu and available()
 
 
@@ -173,27 +156,16 @@ def check(name: str, x: Tensor) -> None:
         )
 
 
-_other_isa: int | None = None  # of `instruction_set`
-
-
-@contextmanager
-def instruction_set(isa: str) -> Iterator[None]:
-    """Call kernels of another instruction set than the one in use, to compare them."""
-    global _other_isa
-    _other_isa = ISAS.index(isa)
-    try:
-        yield
-    finally:
-        _other_isa = None
+_other_isa: int | None = None  # tests set it, to compare instruction sets
 
 
 @cache
 def _function(name: str) -> tuple[Callable[..., int], int]:
-    """Return one function of the C interface, and the code of the instruction set in use."""
-    loaded = _loaded()
-    if loaded.library is None or loaded.isa is None:
-        raise KernelError(f"{name}: the native kernels are off ({loaded.reason}); check native_status() first")
-    return getattr(loaded.library, f"filtercov_{name}"), ISAS.index(loaded.isa)
+    """One function of the C interface, and the code of the instruction set in use."""
+    library, status = _loaded()
+    if status.isa is None:
+        raise KernelError(f"{name}: the native kernels are off ({status.reason}); check native_status() first")
+    return getattr(library, f"filtercov_{name}"), ISAS.index(status.isa)
 
 
 def call(name: str, *arguments: object) -> None:
@@ -222,7 +194,7 @@ def _struct(
     y_shape: tuple[int, ...],
     y_strides: tuple[int, ...],
 ) -> Any:
-    """Return a pointer to a `Struct`; kept, because making one takes longer than a small kernel."""
+    """A pointer to a `Struct`; kept, because making one takes longer than a small kernel."""
     padding, stride, dilation = geometry.padding[::2], geometry.stride, geometry.dilation
     triples = ((x_shape[2:], 1), (kernel, 1), (padding, 0), (stride, 1), (dilation, 1), (y_shape[2:], 1))
     numbers = [*x_shape[:2], *(number for values, missing in triples for number in _triple(values, missing))]
@@ -238,7 +210,7 @@ def _triple(values: Sequence[int], missing: int) -> list[int]:
 def forward(
     x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry, out: Sequence[int], *, channels_last: bool
 ) -> Tensor:
-    """Return the (N, C, *out) convolution of (N, C, *size) with (C, 1, *kernel), in the layout asked for."""
+    """The (N, C, *out) convolution of (N, C, *size) with (C, 1, *kernel), in the layout asked for."""
     y = empty_image((*x.shape[:2], *out), channels_last=channels_last)
     struct = _struct(x.shape, x.stride(), weight.shape[2:], geometry, y.shape, y.stride())
     call("depthwise_forward", struct, x, weight, bias, y)
@@ -248,7 +220,7 @@ def forward(
 def input_grad(
     grad_y: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[int], *, channels_last: bool
 ) -> Tensor:
-    """Return the (N, C, *size) gradient of the forward pass's input, in the layout asked for."""
+    """The (N, C, *size) gradient of the forward pass's input, in the layout asked for."""
     grad_x = empty_image((*grad_y.shape[:2], *size), channels_last=channels_last)
     struct = _struct(grad_x.shape, grad_x.stride(), weight.shape[2:], geometry, grad_y.shape, grad_y.stride())
     call("depthwise_input_grad", struct, grad_y, weight, grad_x)
@@ -256,7 +228,7 @@ def input_grad(
 
 
 def weight_grad(grad_y: Tensor, x: Tensor, geometry: Geometry, kernel: Sequence[int]) -> Tensor:
-    """Return the (C, 1, *kernel) gradient of the forward pass's filters."""
+    """The (C, 1, *kernel) gradient of the forward pass's filters."""
     grad_weight = x.new_empty((x.shape[1], 1, *kernel))
     struct = _struct(x.shape, x.stride(), tuple(kernel), geometry, grad_y.shape, grad_y.stride())
     call("depthwise_weight_grad", struct, grad_y, x, grad_weight)
@@ -264,7 +236,7 @@ def weight_grad(grad_y: Tensor, x: Tensor, geometry: Geometry, kernel: Sequence[
 
 
 def channel_sum(x: Tensor) -> Tensor:
-    """Return the (C,) sums of a channels-last (N, C, *size) over images and pixels."""
+    """The (C,) sums of a channels-last (N, C, *size) over images and pixels."""
     sums = x.new_empty(x.shape[1])
     call("channel_sum", x.numel() // x.shape[1], x.shape[1], x, sums)
     return sums

@@ -15,13 +15,13 @@ from torch.nn import functional
 from filtercov.errors import KernelError
 from filtercov.nn import native
 from filtercov.nn.layout import as_channels_last, as_empty_image
-from filtercov.nn.operator import Plan, check_alike, check_shape, differentiate, has_kernel, operator
+from filtercov.nn.operator import Plan, check_alike, check_images, check_shape, differentiate, operator
 
 
 def batch_norm_act(
     x: Tensor, weight: Tensor, bias: Tensor, eps: float, activation: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return activation(BatchNorm(x)) of (N, C, H, W) in training mode, and the (C,) mean and biased variance it used.
+    """activation(BatchNorm(x)) of (N, C, H, W) in training mode, and the (C,) mean and biased variance it used.
 
     Activations are identity, relu, relu6, hardswish, silu and gelu (the exact one).
 
@@ -35,7 +35,7 @@ def batch_norm_act(
 def gelu_batch_norm(
     x: Tensor, weight: Tensor, bias: Tensor, eps: float, residual: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return BatchNorm(GELU(x)) of (N, C, H, W) in training mode, and the (C,) mean and biased variance it used.
+    """BatchNorm(GELU(x)) of (N, C, H, W) in training mode, and the (C,) mean and biased variance it used.
 
     A residual of the same shape is added to the first.
 
@@ -45,8 +45,6 @@ def gelu_batch_norm(
     """
     return batch_norm_act_train(x, weight, bias, eps, "gelu", True, residual)[:3]  # type: ignore[no-any-return]
 
-
-Images = dict[str, Tensor | None]
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "identity": lambda z: z,
@@ -59,13 +57,10 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _check_norm(
-    name: str, x: Tensor, activation: str, first: bool, *, training: bool, images: Images, vectors: dict[str, Tensor]
+    name: str, x: Tensor, activation: str, first: bool, images: dict[str, Tensor | None], vectors: dict[str, Tensor]
 ) -> None:
     """Raise unless images are (N, C, H, W) like x, vectors are (C,), and there is such a norm."""
-    check_alike(name, x=x, **images, **vectors)
-    if x.dim() != 4:
-        raise KernelError(f"{name}: x must be (N, C, H, W), got {tuple(x.shape)}")
-    check_shape(name, x.shape, **images)
+    check_images(name, x, images, **vectors)
     check_shape(name, x.shape[1:2], **vectors)
     if activation not in _ACTIVATIONS:
         raise KernelError(f"{name}: activation must be one of {', '.join(_ACTIVATIONS)}, got {activation!r}")
@@ -73,14 +68,10 @@ def _check_norm(
         raise KernelError(f"{name}: only gelu can come first, got {activation}; put it after the norm")
     if images.get("residual") is not None and not first:
         raise KernelError(f"{name}: a residual can be added only if gelu comes first; leave it out")
-    if training and x.numel() <= x.shape[1]:
-        raise KernelError(
-            f"{name}: a variance needs more than one value per channel, got x {tuple(x.shape)}; use a larger batch"
-        )
 
 
 def _empty(x: Tensor, vectors: int) -> tuple[Tensor, ...]:
-    """Return an image like x in channels_last, and vectors with a number for each channel."""
+    """An image like x in channels_last, and vectors with a number for each channel."""
     return as_empty_image(x), *[x.new_empty(x.shape[1]) for _ in range(vectors)]
 
 
@@ -104,7 +95,7 @@ def _save_train(ctx: Any, inputs: Sequence[Any], output: tuple[Tensor, ...]) -> 
 def _train_gradients(ctx: Any, grad_y: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
     x, weight, bias, mean, inverse_std = ctx.saved_tensors
     pair = ctx.activation, ctx.activation_first
-    if torch.is_grad_enabled() or not has_kernel(batch_norm_act_backward, x):
+    if torch.is_grad_enabled() or not native.takes(x):
         # Someone will differentiate the gradient, or this runs where there are no kernels.
         grads = differentiate(lambda x, w, b: _reference_train(x, w, b, ctx.eps, *pair)[0], (x, weight, bias), grad_y)
     else:
@@ -122,12 +113,17 @@ def batch_norm_act_train(
     activation_first: bool = False,
     residual: Tensor | None = None,
 ) -> Plan:
-    """Return BatchNorm with an activation after it, or GELU before it and a residual added, and its statistics.
+    """BatchNorm with an activation after it, or GELU before it and a residual added, and its statistics.
 
     These are the mean, the biased variance and 1 / sqrt(variance + eps).
     """
-    pair, images, vectors = (activation, activation_first), {"residual": residual}, {"weight": weight, "bias": bias}
-    _check_norm("batch_norm_act", x, *pair, training=True, images=images, vectors=vectors)
+    pair = activation, activation_first
+    _check_norm("batch_norm_act", x, *pair, {"residual": residual}, {"weight": weight, "bias": bias})
+    if x.numel() <= x.shape[1]:
+        raise KernelError(
+            f"batch_norm_act: a variance needs more than one value per channel, got x {tuple(x.shape)}; use a larger "
+            "batch"
+        )
 
     def compute() -> tuple[Tensor, ...]:
         image = as_channels_last(x)
@@ -148,7 +144,8 @@ def _reference_train(
     entered = activate(x) if first else x
     variance, mean = torch.var_mean(entered, (0, 2, 3), correction=0)
     inverse_std = (variance + eps).rsqrt()
-    y = (entered - _per_channel(mean)) * _per_channel(inverse_std * weight) + _per_channel(bias)
+    centre, scale, offset = (vector[:, None, None] for vector in (mean, inverse_std * weight, bias))
+    y = (entered - centre) * scale + offset
     y = y if first else activate(y)
     return as_channels_last(y if residual is None else y + residual), mean, variance, inverse_std
 
@@ -164,10 +161,10 @@ def batch_norm_act_backward(
     activation: str,
     activation_first: bool,
 ) -> Plan:
-    """Return the gradients of x, weight and bias."""
+    """The gradients of x, weight and bias."""
     pair = activation, activation_first
     vectors = {"weight": weight, "bias": bias, "mean": mean, "inverse_std": inverse_std}
-    _check_norm("batch_norm_act_backward", x, *pair, training=True, images={"grad_y": grad_y}, vectors=vectors)
+    _check_norm("batch_norm_act_backward", x, *pair, {"grad_y": grad_y}, vectors)
 
     def compute() -> tuple[Tensor, ...]:
         image, outputs = as_channels_last(x), _empty(x, vectors=2)
@@ -176,11 +173,6 @@ def batch_norm_act_backward(
         return outputs
 
     return Plan(lambda: _empty(x, vectors=2), compute)
-
-
-def _per_channel(vector: Tensor) -> Tensor:
-    """Return (C,) as (C, 1, 1), to broadcast over images."""
-    return vector[:, None, None]
 
 
 # Evaluation. There is no gradient, and no other implementation: elsewhere PyTorch's own calls are made.
@@ -198,10 +190,10 @@ def batch_norm_act_eval(
     activation_first: bool,
     residual: Tensor | None = None,
 ) -> Plan:
-    """Return BatchNorm by the statistics given, with an activation after it, or GELU before it and a residual added."""
+    """BatchNorm by the statistics given, with an activation after it, or GELU before it and a residual added."""
     pair = activation, activation_first
     vectors = {"weight": weight, "bias": bias, "mean": mean, "variance": variance}
-    _check_norm("batch_norm_act_eval", x, *pair, training=False, images={"residual": residual}, vectors=vectors)
+    _check_norm("batch_norm_act_eval", x, *pair, {"residual": residual}, vectors)
 
     def compute() -> Tensor:
         image, y = as_channels_last(x), as_empty_image(x)
@@ -223,13 +215,13 @@ def _save_gelu(ctx: Any, inputs: Sequence[Any], output: Tensor) -> None:  # noqa
 def _gelu_gradients(ctx: Any, grad_y: Tensor) -> tuple[Tensor]:
     (x,) = ctx.saved_tensors
     # aten's has a gradient of its own, and runs anywhere.
-    elsewhere = torch.is_grad_enabled() or not has_kernel(gelu_backward, x)
+    elsewhere = torch.is_grad_enabled() or not native.takes(x)
     return ((torch.ops.aten.gelu_backward if elsewhere else gelu_backward)(grad_y, x),)
 
 
 @operator(save=_save_gelu, gradients=_gelu_gradients)
 def gelu(x: Tensor) -> Plan:
-    """Return the exact GELU, x times the normal distribution function, of a tensor of any shape."""
+    """The exact GELU, x times the normal distribution function, of a tensor of any shape."""
     check_alike("gelu", x=x)
 
     def compute() -> Tensor:
@@ -245,7 +237,7 @@ def gelu(x: Tensor) -> Plan:
 
 @operator()
 def gelu_backward(grad_y: Tensor, x: Tensor) -> Plan:
-    """Return the gradient of x."""
+    """The gradient of x."""
     check_alike("gelu_backward", grad_y=grad_y, x=x)
     check_shape("gelu_backward", x.shape, grad_y=grad_y)
 
@@ -261,6 +253,6 @@ def gelu_backward(grad_y: Tensor, x: Tensor) -> Plan:
 
 
 def _without_gaps(x: Tensor) -> Tensor:
-    """Return a tensor with the dense strides that the output of `F.gelu` would have; itself, if it has them."""
+    """A tensor with the dense strides that the output of `F.gelu` would have; itself, if it has them."""
     dense = torch.empty_like(x)
     return x if dense.stride() == x.stride() else dense.copy_(x)

@@ -8,7 +8,7 @@ x and LayerNorm(x) W1ᵀ, six numbers a channel and pixel where PyTorch keeps el
 γ's gradient follows from that of W2, the scaled branch need not be kept either.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +18,7 @@ from torch.nn import functional
 from filtercov.errors import KernelError
 from filtercov.nn import native
 from filtercov.nn.layout import as_empty_image
-from filtercov.nn.operator import Plan, Shape, check_alike, check_shape, differentiate, has_kernel, operator
+from filtercov.nn.operator import Plan, Shape, check_images, check_shape, differentiate, operator
 from filtercov.nn.routing import is_traced
 
 # Numbers of the hidden layer that are worked on at a time (2 MiB, and as much for their gradient), and the least rows.
@@ -38,41 +38,30 @@ class Weights(NamedTuple):
     gamma: Tensor | None
 
     def matrices(self) -> "Weights":
-        """Return all as the kernels can read them, the products' weights as matrices."""
+        """All as the kernels can read them, the products' weights as matrices."""
         flat = self._replace(w1=self.w1.flatten(1), w2=self.w2.flatten(1))
         return Weights(*(None if tensor is None else tensor.contiguous() for tensor in flat))  # type: ignore[arg-type]
 
 
-def norm_mlp(
-    x: Tensor,
-    shortcut: Tensor | None,
-    norm: tuple[Tensor, Tensor, float],
-    first: tuple[Tensor, Tensor],
-    second: tuple[Tensor, Tensor],
-    gamma: Tensor | None,
-) -> Tensor:
-    """Return the (N, C, H, W) output of a block whose depthwise layer gave x.
+def norm_mlp(x: Tensor, shortcut: Tensor | None, weights: Weights, eps: float) -> Tensor:
+    """The (N, C, H, W) output of a block whose depthwise layer gave x.
 
-    `norm` is LayerNorm's weight, bias and ε, `first` and `second` are weight and bias of the products, either
-    (out, in) or (out, in, 1, 1); without `gamma` the branch is not scaled, without `shortcut` it is returned alone.
+    Without `gamma` the branch is not scaled, without `shortcut` it is returned alone.
 
-    >>> x, norm = torch.randn(2, 8, 4, 4), (torch.ones(8), torch.zeros(8), 1e-6)
-    >>> first, second = (torch.randn(32, 8), torch.zeros(32)), (torch.randn(8, 32), torch.zeros(8))
-    >>> torch.equal(norm_mlp(x, x, norm, first, second, torch.zeros(8)), x)
+    >>> x, ones, zeros = torch.randn(2, 8, 4, 4), torch.ones(8), torch.zeros(8)
+    >>> weights = Weights(ones, zeros, torch.randn(32, 8), torch.zeros(32), torch.randn(8, 32), zeros, gamma=zeros)
+    >>> torch.equal(norm_mlp(x, x, weights, eps=1e-6), x)
     True
     """
-    tensors = (x, shortcut, *norm[:2], *first, *second, gamma)
+    tensors = x, shortcut, *weights
     needed = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
     keep = needed or is_traced()  # what is traced may be trained
-    return norm_mlp_forward(x, shortcut, *norm, *first, *second, gamma, keep)[0]  # type: ignore[no-any-return]
+    return norm_mlp_forward(x, shortcut, *weights[:2], eps, *weights[2:], keep)[0]  # type: ignore[no-any-return]
 
 
 def _check_block(name: str, x: Tensor, images: dict[str, Tensor | None], rest: dict[str, Tensor], w: Weights) -> int:
     """Raise unless images are (N, C, H, W) like x and the weights fit; return the width M of the hidden layer."""
-    check_alike(name, x=x, **images, **rest, **w._asdict())
-    if x.dim() != 4:
-        raise KernelError(f"{name}: x must be (N, C, H, W), got {tuple(x.shape)}")
-    check_shape(name, x.shape, **images)
+    check_images(name, x, images, **rest, **w._asdict())
     channels, hidden = x.shape[1], w.w1.shape[0] if w.w1.dim() else 0
     check_shape(name, (channels,), weight=w.weight, bias=w.bias, b2=w.b2, gamma=w.gamma)
     check_shape(name, (hidden,), b1=w.b1)
@@ -91,7 +80,7 @@ def _save_forward(ctx: Any, inputs: Sequence[Any], output: tuple[Tensor, ...]) -
 def _forward_gradients(ctx: Any, grad_y: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
     x, mean, inverse_std, between, *saved = ctx.saved_tensors
     weights = Weights(*saved)
-    if torch.is_grad_enabled() or between.numel() == 0 or not has_kernel(norm_mlp_backward, x):
+    if torch.is_grad_enabled() or between.numel() == 0 or not native.takes(x):
         # Someone will differentiate the gradient, or a graph recorded without gradients is trained, which kept nothing,
         # or this runs where there are no kernels.
         def branch(x: Tensor, *weights: Any) -> Tensor:
@@ -107,7 +96,7 @@ def _forward_gradients(ctx: Any, grad_y: Tensor, *_: Tensor | None) -> tuple[Ten
 
 
 def _with_strides_of(weight: Tensor, grad: Tensor) -> Tensor:
-    """Return a matrix's gradient in the shape and, where both are dense, with the strides of its weight.
+    """A matrix's gradient in the shape and, where both are dense, with the strides of its weight.
 
     A 1×1 kernel's strides have several spellings; autograd would copy a gradient with another one than the weight's.
     """
@@ -117,13 +106,12 @@ def _with_strides_of(weight: Tensor, grad: Tensor) -> Tensor:
     return grad.as_strided(weight.shape, weight.stride()) if dense else grad.view(weight.shape)
 
 
-def _forward_flops(
-    x: Shape, _shortcut: Any, _weight: Any, _bias: Any, _eps: Any, w1: Shape, *_: Any, **_out: Any
-) -> int:
-    return 2 * 2 * _pixels(x) * w1[0] * w1[1]  # w2 has as many numbers
+def _flops_of(products: int, w1: int) -> Callable[..., int]:
+    """Flops of an operator whose first argument is an image, and argument `w1` as large as each of its matrices."""
+    return lambda *shapes, **_out: 2 * products * _pixels(shapes[0]) * shapes[w1][0] * shapes[w1][1]
 
 
-@operator(outputs=4, flops=_forward_flops, save=_save_forward, gradients=_forward_gradients)
+@operator(outputs=4, flops=_flops_of(2, w1=5), save=_save_forward, gradients=_forward_gradients)
 def norm_mlp_forward(
     x: Tensor,
     shortcut: Tensor | None,
@@ -137,7 +125,7 @@ def norm_mlp_forward(
     gamma: Tensor | None,
     keep: bool,
 ) -> Plan:
-    """Return the output; with `keep`, mean and inverse deviation of the rows and the first product without its bias."""
+    """The output; with `keep`, mean and inverse deviation of the rows and the first product without its bias."""
     weights = Weights(weight, bias, w1, b1, w2, b2, gamma)
     hidden = _check_block("norm_mlp", x, {"shortcut": shortcut}, {}, weights)
 
@@ -157,7 +145,7 @@ def norm_mlp_forward(
 
 
 def _native_forward(rows: Tensor, residual: Tensor | None, w: Weights, eps: float, *, keep: bool) -> tuple[Tensor, ...]:
-    """Return the output, the moments, and the first product if it is to be kept."""
+    """The output, the moments, and the first product if it is to be kept."""
     normalised, out = torch.empty_like(rows), torch.empty_like(rows)
     mean, inverse_std = rows.new_empty(len(rows)), rows.new_empty(len(rows))
     native.call("layer_norm_forward", *rows.shape, rows, w.weight, w.bias, eps, normalised, mean, inverse_std)
@@ -183,12 +171,7 @@ def _reference_forward(rows: Tensor, residual: Tensor | None, w: Weights, eps: f
     return branch if residual is None else branch + residual, mean, inverse_std, between
 
 
-def _backward_flops(_grad_y: Any, x: Shape, *rest: Any, **_out: Any) -> int:
-    w1: Shape = rest[5]
-    return 2 * 2 * 2 * _pixels(x) * w1[0] * w1[1]
-
-
-@operator(outputs=8, flops=_backward_flops)
+@operator(outputs=8, flops=_flops_of(4, w1=7))
 def norm_mlp_backward(
     grad_y: Tensor,
     x: Tensor,
@@ -203,7 +186,7 @@ def norm_mlp_backward(
     b2: Tensor,
     gamma: Tensor | None,
 ) -> Plan:
-    """Return the gradients of x, weight, bias, w1, b1, w2, b2 and gamma (of ones, where there is none)."""
+    """The gradients of x, weight, bias, w1, b1, w2, b2 and gamma (of ones, where there is none)."""
     name, weights = "norm_mlp_backward", Weights(weight, bias, w1, b1, w2, b2, gamma)
     kept = {"mean": mean, "inverse_std": inverse_std, "between": between}
     hidden = _check_block(name, x, {"grad_y": grad_y}, kept, weights)
@@ -263,7 +246,7 @@ def _pixels(image: Shape) -> int:
 
 
 def _rows(x: Tensor) -> Tensor:
-    """Return the pixels of an (N, C, H, W) image as the rows of a matrix, without a copy where it is channels_last."""
+    """The pixels of an (N, C, H, W) image as the rows of a matrix, without a copy where it is channels_last."""
     return x.permute(0, 2, 3, 1).reshape(-1, x.shape[1]).contiguous()
 
 
@@ -273,13 +256,13 @@ def _image(rows: Tensor, like: Tensor) -> Tensor:
 
 
 def _chunks(rows: int, hidden: int) -> Iterator[slice]:
-    """Return the rows in chunks, all but the last of equal size."""
+    """The rows in chunks, all but the last of equal size."""
     chunks = max(min(rows * hidden // _CHUNK, rows // _LEAST_ROWS), 1)
     size = -(-rows // chunks)
     return (slice(first, min(first + size, rows)) for first in range(0, rows, max(size, 1)))
 
 
 def _chunk_of_hidden(rows: Tensor, w: Weights) -> Tensor:
-    """Return memory for one chunk of the hidden layer."""
+    """Memory for one chunk of the hidden layer."""
     largest = next(_chunks(len(rows), len(w.w1)), slice(0, 0))
     return rows.new_empty(largest.stop, len(w.w1))

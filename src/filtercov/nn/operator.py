@@ -17,7 +17,6 @@ from torch.library import Library, infer_schema, register_fake
 from torch.utils.flop_counter import register_flop_formula
 
 from filtercov.errors import KernelError
-from filtercov.nn import native
 
 # `custom_op` would do the same in fewer words, at twice the cost of a call: docs/depthwise.md has the numbers.
 LIBRARY = Library("filtercov", "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -43,7 +42,6 @@ class Plan(NamedTuple):
 
 
 _plans: dict[OpOverload, Callable[..., Plan]] = {}
-_devices: dict[OpOverload, set[str]] = {}  # beside the CPU, whose kernels are native
 
 
 def operator(
@@ -75,7 +73,7 @@ def operator(
         register_flop_formula(packet)(flops)
         if save is not None and gradients is not None:
             _define_gradients(packet.default, save, gradients)
-        _plans[packet.default], _devices[packet.default] = plan, set()
+        _plans[packet.default] = plan
         return packet.default  # type: ignore[no-any-return]
 
     return define
@@ -88,7 +86,6 @@ def implement(operator: OpOverload, device: str) -> Callable[[Function], Functio
     then what every other device computes. Fake, flops and gradient stay.
     """
     plan, defaults = _plans[operator], _defaults(operator)
-    _devices[operator].add(device)
 
     def define(function: Function) -> Function:
         def compute(*arguments: Any) -> Any:
@@ -103,13 +100,8 @@ def implement(operator: OpOverload, device: str) -> Callable[[Function], Functio
     return define
 
 
-def has_kernel(operator: OpOverload, x: Tensor) -> bool:
-    """Return whether an operator has a kernel for tensors like x: native, or by `implement`."""
-    return native.takes(x) or x.device.type in _devices[operator]
-
-
 def _defaults(operator: OpOverload) -> tuple[Any, ...]:
-    """Return the default values of all arguments: the dispatcher leaves out those that have them."""
+    """The default values of all arguments: the dispatcher leaves out those that have them."""
     return tuple(argument.default_value for argument in operator._schema.arguments)
 
 
@@ -148,7 +140,7 @@ def _define_gradients(operator: OpOverload, save: Function, gradients: Function)
 def differentiate(
     function: Callable[..., Tensor], inputs: Sequence[Tensor | None], grad: Tensor
 ) -> list[Tensor | None]:
-    """Return the gradient for each input of an operator spelled out in PyTorch's functions, None where none is needed.
+    """The gradient for each input of an operator spelled out in PyTorch's functions, None where none is needed.
 
     If gradients are recorded, these can be differentiated again.
     """
@@ -184,3 +176,11 @@ def check_shape(name: str, needed: tuple[int, ...], **tensors: Tensor | None) ->
     for argument, tensor in tensors.items():
         if tensor is not None and tensor.shape != needed:
             raise KernelError(f"{name}: {argument} must be {tuple(needed)}, got {tuple(tensor.shape)}")
+
+
+def check_images(name: str, x: Tensor, images: dict[str, Tensor | None], **others: Tensor | None) -> None:
+    """Raise unless x and the images that are given are (N, C, H, W) of one shape, and all tensors are alike."""
+    check_alike(name, x=x, **images, **others)
+    if x.dim() != 4:
+        raise KernelError(f"{name}: x must be (N, C, H, W), got {tuple(x.shape)}")
+    check_shape(name, x.shape, **images)

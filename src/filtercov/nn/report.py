@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from filtercov.nn.timing import ratio
 from filtercov.printable import counted
 
-STEP_HEADING = ("ms", "ms as it was, in turns", "times as fast, median (quartiles)", "clearly faster")
+STEP_HEADING = ("ms", "times as fast as it was, median (quartiles)", "clearly faster")
 LAYER_HEADING = ("layer", "kind", "input", "now", "ms before", "ms channels_last", "ms now")
 
 
@@ -28,22 +28,21 @@ class LayerTiming:
     after: float | None
 
     def cells(self) -> tuple[str, ...]:
-        """Return the row of a table with `LAYER_HEADING`."""
+        """The row of a table with `LAYER_HEADING`."""
         shape = "not reached" if self.shape is None else "x".join(map(str, self.shape))
-        times = map(_ms, (self.before, self.channels_last, self.after))
+        times = ["" if s is None else f"{s * 1e3:.2f}" for s in (self.before, self.channels_last, self.after)]
         return self.name or "(the model)", self.kind, shape, self.chosen, *times
 
 
 @dataclass(frozen=True)
 class StepTiming:
-    """A way to run the whole model, its seconds turn by turn, and those of the model as it was in the same turns.
+    """A way to run the whole model, and its seconds turn by turn.
 
     `clear` says whether it is clearly faster than PyTorch's, by the rule in `timing.py`.
     """
 
     name: str
     seconds: tuple[float, ...]
-    before: tuple[float, ...]
     clear: bool
 
     @property
@@ -51,46 +50,37 @@ class StepTiming:
         """The shortest turn."""
         return min(self.seconds)
 
-    def cells(self) -> tuple[str, ...]:
-        """Return the row of a table, the name and `STEP_HEADING`."""
-        gain = ratio(self.before, self.seconds)
-        return self.name, _ms(self.best), _ms(min(self.before)), str(gain), "yes" if self.clear else ""
-
 
 @dataclass(frozen=True)
 class Tuning:
     """Which way to run the model was kept, what each layer is now, and the times that decided it.
 
-    `steps` is the race that decided, and begins with the model as it was; `earlier` the one that chose who is in it, if
-    there were two. `learns` says whether a step was forward and backward, or forward alone. `ended_early` says that the
-    time given was used up.
+    `steps` is the race that decided, and begins with the model as it was. `learns` says whether a step was forward and
+    backward, or forward alone. `ended_early` says that the time given was used up.
     """
 
     kept: str
     layers: tuple[LayerTiming, ...]
     steps: tuple[StepTiming, ...]
-    earlier: tuple[StepTiming, ...]
     seconds: float
     ended_early: bool
     learns: bool
 
-    def step(self, name: str) -> StepTiming:
-        """Return the way to run the model that has this name."""
-        return next(step for step in self.steps if step.name == name)
-
     def __str__(self) -> str:
-        """Return which way was kept and why, and tables of steps and layers."""
-        what = "training step" if self.learns else "forward pass"
+        """Which way was kept and why, and tables of steps and layers."""
         early = "; the time was up before all was tried" if self.ended_early else ""
+        before = self.steps[0].seconds
+        steps = [
+            (step.name, f"{step.best * 1e3:.2f}", str(ratio(before, step.seconds)), "yes" if step.clear else "")
+            for step in self.steps
+        ]
         lines = [
             f"kept: {self.kept}, after {self.seconds:.0f} s of timing{early}",
             "kept is the least ms (best turn) of those clearly faster than PyTorch's, or PyTorch's if none is",
-            *_aligned([(what, *STEP_HEADING), *(step.cells() for step in self.steps)]),
+            *_aligned([("training step" if self.learns else "forward pass", *STEP_HEADING), *steps]),
+            *_aligned([LAYER_HEADING, *(row.cells() for row in self.layers)]),
         ]
-        if self.earlier:
-            chose = f"{what}, earlier race"
-            lines += _aligned([(chose, *STEP_HEADING), *(step.cells() for step in self.earlier)])
-        return "\n".join([*lines, *_aligned([LAYER_HEADING, *(row.cells() for row in self.layers)])])
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -103,8 +93,8 @@ class Acceleration:
     told to keep what it frees, `needs_example` that the model is on a GPU, where nothing changes without an example.
     """
 
-    swapped: tuple[str, ...]
-    fused: tuple[str, ...]
+    swapped: tuple[str, ...] = ()
+    fused: tuple[str, ...] = ()
     blocks: tuple[str, ...] = ()
     skipped: dict[str, str] = field(default_factory=dict)
     made_safe: tuple[str, ...] = ()
@@ -116,7 +106,7 @@ class Acceleration:
     needs_example: bool = False
 
     def __str__(self) -> str:
-        """Return one line, one more for each kind of change and each layer left alone, and what was measured."""
+        """One line, one more for each kind of change and each layer left alone, and what was measured."""
         if self.needs_example:
             return "unchanged: on a GPU only a measurement tells; accelerate_(model, example_input=images) makes it"
         lines = [
@@ -136,10 +126,6 @@ class Acceleration:
         return "\n".join([*lines, *([str(self.tuning)] if self.tuning else [])])
 
 
-def _ms(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds * 1e3:.2f}"
-
-
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

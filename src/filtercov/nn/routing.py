@@ -68,17 +68,17 @@ GPU_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def on_gpu(x: Tensor) -> bool:
-    """Return whether a tensor is on a GPU, or counts as one in tests."""
+    """Whether a tensor is on a GPU, or counts as one in tests."""
     return x.is_cuda or (PRETENDED and x.is_cpu)
 
 
 def is_measured(x: Tensor, passes: int) -> bool:
-    """Return whether `passes` were measured on the kind of device that x is on."""
+    """Whether `passes` were measured on the kind of device that x is on."""
     return passes != BY_THRESHOLDS and bool(passes & ON_GPU) == on_gpu(x)
 
 
 def autocast(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return tensors as autocast hands them to PyTorch's convolutions: in its dtype, but for float64."""
+    """The tensors as autocast hands them to PyTorch's convolutions: in its dtype, but for float64."""
     device = x.device.type
     if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
         return x, weight, bias
@@ -88,7 +88,7 @@ def autocast(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Te
 
 
 def fits(axes: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Return whether our operators take a convolution: plain tensors of a dtype they have, one filter a channel.
+    """Whether our operators take a convolution: plain tensors of a dtype they have, one filter a channel.
 
     On a GPU, tensors are those that `autocast` returned.
     """
@@ -111,14 +111,14 @@ def fits(axes: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 def runs_natively(
     which: Pass, image: Tensor, kernel: Sequence[int], geometry: Geometry, *, channels_last: bool, passes: int
 ) -> bool:
-    """Return whether a pass over an (N, C, *size) image runs in the kernels, as `passes` or the thresholds say."""
+    """Whether a pass over an (N, C, *size) image runs in the kernels, as `passes` or the thresholds say."""
     if not is_measured(image, passes):
         return native_wins(which, image, kernel, geometry, channels_last=channels_last)
     return bool(passes & BITS[which]) and has_kernels(image, geometry)
 
 
 def has_kernels(image: Tensor, geometry: Geometry) -> bool:
-    """Return whether the CPU has kernels for a convolution: of float32, no stride and dilation on one axis."""
+    """Whether the CPU has kernels for a convolution: of float32, no stride and dilation on one axis."""
     return (
         native.takes(image)
         and not on_gpu(image)
@@ -127,12 +127,7 @@ def has_kernels(image: Tensor, geometry: Geometry) -> bool:
 
 
 def native_wins(which: Pass, image: Tensor, kernel: Sequence[int], geometry: Geometry, *, channels_last: bool) -> bool:
-    """Return whether a pass over an (N, C, *size) image is faster in the kernels, by the thresholds.
-
-    >>> image, geometry = torch.zeros(8, 16, 4, 4, dtype=torch.float64), Geometry((4,) * 4, (1, 1), (1, 1))
-    >>> native_wins("weight_grad", image, (9, 9), geometry, channels_last=True)
-    False
-    """
+    """Whether a pass over an (N, C, *size) image is faster in the kernels, by the thresholds."""
     if image.shape[1] < LEAST_CHANNELS or not has_kernels(image, geometry):
         return False
     if which == "weight_grad" and kernel[-1] == 1 and not channels_last:  # the kernel holds a row of taps at a time
@@ -141,7 +136,7 @@ def native_wins(which: Pass, image: Tensor, kernel: Sequence[int], geometry: Geo
 
 
 def worth_a_call(image: Tensor, kernel: Sequence[int], geometry: Geometry, *, trained: bool) -> bool:
-    """Return whether a convolution is faster through our operators than through PyTorch's call, which starts sooner.
+    """Whether a convolution is faster through our operators than through PyTorch's call, which starts sooner.
 
     It is not if the image is small (unless a graph is compiled, which may see images of any size), nor if no pass would
     run in the kernels, nor on a GPU. Two exceptions: frozen filters without a stride gain from skipping their weight
@@ -164,7 +159,7 @@ def worth_a_call(image: Tensor, kernel: Sequence[int], geometry: Geometry, *, tr
 
 
 def _has_pixelwise(image: Tensor, kernel: Sequence[int]) -> bool:
-    """Return whether PyTorch (oneDNN, channels last) convolves with filters of one tap as fast as one multiplies."""
+    """Whether PyTorch (oneDNN, channels last) convolves with filters of one tap as fast as one multiplies."""
     if image.dim() < len(kernel) + 2 or not is_channels_last(image):
         return False
     return image.shape[0] >= ONEDNN_BATCH or torch.get_num_threads() > 1
@@ -181,23 +176,13 @@ def _kind(kernel: Sequence[int], geometry: Geometry) -> Kind:
     return "band" if min(kernel) == 1 else "plane"
 
 
-def native_sums(image: Tensor) -> bool:
-    """Return whether the kernels are faster at summing over an (N, C, *size) image's channels."""
-    return image.shape[1] >= LEAST_CHANNELS and is_channels_last(image) and native.takes(image)
-
-
 def nothing_intervenes() -> bool:
-    """Return whether calls compute with what they are given: no autocast, no transform, no forward-mode derivative.
-
-    >>> with torch.autocast("cpu", dtype=torch.bfloat16):
-    ...     nothing_intervenes()
-    False
-    """
+    """Whether calls compute with what they are given: no autocast, no transform, no forward-mode derivative."""
     return not torch.is_autocast_enabled("cpu") and no_transform_intervenes()
 
 
 def no_transform_intervenes() -> bool:
-    """Return whether no transform of functions is active, and no forward-mode derivative is computed."""
+    """Whether no transform of functions is active, and no forward-mode derivative is computed."""
     return (
         not torch._C._are_functorch_transforms_active()  # vmap, grad, jvp, ... know PyTorch's functions, not ours
         and forward_ad._current_level < 0  # as does forward-mode differentiation
@@ -208,7 +193,7 @@ _any_global_hook = cast(Callable[[], bool], torch_module._has_any_global_hook)
 
 
 def is_watched(*modules: nn.Module) -> bool:
-    """Return whether skipping calls of modules could be observed: by hooks, or a `forward` set on a module itself.
+    """Whether skipping calls of modules could be observed: by hooks, or a `forward` set on a module itself.
 
     >>> layer = nn.GELU()
     >>> handle = layer.register_forward_hook(print)
@@ -225,19 +210,22 @@ def is_watched(*modules: nn.Module) -> bool:
     return False
 
 
-def is_usual_vector(vector: Tensor | None, count: int) -> bool:
-    """Return whether the kernels can read a (count,) parameter or buffer: plain float32 on the CPU."""
-    return (
-        vector is not None
-        and type(vector) in PLAIN_TENSORS
-        and vector.dtype == torch.float32
-        and vector.is_cpu
-        and vector.shape == (count,)
-    )
+def are_usual_vectors(count: int, *vectors: Tensor | None) -> bool:
+    """Whether the kernels can read (count,) parameters or buffers: plain float32 on the CPU."""
+    for vector in vectors:
+        if (
+            vector is None
+            or type(vector) not in PLAIN_TENSORS
+            or vector.dtype != torch.float32
+            or not vector.is_cpu
+            or vector.shape != (count,)
+        ):
+            return False
+    return True
 
 
 def is_traced() -> bool:
-    """Return whether `torch.jit.trace` is running."""
+    """Whether `torch.jit.trace` is running."""
     return bool(torch.jit.is_tracing())  # type: ignore[attr-defined,no-untyped-call]
 
 
@@ -245,12 +233,6 @@ def untraced(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, 
     """Hide a function from `torch.jit.trace`, for decisions about shapes that are taken once.
 
     While it traces, sizes are tensors: each comparison of them warns, and none can be handed on as an integer.
-
-    >>> @untraced
-    ... def channels(x: torch.Tensor) -> int:
-    ...     return x.shape[1]
-    >>> channels(torch.zeros(2, 3))
-    3
     """
 
     @wraps(function)

@@ -15,18 +15,16 @@ from torch import Tensor, nn
 
 from filtercov.layers.find import is_depthwise
 from filtercov.nn import gpu, native, routing
-from filtercov.nn.conv import DepthwiseConv1d, DepthwiseConv2d, DepthwiseConv3d, PointwiseConv2d, is_pointwise
-from filtercov.nn.fused import (
-    FusedLayers,
-    FusedNormAct,
-    FusedSequential,
-    NativeActivation,
-    is_exact,
-    is_norm_act,
-    named_layers,
-    pair_of,
-    replacements,
+from filtercov.nn.conv import (
+    DepthwiseConv1d,
+    DepthwiseConv2d,
+    DepthwiseConv3d,
+    PointwiseConv2d,
+    StridedPointwiseConv2d,
+    is_endangered,
+    is_pointwise,
 )
+from filtercov.nn.fused import FusedLayers, FusedNormAct, NativeActivation, is_exact, is_norm_act, pair_of, replacements
 from filtercov.nn.fused_blocks import FusedBlock, FusedResidual, ends_in_pair
 from filtercov.nn.geometry import parse_geometry
 from filtercov.nn.layout import is_channels_last
@@ -58,15 +56,14 @@ class Swap:
     only_last: bool = False
     needs_kernels: bool = True
 
-    def ours(self, module: nn.Module) -> Class | None:
-        """Return the class of ours that a module can change to, if any."""
-        found = self.classes().get(type(module))
-        usable = found is not None and (not self.needs_kernels or native.available()) and self.applies(module)
-        return found if usable else None
-
-    def plain(self, module: nn.Module) -> Class | None:
-        """Return the class of PyTorch's that a module of ours can change back to, if any."""
-        return next((plain for plain, ours in self.classes().items() if ours is type(module)), None)
+    def toggle(self, name: str, module: nn.Module) -> Toggle | None:
+        """The module as one that can be swapped, whichever it is now, if it can."""
+        own = type(module)
+        for plain, ours in self.classes().items():
+            usable = own is plain and (not self.needs_kernels or native.available()) and self.applies(module)
+            if usable or own is ours:
+                return Toggle(name, module, self, Setting(plain), Setting(ours))
+        return None
 
 
 class Setting(NamedTuple):
@@ -111,7 +108,7 @@ class Toggle(NamedTuple):
 
 
 def toggles(model: nn.Module) -> list[Toggle]:
-    """Return every module of a model that can be swapped, in the order of `named_modules`.
+    """Every module of a model that can be swapped, in the order of `named_modules`.
 
     >>> net = nn.Sequential(nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 8, 3))
     >>> [(toggle.name, toggle.swap.kind, toggle.ours.kind.__name__) for toggle in toggles(net)]
@@ -119,26 +116,22 @@ def toggles(model: nn.Module) -> list[Toggle]:
     """
     found = []
     for name, module in model.named_modules():
-        for swap in SWAPS:
-            ours, plain = swap.ours(module), swap.plain(module)
-            if ours is not None or plain is not None:
-                own = type(module)
-                found.append(Toggle(name, module, swap, Setting(plain or own), Setting(ours or own)))
-                break
+        possible = (swap.toggle(name, module) for swap in SWAPS)
+        found += [toggle for toggle in possible if toggle is not None][:1]
     fused = {module for toggle in found for module in _fused_parts(toggle)}
     # Swapping a GELU that is fused with others gains nothing; one that is ours already must still be found.
     return [t for t in found if t.swap is not GELU or t.setting != t.plain or t.module not in fused]
 
 
 def _fused_parts(toggle: Toggle) -> list[nn.Module]:
-    """Return the modules whose work is done by the pair or block that they are part of."""
-    if toggle.swap in (PAIRS, LAYERS):
+    """The modules whose work is done by the pair or block that they are part of."""
+    if toggle.swap is PAIRS:
         return [module for part in toggle.parts for module in part.modules]
     return list(toggle.module.modules()) if toggle.swap in (BLOCK, NORM_ACT) else []
 
 
 def pass_choices(toggle: Toggle, x: Tensor) -> tuple[int, ...]:
-    """Return the `passes` worth timing on x: by the thresholds, first, and with each needed pass on the other side.
+    """The `passes` worth timing on x: by the thresholds, first, and with each needed pass on the other side.
 
     On a GPU the first has all passes that may win; there are none if no pass may.
     """
@@ -166,24 +159,21 @@ def pass_choices(toggle: Toggle, x: Tensor) -> tuple[int, ...]:
 
 
 def _pairs(name: str, module: nn.Module) -> list[Part]:
-    """Return each BatchNorm2d and the activation before or after it in a sequence of that name."""
+    """Each BatchNorm2d and the activation before or after it in a sequence of that name."""
     prefix = f"{name}." if name else ""
     return [
         Part(f"{prefix}{first}+{second}", (layer, norm))
-        for (first, layer), (second, norm) in pairwise(named_layers(module))
+        for (first, layer), (second, norm) in pairwise(cast(Any, module._modules).items())
         if pair_of(layer, norm) is not None
     ]
-
-
-def _has_pairs(module: nn.Module) -> bool:
-    return bool(_pairs("", module))
 
 
 _DEPTHWISE: dict[Class, Class] = {nn.Conv1d: DepthwiseConv1d, nn.Conv2d: DepthwiseConv2d, nn.Conv3d: DepthwiseConv3d}
 
 DEPTHWISE = Swap("depthwise", lambda: _DEPTHWISE, is_depthwise, needs_kernels=False)
-PAIRS = Swap("pair", lambda: {nn.Sequential: FusedSequential}, _has_pairs, parts=_pairs, only_last=True)
-LAYERS = Swap("pair", partial(replacements, FusedLayers), _has_pairs, parts=_pairs, only_last=True)
+PAIRS = Swap(
+    "pair", partial(replacements, FusedLayers), lambda module: bool(_pairs("", module)), parts=_pairs, only_last=True
+)
 NORM_ACT = Swap("norm and activation", partial(replacements, FusedNormAct), is_norm_act, only_last=True)
 GELU = Swap("GELU", partial(replacements, NativeActivation), is_exact)
 BLOCK = Swap("ConvNeXt block", partial(replacements, FusedBlock), only_last=True)
@@ -195,4 +185,5 @@ POINTWISE = Swap(
     by_default=False,
     needs_kernels=False,
 )
-SWAPS: tuple[Swap, ...] = (DEPTHWISE, PAIRS, LAYERS, NORM_ACT, GELU, BLOCK, RESIDUAL, POINTWISE)
+SAFE = Swap("made safe", lambda: {nn.Conv2d: StridedPointwiseConv2d}, is_endangered, needs_kernels=False)
+SWAPS: tuple[Swap, ...] = (DEPTHWISE, PAIRS, NORM_ACT, GELU, BLOCK, RESIDUAL, POINTWISE, SAFE)

@@ -1,15 +1,15 @@
 """Time contestants against each other, and decide which one to keep; and a model's step, the usual contestant.
 
 Contestants take turns, so that whatever else the machine does slows all alike. A ratio is taken turn by turn, between
-neighbours in time, and comes with the quartiles of those turns. Whoever calls chooses the clock, a function that
-returns seconds. On the CPU with one torch thread that is the time the thread ran, which other programs cannot lengthen
-by running too; with more threads, which wait for each other, it is the time that passed.
+neighbours in time, and comes with the quartiles of those turns. The caller chooses the clock, a function that returns
+seconds. On the CPU with one torch thread that is the time the thread ran, which other programs cannot lengthen; with
+more threads, which wait for each other, it is the time that passed.
 """
 
 import statistics
 import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from math import inf
 from typing import Any, NamedTuple, TypeVar
 
@@ -31,7 +31,7 @@ STANDARD_ERRORS = 2.0
 
 
 def usual_clock() -> Clock:
-    """Return the clock for torch's present number of threads."""
+    """The clock for torch's present number of threads."""
     return time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
 
 
@@ -69,10 +69,9 @@ def race(
         if turn == 0 and min(map(min, times.values())) <= LONG:
             times = {name: [] for name in contestants}
             end = time.perf_counter() + seconds
-        if all(len(times[name]) >= turns for name in racing):
-            break
         fewest = min(len(times[name]) for name in racing)
-        if fewest and time.perf_counter() > end + (grace if fewest < LEAST_TURNS else 0.0):
+        late = time.perf_counter() > end + (grace if fewest < LEAST_TURNS else 0.0)
+        if fewest >= turns or (fewest and late):
             break
         if turn >= LEAST_TURNS:
             best = min(min(times[name]) for name in racing)
@@ -92,7 +91,7 @@ class Ratio(NamedTuple):
 
 
 def ratio(before: Sequence[float], after: Sequence[float]) -> Ratio:
-    """Return how many times as fast `after` is as `before`, from the turns that both had.
+    """How many times as fast `after` is as `before`, from the turns that both had.
 
     >>> ratio([2.0, 2.2, 2.1], [1.0, 1.0, 1.0]).median
     2.1
@@ -105,7 +104,7 @@ def ratio(before: Sequence[float], after: Sequence[float]) -> Ratio:
 
 
 def clearly_faster(before: Sequence[float], after: Sequence[float]) -> bool:
-    """Return whether the best turn of `after` is at least 1 % shorter than that of `before`, and not by chance.
+    """Whether the best turn of `after` is at least 1 % shorter than that of `before`, and not by chance.
 
     Not by chance: its five best turns are all so much shorter than the best of `before`; or the median ratio of turns
     that ran side by side is 1 % and two standard errors above 1. The first sees through what disturbs single turns, for
@@ -128,29 +127,22 @@ def clearly_faster(before: Sequence[float], after: Sequence[float]) -> bool:
     return sorted(after)[LEAST_TURNS - 1] < enough or gain.median > 1 + max(LEAST_GAIN, STANDARD_ERRORS * error)
 
 
-def clear_gains(times: Mapping[str, Sequence[float]], plain: Collection[str]) -> tuple[str, list[str]]:
-    """Return the contestant to beat, given the seconds of all turns, and those that are clearly faster than it.
+def best_to_keep(times: Mapping[str, Sequence[float]], plain: Collection[str]) -> tuple[str, list[str]]:
+    """The contestant to keep, and those that are clearly faster than PyTorch's, given the seconds of all turns.
 
     To beat is the first, the model as it was, or another of those in `plain`, PyTorch's alone, that is clearly faster.
-    """
-    holder, *others = times
-    for name in others:
-        if name in plain and clearly_faster(times[holder], times[name]):
-            holder = name
-    return holder, [name for name in others if name not in plain and clearly_faster(times[holder], times[name])]
-
-
-def best_to_keep(times: Mapping[str, Sequence[float]], plain: Collection[str]) -> str:
-    """Return the contestant to keep: of those clearly faster than the one to beat, that with the best turn, if any.
-
-    So what is kept never has a longer best turn than what it replaced.
+    Of those that beat it, the one with the best turn is kept; so it never has a longer best turn than what it replaced.
 
     >>> times = {"as it was": [1.0] * 5, "moved": [0.99] * 5, "ours": [0.8] * 5, "more": [0.7] * 5}
     >>> best_to_keep(times, {"as it was", "moved"})
-    'more'
+    ('more', ['ours', 'more'])
     """
-    holder, faster = clear_gains(times, plain)
-    return min(faster, key=lambda name: min(times[name])) if faster else holder
+    kept, *others = times
+    for name in others:
+        if name in plain and clearly_faster(times[kept], times[name]):
+            kept = name
+    clear = [name for name in others if name not in plain and clearly_faster(times[kept], times[name])]
+    return min(clear, key=lambda name: min(times[name]), default=kept), clear
 
 
 class Step:
@@ -161,8 +153,7 @@ class Step:
 
     def __init__(self, model: nn.Module, example: Any) -> None:
         self.model, self.example = model, example
-        tensors = [*model.parameters(), *tensors_of(example)]
-        self.inputs = [tensor for tensor in tensors if tensor.requires_grad]
+        self.inputs = [t for t in (*model.parameters(), *tensors_of(example)) if t.requires_grad]
         self.learns = model.training and torch.is_grad_enabled() and bool(self.inputs)
 
     def __call__(self) -> None:
@@ -182,13 +173,12 @@ def tensors_of(nested: Any) -> Iterator[Tensor]:
     >>> [t.item() for t in tensors_of({"logits": torch.tensor(1.0), "all": [torch.tensor(2.0), None]})]
     [1.0, 2.0]
     """
-    if isinstance(nested, Tensor):
-        if nested.is_floating_point():
-            yield nested
+    if isinstance(nested, Tensor) and nested.is_floating_point():
+        yield nested
     elif isinstance(nested, Mapping):
         yield from tensors_of(list(nested.values()))
     elif isinstance(nested, list | tuple):
         for value in nested:
             yield from tensors_of(value)
-    elif is_dataclass(nested) and not isinstance(nested, type):
-        yield from tensors_of([getattr(nested, part.name) for part in fields(nested)])
+    elif is_dataclass(nested):
+        yield from tensors_of(vars(nested))

@@ -19,13 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from filtercov.layers.running import unchanged
-from filtercov.nn.conv import StridedPointwiseConv2d
 from filtercov.nn.fused import FusedSequential
-from filtercov.nn.layout import BothLayouts, Layout, is_channels_last
+from filtercov.nn.layout import BothLayouts, Layout, is_channels_last, to_channels_last_
 from filtercov.nn.report import LayerTiming, StepTiming, Tuning
 from filtercov.nn.routing import BITS, BY_THRESHOLDS
-from filtercov.nn.swap import Part, Setting, Toggle, pass_choices
-from filtercov.nn.timing import LEAST_GAIN, LEAST_TURNS, Clock, Step, best_to_keep, clear_gains, race, tensors_of
+from filtercov.nn.swap import SAFE, Part, Setting, Toggle, pass_choices
+from filtercov.nn.timing import LEAST_GAIN, LEAST_TURNS, Clock, Step, best_to_keep, race, tensors_of
 
 SECONDS = 60.0
 LAYERS_END, CANDIDATES_END = 0.4, 0.75  # shares of the time; what one leaves over goes to the next
@@ -47,23 +46,20 @@ class Call:
     """One call of a part of a model: layouts of its input and of the gradient that came back, if one did."""
 
     x: Layout
-    dtype: torch.dtype
-    device: torch.device
     needs_grad: bool
-    grad: Layout | None = None
-    grad_dtype: torch.dtype | None = None  # autocast may make it another
+    grad: Layout | None = None  # of another dtype, perhaps, under autocast
 
     def input(self) -> Tensor:
-        """Return an input of random numbers like the one recorded."""
-        return self.x.random(self.dtype, self.device).requires_grad_(self.needs_grad)
+        """An input of random numbers like the one recorded."""
+        return self.x.random().requires_grad_(self.needs_grad)
 
     def repeated(self, forward: Callable[[Tensor], Tensor], modules: Iterable[nn.Module]) -> Callable[[], object]:
-        """Return a function that repeats the call: forward, and backward if a gradient came back."""
+        """A function that repeats the call: forward, and backward if a gradient came back."""
         x = self.input()
         if self.grad is None:
             return torch.no_grad()(lambda: forward(x))
         inputs = [tensor for tensor in (x, *(p for m in modules for p in m.parameters())) if tensor.requires_grad]
-        grad_y = self.grad.random(self.grad_dtype or self.dtype, self.device)
+        grad_y = self.grad.random()
 
         def repeat() -> None:
             torch.clear_autocast_cache()  # each step casts weights once
@@ -73,12 +69,12 @@ class Call:
 
 
 @contextmanager
-def recorded_calls(parts: Iterable[Part]) -> Iterator[dict[str, list[Call]]]:
-    """Record the calls of parts of a model, by name, by hooks that are gone afterwards."""
-    recorded: dict[str, list[Call]] = {}
+def recorded_calls(parts: Iterable[Part]) -> Iterator[dict[Part, list[Call]]]:
+    """Record the calls of parts of a model, by hooks that are gone afterwards."""
+    recorded: dict[Part, list[Call]] = {}
     with ExitStack() as stack:
         for part in parts:
-            _record(part, recorded.setdefault(part.name, []), stack)
+            _record(part, recorded.setdefault(part, []), stack)
         yield recorded
 
 
@@ -86,14 +82,14 @@ def _record(part: Part, calls: list[Call], stack: ExitStack) -> None:
     def record_input(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         x = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
         if x is not None and x.is_floating_point():
-            calls.append(Call(Layout.of(x), x.dtype, x.device, x.requires_grad))
+            calls.append(Call(Layout.of(x), x.requires_grad))
 
     def record_gradient(_module: nn.Module, _args: Any, output: Any) -> None:
         if calls and isinstance(output, Tensor) and output.requires_grad:
             last = calls[-1]
 
             def record(grad: Tensor) -> None:
-                last.grad, last.grad_dtype = Layout.of(grad), grad.dtype
+                last.grad = Layout.of(grad)
 
             output.register_hook(record)  # type: ignore[no-untyped-call]
 
@@ -106,11 +102,10 @@ Seconds = dict[Setting, float]
 
 
 def race_of_settings(toggle: Toggle, calls: Calls, *, clock: Clock) -> Seconds:
-    """Return the best seconds of each setting of a toggle, summed over its calls."""
+    """The best seconds of each setting of a toggle, summed over its calls."""
     made = list(chain.from_iterable(calls.values()))
-    if toggle.swap.only_last and not any(one.x.is_channels_last_image for one in made):
-        return _seconds(toggle, calls, [toggle.plain], clock)
-    choices = pass_choices(toggle, made[0].input())
+    differs = not toggle.swap.only_last or any(one.x.is_channels_last_image for one in made)
+    choices = pass_choices(toggle, made[0].input()) if differs else ()
     if not choices:
         return _seconds(toggle, calls, [toggle.plain], clock)
     first = toggle.ours._replace(passes=choices[0])
@@ -124,26 +119,31 @@ def race_of_settings(toggle: Toggle, calls: Calls, *, clock: Clock) -> Seconds:
 
 
 def _seconds(toggle: Toggle, calls: Calls, settings: list[Setting], clock: Clock) -> Seconds:
-    limits = {"seconds": PER_LAYER, "turns": LAYER_TURNS, "laggard": LAYER_LAGGARD}
     totals = dict.fromkeys(settings, 0.0)
     for part, made in calls.items():
         for one in made:
-            contestants = {s: one.repeated(_alone(toggle, part, s), part.modules) for s in settings}
-            times = race(contestants, clock=clock, before=toggle.set_, **limits)  # type: ignore[arg-type]
+            times = race(
+                {s: one.repeated(_alone(toggle, part, s), part.modules) for s in settings},
+                seconds=PER_LAYER,
+                turns=LAYER_TURNS,
+                laggard=LAYER_LAGGARD,
+                before=toggle.set_,
+                clock=clock,
+            )
             for setting in settings:
                 totals[setting] += min(times[setting])
     return totals
 
 
 def _alone(toggle: Toggle, part: Part, setting: Setting) -> Any:
-    """Return the forward pass of a part under a setting of its toggle, without hooks of the toggle itself."""
+    """The forward pass of a part under a setting of its toggle, without hooks of the toggle itself."""
     if part.modules == (toggle.module,):
         return lambda x: toggle.module.forward(x)  # looked up at each call: the class will be another
     return (nn.Sequential if setting == toggle.plain else FusedSequential)(*part.modules).forward
 
 
 def _key(toggle: Toggle, calls: Calls) -> str:
-    """Return a key that is equal for toggles that take equally long."""
+    """A key that is equal for toggles that take equally long."""
     modules = [module for part in calls for module in part.modules]
     trained = [p.requires_grad for module in modules for p in module.parameters()]
     training = [m.training for module in modules for m in module.modules()]
@@ -151,7 +151,7 @@ def _key(toggle: Toggle, calls: Calls) -> str:
 
 
 def _fastest(toggle: Toggle, seconds: Seconds) -> Setting:
-    """Return the fastest setting, PyTorch's unless another is clearly faster; the default where none was timed."""
+    """The fastest setting, PyTorch's unless another is clearly faster; the default where none was timed."""
     if not seconds:
         return toggle.default
     best = min(seconds, key=lambda setting: seconds[setting])
@@ -171,19 +171,11 @@ class Candidate(NamedTuple):
 class Tuner:
     """A model, an example, the toggles of the model, all PyTorch's at first, and the clock that times them."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        example: Any,
-        toggles: list[Toggle],
-        endangered: list[nn.Conv2d],
-        *,
-        seconds: float,
-        clock: Clock,
-    ) -> None:
-        self.model, self.toggles, self.endangered, self.clock = model, toggles, endangered, clock
-        self.parts = {toggle.name: toggle.parts for toggle in toggles}
-        self.plain = tuple(toggle.plain for toggle in toggles)
+    def __init__(self, model: nn.Module, example: Any, toggles: list[Toggle], *, seconds: float, clock: Clock) -> None:
+        self.model, self.clock = model, clock
+        self.toggles = [toggle for toggle in toggles if toggle.swap is not SAFE]
+        self.endangered = [toggle for toggle in toggles if toggle.swap is SAFE]
+        self.plain = tuple(toggle.plain for toggle in self.toggles)
         self.layouts, self.step = BothLayouts(model), Step(model, example)
         self.began, self.seconds, self.ended_early = time.perf_counter(), seconds, False
         # The fault that endangered layers are kept out of is in channels_last memory.
@@ -191,55 +183,61 @@ class Tuner:
         self.harmless = not any(tensor.dim() == 4 and is_channels_last(tensor) for tensor in tensors)
         self.shapes: dict[str, tuple[int, ...]] = {}
 
-    def run(self) -> tuple[Candidate, Tuning]:
-        """Return the candidate to keep, and the report; the model is then as it was, bit for bit."""
-        with unchanged(self.model), self._plain_afterwards():
+    def run_(self) -> Tuning:
+        """Make the model what is fastest, and nothing else of it; return the report."""
+        with unchanged(self.model), ExitStack() as stack:
+            stack.callback(self._restore)
             both = self.layouts.differ
             layers = {False: self._tune_layers(channels_last=False, until=LAYERS_END / (1 + both))}
             if both:
                 layers[True] = self._tune_layers(channels_last=True, until=LAYERS_END)
             candidates = self._candidates(layers)
-            decided, earlier = self._race(candidates, CANDIDATES_END), {}
-            fastest = min(decided, key=lambda name: min(decided[name]))
+            times = self._race(candidates, CANDIDATES_END)
+            fastest = min(times, key=lambda name: min(times[name]))
             if fastest not in PLAIN and self._left(1.0) > 0:
-                best = {*PLAIN, best_to_keep(decided, PLAIN), fastest}
+                best = {*PLAIN, best_to_keep(times, PLAIN)[0], fastest}
                 finalists = {name: candidate for name, candidate in candidates.items() if name in best}
                 finalists |= self._variants(fastest, candidates)
                 again = self._race(finalists, 1.0)
                 if _enough(again):  # or else the first race stands
-                    decided, earlier, candidates = again, decided, finalists
-            winner = best_to_keep(decided, PLAIN)
-        return candidates[winner], self._report(winner, candidates[winner], layers, decided, earlier)
+                    times, candidates = again, finalists
+        winner, clear = best_to_keep(times, PLAIN)
+        kept = candidates[winner]
+        self._set_classes(kept)
+        if kept.channels_last:
+            to_channels_last_(self.model)
+        steps = tuple(StepTiming(name, tuple(seconds), name in clear) for name, seconds in times.items())
+        spent = time.perf_counter() - self.began
+        return Tuning(winner, self._rows(kept, layers), steps, spent, self.ended_early, self.step.learns)
 
     def _left(self, share: float) -> float:
         return self.began + share * self.seconds - time.perf_counter()
 
-    @contextmanager
-    def _plain_afterwards(self) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            self._set(Candidate(self.plain, channels_last=False))
-            for module in self.endangered:
-                module.__class__ = nn.Conv2d
+    def _restore(self) -> None:
+        self.layouts.set_(channels_last=False)
+        for toggle in (*self.toggles, *self.endangered):
+            toggle.set_(toggle.plain)
 
     def _set(self, candidate: Candidate) -> None:
+        self._set_classes(candidate)
+        self.layouts.set_(channels_last=candidate.channels_last)
+
+    def _set_classes(self, candidate: Candidate) -> None:
         for toggle, setting in zip(self.toggles, candidate.settings, strict=True):
             toggle.set_(setting)
-        self.layouts.set_(channels_last=candidate.channels_last)
-        for module in self.endangered:
-            module.__class__ = nn.Conv2d if self.harmless and not candidate.channels_last else StridedPointwiseConv2d
+        for toggle in self.endangered:
+            toggle.set_(toggle.plain if self.harmless and not candidate.channels_last else toggle.ours)
 
     def _tune_layers(self, *, channels_last: bool, until: float) -> list[Seconds]:
-        """Return the seconds of each toggle's settings in one layout; none where it was not timed."""
+        """The seconds of each toggle's settings in one layout; none where it was not timed."""
         self._set(Candidate(self.plain, channels_last))
-        with recorded_calls(part for parts in self.parts.values() for part in parts) as recorded:
+        with recorded_calls(part for toggle in self.toggles for part in toggle.parts) as recorded:
             self.step()
-        self.shapes |= {name: made[0].x.shape for name, made in recorded.items() if made}
+        self.shapes |= {part.name: made[0].x.shape for part, made in recorded.items() if made}
         known: dict[str, Seconds] = {}
         measured: list[Seconds] = []
         for toggle in reversed(self.toggles):  # so that what is inside another is timed first, and set as it won
-            calls = {part: recorded[part.name] for part in self.parts[toggle.name]}
+            calls = {part: recorded[part] for part in toggle.parts}
             key = _key(toggle, calls)
             if key not in known and any(calls.values()):
                 if self._left(until) > 0:
@@ -251,13 +249,10 @@ class Tuner:
         return measured[::-1]
 
     def _candidates(self, layers: Mapping[bool, list[Seconds]]) -> dict[str, Candidate]:
-        """Return the candidates, from the least change to the most, without duplicates."""
-        named: dict[str, Candidate] = {}
-        for last, name in zip(layers, PLAIN, strict=False):
-            named[name] = Candidate(self.plain, channels_last=last)
+        """The candidates, from the least change to the most, without duplicates."""
+        named = {name: Candidate(self.plain, last) for last, name in zip(layers, PLAIN, strict=False)}
         for (last, measured), name in zip(layers.items(), (TUNED_OWN, TUNED_LAST), strict=False):
-            tuned = tuple(_fastest(toggle, seconds) for toggle, seconds in zip(self.toggles, measured, strict=True))
-            named[name] = Candidate(tuned, channels_last=last)
+            named[name] = Candidate(tuple(map(_fastest, self.toggles, measured)), last)
         named[DEFAULT] = Candidate(tuple(toggle.default for toggle in self.toggles), channels_last=True in layers)
         distinct: dict[Candidate, str] = {}
         for name, candidate in named.items():
@@ -265,7 +260,7 @@ class Tuner:
         return {name: candidate for candidate, name in distinct.items()}
 
     def _variants(self, name: str, tried: Mapping[str, Candidate]) -> dict[str, Candidate]:
-        """Return copies of a candidate, each with one group of its layers PyTorch's again."""
+        """Copies of a candidate, each with one group of its layers PyTorch's again."""
         winner = tried[name]
         groups: dict[str, set[int]] = {}
         for i, (toggle, setting) in enumerate(zip(self.toggles, winner.settings, strict=True)):
@@ -291,41 +286,24 @@ class Tuner:
         self.ended_early |= not _enough(times)
         return times
 
-    def _report(
-        self,
-        winner: str,
-        kept: Candidate,
-        layers: Mapping[bool, list[Seconds]],
-        decided: Mapping[str, list[float]],
-        earlier: Mapping[str, list[float]],
-    ) -> Tuning:
+    def _rows(self, kept: Candidate, layers: Mapping[bool, list[Seconds]]) -> tuple[LayerTiming, ...]:
         own, last, now = layers[False], layers.get(True, layers[False]), layers[kept.channels_last]
-        rows = tuple(
+        return tuple(
             LayerTiming(
                 toggle.name,
                 toggle.swap.kind,
-                self.shapes.get(self.parts[toggle.name][0].name),
-                _described(toggle, kept.settings[i]),
+                self.shapes.get(toggle.parts[0].name),
+                _described(toggle, setting),
                 own[i].get(toggle.plain),
                 last[i].get(toggle.plain),
-                now[i].get(kept.settings[i]),
+                now[i].get(setting),
             )
-            for i, toggle in enumerate(self.toggles)
+            for i, (toggle, setting) in enumerate(zip(self.toggles, kept.settings, strict=True))
         )
-        spent = time.perf_counter() - self.began
-        steps = _timings(decided), _timings(earlier)
-        return Tuning(winner, rows, *steps, spent, self.ended_early, self.step.learns)
 
 
 def _enough(times: Mapping[str, list[float]]) -> bool:
     return min(map(len, times.values())) >= LEAST_TURNS
-
-
-def _timings(times: Mapping[str, list[float]]) -> tuple[StepTiming, ...]:
-    clear = clear_gains(times, PLAIN)[1] if times else ()
-    return tuple(
-        StepTiming(name, tuple(seconds), tuple(times[AS_IT_WAS]), name in clear) for name, seconds in times.items()
-    )
 
 
 def _described(toggle: Toggle, setting: Setting) -> str:

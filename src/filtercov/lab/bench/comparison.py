@@ -26,7 +26,7 @@ from filtercov.lab.models.lookup import find, is_ours
 from filtercov.nn import Acceleration, accelerate_, gpu, native_status, restore_
 from filtercov.nn.layout import to_channels_last_
 from filtercov.nn.report import Tuning
-from filtercov.nn.swap import toggles
+from filtercov.nn.swap import SAFE, toggles
 from filtercov.nn.timing import Clock, Ratio, Step, race, ratio, usual_clock
 from filtercov.nn.tune import SECONDS
 from filtercov.printable import counted
@@ -168,7 +168,8 @@ def safely_to_channels_last_(plain: nn.Module) -> None:
     """Move a network of PyTorch's to channels_last, on the CPU out of the way of its fault there."""
     accelerate_(plain, keep_memory=False)
     for toggle in toggles(plain):
-        toggle.set_(toggle.plain)
+        if toggle.swap is not SAFE:
+            toggle.set_(toggle.plain)
     to_channels_last_(plain)
 
 
