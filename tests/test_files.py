@@ -19,14 +19,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
-from torch import nn
 
-from filtercov.errors import CheckpointError, ConfigError
+from filtercov.errors import CheckpointError
 from filtercov.files import (
     DESCRIPTION,
     Kind,
     Lock,
-    as_path,
     atomic_write,
     cache_directory,
     files_sha256,
@@ -34,8 +32,6 @@ from filtercov.files import (
     read_description,
     write_checksummed,
 )
-from filtercov.lab.costs.machine_speed import kept_speed
-from filtercov.lab.data.cifar10 import load_cifar10
 from filtercov.lab.training.rundir import remove_temporaries
 from tests.lock_children import hold, hold_with_a_forked_child
 
@@ -47,14 +43,12 @@ def write(path, data=b"new"):
         temporary.write_bytes(data)
 
 
-# --- Paths and sources ---
-
-
-@pytest.mark.parametrize("wrong", [b"net.pth", {"a": 1}, nn.Identity(), 3], ids=repr)
-def test_what_is_no_path_is_refused(wrong):
-    with pytest.raises(CheckpointError, match="load: needed the path of a file"):
-        as_path(wrong, "load")
-    assert as_path("a/b", "load") == as_path(Path("a/b"), "load") == Path("a/b")
+def test_the_cache_is_where_the_environment_says_or_in_the_home(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.delenv("FILTERCOV_CACHE", raising=False)
+    assert cache_directory() == Path("/home/me/.cache/filtercov")
+    monkeypatch.setenv("FILTERCOV_CACHE", "~/elsewhere")
+    assert cache_directory() == Path("/home/me/elsewhere")
 
 
 def test_several_files_have_the_sum_that_sha256sum_prints(tmp_path):
@@ -63,18 +57,6 @@ def test_several_files_have_the_sum_that_sha256sum_prints(tmp_path):
         (tmp_path / name).write_text(name)
     printed = subprocess.run("sha256sum b/a c | sha256sum", shell=True, cwd=tmp_path, capture_output=True, text=True)
     assert files_sha256(tmp_path, [tmp_path / "c", tmp_path / "b" / "a"]) == printed.stdout.split()[0]
-
-
-def test_the_cache_is_where_the_environment_says_or_in_the_home(monkeypatch, tmp_path):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("FILTERCOV_CACHE", raising=False)
-    assert cache_directory() == tmp_path / ".cache" / "filtercov"
-    monkeypatch.setenv("FILTERCOV_CACHE", "~/elsewhere")
-    assert cache_directory() == tmp_path / "elsewhere"
-    monkeypatch.setenv("FILTERCOV_CACHE", "~nobody-of-that-name/cache")
-    with pytest.raises(ConfigError, match=r"got FILTERCOV_CACHE=~nobody-of-that-name/cache, .*; set FILTERCOV_CACHE"):
-        load_cifar10()
-    assert kept_speed() is None  # what only looks into the cache does without one
 
 
 # --- Atomic writes ---
@@ -91,6 +73,9 @@ def test_the_file_that_a_link_leads_to_is_replaced(tmp_path, there):
     write(link)
     assert link.is_symlink()
     assert file.read_bytes() == b"new"
+    (tmp_path / "plain").touch()  # which the umask gives its permissions
+    assert file.stat().st_mode == (tmp_path / "plain").stat().st_mode
+    (tmp_path / "plain").unlink()
     assert [len(list(folder.iterdir())) for folder in tmp_path.iterdir()] == [1, 1]
 
 
@@ -130,30 +115,11 @@ def test_names_that_cannot_be_written_are_refused_before_anything_is(tmp_path, m
     for name in ("", "..", "folder"):
         with pytest.raises(IsADirectoryError):
             write(Path(name))
-    with pytest.raises(OSError, match="Invalid argument"):
+    with pytest.raises(OSError, match="device"):
         write(tmp_path / "null")
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "folder", tmp_path / "null"]
     write(tmp_path / ("n" * 255))  # as long as names can be
-
-
-# In a process of its own, because the umask is the whole process's.
-WITH_UMASK = """
-import os, sys
-from pathlib import Path
-from filtercov.files import atomic_write
-for mask in sys.argv[2:]:
-    os.umask(int(mask, 8))
-    with atomic_write(Path(sys.argv[1]) / mask) as temporary:
-        temporary.write_text("new")
-"""
-
-
-def test_files_have_the_permissions_that_the_umask_gives(tmp_path):
-    masks = ("022", "027", "077")
-    subprocess.run([sys.executable, "-c", WITH_UMASK, tmp_path, *masks], check=True)
-    for mask in masks:
-        assert (tmp_path / mask).stat().st_mode & 0o777 == 0o666 & ~int(mask, 8)
 
 
 # --- Locks ---
@@ -164,12 +130,11 @@ def test_a_lock_has_one_owner_until_that_lets_go(tmp_path):
     (tmp_path / "link").symlink_to("folder")
     first, second = Lock(tmp_path / "folder" / "lock"), Lock(tmp_path / "link" / "lock")
     assert first.acquire()
-    assert not second.acquire()
+    assert not second.acquire(timeout=0.1)
     assert not first.acquire()
     second.release()  # of what it does not hold
-    assert not second.acquire()
-    first.release()
-    assert second.acquire()
+    threading.Timer(0.2, first.release).start()
+    assert second.acquire(timeout=60.0)
     second.release()
 
 
@@ -202,15 +167,6 @@ def test_the_file_names_its_owner_and_stays(tmp_path):
     assert not other.acquire()  # reading did not drop the lock
     lock.release()
     assert (tmp_path / "lock").exists()
-
-
-def test_waiting_ends_when_the_owner_lets_go(tmp_path):
-    first, second = Lock(tmp_path / "lock"), Lock(tmp_path / "lock")
-    assert first.acquire()
-    assert not second.acquire(timeout=0.1)
-    threading.Timer(0.2, first.release).start()
-    assert second.acquire(timeout=60.0)
-    second.release()
 
 
 @pytest.mark.parametrize(
@@ -286,23 +242,6 @@ def test_files_of_other_kinds_versions_and_sizes_are_refused(tmp_path):
     for wrong in (tmp_path, tmp_path / "missing"):
         with pytest.raises(CheckpointError, match="cannot be read"), open_checksummed(wrong, KIND, "numpy"):
             pass
-    with pytest.raises(CheckpointError, match="needed tensors that are described in at most"):
-        write_arrays(path, {"x": np.zeros(5)}, {"long": "x" * DESCRIPTION})
-
-
-def test_a_file_that_is_replaced_while_it_is_checked_is_checked_again(tmp_path, monkeypatch):
-    path, open_safetensors = tmp_path / "a", safetensors.safe_open
-    write_arrays(path, {"x": np.zeros(5)}, {})
-
-    def replace_first(*arguments, **options):
-        monkeypatch.setattr(safetensors, "safe_open", open_safetensors)
-        write_arrays(path, {"x": np.ones(5)}, {"second": True})
-        return open_safetensors(*arguments, **options)
-
-    monkeypatch.setattr(safetensors, "safe_open", replace_first)
-    with open_checksummed(path, KIND, "numpy") as (tensors, about):
-        assert about["second"]
-        assert tensors.get_tensor("x").all()
 
 
 @pytest.mark.parametrize("text", ["", "[" * 100_000, '{"__metadata__": {"filtercov": "[1]"}}', '{"__metadata__": 3}'])

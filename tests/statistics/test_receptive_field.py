@@ -106,14 +106,13 @@ def test_the_radius_stands_beside_that_of_independent_filters() -> None:
     assert after.radius.chance == pytest.approx(4.0, rel=0.1)
 
 
-def test_parametrised_filters_have_no_chance_level() -> None:
-    net = nn.utils.parametrizations.spectral_norm(nn.Conv2d(4, 4, 3, padding=1, groups=4))
+@pytest.mark.parametrize(
+    "net",
+    [nn.utils.parametrizations.spectral_norm(nn.Conv2d(4, 4, 3, groups=4)), nn.Conv2d(4, 4, 3)],
+    ids=["parametrised", "none"],
+)
+def test_without_depthwise_filters_to_draw_anew_there_is_no_chance_level(net: nn.Module) -> None:
     field = receptive_field(net, torch.randn(1, 4, 9, 9))
-    assert "not all depthwise filters are parameters" in field.radius.reason
-
-
-def test_a_network_without_depthwise_filters_has_no_chance_level_and_says_so() -> None:
-    field = receptive_field(nn.Conv2d(2, 4, 3, padding=1), torch.randn(1, 2, 8, 8))
     assert field.radius.chance is None
     assert "no depthwise filters" in field.radius.reason
 

@@ -38,7 +38,7 @@ class StateDict:
 
 
 def read_state_dict(path: Path) -> StateDict:
-    """Return the weights that a checkpoint holds, wherever they are nested in it.
+    """The weights that a checkpoint holds, wherever they are nested in it.
 
     >>> import tempfile
     >>> saved = Path(tempfile.mkdtemp(), "net.pth")
@@ -61,7 +61,7 @@ def read_state_dict(path: Path) -> StateDict:
 
 
 def is_depthwise_weight(name: str, tensor: Tensor) -> bool:
-    """Tell whether a tensor is called weight and shaped (channels, 1, *kernel_size) in 1, 2 or 3 dimensions.
+    """Whether a tensor is called weight and shaped (channels, 1, *kernel_size) in 1, 2 or 3 dimensions.
 
     Some dense and transposed convolutions have such weights too. One of (channels, 1, 1) is a norm's or a scale.
     """
@@ -108,20 +108,20 @@ USUAL = (
     "model.safetensors",
     "pytorch_model.bin.index.json",
     "pytorch_model.bin",
-    "checkpoint.safetensors",
+    "checkpoint.safetensors",  # of our own runs
 )
 ENDINGS = (".safetensors.index.json", ".safetensors", ".bin.index.json", ".bin", ".pth", ".pt", ".ckpt")
 
 
 def checkpoint_files(path: Path) -> list[Path]:
-    """Return every file of a checkpoint: itself, the one in a directory, or an index and its shards."""
+    """Every file of a checkpoint: itself, the one in a directory, or an index and its shards."""
     if path.is_dir():
         path = _in_directory(path)
     return [path, *_read_index(path)] if path.name.endswith(INDEX) else [path]
 
 
 def _in_directory(directory: Path) -> Path:
-    """Return the checkpoint, or the index of one, that a directory holds: under a usual name, or the only one."""
+    """The checkpoint, or the index of one, that a directory holds: under a usual name, or the only one."""
     files = sorted(path for path in directory.iterdir() if path.is_file())
     groups = [[path for path in files if path.name == name] for name in USUAL]
     groups += [[path for path in files if path.name.endswith(ending)] for ending in ENDINGS]
@@ -136,7 +136,7 @@ def _in_directory(directory: Path) -> Path:
 
 
 def _read_index(path: Path) -> dict[Path, list[str]]:
-    """Return the shards that an index lists, in order, each with the tensors it should hold."""
+    """The shards that an index lists, in order, each with the tensors it should hold."""
     with path.open("rb") as file:
         data = file.read(DESCRIPTION + 1)
     if len(data) > DESCRIPTION:
@@ -157,7 +157,7 @@ def _read_index(path: Path) -> dict[Path, list[str]]:
 
 
 def _read_shards(index: Path) -> StateDict:
-    """Return the tensors of all shards; in the model's order if each is, because models are cut up in order."""
+    """The tensors of all shards; in the model's order if each is, because models are cut up in order."""
     tensors: dict[str, Tensor] = {}
     ordered = True
     for shard, names in _read_index(index).items():
@@ -168,7 +168,7 @@ def _read_shards(index: Path) -> StateDict:
         except CheckpointError as error:
             raise CheckpointError(f"its shard {shard.name}: {error}") from None
         tensors |= {name: tensor for name, tensor in read.tensors.items() if name in wanted}
-        ordered = ordered and read.in_model_order
+        ordered &= read.in_model_order
     return StateDict(tensors, (), ordered)
 
 
@@ -196,7 +196,7 @@ class _Found:
 
 
 def _read_torch(path: Path) -> StateDict:
-    """Return the dictionary with the most depthwise weights; an EMA's or an optimiser's only where no other has any."""
+    """The dictionary with the most depthwise weights; an EMA's or an optimiser's only where no other has any."""
     content = load_inertly(path)
     found = list(_dictionaries(content))
     if not found:

@@ -22,10 +22,7 @@ LEGACY_START = (0x1950A86A20F9469CFC6C).to_bytes(10, "little")  # a pickled numb
 
 
 def load_inertly(path: Path) -> Any:
-    """Load a file of torch.save's with an unpickler that imports nothing.
-
-    Dense tensors come as `Held` and are mapped, not read; objects of other classes come as `Left`.
-    """
+    """Load a file of torch.save's: dense tensors come as `Held`, mapped if they can be, other objects as `Left`."""
     with path.open("rb") as file:
         start = file.read(64)
     source: Path | io.BytesIO = path
@@ -47,7 +44,7 @@ def load_inertly(path: Path) -> Any:
 
 
 def too_long(length: int) -> CheckpointError:
-    """Return the error for a file that describes its tensors at too great a length."""
+    """The error for a file that describes its tensors at too great a length."""
     return CheckpointError(
         f"describes its tensors in {show_bytes(length)}, {show_bytes(DESCRIPTION)} is the most that is read; save only "
         "the weights, best as .safetensors"
@@ -91,8 +88,6 @@ class Held:
     A tensor of a few bytes can show terabytes, and a pickle could ask for a sum of them.
     """
 
-    __slots__ = ("value",)
-
     def __init__(self, value: Any) -> None:
         self.value = value
 
@@ -113,7 +108,6 @@ class Left(dict[Any, Any]):
 class _Tuple(tuple[Any, ...]):
     """A tuple that is hashed by identity: hashing one that is nested a million deep would overflow the stack."""
 
-    __slots__ = ()
     __hash__ = object.__hash__
 
 
