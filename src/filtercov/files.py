@@ -94,7 +94,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
     ['greeting']
     """
     if path.exists() and not path.is_file():  # a device must not be replaced by a file
-        raise OSError(errno.EISDIR, "is a directory or a device", str(path))
+        code = errno.EISDIR if path.is_dir() else errno.EINVAL
+        raise OSError(code, os.strerror(code), str(path))
     target = path.resolve() if path.is_symlink() else path
     # Names may have 255 bytes; `remove_temporaries` of run directories goes by this pattern.
     temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.tmp")

@@ -34,16 +34,8 @@ from filtercov.statistics.watched import KIND, START, Watched, followed, moment_
 LEFTOVERS = ".*.tmp"  # of a writer that was killed
 
 
-def watch(
-    model: nn.Module,
-    path: str | os.PathLike[str],
-    *,
-    every: int | None = 100,
-    steps: Collection[int] = (),
-    step: int | None = None,
-    gradients: bool = False,
-) -> Watch:
-    """Watch the depthwise filters of a model while it trains: call what this returns once after each step.
+class Watch:
+    """Watch the depthwise filters of a model while it trains: call this once after each step.
 
     It measures the filters at once, then after `every` steps (None: none) and after those in `steps`, and when it is
     closed, which leaving its `with` block does if nothing was raised. Each moment is a file in the directory `path`,
@@ -60,24 +52,16 @@ def watch(
     ...     [watching() for step in range(4)]
     [False, True, False, True]
     """
-    return Watch(model, path, every=every, steps=steps, step=step, gradients=gradients)
-
-
-class Watch:
-    """Measures the filters of a model: call it after each step; `close` it, or leave its `with` block, after the last.
-
-    `path` is the directory it writes to, `step` the number of steps that are done.
-    """
 
     def __init__(
         self,
         model: nn.Module,
         path: str | os.PathLike[str],
         *,
-        every: int | None,
-        steps: Collection[int],
-        step: int | None,
-        gradients: bool,
+        every: int | None = 100,
+        steps: Collection[int] = (),
+        step: int | None = None,
+        gradients: bool = False,
     ) -> None:
         self.path = as_path(path, "watch")
         self.step = 0 if step is None else _steps("step", step)
@@ -246,6 +230,9 @@ class Watch:
         if what not in self._warned:
             warnings.warn(f"watch: {text}", FiltercovWarning, stacklevel=5)
             self._warned.add(what)
+
+
+watch = Watch  # the public name, a verb like init_ and freeze_
 
 
 def _steps(name: str, value: Any, *, least: int = 0) -> int:
