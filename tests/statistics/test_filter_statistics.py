@@ -177,14 +177,6 @@ def test_kronecker_squares_and_centred_statistics():
         assert squared.of_filters is centred.of_filters is None  # which were measured of other filters
 
 
-def test_a_layer_between_one_with_a_single_filter_and_another_has_the_others_count():
-    def between(*counts):
-        layers = [fc.LayerStatistics("", 5, count, np.zeros(25), np.eye(25)) for count in counts]
-        return fc.FilterStatistics(layers).at(0.5).count
-
-    assert (between(1, 64), between(2, 64), between(1, 1)) == (64, 2, 1)
-
-
 def test_enlarging_much_is_doubted_and_a_little_is_not():
     small = drawn(3, 2.0)
     with pytest.warns(FiltercovWarning, match="resize: 2 layers resized from 3x3 to 7x7: .* in the padding; statist"):

@@ -73,18 +73,17 @@ def test_the_model_is_left_exactly_as_it_was() -> None:
     net = network()
     net(torch.randn(2, 2, 12, 12)).sum().backward()
     net[1].eval()
-    state = {name: value.clone() for name, value in net.state_dict().items()}
-    gradients = [parameter.grad.clone() for parameter in net.parameters()]
-    random = torch.random.get_rng_state()
+    before = [*net.state_dict().values(), *(parameter.grad for parameter in net.parameters())]
+    copies = [tensor.clone() for tensor in before]
     example = torch.randn(2, 2, 12, 12, generator=torch.Generator().manual_seed(0))
+    random = torch.random.get_rng_state()
     one = receptive_field(net, example)
     with torch.no_grad():
         again = receptive_field(net, example)
     assert np.array_equal(one.shares, again.shares)
     assert one.radius == again.radius
     assert torch.equal(torch.random.get_rng_state(), random)
-    assert all(torch.equal(state[name], value) for name, value in net.state_dict().items())
-    assert all(torch.equal(g, p.grad) for g, p in zip(gradients, net.parameters(), strict=True))
+    assert all(map(torch.equal, before, copies))
     assert [module.training for module in net] == [True, False, *[True] * 6]
     assert not example.requires_grad
 

@@ -180,16 +180,16 @@ def _weights_like(state: StateDict, model: nn.Module) -> DepthwiseWeights:
         keys.setdefault(id(parameter), []).append(clean_name(name))
     for prefix in _prefixes(tensors, layers[0], keys):
         found = {layer.name: _stored_weight(layer, keys, prefix, tensors) for layer in layers}
-        strange = next((layer for layer in layers if _shape(found[layer.name]) != _needed_shape(layer)), None)
-        if strange is None:
+        strange = [layer for layer in layers if _shape(found[layer.name]) != _needed_shape(layer)]
+        if not strange:
             break
     else:
         if renamed := _under_other_names(state, layers):
             return renamed
         raise CheckpointError(
-            f"needed {_inside(strange.name, 'weight')} {_needed_shape(strange)} as the {type(root).__name__} given as "
-            f"like has it, found {_shape(found[strange.name]) or 'none'} among its {len(tensors)} tensors; pass a "
-            "model built as the one that was saved"
+            f"needed {_inside(strange[0].name, 'weight')} {_needed_shape(strange[0])} as the {type(root).__name__} "
+            f"given as like has it, found {_shape(found[strange[0].name]) or 'none'} among its {len(tensors)} tensors; "
+            "pass a model built as the one that was saved"
         )
     known = {prefix + key for names in keys.values() for key in names}
     more = [_layer(name) for name, tensor in tensors.items() if is_depthwise_weight(name, tensor) and name not in known]

@@ -90,7 +90,9 @@ def _field(root: nn.Module, example: Tensor, parameters: Mapping[str, Tensor], s
                 "receptive_field: needed an output that depends on the input and has as many axes as it, saw none"
             )
         [(name, output)] = seen
-        middle = output[(..., *(side // 2 for side in output.shape[2:]))]  # (count, channels)
+        middle = output
+        for side in output.shape[2:]:
+            middle = middle[:, :, side // 2]  # (count, channels) at the end
         generator = torch.Generator("cpu").manual_seed(seed)
         power = torch.zeros(example.shape[2:], dtype=torch.float64, device="cpu")
         for _ in range(SIGNS):
