@@ -95,9 +95,6 @@ class Held:
 class Left(dict[Any, Any]):
     """An object that is left out because its class is not imported, with the items that the pickle gives it."""
 
-    def __new__(cls, *_: Any, **__: Any) -> Left:  # noqa: D102
-        return super().__new__(cls)
-
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
 
@@ -153,18 +150,10 @@ class InertUnpickler(_PythonUnpickler):
             return dtype
         return Left if DATA.match(text) or name[:1].isupper() else partial(_refuse, text)
 
-    @property
-    def persistent_load(self) -> Any:
-        """The function that torch.load sets to find the storages a pickle refers to."""
-        return self._load_held
-
-    @persistent_load.setter
-    def persistent_load(self, load: Any) -> None:
-        def load_held(reference: Any) -> Held:
-            kind, storage, *rest = reference
-            return Held(load((kind, torch.UntypedStorage if storage is UNTYPED else storage, *rest)))
-
-        self._load_held = load_held
+    def load_binpersid(self) -> None:  # noqa: D102
+        kind, storage, *rest = self.stack.pop()
+        # torch.load puts its own function for finding storages in the place of persistent_load.
+        self.append(Held(self.persistent_load((kind, torch.UntypedStorage if storage is UNTYPED else storage, *rest))))
 
     def load_build(self) -> None:  # noqa: D102
         self.stack.pop()  # the state of an object
@@ -178,6 +167,7 @@ class InertUnpickler(_PythonUnpickler):
 
     dispatch: ClassVar = {
         **_PythonUnpickler.dispatch,
+        pickle.BINPERSID[0]: load_binpersid,
         pickle.BUILD[0]: load_build,
         pickle.TUPLE[0]: load_tuple,
         pickle.TUPLE1[0]: partial(load_short_tuple, length=1),
