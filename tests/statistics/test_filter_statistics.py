@@ -83,10 +83,12 @@ def test_layers_are_measured_up_to_the_limits_on_memory(monkeypatch):
     def weights(*shapes):
         return [(str(i), torch.zeros(1).expand(shape)) for i, shape in enumerate(shapes)]
 
+    monkeypatch.setattr(filter_statistics, "FILTERS", 20)
     monkeypatch.setattr(filter_statistics, "PIXELS", 9)
     monkeypatch.setattr(filter_statistics, "MEASURED", 2 * 8 * (90 + 81))
     assert len(measure_layers(weights((10, 1, 9), (10, 1, 3, 3)))) == 2
-    for too_large in (weights((2, 1, 10)), weights((10, 1, 9), (10, 1, 9), (1, 1, 1))):
+    assert len(measure_layers(weights((20, 1, 3)))) == 1
+    for too_large in (weights((21, 1, 3)), weights((2, 1, 10)), weights((10, 1, 9), (10, 1, 9), (1, 1, 1))):
         with pytest.raises(CovarianceError, match=f"^{too_large[-1][0]}: needed .* at most"):
             measure_layers(too_large)
 

@@ -52,6 +52,8 @@ KIND = Kind(
     largest=MEASURED,
 )
 
+FILTERS = 2**16  # of a layer: comparing them with Gaussian derivatives takes up to 20 kB each
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FilterStatistics:
@@ -245,7 +247,7 @@ def _record(layer: LayerStatistics, depth: float) -> dict[str, Any]:
 
 
 def whole_number(value: object, needed: str, *, least: int, error: type[FiltercovError]) -> int:
-    """Return a whole number of at least `least`; raise `error`, which says what was `needed`, for anything else."""
+    """A whole number of at least `least`; anything else raises `error`, which says what was `needed`."""
     number = as_whole(value, least)
     if number is None:
         raise error(f"{needed}, got {value!r}")
@@ -274,11 +276,11 @@ def measure_layers(weights: Iterable[tuple[str, Tensor]]) -> tuple[LayerStatisti
     for name, weight in named:
         size, pixels = tuple(weight.shape[2:]), math.prod(weight.shape[2:])
         total += 8 * (weight.numel() + pixels**2)
-        if pixels > PIXELS or total > MEASURED:
+        if len(weight) > FILTERS or pixels > PIXELS or total > MEASURED:
             raise CovarianceError(
-                f"{name}: needed filters of at most {PIXELS} pixels in layers whose filters and covariances take at "
-                f"most {show_bytes(MEASURED)} together, got {len(weight)} of {show_size(size)}, {show_bytes(total)} up "
-                "to this one; measure fewer at a time"
+                f"{name}: needed at most {FILTERS} filters of at most {PIXELS} pixels, and layers that take at most "
+                f"{show_bytes(MEASURED)} together with their covariances, got {len(weight)} of {show_size(size)}, "
+                f"{show_bytes(total)} up to this one; measure fewer at a time"
             )
     return tuple(_measure_layer(name, weight) for name, weight in named)
 
