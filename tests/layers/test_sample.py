@@ -13,7 +13,7 @@ import filtercov as fc
 from filtercov.covariance import LayerStatistics, symmetric_root
 from filtercov.covariance.root import gaussian_roots
 from filtercov.errors import CovarianceError, ModelError
-from filtercov.layers.sample import rounded, sample_filters
+from filtercov.layers.sample import check_held, rounded, sample_filters
 from tests.distribution import distribution_faults
 from tests.reference import usable_covariance
 
@@ -148,3 +148,10 @@ def test_weights_of_eight_bits_are_filled(dtype):
     net.weight = torch.nn.Parameter(net.weight.detach().to(dtype), requires_grad=False)
     fc.init_(net, lambda _: 0.5, seed=0)
     assert net.weight.float().isfinite().all()
+
+
+def test_filters_are_too_small_only_if_all_are_zero():
+    for filters in ([0.0, 1.0], [-1.0, 0.0]):
+        check_held(torch.tensor(filters))
+    with pytest.raises(CovarianceError):
+        check_held(torch.zeros(2))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -30,21 +30,13 @@ TRANSPOSED = re.compile(r"deconv|transpose")
 PARAMETRISED = re.compile(r"\.?(parametrizations\.weight\.original1?|weight_orig|weight_v)$")
 
 
-@dataclass(frozen=True)
-class DepthwiseWeights:
-    """Depthwise weights by the name of their layer, in forward order, and notes on what was guessed."""
-
-    tensors: dict[str, Tensor]
-    notes: tuple[str, ...] = ()
-
-
-def read_depthwise_weights(source: Path | Mapping[str, Tensor], *, like: nn.Module | None = None) -> DepthwiseWeights:
-    """The depthwise weights of a checkpoint or a state dict; `like` says which they are and their order."""
+def read_depthwise_weights(source: Path | Mapping[str, Tensor], *, like: nn.Module | None = None) -> StateDict:
+    """Depthwise weights by the name of their layer, in forward order; `like` says which they are and their order."""
     if like is not None:
         check_model(like, "like")
     if isinstance(source, Mapping):
         tensors = {str(name): value for name, value in source.items() if isinstance(value, Tensor)}
-        state, name = StateDict(tensors, (), True), "state dict"
+        state, name = StateDict(tensors), "state dict"
     else:
         state, name = read_state_dict(source), str(source)
     try:
@@ -54,19 +46,19 @@ def read_depthwise_weights(source: Path | Mapping[str, Tensor], *, like: nn.Modu
     return replace(found, notes=(*state.notes, *found.notes))
 
 
-def read_named_weights(path: Path, names: Sequence[str]) -> DepthwiseWeights:
+def read_named_weights(path: Path, names: Sequence[str]) -> StateDict:
     """The weights of the layers with these names, in their order; those the checkpoint lacks are left out."""
     state = read_state_dict(path)
     found = _cleaned(state.tensors).items()
     tensors = {_layer(name): tensor for name, tensor in found if is_depthwise_weight(name, tensor)}
-    return DepthwiseWeights({name: tensors[name] for name in names if name in tensors}, state.notes)
+    return StateDict({name: tensors[name] for name in names if name in tensors}, state.notes)
 
 
-def depthwise_weights(state: StateDict) -> DepthwiseWeights:
+def depthwise_weights(state: StateDict) -> StateDict:
     """The depthwise weights of a state dict by names and shapes alone.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 7, groups=8), nn.Conv1d(1, 1, 3))
-    >>> found = depthwise_weights(StateDict(dict(net.state_dict()), (), True))
+    >>> found = depthwise_weights(StateDict(dict(net.state_dict())))
     >>> list(found.tensors)
     ['1']
     >>> print(*found.notes)
@@ -109,7 +101,7 @@ def depthwise_weights(state: StateDict) -> DepthwiseWeights:
     notes += ties
     if guessed and len({_without_numbers(name) for name in found.values()}) > 1:
         notes.append(f"the file does not say in which order its layers come: it was guessed from their names; {SURE}")
-    return DepthwiseWeights({_layer(name): tensors[name] for name in found.values()}, tuple(notes))
+    return StateDict({_layer(name): tensors[name] for name in found.values()}, tuple(notes))
 
 
 def _cleaned(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -169,7 +161,7 @@ def _few(names: Sequence[str]) -> str:
 # --- A model that says which weights are depthwise ---
 
 
-def _weights_like(state: StateDict, model: nn.Module) -> DepthwiseWeights:
+def _weights_like(state: StateDict, model: nn.Module) -> StateDict:
     """The weights of the layers that `depthwise_layers(model)` finds, under its names and in its order.
 
     Only names and shapes of the model are used. All names in the file may have one prefix more than in the model.
@@ -194,7 +186,7 @@ def _weights_like(state: StateDict, model: nn.Module) -> DepthwiseWeights:
     known = {prefix + key for names in keys.values() for key in names}
     more = [_layer(name) for name, tensor in tensors.items() if is_depthwise_weight(name, tensor) and name not in known]
     notes = (f"left out {_few(more)}: unknown to the model given as like",) if more else ()
-    return DepthwiseWeights({name: weight for name, weight in found.items() if weight is not None}, notes)
+    return StateDict({name: weight for name, weight in found.items() if weight is not None}, notes)
 
 
 def _prefixes(tensors: Mapping[str, Tensor], layer: DepthwiseLayer, keys: Mapping[int, list[str]]) -> list[str]:
@@ -223,7 +215,7 @@ def _stored_weight(
         return None
 
 
-def _under_other_names(state: StateDict, layers: Sequence[DepthwiseLayer]) -> DepthwiseWeights | None:
+def _under_other_names(state: StateDict, layers: Sequence[DepthwiseLayer]) -> StateDict | None:
     """Match layers by order, last part of their name and shape; None if they differ in these.
 
     transformers, for one, renames the modules that hold the layers when it saves a network.
@@ -236,7 +228,7 @@ def _under_other_names(state: StateDict, layers: Sequence[DepthwiseLayer]) -> De
     if wanted != [(name.rpartition(".")[2], _shape(tensor)) for name, tensor in found.items()]:
         return None
     note = f"the file has other names, {next(iter(found))} for {layers[0].name}: layers were matched by order and shape"
-    return DepthwiseWeights(dict(zip([layer.name for layer in layers], found.values(), strict=True)), (note,))
+    return StateDict(dict(zip([layer.name for layer in layers], found.values(), strict=True)), (note,))
 
 
 def _needed_shape(layer: DepthwiseLayer) -> tuple[int, ...]:

@@ -27,14 +27,14 @@ from filtercov.printable import shortened
 
 @dataclass(frozen=True)
 class StateDict:
-    """The tensors of a network by the names of its file, in the file's order, and notes on what was ambiguous.
+    """Tensors by name, in the order of their file or network, and notes on what was guessed.
 
     `in_model_order` is false where the format sorts names, so that the order says nothing of the network's.
     """
 
     tensors: dict[str, Tensor]
-    notes: tuple[str, ...]
-    in_model_order: bool
+    notes: tuple[str, ...] = ()
+    in_model_order: bool = True
 
 
 def read_state_dict(path: Path) -> StateDict:
@@ -96,8 +96,8 @@ def _read_safetensors(path: Path) -> StateDict:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
     order = read_description(path).get("order")  # in files that filtercov wrote
     if not isinstance(order, list) or sorted(map(str, order)) != sorted(tensors):
-        return StateDict(tensors, (), False)
-    return StateDict({name: tensors[name] for name in order}, (), True)
+        return StateDict(tensors, in_model_order=False)
+    return StateDict({name: tensors[name] for name in order})
 
 
 # --- Directories and shards, as the Hugging Face hub lays them out ---
@@ -169,7 +169,7 @@ def _read_shards(index: Path) -> StateDict:
             raise CheckpointError(f"its shard {shard.name}: {error}") from None
         tensors |= {name: tensor for name, tensor in read.tensors.items() if name in wanted}
         ordered &= read.in_model_order
-    return StateDict(tensors, (), ordered)
+    return StateDict(tensors, in_model_order=ordered)
 
 
 # --- torch.save's files ---
@@ -209,7 +209,7 @@ def _read_torch(path: Path) -> StateDict:
     others = [str(one) for one in found if one.weights and one is not chosen]
     more = f" and {len(others) - 3} more" if len(others) > 3 else ""
     note = f"read {chosen}" + (f"; the file also holds {', '.join(others[:3])}{more}" if others else "")
-    return StateDict(chosen.tensors, (note,) if chosen.weights and (chosen.keys or others) else (), True)
+    return StateDict(chosen.tensors, (note,) if chosen.weights and (chosen.keys or others) else ())
 
 
 def _dictionaries(content: Any) -> Iterator[_Found]:
