@@ -77,7 +77,7 @@ class DamagedRunError(RunError):
 
 
 def no_such_name(module: str, name: str) -> AttributeError:
-    """Return the error for a name that a module does not have, with the public one that was probably meant.
+    """The error for a name that a module does not have, with the public one that was probably meant.
 
     >>> no_such_name("filtercov", "freeze")
     AttributeError("filtercov has no 'freeze'; did you mean filtercov.freeze_?")

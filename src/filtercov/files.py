@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, checksummed, locked while they are shared, within limits on memory."""
+"""Files: atomic writes, locks, checksums, and limits on the memory that reading a file may take."""
 
 from __future__ import annotations
 
@@ -9,21 +9,17 @@ import json
 import os
 import secrets
 import socket
-import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 import safetensors
 
-from filtercov.errors import CheckpointError, ConfigError
+from filtercov.errors import CheckpointError
 from filtercov.printable import show_bytes
-
-if TYPE_CHECKING:
-    from filelock import FileLock
 
 MIB = 2**20
 
@@ -32,12 +28,11 @@ MIB = 2**20
 MEMORY = 2048 * MIB
 DESCRIPTION = 8 * MIB  # what describes tensors: a pickle, a JSON header, an index, the directory of an archive
 NAME = 1024  # characters in the name of a tensor
-LAYER = 256 * MIB  # the filters of one layer in float64
 MEASURED = 512 * MIB  # filters and covariances of all layers of a network in float64
 
 
 def as_path(path: object, who: str) -> Path:
-    """Return the path of a file; anything but text or a path object is a `CheckpointError`.
+    """The path of a file; anything but text or a path object is a `CheckpointError`.
 
     >>> as_path(b"net.pth", "load")
     Traceback (most recent call last):
@@ -47,22 +42,15 @@ def as_path(path: object, who: str) -> Path:
         return Path(path)
     came, advice = type(path).__name__, "pass where the file is, as text"
     if isinstance(path, Mapping):
-        came, advice = "a state dict", "save it first with torch.save(state_dict, path), or measure its model"
+        came = "a state dict"
     elif hasattr(path, "state_dict"):
         advice = "measure a model with FilterStatistics.from_model(model)"
     raise CheckpointError(f"{who}: needed the path of a file, got {came}; {advice}")
 
 
 def cache_directory() -> Path:
-    """Return $FILTERCOV_CACHE, or ~/.cache/filtercov; it need not exist."""
-    configured = os.environ.get("FILTERCOV_CACHE") or "~/.cache/filtercov"
-    try:
-        return Path(configured).expanduser()
-    except RuntimeError:
-        raise ConfigError(
-            f"needed a directory to keep data in, got FILTERCOV_CACHE={configured}, a home that is not known; set "
-            "FILTERCOV_CACHE to the path of one"
-        ) from None
+    """$FILTERCOV_CACHE, or ~/.cache/filtercov; it need not exist."""
+    return Path(os.environ.get("FILTERCOV_CACHE") or "~/.cache/filtercov").expanduser()
 
 
 # --- Where data came from ---
@@ -77,7 +65,7 @@ class Source:
 
 
 def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file's content, in hexadecimal."""
+    """The SHA-256 of a file's content, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -105,12 +93,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
     ...     [path.name for path in Path(folder).iterdir()]
     ['greeting']
     """
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        mode = 0
-    if mode and not stat.S_ISREG(mode):  # a directory, or a device that must not be replaced by a file
-        code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+    if path.exists() and not path.is_file():  # a device must not be replaced by a file
+        code = errno.EISDIR if path.is_dir() else errno.EINVAL
         raise OSError(code, os.strerror(code), str(path))
     target = path.resolve() if path.is_symlink() else path
     # Names may have 255 bytes; `remove_temporaries` of run directories goes by this pattern.
@@ -121,20 +105,16 @@ def atomic_write(path: Path) -> Iterator[Path]:
         flush(temporary)
         temporary.replace(target)
         if hasattr(os, "O_DIRECTORY"):  # so that the new name survives a power cut; Windows cannot flush directories
-            _fsync(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+            flush(target.parent, os.O_RDONLY | os.O_DIRECTORY)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
 
 
-def flush(path: Path) -> None:
+def flush(path: Path, flags: int = os.O_RDWR) -> None:
     """Wait until a file's contents are on the disk."""
-    _fsync(path, os.O_RDWR)  # Windows flushes only what may be written to
-
-
-def _fsync(path: Path, flags: int) -> None:
-    handle = os.open(path, flags)
+    handle = os.open(path, flags)  # Windows flushes only what may be written to
     try:
         os.fsync(handle)
     finally:
@@ -165,35 +145,32 @@ class Lock:
     """
 
     def __init__(self, path: Path) -> None:
+        from filelock import FileLock  # comes with the laboratory; the library needs no lock
+
         self.path = path
-        self._held: FileLock | None = None
-
-    def acquire(self, *, timeout: float = 0.0) -> bool:
-        """Take the lock; False if it is not free within so many seconds."""
-        from filelock import FileLock, Timeout  # comes with the laboratory; the library needs no lock
-
-        if self._held is not None:
-            return False
-        lock = FileLock(
-            self.path,
-            timeout=timeout,
+        self._lock = FileLock(
+            path,
             thread_local=False,  # whoever has this object may release it
             fallback_to_soft=False,  # a lock that goes by a file's existence outlives a killed owner
             preserve_lock_file=True,
             on_acquired=_sign,
         )
+
+    def acquire(self, *, timeout: float = 0.0) -> bool:
+        """Take the lock; False if it is not free within so many seconds."""
+        from filelock import Timeout
+
+        if self._lock.is_locked:
+            return False
         try:
-            lock.acquire()
+            self._lock.acquire(timeout=timeout)
         except Timeout:
             return False
-        self._held = lock
         return True
 
     def release(self) -> None:
         """Let go, if it is held."""
-        if self._held is not None:
-            self._held.release()
-            self._held = None
+        self._lock.release()
 
     def owner(self) -> str:
         """Who holds, or last held, the lock; empty if nobody ever did or the file cannot be read."""
@@ -244,11 +221,6 @@ def write_checksummed(
     about = {"format": kind.format, "schema": kind.schema, "sha256": BLANK, **description}
     blank = memoryview(serialise({METADATA: json.dumps(about, allow_nan=False)}))
     length = 8 + int.from_bytes(blank[:8], "little")
-    if length > DESCRIPTION:
-        raise CheckpointError(
-            f"{path}: needed tensors that are described in at most {show_bytes(DESCRIPTION)}, got {show_bytes(length)} "
-            "of names and shapes; write fewer"
-        )
     checksum = hashlib.sha256(blank).hexdigest()
     with atomic_write(path) as temporary, temporary.open("wb") as file:
         file.write(bytes(blank[:length]).replace(BLANK.encode(), checksum.encode(), 1))
@@ -264,16 +236,10 @@ def open_checksummed(path: Path, kind: Kind, framework: Literal["numpy", "pt"]) 
     """
     try:
         if path.exists() and not path.is_file():
-            raise CheckpointError(
-                f"{path}: cannot be read (a directory, a device or a pipe); needed a filtercov {kind.called}"
-            )
-        while True:
-            with path.open("rb") as file:
-                description = _check(path, kind, file)
-                with safetensors.safe_open(path, framework=framework) as tensors:
-                    if os.path.samestat(os.fstat(file.fileno()), path.stat()):  # and not replaced since it was checked
-                        yield tensors, description
-                        return
+            raise OSError(errno.EISDIR, "a directory, a device or a pipe")
+        description = _check(path, kind)
+        with safetensors.safe_open(path, framework=framework) as tensors:
+            yield tensors, description
     except CheckpointError:
         raise
     except OSError as error:
@@ -285,10 +251,7 @@ def open_checksummed(path: Path, kind: Kind, framework: Literal["numpy", "pt"]) 
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """Return what a file of filtercov's says of itself, unchecked: format, order of its tensors; of others nothing.
-
-    Safetensors' header is the length of a JSON text in 8 bytes, and the text.
-    """
+    """The unchecked description in a file of filtercov's; empty for other files."""
     try:
         with path.open("rb") as file:
             return _description(_header(file)[1])
@@ -296,33 +259,35 @@ def read_description(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _check(path: Path, kind: Kind, file: BinaryIO) -> dict[str, Any]:
-    """Return the description of a file of this kind whose every byte is as it was written."""
-    size = os.fstat(file.fileno()).st_size
+def _check(path: Path, kind: Kind) -> dict[str, Any]:
+    """The description of a file of this kind whose every byte is as it was written."""
+    size = path.stat().st_size
     if kind.largest is not None and size > kind.largest + DESCRIPTION:
         raise CheckpointError(
             f"{path}: needed a {kind.called} of at most {show_bytes(kind.largest)}, got one of {show_bytes(size)}"
         )
-    length, header = _header(file)
-    about = _description(header)
-    schema, checksum = about.get("schema"), str(about.get("sha256"))
-    if about.get("format") != kind.format or not isinstance(schema, int) or len(checksum) != len(BLANK):
-        raise CheckpointError(
-            f"{path}: not a filtercov {kind.called} of this version, or damaged beyond recognition; {kind.advice}"
-        )
-    if schema > kind.schema:
-        raise CheckpointError(
-            f"{path}: written with schema {schema}, this filtercov reads up to {kind.schema}; update filtercov"
-        )
-    digest = hashlib.sha256(length + header.replace(checksum.encode(), BLANK.encode(), 1))
-    while piece := file.read(MIB):
-        digest.update(piece)
+    with path.open("rb") as file:
+        length, header = _header(file)
+        about = _description(header)
+        schema, checksum = about.get("schema"), str(about.get("sha256"))
+        if about.get("format") != kind.format or not isinstance(schema, int) or len(checksum) != len(BLANK):
+            raise CheckpointError(
+                f"{path}: not a filtercov {kind.called} of this version, or damaged beyond recognition; {kind.advice}"
+            )
+        if schema > kind.schema:
+            raise CheckpointError(
+                f"{path}: written with schema {schema}, this filtercov reads up to {kind.schema}; update filtercov"
+            )
+        digest = hashlib.sha256(length + header.replace(checksum.encode(), BLANK.encode(), 1))
+        while piece := file.read(MIB):
+            digest.update(piece)
     if digest.hexdigest() != checksum:
         raise CheckpointError(f"{path}: its contents do not match its checksum, it is damaged; {kind.advice}")
     return about
 
 
 def _header(file: BinaryIO) -> tuple[bytes, bytes]:
+    """Safetensors' header: the length of a JSON text in 8 bytes, and the text."""
     length = file.read(8)
     return length, file.read(min(int.from_bytes(length, "little"), DESCRIPTION))
 

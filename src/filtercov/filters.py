@@ -18,14 +18,7 @@ from filtercov.covariance.forms import Array, as_array, as_float, as_mean, show_
 from filtercov.covariance.root import Negative, Root, covariance_root
 from filtercov.errors import CovarianceError, FiltercovWarning, ModelError, SourceError
 from filtercov.layers.assign import assign_filters_, shared_with
-from filtercov.layers.find import (
-    DepthwiseLayer,
-    LayerFilter,
-    check_model,
-    depthwise_layers,
-    plain_values,
-    write_values_,
-)
+from filtercov.layers.find import DepthwiseLayer, LayerFilter, check_model, depthwise_layers, plain_values
 from filtercov.layers.sample import check_generator, check_held, check_weight, drawing, rounded, sample_filters
 from filtercov.plan import NEEDED, STATISTICS, InitPlan, InitReport, Source, check_filter_fn, row_of
 from filtercov.schedule import PRESETS
@@ -132,7 +125,7 @@ def covariance_normal_(
                 check_held(filters)
         except CovarianceError as error:
             raise CovarianceError(f"covariance_normal_: {error}") from None
-        return write_values_(weight, filters.view(weight.shape))
+        return weight.copy_(filters.view(weight.shape))
 
 
 def copy_filters_(target_model: nn.Module, source_model: nn.Module) -> InitReport:

@@ -10,7 +10,7 @@ UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def printable(text: str) -> str:
-    r"""Return text with every character that is not for the eye written as its escape.
+    r"""Text with every character that is not for the eye written as its escape.
 
     >>> print(printable("\x1b[2Jblocks.0\n"), printable("größe 漢字 σ²"))
     \x1b[2Jblocks.0\n größe 漢字 σ²
@@ -24,7 +24,7 @@ def printable(text: str) -> str:
 
 
 def shortened(text: str, longest: int = 80) -> str:
-    """Return printable text of at most about `longest` characters, the middle left out.
+    """Printable text of at most about `longest` characters, the middle left out.
 
     >>> shortened("a" * 1000, 20)
     'aaaaaaaaaa…aaaaaaaaa'
@@ -35,7 +35,7 @@ def shortened(text: str, longest: int = 80) -> str:
 
 
 def counted(count: int, noun: str, nouns: str | None = None) -> str:
-    """Return a number of things in words, `nouns` being the plural where an s does not make it.
+    """A number of things in words, `nouns` being the plural where an s does not make it.
 
     >>> counted(1, "epoch"), counted(20, "epoch"), counted(1200, "class", "classes")
     ('1 epoch', '20 epochs', '1,200 classes')
@@ -44,7 +44,7 @@ def counted(count: int, noun: str, nouns: str | None = None) -> str:
 
 
 def show_bytes(count: int) -> str:
-    """Return a number of bytes as people say it.
+    """A number of bytes as people say it.
 
     >>> show_bytes(1000), show_bytes(1500), show_bytes(3 * 2**20), show_bytes(81 * 10**12)
     ('1 kB', '1.5 kB', '3.1 MB', '81 TB')

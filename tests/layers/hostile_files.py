@@ -231,6 +231,8 @@ def headers() -> Iterator[bytes]:
 def odd_weights() -> Iterator[bytes]:
     for value in (torch.nan, torch.inf, 1e300, 1e-300, 1e120):
         yield saved({"a.weight": torch.full(KERNEL, value, dtype=torch.float64)})
+    for count, size in ((4 * 10**6, (3, 3)), (65_536, (3, 3, 3)), (60_000, (23, 23))):  # a few bytes that show many
+        yield saved({"a.weight": torch.randn(1, 1, *size).expand(count, 1, *size)})
     loop: dict[str, object] = {"net": weights()}
     loop["self"] = [loop, (loop, {"again": loop})]
     yield saved(loop)

@@ -8,7 +8,7 @@ from torch import nn
 
 import filtercov as fc
 from filtercov.errors import ModelError
-from filtercov.layers.running import evaluating, run_once
+from filtercov.layers.running import evaluating
 
 
 class Merging(nn.Linear):
@@ -30,23 +30,6 @@ class Merging(nn.Linear):
         return super().forward(x) + (0 if self.merged else x @ self.update.T)
 
 
-class Growing(nn.Module):
-    """Makes its buffer, a layer and a parameter when it first runs."""
-
-    length = 0
-
-    def __init__(self):
-        super().__init__()
-        self.layer = self.scale = None
-
-    def forward(self, x):
-        if x.shape[-1] > self.length:
-            self.register_buffer("places", torch.arange(x.shape[-1]).float(), persistent=False)
-            self.layer, self.scale = nn.Identity(), nn.Parameter(torch.ones(1))
-            self.length = x.shape[-1]
-        return self.layer(x + self.places[: x.shape[-1]]) * self.scale
-
-
 def test_a_layer_that_merges_weights_when_its_mode_changes_keeps_them():
     net, x = Merging(), torch.ones(1, 4)
     weight, output = net.weight.detach().clone(), net(x)
@@ -58,7 +41,7 @@ def test_a_layer_that_merges_weights_when_its_mode_changes_keeps_them():
 
 
 class Restless(nn.Module):
-    """Counts its calls, replaces a buffer, adds one and draws random numbers, whatever its mode; then may fail."""
+    """Counts its calls, replaces and adds tables' entries and draws random numbers, whatever its mode; may fail."""
 
     def __init__(self, fails):
         super().__init__()
@@ -66,12 +49,15 @@ class Restless(nn.Module):
         self.norm = nn.BatchNorm1d(4)
         self.register_buffer("calls", torch.zeros(1))
         self.register_buffer("last", torch.zeros(4))
-        self.fails = fails
+        self.layer = self.scale = None
+        self.fails, self.length = fails, 0
 
     def forward(self, x):
         self.calls += 1
         self.last = x.mean((0, 2)) + torch.randn(4)
         self.register_buffer("cached", x)
+        self.layer, self.scale = nn.Identity(), nn.Parameter(torch.ones(1))
+        self.length = self.more = x.shape[-1]
         if self.fails:
             raise RuntimeError("on purpose")
         return self.norm(self.conv(x))
@@ -82,23 +68,18 @@ def test_a_model_that_changes_when_it_runs_is_as_it_was_after_tracing(fails):
     net = Restless(fails)
     net.norm.eval()
     before, buffers = {name: tensor.clone() for name, tensor in net.state_dict().items()}, dict(net._buffers)
+    attributes = set(vars(net))
     random = torch.get_rng_state()
     with pytest.raises(ModelError, match="on purpose") if fails else nullcontext():
         fc.depthwise_layers(net, (torch.ones(2, 4, 9),))
     assert list(net._buffers) == ["calls", "last"]
+    assert list(net.state_dict()) == list(before)
+    assert (set(vars(net)), net.layer, net.scale, net.length) == (attributes, None, None, 0)
     assert all(net._buffers[name] is buffer for name, buffer in buffers.items())
     assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
     assert torch.equal(torch.get_rng_state(), random)
     assert (net.training, net.conv.training, net.norm.training) == (True, True, False)
     assert not any(module._forward_hooks for module in net.modules())
-
-
-def test_what_a_module_makes_when_it_first_runs_is_forgotten():
-    net, x = Growing(), torch.ones(2, 9)
-    before = set(vars(net)), list(net.state_dict())
-    run_once(net, x)
-    assert (set(vars(net)), list(net.state_dict())) == before
-    assert torch.equal(net(x), Growing()(x))
 
 
 def test_a_scripted_part_of_a_model_is_run_and_kept():

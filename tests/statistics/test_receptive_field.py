@@ -73,18 +73,17 @@ def test_the_model_is_left_exactly_as_it_was() -> None:
     net = network()
     net(torch.randn(2, 2, 12, 12)).sum().backward()
     net[1].eval()
-    state = {name: value.clone() for name, value in net.state_dict().items()}
-    gradients = [parameter.grad.clone() for parameter in net.parameters()]
-    random = torch.random.get_rng_state()
+    before = [*net.state_dict().values(), *(parameter.grad for parameter in net.parameters())]
+    copies = [tensor.clone() for tensor in before]
     example = torch.randn(2, 2, 12, 12, generator=torch.Generator().manual_seed(0))
+    random = torch.random.get_rng_state()
     one = receptive_field(net, example)
     with torch.no_grad():
         again = receptive_field(net, example)
     assert np.array_equal(one.shares, again.shares)
     assert one.radius == again.radius
     assert torch.equal(torch.random.get_rng_state(), random)
-    assert all(torch.equal(state[name], value) for name, value in net.state_dict().items())
-    assert all(torch.equal(g, p.grad) for g, p in zip(gradients, net.parameters(), strict=True))
+    assert all(map(torch.equal, before, copies))
     assert [module.training for module in net] == [True, False, *[True] * 6]
     assert not example.requires_grad
 
@@ -106,14 +105,13 @@ def test_the_radius_stands_beside_that_of_independent_filters() -> None:
     assert after.radius.chance == pytest.approx(4.0, rel=0.1)
 
 
-def test_parametrised_filters_have_no_chance_level() -> None:
-    net = nn.utils.parametrizations.spectral_norm(nn.Conv2d(4, 4, 3, padding=1, groups=4))
+@pytest.mark.parametrize(
+    "net",
+    [nn.utils.parametrizations.spectral_norm(nn.Conv2d(4, 4, 3, groups=4)), nn.Conv2d(4, 4, 3)],
+    ids=["parametrised", "none"],
+)
+def test_without_depthwise_filters_to_draw_anew_there_is_no_chance_level(net: nn.Module) -> None:
     field = receptive_field(net, torch.randn(1, 4, 9, 9))
-    assert "not all depthwise filters are parameters" in field.radius.reason
-
-
-def test_a_network_without_depthwise_filters_has_no_chance_level_and_says_so() -> None:
-    field = receptive_field(nn.Conv2d(2, 4, 3, padding=1), torch.randn(1, 2, 8, 8))
     assert field.radius.chance is None
     assert "no depthwise filters" in field.radius.reason
 

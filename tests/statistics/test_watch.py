@@ -1,10 +1,8 @@
 """Watching real training: what is kept is what the filters were, and training is as if nobody watched."""
 
 import contextlib
+import copy
 import math
-import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -48,10 +46,6 @@ class Training:
         self.done += 1
 
 
-def depthwise(model):
-    return {"1": model[1], "3": model[3]}
-
-
 def flat(tensor):
     return tensor.detach().double().numpy().reshape(len(tensor), -1)
 
@@ -62,14 +56,11 @@ def contents(folder):
 
 def test_what_is_kept_is_what_the_filters_and_gradients_were(tmp_path):
     model = network()
-    training, seen, measured = Training(model), {}, {}
+    training, seen = Training(model), {}
 
     def remember():
-        layers = depthwise(model).items()
-        seen[training.done] = {
-            name: (flat(m.weight), None if m.weight.grad is None else flat(m.weight.grad)) for name, m in layers
-        }
-        measured[training.done] = fc.FilterStatistics.from_model(model).to_records()
+        layers = {name: (flat(model[int(name)].weight), model[int(name)].weight.grad) for name in ("1", "3")}
+        seen[training.done] = layers, fc.FilterStatistics.from_model(model).to_records()
 
     remember()
     with fc.watch(model, tmp_path / "f.watched", every=3, gradients=True) as watch:
@@ -82,42 +73,33 @@ def test_what_is_kept_is_what_the_filters_and_gradients_were(tmp_path):
     assert watched.steps == (0, 3, 6, 7) == tuple(seen)
     assert (watched.source, watched.began, watched.notes) == ("Sequential", 0, ())
     for moment in watched:
-        for name, (weight, gradient) in seen[moment.step].items():
-            layer, drift = moment.statistics[name], moment.drift[name]
-            scale = np.abs(weight).max()
+        layers, records = seen[moment.step]
+        for (name, (weight, gradient)), kept, record in zip(layers.items(), moment.to_records(), records, strict=True):
+            layer, drift, scale = moment.statistics[name], moment.drift[name], np.abs(weight).max()
             np.testing.assert_allclose(layer.mean, weight.mean(axis=0), rtol=0, atol=1e-7 * scale)
             np.testing.assert_allclose(layer.covariance, np.cov(weight.T), rtol=0, atol=1e-7 * scale**2)
-            kept = moment.filters[name].reshape(-1, weight.shape[1])
-            np.testing.assert_array_equal(kept, weight[list(watched.followed[name])])
-            start = seen[0][name][0]
+            followed = moment.filters[name].reshape(-1, weight.shape[1])
+            np.testing.assert_array_equal(followed, weight[list(watched.followed[name])])
+            start = seen[0][0][name][0]
             np.testing.assert_array_equal(watched.start[name].reshape(start.shape), start)
             assert drift.distance == pytest.approx(math.sqrt(((weight - start) ** 2).sum()), rel=1e-12)
             assert drift.relative == pytest.approx(drift.distance / math.sqrt((start**2).sum()), rel=1e-12)
             cosine = (weight * start).sum() / math.sqrt((weight**2).sum() * (start**2).sum())
             assert drift.cosine == pytest.approx(cosine, rel=1e-12)
-            if gradient is None:
-                assert moment.step == 0
-                assert name not in moment.gradients
-            else:
-                expected, size = np.cov(gradient.T), np.abs(gradient).max()
-                np.testing.assert_allclose(moment.gradients[name].covariance, expected, rtol=0, atol=1e-7 * size**2)
-        for record, directly in zip(moment.to_records(), measured[moment.step], strict=True):
-            assert record["step"] == moment.step
-            for key, value in directly.items():
-                assert record[key] == (pytest.approx(value, rel=1e-4, abs=1e-6) if isinstance(value, float) else value)
-            gradient = seen[moment.step][record["name"]][1]
-            norm = None if gradient is None else pytest.approx(np.linalg.norm(gradient), rel=1e-5)
-            assert record["gradient_norm"] == norm
+            assert kept["step"] == moment.step
+            assert (name in moment.gradients) == (gradient is not None) == (moment.step > 0)
+            if gradient is not None and moment.step == 7:  # the tensor is that of the last step
+                expected = np.cov(flat(gradient).T)
+                np.testing.assert_allclose(moment.gradients[name].covariance, expected, rtol=1e-5, atol=1e-12)
+                assert kept["gradient_norm"] == pytest.approx(float(gradient.norm()), rel=1e-5)
+            for key, value in record.items():
+                assert kept[key] == (pytest.approx(value, rel=1e-4, abs=1e-6) if isinstance(value, float) else value)
     assert watched[-1].drift["1"].distance > watched[1].drift["1"].distance > watched[0].drift["1"].distance == 0
     assert watched.at(5) is watched[1]
     assert len(watched.to_records()) == 8
-    files = sorted(contents(tmp_path / "f.watched"))
-    assert files == [*(f"0000000{step}.safetensors" for step in watched.steps), START]
-    last = fc.FilterStatistics.load(tmp_path / "f.watched" / files[3])
-    assert last.source == "Sequential at step 7"
+    assert sorted(contents(watch.path)) == [*(f"0000000{step}.safetensors" for step in watched.steps), START]
+    last = fc.FilterStatistics.load(watch.path / "00000007.safetensors")
     np.testing.assert_array_equal(last[0].covariance, watched[-1].statistics[0].covariance)
-    sent = pickle.loads(pickle.dumps(watched))
-    assert sent[-1].to_records() == watched[-1].to_records()
 
 
 def state_of(model, optimizer):
@@ -163,51 +145,32 @@ def test_steps_are_those_asked_for_and_the_last(tmp_path):
         watch(5)
     with pytest.raises(KeyError, match="at or before step -1"):
         fc.Watched.load(tmp_path / "b").at(-1)
-
-
-def test_a_run_that_failed_has_no_last_moment_for_it_is_not_over(tmp_path):
-    with contextlib.suppress(KeyboardInterrupt), fc.watch(network(), tmp_path / "f", every=2) as watch:
-        for _ in range(3):
-            watch()
-        raise KeyboardInterrupt
-    assert fc.Watched.load(tmp_path / "f").steps == (0, 2)
+    with contextlib.suppress(KeyboardInterrupt), fc.watch(model, tmp_path / "c", every=2) as watch:
+        watch(3)
+        watch()
+        watch()
+        raise KeyboardInterrupt  # such a run is not over
+    assert fc.Watched.load(tmp_path / "c").steps == (0, 3, 4)
 
 
 @pytest.mark.parametrize("stopped_at", [0, 5])
 def test_a_continued_run_leaves_the_files_of_one_that_was_not_interrupted(tmp_path, stopped_at):
-    def run(path, *, seen=None, checkpoint_at=None, resume=None):
-        model = network()
-        training = Training(model)
-        if resume is not None:
-            training.done, saved = resume
-            model.load_state_dict(saved["model"])
-            training.optimizer.load_state_dict(saved["optimizer"])
-        watch = fc.watch(model, path, every=2, step=None if resume is None else training.done)
-        saved = None
-        while training.done < 9:
-            if training.done == checkpoint_at:
-                copies = {key: value.clone() for key, value in model.state_dict().items()}
-                saved = training.done, {"model": copies, "optimizer": training.optimizer.state_dict()}
-                saved[1]["optimizer"] = torch.load(_stored(saved[1]["optimizer"], tmp_path))
+    def run(path, training, until, **options):
+        watch = fc.watch(training.model, path, every=2, **options)
+        while training.done < until:
             training.step()
             watch()
-            if seen is not None and training.done == seen:
-                return saved  # as if killed
-        watch.close()
-        return None
+        return watch
 
-    run(tmp_path / "whole")
-    path = tmp_path / "died"
-    saved = run(path, checkpoint_at=stopped_at, seen=stopped_at + 3)
+    path, training = tmp_path / "died", Training(network())
+    run(tmp_path / "whole", Training(network()), 9).close()
+    run(path, training, stopped_at)
+    kept = copy.deepcopy(training)
+    run(path, training, stopped_at + 3, step=stopped_at)  # and as if killed then
     (path / ".00000009.safetensors.0123abcd.tmp").write_bytes(b"half a moment")
     assert fc.Watched.load(path).steps == tuple(range(0, stopped_at + 4, 2))
-    run(path, resume=saved)
+    run(path, kept, 9, step=stopped_at).close()
     assert contents(path) == contents(tmp_path / "whole")
-
-
-def _stored(state, folder):
-    torch.save(state, folder / "optimizer.pt")
-    return folder / "optimizer.pt"
 
 
 def test_directories_that_are_not_this_runs_are_refused_and_left_as_they_are(tmp_path):
@@ -230,20 +193,18 @@ def test_directories_that_are_not_this_runs_are_refused_and_left_as_they_are(tmp
     assert one()
     with pytest.raises(CheckpointError, match="someone else writes"):
         other()
+    for name in ("album", "killed"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / ".start.safetensors.0123abcd.tmp").touch()
     (tmp_path / "letter").write_text("Dear Sir")
-    (tmp_path / "album").mkdir()
     (tmp_path / "album" / "photo").touch()
     for name in ("letter", "album", "none/f", "x" * 5000):
-        for step in (None, 0):
-            with pytest.raises(CheckpointError):
-                fc.watch(network(), tmp_path / name, step=step)
+        with pytest.raises(CheckpointError):
+            fc.watch(network(), tmp_path / name)
         with pytest.raises(CheckpointError, match="cannot be read"):
             fc.Watched.load(tmp_path / name)
-    assert (tmp_path / "letter").read_text() == "Dear Sir"
-    assert [file.name for file in (tmp_path / "album").iterdir()] == ["photo"]
-    (tmp_path / "killed").mkdir()
-    (tmp_path / "killed" / ".start.safetensors.0123abcd.tmp").touch()
-    fc.watch(network(), tmp_path / "killed")
+    assert len(list((tmp_path / "album").iterdir())) == 2
+    fc.watch(network(), tmp_path / "killed", step=0)
     assert sorted(contents(tmp_path / "killed")) == ["00000000.safetensors", START]
 
 
@@ -253,101 +214,14 @@ def test_damage_is_found_where_it_is_read(tmp_path):
         watch()
     moment = path / "00000001.safetensors"
     whole = moment.read_bytes()
-    for damaged in (whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1]), b""):
-        moment.write_bytes(damaged)
-        watched = fc.Watched.load(path)
-        assert watched[0].drift["1"].distance == 0
-        with pytest.raises(CheckpointError, match="00000001"):
-            watched[1].statistics  # noqa: B018
+    moment.write_bytes(whole[:-1])
+    watched = fc.Watched.load(path)
+    assert watched[0].drift["1"].distance == 0
+    with pytest.raises(CheckpointError, match="00000001"):
+        watched[1].statistics  # noqa: B018
     (path / START).write_bytes(whole)  # a moment in place of the start
     with pytest.raises(CheckpointError, match="not a filtercov watched run"):
         fc.Watched.load(path)
-
-
-WRITER = """
-import sys, torch, filtercov
-net = torch.nn.Sequential(torch.nn.Conv2d(32, 32, 5, groups=32))
-watch = filtercov.watch(net, sys.argv[1], every=1)
-while True:
-    net[0].weight.data.fill_(watch.step + 1)
-    watch()
-"""
-
-
-def test_readers_find_a_beginning_of_the_run_while_it_goes_on_and_after_it_was_killed(tmp_path):
-    path, reached = tmp_path / "f", 0
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)]) as writer:
-        while reached < 12:
-            assert writer.poll() is None
-            with contextlib.suppress(CheckpointError if not reached else ()):  # it has not begun
-                watched = fc.Watched.load(path)
-                assert watched.steps == tuple(range(len(watched)))
-                assert len(watched) >= reached
-                reached = len(watched)
-                if reached > 1:
-                    assert np.unique(watched[-1].filters["0"]) == [watched.steps[-1]]
-        writer.kill()
-    assert all(np.unique(moment.filters["0"]) == [moment.step] for moment in fc.Watched.load(path).moments[1:])
-
-
-SHARDED = """
-import sys, torch, filtercov
-from torch import nn
-from torch.distributed.fsdp import fully_shard
-
-folder, rank = sys.argv[1], int(sys.argv[2])
-torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
-nets = []
-for _ in range(2):
-    torch.manual_seed(0)
-    nets.append(nn.Sequential(nn.Conv2d(8, 8, 5, padding=2, groups=8)))
-plain, sharded = nets
-fully_shard(sharded, mesh=torch.distributed.init_device_mesh("cpu", (2,)))
-assert type(sharded[0].weight).__name__ == "DTensor"
-
-with filtercov.watch(sharded, f"{folder}/sharded", every=2, gradients=True) as watch:
-    for _ in range(3):
-        sharded(torch.ones(1, 8, 6, 6)).sum().backward()
-        print(watch())
-
-def same():
-    return torch.equal(plain[0].weight, sharded[0].weight.full_tensor())
-
-measured = [filtercov.FilterStatistics.from_model(net)[0].covariance.tobytes() for net in nets]
-assert measured[0] == measured[1]
-for options in ({}, {"scale": "match"}):
-    for net in nets:
-        filtercov.init_(net, seed=0, **options)
-    assert same()
-filtercov.covariance_normal_(sharded[0].weight, filtercov.gaussian_covariance(5, 1.0))
-assert not same()
-filtercov.copy_filters_(plain, sharded)
-assert same()
-torch.save(sharded.state_dict(), f"{folder}/net{rank}.pth")
-try:
-    filtercov.FilterStatistics.from_checkpoint(f"{folder}/net{rank}.pth")
-except filtercov.FiltercovError as error:
-    print("dense tensors" in str(error))
-torch.distributed.destroy_process_group()
-"""
-
-
-def test_processes_with_sharded_weights_write_measure_and_watch_them_together(tmp_path):
-    command = [sys.executable, "-c", SHARDED, str(tmp_path)]
-    processes = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True) for rank in range(2)]
-    assert [process.communicate(timeout=300)[0].split() for process in processes] == [
-        ["False", "True", "False", "True"],
-        ["False", "False", "False", "True"],
-    ]
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Conv2d(8, 8, 5, padding=2, groups=8))
-    watched = fc.Watched.load(tmp_path / "sharded")
-    assert watched.steps == (0, 2, 3)
-    np.testing.assert_array_equal(watched.start["0"].reshape(8, -1), flat(net[0].weight))
-    net(torch.ones(1, 8, 6, 6)).sum().backward()
-    gradient = np.linalg.norm(flat(net[0].weight.grad))  # added up over steps, averaged over processes
-    norms = [record["gradient_norm"] for record in watched.to_records()]
-    assert norms == [None, pytest.approx(2 * gradient, rel=1e-5), pytest.approx(3 * gradient, rel=1e-5)]
 
 
 @pytest.mark.parametrize(
@@ -388,9 +262,7 @@ def test_layers_that_others_replace_are_followed_and_other_layers_refused(tmp_pa
     assert watch()
     assert fc.Watched.load(tmp_path / "f")[1].drift["1"].relative == pytest.approx(1)
     model[3] = nn.Identity()
-    with pytest.raises(
-        ModelError, match="needed the 2 depthwise layers that watching began with, got others, 1 in all"
-    ):
+    with pytest.raises(ModelError, match="got others, 1 in all"):
         watch()
 
 
@@ -423,27 +295,12 @@ def test_gradients_that_are_gone_are_missed_once(tmp_path):
         watch()
 
 
-@pytest.mark.parametrize("size", [1e-30, 1e30])
+@pytest.mark.parametrize("size", [1e-40, 1.0, 1e40])
 def test_filters_of_any_size_keep_their_digits(tmp_path, size):
     model = nn.Sequential(nn.Conv2d(16, 16, 3, groups=16)).double()
     with torch.no_grad():
         model[0].weight.normal_(generator=torch.Generator().manual_seed(0)).mul_(size)
-    expected = np.cov(flat(model[0].weight).T)
-    watch = fc.watch(model, tmp_path / "f", every=1)
-    with torch.no_grad():
-        model[0].weight.mul_(3)
-    watch()
-    moment, moved = fc.Watched.load(tmp_path / "f")
-    assert moved.drift["0"].relative == pytest.approx(2)
-    np.testing.assert_allclose(moment.statistics[0].covariance, expected, rtol=0, atol=1e-6 * size**2)
+    fc.watch(model, tmp_path / "f")
+    [moment] = fc.Watched.load(tmp_path / "f")
+    np.testing.assert_allclose(moment.statistics[0].mean, flat(model[0].weight).mean(0), rtol=1e-6)
     assert moment.drift["0"].distance == 0
-    assert moment.drift["0"].cosine == pytest.approx(1)
-
-
-def test_a_moment_takes_what_its_numbers_take_in_float32(tmp_path):
-    model = nn.Sequential(*(nn.Conv2d(256, 256, 9, groups=256) for _ in range(2)))
-    fc.watch(model, tmp_path / "f", every=1)
-    start, moment = (len(contents(tmp_path / "f")[name]) for name in (START, "00000000.safetensors"))
-    numbers = 2 * 4 * (81 + 81 * 81 + 12 * 81)
-    assert numbers < moment < numbers + 2000
-    assert start < numbers + 2 * 4 * 256 * 81

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from filtercov.errors import ModelError
-from filtercov.layers.find import DepthwiseLayer, is_sharded, parametrisation, plain_values, write_values_
+from filtercov.layers.find import DepthwiseLayer, parametrisation, plain_values
 
 # Parametrisations compute a weight from others in a few steps, each of which rounds once.
 ROUNDINGS = 32
@@ -62,16 +62,15 @@ def shared_with(layers: Sequence[DepthwiseLayer]) -> dict[DepthwiseLayer, Depthw
 
 
 def _memory(parameter: Tensor) -> object:
-    plain = type(parameter) is nn.Parameter and parameter.layout is torch.strided and not parameter.is_meta
+    plain = type(parameter) is nn.Parameter and not parameter.is_meta
     return (parameter.data_ptr(), parameter.shape, parameter.stride()) if plain else id(parameter)
 
 
 def _save(layer: DepthwiseLayer) -> list[_Saved]:
     """Copy everything that writing the filters may change: the weight, or all that its parametrisation keeps."""
-    layer.trainable()  # refuses weights that have no parameters to write to
     steps = parametrisation(layer.module)
     if steps is None:
-        tables: list[dict[str, Any]] = [{"weight": layer.module._parameters["weight"]}]
+        tables: list[dict[str, Any]] = [{"weight": layer.weight}]
     else:
         tables = [table for step in steps.modules() for table in (step._parameters, step._buffers)]
     return [
@@ -85,13 +84,10 @@ def _save(layer: DepthwiseLayer) -> list[_Saved]:
 def _assign(layer: DepthwiseLayer, filters: Tensor) -> None:
     weight = layer.weight
     new = filters.view(weight.shape).to(device=weight.device, dtype=weight.dtype)
-    if parametrisation(layer.module) is not None:
-        layer.module.weight = new
-    else:
-        write_values_(weight, new)
-        # A plain parameter keeps what is copied into it; of a sharded one all processes have what the first one drew.
-        if type(weight) is nn.Parameter or is_sharded(weight):
-            return
+    if parametrisation(layer.module) is None:
+        weight.copy_(new)
+        return
+    layer.module.weight = new
     wanted, got = plain_values(new, layer.name), plain_values(layer.weight, layer.name)
     if not (got - wanted).norm() <= ROUNDINGS * torch.finfo(new.dtype).eps * wanted.norm():
         raise ModelError(

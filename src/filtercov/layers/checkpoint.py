@@ -9,21 +9,14 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from filtercov.errors import CheckpointError
-from filtercov.layers.find import (
-    DepthwiseLayer,
-    check_model,
-    current_weight,
-    depthwise_layers,
-    parametrisation,
-    unwrap,
-)
+from filtercov.layers.find import DepthwiseLayer, check_model, current_weight, depthwise_layers, parametrisation, unwrap
 from filtercov.layers.names import building_key, clean_name
 from filtercov.layers.state_dict import StateDict, is_depthwise_weight, read_state_dict
 
@@ -37,21 +30,13 @@ TRANSPOSED = re.compile(r"deconv|transpose")
 PARAMETRISED = re.compile(r"\.?(parametrizations\.weight\.original1?|weight_orig|weight_v)$")
 
 
-@dataclass(frozen=True)
-class DepthwiseWeights:
-    """Depthwise weights by the name of their layer, in forward order, and notes on what was guessed."""
-
-    tensors: dict[str, Tensor]
-    notes: tuple[str, ...] = ()
-
-
-def read_depthwise_weights(source: Path | Mapping[str, Tensor], *, like: nn.Module | None = None) -> DepthwiseWeights:
-    """Return the depthwise weights of a checkpoint or a state dict; `like` says which they are and their order."""
+def read_depthwise_weights(source: Path | Mapping[str, Tensor], *, like: nn.Module | None = None) -> StateDict:
+    """Depthwise weights by the name of their layer, in forward order; `like` says which they are and their order."""
     if like is not None:
         check_model(like, "like")
     if isinstance(source, Mapping):
         tensors = {str(name): value for name, value in source.items() if isinstance(value, Tensor)}
-        state, name = StateDict(tensors, (), True), "state dict"
+        state, name = StateDict(tensors), "state dict"
     else:
         state, name = read_state_dict(source), str(source)
     try:
@@ -61,19 +46,19 @@ def read_depthwise_weights(source: Path | Mapping[str, Tensor], *, like: nn.Modu
     return replace(found, notes=(*state.notes, *found.notes))
 
 
-def read_named_weights(path: Path, names: Sequence[str]) -> DepthwiseWeights:
-    """Return the weights of the layers with these names, in their order; those the checkpoint lacks are left out."""
+def read_named_weights(path: Path, names: Sequence[str]) -> StateDict:
+    """The weights of the layers with these names, in their order; those the checkpoint lacks are left out."""
     state = read_state_dict(path)
     found = _cleaned(state.tensors).items()
     tensors = {_layer(name): tensor for name, tensor in found if is_depthwise_weight(name, tensor)}
-    return DepthwiseWeights({name: tensors[name] for name in names if name in tensors}, state.notes)
+    return StateDict({name: tensors[name] for name in names if name in tensors}, state.notes)
 
 
-def depthwise_weights(state: StateDict) -> DepthwiseWeights:
-    """Return the depthwise weights of a state dict by names and shapes alone.
+def depthwise_weights(state: StateDict) -> StateDict:
+    """The depthwise weights of a state dict by names and shapes alone.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 7, groups=8), nn.Conv1d(1, 1, 3))
-    >>> found = depthwise_weights(StateDict(dict(net.state_dict()), (), True))
+    >>> found = depthwise_weights(StateDict(dict(net.state_dict())))
     >>> list(found.tensors)
     ['1']
     >>> print(*found.notes)
@@ -83,6 +68,9 @@ def depthwise_weights(state: StateDict) -> DepthwiseWeights:
     guessed = not state.in_model_order or _sorted_by_writer(tensors)
     if guessed:
         tensors = {name: tensors[name] for name in sorted(tensors, key=building_key)}
+    found: dict[object, str] = {}
+    left_out: dict[str, list[str]] = {}
+    ties, stem = [], _image_stem(tensors)
     for name, tensor in tensors.items():
         behind = PARAMETRISED.search(name)
         if behind and is_depthwise_weight("weight", tensor) and len(tensor) > 1:
@@ -90,24 +78,30 @@ def depthwise_weights(state: StateDict) -> DepthwiseWeights:
                 f"needed plain weights, but that of {name[: behind.start()]} is stored as the parameters it is "
                 "computed from; pass like=model with the same parametrisation, or remove it before saving"
             )
-    shaped = [name for name, tensor in tensors.items() if is_depthwise_weight(name, tensor)]
-    others = _lookalikes(tensors, shaped)
-    for why in dict.fromkeys(others.values()):
-        notes.append(f"left out {_few([_layer(name) for name in others if others[name] == why])}: {why}; {SURE}")
-    found: dict[object, str] = {}
-    for name in shaped:
-        if name not in others:
-            first = found.setdefault(_memory_of_module(tensors, name), name)
+        if not is_depthwise_weight(name, tensor):
+            continue
+        bias = tensors.get(name.removesuffix("weight") + "bias")
+        if len(tensor) == 1:
+            left_out.setdefault("dense, one channel to one, as attention modules have them", []).append(name)
+        elif (bias is not None and bias.ndim == 1 and len(bias) != len(tensor)) or TRANSPOSED.search(name.lower()):
+            left_out.setdefault("transposed, for its bias or its name says so", []).append(name)
+        elif name == stem:
+            left_out.setdefault("dense, of one-channel images, for it comes first", []).append(name)
+        else:
+            # Names of one module share weight and bias, tied modules only a weight.
+            first = found.setdefault((_memory(tensor), None if bias is None else _memory(bias)), name)
             if first != name:
-                notes.append(f"{_layer(name)} is tied to {_layer(first)}; counted once")
+                ties.append(f"{_layer(name)} is tied to {_layer(first)}; counted once")
+    notes += [f"left out {_few([*map(_layer, names)])}: {why}; {SURE}" for why, names in left_out.items()]
     if not found:
         raise CheckpointError(
             "needed depthwise weights, (channels, 1, kernel height, kernel width) or the 1-D or 3-D like, found none "
             f"among its {len(tensors)} tensors{''.join(f'; {note}' for note in notes)}"
         )
+    notes += ties
     if guessed and len({_without_numbers(name) for name in found.values()}) > 1:
         notes.append(f"the file does not say in which order its layers come: it was guessed from their names; {SURE}")
-    return DepthwiseWeights({_layer(name): tensors[name] for name in found.values()}, tuple(notes))
+    return StateDict({_layer(name): tensors[name] for name in found.values()}, tuple(notes))
 
 
 def _cleaned(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -129,50 +123,30 @@ def _of_network(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str
 
 
 def _sorted_by_writer(names: Mapping[str, Tensor]) -> bool:
-    """Tell whether a writer sorted the names: a model registers the weight of a layer before its bias."""
+    """Whether a writer sorted the names: a model registers the weight of a layer before its bias."""
     paired = any(name.endswith("bias") and name.removesuffix("bias") + "weight" in names for name in names)
     return paired and list(names) == sorted(names)
 
 
-def _lookalikes(tensors: Mapping[str, Tensor], shaped: Sequence[str]) -> dict[str, str]:
-    """Return those of the `shaped` weights that are not depthwise, each with the reason."""
-    found = {}
-    for name in shaped:
-        weight, bias = tensors[name], tensors.get(name.removesuffix("weight") + "bias")
-        to_one_channel = bias is not None and bias.ndim == 1 and len(bias) != len(weight)
-        if len(weight) == 1:
-            found[name] = "dense, one channel to one, as attention modules have them"
-        elif to_one_channel or TRANSPOSED.search(name.lower()):
-            found[name] = "transposed, for its bias or its name says so"
-    stem = _image_stem(tensors)
-    if stem in shaped and stem not in found:
-        found[stem] = "dense, of one-channel images, for it comes first"
-    return found
-
-
 def _image_stem(tensors: Mapping[str, Tensor]) -> str:
-    """Return the name of the weight that reads one-channel images, empty if there seems to be none.
+    """The name of the weight that reads one-channel images, empty if there seems to be none.
 
     Depthwise layers follow layers that made their channels. The first weight that reads one channel, though none reads
     the three of coloured images and others read more, is taken for a stem unless another is built like it.
     """
-    weights = {name: tensor for name, tensor in tensors.items() if name.endswith("weight") and tensor.ndim > 1}
-    reads = [tensor.shape[1] for tensor in weights.values()]
-    coloured = any(tensor.shape[1] == 3 and tensor.ndim > 2 for tensor in weights.values())
-    if not reads or reads[0] != 1 or set(reads) == {1} or coloured:
-        return ""
-    kinds = [(_without_numbers(name), tensor.shape[2:]) for name, tensor in weights.items()]
-    return next(iter(weights)) if kinds.count(kinds[0]) == 1 else ""
+    weights = {name: tensor.shape for name, tensor in tensors.items() if name.endswith("weight") and tensor.ndim > 1}
+    reads = [shape[1] for shape in weights.values()]
+    coloured = any(shape[1] == 3 and len(shape) > 2 for shape in weights.values())
+    kinds = [(_without_numbers(name), shape[2:]) for name, shape in weights.items()]
+    is_stem = reads[:1] == [1] and set(reads) != {1} and not coloured and kinds.count(kinds[0]) == 1
+    return next(iter(weights)) if is_stem else ""
 
 
-def _memory_of_module(tensors: Mapping[str, Tensor], weight: str) -> object:
-    """Return the memory of a module's weight and bias: names of one module share both, two modules only a weight."""
-    held = (tensors[weight], tensors.get(weight.removesuffix("weight") + "bias"))
-    return tuple(None if one is None else (one.data_ptr(), one.shape, one.stride()) for one in held)
+def _memory(tensor: Tensor) -> tuple[object, ...]:
+    return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
 def _layer(weight: str) -> str:
-    """Return the name of the module whose `weight` has this name."""
     return weight.rpartition(".")[0]
 
 
@@ -187,11 +161,10 @@ def _few(names: Sequence[str]) -> str:
 # --- A model that says which weights are depthwise ---
 
 
-def _weights_like(state: StateDict, model: nn.Module) -> DepthwiseWeights:
-    """Return the weights of the layers that `depthwise_layers(model)` finds, under its names and in its order.
+def _weights_like(state: StateDict, model: nn.Module) -> StateDict:
+    """The weights of the layers that `depthwise_layers(model)` finds, under its names and in its order.
 
-    Only names and shapes of the model are used, so that it may live on the meta device. All names in the file may have
-    one prefix more than in the model.
+    Only names and shapes of the model are used. All names in the file may have one prefix more than in the model.
     """
     tensors, layers, root = _cleaned(state.tensors), depthwise_layers(model), unwrap(model)
     keys: dict[int, list[str]] = {}  # every name of each parameter: writers drop all but one name of a tie
@@ -199,25 +172,25 @@ def _weights_like(state: StateDict, model: nn.Module) -> DepthwiseWeights:
         keys.setdefault(id(parameter), []).append(clean_name(name))
     for prefix in _prefixes(tensors, layers[0], keys):
         found = {layer.name: _stored_weight(layer, keys, prefix, tensors) for layer in layers}
-        strange = next((layer for layer in layers if _shape_of(found[layer.name]) != _needed_shape(layer)), None)
-        if strange is None:
+        strange = [layer for layer in layers if _shape(found[layer.name]) != _needed_shape(layer)]
+        if not strange:
             break
-    if strange is not None:
+    else:
         if renamed := _under_other_names(state, layers):
             return renamed
         raise CheckpointError(
-            f"needed {_inside(strange.name, 'weight')} {_needed_shape(strange)} as the {type(root).__name__} given as "
-            f"like has it, found {_shape_of(found[strange.name]) or 'none'} among its {len(tensors)} tensors; pass a "
-            "model built as the one that was saved"
+            f"needed {_inside(strange[0].name, 'weight')} {_needed_shape(strange[0])} as the {type(root).__name__} "
+            f"given as like has it, found {_shape(found[strange[0].name]) or 'none'} among its {len(tensors)} tensors; "
+            "pass a model built as the one that was saved"
         )
     known = {prefix + key for names in keys.values() for key in names}
     more = [_layer(name) for name, tensor in tensors.items() if is_depthwise_weight(name, tensor) and name not in known]
     notes = (f"left out {_few(more)}: unknown to the model given as like",) if more else ()
-    return DepthwiseWeights({name: weight for name, weight in found.items() if weight is not None}, notes)
+    return StateDict({name: weight for name, weight in found.items() if weight is not None}, notes)
 
 
 def _prefixes(tensors: Mapping[str, Tensor], layer: DepthwiseLayer, keys: Mapping[int, list[str]]) -> list[str]:
-    """Return what may stand before the names of the model and its first layer in the file, the likeliest first."""
+    """What may stand before the names of the model and its first layer in the file, the likeliest first."""
     names = [_inside(layer.name, "weight"), *(key for p in layer.module.parameters() for key in keys[id(p)])]
     prefixes = {stored.removesuffix(name) for stored in tensors for name in names if f".{stored}".endswith(f".{name}")}
     return sorted(prefixes, key=lambda prefix: (prefix.startswith(EMA_PREFIXES), len(prefix))) or [""]
@@ -226,7 +199,7 @@ def _prefixes(tensors: Mapping[str, Tensor], layer: DepthwiseLayer, keys: Mappin
 def _stored_weight(
     layer: DepthwiseLayer, keys: Mapping[int, list[str]], prefix: str, tensors: Mapping[str, Tensor]
 ) -> Tensor | None:
-    """Return a layer's weight in the file, computed if a parametrisation computes it in the model; None without one."""
+    """A layer's weight in the file, computed if a parametrisation computes it in the model; None without one."""
     for name in keys.get(id(layer.module._parameters.get("weight")), [_inside(layer.name, "weight")]):
         if prefix + name in tensors:
             return tensors[prefix + name]
@@ -242,7 +215,7 @@ def _stored_weight(
         return None
 
 
-def _under_other_names(state: StateDict, layers: Sequence[DepthwiseLayer]) -> DepthwiseWeights | None:
+def _under_other_names(state: StateDict, layers: Sequence[DepthwiseLayer]) -> StateDict | None:
     """Match layers by order, last part of their name and shape; None if they differ in these.
 
     transformers, for one, renames the modules that hold the layers when it saves a network.
@@ -252,17 +225,17 @@ def _under_other_names(state: StateDict, layers: Sequence[DepthwiseLayer]) -> De
     except CheckpointError:
         return None
     wanted = [(layer.name.rpartition(".")[2], _needed_shape(layer)) for layer in layers]
-    if wanted != [(name.rpartition(".")[2], _shape_of(tensor)) for name, tensor in found.items()]:
+    if wanted != [(name.rpartition(".")[2], _shape(tensor)) for name, tensor in found.items()]:
         return None
     note = f"the file has other names, {next(iter(found))} for {layers[0].name}: layers were matched by order and shape"
-    return DepthwiseWeights(dict(zip([layer.name for layer in layers], found.values(), strict=True)), (note,))
+    return StateDict(dict(zip([layer.name for layer in layers], found.values(), strict=True)), (note,))
 
 
 def _needed_shape(layer: DepthwiseLayer) -> tuple[int, ...]:
     return (layer.channels, 1, *layer.kernel_size)
 
 
-def _shape_of(weight: Tensor | None) -> tuple[int, ...] | None:
+def _shape(weight: Tensor | None) -> tuple[int, ...] | None:
     return None if weight is None else tuple(weight.shape)
 
 

@@ -15,9 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
-from torch.nn.utils.prune import BasePruningMethod
-from torch.nn.utils.spectral_norm import SpectralNorm
-from torch.nn.utils.weight_norm import WeightNorm
 from torch.optim.swa_utils import AveragedModel
 
 from filtercov.errors import ModelError
@@ -29,7 +26,7 @@ Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 
 def is_depthwise(module: nn.Module) -> TypeGuard[Convolution]:
-    """Tell whether a module filters each input channel by itself.
+    """Whether a module filters each input channel by itself.
 
     With a single input channel that could as well be a dense convolution, of grey images or inside an attention
     module; then only a class that says `always_depthwise` counts, as filtercov's own does for networks of width 1.
@@ -45,7 +42,7 @@ def is_depthwise(module: nn.Module) -> TypeGuard[Convolution]:
 
 
 def is_uninitialised(module: nn.Module) -> bool:
-    """Tell whether a module is lazy and has not seen its first input, so that its weights have no shape yet."""
+    """Whether a module is lazy and has not seen its first input, so that its weights have no shape yet."""
     return isinstance(module, LazyModuleMixin) and module.has_uninitialized_params()
 
 
@@ -61,37 +58,26 @@ class DepthwiseLayer:
 
     @property
     def weight(self) -> Tensor:
-        """Return the filters (channels, 1, *kernel_size), computed anew if they are parametrised."""
+        """The filters (channels, 1, *kernel_size), computed anew if they are parametrised."""
         return current_weight(self.module, self.name)
 
     @property
     def channels(self) -> int:
-        """Return the number of filters."""
+        """The number of filters."""
         return self.module.out_channels
 
     def trainable(self) -> list[nn.Parameter]:
-        """Return the parameters behind the filters: the weight itself, or those that its parametrisation has."""
+        """The parameters behind the filters: the weight itself, or those that its parametrisation has."""
+        current_weight(self.module, self.name)  # refuses weights that have none
         steps = parametrisation(self.module)
-        if steps is not None:
-            return list(steps.parameters())
-        if "weight" not in self.module._parameters:
-            raise ModelError(
-                f"{self.name}: needed a weight of its own or one from torch.nn.utils.parametrizations, got one that is "
-                "computed before each call (as torch.nn.utils.weight_norm, spectral_norm, prune and FSDP's flat "
-                "parameters do it); make it permanent, use torch.nn.utils.parametrizations or FSDP2, or leave this "
-                "layer out with filter_fn"
-            )
-        weight = self.module._parameters["weight"]
-        if weight is None:
-            raise _no_weight(self.name)
-        return [weight]
+        return [cast(nn.Parameter, self.module.weight)] if steps is None else list(steps.parameters())
 
 
 LayerFilter = Callable[[DepthwiseLayer], bool]
 
 
 def depthwise_layers(model: nn.Module, example_input: Any = None) -> list[DepthwiseLayer]:
-    """Return the depthwise convolutions of `model` in forward order, with their relative depth d in [0, 1].
+    """The depthwise convolutions of `model` in forward order, with their relative depth d in [0, 1].
 
     Forward order is registration order, which is right for nearly every network; pass an `example_input` (a tensor, or
     a tuple or dict of arguments) to trace the order in which the layers really run. Tracing runs the model once in
@@ -118,16 +104,15 @@ def depthwise_layers(model: nn.Module, example_input: Any = None) -> list[Depthw
         raise ModelError(
             f"{type(root).__name__}: needed at least one depthwise convolution (Conv1d, Conv2d or Conv3d with groups "
             f"equal to its input channels, and more than one), found none among its {'/'.join(kinds) or 'modules'}"
-            + "".join(f"; {note}" for note in notes_on_lookalikes(root))
         )
     if example_input is not None:
         order: dict[nn.Module, int] = {}
+        watched = [module for _, module in found]
         with blaming_the_example():
-            watched = [module for _, module in found]
             run_once(root, example_input, watch=watched, see=lambda module, _: order.setdefault(module, len(order)))
         found.sort(key=lambda pair: order.get(pair[1], len(order)))
     return [
-        DepthwiseLayer(name, module, _kernel_size(module), i, relative_depth(i, len(found)))
+        DepthwiseLayer(name, module, tuple(module.kernel_size), i, relative_depth(i, len(found)))
         for i, (name, module) in enumerate(found)
     ]
 
@@ -147,50 +132,28 @@ def check_model(model: object, what: str = "") -> None:
     raise ModelError(f"{what}{': ' if what else ''}needed a model, a torch.nn.Module, got {kind}; {advice}")
 
 
-def notes_on_lookalikes(model: nn.Module) -> tuple[str, ...]:
-    """Return a note on each depthwise layer that is left out because it is not one of PyTorch's convolutions.
-
-    Quantised and conditional convolutions have groups and channels of their own, but only they know their filters. A
-    block with a depthwise convolution inside is not one of them.
-    """
-    notes = []
-    for name, module in unwrap(model).named_modules():
-        own = vars(module)  # without the attributes that wrappers pass on from the module inside them
-        grouped = "kernel_size" in own and own.get("groups", 1) == own.get("in_channels") != 1
-        if grouped and not isinstance(module, nn.modules.conv._ConvNd) and not any(map(is_depthwise, module.modules())):
-            kind = f"{type(module).__module__}.{type(module).__name__}"
-            notes.append(f"left out {clean_name(name)}, a {kind} with filters of its own kind")
-    return tuple(notes)
-
-
 def unwrap(model: nn.Module) -> nn.Module:
-    """Return the model inside DataParallel, DistributedDataParallel, AveragedModel and torch.compile wrappers."""
+    """The model inside DataParallel, DistributedDataParallel, AveragedModel and torch.compile wrappers."""
     wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel, AveragedModel)
     while isinstance(model, wrappers) or "_orig_mod" in model._modules:
         model = model.module if isinstance(model, wrappers) else model._modules["_orig_mod"]  # type: ignore[assignment]
     return model
 
 
-def _kernel_size(module: Convolution) -> tuple[int, ...]:
-    """Return the kernel size by axis, which some subclasses keep as one number."""
-    size: int | tuple[int, ...] = module.kernel_size
-    axes = 1 if isinstance(module, nn.Conv1d) else 2 if isinstance(module, nn.Conv2d) else 3
-    return (size,) * axes if isinstance(size, int) else tuple(size)
-
-
-# --- Weights that are computed, sharded, sparse or quantised ---
+# --- Weights that are parametrised, or not plain numbers ---
 
 
 def current_weight(module: Convolution, name: str) -> Tensor:
-    """Return the weight (channels, 1, *kernel_size) that the next call in evaluation mode would use."""
+    """The weight (channels, 1, *kernel_size) that the next call in evaluation mode would use."""
+    if parametrisation(module) is None and module._parameters.get("weight") is None:
+        raise ModelError(
+            f"{name}: needed a weight of its own or one from torch.nn.utils.parametrizations, got none or one that is "
+            "computed before each call (as torch.nn.utils.weight_norm, spectral_norm, prune and FSDP1 do it); make it "
+            "permanent, or use torch.nn.utils.parametrizations"
+        )
     with evaluating(module):  # in training spectral_norm, for one, moves its state whenever the weight is read
-        for hook in module._forward_pre_hooks.values():
-            if isinstance(hook, WeightNorm | SpectralNorm | BasePruningMethod):
-                hook(module, ())  # writes the weight, which may be older than the parameters it is computed from
-        weight: Tensor | None = getattr(module, "weight", None)
-    if weight is None:
-        raise _no_weight(name)
-    needed = (module.out_channels, module.in_channels // module.groups, *_kernel_size(module))
+        weight = module.weight
+    needed = (module.out_channels, module.in_channels // module.groups, *module.kernel_size)
     if tuple(weight.shape) != needed:
         raise ModelError(
             f"{name}: needed its whole weight {needed}, got {tuple(weight.shape)}, as wrappers that flatten or shard "
@@ -200,55 +163,22 @@ def current_weight(module: Convolution, name: str) -> Tensor:
 
 
 def parametrisation(module: nn.Module) -> nn.Module | None:
-    """Return the module with which torch.nn.utils.parametrize computes the weight; None if the weight is plain."""
+    """The module with which torch.nn.utils.parametrize computes the weight; None if the weight is plain."""
     if not parametrize.is_parametrized(module, "weight"):
         return None
     return cast(nn.Module, module.parametrizations["weight"])  # type: ignore[index]
 
 
-def _no_weight(name: str) -> ModelError:
-    return ModelError(
-        f"{name}: needed a convolution with a weight, got one without; give it one, or leave this layer out with "
-        "filter_fn"
-    )
-
-
 def plain_values(weight: Tensor, name: str) -> Tensor:
-    """Return a weight's numbers as a dense float64 tensor on the CPU.
-
-    A sharded weight is gathered, for which every process of its mesh must ask.
-    """
-    if weight.device.type == "meta":
+    """A weight's numbers as a dense float64 tensor on the CPU."""
+    if weight.is_meta:
         raise ModelError(f"{name}: needed a weight with storage, got one on the meta device; load it first")
+    if not weight.is_floating_point():
+        raise ModelError(f"{name}: needed a floating-point weight, got {weight.dtype}; dequantise or convert it first")
     try:
-        values = weight.detach()
-        if is_sharded(values):
-            values = values.full_tensor()  # type: ignore[attr-defined]
-        if values.is_quantized:
-            values = values.dequantize()
-        if values.layout != torch.strided:
-            values = values.to_dense()
-        if values.is_floating_point():
-            plain = values.cpu().double().resolve_neg()
-            return torch.from_numpy(plain.numpy())  # a subclass that is no plain tensor cannot follow
-    except Exception as error:  # whatever a tensor subclass or a backend may raise
+        return torch.from_numpy(weight.detach().cpu().double().resolve_neg().numpy())
+    except Exception as error:  # whatever a sparse tensor, a tensor subclass or a backend may raise
         raise ModelError(
             f"{name}: needed a weight of plain numbers, but a {type(weight).__name__} cannot be turned into them "
             f"({error}); convert the model first"
         ) from error
-    raise ModelError(f"{name}: needed a floating-point weight, got {weight.dtype}; dequantise or convert it first")
-
-
-def write_values_(weight: Tensor, values: Tensor) -> Tensor:
-    """Copy plain values into a weight of their shape and return it; a sharded one takes those of the first process."""
-    if is_sharded(weight):
-        from torch.distributed.tensor import distribute_tensor  # slow to import, but there if a weight is sharded
-
-        here = values.to(device=weight.device, dtype=weight.dtype)
-        values = distribute_tensor(here, weight.device_mesh, weight.placements)  # type: ignore[attr-defined]
-    return weight.copy_(values)
-
-
-def is_sharded(weight: Tensor) -> bool:
-    """Tell whether a weight is a DTensor, as FSDP2 makes them; importing that class takes seconds."""
-    return hasattr(weight, "full_tensor")

@@ -9,7 +9,7 @@ WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
 
 def clean_name(name: str) -> str:
-    """Return the name of a parameter or module without the parts that wrappers add.
+    """The name of a parameter or module without the parts that wrappers add.
 
     >>> clean_name("_orig_mod.stages.0._orig_mod.conv_dw")
     'stages.0.conv_dw'
@@ -25,7 +25,7 @@ Key = tuple[tuple[int, tuple[tuple[int, int, str], ...]], ...]
 
 
 def building_key(name: str) -> Key:
-    """Return a sorting key for the order in which people build networks: stems first, heads last, 2 before 10.
+    """A sorting key for the order in which people build networks: stems first, heads last, 2 before 10.
 
     >>> sorted(["head.dw", "stages.10.mlp", "stages.2.dw2", "stages.2.dw", "stem.1"], key=building_key)
     ['stem.1', 'stages.2.dw', 'stages.2.dw2', 'stages.10.mlp', 'head.dw']

@@ -85,15 +85,11 @@ def unchanged(model: nn.Module) -> Iterator[None]:
     """Restore a model's attributes and buffers, and torch's random state, however often the model is run inside.
 
     Attributes and values of buffers, because a module may remember in an attribute how far it has filled a buffer.
-    Parameters of classes that are not PyTorch's get their values back too: the forward of some writes to them, as to
-    codebooks that follow a mean.
     """
     modules = list(model.modules())
     tables = [table for m in modules for table in (vars(m), m._parameters, m._buffers, m._modules)]
     entries = [(table, dict(table.items())) for table in tables]
-    foreign = [module for module in modules if not type(module).__module__.startswith("torch.nn.")]
-    held = [*model.buffers(), *(p for module in foreign for p in module.parameters(recurse=False))]
-    values = [(tensor, tensor.detach().clone()) for tensor in held if not tensor.is_meta]
+    values = [(buffer, buffer.detach().clone()) for buffer in model.buffers() if not buffer.is_meta]
     tensors = chain(model.parameters(), model.buffers())
     devices = {tensor.device.index for tensor in tensors if tensor.device.type == "cuda"}
     with torch.random.fork_rng(sorted(devices)):
@@ -107,6 +103,6 @@ def unchanged(model: nn.Module) -> Iterator[None]:
                     if name not in table or table[name] is not value:
                         table[name] = value
             with torch.no_grad():
-                for tensor, value in values:
-                    if not torch.equal(tensor, value):  # writing would disturb a backward pass that is still to come
-                        tensor.copy_(value)
+                for buffer, value in values:
+                    if not torch.equal(buffer, value):  # writing would disturb a backward pass that is still to come
+                        buffer.copy_(value)

@@ -122,7 +122,7 @@ def check_held(filters: Tensor) -> None:
 
 
 def check_weight(weight: Tensor, who: str) -> tuple[int, ...]:
-    """Return the kernel size of a convolution weight that can be filled, or say why it cannot."""
+    """The kernel size of a convolution weight that can be filled; a `ModelError` says why another cannot."""
     needed = "a convolution weight (channels, 1, *kernel_size)"
     if not isinstance(weight, Tensor):
         raise ModelError(f"{who}: needed {needed} as a torch.Tensor, got {type(weight).__name__}; pass the tensor")
@@ -139,7 +139,7 @@ def check_weight(weight: Tensor, who: str) -> tuple[int, ...]:
 
 
 def check_generator(generator: torch.Generator | None, seed: int | None) -> torch.Generator | None:
-    """Return the generator to draw from; None is torch's global one."""
+    """The generator to draw from; None is torch's global one."""
     if seed is not None:
         if generator is not None:
             raise SourceError("seed: needed a seed or a generator, got both; leave one out")

@@ -27,18 +27,18 @@ from filtercov.printable import shortened
 
 @dataclass(frozen=True)
 class StateDict:
-    """The tensors of a network by the names of its file, in the file's order, and notes on what was ambiguous.
+    """Tensors by name, in the order of their file or network, and notes on what was guessed.
 
     `in_model_order` is false where the format sorts names, so that the order says nothing of the network's.
     """
 
     tensors: dict[str, Tensor]
-    notes: tuple[str, ...]
-    in_model_order: bool
+    notes: tuple[str, ...] = ()
+    in_model_order: bool = True
 
 
 def read_state_dict(path: Path) -> StateDict:
-    """Return the weights that a checkpoint holds, wherever they are nested in it.
+    """The weights that a checkpoint holds, wherever they are nested in it.
 
     >>> import tempfile
     >>> saved = Path(tempfile.mkdtemp(), "net.pth")
@@ -61,7 +61,7 @@ def read_state_dict(path: Path) -> StateDict:
 
 
 def is_depthwise_weight(name: str, tensor: Tensor) -> bool:
-    """Tell whether a tensor is called weight and shaped (channels, 1, *kernel_size) in 1, 2 or 3 dimensions.
+    """Whether a tensor is called weight and shaped (channels, 1, *kernel_size) in 1, 2 or 3 dimensions.
 
     Some dense and transposed convolutions have such weights too. One of (channels, 1, 1) is a norm's or a scale.
     """
@@ -96,8 +96,8 @@ def _read_safetensors(path: Path) -> StateDict:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
     order = read_description(path).get("order")  # in files that filtercov wrote
     if not isinstance(order, list) or sorted(map(str, order)) != sorted(tensors):
-        return StateDict(tensors, (), False)
-    return StateDict({name: tensors[name] for name in order}, (), True)
+        return StateDict(tensors, in_model_order=False)
+    return StateDict({name: tensors[name] for name in order})
 
 
 # --- Directories and shards, as the Hugging Face hub lays them out ---
@@ -108,20 +108,20 @@ USUAL = (
     "model.safetensors",
     "pytorch_model.bin.index.json",
     "pytorch_model.bin",
-    "checkpoint.safetensors",
+    "checkpoint.safetensors",  # of our own runs
 )
 ENDINGS = (".safetensors.index.json", ".safetensors", ".bin.index.json", ".bin", ".pth", ".pt", ".ckpt")
 
 
 def checkpoint_files(path: Path) -> list[Path]:
-    """Return every file of a checkpoint: itself, the one in a directory, or an index and its shards."""
+    """Every file of a checkpoint: itself, the one in a directory, or an index and its shards."""
     if path.is_dir():
         path = _in_directory(path)
     return [path, *_read_index(path)] if path.name.endswith(INDEX) else [path]
 
 
 def _in_directory(directory: Path) -> Path:
-    """Return the checkpoint, or the index of one, that a directory holds: under a usual name, or the only one."""
+    """The checkpoint, or the index of one, that a directory holds: under a usual name, or the only one."""
     files = sorted(path for path in directory.iterdir() if path.is_file())
     groups = [[path for path in files if path.name == name] for name in USUAL]
     groups += [[path for path in files if path.name.endswith(ending)] for ending in ENDINGS]
@@ -136,7 +136,7 @@ def _in_directory(directory: Path) -> Path:
 
 
 def _read_index(path: Path) -> dict[Path, list[str]]:
-    """Return the shards that an index lists, in order, each with the tensors it should hold."""
+    """The shards that an index lists, in order, each with the tensors it should hold."""
     with path.open("rb") as file:
         data = file.read(DESCRIPTION + 1)
     if len(data) > DESCRIPTION:
@@ -157,7 +157,7 @@ def _read_index(path: Path) -> dict[Path, list[str]]:
 
 
 def _read_shards(index: Path) -> StateDict:
-    """Return the tensors of all shards; in the model's order if each is, because models are cut up in order."""
+    """The tensors of all shards; in the model's order if each is, because models are cut up in order."""
     tensors: dict[str, Tensor] = {}
     ordered = True
     for shard, names in _read_index(index).items():
@@ -168,8 +168,8 @@ def _read_shards(index: Path) -> StateDict:
         except CheckpointError as error:
             raise CheckpointError(f"its shard {shard.name}: {error}") from None
         tensors |= {name: tensor for name, tensor in read.tensors.items() if name in wanted}
-        ordered = ordered and read.in_model_order
-    return StateDict(tensors, (), ordered)
+        ordered &= read.in_model_order
+    return StateDict(tensors, in_model_order=ordered)
 
 
 # --- torch.save's files ---
@@ -196,7 +196,7 @@ class _Found:
 
 
 def _read_torch(path: Path) -> StateDict:
-    """Return the dictionary with the most depthwise weights; an EMA's or an optimiser's only where no other has any."""
+    """The dictionary with the most depthwise weights; an EMA's or an optimiser's only where no other has any."""
     content = load_inertly(path)
     found = list(_dictionaries(content))
     if not found:
@@ -209,7 +209,7 @@ def _read_torch(path: Path) -> StateDict:
     others = [str(one) for one in found if one.weights and one is not chosen]
     more = f" and {len(others) - 3} more" if len(others) > 3 else ""
     note = f"read {chosen}" + (f"; the file also holds {', '.join(others[:3])}{more}" if others else "")
-    return StateDict(chosen.tensors, (note,) if chosen.weights and (chosen.keys or others) else (), True)
+    return StateDict(chosen.tensors, (note,) if chosen.weights and (chosen.keys or others) else ())
 
 
 def _dictionaries(content: Any) -> Iterator[_Found]:

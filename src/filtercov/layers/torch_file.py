@@ -22,10 +22,7 @@ LEGACY_START = (0x1950A86A20F9469CFC6C).to_bytes(10, "little")  # a pickled numb
 
 
 def load_inertly(path: Path) -> Any:
-    """Load a file of torch.save's with an unpickler that imports nothing.
-
-    Dense tensors come as `Held` and are mapped, not read; objects of other classes come as `Left`.
-    """
+    """Load a file of torch.save's: dense tensors come as `Held`, mapped if they can be, other objects as `Left`."""
     with path.open("rb") as file:
         start = file.read(64)
     source: Path | io.BytesIO = path
@@ -47,7 +44,7 @@ def load_inertly(path: Path) -> Any:
 
 
 def too_long(length: int) -> CheckpointError:
-    """Return the error for a file that describes its tensors at too great a length."""
+    """The error for a file that describes its tensors at too great a length."""
     return CheckpointError(
         f"describes its tensors in {show_bytes(length)}, {show_bytes(DESCRIPTION)} is the most that is read; save only "
         "the weights, best as .safetensors"
@@ -91,17 +88,12 @@ class Held:
     A tensor of a few bytes can show terabytes, and a pickle could ask for a sum of them.
     """
 
-    __slots__ = ("value",)
-
     def __init__(self, value: Any) -> None:
         self.value = value
 
 
 class Left(dict[Any, Any]):
     """An object that is left out because its class is not imported, with the items that the pickle gives it."""
-
-    def __new__(cls, *_: Any, **__: Any) -> Left:  # noqa: D102
-        return super().__new__(cls)
 
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
@@ -113,7 +105,6 @@ class Left(dict[Any, Any]):
 class _Tuple(tuple[Any, ...]):
     """A tuple that is hashed by identity: hashing one that is nested a million deep would overflow the stack."""
 
-    __slots__ = ()
     __hash__ = object.__hash__
 
 
@@ -159,18 +150,10 @@ class InertUnpickler(_PythonUnpickler):
             return dtype
         return Left if DATA.match(text) or name[:1].isupper() else partial(_refuse, text)
 
-    @property
-    def persistent_load(self) -> Any:
-        """The function that torch.load sets to find the storages a pickle refers to."""
-        return self._load_held
-
-    @persistent_load.setter
-    def persistent_load(self, load: Any) -> None:
-        def load_held(reference: Any) -> Held:
-            kind, storage, *rest = reference
-            return Held(load((kind, torch.UntypedStorage if storage is UNTYPED else storage, *rest)))
-
-        self._load_held = load_held
+    def load_binpersid(self) -> None:  # noqa: D102
+        kind, storage, *rest = self.stack.pop()
+        # torch.load puts its own function for finding storages in the place of persistent_load.
+        self.append(Held(self.persistent_load((kind, torch.UntypedStorage if storage is UNTYPED else storage, *rest))))
 
     def load_build(self) -> None:  # noqa: D102
         self.stack.pop()  # the state of an object
@@ -184,6 +167,7 @@ class InertUnpickler(_PythonUnpickler):
 
     dispatch: ClassVar = {
         **_PythonUnpickler.dispatch,
+        pickle.BINPERSID[0]: load_binpersid,
         pickle.BUILD[0]: load_build,
         pickle.TUPLE[0]: load_tuple,
         pickle.TUPLE1[0]: partial(load_short_tuple, length=1),

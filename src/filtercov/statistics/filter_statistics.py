@@ -36,12 +36,12 @@ from filtercov.covariance.transfer import (
     resizing_notes,
 )
 from filtercov.errors import CheckpointError, CovarianceError, FiltercovError, FiltercovWarning, ModelError, SourceError
-from filtercov.files import LAYER, MEASURED, NAME, Kind, as_path, open_checksummed, read_description, write_checksummed
+from filtercov.files import MEASURED, NAME, Kind, as_path, open_checksummed, read_description, write_checksummed
 from filtercov.layers.checkpoint import read_depthwise_weights
-from filtercov.layers.find import depthwise_layers, notes_on_lookalikes, plain_values
+from filtercov.layers.find import depthwise_layers, plain_values
 from filtercov.printable import counted, shortened, show_bytes
 from filtercov.schedule import check_depth, fit_layer, relative_depth
-from filtercov.statistics.shipped import find, shipped_file
+from filtercov.statistics.shipped import locate, shipped_file, shipped_names
 from filtercov.structure import measure_filters, structure_of_layer
 
 KIND = Kind(
@@ -51,6 +51,8 @@ KIND = Kind(
     advice="make one from a checkpoint with `filtercov stats CHECKPOINT --out FILE`",
     largest=MEASURED,
 )
+
+FILTERS = 2**16  # of a layer: comparing them with Gaussian derivatives takes up to 20 kB each
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,15 +87,12 @@ class FilterStatistics:
         object.__setattr__(self, "notes", tuple(self.notes))
 
     def __len__(self) -> int:
-        """Return the number of layers."""
         return len(self.layers)
 
     def __iter__(self) -> Iterator[LayerStatistics]:
-        """Iterate over the layers in forward order."""
         return iter(self.layers)
 
     def __contains__(self, key: object) -> bool:
-        """Return whether a layer, or one of a name, is among these."""
         return any(layer.name == key if isinstance(key, str) else layer is key for layer in self.layers)
 
     @overload
@@ -101,7 +100,6 @@ class FilterStatistics:
     @overload
     def __getitem__(self, key: slice) -> FilterStatistics: ...
     def __getitem__(self, key: int | str | slice) -> LayerStatistics | FilterStatistics:
-        """Return the layer at a position, or of a name; a slice returns the statistics of some of the layers."""
         if isinstance(key, slice):
             return replace(self, layers=self.layers[key])
         if not isinstance(key, str):
@@ -126,7 +124,7 @@ class FilterStatistics:
             layers = measure_layers((layer.name, layer.weight) for layer in found)
         except CovarianceError as error:
             raise ModelError(str(error)) from None
-        return cls(layers, source or type(model).__name__, notes_on_lookalikes(model))
+        return cls(layers, source or type(model).__name__)
 
     @classmethod
     def from_checkpoint(
@@ -134,11 +132,11 @@ class FilterStatistics:
     ) -> FilterStatistics:
         """Measure every depthwise weight in a .safetensors or .pth file, without needing the model's code.
 
-        The index of a model in several files, or the directory that holds them, will do too, and so will a state dict.
+        So is a state dict, the index of a model in several files, or the directory that holds them.
 
-        Which weights are depthwise is then told from names and shapes, and where a file does not keep the order of its
-        layers that is guessed from their names; `notes` says so. A model given as `like` decides both: any of the
-        architecture that was saved, on the meta device too, for its own weights are not looked at.
+        Names and shapes say which weights are depthwise. Where a file does not keep the order of its layers, that is
+        guessed from their names, and `notes` says so. A model given as `like` decides both; its own weights are not
+        looked at, so it may be on the meta device.
         """
         file = path if isinstance(path, Mapping) else as_path(path, "from_checkpoint")
         weights = read_depthwise_weights(file, like=like)
@@ -149,7 +147,7 @@ class FilterStatistics:
             raise CheckpointError(str(error)) from None
 
     def at(self, depth: float, kernel_size: KernelSize | None = None) -> LayerStatistics:
-        """Return the statistics at a relative depth in [0, 1], interpolated between the layers on either side.
+        """Statistics at a relative depth in [0, 1], interpolated between the layers on either side.
 
         `kernel_size` asks for filters of that size; by default they have the size of the nearer layer's.
         """
@@ -163,7 +161,7 @@ class FilterStatistics:
         return interpolate_layers(below, above, weight)
 
     def resize(self, *, depth: int | None = None, kernel_size: KernelSize | None = None) -> FilterStatistics:
-        """Return these statistics for a model with `depth` depthwise layers, of `kernel_size`, or both.
+        """These statistics for a model with `depth` depthwise layers, of `kernel_size`, or both.
 
         `resized` of each layer says what is left of it at the new kernel size; where that is little, a note is added
         and a `FiltercovWarning` given.
@@ -181,13 +179,13 @@ class FilterStatistics:
         return replace(self, layers=layers, notes=tuple(dict.fromkeys((*self.notes, *doubts))))
 
     def centred(self) -> FilterStatistics:
-        """Return these statistics with every mean taken as zero."""
+        """These statistics with every mean taken as zero."""
         return replace(
             self, layers=tuple(replace(layer, mean=np.zeros_like(layer.mean), of_filters=None) for layer in self.layers)
         )
 
     def kronecker(self) -> FilterStatistics:
-        """Return these statistics with every covariance replaced by its nearest Kronecker square A⊗A.
+        """These statistics with every covariance replaced by its nearest Kronecker square A⊗A.
 
         Filters must be square and 2-D; others raise `CovarianceError`.
         """
@@ -199,7 +197,7 @@ class FilterStatistics:
         return replace(self, layers=tuple(squared(layer) for layer in self.layers))
 
     def to_records(self) -> list[dict[str, Any]]:
-        """Return a dictionary of plain numbers for each layer, all with the same keys, ready for pandas or polars.
+        """A dictionary of plain numbers for each layer, all with the same keys, ready for pandas or polars.
 
         The nearest σ and its likeness, and every number of `filtercov.structure.Structure`, each beside what chance
         gives. Where there is no number it is None, and `absent` says why: statistics that were resized, interpolated,
@@ -226,7 +224,7 @@ class FilterStatistics:
 
     @classmethod
     def shipped(cls, name: str) -> FilterStatistics:
-        """Return statistics that ship with filtercov; `REFERENCES` has their names, and what they are of.
+        """Statistics that ship with filtercov; `REFERENCES` has their names, and what they are of.
 
         >>> FilterStatistics.shipped("efficientnet-lite0")
         <FilterStatistics of efficientnet-lite0: 16 layers of 3x3 and 5x5 filters>
@@ -249,7 +247,7 @@ def _record(layer: LayerStatistics, depth: float) -> dict[str, Any]:
 
 
 def whole_number(value: object, needed: str, *, least: int, error: type[FiltercovError]) -> int:
-    """Return a whole number of at least `least`; raise `error`, which says what was `needed`, for anything else."""
+    """A whole number of at least `least`; anything else raises `error`, which says what was `needed`."""
     number = as_whole(value, least)
     if number is None:
         raise error(f"{needed}, got {value!r}")
@@ -258,7 +256,12 @@ def whole_number(value: object, needed: str, *, least: int, error: type[Filterco
 
 def find_statistics(text: str, root: Path | None = None) -> FilterStatistics:
     """Read the statistics that follow `stats:`, the name of shipped ones or a file: of statistics, or a checkpoint."""
-    path = find(text, root)
+    path = locate(text, root)
+    if path is None:
+        raise CheckpointError(
+            f"{(root or Path()) / text}: cannot be read (no such file), nor do statistics of that name ship with "
+            f"filtercov; those that do are {shipped_names()}"
+        )
     return FilterStatistics.load(path) if is_statistics(path) else FilterStatistics.from_checkpoint(path)
 
 
@@ -269,8 +272,16 @@ def is_statistics(path: Path) -> bool:
 
 def measure_layers(weights: Iterable[tuple[str, Tensor]]) -> tuple[LayerStatistics, ...]:
     """Measure named weights (filters, 1, *kernel_size); those too large for the limits on memory are refused."""
-    named = list(weights)
-    _check_limits(named)
+    named, total = list(weights), 0
+    for name, weight in named:
+        size, pixels = tuple(weight.shape[2:]), math.prod(weight.shape[2:])
+        total += 8 * (weight.numel() + pixels**2)
+        if len(weight) > FILTERS or pixels > PIXELS or total > MEASURED:
+            raise CovarianceError(
+                f"{name}: needed at most {FILTERS} filters of at most {PIXELS} pixels, and layers that take at most "
+                f"{show_bytes(MEASURED)} together with their covariances, got {len(weight)} of {show_size(size)}, "
+                f"{show_bytes(total)} up to this one; measure fewer at a time"
+            )
     return tuple(_measure_layer(name, weight) for name, weight in named)
 
 
@@ -282,23 +293,6 @@ def _measure_layer(name: str, weight: Tensor) -> LayerStatistics:
         raise CovarianceError(f"{name}: {error}") from None
     size, of_filters = filters.shape[1:], measure_filters(filters)
     return LayerStatistics(name, size, len(filters), mean, covariance, of_filters=of_filters)
-
-
-def _check_limits(weights: list[tuple[str, Tensor]]) -> None:
-    total = 0
-    for name, weight in weights:
-        size, taken = tuple(weight.shape[2:]), 8 * weight.numel()
-        if math.prod(size) > PIXELS or taken > LAYER:
-            raise CovarianceError(
-                f"{name}: needed filters of at most {PIXELS} pixels, and at most {show_bytes(LAYER)} of them in "
-                f"float64, got {len(weight)} of {show_size(size)}, {show_bytes(taken)}"
-            )
-        total += taken + 8 * math.prod(size) ** 2
-        if total > MEASURED:
-            raise CovarianceError(
-                f"{name}: needed layers whose filters and covariances take at most {show_bytes(MEASURED)} together, "
-                f"got {show_bytes(total)} up to this one; measure fewer at a time"
-            )
 
 
 def write_statistics(
@@ -318,13 +312,10 @@ def write_statistics(
     for i, layer in enumerate(statistics):
         for name, values in (("mean", layer.mean), ("covariance", layer.covariance)):
             arrays[f"layer.{i}.{name}"] = np.ascontiguousarray(compacted(values) if compact else values)
-    described = {
-        "source": statistics.source,
-        "notes": list(statistics.notes),
-        "layers": [*map(_describe_layer, statistics)],
-    }
+    layers = [_describe_layer(layer) for layer in statistics]
+    described = {"source": statistics.source, "notes": list(statistics.notes), "layers": layers, **(about or {})}
     try:
-        write_checksummed(path, kind, partial(safetensors.numpy.save, arrays), {**described, **(about or {})})
+        write_checksummed(path, kind, partial(safetensors.numpy.save, arrays), described)
     except OSError as error:
         raise CheckpointError(
             f"{path}: cannot be written ({error.strerror}); nothing was changed, choose another place or make room"
@@ -365,21 +356,23 @@ def _describe_layer(layer: LayerStatistics) -> dict[str, Any]:
 
 
 def _read_layer(entry: Mapping[str, Any], mean: Array, covariance: Array) -> LayerStatistics:
-    name, size, count = str(entry["name"]), kernel_shape(tuple(entry["kernel_size"])), entry["count"]
+    name, size = str(entry["name"]), kernel_shape(tuple(entry["kernel_size"]))
     check_pixels(size)
     if len(name) > NAME:
         raise ValueError(f"needed names of at most {NAME} characters, got {len(name)}")
-    resized, of_filters = None, None
-    if "resized" in entry:
-        resized = Resizing(**entry["resized"] | {"from_size": kernel_shape(tuple(entry["resized"]["from_size"]))})
-        _check_shares(resized.survives, resized.padding)
-    if "of_filters" in entry:
-        of_filters = OfFilters(**entry["of_filters"])
-        shares = dict(of_filters.types or {}).values()
-        _check_shares(of_filters.near_zero / count, of_filters.mean_squared_cosine or 0.0, *shares, sum(shares))
-    return LayerStatistics(name, size, count, mean, covariance, resized, of_filters)
-
-
-def _check_shares(*shares: float) -> None:
+    resized, measured = entry.get("resized"), entry.get("of_filters")
+    shares = [] if resized is None else [resized["survives"], resized["padding"]]
+    if measured is not None:
+        shares += [measured["near_zero"] / entry["count"], measured["mean_squared_cosine"] or 0.0]
+        shares += dict(measured["types"] or {}).values()
     if not all(0 <= share <= 1 + 1e-9 for share in shares):
         raise ValueError(f"needed shares from 0 to 1 of what was measured, got {shares}")
+    return LayerStatistics(
+        name,
+        size,
+        entry["count"],
+        mean,
+        covariance,
+        resized and Resizing(**resized | {"from_size": kernel_shape(tuple(resized["from_size"]))}),
+        measured and OfFilters(**measured),
+    )

@@ -21,7 +21,7 @@ from torch.func import functional_call
 
 from filtercov.covariance.forms import Array
 from filtercov.errors import ModelError
-from filtercov.layers.find import check_model, depthwise_layers, unwrap
+from filtercov.layers.find import check_model, is_depthwise, unwrap
 from filtercov.layers.running import blaming_the_example, undisturbed
 from filtercov.structure import Number, within
 
@@ -49,7 +49,7 @@ class ReceptiveField:
 
 
 def receptive_field(model: nn.Module, example_input: Tensor, *, seed: int = 0) -> ReceptiveField:
-    """Return the effective receptive field of a model for example inputs (count, channels, *size).
+    """The effective receptive field of a model for example inputs (count, channels, *size).
 
     It is that of the last output that has as many axes as the input and more than one pixel. The model is left as it
     was, gradients and random state included.
@@ -73,7 +73,7 @@ def receptive_field(model: nn.Module, example_input: Tensor, *, seed: int = 0) -
 
 
 def _field(root: nn.Module, example: Tensor, parameters: Mapping[str, Tensor], seed: int) -> tuple[Array, str]:
-    """Return the field of a model with these parameters in place of its own, and the name of the layer it is of."""
+    """The field of a model with these parameters in place of its own, and the name of the layer it is of."""
     names = {module: name for name, module in root.named_modules()}
     seen: list[tuple[str, Tensor]] = []
 
@@ -81,7 +81,7 @@ def _field(root: nn.Module, example: Tensor, parameters: Mapping[str, Tensor], s
         if isinstance(output, Tensor) and output.ndim == example.ndim and math.prod(output.shape[2:]) > 1:
             seen[:] = [(names[module], output)]
 
-    with undisturbed(root, watch=list(names), see=see), torch.enable_grad(), torch.inference_mode(False):
+    with undisturbed(root, watch=list(names), see=see), torch.enable_grad():
         x = example.detach().clone().requires_grad_()
         with blaming_the_example():
             functional_call(root, dict(parameters), (x,))
@@ -89,7 +89,7 @@ def _field(root: nn.Module, example: Tensor, parameters: Mapping[str, Tensor], s
             raise ModelError(
                 "receptive_field: needed an output that depends on the input and has as many axes as it, saw none"
             )
-        name, output = seen[0]
+        [(name, output)] = seen
         middle = output
         for side in output.shape[2:]:
             middle = middle[:, :, side // 2]  # (count, channels) at the end
@@ -106,16 +106,12 @@ def _field(root: nn.Module, example: Tensor, parameters: Mapping[str, Tensor], s
 
 
 def _beside_chance(value: float, root: nn.Module, example: Tensor, seed: int) -> Number:
-    """Return a radius beside those of the network with independent filters."""
-    parameters: dict[Tensor, str] = {parameter: name for name, parameter in root.named_parameters()}
-    try:
-        weights = [layer.module._parameters.get("weight") for layer in depthwise_layers(root)]
-    except ModelError:
-        weights = []
+    """A radius beside those of the network with independent filters."""
+    parameters = {parameter: name for name, parameter in root.named_parameters()}
+    weights = [module._parameters.get("weight") for module in root.modules() if is_depthwise(module)]
     known = {parameters[weight]: weight for weight in weights if weight is not None}
     if not weights or any(weight is None for weight in weights):
-        reason = "not all depthwise filters are parameters" if weights else "the network has no depthwise filters"
-        return Number(value, reason=f"{reason} that could be drawn anew")
+        return Number(value, reason="the network has no depthwise filters, or some that cannot be drawn anew")
     radii = []
     for draw in range(DRAWS):
         generator = torch.Generator("cpu").manual_seed(seed + 1 + draw)

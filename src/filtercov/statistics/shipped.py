@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
 
-from filtercov.errors import CheckpointError, SourceError
+from filtercov.errors import SourceError
 from filtercov.files import read_description
 
 FOLDER = Path(__file__).parent / "shipped"
@@ -45,27 +45,20 @@ class Reference:
         return "\n".join(f"{name.ljust(width)}  {'-' if value is None else value}" for name, value in shown.items())
 
 
-def _provenance(path: Path) -> Reference:
-    try:
-        return Reference(**read_description(path)[PROVENANCE])
-    except (KeyError, TypeError):
-        raise CheckpointError(f"{path}: says nothing of where it came from; install filtercov again") from None
-
-
 REFERENCES: Mapping[str, Reference] = MappingProxyType(
-    {path.stem: _provenance(path) for path in sorted(FOLDER.glob(f"*{SUFFIX}"))}
+    {path.stem: Reference(**read_description(path)[PROVENANCE]) for path in sorted(FOLDER.glob(f"*{SUFFIX}"))}
 )
 
 
 def shipped_file(name: str) -> Path:
-    """Return the file of a reference, or say which there are."""
+    """The file of a reference; a `SourceError` says which there are."""
     if name not in REFERENCES:
-        raise SourceError(f"no statistics called {name!r} ship with filtercov, those that do are {_names()}")
+        raise SourceError(f"no statistics called {name!r} ship with filtercov, those that do are {shipped_names()}")
     return FOLDER / f"{name}{SUFFIX}"
 
 
 def locate(text: str, root: Path | None = None) -> Path | None:
-    """Return the file that a path or the name of a reference stands for, None if there is neither.
+    """The file that a path or the name of a reference stands for, None if there is neither.
 
     A path that exists goes before a name; relative paths start at `root`.
 
@@ -78,16 +71,6 @@ def locate(text: str, root: Path | None = None) -> Path | None:
     return shipped_file(text) if text in REFERENCES else None
 
 
-def find(text: str, root: Path | None = None) -> Path:
-    """Return the file that a path or the name of a reference stands for; a `CheckpointError` says which names are."""
-    found = locate(text, root)
-    if found is None:
-        raise CheckpointError(
-            f"{(root or Path()) / text}: cannot be read (no such file), nor do statistics of that name ship with "
-            f"filtercov; those that do are {_names()}"
-        )
-    return found
-
-
-def _names() -> str:
+def shipped_names() -> str:
+    """The names of all references."""
     return ", ".join(REFERENCES)

@@ -1,16 +1,15 @@
 """`watch`: measure a model's depthwise filters while it trains, and keep what was seen in a directory.
 
 Watching reads weights and writes files: it draws no random number, keeps no graph, changes no mode, thread or
-gradient. A run that is watched ends in the same bits as one that is not. Where weights are sharded every process takes
-part in gathering them, at the same steps; the first one writes.
+gradient. A run that is watched ends in the same bits as one that is not.
 """
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,14 +21,7 @@ from filtercov.covariance.forms import Array
 from filtercov.covariance.transfer import empirical_covariance
 from filtercov.errors import CheckpointError, ConfigError, CovarianceError, FiltercovWarning, ModelError
 from filtercov.files import as_path
-from filtercov.layers.find import (
-    DepthwiseLayer,
-    depthwise_layers,
-    is_sharded,
-    notes_on_lookalikes,
-    plain_values,
-    unwrap,
-)
+from filtercov.layers.find import DepthwiseLayer, depthwise_layers, plain_values, unwrap
 from filtercov.statistics.filter_statistics import (
     FilterStatistics,
     compacted,
@@ -42,16 +34,8 @@ from filtercov.statistics.watched import KIND, START, Watched, followed, moment_
 LEFTOVERS = ".*.tmp"  # of a writer that was killed
 
 
-def watch(
-    model: nn.Module,
-    path: str | os.PathLike[str],
-    *,
-    every: int | None = 100,
-    steps: Collection[int] = (),
-    step: int | None = None,
-    gradients: bool = False,
-) -> Watch:
-    """Watch the depthwise filters of a model while it trains: call what this returns once after each step.
+class Watch:
+    """Watch the depthwise filters of a model while it trains: call this once after each step.
 
     It measures the filters at once, then after `every` steps (None: none) and after those in `steps`, and when it is
     closed, which leaving its `with` block does if nothing was raised. Each moment is a file in the directory `path`,
@@ -68,24 +52,16 @@ def watch(
     ...     [watching() for step in range(4)]
     [False, True, False, True]
     """
-    return Watch(model, path, every=every, steps=steps, step=step, gradients=gradients)
-
-
-class Watch:
-    """Measures the filters of a model: call it after each step; `close` it, or leave its `with` block, after the last.
-
-    `path` is the directory it writes to, `step` the number of steps that are done.
-    """
 
     def __init__(
         self,
         model: nn.Module,
         path: str | os.PathLike[str],
         *,
-        every: int | None,
-        steps: Collection[int],
-        step: int | None,
-        gradients: bool,
+        every: int | None = 100,
+        steps: Collection[int] = (),
+        step: int | None = None,
+        gradients: bool = False,
     ) -> None:
         self.path = as_path(path, "watch")
         self.step = 0 if step is None else _steps("step", step)
@@ -100,12 +76,11 @@ class Watch:
         self._warned: set[str] = set()
         layers = depthwise_layers(model)
         self._known = _described(layers)
-        self._writes = _first_process()
-        self._gathers = any(is_sharded(layer.weight) for layer in layers)
         self._written = -1  # the step of the last moment in the directory
-        self._measured = -1  # the last step that was measured because it was due, in every process alike
         self._start: dict[str, Array] = {}
-        if self._writes or self._gathers:
+        group = torch.distributed
+        self._writes = not (group.is_available() and group.is_initialized()) or group.get_rank() == 0
+        if self._writes:
             self._open(layers, new=step is None)
 
     def __call__(self, step: int | None = None) -> bool:
@@ -120,11 +95,11 @@ class Watch:
                 f"watch: needed steps that grow, got {after} after {before}; continue a run with watch(…, step={after})"
             )
         self.step = after
-        return self._due(before, after) and self._measure()
+        return self._writes and self._due(before, after) and self._measure()
 
     def close(self) -> None:
         """Measure the last step, if that was not due anyway; its gradients only if they are still there."""
-        if self.step > self._measured:
+        if self._writes and self._written < self.step:
             self._warned.add("gradient")
             self._measure()
 
@@ -147,7 +122,7 @@ class Watch:
         """Begin a directory, or continue the one that is there, and measure this step if it should be in it."""
         weights = _weights(layers)
         self._start = {name: weight.numpy().copy() for name, weight in weights.items()}  # it may be the model's memory
-        if self._writes:
+        try:
             if not os.path.exists(self.path / START):  # noqa: PTH110 - Path.exists raises for impossible names
                 self._begin(weights)
             elif new:
@@ -158,27 +133,24 @@ class Watch:
                 )
             else:
                 self._continue()
-        due = self._due(self.step - 1, self.step)
-        if due:
-            self._measured = self.step
-        if self._writes and self._written < self.step and (due or self._written < 0):
-            # Sharded gradients are left out: the other processes do not know that one is gathered here.
-            self._write(weights, {} if self._gathers else self._layer_gradients(layers))
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.path}: needed a directory that can be written to ({error.strerror or error}); choose another "
+                "place, or make it writable"
+            ) from None
+        if self._written < self.step and (self._written < 0 or self._due(self.step - 1, self.step)):
+            self._write(weights, self._layer_gradients(layers))
 
     def _begin(self, weights: dict[str, Tensor]) -> None:
-        measured = FilterStatistics(measure_layers(weights.items()), self._source, notes_on_lookalikes(self._model))
+        measured = FilterStatistics(measure_layers(weights.items()), self._source)
+        self.path.mkdir(exist_ok=True)
+        foreign = sorted(file.name for file in self.path.iterdir() if not file.match(LEFTOVERS))
+        if foreign:
+            raise CheckpointError(
+                f"{self.path}: needed a new directory or a watched run, got one with {foreign[0]}; choose another name"
+            )
+        self._remove([])
         filters = {f"layer.{i}.filters": _exact(start) for i, start in enumerate(self._start.values())}
-        with self._changing():
-            self.path.mkdir(exist_ok=True)
-            leftovers = set(self.path.glob(LEFTOVERS))
-            foreign = sorted(set(self.path.iterdir()) - leftovers)
-            if foreign:
-                raise CheckpointError(
-                    f"{self.path}: needed a new directory or a watched run, got one with {foreign[0].name}; choose "
-                    "another name"
-                )
-            for leftover in leftovers:
-                leftover.unlink(missing_ok=True)
         about = {"began": self.step}
         write_statistics(self.path / START, measured, kind=KIND, compact=True, tensors=filters, about=about)
 
@@ -195,37 +167,24 @@ class Watch:
             )
         self._start = kept
         self._written = max((step for step in watched.steps if step <= self.step), default=-1)
-        later = [moment.path for moment in watched if moment.step > self.step]
-        with self._changing():
-            # The last first, so that whoever reads, or kills this, finds a beginning of the run.
-            for file in [*reversed(later), *self.path.glob(LEFTOVERS)]:
-                file.unlink(missing_ok=True)
+        self._remove([moment.path for moment in watched if moment.step > self.step])
 
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise CheckpointError(
-                f"{self.path}: needed a directory that can be written to ({error.strerror or error}); choose another "
-                "place, or make it writable"
-            ) from None
+    def _remove(self, later: list[Path]) -> None:
+        # The last first, so that whoever reads, or kills this, finds a beginning of the run.
+        for file in [*reversed(later), *self.path.glob(LEFTOVERS)]:
+            file.unlink(missing_ok=True)
 
     # --- Moments ---
 
     def _measure(self) -> bool:
         """Measure every layer and write what was found; return whether that was done."""
-        self._measured = self.step
-        if not (self._writes or self._gathers):
-            return False
         layers = depthwise_layers(self._model)  # others may have swapped modules since the last moment
         if _described(layers) != self._known:
             raise ModelError(
                 f"{self.path}: needed the {len(self._known)} depthwise layers that watching began with, got others, "
                 f"{len(layers)} in all; watch the new model in a directory of its own"
             )
-        weights, gradients = _weights(layers), self._layer_gradients(layers)  # sharded ones in all processes
-        return self._writes and self._written < self.step and self._write(weights, gradients)
+        return self._write(_weights(layers), self._layer_gradients(layers))
 
     def _write(self, weights: dict[str, Tensor], gradients: Mapping[str, Array]) -> bool:
         """Write the moment of this step; return False where weights are not finite, with a warning the first time."""
@@ -253,7 +212,7 @@ class Watch:
         return True
 
     def _layer_gradients(self, layers: list[DepthwiseLayer]) -> dict[str, Array]:
-        """Return the gradients (count, *kernel_size) of the weights that have one, if they are watched."""
+        """The gradients (count, *kernel_size) of the weights that have one, if they are watched."""
         found: dict[str, Array] = {}
         for layer in layers if self._gradients else ():
             weight = layer.module._parameters.get("weight")
@@ -273,15 +232,12 @@ class Watch:
             self._warned.add(what)
 
 
+watch = Watch  # the public name, a verb like init_ and freeze_
+
+
 def _steps(name: str, value: Any, *, least: int = 0) -> int:
     needed = f"watch: needed {name} to be a whole number of at least {least}"
     return whole_number(value, needed, least=least, error=ConfigError)
-
-
-def _first_process() -> bool:
-    """Tell whether this process is alone, or the first of those that train together."""
-    group = torch.distributed
-    return not (group.is_available() and group.is_initialized()) or group.get_rank() == 0
 
 
 def _described(layers: list[DepthwiseLayer]) -> list[tuple[str, int, tuple[int, ...]]]:
@@ -289,19 +245,19 @@ def _described(layers: list[DepthwiseLayer]) -> list[tuple[str, int, tuple[int, 
 
 
 def _weights(layers: list[DepthwiseLayer]) -> dict[str, Tensor]:
-    """Return the weights (filters, 1, *kernel_size) of layers by their names, as float64 on the CPU."""
+    """Weights (filters, 1, *kernel_size) by the names of their layers, as float64 on the CPU."""
     with torch.no_grad():
         return {layer.name: plain_values(layer.weight, layer.name) for layer in layers}
 
 
 def _exact(filters: Array) -> Array:
-    """Return filters in float32, where that is exact."""
+    """Filters in float32, where that is exact."""
     with np.errstate(over="ignore"):
         return filters.astype(np.float32) if (filters.astype(np.float32) == filters).all() else filters
 
 
 def _drift(filters: Array, start: Array) -> tuple[float, float | None, float | None]:
-    """Return distance, relative distance and cosine between a layer's weights, now and at the start; see `Drift`."""
+    """Distance, relative distance and cosine between a layer's weights now and at the start; see `Drift`."""
     distance = float(np.linalg.norm((filters - start).ravel()))
     now, then = (float(np.linalg.norm(each.ravel())) for each in (filters, start))
     cosine = float((filters.ravel() / now) @ (start.ravel() / then)) if now and then else None

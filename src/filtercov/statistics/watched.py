@@ -44,17 +44,17 @@ KIND = Kind(
 
 
 def is_watched_run(path: Path) -> bool:
-    """Tell whether a path is a directory that `filtercov.watch` made."""
+    """Whether a path is a directory that `filtercov.watch` made."""
     return read_description(path / START).get("format") == KIND.format
 
 
 def moment_file(folder: Path, step: int) -> Path:
-    """Return the file of the moment after `step` steps."""
+    """The file of the moment after `step` steps."""
     return folder / f"{step:08}.safetensors"
 
 
 def followed(count: int) -> list[int]:
-    """Return which of so many filters are followed: a few, evenly spaced, the same in every run.
+    """Which of so many filters are followed: a few, evenly spaced, the same in every run.
 
     >>> followed(3), followed(64)
     ([0, 1, 2], [0, 6, 11, 17, 23, 29, 34, 40, 46, 52, 57, 63])
@@ -114,7 +114,7 @@ class Moment:
         return self._contents.drift
 
     def to_records(self) -> list[dict[str, Any]]:
-        """Return the records of `statistics` with the step, the drift and the norm of the gradient."""
+        """The records of `statistics` with the step, the drift and the norm of the gradient."""
         records = []
         for record in self.statistics.to_records():
             drift, gradient = self.drift[record["name"]], self.gradients.get(record["name"])
@@ -130,8 +130,7 @@ class Moment:
             for i, (layer, drift) in enumerate(zip(statistics, about["drift"], strict=True)):
                 name, size = layer.name, layer.kernel_size
                 contents.filters[name] = tensors[f"layer.{i}.filters"].reshape(-1, *size)
-                distance, *others = drift
-                contents.drift[name] = Drift(float(distance), *(None if x is None else float(x) for x in others))
+                contents.drift[name] = Drift(*drift)
                 if f"layer.{i}.gradient_mean" in tensors:
                     mean, covariance = (tensors[f"layer.{i}.gradient_{part}"] for part in ("mean", "covariance"))
                     contents.gradients[name] = LayerStatistics(name, size, layer.count, mean, covariance)
@@ -143,7 +142,7 @@ class Watched:
     """The moments of a watched run, in order.
 
     `start` are the filters (count, *kernel_size) of each layer when watching began, after `began` steps; `source` names
-    the model, and `notes` say which of its modules were left out.
+    the model.
 
     >>> from tempfile import TemporaryDirectory
     >>> import filtercov, torch
@@ -166,15 +165,12 @@ class Watched:
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
-        """Return the number of moments."""
         return len(self.moments)
 
     def __iter__(self) -> Iterator[Moment]:
-        """Iterate over the moments."""
         return iter(self.moments)
 
     def __getitem__(self, position: int) -> Moment:
-        """Return the moment at a position; `at` finds one by its step."""
         return self.moments[position]
 
     def __repr__(self) -> str:
@@ -193,14 +189,14 @@ class Watched:
         return {name: tuple(followed(len(filters))) for name, filters in self.start.items()}
 
     def at(self, step: int) -> Moment:
-        """Return the last moment at or before a step."""
+        """The last moment at or before a step."""
         after = bisect.bisect_right(self.steps, step)
         if after == 0:
             raise KeyError(f"nothing was watched at or before step {step}; there are {self.steps[:8]}")
         return self.moments[after - 1]
 
     def to_records(self) -> list[dict[str, Any]]:
-        """Return a dictionary of plain numbers for each layer at each moment, ready for pandas or polars."""
+        """A dictionary of plain numbers for each layer at each moment, ready for pandas or polars."""
         return [record for moment in self.moments for record in moment.to_records()]
 
     @classmethod
@@ -222,6 +218,6 @@ class Watched:
 
 
 def _norm(layer: LayerStatistics) -> float:
-    """Return the norm of all numbers that mean and covariance, with count - 1 in its denominator, are of."""
+    """The norm of all numbers that mean and covariance, with count - 1 in its denominator, are of."""
     spread, middle = float(layer.covariance.trace()), float(layer.mean @ layer.mean)
     return math.sqrt((layer.count - 1) * spread + layer.count * middle)
