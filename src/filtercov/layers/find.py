@@ -112,7 +112,7 @@ def depthwise_layers(model: nn.Module, example_input: Any = None) -> list[Depthw
             run_once(root, example_input, watch=watched, see=lambda module, _: order.setdefault(module, len(order)))
         found.sort(key=lambda pair: order.get(pair[1], len(order)))
     return [
-        DepthwiseLayer(name, module, tuple(module.kernel_size), i, relative_depth(i, len(found)))
+        DepthwiseLayer(name, module, _kernel_size(module), i, relative_depth(i, len(found)))
         for i, (name, module) in enumerate(found)
     ]
 
@@ -138,6 +138,13 @@ def unwrap(model: nn.Module) -> nn.Module:
     while isinstance(model, wrappers) or "_orig_mod" in model._modules:
         model = model.module if isinstance(model, wrappers) else model._modules["_orig_mod"]  # type: ignore[assignment]
     return model
+
+
+def _kernel_size(module: Convolution) -> tuple[int, ...]:
+    """The kernel size by axis, which some subclasses keep as one number."""
+    size: int | tuple[int, ...] = module.kernel_size
+    axes = 1 if isinstance(module, nn.Conv1d) else 2 if isinstance(module, nn.Conv2d) else 3
+    return (size,) * axes if isinstance(size, int) else tuple(size)
 
 
 # --- Weights that are parametrised, or not plain numbers ---
