@@ -24,7 +24,7 @@ from filtercov.lab.report.results_table import (
     to_terminal,
     verdict_counts,
 )
-from tests.lab.report.results_records import TABLE, cell, record
+from tests.lab.report.results_records import TABLE, TRAINED, cell, record
 
 TEXTS = [to_markdown, to_terminal, to_latex, results_page]
 GRID = record(
@@ -42,8 +42,8 @@ CURVES = record(
 )
 SPEEDS = record(speeds=tuple(SpeedRecord(f"net_k{k}", k, 0.1 * k, 0.08 * k) for k in (3, 9, 15)))
 KINDS = ("sawtooth", "construction", "schedule")
-PICTURES = record(drawings=tuple(DrawingRecord(kind, f"The {kind}", False, None) for kind in KINDS))
-GONE = record(drawings=(DrawingRecord("filters", "Learned filters", True, None),))
+PICTURES = record(drawings=tuple(DrawingRecord(kind, f"The {kind}") for kind in KINDS))
+GONE = record(drawings=(DrawingRecord("filters", "Learned filters", trained=TRAINED),))
 
 
 def sorted_column(tab, column: int) -> list[str]:
@@ -64,7 +64,7 @@ def open_report(browser, tmp_path):
 
 
 def test_differences_are_from_uniform_in_the_same_row_and_compared_with_the_papers():
-    found = {(line.filters, line.init): line for line in lines(TABLE)}
+    found = {(line.cell.filters, line.cell.init): line for line in lines(TABLE)}
     thawed = found["thawed", "closed-form"]
     assert thawed.difference.mean == pytest.approx(4.0)
     assert (thawed.paper_difference, thawed.verdict) == (pytest.approx(1.59), "holds")
@@ -141,11 +141,11 @@ def test_columns_that_say_nothing_are_left_out():
 
 def test_a_ranking_orders_by_mean_and_says_who_cannot_be_told_apart():
     found = rank("toys", {"b": {0: 50.5, 1: 51.0}, "a": {0: 50.0, 1: 52.0}, "c": {0: 40.0, 1: 42.1}})
-    assert [row[:2] for row in found.rows] == [("1", "a"), ("2", "b"), ("3", "c")]
-    assert [row[-1] for row in found.rows] == ["2", "1, 3", "2"]
+    assert [row[:2] for row in found.table[1:]] == [["1", "a"], ["2", "b"], ["3", "c"]]
+    assert [row[-1] for row in found.table[1:]] == ["2", "1, 3", "2"]
     assert (found.told, found.pairs) == (1, 3)
-    assert found.rows[0][4] == ""
-    assert found.rows[2][4].startswith("-9.95 [")
+    assert found.table[1][4] == ""
+    assert found.table[3][4].startswith("-9.95 [")
     cells = [cell(f"frozen/{init}", 50.0 + i, 51.1 + i) for i, init in enumerate(("uniform", "dog"))]
     (ranking,) = rankings(record(*cells, chart="ranking"))
     assert ranking.title == "k9: net_k9, frozen"
