@@ -77,13 +77,9 @@ def test_differences_are_from_uniform_in_the_same_row_and_compared_with_the_pape
 def test_columns_with_other_seeds_are_compared_over_those_they_share():
     uniform = cell("thawed/uniform", 50.0, 51.0, 52.0, paper=89.0)
     ours = cell("thawed/closed-form", 56.0, 54.0, 99.0, seeds=(1, 0, 7), paper=90.0)
-    stranger = cell("thawed/kaiming", 54.0, 55.0, seeds=(8, 9), paper=90.0)
-    _, shared, unpaired = lines(record(uniform, ours, stranger))
+    _, shared = lines(record(uniform, ours))
     assert (shared.difference.mean, shared.difference.n) == (4.5, 2)
-    assert (unpaired.difference, unpaired.verdict, unpaired.unpaired) == (None, None, True)
-    text = to_markdown(record(uniform, ours, stranger))
-    assert "| +4.50 [-1.85, +10.85], n = 2 | 3 | 90.00 ± 0.10 | +1.00 | open |" in text
-    assert "| no seed in common |" in text
+    assert "| +4.50 [-1.85, +10.85], n = 2 | 3 | 90.00 ± 0.10 | +1.00 | open |" in to_markdown(record(uniform, ours))
 
 
 def test_names_with_signs_of_latex_or_markdown_are_shown_as_they_are():

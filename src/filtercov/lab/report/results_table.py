@@ -65,7 +65,6 @@ class Line:
     difference: Difference | None = None
     paper_difference: float | None = None
     verdict: Verdict | None = None
-    unpaired: bool = False  # both sides were measured, but not with one common seed
 
     @property
     def shown_epochs(self) -> str:
@@ -90,8 +89,7 @@ def lines(record: ExperimentRecord) -> list[Line]:
         papers = round(cell.paper.mean - other.paper.mean, 2) if cell.paper and other.paper else None
         decides = judges and papers and difference and difference.n > 1
         verdict = judge(difference, papers) if decides and papers else None
-        unpaired = bool(cell.accuracies and other.accuracies) and difference is None
-        found.append(Line(cell, row, measured, difference, papers, verdict, unpaired))
+        found.append(Line(cell, row, measured, difference, papers, verdict))
     return found
 
 
@@ -106,7 +104,7 @@ def table(found: Sequence[Line]) -> Table:
         row.append(
             show_mean(measured.mean, measured.std) if measured else f"missing {counted(len(cell.missing), 'run')}"
         )
-        row.append("no seed in common" if line.unpaired else show_difference(line.difference))
+        row.append(show_difference(line.difference))
         row.append(str(measured.n) if measured else "")
         row.append(show_mean(cell.paper.mean, cell.paper.std) if cell.paper else "")
         row.append("" if line.paper_difference is None else f"{line.paper_difference:+.2f}")
