@@ -128,13 +128,6 @@ def test_csv_holds_every_number_unrounded_and_nothing_of_what_is_missing():
     assert (row["mean"], row["n"], row["missing_runs"], row["paper_mean"]) == ("", "", "1", "89.5")
 
 
-def test_columns_that_say_nothing_are_left_out():
-    head = to_terminal(record(cell("frozen/uniform", 1.0))).splitlines()[1]
-    assert "paper  " not in head
-    assert "sign" not in head
-    assert "measured" in head
-
-
 def test_a_ranking_orders_by_mean_and_says_who_cannot_be_told_apart():
     found = rank("toys", {"b": {0: 50.5, 1: 51.0}, "a": {0: 50.0, 1: 52.0}, "c": {0: 40.0, 1: 42.1}})
     assert [row[:2] for row in found.table[1:]] == [["1", "a"], ["2", "b"], ["3", "c"]]
@@ -164,13 +157,9 @@ def test_every_figure_is_rendered_and_the_page_fits_a_phone(open_report, found):
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert tab.evaluate("document.querySelector('h1').textContent") == "Made up <for tests>"
     assert tab.evaluate("document.querySelector('.lead').textContent.length") > 10
-
-
-def test_on_a_phone_the_measured_numbers_are_in_sight(open_report):
-    tab = open_report(TABLE, width=390)
-    cell_ = "[...document.querySelectorAll('.sortable td')].find(e => e.textContent.startsWith('51.00'))"
-    assert tab.evaluate(f"{cell_}.getBoundingClientRect().right") < 390
-    assert "k9: net_k9, 5 (20) epochs" in tab.evaluate("document.querySelector('caption').textContent")
+    if found is TABLE:  # the measured numbers are in sight
+        number = "[...document.querySelectorAll('.sortable td')].find(e => e.textContent.startsWith('51.00'))"
+        assert tab.evaluate(f"{number}.getBoundingClientRect().right") < 390
 
 
 def test_tables_sort_by_the_heading_pressed_with_what_is_empty_last(open_report):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from filtercov.lab.experiments.paper_claims import CLAIMS, MARGIN, CellName, Claim, Comparison, versus
+from filtercov.lab.experiments.paper_claims import CLAIMS, CellName, Claim, Comparison, versus
 from filtercov.lab.experiments.timings import SpeedRecord
 from filtercov.lab.report.results_claims import Finding, claim_lines, judge_claim
 from tests.lab.report.results_records import cell, record
@@ -161,14 +161,6 @@ def test_growth_with_the_kernel_is_the_rise_of_the_line_through_all_sizes():
     assert found.compared[0].difference.mean == pytest.approx(12 * stats.linregress(sizes, values).slope)
 
 
-def test_frozen_gains_are_compared_with_thawed_ones_over_all_sizes():
-    frozen, thawed = {"k7": 2.0, "k9": 3.0, "k15": 7.0}, {"k7": 1.0, "k9": 1.0, "k15": 1.0}
-    found = judge_claim(
-        BY_NUMBER["C2"], record(*gains("frozen/covariance", frozen), *gains("thawed/covariance", thawed))
-    )
-    assert found.compared[0].difference.mean == pytest.approx(3.0)
-
-
 def test_most_of_a_grid_is_its_median():
     columns = [name.column for name in BY_NUMBER["C15"].comparisons[0].median_of]
     for better, expected in ((5, "holds"), (4, "contradicted")):
@@ -177,20 +169,6 @@ def test_most_of_a_grid_is_its_median():
             for place, column in enumerate(columns)
         ]
         assert judge_claim(BY_NUMBER["C15"], record(cell("frozen/uniform", *[50.0] * 5), *cells)).verdict == expected
-
-
-def test_means_matter_little_only_if_neither_side_is_better_by_the_margin():
-    for difference, expected in ((0.0, "holds"), (-0.5, "holds"), (0.5, "holds"), (1.5, "contradicted")):
-        cells = [
-            each
-            for filters in ("frozen", "thawed")
-            for each in (
-                cell(f"{filters}/covariance", *[50.0] * 5),
-                cell(f"{filters}/covariance, no means", *seeds(50 + difference)),
-            )
-        ]
-        assert judge_claim(BY_NUMBER["C17"], record(*cells)).verdict == expected
-    assert MARGIN == 1.0
 
 
 def test_timings_are_judged_turn_by_turn():

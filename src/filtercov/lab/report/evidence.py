@@ -4,7 +4,7 @@ Three findings first, then runs at the paper's size beside the paper's numbers, 
 form does the work. The page alone has pictures, every comparison of each claim, and all other runs.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from filtercov.errors import ConfigError
 from filtercov.files import Source
-from filtercov.lab.experiments.catalogue import experiment
+from filtercov.lab.experiments.catalogue import Options, experiment
 from filtercov.lab.experiments.evidence import Evidence
 from filtercov.lab.experiments.paper_claims import CLAIMS
 from filtercov.lab.experiments.records import ExperimentRecord, collect
@@ -112,13 +112,15 @@ def read_view(root: Path | str) -> View:
         raise ConfigError(f"there is no evidence in {root}; filtercov keep RUNS --to {root} puts some there")
     asked = evidence.experiments()
     records = tuple(collect(each, evidence, options) for each, options in asked)
-    options = next((replace(options, also=()) for each, options in asked if each.scale == SCALE), None)
+    data = Counter(str(run.config["data"]) for run in kept).most_common(1)  # which nobody needs to have asked for
+    by_data = Options(cifar=data[0][0]) if data else Options()
+    options = next((replace(options, also=()) for each, options in asked if each.scale == SCALE), by_data)
 
-    def settling(name: str) -> ExperimentRecord | None:
+    def settling(name: str) -> ExperimentRecord:
         """The record of an experiment: that which was asked for, else of the runs that others happen to share."""
         found = [record for record in records if record.name == name and find_scale(record.scale).judges]
-        if found or options is None:
-            return min(found, key=lambda record: record.scale != SCALE, default=None)
+        if found:
+            return min(found, key=lambda record: record.scale != SCALE)
         return collect(experiment(name, scale=SCALE, options=options), evidence, options)
 
     belonging = {run.key for each, _ in asked for run in each.runs}
@@ -128,7 +130,7 @@ def read_view(root: Path | str) -> View:
         at_paper_size=tuple(at_paper_size(kept_settings(kept))),
         findings=tuple(judge_claim(claim, settling(claim.experiment)) for claim in CLAIMS),
         references=tuple(judge_references({name: FilterStatistics.load(shipped_file(name)) for name in REFERENCES})),
-        controls=controls if controls and any(cell.accuracies for cell in controls.cells) else None,
+        controls=controls if any(cell.accuracies for cell in controls.cells) else None,
         records=records,
         others=tuple(setting for setting in alone if not setting.paper),
         damaged=damaged,

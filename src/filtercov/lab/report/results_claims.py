@@ -119,19 +119,19 @@ def tally(verdicts: Iterable[ClaimVerdict]) -> str:
     return ", ".join(f"{counts[kind]} {words[counts[kind] > 1]}" for kind, words in VERDICTS.items() if counts[kind])
 
 
-def judge_claim(claim: Claim, record: ExperimentRecord | None) -> Finding:
-    """Judge a claim by the record of its experiment; without one, or at a scale that judges nothing, it is not run."""
-    judges = record is not None and find_scale(record.scale).judges
-    numbers = _by_cell(record) if record is not None and judges else {}
+def judge_claim(claim: Claim, record: ExperimentRecord) -> Finding:
+    """Judge a claim by the record of its experiment; at a scale that judges nothing it is not run."""
+    judges = find_scale(record.scale).judges
+    numbers = _by_cell(record) if judges else {}
     compared = []
     for comparison in claim.comparisons:
         difference = _difference(comparison, numbers)
         verdict = judge_comparison(difference, comparison)
         compared.append(Compared(comparison, difference, verdict, claim.paper_difference(comparison)))
     remark = ""
-    if record is not None and not judges:
+    if not judges:
         remark = f"Scale {record.scale} shows that it runs, not what is true."
-    elif record is not None and record.speeds:
+    elif record.speeds:
         remark = f"Timed on {record.versions['timed on']}."
     return Finding(claim, tuple(compared), _together([one for one in compared if not one.comparison.beside]), remark)
 
