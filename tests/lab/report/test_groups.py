@@ -13,7 +13,7 @@ from filtercov.cli.app import app
 from filtercov.errors import ConfigError
 from filtercov.lab.experiments.execute import execute
 from filtercov.lab.experiments.runspec import RunSpec
-from filtercov.lab.report.groups import FinishedRun, Group, answer, group_table, groups_of, groups_page
+from filtercov.lab.report.groups import FinishedRun, Group, answer, group_table, groups_page
 from filtercov.lab.report.own_runs import read_runs
 from filtercov.lab.report.page import write_output
 from filtercov.lab.report.results_statistics import Summary
@@ -22,6 +22,10 @@ from filtercov.lab.training import TrainConfig
 
 def runs(*ends: float, step: float | None = None, filters=None) -> list[FinishedRun]:
     return [FinishedRun(seed, (end - 5, end - 6, end), step, filters or {}) for seed, end in enumerate(ends)]
+
+
+def groups_of(found: dict[str, list[FinishedRun]]) -> list[Group]:
+    return [Group(label, members) for label, members in found.items()]
 
 
 def test_the_answer_says_who_is_ahead_since_when_and_what_is_too_few_to_tell():
@@ -74,13 +78,13 @@ def test_the_table_pairs_seeds_names_the_papers_distance_and_leaves_out_what_is_
 def test_the_page_has_the_answer_curves_with_bands_and_filters_before_and_after(browser, tmp_path):
     filters = {f"layer {i}": (np.random.default_rng(i).normal(size=(9, 5, 5)), np.ones((9, 5, 5))) for i in range(4)}
     groups = groups_of({"<b>own</b>": runs(60.0, 61.0, 62.0, filters=filters), "ours": runs(63.0, 63.5, 65.2)})
-    html = groups_page("Mine", groups, about="a net", notes=["so"], warnings=["left out: x"])
+    html = groups_page("Mine", groups, notes=["so"])
     tab = browser.open(write_output(tmp_path / "p.html", html), width=390)
     assert tab.evaluate("document.querySelector('.lead').textContent") == answer(groups)
     assert tab.evaluate("document.querySelectorAll('.chart .band').length") == 2
     assert tab.evaluate("document.querySelectorAll('.legend').length") == 1
     assert tab.evaluate("document.images.length") == 6  # first, middle and last layer, before and after
-    assert tab.evaluate("document.querySelector('.warning').textContent") == "left out: x"
+    assert tab.evaluate("document.querySelector('.note').textContent") == "so"
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert tab.errors == tab.requests == []
 

@@ -72,11 +72,6 @@ class Group:
         return summarise([run.accuracy for run in self.runs])
 
 
-def groups_of(runs: Mapping[str, Sequence[FinishedRun]]) -> list[Group]:
-    """Groups by label, each compared with the first."""
-    return [Group(label, list(found)) for label, found in runs.items()]
-
-
 def baseline(group: Group, groups: Sequence[Group]) -> Group | None:
     """The group that a group is compared with, None if it is that itself or there is none."""
     against = group.against or groups[0].label
@@ -94,7 +89,7 @@ def answer(groups: Sequence[Group]) -> str:
     """The result in words: a sentence for each group with a baseline, the largest difference first.
 
     >>> runs = lambda *ends: [FinishedRun(seed, (50.0, end)) for seed, end in enumerate(ends)]
-    >>> answer(groups_of({"uniform": runs(60.0, 61.0, 62.0), "closed form": runs(63.0, 63.5, 65.2)}))
+    >>> answer([Group("uniform", runs(60.0, 61.0, 62.0)), Group("closed form", runs(63.0, 63.5, 65.2))])
     'Closed form ends 2.90 points above uniform, [+2.00, +3.80], n = 3; ahead from epoch 2.'
     """
     found = [(d, group) for group in groups if (d := difference(group, groups)) is not None]
@@ -220,16 +215,8 @@ def groups_body(groups: Sequence[Group]) -> str:
 
 
 def groups_page(
-    title: str,
-    groups: Sequence[Group],
-    *,
-    about: str = "",
-    notes: Iterable[str] = (),
-    warnings: Iterable[str] = (),
-    origin: page.Origin | None = None,
+    title: str, groups: Sequence[Group], *, notes: Iterable[str] = (), origin: page.Origin | None = None
 ) -> str:
-    """A page of groups: the answer first; `about` says what was trained."""
-    body = [page.heading(title, page.text(answer(groups)))]
-    body += [f"<p>{page.text(about)}</p>"] if about else []
-    body += [page.note(words) for words in notes] + [page.note(words, warning=True) for words in warnings]
-    return page.page(f"{title} · filtercov", "\n".join([*body, groups_body(groups)]), origin=origin)
+    """A page of groups: the answer first."""
+    body = [page.heading(title, page.text(answer(groups))), *map(page.note, notes), groups_body(groups)]
+    return page.page(f"{title} · filtercov", "\n".join(body), origin=origin)

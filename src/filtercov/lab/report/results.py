@@ -7,7 +7,7 @@ scale; its gains over uniform can be compared all the same, and have charts of t
 import math
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -20,8 +20,8 @@ from filtercov.lab.experiments.records import CellRecord, DrawingRecord, Experim
 from filtercov.lab.report import page
 from filtercov.lab.report.charts import Dot, Series, dot_chart, heat_map, line_chart, series_legend
 from filtercov.lab.report.groups import curve_series
-from filtercov.lab.report.inspect_target import read_target
-from filtercov.lab.report.pictures import Picture, construction_parts, covariance_picture, filters_picture, sampled
+from filtercov.lab.report.inspect_target import Target, read_target
+from filtercov.lab.report.pictures import construction_parts, covariance_picture, filters_picture, sampled
 from filtercov.lab.report.results_claims import Finding, findings_of
 from filtercov.lab.report.results_statistics import CONFIDENCE, show_difference, show_mean, show_seeds, summarise
 from filtercov.lab.report.results_table import (
@@ -287,39 +287,39 @@ def _drawing(drawing: DrawingRecord) -> str:
     """A figure of the paper that shows schedules, covariances or filters rather than accuracies."""
     if drawing.kind == "sawtooth":
         return _sawtooth_chart()
-    if drawing.kind == "construction":
-        parts = construction_parts(7, math.pi / 2)
-        return _pictures({name: covariance_picture(cov, 7, size=2 * PICTURE) for name, cov in parts.items()})
-    if drawing.kind == "schedule" or drawing.directory is None:
+    if drawing.directory is not None and drawing.kind == "filters":
+        return _filters(read_target(drawing.directory))
+    if drawing.directory is not None:
+        layers = read_target(drawing.directory).statistics.layers
+        found = {f"layer {i + 1}": (layers[i].covariance, layers[i].kernel_size, PICTURE) for i in _spread(len(layers))}
+    elif drawing.kind == "construction":
+        found = {name: (cov, (7, 7), 2 * PICTURE) for name, cov in construction_parts(7, math.pi / 2).items()}
+    else:
         sigmas = [PRESETS["figure"](relative_depth(i, LAYERS)) for i in range(LAYERS)]
-        forms = {
-            f"σ = {s:.2g}": covariance_picture(gaussian_covariance(KERNEL, s), KERNEL, size=PICTURE) for s in sigmas
-        }
-        return _pictures(forms)
-    target, rng = read_target(drawing.directory), np.random.default_rng(0)
-    layers = target.statistics.layers
-    chosen = sorted({round(x) for x in np.linspace(0, len(layers) - 1, LAYERS)})
-    if drawing.kind == "covariances":
-        learned = {
-            f"layer {i + 1}": covariance_picture(layers[i].covariance, layers[i].kernel_size, size=PICTURE)
-            for i in chosen
-        }
-        return _pictures(learned)
-    shown = {}
-    for i in sorted({chosen[0], chosen[len(chosen) // 2], chosen[-1]}):
-        layer = layers[i]
-        shown[f"layer {i + 1}, learned"] = filters_picture(target.filters[layer.name][:16], size=2 * PICTURE)
-        drawn = sampled(layer.covariance, layer.kernel_size, rng, mean=layer.mean)
-        shown[f"layer {i + 1}, drawn from its covariance"] = filters_picture(drawn, size=2 * PICTURE)
-        if not math.isnan(sigma := fit_layer(layer).sigma):
-            constructed = sampled(gaussian_covariance(layer.kernel_size, sigma), layer.kernel_size, rng)
-            shown[f"layer {i + 1}, closed form"] = filters_picture(constructed, size=2 * PICTURE)
-    return page.grid(page.figure(picture.html(name), name) for name, picture in shown.items())  # a row for each layer
-
-
-def _pictures(pictures: Mapping[str, Picture]) -> str:
+        found = {f"σ = {s:.2g}": (gaussian_covariance(KERNEL, s), (KERNEL, KERNEL), PICTURE) for s in sigmas}
+    pictures = {name: covariance_picture(cov, kernel, size=size) for name, (cov, kernel, size) in found.items()}
     figures = (page.figure(picture.html(name), page.text(name)) for name, picture in pictures.items())
     return f'<div class="pictures">{"".join(figures)}</div>'
+
+
+def _filters(target: Target) -> str:
+    """Filters of the first, middle and last layer, a row each: learned, drawn from their covariance, closed form."""
+    rng, shown = np.random.default_rng(0), {}
+    for i in _spread(len(target.statistics.layers), 3):
+        layer = target.statistics.layers[i]
+        shown[f"layer {i + 1}, learned"] = target.filters[layer.name][:16]
+        drawn = sampled(layer.covariance, layer.kernel_size, rng, mean=layer.mean)
+        shown[f"layer {i + 1}, drawn from its covariance"] = drawn
+        if not math.isnan(sigma := fit_layer(layer).sigma):
+            constructed = sampled(gaussian_covariance(layer.kernel_size, sigma), layer.kernel_size, rng)
+            shown[f"layer {i + 1}, closed form"] = constructed
+    pictures = {name: filters_picture(filters, size=2 * PICTURE) for name, filters in shown.items()}
+    return page.grid(page.figure(picture.html(name), name) for name, picture in pictures.items())
+
+
+def _spread(count: int, most: int = LAYERS) -> list[int]:
+    """Layers spread over depth, the first and the last among them."""
+    return sorted({round(x) for x in np.linspace(0, count - 1, most)})
 
 
 def _sawtooth_chart() -> str:
