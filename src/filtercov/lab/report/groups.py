@@ -98,8 +98,8 @@ def answer(groups: Sequence[Group]) -> str:
         seeds = counted(best.summary.n, "seed")
         return f"{best.label} reaches {show_mean(best.summary.mean, best.summary.std)} % ({seeds})."
     ordered = sorted(found, key=lambda each: -each[0].mean)
-    said = (_sentence(group, d, baseline(group, groups)) for d, group in ordered)
-    return " ".join(f"{words[0].upper()}{words[1:]}" for words in said)
+    words = " ".join(_sentence(group, d, baseline(group, groups)) for d, group in ordered)
+    return words[0].upper() + words[1:]
 
 
 def _sentence(group: Group, d: Difference, other: Group | None) -> str:
