@@ -1,5 +1,6 @@
 """The page of evidence, on runs that nobody did: findings, the paper's numbers, claims, controls."""
 
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -181,6 +182,16 @@ def test_a_claim_is_shown_by_the_comparison_that_is_worst_for_it(view):
     assert ours.endswith("], the worst of 3")
     assert evidence.claims_answer(shown) == "Of 2 claims 1 holds (C4), 1 is contradicted (C4)."
     assert [row[2] for row in evidence.comparison_table(holds)[1:]] == ["+0.56", "+1.30", "+3.74"]
+
+
+def test_without_controls_or_requests_the_page_says_so_and_claims_find_their_runs(root, tmp_path):
+    for path in (root / "runs").iterdir():
+        if any(f'"init": "{init}"' in path.read_text() for init in ("uniform", "closed-form")):
+            (tmp_path / "runs").mkdir(exist_ok=True)
+            shutil.copy(path, tmp_path / "runs")
+    view = evidence.read_view(tmp_path)
+    assert "The controls were not run." in evidence.evidence_markdown(view, image="there.svg")
+    assert [finding.claim.number for finding in view.findings if finding.begun] == ["C4"]
 
 
 def test_damage_is_said_and_an_empty_directory_has_no_evidence(root, tmp_path):

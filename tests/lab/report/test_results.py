@@ -82,6 +82,14 @@ def test_columns_with_other_seeds_are_compared_over_those_they_share():
     assert "| +4.50 [-1.85, +10.85], n = 2 | 3 | 90.00 ± 0.10 | +1.00 | open |" in to_markdown(record(uniform, ours))
 
 
+def test_what_was_trained_is_named_in_a_few_words():
+    cells = [cell("thawed/uniform", 1.0, trained=Trained(f"net{i}", "toys", 5 * i + 5)) for i in range(3)]
+    assert record(cells[0]).trained == "net0 on toys, 5 epochs"
+    assert record(*cells[:2]).trained == "net0 and net1 on toys, 5 to 10 epochs"
+    assert record(*cells).trained == "net0 and 2 more networks on toys, 5 to 15 epochs"
+    assert SPEEDS.trained == "net_k3 and 2 more networks"
+
+
 def test_names_with_signs_of_latex_or_markdown_are_shown_as_they_are():
     strange = record(cell("thawed/uniform", 50.0, 51.0), cell(r"thawed/a\b^2~c|d_e", 52.0, 53.0))
     latex = to_latex(strange)

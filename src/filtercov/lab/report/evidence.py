@@ -130,7 +130,7 @@ def read_view(root: Path | str) -> View:
         at_paper_size=tuple(at_paper_size(kept_settings(kept))),
         findings=tuple(judge_claim(claim, settling(claim.experiment)) for claim in CLAIMS),
         references=tuple(judge_references({name: FilterStatistics.load(shipped_file(name)) for name in REFERENCES})),
-        controls=controls if any(cell.accuracies for cell in controls.cells) else None,
+        controls=controls if _by_row(controls) else None,
         records=records,
         others=tuple(setting for setting in alone if not setting.paper),
         damaged=damaged,
@@ -252,22 +252,22 @@ def controls_answer(record: ExperimentRecord) -> list[str]:
     said = []
     for title, found in _by_row(record).items():
         inits = {line.cell.init: line for line in found if line.measured}
-        if "closed-form" not in inits:
+        if (closed := inits.get("closed-form")) is None:
             continue
-        best, worst = (inits[end].cell.by_seed for end in ("closed-form", "uniform"))
         kinds = defaultdict(list)
-        for name in sorted(inits.keys() - {"closed-form", "uniform"}, key=lambda name: _above(inits[name])):
-            one = inits[name]
-            if not told_apart(one.cell.by_seed, best):
-                kinds["not told apart from it"].append(name)
-            elif _above(one) < _above(inits["closed-form"]):
-                kinds["better"].append(name)
-            elif told_apart(one.cell.by_seed, worst) and _above(one) < 0:
-                kinds["between it and uniform"].append(name)
-            else:
-                kinds["no better than uniform"].append(name)
+        for one in sorted(inits.values(), key=_above):
+            if one.cell.init in ("closed-form", "uniform"):
+                continue
+            kind = "no better than uniform"
+            if not told_apart(one.cell.by_seed, closed.cell.by_seed):
+                kind = "not told apart from it"
+            elif _above(one) < _above(closed):
+                kind = "better"
+            elif told_apart(one.cell.by_seed, inits["uniform"].cell.by_seed) and _above(one) < 0:
+                kind = "between it and uniform"
+            kinds[kind].append(one.cell.init)
         words = "".join(f"; {kind}: {', '.join(names)}" for kind, names in kinds.items())
-        said.append(f"{title}: the closed form gains {show_difference(inits['closed-form'].difference)}{words}.")
+        said.append(f"{title}: the closed form gains {show_difference(closed.difference)}{words}.")
     return said
 
 
@@ -276,7 +276,7 @@ def controls_table(record: ExperimentRecord) -> Table:
     columns = {title: {line.cell.init: line for line in found} for title, found in _by_row(record).items()}
     first = next(iter(columns.values()))
     rows = [["filters", "lack", *columns]]
-    for init in sorted(first.keys() - {"uniform"}, key=lambda init: _above(first[init])):
+    for init in sorted((init for init in first if init != "uniform"), key=lambda init: _above(first[init])):
         gains = [_interval(found[init].difference) if init in found else "" for found in columns.values()]
         rows.append([init, LACKS.get(init, ""), *gains])
     return rows
@@ -284,20 +284,24 @@ def controls_table(record: ExperimentRecord) -> Table:
 
 def controls_picture(record: ExperimentRecord) -> str:
     """The gains over uniform of all controls, a chart for each kernel size."""
-    found = sorted((line for line in lines(record) if line.difference), key=lambda one: (one.cell.filters, _above(one)))
+    rows: dict[str, list[Line]] = defaultdict(list)
+    for found in _by_row(record).values():
+        rows[found[0].shown_row] += found
     charts = []
-    for row in sorted({line.shown_row for line in found}, key=[line.shown_row for line in lines(record)].index):
-        dots = gain_dots([line for line in found if line.shown_row == row])
-        chart = dot_chart(dots, label=f"points above uniform, {row}", shows=[0.0])
+    for row, found in rows.items():
+        ordered = sorted(found, key=lambda line: (line.cell.filters, _above(line)))
+        chart = dot_chart(gain_dots(ordered), label=f"points above uniform, {row}", shows=[0.0])
         charts.append(page.figure(chart, f"{page.text(row)}: points above uniform, {INTERVAL}"))
     return page.grid(charts)
 
 
 def _by_row(record: ExperimentRecord) -> dict[str, list[Line]]:
+    """The lines of each row, frozen and thawed, in which anything but the closed form was run."""
     rows: dict[str, list[Line]] = defaultdict(list)
     for line in lines(record):
         rows[f"{line.cell.row} {line.cell.filters}"].append(line)
-    return {title: found for title, found in rows.items() if any(line.difference for line in found)}
+    run = {title: [line.cell.init for line in found if line.difference] for title, found in rows.items()}
+    return {title: found for title, found in rows.items() if set(run[title]) - {"closed-form"}}
 
 
 def _above(line: Line) -> float:
