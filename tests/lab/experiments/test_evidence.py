@@ -108,7 +108,7 @@ def test_timings_alone_are_kept_and_give_way_to_more_repeats_and_pictures_of_fil
         write_speeds(runs.speed_file(timed.name, timed.scale), timings(timed, repeats))
         assert keep([runs.root], kept.root).timed == new
         assert collect(timed, kept, Options()).speeds == timings(timed, there).steps
-    assert [drawing.kind for drawing in collect(pictured, runs, Options()).drawings]
+    assert [drawing.missing for drawing in collect(pictured, runs, Options()).drawings] == [True]
     assert collect(pictured, kept, Options()).drawings == ()
 
 
