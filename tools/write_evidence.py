@@ -1,4 +1,4 @@
-"""Write what `evidence/` shows to `docs/evidence.md`, and a part of it to README.md.
+"""Write what `evidence/` shows to `docs/evidence.md`, its picture to `docs/images/controls.svg`, a part to README.md.
 
 `python -m tools.write_evidence`; a test compares the pages with what this returns. In README the part is what
 stands between the lines `<!-- evidence -->` and `<!-- /evidence -->`.
@@ -7,13 +7,16 @@ stands between the lines `<!-- evidence -->` and `<!-- /evidence -->`.
 import re
 from pathlib import Path
 
-from filtercov.lab.report.evidence import View, evidence_markdown, read_view
+from filtercov.lab.experiments.records import ExperimentRecord
+from filtercov.lab.report.evidence import View, controls_picture, evidence_markdown, read_view
 from filtercov.lab.report.groups import group_table
+from filtercov.lab.report.page import asset
 from filtercov.lab.report.results_table import markdown_table
 
 ROOT = Path(__file__).parents[1]
 EVIDENCE = ROOT / "evidence"
-PAGE, README = ROOT / "docs" / "evidence.md", ROOT / "README.md"
+PAGE, README, IMAGE = ROOT / "docs" / "evidence.md", ROOT / "README.md", ROOT / "docs" / "images" / "controls.svg"
+TIMES = ROOT / "benchmarks" / "time_to_accuracy.md"  # what the script beside it printed, kept
 BLOCK = re.compile(r"(<!-- evidence -->\n).*?(<!-- /evidence -->)", re.DOTALL)
 INTRODUCTION = """# Evidence
 
@@ -36,21 +39,28 @@ zip laid out as `train/CLASS`, `test/CLASS`.
 
 def page(view: View) -> str:
     """Return docs/evidence.md."""
-    return f"{INTRODUCTION}\n{evidence_markdown(view)}{ENDING}"
+    times = TIMES.read_text(encoding="utf-8").strip() if TIMES.exists() else "Not measured yet on these images."
+    measured = "`benchmarks/time_to_accuracy.py` trains until filtercov has the accuracy that plain PyTorch ends with."
+    shown = evidence_markdown(view, image=f"images/{IMAGE.name}")
+    return f"{INTRODUCTION}\n{shown}\n## Time to accuracy\n\n{measured}\n\n{times}\n{ENDING}"
 
 
-def paper_block(view: View, most: int | None = None) -> str:
-    """Return the runs at the paper's size, a table for each recipe, that with most runs first."""
-    shown = [
-        f"{each.title}, test accuracy in %:\n\n{markdown_table(group_table(each.groups))}"
-        for each in view.at_paper_size[:most]
-    ]
-    return "\n\n".join(shown) or "Nothing was run at the paper's size yet."
+def picture(controls: ExperimentRecord) -> str:
+    """Return the page's first chart of the controls as an SVG file of its own, in the page's light colours."""
+    tag, _, inside = controls_picture(controls).partition("<svg ")[2].partition("</svg>")[0].partition(">")
+    css = asset("page.css")
+    style = [css.partition("@media")[0], *re.findall(r"^\.(?:s\d|chart [.t]).*$", css, re.MULTILINE)]
+    style.append("svg { font-family: sans-serif; background: #fff; }\n")
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {tag}><style>\n{chr(10).join(style)}</style>{inside}</svg>\n'
 
 
 def readme_block(view: View) -> str:
     """Return the runs at the paper's size, the setting with most of them."""
-    return f"{paper_block(view, 1)}\n\n[All of the evidence](docs/evidence.md), the paper's claims included."
+    shown = "Nothing was run at the paper's size yet."
+    if view.at_paper_size:
+        most = max(view.at_paper_size, key=lambda setting: sum(len(group.runs) for group in setting.groups))
+        shown = f"{most.title}, test accuracy in %:\n\n{markdown_table(group_table(most.groups))}"
+    return f"{shown}\n\n[All of the evidence](docs/evidence.md), the paper's claims included."
 
 
 def with_block(text: str, block: str) -> str:
@@ -62,10 +72,8 @@ def with_block(text: str, block: str) -> str:
 
 def written(view: View) -> dict[Path, str]:
     """Return every page that is written, or has a part that is."""
-    return {
-        PAGE: page(view),
-        README: with_block(README.read_text(encoding="utf-8"), readme_block(view)),
-    }
+    pages = {PAGE: page(view), README: with_block(README.read_text(encoding="utf-8"), readme_block(view))}
+    return pages | ({IMAGE: picture(view.controls)} if view.controls else {})
 
 
 if __name__ == "__main__":

@@ -37,8 +37,8 @@ def report(
 ) -> None:
     """Write what the runs of a directory show as a page, Markdown, CSV and LaTeX; what is missing is named.
 
-    Of evidence, which has no weights: the paper's row at its own size, its claims and the ranking on one page, and a
-    page for each experiment.
+    Of evidence, which has no weights: runs at the paper's size, its claims and the controls on one page, and a page for
+    each experiment.
     """
     wanted = set(catalogue.names(only))
     kept = Evidence(directory) if Evidence.is_at(directory) else Runs(directory)
@@ -79,10 +79,7 @@ def report(
 def keep(
     directories: Annotated[list[Path], typer.Argument(help="Directories of finished runs, or of one run each.")],
     to: Annotated[Path, typer.Option(help="The directory of evidence, made if it is not there.")] = Path("evidence"),
-    note: Annotated[
-        str,
-        typer.Option(help="Kept with each run; needed by one whose weights an earlier version wrote, to say so."),
-    ] = "",
+    note: Annotated[str, typer.Option(help="Kept with each run.")] = "",
 ) -> None:
     """Put the configuration, metrics and result of finished runs into a directory of evidence, without weights.
 

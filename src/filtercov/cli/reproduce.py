@@ -92,7 +92,7 @@ def reproduce(
         ranked = rankings(record)
         for ranking in ranked:
             say(f"\n{ranking}")
-            say_table(ranking.table())
+            say_table(ranking.table)
         if ranked:
             say(f"\n{TOLD_APART}")
         if record.speeds:

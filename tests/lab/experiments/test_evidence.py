@@ -5,13 +5,10 @@ import shutil
 from dataclasses import asdict, replace
 
 import pytest
-import torch
-from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from filtercov.cli.app import app
 from filtercov.errors import ConfigError, DamagedRunError, FiltercovError, RunError
-from filtercov.lab.experiments import keeping
 from filtercov.lab.experiments.catalogue import Options, experiment
 from filtercov.lab.experiments.catalogue.build import transferred
 from filtercov.lab.experiments.evidence import Evidence, seal
@@ -111,7 +108,7 @@ def test_timings_alone_are_kept_and_give_way_to_more_repeats_and_pictures_of_fil
         write_speeds(runs.speed_file(timed.name, timed.scale), timings(timed, repeats))
         assert keep([runs.root], kept.root).timed == new
         assert collect(timed, kept, Options()).speeds == timings(timed, there).steps
-    assert [drawing.kind for drawing in collect(pictured, runs, Options()).drawings]
+    assert [drawing.missing for drawing in collect(pictured, runs, Options()).drawings] == [True]
     assert collect(pictured, kept, Options()).drawings == ()
 
 
@@ -124,17 +121,11 @@ def test_keeping_again_changes_nothing_and_more_is_added_to_what_is_there(finish
     again = keep([runs.directory(started).path], root)
     assert (again.new, set(again.there)) == ((), set(alone.new))
     assert files(root) == before
-    everything = keep([runs.root], root)
+    done = CliRunner().invoke(app, ["keep", str(runs.root), "--to", str(root), "--note", "twice"])
     assert before.items() < files(root).items()
-    assert everything.size == sum(map(len, files(root).values()))
-
-
-def test_the_command_says_what_it_did(finished, tmp_path):
-    runs, _, started = finished
-    for path, new, there in ((runs.directory(started).path, 2, 0), (runs.root, 7, 2), (runs.root, 0, 9)):
-        words = ["keep", str(path), "--to", str(tmp_path / "evidence")]
-        done = CliRunner().invoke(app, words, catch_exceptions=False)
-        assert f"{new} runs new in {tmp_path / 'evidence'}, {there} there already; " in done.output
+    size = sum(map(len, files(root).values()))
+    assert f"7 runs new in {root}, 2 there already; {size:,} bytes in all" in done.output
+    assert {run.note for run in Evidence(root).found[0]} == {"", "twice"}
 
 
 def test_a_run_that_ended_differently_is_said_and_what_is_there_stays(finished, kept, tmp_path):
@@ -189,25 +180,6 @@ def test_unfinished_runs_are_refused_alone_and_left_out_among_others(finished, r
     assert not Evidence(tmp_path / "evidence").file(portable(finished[2]).key).exists()
 
 
-def test_weights_in_an_earlier_format_need_a_note_that_stays_with_the_run(finished, runs, tmp_path):
-    path = runs.directory(finished[1]).path
-    save_file({"w": torch.ones(3)}, path / "checkpoint.safetensors")
-    with pytest.raises(DamagedRunError, match="with a note"):
-        keep([path], tmp_path / "evidence")
-    keep([path], tmp_path / "evidence", note="by version 0")
-    found = Evidence(tmp_path / "evidence").read(portable(finished[1]).key)
-    assert (found.weights_checked, found.note) == (False, "by version 0")
-
-
-def test_too_much_evidence_and_names_of_places_are_refused_before_anything_is_written(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr(keeping, "LARGEST", 5000)
-    with pytest.raises(ConfigError, match="5,000 bytes"):
-        keep([finished[0].root], tmp_path / "evidence")
-    with pytest.raises(RunError, match="would name a place of this machine"):
-        keep([finished[0].root], tmp_path / "evidence", note="from /home/me")
-    assert not (tmp_path / "evidence").exists()
-
-
 def test_more_seeds_replace_what_was_asked_for_and_other_options_are_refused(runs, kept, tmp_path):
     root = shutil.copytree(kept, tmp_path / "evidence")
 
@@ -223,11 +195,6 @@ def test_more_seeds_replace_what_was_asked_for_and_other_options_are_refused(run
         asked_for(seeds=1, also=("dog",))
 
 
-def rewrite(path, **values):
-    found = {**json.loads(path.read_text()), **values}
-    path.write_text(json.dumps(found))
-
-
 @pytest.mark.parametrize("kind", ["accuracy", "sealed again", "another's name", "cut short", "not a run"])
 def test_every_change_of_a_kept_run_is_noticed(finished, kept, tmp_path, kind):
     root = shutil.copytree(kept, tmp_path / "evidence")
@@ -236,7 +203,7 @@ def test_every_change_of_a_kept_run_is_noticed(finished, kept, tmp_path, kind):
     values = json.loads(path.read_text())
     better = values["result"] | {"test_accuracy": 99.9}
     if kind == "accuracy":
-        rewrite(path, result=better)
+        change(path, result=better)
     elif kind == "sealed again":  # then the numbers of the last epoch disagree
         path.write_bytes(seal({k: v for k, v in values.items() if k != "sha256"} | {"result": better}))
     elif kind == "another's name":
@@ -257,6 +224,6 @@ def test_every_change_of_a_kept_run_is_noticed(finished, kept, tmp_path, kind):
 def test_a_changed_request_is_noticed(kept, tmp_path):
     root = shutil.copytree(kept, tmp_path / "evidence")
     path = next((root / "sweeps").iterdir())
-    rewrite(path, options=asdict(Options(seeds=3)))
+    change(path, options=asdict(Options(seeds=3)))
     with pytest.raises(RunError, match="does not match its checksum"):
         Evidence(root).experiments()

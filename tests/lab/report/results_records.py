@@ -20,7 +20,7 @@ def record(*cells: CellRecord, chart: str = "bars", speeds: tuple[SpeedRecord, .
         "name": "made-up",
         "drawings": (),
         "damaged": (),
-        "references_missing": (),
+        "missing": tuple(run for cell in cells for run in cell.missing),
         "seconds": 61.0,
         "scale": "small",
         "reduced": "everything & more",

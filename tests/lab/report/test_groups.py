@@ -1,8 +1,7 @@
-"""Groups of runs: the answer, the table and the page of anyone's runs, and evidence made of the same."""
+"""Groups of runs: the answer, the table and the page of anyone's runs."""
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,24 +11,21 @@ from typer.testing import CliRunner
 
 from filtercov.cli.app import app
 from filtercov.errors import ConfigError
-from filtercov.lab.experiments.evidence import Evidence
 from filtercov.lab.experiments.execute import execute
-from filtercov.lab.experiments.paper_claims import CLAIMS
 from filtercov.lab.experiments.runspec import RunSpec
-from filtercov.lab.report import evidence
-from filtercov.lab.report.groups import FinishedRun, Group, answer, group_table, groups_of, groups_page
-from filtercov.lab.report.own_runs import kept_settings, read_runs
+from filtercov.lab.report.groups import FinishedRun, Group, answer, group_table, groups_page
+from filtercov.lab.report.own_runs import read_runs
 from filtercov.lab.report.page import write_output
-from filtercov.lab.report.results_claims import judge_claim
 from filtercov.lab.report.results_statistics import Summary
 from filtercov.lab.training import TrainConfig
-from tests.lab.report.results_records import cell, record
-
-EVIDENCE = Path(__file__).parents[3] / "evidence"
 
 
 def runs(*ends: float, step: float | None = None, filters=None) -> list[FinishedRun]:
     return [FinishedRun(seed, (end - 5, end - 6, end), step, filters or {}) for seed, end in enumerate(ends)]
+
+
+def groups_of(found: dict[str, list[FinishedRun]]) -> list[Group]:
+    return [Group(label, members) for label, members in found.items()]
 
 
 def test_the_answer_says_who_is_ahead_since_when_and_what_is_too_few_to_tell():
@@ -82,13 +78,13 @@ def test_the_table_pairs_seeds_names_the_papers_distance_and_leaves_out_what_is_
 def test_the_page_has_the_answer_curves_with_bands_and_filters_before_and_after(browser, tmp_path):
     filters = {f"layer {i}": (np.random.default_rng(i).normal(size=(9, 5, 5)), np.ones((9, 5, 5))) for i in range(4)}
     groups = groups_of({"<b>own</b>": runs(60.0, 61.0, 62.0, filters=filters), "ours": runs(63.0, 63.5, 65.2)})
-    html = groups_page("Mine", groups, about="a net", notes=["so"], warnings=["left out: x"])
+    html = groups_page("Mine", groups, notes=["so"])
     tab = browser.open(write_output(tmp_path / "p.html", html), width=390)
     assert tab.evaluate("document.querySelector('.lead').textContent") == answer(groups)
     assert tab.evaluate("document.querySelectorAll('.chart .band').length") == 2
     assert tab.evaluate("document.querySelectorAll('.legend').length") == 1
     assert tab.evaluate("document.images.length") == 6  # first, middle and last layer, before and after
-    assert tab.evaluate("document.querySelector('.warning').textContent") == "left out: x"
+    assert tab.evaluate("document.querySelector('.note').textContent") == "so"
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert tab.errors == tab.requests == []
 
@@ -131,71 +127,3 @@ def test_a_report_of_own_runs_groups_them_and_names_what_it_leaves_out(own, tmp_
     assert len(alone.groups) == 1
     with pytest.raises(ConfigError):
         read_runs(tmp_path / "nowhere")
-
-
-@pytest.fixture(scope="module")
-def view() -> evidence.View:
-    return evidence.read_view(EVIDENCE)
-
-
-def test_runs_at_the_papers_size_stand_beside_the_papers_numbers_by_recipe(view):
-    kept, _ = Evidence(EVIDENCE).found
-    wanted = [
-        run for run in kept if run.config["model"].startswith("convnext_atto_p2") and not run.config["data_limit"]
-    ]
-    full = [setting for setting in kept_settings(wanted) if setting.paper]
-    assert [setting.title for setting in full] == [setting.title for setting in view.at_paper_size]
-    assert len({setting.title for setting in full}) == len(full)
-    for setting in full:
-        for group in setting.groups:
-            init, _, state = group.label.partition(", ")
-            table = {"uniform": {"frozen": 72.18, "thawed": 72.96}, "closed-form": {"frozen": 79.36, "thawed": 81.13}}
-            assert group.paper.mean == table[init.split()[0]][state]
-    elsewhere = [setting for setting in view.others if setting.paper]
-    assert elsewhere == []
-
-
-def test_page_and_markdown_have_every_claim_with_its_verdict(view, browser, tmp_path):
-    paths = evidence.write_evidence(
-        replace(view, records=view.records[:2]), tmp_path / "e.html", command="filtercov report e"
-    )
-    assert {path.suffix for path in paths} >= {".html", ".md"}
-    markdown = (tmp_path / "e.md").read_text()
-    order = ["## Findings", "## At the paper's size", "## The paper's claims", "## What does the work"]
-    assert sorted(order, key=markdown.index) == order
-    tab = browser.open(tmp_path / "e.html", width=390)
-    said = tab.evaluate("document.body.innerText")
-    for claim, row in zip(CLAIMS, evidence.claim_table(view)[1:], strict=True):
-        assert row[:2] == [claim.number, claim.says]
-        assert claim.says in markdown
-        assert claim.says in said
-    assert evidence.tally(view) in markdown
-    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert tab.errors == tab.requests == []
-
-
-def test_a_claim_is_shown_by_the_comparison_that_is_worst_for_it(view):
-    claim = next(claim for claim in CLAIMS if claim.number == "C4")
-
-    def finding(*gains: float):
-        cells = []
-        for row, gain in zip(("k7", "k9", "k15"), gains, strict=True):
-            cells.append(cell("thawed/uniform", *[50.0] * 4, row=row))
-            cells.append(cell("frozen/closed-form", *(50.0 + gain + noise for noise in (0.1, -0.1, 0.2, 0.0)), row=row))
-        return judge_claim(claim, record(*cells, name="claim-c4"))
-
-    holds, against = finding(3.0, 2.0, 4.0), finding(-3.0, 2.0, -4.0)
-    assert evidence.decisive(holds).difference.mean == pytest.approx(2.05)
-    assert evidence.decisive(against).difference.mean == pytest.approx(-3.95)
-    shown = replace(view, findings=(holds, against))
-    (_, _, paper, ours, n, verdict), (*_, last) = evidence.claim_table(shown)[1:]
-    assert (paper, n, verdict, last) == ("+1.30", "4", "holds", "contradicts")
-    assert ours.startswith("+2.05 [")
-    assert ours.endswith(", the worst of 3")
-    assert evidence.tally(shown) == "Of 2 claims 1 holds, 1 is contradicted."
-    assert len(evidence.comparison_table(holds)) == 4
-
-
-def test_an_empty_directory_has_no_evidence(tmp_path):
-    with pytest.raises(ConfigError):
-        evidence.read_view(tmp_path)

@@ -1,12 +1,11 @@
-"""Evidence: what finished runs show, without their weights, small enough to lie in a repository and to be compared.
+"""Evidence: what finished runs show, without their weights, small enough for a repository.
 
 runs/KEY.json            a run: its configuration, each epoch's numbers, its result; KEY is the configuration's hash
 sweeps/NAME--SCALE.json  an experiment that was asked for, and with which options
 speeds/NAME--SCALE.json  its timings, where it has any
-unrecorded.json          numbers that were seen once and of which no run was kept
 
-Every file but the last ends with the SHA-256 of what else it holds, so that none changes unnoticed. No machine or
-directory is named in it: data and files are called by their last name, and known by their checksums.
+Every file ends with the SHA-256 of what else it holds, so that none changes unnoticed. No directory is named in it:
+data and files are called by their last name, and known by their checksums.
 """
 
 import hashlib
@@ -39,7 +38,7 @@ class KeptRun:
     config: Mapping[str, Any]
     epochs: tuple[Record, ...]  # the numbers of each
     result: FitResult
-    weights_checked: bool = True  # when it was kept, against the checksum in the result
+    weights_checked: bool = True  # when it was kept; early runs, whose weights could not be read, have a note
     note: str = ""  # of who kept it
 
     @property
@@ -57,13 +56,11 @@ class KeptRun:
         return RunSpec.from_dict({k: v for k, v in self.config.items() if k not in ("format", "version", "inputs")})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values; the first line of the epochs has the names of their numbers."""
+        """JSON-ready values; the first line of the epochs has the names of their numbers."""
         names = list(dict.fromkeys(name for epoch in self.epochs for name in epoch))
         rows = [names, *([epoch.get(name) for name in names] for epoch in self.epochs)]
-        note = {"note": self.note} if self.note else {}
-        result = {name: getattr(self.result, name) for name in FitResult.__dataclass_fields__}
-        checked = {"weights_checked": self.weights_checked}
-        return {"config": dict(self.config), "epochs": rows, "result": result, **checked, **note}
+        about = {"weights_checked": self.weights_checked} | ({"note": self.note} if self.note else {})
+        return {"config": dict(self.config), "epochs": rows, "result": vars(self.result), **about}
 
 
 class Evidence:
@@ -77,15 +74,15 @@ class Evidence:
 
     @staticmethod
     def is_at(root: Path) -> bool:
-        """Tell whether a directory holds evidence, rather than runs with their weights."""
+        """Whether a directory holds evidence, rather than runs with their weights."""
         return any((root / "runs").glob("*.json"))
 
     def file(self, key: str) -> Path:
-        """Return where a run is kept."""
+        """Where a run is kept."""
         return self.root / "runs" / f"{key}.json"
 
     def read(self, key: str) -> KeptRun:
-        """Return a run that is kept; raise `DamagedRunError` if it is not as it was when it was kept."""
+        """A run that is kept; raise `DamagedRunError` if it is not as it was when it was kept."""
         path = self.file(key)
         try:
             kept = parse_run(read_sealed(path), path)
@@ -107,49 +104,40 @@ class Evidence:
         return tuple(kept), tuple(damaged)
 
     def experiments(self) -> list[tuple[Experiment, Options]]:
-        """Return the experiments that were asked for, with their options."""
+        """The experiments that were asked for, with their options."""
         return [asked_for(read_sealed(path), path) for path in sorted(self.sweeps.glob("*.json"))]
 
-    def unrecorded(self) -> list[Record]:
-        """Return the numbers of which no run was kept."""
-        path = self.root / "unrecorded.json"
-        rows: list[Record] = read_json(path)["numbers"] if path.exists() else []
-        return rows
-
-    @property
-    def beside(self) -> list[Path]:
-        """The files that have numbers and questions, but no run."""
-        return sorted([*self.sweeps.glob("*.json"), *self.root.glob("speeds/*.json"), *self.root.glob("*.json")])
-
     def result(self, run: Run) -> FitResult | None:
-        """Return a kept run's result, None if it is not kept."""
+        """A kept run's result, None if it is not kept."""
         return self.read(run.key).result if self.file(run.key).exists() else None
 
     def curve(self, run: Run) -> tuple[float, ...]:
-        """Return the test accuracy of a run after each epoch."""
+        """The test accuracy of a run after each epoch."""
         return accuracies({"event": "epoch", **epoch} for epoch in self.read(run.key).epochs)
 
     def speed_file(self, name: str, scale: str) -> Path:
-        """Return where an experiment's timings are kept."""
+        """Where an experiment's timings are kept."""
         return self.root / "speeds" / f"{name}--{scale}.json"
 
     def timings(self, name: str, scale: str) -> Timings:
-        """Return an experiment's timings, without steps if there are none."""
+        """An experiment's timings, without steps if there are none."""
         path = self.speed_file(name, scale)
         return Timings.parse(read_sealed(path), path) if path.exists() else Timings()
 
     def source(self, finished: Iterable[Run], *, beside: Iterable[Path] = ()) -> Source:
-        """Return where kept runs lie, and one checksum of their files and those `beside` them."""
-        return self.source_of([run.key for run in finished], beside=beside)
-
-    def source_of(self, keys: Iterable[str], *, beside: Iterable[Path] = ()) -> Source:
-        """Return the same of runs by their keys."""
-        files = [self.file(key) for key in keys]
+        """Where kept runs lie, and one checksum of their files and those `beside` them."""
+        files = [self.file(run.key) for run in finished]
         return source_of(self.root, len(files), [*files, *beside])
+
+    @property
+    def all_files(self) -> Source:
+        """Where everything lies, and one checksum of it."""
+        runs, beside = (sorted(self.root.glob(place)) for place in ("runs/*.json", "s*/*.json"))
+        return source_of(self.root, len(runs), [*runs, *beside])
 
 
 def seal(values: Mapping[str, Any]) -> bytes:
-    """Return values as a file with their checksum: an entry of a list a line, so that versions can be compared.
+    """Values as a file with their checksum: an entry of a list a line, so that versions can be compared.
 
     >>> print(seal({"name": "net", "epochs": [["epoch"], [1]]}).decode(), end="")
     {
@@ -166,7 +154,7 @@ def seal(values: Mapping[str, Any]) -> bytes:
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """Return the values of a file, if it is what `seal` made."""
+    """The values of a file, if it is what `seal` made."""
     values = read_json(path)
     if values.pop(SEAL, None) != _checksum(values):
         raise RunError(f"{path} does not match its checksum; {ADVICE}")
@@ -174,13 +162,12 @@ def read_sealed(path: Path) -> dict[str, Any]:
 
 
 def parse_run(values: Mapping[str, Any], path: Path) -> KeptRun:
-    """Return the run that the values of a file are, if its numbers agree with one another."""
+    """The run that the values of a file are, if its numbers agree with one another."""
     try:
         names, *rows = values["epochs"]
         epochs = tuple(dict(zip(names, row, strict=True)) for row in rows)
         config = values["config"]
-        if missing := {"format", "version", "train", "inputs"} - set(config):
-            raise KeyError(*missing)
+        _ = config["format"], config["version"], config["inputs"]
         result = parse_result(values["result"], path)
         kept = KeptRun(config, epochs, result, bool(values["weights_checked"]), str(values.get("note", "")))
     except (KeyError, TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""`keep`: put what finished runs show into a directory of evidence, all of it or nothing, and without names of places.
+"""`keep`: put what finished runs show into a directory of evidence, without names of directories.
 
 A run's name is the hash of its configuration, and that names its data. So a run whose data is called by its last name
 has another name, and so has every run that starts from it: `portable` gives each the name it has in the evidence.
@@ -6,28 +6,23 @@ has another name, and so has every run that starts from it: `portable` gives eac
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from filtercov.errors import CheckpointError, ConfigError, DamagedRunError, FiltercovError, RunError
-from filtercov.files import read_description
+from filtercov.errors import ConfigError, DamagedRunError, FiltercovError, RunError
 from filtercov.lab.experiments.catalogue import Experiment, Options
 from filtercov.lab.experiments.evidence import Evidence, KeptRun, read_sealed, seal
 from filtercov.lab.experiments.initialisations import find, reference_key
 from filtercov.lab.experiments.runs import Runs, check_numbers, check_weights, read_identity
 from filtercov.lab.experiments.runspec import Run, changes
 from filtercov.lab.experiments.sweep import asked_for, recorded
-from filtercov.lab.training import FitResult, read_metrics, read_result
-from filtercov.lab.training.rundir import RunDirectory, read_json, storage_error, write_atomic
+from filtercov.lab.training import read_metrics, read_result
+from filtercov.lab.training.rundir import RunDirectory, read_json, storing, write_atomic
 from filtercov.statistics.shipped import REFERENCES
 
-LARGEST = 5_000_000  # bytes of all evidence together
 _KEY = re.compile(r"[0-9a-f]{16}")  # the name of a run in a directory of runs; alone it may have any
-# A rooted path after the beginning of a text or a separator: of this system, of a home, of Windows.
-_PLACE = re.compile(r"(?:^|[\s:=,;'\"(\[])(?:/[^\s/]|~[/\\]|[A-Za-z]:[\\/]|\\\\)")
 
 
 @dataclass(frozen=True)
@@ -46,8 +41,7 @@ def keep(directories: Sequence[Path | str], evidence: Path | str, *, note: str =
     """Put runs into the evidence: of a run's directory that run, of a directory of runs all that are finished.
 
     Runs that others start from come along. What is there stays, but for timings of fewer repeats. A `note` is kept with
-    each run; one whose weights can no longer be read, because another version wrote them, needs a note that says so.
-    What is damaged, or is no run, is refused, and then nothing is written.
+    each run. If anything is damaged, or is no run, nothing is written.
     """
     found: dict[str, KeptRun] = {}
     files: dict[Path, bytes] = {}
@@ -56,8 +50,7 @@ def keep(directories: Sequence[Path | str], evidence: Path | str, *, note: str =
     there = Evidence(evidence)
     for directory in map(Path, directories):
         alone = (directory / "config.json").exists()
-        runs = [directory] if alone else _runs_of(directory)
-        for path in runs:
+        for path in [directory] if alone else _runs_of(directory):
             if RunDirectory(path).done:
                 found |= _chain(path, note)
             elif alone:
@@ -65,25 +58,23 @@ def keep(directories: Sequence[Path | str], evidence: Path | str, *, note: str =
             else:
                 unfinished.append(path.name)
         if not alone:
-            asked = recorded(Runs(directory))
-            files |= _experiments(asked, there)
-            timings |= _timings([experiment for experiment, _ in asked], Runs(directory), there)
-    new, known, differing = _compare(found, there)
-    files |= timings | {there.file(key): seal(found[key].to_dict()) for key in new}
-    for path, content in files.items():
-        if place := _PLACE.search(content.decode()):
-            shown = content.decode()[place.start() :].partition("\n")[0][:60]
-            raise RunError(f"{path.name} would name a place of this machine ({shown.strip()}); it is not kept")
-    size = _size(there.root, files)
-    if size > LARGEST:
-        raise ConfigError(f"evidence may take {LARGEST:,} bytes in all, this would make it {size:,}; keep less")
-    _write(files)
+            for experiment, options in recorded(Runs(directory)):
+                files |= _request(experiment, options, there)
+                timings |= _timings(experiment, Runs(directory), there)
+    new = [key for key in found if not there.file(key).exists()]
+    known = [key for key in found if key not in new]
+    differing = [sentence for key in known if (sentence := _difference(there.read(key), found[key]))]
+    for path, content in (files | timings | {there.file(key): seal(found[key].to_dict()) for key in new}).items():
+        with storing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, content)
     timed = tuple(path.stem.partition("--")[0] for path in timings)
+    size = sum(path.stat().st_size for path in there.root.rglob("*.json"))
     return Kept(tuple(new), tuple(known), tuple(differing), tuple(unfinished), timed, size)
 
 
 def portable(run: Run) -> Run:
-    """Return the run, and what it starts from, with this machine's directories removed.
+    """The run, and what it starts from, with this machine's directories removed.
 
     >>> from filtercov.lab.experiments.runspec import RunSpec
     >>> portable(Run(RunSpec(model="convmixer_8_2_k5_p2", data="folder:/data/images.zip"))).spec.data
@@ -101,7 +92,7 @@ def _data(name: str) -> str:
 
 
 def _last_name(init: str) -> str:
-    """Return an initialisation with the file it names, if any, called by its last name; what ships has but one."""
+    """An initialisation with the file it names, if any, called by its last name; what ships has but one."""
     kind, _, argument = init.partition(":")
     names_file = find(init).argument == "FILE" and argument not in REFERENCES
     return f"{kind}:{Path(argument).name}" if names_file else init
@@ -115,21 +106,19 @@ def _runs_of(directory: Path) -> list[Path]:
 
 
 def _chain(path: Path, note: str) -> dict[str, KeptRun]:
-    """Return a finished run and all that it starts from, checked, by the names they have in evidence."""
-    run = _read(path)
+    """A finished run and all that it starts from, checked, by the names they have in evidence."""
+    run: Run | None = _read(path)
     kept: dict[str, KeptRun] = {}
-    place = path
-    at: Run | None = run
-    while at is not None:
-        called = portable(at)
-        kept[called.key] = _checked(RunDirectory(place), called, note)
-        at = at.reference
-        place = path.parent / at.key if at else place
+    while run is not None:
+        called = portable(run)
+        kept[called.key] = _checked(RunDirectory(path), called, note)
+        run = run.reference
+        path = path.parent / run.key if run else path
     return kept
 
 
 def _read(path: Path) -> Run:
-    """Return the run in a directory and, beside it, the one that it starts from."""
+    """The run in a directory and, beside it, the one that it starts from."""
     with _damage_named(path):
         spec, _ = read_identity(RunDirectory(path))
         if _KEY.fullmatch(path.name) and path.name != spec.key:
@@ -145,32 +134,13 @@ def _checked(directory: RunDirectory, called: Run, note: str) -> KeptRun:
             raise RunError("it is not finished")
         metrics = read_metrics(directory.metrics)
         check_numbers(result, metrics, directory.result)
-        weights_checked = _weights_checked(directory, result, note)
+        check_weights(directory, result)
         config = read_json(directory.config) | {"data": called.spec.data, "init": called.spec.init}
-        epochs = tuple(
-            {name: value for name, value in record.items() if name != "event"}
-            for record in metrics
-            if record.get("event") == "epoch"
-        )
-        kept = KeptRun(config, epochs, result, weights_checked, note)
+        epochs = tuple(record for record in metrics if record.pop("event", None) == "epoch")
+        kept = KeptRun(config, epochs, result, note=note)
         if kept.key != called.key:
             raise RunError("its config.json has more in it than its settings")
         return kept
-
-
-def _weights_checked(directory: RunDirectory, result: FitResult, note: str) -> bool:
-    """Tell whether a run's weights were checked; raise if they are damaged, or unreadable and no note says why."""
-    try:
-        check_weights(directory, result)
-    except CheckpointError as error:
-        if read_description(directory.checkpoint) or not directory.checkpoint.exists():
-            raise
-        if not note:
-            raise CheckpointError(
-                f"{error}; if an earlier version wrote it, keep it with a note that says so"
-            ) from None
-        return False
-    return True
 
 
 @contextmanager
@@ -183,79 +153,42 @@ def _damage_named(path: Path) -> Iterator[None]:
         raise DamagedRunError(f"{path} is damaged or no run of filtercov train's, and is not kept: {error}") from error
 
 
-def _compare(found: Mapping[str, KeptRun], there: Evidence) -> tuple[list[str], list[str], list[str]]:
-    """Return the keys that are new and those that are known, and what differs in the latter."""
-    new, known, differing = [], [], []
-    for key, kept in found.items():
-        if not there.file(key).exists():
-            new.append(key)
-            continue
-        old = there.read(key)
-        if changed := changes(old.config["inputs"], kept.config["inputs"]):
-            raise RunError(f"run {key} is kept already and read something else ({'; '.join(changed)})")
-        if old.result.weights_sha256 != kept.result.weights_sha256:
-            accuracies = f"{old.result.test_accuracy:.2f} % there, {kept.result.test_accuracy:.2f} % here"
-            differing.append(f"run {key} is kept already, ended differently ({accuracies}), and stays as it is")
-        known.append(key)
-    return new, known, differing
+def _difference(old: KeptRun, new: KeptRun) -> str:
+    """Say that a run ended differently from the one that is kept; refuse one that read something else."""
+    if changed := changes(old.config["inputs"], new.config["inputs"]):
+        raise RunError(f"run {old.key} is kept already and read something else ({'; '.join(changed)})")
+    if old.result.weights_sha256 == new.result.weights_sha256:
+        return ""
+    accuracies = f"{old.result.test_accuracy:.2f} % there, {new.result.test_accuracy:.2f} % here"
+    return f"run {old.key} is kept already, ended differently ({accuracies}), and stays as it is"
 
 
-def _experiments(asked: Sequence[tuple[Experiment, Options]], there: Evidence) -> dict[Path, bytes]:
-    """Return the files of the experiments that were asked for under runs."""
-    files: dict[Path, bytes] = {}
-    for experiment, options in asked:
-        called = {"name": experiment.name, "scale": experiment.scale, "options": asdict(_portable_options(options))}
-        target = there.sweeps / f"{experiment.name}--{experiment.scale}.json"
-        if not target.exists() or _wider(called, read_sealed(target), target):
-            files[target] = seal(json.loads(json.dumps(called)))
-    return files
-
-
-def _timings(asked: Sequence[Experiment], runs: Runs, there: Evidence) -> dict[Path, bytes]:
-    """Return the files of timings under runs that were repeated more often than those that are there, if any are."""
-    return {
-        there.speed_file(one.name, one.scale): seal(timings.as_dict())
-        for one in asked
-        if (timings := runs.timings(one.name, one.scale)).repeats > there.timings(one.name, one.scale).repeats
-    }
-
-
-def _portable_options(options: Options) -> Options:
-    return replace(
+def _request(experiment: Experiment, options: Options, there: Evidence) -> dict[Path, bytes]:
+    """The file of an experiment that was asked for, unless one that asks for as many runs is kept."""
+    chosen = replace(
         options,
         cifar=_data(options.cifar),
         imagenet=options.imagenet and _data(options.imagenet),
         also=tuple(map(_last_name, options.also)),
     )
+    asked = json.loads(json.dumps({"name": experiment.name, "scale": experiment.scale, "options": asdict(chosen)}))
+    path = there.sweeps / f"{experiment.name}--{experiment.scale}.json"
+    if path.exists():
+        kept = read_sealed(path)
+        new, old = ({run.key for run in asked_for(values, path)[0].runs} for values in (asked, kept))
+        if not (new <= old or old <= new):
+            raise ConfigError(
+                f"{path.name} is kept already with other options ({kept['options']} there, {asked['options']} here); "
+                "keep these in evidence of their own"
+            )
+        if new <= old:
+            return {}
+    return {path: seal(asked)}
 
 
-def _wider(here: Mapping[str, Any], there: Mapping[str, Any], path: Path) -> bool:
-    """Tell whether an experiment asks for more runs than the one that is kept; raise if neither has all the other's."""
-    new, old = ({run.key for run in asked_for(asked, path)[0].runs} for asked in (here, there))
-    if not (new <= old or old <= new):
-        raise ConfigError(
-            f"{path.name} is kept already with other options ({there['options']} there, {here['options']} here); keep "
-            "these in evidence of their own"
-        )
-    return new > old
-
-
-def _size(root: Path, files: Mapping[Path, bytes]) -> int:
-    there = sum(path.stat().st_size for path in root.rglob("*") if path.is_file() and path not in files)
-    return there + sum(map(len, files.values()))
-
-
-def _write(files: Mapping[Path, bytes]) -> None:
-    """Write all files, or take back those that are new."""
-    new = [path for path in files if not path.exists()]
-    try:
-        for path, content in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(path, content)
-    except BaseException as error:
-        for written in new:
-            with suppress(OSError):
-                written.unlink()
-        if isinstance(error, OSError):
-            raise storage_error(path, error) from error
-        raise
+def _timings(experiment: Experiment, runs: Runs, there: Evidence) -> dict[Path, bytes]:
+    """The file of an experiment's timings, if they were repeated more often than those that are kept."""
+    asked = (experiment.name, experiment.scale)
+    timings = runs.timings(*asked)
+    better = timings.repeats > there.timings(*asked).repeats
+    return {there.speed_file(*asked): seal(timings.as_dict())} if better else {}

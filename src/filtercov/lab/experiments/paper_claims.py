@@ -12,7 +12,7 @@ says neither frozen nor thawed the comparison is of frozen filters, which keep a
 `lab/report/results_claims.py` judges; `catalogue/claims.py` makes the runs from the cells that comparisons name.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -73,7 +73,7 @@ class Comparison:
     @property
     def needed(self) -> str:
         """What its number must be, in words."""
-        return {"above": "above 0", "same": f"within ±{MARGIN:g}", "at least": f"above {-MARGIN:g}"}[self.asks]
+        return f"within ±{MARGIN:g}" if self.asks == "same" else f"above {self.least:g}"
 
 
 @dataclass(frozen=True)
@@ -92,62 +92,56 @@ class Claim:
         return f"claim-{self.number.lower()}"
 
     def paper_difference(self, comparison: Comparison) -> float | None:
-        """Return the paper's own number for a comparison, from the means of its tables; None where they lack a cell.
+        """The paper's own number for a comparison, from the means of its tables; None where they lack a cell.
 
         >>> c4 = next(claim for claim in CLAIMS if claim.number == "C4")
         >>> [round(c4.paper_difference(comparison), 2) for comparison in c4.comparisons]
         [0.56, 1.3, 3.74]
         """
-        places = [
-            Place(*self.paper_rows[cell.row], cell.column, cell.epochs) if cell.row in self.paper_rows else None
-            for cell in comparison.cells
-        ]
-        numbers = paper_numbers()
-        if comparison.median_of or any(place not in numbers for place in places):
-            return None
-        return sum(w * numbers[place].mean for (w, _), place in zip(comparison.terms, places, strict=True) if place)
+        total = 0.0
+        for weight, cell in comparison.terms:
+            table, row = self.paper_rows.get(cell.row, ("", ""))
+            number = paper_numbers().get(Place(table, row, cell.column, cell.epochs))
+            if number is None or comparison.median_of:
+                return None
+            total += weight * number.mean
+        return total
 
 
-def above(says: str, one: CellName, other: CellName) -> Comparison:
-    """Return the comparison that `one` is better than `other`."""
-    return Comparison(says, ((1.0, one), (-1.0, other)))
+def frozen(init: str, row: str = "k9") -> CellName:
+    """The cell of an initialisation whose filters stay as drawn."""
+    return CellName(row, f"frozen/{init}")
 
 
-def same(says: str, one: CellName, other: CellName) -> Comparison:
-    """Return the comparison that `one` and `other` differ by less than `MARGIN`."""
-    return Comparison(says, ((1.0, one), (-1.0, other)), "same")
+def thawed(init: str, row: str = "k9") -> CellName:
+    """The cell of an initialisation whose filters train."""
+    return CellName(row, f"thawed/{init}")
 
 
-def at_least(says: str, one: CellName, other: CellName) -> Comparison:
-    """Return the comparison that `one` is not worse than `other` by `MARGIN`."""
-    return Comparison(says, ((1.0, one), (-1.0, other)), "at least")
+BOTH = {"frozen": frozen, "thawed": thawed}
 
 
-def gain(init: str, row: str, filters: str, weight: float = 1.0) -> Terms:
-    """Return what an initialisation gains over uniform in a row, times a weight."""
-    return ((weight, CellName(row, f"{filters}/{init}")), (-weight, CellName(row, f"{filters}/uniform")))
+def versus(says: str, one: CellName, other: CellName, asks: Asks = "above", beside: str = "") -> Comparison:
+    """The difference of two cells."""
+    return Comparison(says, ((1.0, one), (-1.0, other)), asks, beside=beside)
 
 
-def rise(places: Sequence[float]) -> list[float]:
-    """Return the weights that make of numbers at some places the rise of their least-squares line, end to end.
-
-    >>> rise([8, 16, 24])
-    [-1.0, 0.0, 1.0]
-    """
-    middle = sum(places) / len(places)
-    squares = sum((place - middle) ** 2 for place in places)
-    length = max(places) - min(places)
-    return [(place - middle) / squares * length for place in places]
+def gain(init: str, row: str, filters: str = "frozen", weight: float = 1.0) -> Terms:
+    """What an initialisation gains over uniform in a row, times a weight."""
+    cell = BOTH[filters]
+    return ((weight, cell(init, row)), (-weight, cell("uniform", row)))
 
 
-def trend(says: str, init: str, filters: str, rows: Mapping[float, str]) -> Comparison:
-    """Return the comparison that the gain rises from the first row to the last, by its line over all rows."""
-    weighted = zip(rows.values(), rise(list(rows)), strict=True)
-    return Comparison(says, tuple(term for row, weight in weighted for term in gain(init, row, filters, weight)))
+def trend(says: str, init: str, rows: Mapping[int, str]) -> Comparison:
+    """The rise of the gain from the first row to the last, on the least-squares line through all rows."""
+    middle = sum(rows) / len(rows)
+    length, squares = max(rows) - min(rows), sum((place - middle) ** 2 for place in rows)
+    weights = {row: (place - middle) / squares * length for place, row in rows.items()}
+    return Comparison(says, tuple(term for row, weight in weights.items() for term in gain(init, row, weight=weight)))
 
 
 def grid_column(schedule: str) -> str:
-    """Return the initialisation's name in the column of a schedule.
+    """The initialisation's name in the column of a schedule.
 
     >>> grid_column(GRID[4])
     'closed-form 0.08 0.37 2.9'
@@ -159,240 +153,158 @@ def _saved(kernel: int) -> CellName:
     return CellName(f"k{kernel}", "saved", 0)
 
 
-def _frozen(init: str, row: str = "k9") -> CellName:
-    return CellName(row, f"frozen/{init}")
-
-
-def _thawed(init: str, row: str = "k9") -> CellName:
-    return CellName(row, f"thawed/{init}")
-
-
-_BOTH = {"frozen": _frozen, "thawed": _thawed}
-
-_RIVALS = {9: ("covariance", "covariance-eighth", "filters"), 7: ("covariance",), 15: ("covariance",)}  # of C3
 _TABLE = "cifar-convmixer-256-8-p2"
 _BY_KERNEL = {f"k{k}": (_TABLE, f"k{k}") for k in KERNELS}
+_RIVALS = {9: ("covariance", "covariance-eighth", "filters"), 7: ("covariance",), 15: ("covariance",)}  # of C3
+_WITHOUT_MEANS: tuple[tuple[str, str, Asks, str], ...] = (  # of C17
+    ("against with them", "covariance", "same", ""),
+    ("above uniform", "uniform", "above", "the paper does not compare the two"),
+)
 
-CLAIMS: tuple[Claim, ...] = (
-    Claim(
-        "C1",
+# Where the paper has each claim, and what it says.
+_SAYS = {
+    "C1": (
         "Table 10, Fig. 3",
         "Covariance transfer from the same architecture is somewhat better than uniform filters of 7x7 pixels and more "
         "in 20 epochs.",
-        tuple(Comparison(f"covariance above uniform, k{k}", gain("covariance", f"k{k}", "thawed")) for k in LARGE),
-        _BY_KERNEL,
     ),
-    Claim(
-        "C2",
-        "Table 10, Fig. 3",
-        "Covariance transfer gains more where filters stay frozen.",
-        (
-            Comparison(
-                "gain when frozen above gain when thawed, mean of k7, k9, k15",
-                tuple(
-                    term
-                    for k in LARGE
-                    for filters, weight in (("frozen", 1 / 3), ("thawed", -1 / 3))
-                    for term in gain("covariance", f"k{k}", filters, weight)
-                ),
-            ),
-        ),
-        _BY_KERNEL,
-    ),
-    Claim(
-        "C3",
+    "C2": ("Table 10, Fig. 3", "Covariance transfer gains more where filters stay frozen."),
+    "C3": (
         "Table 10, Fig. 3",
         "The closed form is better than covariance transfer from a network of the same width or an eighth of it, and "
         "than the very filters of a trained network.",
-        tuple(
-            above(f"closed form above {init}, {filters}, k{k}", cell("closed-form", f"k{k}"), cell(init, f"k{k}"))
-            for filters, cell in _BOTH.items()
-            for k, inits in _RIVALS.items()
-            for init in inits
-        ),
-        _BY_KERNEL,
     ),
-    Claim(
-        "C4",
-        "Table 10, Fig. 3",
-        "With 2x2 patches the closed form frozen is better than uniform filters that train.",
-        tuple(
-            above(
-                f"frozen closed form above thawed uniform, k{k}",
-                _frozen("closed-form", f"k{k}"),
-                _thawed("uniform", f"k{k}"),
-            )
-            for k in LARGE
-        ),
-        _BY_KERNEL,
-    ),
-    Claim(
-        "C5",
-        "Table 10, Fig. 3",
-        "The closed form gains more the larger the filters are.",
-        (
-            trend(
-                "gain at k15 above gain at k3, by the line through k3, k7, k9, k15",
-                "closed-form",
-                "frozen",
-                {k: f"k{k}" for k in KERNELS},
-            ),
-        ),
-        _BY_KERNEL,
-    ),
-    Claim(
-        "C6",
-        "Table 10, Table 11",
-        "The closed form gains more the deeper the network is.",
-        (trend("gain at 24 layers above gain at 8", "closed-form", "frozen", {8: "depth 8", 24: "depth 24"}),),
-        {"depth 8": (_TABLE, "k9"), "depth 24": ("cifar-convmixer-256-24-p2", "k9")},
-    ),
-    Claim(
-        "C7",
-        "Table 10, Fig. 3",
-        "For 3x3 filters the closed form does nothing, and transfer is better.",
-        (
-            same("closed form against uniform, k3", _frozen("closed-form", "k3"), _frozen("uniform", "k3")),
-            above("covariance above closed form, k3", _frozen("covariance", "k3"), _frozen("closed-form", "k3")),
-        ),
-        _BY_KERNEL,
-    ),
-    Claim(
-        "C8",
-        "Table 10, Fig. 4",
-        "Covariances of a narrow reference are better than those of one of the same width.",
-        tuple(
-            above(f"narrow above same width, {filters}", cell("covariance-eighth"), cell("covariance"))
-            for filters, cell in _BOTH.items()
-        ),
-        _BY_KERNEL,
-    ),
-    Claim(
-        "C9",
-        "Fig. 4",
-        "In a network of 32 layers the covariances of one of 8 are better than uniform and than its own.",
-        (
-            Comparison("8 layers' covariances above uniform", gain("covariance from depth 8", "depth 32", "frozen")),
-            above(
-                "8 layers' covariances above 32 layers'",
-                _frozen("covariance from depth 8", "depth 32"),
-                _frozen("covariance", "depth 32"),
-            ),
-        ),
-    ),
-    Claim(
-        "C10",
+    "C4": ("Table 10, Fig. 3", "With 2x2 patches the closed form frozen is better than uniform filters that train."),
+    "C5": ("Table 10, Fig. 3", "The closed form gains more the larger the filters are."),
+    "C6": ("Table 10, Table 11", "The closed form gains more the deeper the network is."),
+    "C7": ("Table 10, Fig. 3", "For 3x3 filters the closed form does nothing, and transfer is better."),
+    "C8": ("Table 10, Fig. 4", "Covariances of a narrow reference are better than those of one of the same width."),
+    "C9": ("Fig. 4", "In a network of 32 layers the covariances of one of 8 are better than uniform and than its own."),
+    "C10": (
         "Fig. 9",
         "Covariances of 1x1 patches serve 2x2 ones better than their own; the other way they serve worse; both ways "
         "they are better than uniform.",
-        (
-            above("from 1x1 in 2x2 above its own", _frozen("covariance from p1"), _frozen("covariance")),
-            Comparison("from 1x1 in 2x2 above uniform", gain("covariance from p1", "k9", "frozen")),
-            above(
-                "its own in 1x1 above from 2x2", _frozen("covariance", "k9-p1"), _frozen("covariance from p2", "k9-p1")
+    ),
+    "C11": ("Fig. 9", "Covariances of another filter size, larger than 3x3, are better than uniform."),
+    "C12": ("Fig. 14", "Kronecker-factorised covariances are slightly better than whole ones."),
+    "C13": ("Fig. 8", "With 16 layers the closed form reaches uniform's final accuracy in about half the epochs."),
+    "C14": ("Fig. 2", "Freezing makes a training step cheaper from 9x9 filters on, more so with larger ones."),
+    "C15": ("Fig. 17", "Almost all choices of the closed form's three numbers are better than uniform."),
+    "C16": ("Table 14, Figs. 7, 20, 21", "ConvNeXt gains from the closed form too, and needs no sawtooth schedule."),
+    "C17": ("", "The means of filters can be taken as zero with little change."),
+    "C18": ("Fig. 10", "Covariances learned on other images help, even more than those of the same images."),
+}
+# What decides each.
+_DECIDES: dict[str, list[Comparison]] = {
+    "C1": [Comparison(f"covariance above uniform, k{k}", gain("covariance", f"k{k}", "thawed")) for k in LARGE],
+    "C2": [
+        Comparison(
+            "gain when frozen above gain when thawed, mean of k7, k9, k15",
+            tuple(
+                term
+                for k in LARGE
+                for filters, weight in (("frozen", 1 / 3), ("thawed", -1 / 3))
+                for term in gain("covariance", f"k{k}", filters, weight)
             ),
-            Comparison("from 2x2 in 1x1 above uniform", gain("covariance from p2", "k9-p1", "frozen")),
+        )
+    ],
+    "C3": [
+        versus(f"closed form above {init}, {filters}, k{k}", cell("closed-form", f"k{k}"), cell(init, f"k{k}"))
+        for filters, cell in BOTH.items()
+        for k, inits in _RIVALS.items()
+        for init in inits
+    ],
+    "C4": [
+        versus(f"frozen closed form above thawed uniform, {row}", frozen("closed-form", row), thawed("uniform", row))
+        for row in ("k7", "k9", "k15")
+    ],
+    "C5": [
+        trend(
+            "gain at k15 above gain at k3, by the line through k3, k7, k9, k15",
+            "closed-form",
+            {k: f"k{k}" for k in KERNELS},
+        )
+    ],
+    "C6": [trend("gain at 24 layers above gain at 8", "closed-form", {8: "depth 8", 24: "depth 24"})],
+    "C7": [
+        versus("closed form against uniform, k3", frozen("closed-form", "k3"), frozen("uniform", "k3"), "same"),
+        versus("covariance above closed form, k3", frozen("covariance", "k3"), frozen("closed-form", "k3")),
+    ],
+    "C8": [
+        versus(f"narrow above same width, {filters}", cell("covariance-eighth"), cell("covariance"))
+        for filters, cell in BOTH.items()
+    ],
+    "C9": [
+        versus(f"8 layers' covariances above {than}", frozen("covariance from depth 8", "depth 32"), other)
+        for than, other in (
+            ("uniform", frozen("uniform", "depth 32")),
+            ("32 layers'", frozen("covariance", "depth 32")),
+        )
+    ],
+    "C10": [
+        versus("from 1x1 in 2x2 above its own", frozen("covariance from p1"), frozen("covariance")),
+        Comparison("from 1x1 in 2x2 above uniform", gain("covariance from p1", "k9")),
+        versus("its own in 1x1 above from 2x2", frozen("covariance", "k9-p1"), frozen("covariance from p2", "k9-p1")),
+        Comparison("from 2x2 in 1x1 above uniform", gain("covariance from p2", "k9-p1")),
+    ],
+    "C11": [
+        Comparison(f"from k{k} in k9 above uniform", gain(f"covariance from k{k}", "k9"), beside=excepted)
+        for k, excepted in (
+            (3, "the paper excepts 3x3 filters, which have little structure to transfer"),
+            (7, ""),
+            (15, ""),
+        )
+    ],
+    "C12": [versus("factorised above whole", frozen("kronecker"), frozen("covariance"))],
+    "C13": [
+        versus(
+            "closed form in 20 epochs against uniform in 40, each by its own schedule",
+            thawed("closed-form", "depth 16"),
+            CellName("depth 16", "thawed/uniform", 2 * EPOCHS),
+            "at least",
+        )
+    ],
+    "C14": [
+        *(
+            Comparison(f"time saved above zero, k{k}", ((1.0, _saved(k)),), beside=excepted)
+            for k, excepted in ((3, "the paper claims savings for larger filters"), (9, ""), (15, ""))
         ),
-    ),
-    Claim(
-        "C11",
-        "Fig. 9",
-        "Covariances of another filter size, larger than 3x3, are better than uniform.",
-        tuple(
-            Comparison(
-                f"from k{k} in k9 above uniform",
-                gain(f"covariance from k{k}", "k9", "frozen"),
-                beside="the paper excepts 3x3 filters, which have little structure to transfer" if k == 3 else "",
-            )
-            for k in KERNELS
-            if k != 9
+        versus("share saved at k15 above share at k9", _saved(15), _saved(9)),
+    ],
+    "C15": [
+        Comparison(
+            "the middle one of nine schedules above uniform",
+            ((-1.0, frozen("uniform")),),
+            median_of=tuple(frozen(grid_column(schedule)) for schedule in GRID),
+        )
+    ],
+    "C16": [
+        *(Comparison(f"closed form above uniform, {f}", gain("closed-form", "convnext", f)) for f in BOTH),
+        versus(
+            "plain against sawtooth, frozen",
+            frozen("closed-form", "convnext"),
+            frozen("sawtooth", "convnext"),
+            "at least",
         ),
-    ),
-    Claim(
-        "C12",
-        "Fig. 14",
-        "Kronecker-factorised covariances are slightly better than whole ones.",
-        (above("factorised above whole", _frozen("kronecker"), _frozen("covariance")),),
-    ),
-    Claim(
-        "C13",
-        "Fig. 8",
-        "With 16 layers the closed form reaches uniform's final accuracy in about half the epochs.",
-        (
-            at_least(
-                "closed form in 20 epochs against uniform in 40, each by its own schedule",
-                _thawed("closed-form", "depth 16"),
-                CellName("depth 16", "thawed/uniform", 2 * EPOCHS),
-            ),
-        ),
-    ),
-    Claim(
-        "C14",
-        "Fig. 2",
-        "Freezing makes a training step cheaper from 9x9 filters on, more so with larger ones.",
-        (
-            *(
-                Comparison(
-                    f"time saved above zero, k{k}",
-                    ((1.0, _saved(k)),),
-                    beside="the paper claims savings for larger filters" if k == 3 else "",
-                )
-                for k in (3, 9, 15)
-            ),
-            above("share saved at k15 above share at k9", _saved(15), _saved(9)),
-        ),
-    ),
-    Claim(
-        "C15",
-        "Fig. 17",
-        "Almost all choices of the closed form's three numbers are better than uniform.",
-        (
-            Comparison(
-                "the middle one of nine schedules above uniform",
-                ((-1.0, _frozen("uniform")),),
-                median_of=tuple(_frozen(grid_column(schedule)) for schedule in GRID),
-            ),
-        ),
-    ),
-    Claim(
-        "C16",
-        "Table 14, Figs. 7, 20, 21",
-        "ConvNeXt gains from the closed form too, and needs no sawtooth schedule.",
-        (
-            *(
-                Comparison(f"closed form above uniform, {filters}", gain("closed-form", "convnext", filters))
-                for filters in _BOTH
-            ),
-            at_least(
-                "plain against sawtooth, frozen", _frozen("closed-form", "convnext"), _frozen("sawtooth", "convnext")
-            ),
-        ),
-        {"convnext": ("cifar-convnext-atto-p2", "k7")},
-    ),
-    Claim(
-        "C17",
-        "",
-        "The means of filters can be taken as zero with little change.",
-        tuple(
-            comparison
-            for filters, cell in _BOTH.items()
-            for comparison in (
-                same(f"without means against with them, {filters}", cell("covariance, no means"), cell("covariance")),
-                Comparison(
-                    f"without means above uniform, {filters}",
-                    gain("covariance, no means", "k9", filters),
-                    beside="the paper does not compare the two",
-                ),
-            )
-        ),
-    ),
-    Claim(
-        "C18",
-        "Fig. 10",
-        "Covariances learned on other images help, even more than those of the same images.",
-        (
-            Comparison("from other images above uniform", gain("covariance from embedded", "k9", "frozen")),
-            above("from other images above its own", _frozen("covariance from embedded"), _frozen("covariance")),
-        ),
-    ),
+    ],
+    "C17": [
+        versus(f"without means {words}, {filters}", cell("covariance, no means"), cell(init), asks, beside)
+        for filters, cell in BOTH.items()
+        for words, init, asks, beside in _WITHOUT_MEANS
+    ],
+    "C18": [
+        Comparison("from other images above uniform", gain("covariance from embedded", "k9")),
+        versus("from other images above its own", frozen("covariance from embedded"), frozen("covariance")),
+    ],
+}
+# The table and row of the paper that have a claim's rows, where any do.
+_PAPER_ROWS = {
+    **dict.fromkeys(("C1", "C2", "C3", "C4", "C5", "C7", "C8"), _BY_KERNEL),
+    "C6": {"depth 8": (_TABLE, "k9"), "depth 24": ("cifar-convmixer-256-24-p2", "k9")},
+    "C16": {"convnext": ("cifar-convnext-atto-p2", "k7")},
+}
+
+CLAIMS: tuple[Claim, ...] = tuple(
+    Claim(number, place, says, tuple(_DECIDES[number]), _PAPER_ROWS.get(number, {}))
+    for number, (place, says) in _SAYS.items()
 )

@@ -1,7 +1,7 @@
 """What came out of an experiment, ready to be reported: nothing that did not finish and verify is in it."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Self
 
 from filtercov.errors import DamagedRunError
 from filtercov.files import Source
-from filtercov.lab.experiments.catalogue.build import Cell, Drawing, Experiment, InColumn, Options
+from filtercov.lab.experiments.catalogue.build import Cell, Experiment, InColumn, Options
 from filtercov.lab.experiments.evidence import Evidence
 from filtercov.lab.experiments.paper_numbers import PaperNumber, Place, paper_numbers
 from filtercov.lab.experiments.runs import Runs
@@ -29,7 +29,7 @@ class Trained:
 
     @classmethod
     def of(cls, spec: RunSpec) -> Self:
-        """Return what a run trains.
+        """What a run trains.
 
         >>> str(Trained.of(RunSpec(model="convmixer_8_2_k5_p2", data="embedded", data_limit=5000)))
         'convmixer_8_2_k5_p2 on 5,000 images of the embedded data, 20 epochs'
@@ -72,9 +72,13 @@ class DrawingRecord:
 
     kind: str
     title: str
-    needs_run: bool
-    directory: Path | None
-    trained: Trained | None = None
+    directory: Path | None = None
+    trained: Trained | None = None  # None: it shows no run
+
+    @property
+    def missing(self) -> bool:
+        """Whether it shows a run that is not there."""
+        return self.trained is not None and self.directory is None
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ class ExperimentRecord:
     drawings: tuple[DrawingRecord, ...]
     speeds: tuple[SpeedRecord, ...]
     damaged: tuple[str, ...]  # what was found and not used
-    references_missing: tuple[str, ...]  # runs that missing ones start from, if they are missing too
+    missing: tuple[str, ...]  # runs, with those that they start from
     seconds: float  # that all runs together, references included, took to train
     source: Source  # the runs that were read, by where they lie
 
@@ -107,16 +111,9 @@ class ExperimentRecord:
         if not found:
             return words
         epochs = sorted({trained.epochs for trained in found})
-        most = counted(epochs[-1], "epoch")
-        length = most if len(epochs) == 1 else f"{epochs[0]} to {most}"
-        return f"{words} on {' and '.join(dict.fromkeys(trained.data for trained in found))}, {length}"
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Every run that is missing, each once."""
-        found = dict.fromkeys(run for cell in self.cells for run in cell.missing)
-        pictures = (f"the run that {d.title!r} shows" for d in self.drawings if d.needs_run and not d.directory)
-        return (*self.references_missing, *found, *pictures)
+        first = f"{epochs[0]} to " if len(epochs) > 1 else ""
+        data = " and ".join(dict.fromkeys(trained.data for trained in found))
+        return f"{words} on {data}, {first}{counted(epochs[-1], 'epoch')}"
 
 
 def collect(experiment: Experiment, runs: Runs | Evidence, options: Options) -> ExperimentRecord:
@@ -132,12 +129,12 @@ def collect(experiment: Experiment, runs: Runs | Evidence, options: Options) -> 
         except DamagedRunError as error:
             results[run.key] = None
             damaged.append(str(error))
-    asked = (experiment.name, experiment.scale)
-    timings, file = runs.timings(*asked), runs.speed_file(*asked)
     drawings = [drawing for drawing in experiment.drawings if runs.has_weights or not drawing.run]
-    shown = [run for cell in experiment.cells for run in cell.runs]
-    shown += [drawing.run for drawing in drawings if drawing.run]
-    absent = {run.key: run for run in shown if not results[run.key]}
+    shown = [*(run for cell in experiment.cells for run in cell.runs), *(d.run for d in drawings if d.run)]
+    missing = [run for run in in_order(run for run in shown if not results[run.key]) if not results[run.key]]
+    finished = [run for run in experiment.runs if results[run.key]]
+    timings = runs.timings(experiment.name, experiment.scale)
+    beside = [runs.speed_file(experiment.name, experiment.scale)] if timings.steps else []
     return ExperimentRecord(
         name=experiment.name,
         title=experiment.title,
@@ -149,21 +146,25 @@ def collect(experiment: Experiment, runs: Runs | Evidence, options: Options) -> 
         versions=versions([result for result in results.values() if result])
         | ({"timed on": timings.machine} if timings.steps else {}),
         cells=tuple(_cell(experiment.name, cell, runs, results) for cell in experiment.cells),
-        drawings=tuple(_drawing(drawing, runs, results) for drawing in drawings),
+        drawings=tuple(
+            DrawingRecord(
+                drawing.kind,
+                drawing.title,
+                runs.root / drawing.run.key if drawing.run and results[drawing.run.key] else None,
+                Trained.of(drawing.run.spec) if drawing.run else None,
+            )
+            for drawing in drawings
+        ),
         speeds=timings.steps,
         damaged=tuple(damaged),
-        references_missing=tuple(
-            str(run) for run in in_order(absent.values()) if run.key not in absent and not results[run.key]
-        ),
+        missing=tuple(map(str, missing)),
         seconds=sum(result.seconds for result in results.values() if result),
-        source=runs.source(
-            [run for run in experiment.runs if results[run.key]], beside=[file] if timings.steps else []
-        ),
+        source=runs.source(finished, beside=beside),
     )
 
 
 def command(experiment: Experiment, options: Options) -> str:
-    """Return the command that makes an experiment again.
+    """The command that makes an experiment again.
 
     >>> from filtercov.lab.experiments.catalogue import experiment
     >>> command(experiment("kronecker", scale="smoke"), Options(also=("dog",)))
@@ -178,7 +179,7 @@ def command(experiment: Experiment, options: Options) -> str:
 
 
 def versions(results: Sequence[FitResult]) -> dict[str, str]:
-    """Return the versions and the threads that the runs were done with, several where runs differ."""
+    """The versions and the threads that the runs were done with, several where runs differ."""
     used = [{**result.extra["versions"], "threads per run": str(result.extra["threads"])} for result in results]
     names = dict.fromkeys(name for run in used for name in run)
     return {
@@ -187,25 +188,17 @@ def versions(results: Sequence[FitResult]) -> dict[str, str]:
     }
 
 
-def _cell(table: str, cell: Cell, runs: Runs | Evidence, results: dict[str, FitResult | None]) -> CellRecord:
-    found = [results[run.key] for run in cell.runs]
-    complete = [result for result in found if result is not None]
-    missing = tuple(str(run) for run, result in zip(cell.runs, found, strict=True) if result is None)
+def _cell(table: str, cell: Cell, runs: Runs | Evidence, results: Mapping[str, FitResult | None]) -> CellRecord:
+    missing = tuple(str(run) for run in cell.runs if not results[run.key])
+    found = [] if missing else [(run, result) for run in cell.runs if (result := results[run.key])]
     return CellRecord(
         row=cell.row,
         column=cell.column,
         epochs=cell.epochs,
         trained=Trained.of(cell.runs[0].spec),
-        seeds=() if missing else tuple(run.spec.train.seed for run in cell.runs),
-        accuracies=() if missing else tuple(result.test_accuracy for result in complete),
+        seeds=tuple(run.spec.train.seed for run, _ in found),
+        accuracies=tuple(result.test_accuracy for _, result in found),
         missing=missing,
-        curves=() if missing else tuple(runs.curve(run) for run in cell.runs),
+        curves=tuple(runs.curve(run) for run, _ in found),
         paper=paper_numbers().get(Place(table, cell.row, cell.column, cell.epochs)),
     )
-
-
-def _drawing(drawing: Drawing, runs: Runs | Evidence, results: dict[str, FitResult | None]) -> DrawingRecord:
-    there = drawing.run is not None and results[drawing.run.key] is not None
-    directory = runs.root / drawing.run.key if drawing.run and there else None
-    trained = Trained.of(drawing.run.spec) if drawing.run else None
-    return DrawingRecord(drawing.kind, drawing.title, drawing.run is not None, directory, trained)

@@ -14,7 +14,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,21 +24,11 @@ from filtercov.schedule import fit_layer
 from filtercov.statistics.filter_statistics import FilterStatistics
 
 LEAST_KERNEL = 5  # pixels a side, under which the closed form has no shape to fit
-DRAWS = 40  # of independent filters, whose range is chance: 1 of 20 layers without structure lies outside
-
-
-class ReferenceClaim(NamedTuple):
-    """A claim about the covariances of trained networks."""
-
-    number: str
-    place: str
-    says: str
-
-
-NEGATIVE_STATIC = ReferenceClaim(
-    "C19", "Fig. 1", "Covariances of trained filters often have a static negative component in the centre."
-)
-GROWING_SIGMA = ReferenceClaim("C20", "Fig. 1", "Covariances of trained filters become more diffuse with depth.")
+DRAWS = 40  # of independent filters, the lowest of which is chance
+REFERENCE_CLAIMS = {  # all of the paper's Fig. 1
+    "C19": "Covariances of trained filters often have a static negative component in the centre.",
+    "C20": "Covariances of trained filters become more diffuse with depth.",
+}
 
 
 @dataclass(frozen=True)
@@ -47,17 +36,9 @@ class LayerFinding:
     """What one layer of a reference shows."""
 
     name: str
-    depth: float
     sigma: float  # of the nearest closed form
-    likeness: float  # to it, 1 at most
-    likeness_by_chance: float
     static: float  # β, -1 in the closed form
-    static_by_chance: tuple[float, float]  # the lowest and highest of independent filters
-
-    @property
-    def negative(self) -> bool:
-        """Whether the static component is below what chance shows."""
-        return self.static < self.static_by_chance[0]
+    static_by_chance: float  # the lowest of independent filters
 
 
 @dataclass(frozen=True)
@@ -70,7 +51,7 @@ class ReferenceFinding:
     @property
     def negative(self) -> int:
         """In how many layers the static component is negative, beyond chance."""
-        return sum(layer.negative for layer in self.layers)
+        return sum(layer.static < layer.static_by_chance for layer in self.layers)
 
     @property
     def rising(self) -> tuple[int, int]:
@@ -85,19 +66,17 @@ class ReferenceFinding:
 
 
 def judge_references(references: Mapping[str, FilterStatistics]) -> list[ReferenceFinding]:
-    """Return what the statistics of some networks show, of those that have layers large enough to fit."""
+    """What the statistics of some networks show, of those that have layers large enough to fit."""
     found = []
     for network, statistics in references.items():
         fitting = [layer for layer in statistics.layers if max(layer.kernel_size) >= LEAST_KERNEL]
-        last = max(len(fitting) - 1, 1)
-        layers = tuple(_layer(layer, index / last) for index, layer in enumerate(fitting))
-        if layers:
-            found.append(ReferenceFinding(network, layers))
+        if fitting:
+            found.append(ReferenceFinding(network, tuple(map(_layer, fitting))))
     return found
 
 
 def static_component(covariance: Array, kernel_size: tuple[int, ...], sigma: float) -> float:
-    """Return β of a covariance (n, n), for the total variance of the closed form of σ.
+    """β of a covariance (n, n), for the total variance of the closed form of σ.
 
     >>> from filtercov.covariance import gaussian_covariance
     >>> round(static_component(3.0 * gaussian_covariance(7, 1.5), (7, 7), 1.5), 6)
@@ -112,7 +91,7 @@ def static_component(covariance: Array, kernel_size: tuple[int, ...], sigma: flo
 
 
 def chance_of_rising(count: int, pairs: int) -> float:
-    """Return the probability that a random order of `count` different numbers has `pairs` or more rising pairs.
+    """The probability that a random order of `count` different numbers has `pairs` or more rising pairs.
 
     >>> round(6 * chance_of_rising(3, 3), 6), round(chance_of_rising(3, 0), 6)
     (1.0, 1.0)
@@ -123,14 +102,9 @@ def chance_of_rising(count: int, pairs: int) -> float:
     return float(orders[pairs:].sum())
 
 
-def _layer(layer: LayerStatistics, depth: float) -> LayerFinding:
-    fit = fit_layer(layer)
-    random = np.random.default_rng(0)
-    size, pixels = layer.kernel_size, math.prod(layer.kernel_size)
-    by_chance = [
-        static_component(np.cov(random.standard_normal((layer.count, pixels)), rowvar=False), size, fit.sigma)
-        for _ in range(DRAWS)
-    ]
-    static = static_component(layer.covariance, size, fit.sigma)
-    chance = (min(by_chance), max(by_chance))
-    return LayerFinding(layer.name, depth, fit.sigma, fit.likeness, fit.chance, static, chance)
+def _layer(layer: LayerStatistics) -> LayerFinding:
+    sigma, random = fit_layer(layer).sigma, np.random.default_rng(0)
+    size, shape = layer.kernel_size, (layer.count, math.prod(layer.kernel_size))
+    draws = [np.cov(random.standard_normal(shape), rowvar=False) for _ in range(DRAWS)]
+    by_chance = min(static_component(draw, size, sigma) for draw in draws)
+    return LayerFinding(layer.name, sigma, static_component(layer.covariance, size, sigma), by_chance)

@@ -1,51 +1,76 @@
 """What a directory of evidence shows, as a page and as Markdown from the same sections.
 
 Three findings first, then runs at the paper's size beside the paper's numbers, then its claims, then what in the closed
-form does the work. The page alone has a picture and every comparison of each claim, and all other runs.
+form does the work. The page alone has pictures, every comparison of each claim, and all other runs.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
 from filtercov.errors import ConfigError
 from filtercov.files import Source
+from filtercov.lab.experiments.catalogue import Options, experiment
 from filtercov.lab.experiments.evidence import Evidence
-from filtercov.lab.experiments.paper_claims import CLAIMS, Claim
+from filtercov.lab.experiments.paper_claims import CLAIMS
 from filtercov.lab.experiments.records import ExperimentRecord, collect
+from filtercov.lab.experiments.reference_claims import DRAWS, REFERENCE_CLAIMS, ReferenceFinding, judge_references
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report import page
+from filtercov.lab.report.charts import dot_chart
 from filtercov.lab.report.groups import answer, group_table, groups_body
-from filtercov.lab.report.own_runs import Setting, kept_settings
-from filtercov.lab.report.results import check_place, claim_picture, experiment_table, page_beside, write_report
-from filtercov.lab.report.results_claims import ClaimVerdict, Compared, Finding, judge_claim
-from filtercov.lab.report.results_statistics import CONFIDENCE, METHOD, show_difference
-from filtercov.lab.report.results_table import TOLD_APART, Ranking, Table, markdown_table, rankings
+from filtercov.lab.report.own_runs import Setting, at_paper_size, kept_settings
+from filtercov.lab.report.results import (
+    check_place,
+    claim_picture,
+    experiment_table,
+    gain_dots,
+    page_beside,
+    write_report,
+)
+from filtercov.lab.report.results_claims import VERDICTS, Compared, Finding, judge_claim, tally
+from filtercov.lab.report.results_statistics import CONFIDENCE, METHOD, Difference, show_difference
+from filtercov.lab.report.results_table import TOLD_APART, Line, Table, lines, markdown_table, told_apart
 from filtercov.lab.training.progress import duration
 from filtercov.printable import counted
+from filtercov.statistics.filter_statistics import FilterStatistics
+from filtercov.statistics.shipped import REFERENCES, shipped_file
 
 SCALE = "small"  # at which claims are settled
 CONTROLS = "controls"
-NOT_RUN = "not run"
 INTERVAL = f"{CONFIDENCE:.0%} interval"
 PAPER_WORDS = (
-    "Test accuracy in %, ± standard deviation over seeds. The last columns are the paper's number and our distance "
-    "from it with Welch's interval, where both have a spread."
+    "Test accuracy in %, ± standard deviation over seeds; differences are from uniform filters. The columns after n "
+    "are the paper's number and our distance from it, with Welch's interval where both have a spread."
 )
 CLAIM_WORDS = (
     "Each claim is settled by comparisons that were written down before their runs, paired over seeds, with Student's "
-    f"{INTERVAL}. It holds if every comparison does, is contradicted if one is after widening the intervals for their "
-    "number, shows no difference if all are settled and some lie within ±1 point, and is open otherwise. Ours is the "
-    "comparison that is worst for the claim, in points of accuracy, of C14 in percent of a step's time."
+    f"{INTERVAL}. It holds if every comparison does. It is contradicted if one is, after widening the intervals for "
+    "their number. It shows no difference if all are settled and some lie within ±1 point. Otherwise it is open. Ours "
+    "is the comparison that is worst for the claim, in points of accuracy (C14: percent of a step's time). The paper's "
+    "is its own difference for the same cells, where its tables have them; without a run, their range."
 )
-_VERDICTS: Mapping[ClaimVerdict, tuple[str, str]] = {  # of one, of several
-    "holds": ("holds", "hold"),
-    "contradicts": ("is contradicted", "are contradicted"),
-    "no difference": ("shows no difference", "show no difference"),
-    "open": ("is open", "are open"),
-    "not run": ("was not run", "were not run"),
+REFERENCE_WORDS = (
+    "Two claims need no run: the statistics of trained references, which come with the package, decide them. "
+    f"{' '.join(f'{number}: {says}' for number, says in REFERENCE_CLAIMS.items())} A layer counts as negative if its "
+    f"static component is below that of {DRAWS} draws of independent filters; the last column is the probability that "
+    "as many pairs of layers rise in a random order."
+)
+CONTROL_WORDS = (
+    "Each control has the closed form's variance in every layer and lacks one thing. Numbers are points of accuracy "
+    f"above uniform filters with the same seeds, with the {INTERVAL}."
+)
+LACKS = {
+    "closed-form": "nothing",
+    "one-sigma": "the growth of σ with depth",
+    "no-static": "the static negative component S",
+    "no-mask": "M, the higher variance at the centre",
+    "no-dynamic": "C, the covariance with neighbours",
+    "diagonal": "all covariance between pixels",
+    "scrambled": "the eigenvectors: a random basis",
+    "power": "all but the total variance",
 }
 
 
@@ -55,7 +80,8 @@ class View:
 
     at_paper_size: tuple[Setting, ...]
     findings: tuple[Finding, ...]  # of every claim
-    controls: tuple[Ranking, ...]
+    references: tuple[ReferenceFinding, ...]  # what comes with the package
+    controls: ExperimentRecord | None
     records: tuple[ExperimentRecord, ...]  # of every experiment that was asked for
     others: tuple[Setting, ...]  # runs that belong to neither
     damaged: tuple[str, ...]
@@ -71,10 +97,11 @@ class View:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, paragraphs and tables, the same in HTML and Markdown."""
+    """A heading, paragraphs and tables, the same in HTML and Markdown; `figure` is HTML, for the page alone."""
 
     title: str
-    parts: tuple[str | Table, ...]
+    parts: Sequence[str | Table]
+    figure: str = ""
 
 
 def read_view(root: Path | str) -> View:
@@ -84,21 +111,32 @@ def read_view(root: Path | str) -> View:
     if not kept and not damaged:
         raise ConfigError(f"there is no evidence in {root}; filtercov keep RUNS --to {root} puts some there")
     asked = evidence.experiments()
-    records = tuple(collect(experiment, evidence, options) for experiment, options in asked)
-    belonging = {run.key for experiment, _ in asked for run in experiment.runs}
-    settings = kept_settings(run for run in kept)
+    records = tuple(collect(each, evidence, options) for each, options in asked)
+    data = Counter(str(run.config["data"]) for run in kept).most_common(1)  # which nobody needs to have asked for
+    by_data = Options(cifar=data[0][0]) if data else Options()
+    options = next((replace(options, also=()) for each, options in asked if each.scale == SCALE), by_data)
+
+    def settling(name: str) -> ExperimentRecord:
+        """The record of an experiment: that which was asked for, else of the runs that others happen to share."""
+        found = [record for record in records if record.name == name and find_scale(record.scale).judges]
+        if found:
+            return min(found, key=lambda record: record.scale != SCALE)
+        return collect(experiment(name, scale=SCALE, options=options), evidence, options)
+
+    belonging = {run.key for each, _ in asked for run in each.runs}
     alone = kept_settings(run for run in kept if run.key not in belonging)
-    controls = _record(records, CONTROLS)
+    controls = settling(CONTROLS)
     return View(
-        at_paper_size=tuple(setting for setting in settings if setting.paper),
-        findings=tuple(_finding(claim, records) for claim in CLAIMS),
-        controls=tuple(rankings(controls)) if controls else (),
+        at_paper_size=tuple(at_paper_size(kept_settings(kept))),
+        findings=tuple(judge_claim(claim, settling(claim.experiment)) for claim in CLAIMS),
+        references=tuple(judge_references({name: FilterStatistics.load(shipped_file(name)) for name in REFERENCES})),
+        controls=controls if _by_row(controls) else None,
         records=records,
         others=tuple(setting for setting in alone if not setting.paper),
         damaged=damaged,
         runs=len(kept),
         seconds=sum(run.result.seconds for run in kept),
-        source=evidence.source_of([run.key for run in kept], beside=evidence.beside),
+        source=evidence.all_files,
     )
 
 
@@ -115,102 +153,183 @@ def write_evidence(view: View, out: Path, *, command: str = "") -> list[Path]:
 
 
 def sections(view: View) -> list[Section]:
-    """Return the sections that page and Markdown share."""
-    findings = three_findings(view)
+    """The sections that page and Markdown share."""
     paper: list[str | Table] = [PAPER_WORDS, METHOD] if view.at_paper_size else ["Nothing was run at the paper's size."]
     for setting in view.at_paper_size:
-        paper += [f"{setting.title}. {answer(setting.groups)}", group_table(setting.groups)]
-    controls: list[str | Table] = [TOLD_APART] if view.controls else ["The controls were not run."]
-    for ranking in view.controls:
-        controls += [f"{ranking}.", ranking.table()]
-    small = f"At the scale {SCALE}, unless a command says otherwise: {find_scale(SCALE).reduced}."
+        paper += [f"{setting.title}:", group_table(setting.groups)]
+    scale = f"At the scale {SCALE}, unless a command says otherwise: {find_scale(SCALE).reduced}."
+    claims: list[str | Table] = [CLAIM_WORDS, claim_table(view), scale, REFERENCE_WORDS, reference_table(view)]
+    controls: list[str | Table] = ["The controls were not run."]
+    if view.controls:
+        said = " ".join(controls_answer(view.controls))
+        controls = [said, CONTROL_WORDS, controls_table(view.controls), TOLD_APART]
     return [
-        Section("Findings", tuple(f"{number}. {words}" for number, words in enumerate(findings, start=1))),
-        Section("At the paper's size", tuple(paper)),
-        Section("The paper's claims", (tally(view), CLAIM_WORDS, small, claim_table(view))),
-        Section("What does the work", tuple(controls)),
+        Section("Findings", [f"{number}. {words}" for number, words in enumerate(three_findings(view), start=1)]),
+        Section("At the paper's size", paper),
+        Section("The paper's claims", claims),
+        Section("What does the work", controls, controls_picture(view.controls) if view.controls else ""),
     ]
 
 
 def three_findings(view: View) -> list[str]:
-    """Return the level at the paper's size, the claims, and what does the work, as far as they were run."""
-    found = [f"{setting.title}: {answer(setting.groups)}" for setting in view.at_paper_size[:1]]
-    found.append(tally(view))
-    if view.controls:
-        first, *_, last = view.controls[0].rows
-        found.append(f"{view.controls[0].title}: best is {first[1]} ({first[2]} %), last {last[1]} ({last[4]}).")
-    return found
+    """The level at the paper's size, the claims, and what does the work, as far as they were run."""
+    paper = [f"{setting.title}: {answer(setting.groups)}" for setting in view.at_paper_size[:1]]
+    return [*paper, claims_answer(view), *(controls_answer(view.controls)[:1] if view.controls else [])]
 
 
-def tally(view: View) -> str:
-    """How many claims hold, are contradicted, show no difference, are open and were not run."""
-    counts = Counter(finding.verdict for finding in view.findings)
-    if counts["not run"] == counts.total():
-        return f"None of the {counts.total()} claims has been run yet."
-    said = ", ".join(f"{counts[kind]} {words[counts[kind] > 1]}" for kind, words in _VERDICTS.items() if counts[kind])
-    in_part = sum(finding.in_part for finding in view.findings)
+def claims_answer(view: View) -> str:
+    """How many claims hold, are contradicted, show no difference, are open and were not run, and which."""
+    findings = view.findings
+    if not any(finding.begun for finding in findings):
+        return f"None of the {len(findings)} claims has been run yet."
+    said = []
+    for verdict in VERDICTS:
+        numbers = [finding.claim.number for finding in findings if finding.verdict == verdict]
+        which = f" ({', '.join(numbers)})" if verdict != "not run" else ""
+        said += [f"{tally([verdict] * len(numbers))}{which}"] if numbers else []
+    in_part = sum(finding.in_part for finding in findings)
     partly = f"; {in_part} {'was' if in_part == 1 else 'were'} run in part only" if in_part else ""
-    return f"Of {counted(counts.total(), 'claim')} {said}{partly}."
+    return f"Of {counted(len(findings), 'claim')} {', '.join(said)}{partly}."
 
 
 def claim_table(view: View) -> Table:
-    """Return a line for each claim: the paper's difference, ours, n and the verdict."""
+    """A line for each claim: the paper's difference, ours, n and the verdict."""
     rows = [["#", "claim", "the paper's", f"ours, {INTERVAL}", "n", "verdict"]]
     for finding in view.findings:
         worst = decisive(finding)
-        ours, paper = NOT_RUN, ""
-        if worst is not None:
-            ours = show_difference(worst.difference)
-            paper = "" if worst.paper is None else f"{worst.paper:+.2f}"
-            run = sum(one.difference is not None for one in finding.counted)
-            ours += f", the worst of {run}" if run > 1 else ""
-            ours += f", {len(finding.counted) - run} not run" if finding.in_part else ""
+        ours = _interval(worst.difference if worst else None)
+        ours += f", the worst of {len(finding.run)}" if len(finding.run) > 1 else ""
+        ours += f", {len(finding.counted) - len(finding.run)} not run" if finding.in_part else ""
+        paper = _range([worst] if worst else finding.counted)
         rows.append([finding.claim.number, finding.claim.says, paper, ours, str(finding.n or ""), finding.verdict])
     return rows
 
 
 def comparison_table(finding: Finding) -> Table:
-    """Return a line for each comparison of a claim."""
+    """A line for each comparison of a claim."""
     rows = [["comparison", "must be", "the paper's", f"ours, {INTERVAL}", "verdict"]]
     for one in finding.compared:
-        paper = "" if one.paper is None else f"{one.paper:+.2f}"
-        ours = show_difference(one.difference) or NOT_RUN
-        rows.append([one.comparison.says, one.comparison.needed, paper, ours, one.shown_verdict])
+        ours = show_difference(one.difference) or "not run"
+        rows.append([one.comparison.says, one.comparison.needed, _range([one]), ours, one.shown_verdict])
     return rows
 
 
+def _interval(difference: Difference | None) -> str:
+    return show_difference(difference).partition(", n =")[0] or "not run"
+
+
+def _range(compared: Sequence[Compared]) -> str:
+    """The paper's own differences, the least and the largest; empty where its tables have none."""
+    found = sorted(one.paper for one in compared if one.paper is not None)
+    return " to ".join(dict.fromkeys(f"{number:+.2f}" for number in (found[:1] + found[-1:])))
+
+
 def decisive(finding: Finding) -> Compared | None:
-    """Return the comparison that is worst for a claim: it contradicts most clearly, or is furthest from holding."""
-    against = finding.verdict == "contradicts"
+    """The comparison that is worst for a claim: it contradicts most clearly, or is furthest from holding."""
 
     def end(one: Compared) -> float:
         d = one.difference
         assert d is not None
-        if against:
+        if finding.verdict == "contradicted":
             return inf if d.high is None else d.high
         return d.mean if d.low is None else d.low
 
-    return min((one for one in finding.counted if one.difference), key=end, default=None)
+    return min(finding.run, key=end, default=None)
 
 
-def evidence_markdown(view: View) -> str:
-    """Return the shared sections as Markdown, without a title."""
+def reference_table(view: View) -> Table:
+    """A line for each reference network: layers with a negative static component, pairs of layers whose σ rises."""
+    rows = [["reference", "C19: negative", "C20: rising pairs", "by chance"]]
+    for found in view.references:
+        rising, pairs = found.rising
+        negative = f"{found.negative} of {counted(len(found.layers), 'layer')}"
+        rows.append([found.network, negative, f"{rising} of {pairs}", f"{found.by_chance:.2g}"])
+    return rows
+
+
+def controls_answer(record: ExperimentRecord) -> list[str]:
+    """For each row a sentence: which controls are as good as the closed form, and which no better than uniform."""
+    said = []
+    for title, found in _by_row(record).items():
+        inits = {line.cell.init: line for line in found if line.measured}
+        if (closed := inits.get("closed-form")) is None:
+            continue
+        kinds = defaultdict(list)
+        for one in sorted(inits.values(), key=_above):
+            if one.cell.init in ("closed-form", "uniform"):
+                continue
+            kind = "no better than uniform"
+            if not told_apart(one.cell.by_seed, closed.cell.by_seed):
+                kind = "not told apart from it"
+            elif _above(one) < _above(closed):
+                kind = "better"
+            elif told_apart(one.cell.by_seed, inits["uniform"].cell.by_seed) and _above(one) < 0:
+                kind = "between it and uniform"
+            kinds[kind].append(one.cell.init)
+        words = "".join(f"; {kind}: {', '.join(names)}" for kind, names in kinds.items())
+        said.append(f"{title}: the closed form gains {show_difference(closed.difference)}{words}.")
+    return said
+
+
+def controls_table(record: ExperimentRecord) -> Table:
+    """A line for each control, best first: what it lacks, and its gain over uniform in each row of the experiment."""
+    columns = {title: {line.cell.init: line for line in found} for title, found in _by_row(record).items()}
+    first = next(iter(columns.values()))
+    rows = [["filters", "lack", *columns]]
+    for init in sorted((init for init in first if init != "uniform"), key=lambda init: _above(first[init])):
+        gains = [_interval(found[init].difference) if init in found else "" for found in columns.values()]
+        rows.append([init, LACKS.get(init, ""), *gains])
+    return rows
+
+
+def controls_picture(record: ExperimentRecord) -> str:
+    """The gains over uniform of all controls, a chart for each kernel size."""
+    rows: dict[str, list[Line]] = defaultdict(list)
+    for found in _by_row(record).values():
+        rows[found[0].shown_row] += found
+    charts = []
+    for row, found in rows.items():
+        ordered = sorted(found, key=lambda line: (line.cell.filters, _above(line)))
+        chart = dot_chart(gain_dots(ordered), label=f"points above uniform, {row}", shows=[0.0])
+        charts.append(page.figure(chart, f"{page.text(row)}: points above uniform, {INTERVAL}"))
+    return page.grid(charts)
+
+
+def _by_row(record: ExperimentRecord) -> dict[str, list[Line]]:
+    """The lines of each row, frozen and thawed, in which anything but the closed form was run."""
+    rows: dict[str, list[Line]] = defaultdict(list)
+    for line in lines(record):
+        rows[f"{line.cell.row} {line.cell.filters}"].append(line)
+    run = {title: [line.cell.init for line in found if line.difference] for title, found in rows.items()}
+    return {title: found for title, found in rows.items() if set(run[title]) - {"closed-form"}}
+
+
+def _above(line: Line) -> float:
+    """For sorting, the largest gain over uniform first."""
+    return -line.difference.mean if line.difference else inf
+
+
+def evidence_markdown(view: View, *, image: str = "") -> str:
+    """The shared sections as Markdown, without a title; `image` is where the picture of the controls lies."""
     parts = []
     for section in sections(view):
         parts.append(f"## {section.title}")
         parts += [part if isinstance(part, str) else markdown_table(part) for part in section.parts]
+        if section.figure and image:
+            words = f"Points above uniform filters, with the {INTERVAL}: frozen in blue, thawed in orange."
+            parts += [f"![{words}]({image})", words]
     parts += [f"{text[0].upper()}{text[1:]}." for text in view.damaged]
     return "\n\n".join([*parts, f"This is the evidence of {view.summary}"]) + "\n"
 
 
 def evidence_page(view: View, out: Path, *, command: str = "") -> str:
-    """Return the page; `out` is where it will lie, with the pages of experiments beside it."""
-    findings, *rest = sections(view)
-    body = [page.heading("Evidence", page.text(f"{tally(view)} {view.summary}"))]
+    """The page; `out` is where it will lie, with the pages of experiments beside it."""
+    body = [page.heading("Evidence", page.text(f"{claims_answer(view)} {view.summary}"))]
     body += [page.note(text, warning=True) for text in view.damaged]
-    for section in (findings, *rest):
+    for section in sections(view):
         body.append(f"<h2>{page.text(section.title)}</h2>")
         body += [f"<p>{page.text(p)}</p>" if isinstance(p, str) else _html_table(p) for p in section.parts]
+        body.append(section.figure)
         if section.title == "The paper's claims":
             body += [_claim(finding, view) for finding in view.findings if finding.begun]
     if view.records:
@@ -222,39 +341,27 @@ def evidence_page(view: View, out: Path, *, command: str = "") -> str:
 
 
 def _claim(finding: Finding, view: View) -> str:
-    """Return a claim with its picture, its comparisons and the command that runs it again."""
-    record = _record(view.records, finding.claim.experiment)
-    command = page.copyable(record.command) if record else ""
-    verdict = f'<span class="{finding.verdict.replace(" ", "-")}">{finding.verdict}</span>'
+    """A claim with its picture, its comparisons and the command that runs it again."""
+    commands = [record.command for record in view.records if record.name == finding.claim.experiment]
+    verdict = f'<span class="{_class(finding.verdict)}">{finding.verdict}</span>'
     return (
         f'<section class="card"><h3>{finding.claim.number}: {verdict}</h3><p>{page.text(finding.claim.says)} '
-        f'{page.text(finding.sentence)}</p><div class="pairs">{claim_picture(finding)}'
-        f"<div>{page.folded('Comparisons', page.text_table(comparison_table(finding)))}{command}</div></div></section>"
+        f'{page.text(finding.sentence)}</p><div class="pairs">{claim_picture(finding)}<div>'
+        f"{page.folded('Comparisons', page.text_table(comparison_table(finding)))}"
+        f"{''.join(map(page.copyable, commands))}</div></div></section>"
     )
 
 
+def _class(verdict: str) -> str:
+    return verdict.replace(" ", "-")
+
+
 def _html_table(rows: Table) -> str:
-    """Return a table whose sentences wrap and whose verdicts are coloured."""
+    """A table whose sentences wrap and whose verdicts are coloured."""
     head, *body = rows
     shown: list[list[object]] = []
     for row in body:
-        cells: list[object] = []
-        for name, cell in zip(head, row, strict=True):
-            kind = "words" if name == "claim" else cell.replace(" ", "-") if name == "verdict" else ""
-            cells.append(f'<span class="{kind}">{page.text(cell)}</span>' if kind else page.text(cell))
-        shown.append(cells)
+        by_name = dict(zip(head, row, strict=True))
+        kinds = ["words" if name in ("claim", "lack") else _class(by_name[name]) * (name == "verdict") for name in head]
+        shown.append([f'<span class="{kind}">{page.text(cell)}</span>' for kind, cell in zip(kinds, row, strict=True)])
     return page.table([page.text(name) for name in head], shown, sortable=True)
-
-
-def _finding(claim: Claim, records: Sequence[ExperimentRecord]) -> Finding:
-    record = _record(records, claim.experiment)
-    if record is not None:
-        return judge_claim(claim, record)
-    compared = tuple(Compared(comparison, None, "not run") for comparison in claim.comparisons)
-    return Finding(claim, "not run", 0, compared, "Nothing of it was run.")
-
-
-def _record(records: Sequence[ExperimentRecord], name: str) -> ExperimentRecord | None:
-    """Return the record of an experiment at a scale that judges, that of SCALE before others."""
-    found = [record for record in records if record.name == name and find_scale(record.scale).judges]
-    return min(found, key=lambda record: record.scale != SCALE, default=None)

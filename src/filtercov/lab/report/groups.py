@@ -27,6 +27,7 @@ from filtercov.lab.report.results_statistics import (
     summarise,
     welch_difference,
 )
+from filtercov.lab.report.results_table import Table, without_empty_columns
 from filtercov.printable import counted
 
 FILTERS = 8  # of a layer that are shown
@@ -71,35 +72,31 @@ class Group:
         return summarise([run.accuracy for run in self.runs])
 
 
-def groups_of(runs: Mapping[str, Sequence[FinishedRun]]) -> list[Group]:
-    """Return groups by label, each compared with the first."""
-    return [Group(label, list(found)) for label, found in runs.items()]
-
-
 def baseline(group: Group, groups: Sequence[Group]) -> Group | None:
-    """Return the group that a group is compared with, None if it is that itself or there is none."""
+    """The group that a group is compared with, None if it is that itself or there is none."""
     against = group.against or groups[0].label
     found = next((other for other in groups if other.label == against), None)
     return None if found is group else found
 
 
 def difference(group: Group, groups: Sequence[Group]) -> Difference | None:
-    """Return the paired difference of a group from its baseline."""
+    """The paired difference of a group from its baseline."""
     other = baseline(group, groups)
     return None if other is None else paired_difference(group.by_seed, other.by_seed)
 
 
 def answer(groups: Sequence[Group]) -> str:
-    """Return the result in words: a sentence for each group with a baseline, the largest difference first.
+    """The result in words: a sentence for each group with a baseline, the largest difference first.
 
     >>> runs = lambda *ends: [FinishedRun(seed, (50.0, end)) for seed, end in enumerate(ends)]
-    >>> answer(groups_of({"uniform": runs(60.0, 61.0, 62.0), "closed form": runs(63.0, 63.5, 65.2)}))
+    >>> answer([Group("uniform", runs(60.0, 61.0, 62.0)), Group("closed form", runs(63.0, 63.5, 65.2))])
     'Closed form ends 2.90 points above uniform, [+2.00, +3.80], n = 3; ahead from epoch 2.'
     """
     found = [(d, group) for group in groups if (d := difference(group, groups)) is not None]
     if not found:
         best = max(groups, key=lambda group: group.summary.mean)
-        return f"{best.label} reaches {show_mean(best.summary.mean, best.summary.std)} % ({_n(best.summary.n)})."
+        seeds = counted(best.summary.n, "seed")
+        return f"{best.label} reaches {show_mean(best.summary.mean, best.summary.std)} % ({seeds})."
     ordered = sorted(found, key=lambda each: -each[0].mean)
     words = " ".join(_sentence(group, d, baseline(group, groups)) for d, group in ordered)
     return words[0].upper() + words[1:]
@@ -108,10 +105,11 @@ def answer(groups: Sequence[Group]) -> str:
 def _sentence(group: Group, d: Difference, other: Group | None) -> str:
     assert other is not None  # it has a difference
     side = "above" if d.mean >= 0 else "below"
+    paper = f", in the paper {group.paper.mean - other.paper.mean:+.2f}" if group.paper and other.paper else ""
     words = f"{group.label} ends {abs(d.mean):.2f} points {side} {other.label}{_saved(group, other)}"
     if d.low is None or d.high is None:
-        return f"{words} ({'one seed' if d.n == 1 else 'no spread'}: no verdict)."
-    words += f", [{d.low:+.2f}, {d.high:+.2f}], n = {d.n}"
+        return f"{words} ({'one seed' if d.n == 1 else 'no spread'}: no verdict){paper}."
+    words += f", [{d.low:+.2f}, {d.high:+.2f}], n = {d.n}{paper}"
     if d.low * d.high > 0:
         since = _ahead_since(*((group, other) if d.mean > 0 else (other, group)))
         return f"{words}; {'ahead' if d.mean > 0 else 'behind'} from epoch {since}."
@@ -122,7 +120,7 @@ def _sentence(group: Group, d: Difference, other: Group | None) -> str:
 
 
 def _saved(group: Group, other: Group) -> str:
-    """Say how much time freezing saves in a step, of a group that differs from another in that alone."""
+    """How much time freezing saves in a step, of a group that differs from another in that alone."""
     ours, theirs = ([run.step_seconds for run in each.runs if run.step_seconds] for each in (group, other))
     if group.label != f"{other.label}, frozen" or not ours or not theirs:
         return ""
@@ -131,7 +129,7 @@ def _saved(group: Group, other: Group) -> str:
 
 
 def _ahead_since(winner: Group, other: Group) -> int:
-    """Return the first epoch from which on one group's mean is above the other's."""
+    """The first epoch from which on one group's mean is above the other's."""
     ours, theirs = (np.mean([run.curve for run in group.runs], axis=0) for group in (winner, other))
     if ours.shape != theirs.shape:
         return len(ours)
@@ -139,30 +137,23 @@ def _ahead_since(winner: Group, other: Group) -> int:
     return int(behind[-1]) + 2 if len(behind) else 1
 
 
-def group_table(groups: Sequence[Group]) -> list[list[str]]:
-    """Return accuracy, paired difference and time a step of each group, heading first, without empty columns."""
-    head = ["runs", "accuracy, %", "difference", "n", "the paper's", "from the paper's", "ms a step"]
-    rows = [head]
+def group_table(groups: Sequence[Group]) -> Table:
+    """Accuracy, paired difference and time a step of each group, heading first, without empty columns."""
+    rows = [["runs", "accuracy, %", "difference", "n", "the paper's", "from the paper's", "ms a step"]]
     for group in groups:
         measured, paper = group.summary, group.paper
         times = [run.step_seconds for run in group.runs if run.step_seconds is not None]
         rows.append(
-            [
-                group.label,
-                show_mean(measured.mean, measured.std),
-                show_difference(difference(group, groups)),
-                str(measured.n),
-                "" if paper is None else show_mean(paper.mean, paper.std),
-                "" if paper is None else _from_paper(measured, paper),
-                f"{1000 * float(np.mean(times)):.0f}" if times else "",
-            ]
+            [group.label, show_mean(measured.mean, measured.std), show_difference(difference(group, groups))]
+            + [str(measured.n)]
+            + ([show_mean(paper.mean, paper.std), _from_paper(measured, paper)] if paper else ["", ""])
+            + [f"{1000 * float(np.mean(times)):.0f}" if times else ""]
         )
-    used = [i for i in range(len(head)) if any(row[i] for row in rows[1:])]
-    return [[row[i] for i in used] for row in rows]
+    return without_empty_columns(rows)
 
 
 def _from_paper(measured: Summary, paper: Summary) -> str:
-    """Return the difference from the paper's mean, with Welch's interval where both have a spread."""
+    """The difference from the paper's mean, with Welch's interval where both have a spread."""
     found = welch_difference(measured, paper)
     if found is None:
         return f"{measured.mean - paper.mean:+.2f}"
@@ -191,7 +182,7 @@ def curves_figure(groups: Sequence[Group]) -> str:
 
 
 def filters_section(groups: Sequence[Group]) -> str:
-    """Return some filters of the first, middle and last layer before and after training, of each group's first run."""
+    """Some filters of the first, middle and last layer before and after training, of each group's first run."""
     blocks = []
     for group in groups:
         layers = list(group.runs[0].filters.items())
@@ -224,20 +215,8 @@ def groups_body(groups: Sequence[Group]) -> str:
 
 
 def groups_page(
-    title: str,
-    groups: Sequence[Group],
-    *,
-    about: str = "",
-    notes: Iterable[str] = (),
-    warnings: Iterable[str] = (),
-    origin: page.Origin | None = None,
+    title: str, groups: Sequence[Group], *, notes: Iterable[str] = (), origin: page.Origin | None = None
 ) -> str:
-    """Return a page of groups: the answer first; `about` says what was trained."""
-    body = [page.heading(title, page.text(answer(groups)))]
-    body += [f"<p>{page.text(about)}</p>"] if about else []
-    body += [page.note(words) for words in notes] + [page.note(words, warning=True) for words in warnings]
-    return page.page(f"{title} · filtercov", "\n".join([*body, groups_body(groups)]), origin=origin)
-
-
-def _n(count: int) -> str:
-    return counted(count, "seed")
+    """A page of groups: the answer first."""
+    body = [page.heading(title, page.text(answer(groups))), *map(page.note, notes), groups_body(groups)]
+    return page.page(f"{title} · filtercov", "\n".join(body), origin=origin)

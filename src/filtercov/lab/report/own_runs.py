@@ -4,9 +4,8 @@ Runs of one setting that differ in initialisation, freezing and seed alone belon
 initialisation, frozen or thawed, and is compared with uniform filters in the same state.
 """
 
-import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,20 +24,21 @@ from filtercov.lab.training import RunDirectory, read_metrics, read_result
 from filtercov.printable import counted
 
 PAPER_SEEDS = 3
-# Networks at the paper's size, and the table and row of the paper they are in: 20 epochs on all of CIFAR-10.
+PAPER_EPOCHS = 20
+# Networks of the paper's size, the main one first, and the table and row of the paper they are in.
 PAPER_ROWS = {
     "convmixer_256_8_k9_p2": ("cifar-convmixer-256-8-p2", "k9"),
     "convnext_atto_p2": ("cifar-convnext-atto-p2", "k7"),
 }
-PAPER_EPOCHS = 20
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What was trained, and its groups; `paper` tells whether the paper has numbers for it."""
+    """What was trained, and its groups."""
 
     title: str
     groups: tuple[Group, ...]
+    model: str
 
     @property
     def paper(self) -> bool:
@@ -47,7 +47,7 @@ class Setting:
 
 
 def settings_of(runs: Iterable[tuple[RunSpec, FinishedRun]]) -> list[Setting]:
-    """Return runs sorted by what was trained, in groups by initialisation and freezing; most runs first."""
+    """Runs sorted by what was trained, in groups by initialisation and freezing; most runs first."""
     found: dict[RunSpec, dict[str, list[tuple[RunSpec, FinishedRun]]]] = defaultdict(lambda: defaultdict(list))
     for spec, run in runs:
         found[_common(spec)][_label(spec)].append((spec, run))
@@ -58,11 +58,18 @@ def settings_of(runs: Iterable[tuple[RunSpec, FinishedRun]]) -> list[Setting]:
         for label in sorted(labels, key=lambda label: (label.split()[-1], "uniform" not in label, label)):
             spec = labels[label][0][0]
             uniform = f"uniform, {_state(spec)}"
-            against = uniform if uniform in labels else sorted(labels)[0]
+            against = uniform if uniform in labels else min(labels)
             members = sorted((run for _, run in labels[label]), key=lambda run: run.seed)
             groups.append(Group(label, members, against=against, paper=_paper(spec)))
-        settings.append(Setting(titles[common], tuple(groups)))
+        settings.append(Setting(titles[common], tuple(groups), common.model))
     return settings
+
+
+def at_paper_size(settings: Iterable[Setting]) -> list[Setting]:
+    """Settings for which the paper has numbers: its own networks first, in its order, then variants of them."""
+    order = list(PAPER_ROWS)
+    place = {model: place for place, model in enumerate(order)}
+    return sorted((s for s in settings if s.paper), key=lambda setting: place.get(setting.model, len(order)))
 
 
 def read_runs(root: Path) -> tuple[list[Setting], list[str], Source]:
@@ -70,8 +77,8 @@ def read_runs(root: Path) -> tuple[list[Setting], list[str], Source]:
     directories = [root] if (root / "config.json").exists() else sorted(d.parent for d in root.glob("*/config.json"))
     runs, left_out, files = [], [], []
     for directory in directories:
+        run = RunDirectory(directory)
         try:
-            run = RunDirectory(directory)
             result = read_result(directory)
             if result is None:
                 left_out.append(f"{directory.name}: not finished")
@@ -79,7 +86,7 @@ def read_runs(root: Path) -> tuple[list[Setting], list[str], Source]:
             spec, _ = read_identity(run)
             metrics = read_metrics(run.metrics)
             check_numbers(result, metrics, run.result)
-            filters = {name: (None, found) for name, found in read_target(directory).filters.items()}
+            filters = {name: (None, after) for name, after in read_target(directory).filters.items()}
         except (FiltercovError, ValueError) as error:  # ValueError: metrics that are not JSON
             left_out.append(f"{directory.name}: {error}")
             continue
@@ -93,7 +100,7 @@ def read_runs(root: Path) -> tuple[list[Setting], list[str], Source]:
 
 
 def kept_settings(kept: Iterable[KeptRun]) -> list[Setting]:
-    """Return runs of evidence, which has no weights, as settings."""
+    """Runs of evidence, which has no weights, as settings."""
     runs = []
     for run in kept:
         if (spec := run.spec) is not None:
@@ -103,7 +110,7 @@ def kept_settings(kept: Iterable[KeptRun]) -> list[Setting]:
 
 
 def runs_page(root: Path, *, command: str = "") -> tuple[str, list[str]]:
-    """Return the page of a directory of runs, and what it leaves out."""
+    """The page of a directory of runs, and what it leaves out."""
     settings, left_out, source = read_runs(root)
     several = len(settings) > 1
     title = f"Runs in {root.name or root}" if several else settings[0].title
@@ -118,7 +125,7 @@ def runs_page(root: Path, *, command: str = "") -> tuple[str, list[str]]:
 
 
 def _common(spec: RunSpec) -> RunSpec:
-    """Return the part of a specification that all runs of one setting share."""
+    """The part of a specification that all runs of one setting share."""
     train = replace(spec.train, seed=0)
     return replace(spec, init="uniform", schedule=None, negative="clip", freeze_filters=False, train=train)
 
@@ -136,34 +143,26 @@ def _state(spec: RunSpec) -> str:
 
 
 def _titles(specs: list[RunSpec]) -> dict[RunSpec, str]:
-    """Return a title for each setting, with the fields that tell apart those of the same network and data."""
+    """A title for each setting, with the fields that tell apart those of the same network and data."""
     alike: dict[str, list[RunSpec]] = defaultdict(list)
     for spec in specs:
         alike[str(Trained.of(spec))].append(spec)
     titles = {}
     for words, members in alike.items():
-        flat = {spec: _flat(spec) for spec in members}
+        flat = {spec: vars(spec) | vars(spec.train) | {"train": None} for spec in members}
         varied = [name for name in flat[members[0]] if len({repr(each[name]) for each in flat.values()}) > 1]
         for spec in members:
-            more = ", ".join(f"{name} {flat[spec][name]}" for name in varied)
-            titles[spec] = f"{words}, {more}" if more else words
+            titles[spec] = ", ".join([words, *(f"{name} {flat[spec][name]}" for name in varied)])
     return titles
 
 
-def _flat(spec: RunSpec) -> Mapping[str, object]:
-    values = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec) if field.name != "train"}
-    return values | {field.name: getattr(spec.train, field.name) for field in dataclasses.fields(spec.train)}
-
-
 def _paper(spec: RunSpec) -> Summary | None:
-    """Return the paper's number for a run at its size, None for any other run."""
-    if spec.train.epochs != PAPER_EPOCHS or spec.data_limit or spec.evaluate != "test" or spec.data == "embedded":
-        return None
-    if spec.init not in ("uniform", "closed-form"):
+    """The paper's number for a run at its size, None for any other run."""
+    smaller = spec.train.epochs != PAPER_EPOCHS or spec.data_limit or spec.data == "embedded"
+    if smaller or spec.evaluate != "test" or spec.init not in ("uniform", "closed-form"):
         return None
     for network, (table, row) in PAPER_ROWS.items():
         if spec.model == network or spec.model.startswith(f"{network}_"):
-            column = f"{_state(spec)}/{spec.init}"
-            number = paper_numbers().get(Place(table, row, column, PAPER_EPOCHS))
+            number = paper_numbers().get(Place(table, row, f"{_state(spec)}/{spec.init}", PAPER_EPOCHS))
             return None if number is None else Summary(number.mean, number.std, PAPER_SEEDS)
     return None

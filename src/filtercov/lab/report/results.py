@@ -7,7 +7,7 @@ scale; its gains over uniform can be compared all the same, and have charts of t
 import math
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -20,8 +20,8 @@ from filtercov.lab.experiments.records import CellRecord, DrawingRecord, Experim
 from filtercov.lab.report import page
 from filtercov.lab.report.charts import Dot, Series, dot_chart, heat_map, line_chart, series_legend
 from filtercov.lab.report.groups import curve_series
-from filtercov.lab.report.inspect_target import read_target
-from filtercov.lab.report.pictures import Picture, construction_parts, covariance_picture, filters_picture, sampled
+from filtercov.lab.report.inspect_target import Target, read_target
+from filtercov.lab.report.pictures import construction_parts, covariance_picture, filters_picture, sampled
 from filtercov.lab.report.results_claims import Finding, findings_of
 from filtercov.lab.report.results_statistics import CONFIDENCE, show_difference, show_mean, show_seeds, summarise
 from filtercov.lab.report.results_table import (
@@ -53,8 +53,8 @@ PICTURE = 135  # pixels across
 def write_reports(records: Sequence[ExperimentRecord], out: Path, *, command: str = "") -> list[Path]:
     """Write the pages and texts of some experiments and return the paths; pages end with the `command` that made them.
 
-    One experiment becomes `out` and, beside it, the same name with .md, .csv and .tex. Of several each becomes such a
-    set, named after the experiment and beside `out`, which lists them.
+    One experiment becomes `out` and, beside it, .md, .csv and .tex. Of several each becomes such a set, named after the
+    experiment, and `out` lists them.
     """
     if not records:
         raise ConfigError("there is nothing to report: no experiment was run in that directory")
@@ -86,7 +86,7 @@ def page_beside(out: Path, record: ExperimentRecord) -> Path:
 
 
 def experiment_table(records: Sequence[ExperimentRecord], out: Path) -> str:
-    """Return the experiments with links to their pages, and how complete they are."""
+    """The experiments with links to their pages, and how complete they are."""
     rows: list[list[object]] = []
     for record in records:
         link = f'<a href="{page.text(quote(page_beside(out, record).name))}">{page.text(record.name)}</a>'
@@ -97,7 +97,7 @@ def experiment_table(records: Sequence[ExperimentRecord], out: Path) -> str:
 
 
 def results_page(record: ExperimentRecord, *, command: str = "") -> str:
-    """Return an experiment's page."""
+    """An experiment's page."""
     found, findings = lines(record), findings_of(record)
     title = f"{findings[0].claim.number}: {findings[0].claim.says}" if findings else record.title
     lead = _lead(record, found, findings)
@@ -115,7 +115,9 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     if record.speeds:
         body += ["<h2>Results</h2>", page.text_table(speed_table(record))]
     body += [page.note(words) for words in notes(record, found) if words != lead]
-    body += ranking_parts(record)
+    ranked = rankings(record)
+    body += [f"<h2>Ranking</h2><p>{page.text(TOLD_APART)}</p>"] if ranked else []
+    body += [f"<h3>{page.text(each)}</h3>{page.text_table(each.table)}" for each in ranked]
     body += _section("Figures", _charts(record, found)) + _drawings(record)
     body += _section("Learning curves", _learning_curves(record))
     facts = {**record.versions, "training time": duration(record.seconds)}
@@ -124,15 +126,8 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     return page.page(title, "\n".join(body), origin=page.Origin((record.source,), command))
 
 
-def ranking_parts(record: ExperimentRecord) -> list[str]:
-    """Return the rankings of a record as HTML, and what it takes to be told apart."""
-    found = rankings(record)
-    parts = [f"<h2>Ranking</h2><p>{page.text(TOLD_APART)}</p>"] if found else []
-    return parts + [f"<h3>{page.text(each)}</h3>{page.text_table(each.table())}" for each in found]
-
-
 def claim_picture(finding: Finding) -> str:
-    """Return the comparisons of a claim with their intervals and what each must be above, the paper's as rings."""
+    """The comparisons of a claim with their intervals and what each must be above, the paper's as rings."""
     dots = {
         one.comparison.says: {
             "difference": Dot(d.mean, d.low, d.high, one.paper, show_difference(d), one.comparison.least)
@@ -146,17 +141,15 @@ def claim_picture(finding: Finding) -> str:
 
 
 def _lead(record: ExperimentRecord, found: Sequence[Line], findings: Sequence[Finding]) -> str:
-    """Return the result in a sentence."""
+    """The result in a sentence."""
     if findings:
         return " ".join(f"{finding.verdict.capitalize()}. {finding.sentence}" for finding in findings)
     if counts := verdict_counts(found):
         return counts
-    gains = [line for line in found if line.difference]
-    if gains:
-        best = max(gains, key=lambda line: line.difference.mean if line.difference else -math.inf)
-        return (
-            f"The largest gain over uniform is that of {best.init}, {best.filters}: {show_difference(best.difference)}."
-        )
+    if gains := [(line.difference.mean, line) for line in found if line.difference]:
+        _, best = max(gains, key=lambda each: each[0])
+        gain = show_difference(best.difference)
+        return f"The largest gain over uniform is that of {best.cell.init}, {best.cell.filters}: {gain}."
     return f"{record.shows[0].upper()}{record.shows[1:].removesuffix('.')}."
 
 
@@ -173,7 +166,7 @@ def _section(title: str, figures: Sequence[str]) -> list[str]:
 
 
 def _charts(record: ExperimentRecord, found: Sequence[Line]) -> list[str]:
-    """Return an experiment's main charts; cells with runs missing are left out of them."""
+    """An experiment's main charts; cells with runs missing are left out of them."""
     complete = [cell for cell in record.cells if cell.accuracies]
     if record.speeds:
         series = [
@@ -191,30 +184,35 @@ def _charts(record: ExperimentRecord, found: Sequence[Line]) -> list[str]:
 
 def _dots(found: Sequence[Line]) -> list[str]:
     """For each row its accuracies, and its gains over uniform where there is a uniform to compare with."""
-    groups: dict[tuple[str, str], list[Line]] = defaultdict(list)
+    groups: dict[str, list[Line]] = defaultdict(list)
     for line in found:
-        if line.measured:
-            groups[line.shown_row, line.shown_epochs].append(line)
+        groups[f"{line.shown_row}, {line.shown_epochs} epochs"].append(line)
     figures = []
-    for (row, epochs), members in groups.items():
+    for name, members in groups.items():
         accuracies: dict[str, dict[str, Dot]] = defaultdict(dict)
-        gains: dict[str, dict[str, Dot]] = defaultdict(dict)
         for line in members:
-            if (m := line.measured) is not None:
+            if m := line.measured:
                 low, high = (None, None) if m.std is None else (m.mean - m.std, m.mean + m.std)
-                paper = line.paper.mean if line.paper else None
-                accuracies[line.init][line.filters] = Dot(m.mean, low, high, paper, show_mean(m.mean, m.std))
-            if (gain := line.difference) is not None:
-                shown = show_difference(gain)
-                gains[line.init][line.filters] = Dot(gain.mean, gain.low, gain.high, line.paper_difference, shown)
-        name = f"{row}, {epochs} epochs"
-        chart = dot_chart(accuracies, label=f"accuracy by initialisation, {name}")
-        figures.append(page.figure(chart, f"{page.text(name)}: test accuracy in percent ± standard deviation"))
-        if gains:
+                paper = line.cell.paper.mean if line.cell.paper else None
+                accuracies[line.cell.init][line.cell.filters] = Dot(m.mean, low, high, paper, show_mean(m.mean, m.std))
+        if accuracies:
+            chart = dot_chart(accuracies, label=f"accuracy by initialisation, {name}")
+            figures.append(page.figure(chart, f"{page.text(name)}: test accuracy in percent ± standard deviation"))
+        if gains := gain_dots(members):
             chart = dot_chart(gains, label=f"gain over uniform by initialisation, {name}", shows=[0.0])
             caption = f"{page.text(name)}: points above uniform with the same seeds, {CONFIDENCE:.0%} intervals"
             figures.append(page.figure(chart, caption))
     return figures
+
+
+def gain_dots(found: Sequence[Line]) -> dict[str, dict[str, Dot]]:
+    """Gains over uniform by initialisation and whether filters train."""
+    gains: dict[str, dict[str, Dot]] = defaultdict(dict)
+    for line in found:
+        if gain := line.difference:
+            dot = Dot(gain.mean, gain.low, gain.high, line.paper_difference, show_difference(gain))
+            gains[line.cell.init][line.cell.filters] = dot
+    return gains
 
 
 def _epoch_charts(cells: Sequence[CellRecord]) -> list[str]:
@@ -278,50 +276,50 @@ def _learning_curves(record: ExperimentRecord) -> list[str]:
 def _drawings(record: ExperimentRecord) -> list[str]:
     parts = []
     for drawing in record.drawings:
-        missing = drawing.needs_run and drawing.directory is None
-        content = page.note("The run this shows is missing.", warning=True) if missing else _drawing(drawing)
+        gone = page.note("The run this shows is missing.", warning=True)
         trained = f": {drawing.trained}" if record.reduced and drawing.trained else ""
+        content = gone if drawing.missing else _drawing(drawing)
         parts.append(page.figure(content, page.text(f"{drawing.title}{trained}")))
     return ["<h2>Pictures</h2>", *parts] if parts else []
 
 
 def _drawing(drawing: DrawingRecord) -> str:
-    """Return a figure of the paper that shows schedules, covariances or filters rather than accuracies."""
+    """A figure of the paper that shows schedules, covariances or filters rather than accuracies."""
     if drawing.kind == "sawtooth":
         return _sawtooth_chart()
-    if drawing.kind == "construction":
-        parts = construction_parts(7, math.pi / 2)
-        return _pictures({name: covariance_picture(cov, 7, size=2 * PICTURE) for name, cov in parts.items()})
-    if drawing.kind == "schedule" or drawing.directory is None:
+    if drawing.directory is not None and drawing.kind == "filters":
+        return _filters(read_target(drawing.directory))
+    if drawing.directory is not None:
+        layers = read_target(drawing.directory).statistics.layers
+        found = {f"layer {i + 1}": (layers[i].covariance, layers[i].kernel_size, PICTURE) for i in _spread(len(layers))}
+    elif drawing.kind == "construction":
+        found = {name: (cov, (7, 7), 2 * PICTURE) for name, cov in construction_parts(7, math.pi / 2).items()}
+    else:
         sigmas = [PRESETS["figure"](relative_depth(i, LAYERS)) for i in range(LAYERS)]
-        forms = {
-            f"σ = {s:.2g}": covariance_picture(gaussian_covariance(KERNEL, s), KERNEL, size=PICTURE) for s in sigmas
-        }
-        return _pictures(forms)
-    target, rng = read_target(drawing.directory), np.random.default_rng(0)
-    layers = target.statistics.layers
-    chosen = sorted({round(x) for x in np.linspace(0, len(layers) - 1, LAYERS)})
-    if drawing.kind == "covariances":
-        learned = {
-            f"layer {i + 1}": covariance_picture(layers[i].covariance, layers[i].kernel_size, size=PICTURE)
-            for i in chosen
-        }
-        return _pictures(learned)
-    shown = {}
-    for i in sorted({chosen[0], chosen[len(chosen) // 2], chosen[-1]}):
-        layer = layers[i]
-        shown[f"layer {i + 1}, learned"] = filters_picture(target.filters[layer.name][:16], size=2 * PICTURE)
-        drawn = sampled(layer.covariance, layer.kernel_size, rng, mean=layer.mean)
-        shown[f"layer {i + 1}, drawn from its covariance"] = filters_picture(drawn, size=2 * PICTURE)
-        if not math.isnan(sigma := fit_layer(layer).sigma):
-            constructed = sampled(gaussian_covariance(layer.kernel_size, sigma), layer.kernel_size, rng)
-            shown[f"layer {i + 1}, closed form"] = filters_picture(constructed, size=2 * PICTURE)
-    return page.grid(page.figure(picture.html(name), name) for name, picture in shown.items())  # a row for each layer
-
-
-def _pictures(pictures: Mapping[str, Picture]) -> str:
+        found = {f"σ = {s:.2g}": (gaussian_covariance(KERNEL, s), (KERNEL, KERNEL), PICTURE) for s in sigmas}
+    pictures = {name: covariance_picture(cov, kernel, size=size) for name, (cov, kernel, size) in found.items()}
     figures = (page.figure(picture.html(name), page.text(name)) for name, picture in pictures.items())
     return f'<div class="pictures">{"".join(figures)}</div>'
+
+
+def _filters(target: Target) -> str:
+    """Filters of the first, middle and last layer, a row each: learned, drawn from their covariance, closed form."""
+    rng, shown = np.random.default_rng(0), {}
+    for i in _spread(len(target.statistics.layers), 3):
+        layer = target.statistics.layers[i]
+        shown[f"layer {i + 1}, learned"] = target.filters[layer.name][:16]
+        drawn = sampled(layer.covariance, layer.kernel_size, rng, mean=layer.mean)
+        shown[f"layer {i + 1}, drawn from its covariance"] = drawn
+        if not math.isnan(sigma := fit_layer(layer).sigma):
+            constructed = sampled(gaussian_covariance(layer.kernel_size, sigma), layer.kernel_size, rng)
+            shown[f"layer {i + 1}, closed form"] = constructed
+    pictures = {name: filters_picture(filters, size=2 * PICTURE) for name, filters in shown.items()}
+    return page.grid(page.figure(picture.html(name), name) for name, picture in pictures.items())
+
+
+def _spread(count: int, most: int = LAYERS) -> list[int]:
+    """Layers spread over depth, the first and the last among them."""
+    return sorted({round(x) for x in np.linspace(0, count - 1, most)})
 
 
 def _sawtooth_chart() -> str:

@@ -8,19 +8,18 @@ below. Everything else is open.
 Several comparisons become one verdict so that either decision is wrong in at most 5 of 100 experiments. A claim holds
 only if every comparison does: whoever asks for all of them needs no correction, because where one is false that one
 alone must be passed by chance. A claim is contradicted if any comparison is, and chance has as many tries at that as
-there are comparisons, so their intervals are widened to 1 - 5 %/m, Bonferroni's, which is also Holm's first step and
-decides whether there is any. There is no difference where every comparison is settled and some show none. Everything
-else is open, and a claim of which nothing was run is not run.
+there are comparisons, so their intervals are widened to 1 - 5 %/m (Bonferroni). There is no difference where every
+comparison is settled and some show none. Everything else is open, and a claim of which nothing was run is not run.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from filtercov.lab.experiments.paper_claims import CLAIMS, MARGIN, Asks, CellName, Claim, Comparison
+from filtercov.lab.experiments.paper_claims import CLAIMS, MARGIN, CellName, Claim, Comparison
 from filtercov.lab.experiments.records import ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report.results_statistics import (
@@ -30,13 +29,12 @@ from filtercov.lab.report.results_statistics import (
     show_difference,
     t_quantile,
 )
-from filtercov.printable import counted
 
-ClaimVerdict = Literal["holds", "contradicts", "no difference", "open", "not run"]
+ClaimVerdict = Literal["holds", "contradicted", "no difference", "open", "not run"]
 
-_WORDS: Mapping[ClaimVerdict, tuple[str, str]] = {  # of one, of several
+VERDICTS: Mapping[ClaimVerdict, tuple[str, str]] = {  # of one, of several
     "holds": ("holds", "hold"),
-    "contradicts": ("contradicts", "contradict"),
+    "contradicted": ("is contradicted", "are contradicted"),
     "no difference": ("shows no difference", "show no difference"),
     "open": ("is open", "are open"),
     "not run": ("was not run", "were not run"),
@@ -45,7 +43,7 @@ _WORDS: Mapping[ClaimVerdict, tuple[str, str]] = {  # of one, of several
 
 @dataclass(frozen=True)
 class Compared:
-    """A comparison, the mean of its number over n seeds with the 95 % interval, and what that says."""
+    """A comparison, the mean of its number over n seeds with the 95 % interval, and the verdict."""
 
     comparison: Comparison
     difference: Difference | None  # None: not run
@@ -65,55 +63,77 @@ class Compared:
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found of a claim; `n` is the fewest seeds, or turns of a timing, that any comparison had."""
+    """A claim, its comparisons, and the verdict on all of them together."""
 
     claim: Claim
-    verdict: ClaimVerdict
-    n: int
     compared: tuple[Compared, ...]
-    sentence: str
+    verdict: ClaimVerdict
+    remark: str = ""
 
     @property
     def counted(self) -> tuple[Compared, ...]:
         """The comparisons that decide."""
-        return _counted(self.compared)
+        return tuple(one for one in self.compared if not one.comparison.beside)
+
+    @property
+    def run(self) -> tuple[Compared, ...]:
+        """Those of them that were run."""
+        return tuple(one for one in self.counted if one.difference)
+
+    @property
+    def n(self) -> int:
+        """The fewest seeds, or turns of a timing, that any of these had; 0 if none was run."""
+        return min((one.difference.n for one in self.run if one.difference), default=0)
 
     @property
     def in_part(self) -> bool:
-        """Whether some of the comparisons that decide were run, and some were not."""
-        return len({one.difference is None for one in self.counted}) == 2
+        """Whether some comparisons that decide were run, and not all."""
+        return 0 < len(self.run) < len(self.counted)
 
     @property
     def begun(self) -> bool:
-        """Whether there is any comparison to show."""
+        """Whether there is anything to show."""
         return any(one.difference for one in self.compared)
+
+    @property
+    def sentence(self) -> str:
+        """How the comparisons ended."""
+        if self.verdict == "not run":
+            said = "Nothing of it was run."
+        elif len(self.counted) == 1:
+            said = f"Its one comparison {VERDICTS[self.counted[0].verdict][0]}."
+        else:
+            said = f"Of {len(self.counted)} comparisons {tally(one.verdict for one in self.counted)}."
+        beside = [one.comparison for one in self.compared if one.comparison.beside and one.difference]
+        said += "".join(f" Beside it stands '{one.says}': {one.beside}." for one in beside)
+        return f"{said} {self.remark}".strip()
+
+
+def tally(verdicts: Iterable[ClaimVerdict]) -> str:
+    """How many hold, are contradicted and so on.
+
+    >>> tally(["open", "holds", "holds"])
+    '2 hold, 1 is open'
+    """
+    counts = Counter(verdicts)
+    return ", ".join(f"{counts[kind]} {words[counts[kind] > 1]}" for kind, words in VERDICTS.items() if counts[kind])
 
 
 def judge_claim(claim: Claim, record: ExperimentRecord) -> Finding:
-    """Judge a claim by the record of its experiment."""
-    if not find_scale(record.scale).judges:
-        compared = tuple(Compared(comparison, None, "not run") for comparison in claim.comparisons)
-        return Finding(claim, "not run", 0, compared, f"Scale {record.scale} shows that it runs, not what is true.")
-    numbers = _by_cell(record)
-    differences = [_difference(comparison, numbers) for comparison in claim.comparisons]
-    compared = tuple(
-        Compared(comparison, difference, _judge(difference, comparison.asks), claim.paper_difference(comparison))
-        for comparison, difference in zip(claim.comparisons, differences, strict=True)
-    )
-    counted_ones = _counted(compared)
-    verdict = _together(counted_ones)
-    fewest = min((one.difference.n for one in counted_ones if one.difference), default=0)
-    beside = "".join(
-        f" Beside it stands '{one.comparison.says}': {one.comparison.beside}."
-        for one in compared
-        if one.comparison.beside and one.difference
-    )
-    timed = f" Timed on {record.versions['timed on']}." if record.speeds else ""
-    return Finding(claim, verdict, fewest, compared, _sentence(verdict, counted_ones) + beside + timed)
-
-
-def _counted(compared: tuple[Compared, ...]) -> tuple[Compared, ...]:
-    return tuple(one for one in compared if not one.comparison.beside)
+    """Judge a claim by the record of its experiment; at a scale that judges nothing it is not run."""
+    judges = find_scale(record.scale).judges
+    numbers = _by_cell(record) if judges else {}
+    compared = []
+    for comparison in claim.comparisons:
+        difference = _difference(comparison, numbers)
+        verdict = judge_comparison(difference, comparison)
+        compared.append(Compared(comparison, difference, verdict, claim.paper_difference(comparison)))
+    remark = ""
+    if not judges:
+        remark = f"Scale {record.scale} shows that it runs, not what is true."
+    elif record.speeds:
+        remark = f"Timed on {record.versions['timed on']}."
+    return Finding(claim, tuple(compared), _together([one for one in compared if not one.comparison.beside]), remark)
 
 
 def findings_of(record: ExperimentRecord) -> list[Finding]:
@@ -122,7 +142,7 @@ def findings_of(record: ExperimentRecord) -> list[Finding]:
 
 
 def claim_lines(record: ExperimentRecord) -> list[str]:
-    """Return the finding on a record's claim as lines to print, none if it belongs to no claim."""
+    """The finding on a record's claim as lines to print, none if it belongs to no claim."""
     return [
         line
         for finding in findings_of(record)
@@ -133,64 +153,53 @@ def claim_lines(record: ExperimentRecord) -> list[str]:
     ]
 
 
+def judge_comparison(difference: Difference | None, comparison: Comparison) -> ClaimVerdict:
+    """What the interval of a difference says of what its comparison asks."""
+    if difference is None:
+        return "not run"
+    if difference.low is None or difference.high is None:
+        return "open"
+    low, high, least = difference.low, difference.high, comparison.least
+    within = low > -MARGIN and high < MARGIN
+    if comparison.asks == "same":
+        return "holds" if within else "contradicted" if low > MARGIN or high < -MARGIN else "open"
+    if low > least:
+        return "holds"
+    return "contradicted" if high < least else "no difference" if within else "open"
+
+
 def _by_cell(record: ExperimentRecord) -> dict[CellName, dict[int, float]]:
-    """Return the number of each seed, or turn, of everything that was run."""
+    """The number of each seed, or turn, of everything that was run."""
     cells = {CellName(cell.row, cell.column, cell.epochs): cell.by_seed for cell in record.cells if cell.accuracies}
     saved = {CellName(f"k{s.kernel_size}", "saved", 0): dict(enumerate(s.saved)) for s in record.speeds if s.saved}
     return cells | saved
 
 
-def _difference(comparison: Comparison, numbers: dict[CellName, dict[int, float]]) -> Difference | None:
+def _difference(comparison: Comparison, numbers: Mapping[CellName, Mapping[int, float]]) -> Difference | None:
     if not all(cell in numbers for cell in comparison.cells):
         return None
     seeds = set.intersection(*(set(numbers[cell]) for cell in comparison.cells))
-    middle = {
-        seed: float(np.median([numbers[cell][seed] for cell in comparison.median_of])) if comparison.median_of else 0.0
-        for seed in seeds
-    }
-    weighted = {seed: sum(weight * numbers[cell][seed] for weight, cell in comparison.terms) for seed in seeds}
-    return paired_difference({seed: middle[seed] + weighted[seed] for seed in seeds}, dict.fromkeys(seeds, 0.0))
+    values = {}
+    for seed in seeds:
+        middle = float(np.median([numbers[cell][seed] for cell in comparison.median_of] or [0.0]))
+        values[seed] = middle + sum(weight * numbers[cell][seed] for weight, cell in comparison.terms)
+    return paired_difference(values, dict.fromkeys(seeds, 0.0))
 
 
-def _judge(difference: Difference | None, asks: Asks) -> ClaimVerdict:
-    if difference is None:
-        return "not run"
-    if difference.low is None or difference.high is None:
-        return "open"
-    low, high = difference.low, difference.high
-    within = low > -MARGIN and high < MARGIN
-    if asks == "same":
-        return "holds" if within else "contradicts" if low > MARGIN or high < -MARGIN else "open"
-    least = 0.0 if asks == "above" else -MARGIN
-    if low > least or high < least:
-        return "holds" if low > least else "contradicts"
-    return "no difference" if within else "open"
-
-
-def _together(compared: tuple[Compared, ...]) -> ClaimVerdict:
+def _together(compared: Sequence[Compared]) -> ClaimVerdict:
     verdicts = {one.verdict for one in compared}
     if verdicts in ({"not run"}, {"holds"}):
         return verdicts.pop()
-    widened = [_judge(_widened(one.difference, len(compared)), one.comparison.asks) for one in compared]
-    if "contradicts" in widened:
-        return "contradicts"
+    widened = [judge_comparison(_widened(one.difference, len(compared)), one.comparison) for one in compared]
+    if "contradicted" in widened:
+        return "contradicted"
     return "no difference" if verdicts <= {"holds", "no difference"} else "open"
 
 
 def _widened(difference: Difference | None, among: int) -> Difference | None:
-    """Return a difference with the interval that one of so many comparisons must have to count on its own."""
+    """A difference with the interval that one of so many comparisons must have to count on its own."""
     if difference is None or difference.low is None or difference.high is None:
         return difference
     wider = t_quantile(1 - (1 - CONFIDENCE) / among, difference.n - 1) / t_quantile(CONFIDENCE, difference.n - 1)
     half = wider * (difference.high - difference.low) / 2
     return replace(difference, low=difference.mean - half, high=difference.mean + half)
-
-
-def _sentence(verdict: ClaimVerdict, compared: tuple[Compared, ...]) -> str:
-    if verdict == "not run":
-        return "Nothing of it was run."
-    if len(compared) == 1:
-        return f"Its one comparison {_WORDS[compared[0].verdict][0]}."
-    counts = Counter(one.verdict for one in compared)
-    parts = [f"{counts[kind]} {words[counts[kind] > 1]}" for kind, words in _WORDS.items() if counts[kind]]
-    return f"Of {counted(len(compared), 'comparison')} {', '.join(parts)}."

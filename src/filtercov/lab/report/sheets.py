@@ -22,7 +22,7 @@ ACROSS = 8  # layers in a row of a sheet, and in a frame of an animation
 FRAMES = 36  # at most
 EACH, AT_END = 150, 2000  # milliseconds
 SMALL, LARGE = 97, 280  # widths of pictures
-GAP, EDGE, LINE = 10, 12, 20
+GAP, EDGE, LINE, LETTER = 10, 12, 20, 7
 PAPER, INK, QUIET, BAR, TRACK = (255, 255, 255), (27, 31, 36), (90, 100, 112), (31, 95, 168), (217, 222, 228)
 COLOURS, GREYS = 21, 8  # of an animation: more cannot be told apart, and take more room
 
@@ -47,9 +47,7 @@ def sheet(title: str, columns: Sequence[Column], *, done: float | None = None) -
     width = max(2 * EDGE + len(rows[0]) * (wide + GAP) - GAP, 320)
     drawn = Image.new("RGB", (width, top + sum(sum(high) + GAP * len(high) + below for high in highs)), PAPER)
     pen = ImageDraw.Draw(drawn)
-    lengths = (shortened(title, length) for length in range(len(title), 1, -1))
-    fitting = (words for words in lengths if pen.textlength(words, _font()) <= width - 2 * EDGE)
-    pen.text((EDGE, EDGE - 4), next(fitting, "…"), INK, _font())
+    pen.text((EDGE, EDGE - 4), shortened(title, (width - 2 * EDGE) // LETTER), INK, _font())
     if done is not None:
         pen.rectangle((EDGE, EDGE + LINE, width - EDGE, EDGE + LINE + 3), TRACK)
         pen.rectangle((EDGE, EDGE + LINE, EDGE + math.floor(done * (width - 2 * EDGE)), EDGE + LINE + 3), BAR)
@@ -61,7 +59,7 @@ def sheet(title: str, columns: Sequence[Column], *, done: float | None = None) -
                 drawn.paste(image, (left, down), image)
                 down += height + GAP
             for line, words in enumerate(column.words):
-                pen.text((left, down - 4 + line * (LINE - 3)), shortened(words, wide // 7), QUIET, _font())
+                pen.text((left, down - 4 + line * (LINE - 3)), shortened(words, wide // LETTER), QUIET, _font())
         top += sum(high) + GAP * len(high) + below
     return drawn
 
@@ -113,7 +111,7 @@ def frame(history: History, place: int) -> Image.Image:
 
 
 def animation(history: History, *, gif: bool = False) -> bytes:
-    """Return the moments, at most `FRAMES` of them, as an animated PNG or a GIF that repeats."""
+    """The moments, at most `FRAMES` of them, as an animated PNG or a GIF that repeats."""
     last = len(history.moments) - 1
     places = np.unique(np.linspace(0, last, min(last + 1, FRAMES)).round().astype(int))
     drawn = [frame(history, int(place)) for place in places]
@@ -132,7 +130,7 @@ def animation(history: History, *, gif: bool = False) -> bytes:
 
 
 def png(picture: Image.Image) -> bytes:
-    """Return a picture as a PNG."""
+    """A picture as a PNG."""
     stream = io.BytesIO()
     picture.save(stream, "PNG", optimize=True)
     return stream.getvalue()
@@ -148,7 +146,7 @@ def _font() -> ImageFont.FreeTypeFont:
 
 
 def _palette() -> Image.Image:
-    """Return an image whose palette has the colours of numbers, of the bar, and from ink to paper."""
+    """An image whose palette has the colours of numbers, of the bar, and from ink to paper."""
     numbers = palette()[np.linspace(0, len(palette()) - 1, COLOURS).round().astype(int)]
     greys = np.linspace(INK, PAPER, GREYS).round().astype(np.uint8)
     held = Image.new("P", (1, 1))

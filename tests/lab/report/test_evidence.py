@@ -1,0 +1,203 @@
+"""The page of evidence, on runs that nobody did: findings, the paper's numbers, claims, controls."""
+
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from scipy import stats
+
+from filtercov.errors import ConfigError
+from filtercov.lab.experiments.catalogue import Options, experiment
+from filtercov.lab.experiments.evidence import Evidence, KeptRun, seal
+from filtercov.lab.experiments.paper_claims import CLAIMS
+from filtercov.lab.experiments.runspec import VERSION, RunSpec
+from filtercov.lab.report import evidence
+from filtercov.lab.report.results_claims import judge_claim
+from filtercov.lab.training import FitResult
+from filtercov.lab.training.config import FORMAT
+from tests.lab.report.results_records import cell, record
+from tools.write_evidence import picture, readme_block
+
+DATA = "folder:cifar10-png.zip"
+GAINS = {"uniform": 0.0, "power": 0.0, "one-sigma": 6.0, "closed-form": 6.0}  # others 3.0
+NOISE = (0.3, -0.2, 0.1, -0.4, 0.2, 0.0, -0.1, 0.4, -0.3, 0.05)
+
+
+def accuracy(spec: RunSpec) -> float:
+    """A level for each seed, a gain for each initialisation, and noise that differs between initialisations."""
+    seed, shift = spec.train.seed, sum(map(ord, spec.init))
+    gain = GAINS.get(spec.init, 3.0) if spec.freeze_filters else GAINS.get(spec.init, 3.0) / 2 + 2
+    return round(60.0 + seed + gain + NOISE[(seed * 3 + shift) % 10], 2)
+
+
+def put(root: Path, spec: RunSpec) -> None:
+    """Keep a run that ends with its accuracy."""
+    rows = tuple({"test_accuracy": accuracy(spec) - 3 * late} for late in reversed(range(spec.train.epochs)))
+    numbers = {"train_loss": 1.0, "train_accuracy": 50.0, "test_loss": 1.0, "ema_test_accuracy": None}
+    result = FitResult(
+        epochs=len(rows),
+        steps=100,
+        test_accuracy=rows[-1]["test_accuracy"],
+        seconds=10.0,
+        weights_sha256="0" * 64,
+        extra={"versions": {"torch": "2"}, "threads": 1},
+        **numbers,
+    )
+    config = {"format": FORMAT, "version": VERSION, **spec.to_dict(), "inputs": {"data": "1"}}
+    kept = KeptRun(config, rows, result)
+    path = Evidence(root).file(kept.key)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(seal(kept.to_dict()))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    """The controls of 9x9 filters with ten seeds, asked for, and runs of the paper's size."""
+    place, options = tmp_path_factory.mktemp("evidence"), Options(cifar=DATA)
+    for run in experiment("controls", scale="small", options=options).runs:
+        if "_k9_" in run.spec.model:
+            put(place, run.spec)
+    asked = {"name": "controls", "scale": "small", "options": {**asdict(options), "also": []}}
+    (place / "sweeps").mkdir()
+    (place / "sweeps" / "controls--small.json").write_bytes(seal(asked))
+    closed = {"init": "closed-form", "schedule": "cifar-p2", "min_kernel_size": 2}
+    for model, seeds in (("convnext_atto_p2_s2", 4), ("convnext_atto_p2", 3), ("convmixer_256_8_k9_p2", 1)):
+        for fields in ({}, closed):
+            for seed in range(seeds):
+                train = {"epochs": 20, "seed": seed}
+                put(place, RunSpec.recipe("cifar", model=model, data=DATA, freeze_filters=True, train=train, **fields))
+    return place
+
+
+@pytest.fixture(scope="module")
+def view(root) -> evidence.View:
+    return evidence.read_view(root)
+
+
+def accuracies(root: Path, init: str, *, frozen: bool) -> list[float]:
+    """The accuracies of the 9x9 controls by seed, from the files."""
+    kept, _ = Evidence(root).found
+    found = {
+        run.spec.train.seed: run.result.test_accuracy
+        for run in kept
+        if (run.spec.model, run.spec.init, run.spec.freeze_filters) == ("convmixer_64_8_k9_p2", init, frozen)
+    }
+    return [found[seed] for seed in range(10)]
+
+
+def interval(ours: list[float], theirs: list[float]) -> str:
+    test = stats.ttest_rel(ours, theirs)
+    low, high = test.confidence_interval(0.95)
+    return f"{sum(ours) / 10 - sum(theirs) / 10:+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+def test_the_papers_networks_come_first_beside_its_numbers_and_variants_after(view):
+    assert [setting.title for setting in view.at_paper_size] == [
+        f"{model} on cifar10-png.zip, 20 epochs"
+        for model in ("convmixer_256_8_k9_p2", "convnext_atto_p2", "convnext_atto_p2_s2")
+    ]
+    papers = [[group.paper.mean for group in setting.groups] for setting in view.at_paper_size]
+    assert papers == [[84.97, 90.56], [72.18, 79.36], [72.18, 79.36]]
+    first, claims, controls = evidence.three_findings(view)
+    assert first.startswith("convmixer_256_8_k9_p2 on")
+    assert first.endswith("(one seed: no verdict), in the paper +5.59.")
+    assert claims == "Of 18 claims 1 is open (C4), 17 were not run; 1 was run in part only."
+    assert controls.startswith("k9 frozen: the closed form gains +")
+    assert readme_block(view).startswith("convnext_atto_p2_s2 on")  # most runs
+
+
+def test_claims_are_settled_by_runs_that_others_asked_for_beside_the_papers_difference(view, root):
+    rows = {row[0]: row for row in evidence.claim_table(view)[1:]}
+    assert [row[1] for row in rows.values()] == [claim.says for claim in CLAIMS]
+    ours = interval(accuracies(root, "closed-form", frozen=True), accuracies(root, "uniform", frozen=False))
+    assert rows["C4"][2:] == ["+1.30", f"{ours}, 2 not run", "10", "open"]  # 90.56 - 89.26
+    assert rows["C1"][2:] == ["+0.25 to +1.55", "not run", "", "not run"]
+    assert rows["C2"][2] == "+2.47"
+    assert rows["C9"][2] == ""  # a figure
+
+
+def test_controls_are_told_from_the_closed_form_and_from_uniform(view, root):
+    head, *rows = evidence.controls_table(view.controls)
+    assert head == ["filters", "lack", "k9 frozen", "k9 thawed"]  # 15x15 filters were not run
+    shown = {row[0]: row for row in rows}
+    assert set(shown) == set(evidence.LACKS)
+    for init in shown:
+        gains = [
+            interval(accuracies(root, init, frozen=f), accuracies(root, "uniform", frozen=f)) for f in (True, False)
+        ]
+        assert shown[init][2:] == gains
+    frozen, thawed = evidence.controls_answer(view.controls)
+    assert "; not told apart from it: one-sigma; between it and uniform: " in frozen
+    assert frozen.endswith("; no better than uniform: power.")
+    assert thawed.startswith("k9 thawed: ")
+    noisy = {"uniform": 0, "closed-form": 3, "dog": 5, "box": -2}
+    made = [
+        cell(f"frozen/{init}", *(50 + g + n for n in NOISE[i : i + 5])) for i, (init, g) in enumerate(noisy.items())
+    ]
+    (said,) = evidence.controls_answer(record(*made))
+    assert said.endswith("; better: dog; no better than uniform: box.")
+
+
+def test_page_and_markdown_have_the_sections_in_order_and_fit_a_phone(view, browser, tmp_path):
+    paths = evidence.write_evidence(view, tmp_path / "e.html", command="filtercov report e")
+    assert {path.name for path in paths} == {
+        "e.html",
+        "e.md",
+        *(f"e-controls-small.{end}" for end in ("html", "md", "csv", "tex")),
+    }
+    markdown = (tmp_path / "e.md").read_text()
+    order = ["## Findings", "## At the paper's size", "## The paper's claims", "## What does the work"]
+    assert sorted(order, key=markdown.index) == order
+    assert "| convmixer-64-8-k9-p2 |" in markdown  # C19 and C20, of what ships
+    assert "](there.svg)" in evidence.evidence_markdown(view, image="there.svg")
+    tab = browser.open(tmp_path / "e.html", width=390)
+    said = tab.evaluate("document.body.innerText")
+    assert all(claim.says in said for claim in CLAIMS)
+    assert tab.evaluate("document.querySelectorAll('svg.chart').length") == 2  # C4 and the controls
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert tab.errors == tab.requests == []
+    (tmp_path / "c.svg").write_text(picture(view.controls))
+    tab = browser.open(tmp_path / "c.svg")
+    blue = tab.evaluate("getComputedStyle(document.querySelector('circle.s0')).fill")
+    assert (blue, tab.errors) == ("rgb(0, 114, 178)", [])
+
+
+def test_a_claim_is_shown_by_the_comparison_that_is_worst_for_it(view):
+    claim = next(claim for claim in CLAIMS if claim.number == "C4")
+
+    def finding(*gains: float):
+        cells = []
+        for row, gain in zip(("k7", "k9", "k15"), gains, strict=True):
+            cells.append(cell("thawed/uniform", *[50.0] * 4, row=row))
+            cells.append(cell("frozen/closed-form", *(50.0 + gain + noise for noise in (0.1, -0.1, 0.2, 0.0)), row=row))
+        return judge_claim(claim, record(*cells, name="claim-c4"))
+
+    holds, against = finding(3.0, 2.0, 4.0), finding(-3.0, 2.0, -4.0)
+    assert evidence.decisive(against).difference.mean == pytest.approx(-3.95)
+    shown = replace(view, findings=(holds, against))
+    (_, _, paper, ours, n, verdict), (*_, last) = evidence.claim_table(shown)[1:]
+    assert (paper, n, verdict, last) == ("+1.30", "4", "holds", "contradicted")
+    assert ours.startswith("+2.05 [")
+    assert ours.endswith("], the worst of 3")
+    assert evidence.claims_answer(shown) == "Of 2 claims 1 holds (C4), 1 is contradicted (C4)."
+    assert [row[2] for row in evidence.comparison_table(holds)[1:]] == ["+0.56", "+1.30", "+3.74"]
+
+
+def test_without_controls_or_requests_the_page_says_so_and_claims_find_their_runs(root, tmp_path):
+    for path in (root / "runs").iterdir():
+        if any(f'"init": "{init}"' in path.read_text() for init in ("uniform", "closed-form")):
+            (tmp_path / "runs").mkdir(exist_ok=True)
+            shutil.copy(path, tmp_path / "runs")
+    view = evidence.read_view(tmp_path)
+    assert "The controls were not run." in evidence.evidence_markdown(view, image="there.svg")
+    assert [finding.claim.number for finding in view.findings if finding.begun] == ["C4"]
+
+
+def test_damage_is_said_and_an_empty_directory_has_no_evidence(root, tmp_path):
+    (tmp_path / "runs").mkdir()
+    whole = next((root / "runs").iterdir())
+    (tmp_path / "runs" / whole.name).write_bytes(whole.read_bytes()[:-40])
+    assert "is damaged" in evidence.evidence_markdown(evidence.read_view(tmp_path))
+    with pytest.raises(ConfigError):
+        evidence.read_view(tmp_path / "nowhere")
