@@ -12,9 +12,8 @@ const STRIP_FILTERS = 6;
 const LARGE = 424; // pixels across
 const SMALL = 194; // shown at half that size
 const FRAME = 30; // milliseconds
-const REMEMBERED = 4e6; // numbers of eigenvectors, the worth of 24 layers of 31 × 31 filters
+const REMEMBERED = 48; // decompositions, of a megabyte each for 31 × 31 filters
 const decompositions = new Map();
-let held = 0; // numbers in them
 let state = parseState(location.hash);
 let asked = false; // a drawing is asked for at the next frame
 let drawing = 0; // the number of the current drawing: older ones stop
@@ -215,13 +214,8 @@ function work(current, start, jobs, perform) {
 function decomposition(k, sigma) {
   const key = `${k} ${sigma}`;
   if (!decompositions.has(key)) {
-    const found = decompose(k, sigma);
-    held += found.parts.reduce((sum, { vectors }) => sum + vectors.length, 0);
-    if (held > REMEMBERED) {
-      decompositions.clear();
-      held = 0;
-    }
-    decompositions.set(key, found);
+    if (decompositions.size >= REMEMBERED) decompositions.clear();
+    decompositions.set(key, decompose(k, sigma));
   }
   return decompositions.get(key);
 }

@@ -2,61 +2,43 @@
 // random numbers.
 "use strict";
 
-// Eigenvalues and eigenvectors of a symmetric matrix: Householder's reflections make it tridiagonal, and QR steps with
-// Wilkinson's shift, each a chain of rotations of neighbouring rows, then make what is beside the diagonal vanish.
-// Accurate to rounding of the largest eigenvalue.
-
+// Eigenvalues and eigenvectors of a symmetric matrix by Jacobi's rotations, each of which makes one number beside the
+// diagonal vanish, until all have. Accurate to rounding of the largest eigenvalue.
 // a: Float64Array (n × n, row by row), overwritten. Returns {values: (n), vectors: (n × n), one eigenvector per row}.
 function eigen(a, n) {
-  const vectors = tridiagonalise(a, n);
-  const values = Float64Array.from({ length: n }, (_, i) => a[i * n + i]);
-  const beside = Float64Array.from({ length: n - 1 }, (_, i) => a[(i + 1) * n + i]);
-  const size = values.reduce((most, x, i) => Math.max(most, Math.abs(x), Math.abs(beside[i] ?? 0)), 0);
-  const negligible = (i) => Math.abs(beside[i]) <= 1e-16 * size;
-  for (let high = n - 1; high > 0;) {
-    if (negligible(high - 1)) {
-      high--;
-      continue;
+  const vectors = new Float64Array(n * n);
+  for (let i = 0; i < n; i++) vectors[i * n + i] = 1;
+  const negligible = 1e-16 * a.reduce((most, x) => Math.max(most, Math.abs(x)), 0);
+  for (let rotations = 1; rotations > 0;) {
+    rotations = 0;
+    for (let p = 0; p < n; p++) {
+      for (let q = p + 1; q < n; q++) {
+        const beside = a[p * n + q];
+        if (Math.abs(beside) <= negligible) continue;
+        const ratio = (a[q * n + q] - a[p * n + p]) / (2 * beside);
+        const tan = (ratio < 0 ? -1 : 1) / (Math.abs(ratio) + Math.hypot(ratio, 1));
+        const cos = 1 / Math.hypot(tan, 1);
+        const diagonal = [a[p * n + p] - tan * beside, a[q * n + q] + tan * beside];
+        turnRows(a, p, q, n, cos, tan * cos);
+        for (let i = 0; i < n; i++) [a[i * n + p], a[i * n + q]] = [a[p * n + i], a[q * n + i]];
+        [a[p * n + p], a[q * n + q]] = diagonal;
+        a[p * n + q] = a[q * n + p] = 0;
+        turnRows(vectors, p, q, n, cos, tan * cos);
+        rotations++;
+      }
     }
-    let low = high - 1;
-    while (low > 0 && !negligible(low - 1)) low--;
-    qrStep(values, beside, low, high, vectors);
   }
-  return { values, vectors };
+  return { values: Float64Array.from({ length: n }, (_, i) => a[i * n + i]), vectors };
 }
 
-// Replace `a` by Qᵀ A Q, tridiagonal, and return Qᵀ. Q is the product of reflections H = I − 2 u uᵀ.
-function tridiagonalise(a, n) {
-  const mirrors = [];
-  const w = new Float64Array(n);
-  for (let k = 0; k + 2 < n; k++) {
-    const u = new Float64Array(n);
-    for (let i = k + 1; i < n; i++) u[i] = a[i * n + k];
-    const length = Math.sqrt(dot(u, u, 0, 0, k + 1, n));
-    u[k + 1] += u[k + 1] < 0 ? -length : length; // the reflection that does not cancel
-    const scale = Math.sqrt(dot(u, u, 0, 0, k + 1, n));
-    if (scale > 0) for (let i = k + 1; i < n; i++) u[i] /= scale;
-    mirrors.push(u);
-    // H A H = A − u wᵀ − w uᵀ with w = 2 (A u − (uᵀ A u) u), from row k on
-    for (let i = k; i < n; i++) w[i] = 2 * dot(a, u, i * n, 0, k + 1, n);
-    const along = dot(u, w, 0, 0, k + 1, n) / 2;
-    for (let i = k; i < n; i++) w[i] -= 2 * along * u[i];
-    for (let i = k; i < n; i++) {
-      const ui = u[i];
-      const wi = w[i];
-      for (let j = k, at = i * n + k; j < n; j++, at++) a[at] -= ui * w[j] + wi * u[j];
-    }
+// Turn rows p and q of a matrix with n columns into one another.
+function turnRows(a, p, q, n, cos, sin) {
+  for (let i = p * n, j = q * n; i < (p + 1) * n; i++, j++) {
+    const x = a[i];
+    const y = a[j];
+    a[i] = cos * x - sin * y;
+    a[j] = cos * y + sin * x;
   }
-  const q = new Float64Array(n * n);
-  for (let i = 0; i < n; i++) q[i * n + i] = 1;
-  for (let k = mirrors.length - 1; k >= 0; k--) { // Qᵀ H from the last on, where rows before k + 1 are still untouched
-    const u = mirrors[k];
-    for (let i = k + 1; i < n; i++) {
-      const twice = 2 * dot(q, u, i * n, 0, k + 1, n);
-      for (let j = k + 1, at = i * n + k + 1; j < n; j++, at++) q[at] -= twice * u[j];
-    }
-  }
-  return q;
 }
 
 // Σ x[xStart + i] y[yStart + i] for i from `from` to before `to`.
@@ -64,41 +46,6 @@ function dot(x, y, xStart, yStart, from, to) {
   let sum = 0;
   for (let i = from; i < to; i++) sum += x[xStart + i] * y[yStart + i];
   return sum;
-}
-
-// One step on rows low to high of the tridiagonal matrix with diagonal d and e beside it. The first rotation is that of
-// a QR decomposition of the shifted matrix; it leaves one number outside the three diagonals, which the others chase out.
-function qrStep(d, e, low, high, vectors) {
-  const last = e[high - 1];
-  const ratio = (d[high - 1] - d[high]) / (2 * last);
-  const shift = d[high] - last / (ratio + (ratio < 0 ? -1 : 1) * Math.hypot(ratio, 1)); // no square underflows
-  let x = d[low] - shift;
-  let outside = e[low];
-  for (let i = low; i < high; i++) {
-    const r = Math.hypot(x, outside);
-    const [cos, sin] = r > 0 ? [x / r, outside / r] : [1, 0];
-    if (i > low) e[i - 1] = r;
-    const [first, second, between] = [d[i], d[i + 1], e[i]];
-    d[i] = cos * cos * first + 2 * cos * sin * between + sin * sin * second;
-    d[i + 1] = sin * sin * first - 2 * cos * sin * between + cos * cos * second;
-    e[i] = cos * sin * (second - first) + (cos * cos - sin * sin) * between;
-    if (i + 1 < high) {
-      x = e[i];
-      outside = sin * e[i + 1];
-      e[i + 1] *= cos;
-    }
-    turnRows(vectors, i, d.length, cos, sin);
-  }
-}
-
-// Turn rows i and i + 1 of an n × n matrix into one another.
-function turnRows(a, i, n, cos, sin) {
-  for (let p = i * n, q = p + n; p < (i + 1) * n; p++, q++) {
-    const x = a[p];
-    const y = a[q];
-    a[p] = cos * x + sin * y;
-    a[q] = cos * y - sin * x;
-  }
 }
 
 // Σ′ = ½ (D C + C D − z zᵀ) in flat form, row by row, between the pixels at `kept` along both axes, by default all: the
@@ -251,36 +198,21 @@ function relativeDepth(i, count) {
   return count > 1 ? i / (count - 1) : 0;
 }
 
-// Normal random numbers from a seed: xoshiro128** for the bits, its state filled by splitmix32, and Box and Muller's
-// transform. The numbers are not torch's: a page shows what filters look like, init_ draws the ones a network gets.
-
+// Normal random numbers from a seed: mulberry32 for the bits, and Box and Muller's transform. The numbers are not
+// torch's: a page shows what filters look like, init_ draws the ones a network gets.
 function normals(seed, count) {
-  let mixed = seed | 0;
-  const state = Uint32Array.from({ length: 4 }, () => {
-    mixed = (mixed + 0x9e3779b9) | 0;
-    let x = mixed ^ (mixed >>> 16);
-    x = Math.imul(x, 0x85ebca6b);
-    x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35);
-    return x ^ (x >>> 16);
-  });
-  const turned = (x, by) => (x << by) | (x >>> (32 - by));
+  let state = Math.imul(seed + 1, 0x9e3779b9);
   const uniform = () => {
-    const bits = Math.imul(turned(Math.imul(state[1], 5), 7), 9) >>> 0;
-    const shifted = state[1] << 9;
-    state[2] ^= state[0];
-    state[3] ^= state[1];
-    state[1] ^= state[2];
-    state[0] ^= state[3];
-    state[2] ^= shifted;
-    state[3] = turned(state[3], 11);
-    return (bits + 0.5) / 2 ** 32;
+    state = (state + 0x6d2b79f5) | 0;
+    let bits = Math.imul(state ^ (state >>> 15), state | 1);
+    bits ^= bits + Math.imul(bits ^ (bits >>> 7), bits | 61);
+    return (((bits ^ (bits >>> 14)) >>> 0) + 0.5) / 2 ** 32;
   };
   const result = new Float64Array(count);
   for (let i = 0; i < count; i += 2) {
     const radius = Math.sqrt(-2 * Math.log(uniform()));
     const angle = 2 * Math.PI * uniform();
-    result[i] = radius * Math.cos(angle);
-    if (i + 1 < count) result[i + 1] = radius * Math.sin(angle);
+    result.set([radius * Math.cos(angle), radius * Math.sin(angle)].slice(0, count - i), i);
   }
   return result;
 }

@@ -4,8 +4,6 @@
 
 const WHOLE = 9000; // milliseconds from the first moment to the last, but no moment takes longer than LONGEST
 const LONGEST = 400;
-const SMALL = 92; // pixels across
-const LARGE = 340;
 const GAP = 1;
 const moments = settings.steps.length;
 const last = moments - 1;
@@ -43,12 +41,6 @@ function layout(sides, tiles, columns) {
   return { n: count, width: across, height: Math.ceil(tiles / columns) * (height + GAP) - GAP, offsets };
 }
 
-// Make a canvas as large as its layout, shown about `size` pixels across, every number a whole number of pixels.
-function prepare(canvas, { width, height }, size) {
-  Object.assign(canvas, { width, height });
-  canvas.style.width = `${width * Math.max(1, Math.round(size / width))}px`;
-}
-
 // The bytes of a kind at a place in time, which may lie between two moments: then they are mixed.
 function mixed(bytes, at) {
   const size = bytes.length / moments;
@@ -60,6 +52,7 @@ function mixed(bytes, at) {
 
 // Colour a canvas: of a symmetric matrix (n is given) the upper triangle is there, each colour for both of its places.
 function paint(canvas, { n, width, height, offsets }, levels, symmetric) {
+  if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
   const image = new ImageData(width, height);
   const pixels = new Uint32Array(image.data.buffer);
   if (!symmetric) offsets.forEach((offset, i) => { pixels[offset] = PALETTE[Math.round(levels[i])]; });
@@ -165,7 +158,6 @@ function choose(index) {
   buttons.forEach((button, i) => button.setAttribute("aria-pressed", i === layer));
   for (const line of document.querySelectorAll("[data-layer]")) line.classList.toggle("chosen", Number(line.dataset.layer) === layer);
   element("layer-title").textContent = `Layer ${layer + 1} of ${settings.layers.length}: ${settings.layers[layer].name}`;
-  for (const kind of ["covariance", "filters"]) prepare(element(kind), layouts[layer][kind], LARGE);
   askToDraw();
 }
 
@@ -183,10 +175,7 @@ function takeKey(event) {
 
 element("moment").addEventListener("input", (event) => goTo(Number(event.target.value)));
 element("play").addEventListener("click", toggle);
-buttons.forEach((button, i) => {
-  prepare(button.firstChild, layouts[i].covariance, SMALL);
-  button.addEventListener("click", () => choose(i));
-});
+buttons.forEach((button, i) => button.addEventListener("click", () => choose(i)));
 document.addEventListener("keydown", takeKey);
 element("play").disabled = element("moment").disabled = last === 0;
 choose(0);
