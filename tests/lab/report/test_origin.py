@@ -59,30 +59,21 @@ def test_an_inspection_names_its_file_and_the_command_as_typed(browser: Browser,
     assert tab.errors == []
 
 
-def test_a_comparison_names_both_and_a_network_by_its_name_has_no_checksum(weights: Path) -> None:
-    found = look(str(weights), against="convmixer_16_2_k5_p2")
-    (_, *said) = found.page().partition("<footer>")[2].split("<dt>from</dt><dd>")
-    assert [part.partition("</dd>")[0].partition(" <code>")[0] for part in said] == [
-        "my $net &amp; &#x27;co&#x27;.pth",
-        "convmixer_16_2_k5_p2",
-    ]
-    assert ["sha256" in part for part in said] == [True, False]
-
-
-def test_shards_and_runs_name_every_file_that_was_read(weights: Path) -> None:
+def test_every_file_that_was_read_is_named_and_a_network_by_its_name_has_no_checksum(weights: Path) -> None:
     weights.rename("shard.bin")
     Path("model.bin.index.json").write_text('{"weight_map": {"0.weight": "shard.bin"}}')
-    assert [source.name for source in look("model.bin.index.json").inspection.target.sources] == [
-        "model.bin.index.json",
-        "shard.bin",
+    found = look("model.bin.index.json", against="convmixer_16_2_k5_p2").page()
+    (_, *said) = found.partition("<footer>")[2].split("<dt>from</dt><dd>")
+    assert [(part.partition("</dd>")[0].partition(" <code>")[0], "sha256" in part) for part in said] == [
+        ("model.bin.index.json", True),
+        ("shard.bin", True),
+        ("convmixer_16_2_k5_p2", False),
     ]
     Path("run").mkdir()
     run("init", "convmixer_16_2_k5_p2", "--out", "run/checkpoint.safetensors")
     run("stats", "run/checkpoint.safetensors", "--out", "run/statistics.safetensors")
-    assert [source.name for source in look("run").inspection.target.sources] == [
-        "run/checkpoint.safetensors",
-        "run/statistics.safetensors",
-    ]
+    names = [source.name for source in look("run").inspection.target.sources]
+    assert names == ["run/checkpoint.safetensors", "run/statistics.safetensors"]
 
 
 def test_the_explorer_has_no_source_and_from_python_no_command(browser: Browser, tmp_path: Path) -> None:

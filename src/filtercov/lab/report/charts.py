@@ -75,8 +75,8 @@ def log_axis(low: float, high: float) -> Axis:
     steps = (1,) if high / low > 300 else (1, 2, 5)
     decades = range(math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9) + 1)
     marks = [float(f"{step}e{decade}") for decade in decades for step in steps]
-    first = max((i for i, mark in enumerate(marks) if mark <= low * 1.000001), default=0)
-    last = next((i for i, mark in enumerate(marks) if mark >= high * 0.999999), len(marks) - 1)
+    first = max(i for i, mark in enumerate(marks) if mark <= low * 1.000001)
+    last = next(i for i, mark in enumerate(marks) if mark >= high * 0.999999)
     marks = marks[first : max(last, first + 1) + 1]
     return Axis(marks[0], marks[-1], marks, log=True)
 
@@ -98,14 +98,10 @@ class Series:
     dashed: bool = False
     colour: int = 0
 
-    @property
-    def edges(self) -> tuple[list[Point], list[Point]]:
-        """The lower and the upper edge of the band."""
-        halves = [half or 0.0 for half in self.spread or [None] * len(self.points)]
-        lower, upper = (
-            [(x, y + side * half) for (x, y), half in zip(self.points, halves, strict=True)] for side in (-1, 1)
-        )
-        return lower, upper
+    def edge(self, side: int) -> list[Point]:
+        """The lower (side -1) or upper (+1) edge of the band."""
+        halves = self.spread or [None] * len(self.points)
+        return [(x, y + side * (half or 0.0)) for (x, y), half in zip(self.points, halves, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -131,15 +127,14 @@ class Plot:
         """The place of a pair of values in the chart."""
         return _across(self.x.share(x)), _down(self.y.share(y))
 
-    def line(self, points: Sequence[Point], *, colour: int = 0, dashed: bool = False, attributes: str = "") -> None:
-        """Draw a line through points; `attributes` are further ones of the SVG element."""
-        if points:
-            kind = f"line {_colour(colour)}{' dashed' if dashed else ''}"
-            self._parts.append(f'<path class="{kind}"{attributes} d="M{self._path(points)}"/>')
+    def line(self, points: Sequence[Point], kind: str = "line", *, colour: int = 0, attributes: str = "") -> None:
+        """Draw a line through points, or fill the area inside them if its `kind` is "band".
 
-    def band(self, lower: Sequence[Point], upper: Sequence[Point], *, colour: int = 0) -> None:
-        """Fill the area between two lines."""
-        self._parts.append(f'<path class="band {_colour(colour)}" d="M{self._path([*upper, *reversed(lower)])}Z"/>')
+        `attributes` are further ones of the SVG element.
+        """
+        if points:
+            path = "L".join("{:.1f} {:.1f}".format(*self.at(*point)) for point in points)
+            self._parts.append(f'<path class="{kind} {_colour(colour)}"{attributes} d="M{path}"/>')
 
     def dot(self, x: float, y: float, title: str, *, colour: int = 0, radius: float = 3) -> None:
         """Draw a dot with a tooltip."""
@@ -154,20 +149,17 @@ class Plot:
         """The chart as SVG."""
         return _svg(self._parts, HEIGHT, self.label)
 
-    def _path(self, points: Sequence[Point]) -> str:
-        return "L".join("{:.1f} {:.1f}".format(*self.at(*point)) for point in points)
-
 
 def line_chart(series: Sequence[Series], *, label: str, x_label: str, y_label: str, low: float | None = None) -> str:
     """Lines with bands over a common scale, which begins at `low` if that is given; `series_legend` is beside it."""
-    heights = [y for line in series for edge in line.edges for _, y in edge]
+    heights = [y for line in series for side in (-1, 1) for _, y in line.edge(side)]
     x_axis = over({x for line in series for x, _ in line.points})
     y_axis = round_axis(min(heights) if low is None else low, max(heights))
     plot = Plot(x_axis, y_axis, label=label, x_label=x_label, y_label=y_label)
     for line in series:
         if any(line.spread):
-            plot.band(*line.edges, colour=line.colour)
-        plot.line(line.points, colour=line.colour, dashed=line.dashed)
+            plot.line([*line.edge(1), *reversed(line.edge(-1))], "band", colour=line.colour)
+        plot.line(line.points, "line dashed" if line.dashed else "line", colour=line.colour)
         for x, y in line.points if len(line.points) <= MOST_MARKS else ():
             plot.dot(x, y, f"{line.name}: {y:.2f} at {x:g}", colour=line.colour)
     return plot.html()

@@ -18,7 +18,6 @@ from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
-from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
@@ -42,7 +41,7 @@ from filtercov.lab.report.pictures import (
 from filtercov.schedule import PRESETS, FittedSchedule, fit_schedule, relative_depth
 
 KINDS: tuple[Literal["svg", "png"], ...] = ("svg", "png")
-SMALL = 6.5  # points, of what stands under a panel
+SMALL = 6.5  # points, of words under a panel
 KERNEL, LAYERS = 9, 8  # what is drawn where there is no target: the paper's ConvMixer-256/8 with 9×9 filters
 FILTERS = 24  # in a panel
 FINE = 500  # pixels across a panel, more than a printed column resolves
@@ -55,11 +54,9 @@ EQUATION = (
     ("C", 1.0), ("⊙", 0.28), ("S", 1.0), ("]", 0.2),
 )  # fmt: skip
 STYLE: Any = {
-    "axes.prop_cycle": cycler(color=LINES),
     "axes.spines.right": False,
     "axes.spines.top": False,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
+    "axes.titlesize": "medium",
     "font.family": "DejaVu Sans",
     "font.size": 8,
     "lines.linewidth": 1.5,

@@ -146,9 +146,9 @@ class Inspection:
         fit = self.schedule.fit
         return {
             **{name: getattr(self.schedule, name) for name in ("sigma0", "v", "a")},
-            "likeness": _finite(fit.likeness),
-            "attainable_likeness": _finite(fit.attainable),
-            "chance_likeness": _finite(fit.chance),
+            "likeness": fit.likeness,
+            "attainable_likeness": fit.attainable,
+            "chance_likeness": fit.chance,
             "layers": len(fit.layers),
             "missed": fit.missed,
             "usable": bool(self.paste_line()),
@@ -197,11 +197,8 @@ def _field_json(field: ReceptiveField | None) -> dict[str, Any] | None:
     """The numbers of an effective receptive field, without its picture."""
     if field is None:
         return None
-    size, centre = list(field.shares.shape), list(field.centre)
-    return {
-        "layer": field.layer, "size": size, "centre": centre, "widest": field.widest,
-        "radius": _number_json(field.radius),
-    }  # fmt: skip
+    where = {"layer": field.layer, "size": list(field.shares.shape), "centre": list(field.centre)}
+    return {**where, "widest": field.widest, "radius": _number_json(field.radius)}
 
 
 def _number_json(number: Number) -> dict[str, Any]:

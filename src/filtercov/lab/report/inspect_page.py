@@ -14,7 +14,6 @@ from filtercov.lab.report.inspect_target import Target
 from filtercov.lab.report.page import Origin, copyable, figure, folded, heading, note, numbered, page, table, text
 from filtercov.lab.report.pictures import BLOCKS, SHOWN, covariance_picture, filters_picture, sampled, variance_picture
 from filtercov.printable import counted
-from filtercov.statistics.receptive_field import ReceptiveField
 from filtercov.structure import Number, spectrum
 
 THUMB, LARGE = 160, 380  # widths of pictures
@@ -111,12 +110,10 @@ def _schedule(inspection: Inspection) -> str:
         words = f"<p>The nearest schedule is {text(fitted)}.</p><p>The finding: {text(schedule.fit)}.</p>"
         if line := inspection.paste_line():
             words += f"<p>To start another network with filters like these:</p>{copyable(line)}"
-        elif inspection.too_wide and schedule.fit.usable:
-            words += note(
-                "It is not offered as a start: its σ exceeds the side of a kernel, so filters would be nearly flat."
-            )
         else:
-            words += note("It says too little of these layers to start another network with it.")
+            flat = "its σ exceeds the side of a kernel, so filters would be nearly flat"
+            why = flat if schedule.fit.usable else "it says too little of these layers"
+            words += note(f"It is not offered as a start for another network: {why}.")
     chart = figure(plot.html() + legend(keys), "")
     return f'<h2>σ across depth</h2><div class="pairs">{chart}<div>{words}</div></div>'
 
@@ -175,29 +172,25 @@ def _numbers(inspection: Inspection) -> str:
 
 
 def _fields(inspection: Inspection) -> str:
-    shown = [_field(target.label, target.field) for target in _targets(inspection) if target.field is not None]
-    if not shown:
-        return ""
+    shown = []
+    for target in _targets(inspection):
+        if (field := target.field) is not None:
+            drawn, name = np.sqrt(field.shares), text(target.label)
+            if drawn.ndim == 1:
+                drawn = np.repeat(drawn[None], max(1, len(drawn) // 8), axis=0)
+            radius, widest = field.radius, show(field.widest, digits=1)
+            words = f"{name}: radius {show(radius.value, digits=1)} of at most {widest} pixels"
+            if radius.chance is not None:
+                beside = "against the" if radius.beyond_chance else "no other than the"
+                words += f", {beside} {show(radius.chance, digits=1)} of independent filters"
+            picture = variance_picture(drawn, size=LARGE)
+            shown.append(figure(picture.html(f"effective receptive field of {target.label}"), words))
     how = (
         "Which pixels of an example input the centre of the last feature map depends on: its squared gradient, as a "
         "root so that faint parts show. The radius is the root-mean-square distance from the field's own centre."
     )
-    return f'<h2>Effective receptive field</h2><p>{how}</p><div class="pictures" id="field">{"".join(shown)}</div>'
-
-
-def _field(name: str, field: ReceptiveField) -> str:
-    drawn = np.sqrt(field.shares)
-    if drawn.ndim == 1:
-        drawn = np.repeat(drawn[None], max(1, len(drawn) // 8), axis=0)
-    picture = variance_picture(drawn, size=LARGE).html(f"effective receptive field of {name}")
-    radius = field.radius
-    words = f"{text(name)}: radius {show(radius.value, digits=1)} of at most {show(field.widest, digits=1)} pixels"
-    if radius.chance is not None:
-        beside = "against the" if radius.beyond_chance else "no other than the"
-        words += f", {beside} {show(radius.chance, digits=1)} of independent filters"
-    elif radius.reason:
-        words += f"; {text(radius.reason)}"
-    return figure(picture, words)
+    section = f'<h2>Effective receptive field</h2><p>{how}</p><div class="pairs" id="field">{"".join(shown)}</div>'
+    return section if shown else ""
 
 
 def _card(inspection: Inspection, layer: LayerNumbers, other: LayerComparison | None, rng: np.random.Generator) -> str:
@@ -220,11 +213,8 @@ def _card(inspection: Inspection, layer: LayerNumbers, other: LayerComparison | 
         facts |= {"cosine": other.cosine, "scale": other.scale}
         rest = closed
     rest += figure(spectrum_chart(spectra), "spectra, each over its largest eigenvalue")
-    variance = variance_picture(layer.pixel_variance, size=LARGE)
-    rest += figure(variance.html(f"variance by pixel, {layer.name}"), "variance by pixel")
-    if not math.isnan(layer.sigma):
-        drawn = filters_picture(sampled(layer.closed_form, layer.kernel_size, rng), size=LARGE)
-        rest += figure(drawn.html(f"drawn from the closed form, {layer.name}"), "filters drawn from the closed form")
+    drawn = filters_picture(sampled(layer.closed_form, layer.kernel_size, rng), size=LARGE)
+    rest += figure(drawn.html(f"drawn from the closed form, {layer.name}"), "filters drawn from the closed form")
     more = f'<div class="thirds">{rest}</div>'
     listed = "".join(f"<span>{name} <b>{show(value)}</b></span>" for name, value in facts.items())
     about = f"{layer.size} · {counted(layer.statistics.count, 'filter')} · depth {layer.depth:.2f}"
