@@ -152,14 +152,15 @@ def schedule_figure() -> Figure:
 
 def covariances_figure(target: Target | None) -> Figure:
     """Covariances by depth: the closed form's, and above them the learned ones of a target."""
+    learned: list[tuple[int, LayerStatistics]] = []
+    closed: list[tuple[KernelSize, float, str]] = []
+    words: list[str] = []
     if target is None:
-        depths = [relative_depth(i, LAYERS) for i in range(LAYERS)]
-        learned, closed, words = [], [(KERNEL, PRESETS["figure"](d), "") for d in depths], []
+        closed = [(KERNEL, PRESETS["figure"](relative_depth(i, LAYERS)), "") for i in range(LAYERS)]
     else:
         layers, fitted = target.statistics.layers, fitted_to(target)
         learned = [(i, layers[i]) for i in _chosen(target, LAYERS)]
         words = textwrap.wrap(f"The schedule: {fitted.fit}.", 110)
-        closed = []
         if fitted.fit.layers:
             sigmas = [(layer, fitted(relative_depth(i, len(layers)))) for i, layer in learned]
             closed = [(layer.kernel_size, s, "{}\n({})".format(*_quality(layer, s))) for layer, s in sigmas]
