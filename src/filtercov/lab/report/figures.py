@@ -27,17 +27,10 @@ from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.covariance.forms import Array, KernelSize
 from filtercov.covariance.likeness import chance_likeness, likeness
 from filtercov.covariance.transfer import LayerStatistics
+from filtercov.lab.report import pictures
 from filtercov.lab.report.inspect_numbers import show
 from filtercov.lab.report.inspect_target import Target
 from filtercov.lab.report.page import write_output
-from filtercov.lab.report.pictures import (
-    DIVERGING,
-    Picture,
-    construction_parts,
-    covariance_picture,
-    filters_picture,
-    sampled,
-)
 from filtercov.schedule import PRESETS, FittedSchedule, fit_schedule, relative_depth
 
 KINDS: tuple[Literal["svg", "png"], ...] = ("svg", "png")
@@ -110,7 +103,7 @@ def save_figure(figure: Figure, kind: Literal["svg", "png"], *, dpi: int = 300) 
 
 def construction_figure(kernel_size: int, sigma: float) -> Figure:
     """The construction as an equation of pictures, all parts but Σ on the scale from -1 to 1."""
-    parts = construction_parts(kernel_size, sigma)
+    parts = pictures.construction_parts(kernel_size, sigma)
     roles = {"Σ": "covariance", "M": "mask", "C": "dynamic", "S": "static"}
     total = sum(width for _, width in EQUATION)
     side = COLUMN_WIDTH / total  # of a picture, in inches
@@ -176,7 +169,9 @@ def covariances_figure(target: Target | None) -> Figure:
         rows[-1, 0].set_ylabel("closed form")
         rows[0, 0].set_ylabel("learned")
         figure.supxlabel("\n".join(words), fontsize=SMALL)
-    bar = figure.colorbar(ScalarMappable(Normalize(-1, 1), DIVERGING), ax=rows, aspect=14, shrink=0.62, pad=0.01)
+    bar = figure.colorbar(
+        ScalarMappable(Normalize(-1, 1), pictures.DIVERGING), ax=rows, aspect=14, shrink=0.62, pad=0.01
+    )
     bar.set_ticks([-1, 0, 1], labels=["−", "0", "+"])  # panels have their own limits
     bar.outline.set_visible(False)
     return figure
@@ -211,16 +206,16 @@ def show_covariance(
     axes: Axes, cov: Array, kernel_size: KernelSize, title: str = "", *, limit: float | None = None
 ) -> None:
     """Draw a flat covariance in block form, by default on its own symmetric scale."""
-    _show_picture(axes, covariance_picture(cov, kernel_size, limit=limit, size=FINE), title)
+    _show_picture(axes, pictures.covariance_picture(cov, kernel_size, limit=limit, size=FINE), title)
 
 
 def show_filters(axes: Axes, filters: Array, title: str = "") -> None:
     """Draw filters (count, *kernel_size) side by side, each on its own symmetric scale."""
     columns = {1: 3, 2: 6, 3: 3}[filters.ndim - 1]
-    _show_picture(axes, filters_picture(filters, columns=columns, size=FINE), title)
+    _show_picture(axes, pictures.filters_picture(filters, columns=columns, size=FINE), title)
 
 
-def _show_picture(axes: Axes, picture: Picture, title: str) -> None:
+def _show_picture(axes: Axes, picture: pictures.Picture, title: str) -> None:
     axes.set_facecolor("#cfd4da")  # of the gaps
     axes.imshow(picture.rgba(), interpolation="auto")
     axes.set(xticks=[], yticks=[], title=title)
@@ -244,7 +239,7 @@ def _quality(layer: LayerStatistics, sigma: float) -> tuple[str, str]:
 def _uniform_and_closed(d: float, rng: np.random.Generator) -> Row:
     sigma = PRESETS["cifar-p2"](d)
     uniform = rng.uniform(-1, 1, size=(FILTERS, KERNEL, KERNEL))
-    drawn = sampled(gaussian_covariance(KERNEL, sigma), (KERNEL, KERNEL), rng, count=FILTERS)
+    drawn = pictures.sampled(gaussian_covariance(KERNEL, sigma), (KERNEL, KERNEL), rng, count=FILTERS)
     return f"$d$ = {d:g}, σ = {sigma:.2g}", {"uniform initialisation": uniform, "closed form": drawn}, ""
 
 
@@ -255,10 +250,12 @@ def _learned(target: Target, rng: np.random.Generator) -> list[Row]:
         layer, fit = layers[i], ""
         size, filters = layer.kernel_size, target.filters.get(layer.name)
         panels = {} if filters is None else {"learned": filters[np.sort(rng.permutation(len(filters))[:FILTERS])]}
-        panels["drawn from their covariance"] = sampled(layer.covariance, size, rng, mean=layer.mean, count=FILTERS)
+        panels["drawn from their covariance"] = pictures.sampled(
+            layer.covariance, size, rng, mean=layer.mean, count=FILTERS
+        )
         if schedule.fit.layers:
             sigma = schedule(relative_depth(i, len(layers)))
-            panels["closed form"] = sampled(gaussian_covariance(size, sigma), size, rng, count=FILTERS)
+            panels["closed form"] = pictures.sampled(gaussian_covariance(size, sigma), size, rng, count=FILTERS)
             fit = "σ = {:.2g}, likeness {}, by chance {}".format(sigma, *_quality(layer, sigma))
         rows.append((f"layer {i + 1}", panels, fit))
     return rows

@@ -17,30 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from filtercov.covariance.forms import Array
+from filtercov.lab.report import page, pictures
 from filtercov.lab.report.charts import SHARES, Axis, Plot, key, legend, log_axis, over, round_axis, stage
-from filtercov.lab.report.page import (
-    Origin,
-    embedded_json,
-    figure,
-    grid,
-    heading,
-    note,
-    numbered,
-    page,
-    table,
-    text,
-)
-from filtercov.lab.report.pictures import (
-    BLOCKS,
-    blank_margin,
-    covariance_limit,
-    covariance_picture,
-    filters_picture,
-    levels,
-    palette,
-    shown_pixels,
-    symmetric_limit,
-)
 from filtercov.lab.report.watched import History, LayerHistory
 from filtercov.printable import counted
 from filtercov.statistics.watched import FOLLOWED, Moment, Watched
@@ -53,7 +31,7 @@ DECADES = 4  # of a spectrum
 Bytes = NDArray[np.uint8]
 
 
-def watched_page(history: History, *, origin: Origin | None = None) -> str:
+def watched_page(history: History, *, origin: page.Origin | None = None) -> str:
     """The page of a run."""
     watched, layers = history.watched, history.layers
     lead, *more = history.findings()
@@ -61,20 +39,20 @@ def watched_page(history: History, *, origin: Origin | None = None) -> str:
     what = f"{watched.source} while it trained: {counted(len(layers), 'depthwise layer')} of {sizes} filters, "
     what += f"{counted(len(watched), 'moment')} from step {watched.steps[0]} to {watched.steps[-1]}."
     head, *rows = history.table()
-    cells = [[numbered(each.index, each.name), *row[1:]] for each, row in zip(layers, rows, strict=True)]
+    cells = [[page.numbered(each.index, each.name), *row[1:]] for each, row in zip(layers, rows, strict=True)]
     meaning = "In brackets: no more than chance. Moved: distance over size at the start."
     sections = [
-        heading(history.label, text(lead)),
-        f"<p>{text(' '.join([*more, what]))}</p>",
-        *(note(words) for words in watched.notes),
+        page.heading(history.label, page.text(lead)),
+        f"<p>{page.text(' '.join([*more, what]))}</p>",
+        *(page.note(words) for words in watched.notes),
         _player(history),
         _over_time(history),
-        f'<h2>In numbers</h2><p class="quiet">{meaning}</p>{table(head, cells, sortable=True)}',
+        f'<h2>In numbers</h2><p class="quiet">{meaning}</p>{page.table(head, cells, sortable=True)}',
         _stills(history),
-        embedded_json("settings", _page_data(history)),
+        page.embedded_json("settings", _page_data(history)),
     ]
     scripts = ["drawing.js", "watched.js"]
-    return page(f"{history.label} · filtercov", "\n".join(sections), origin=origin, scripts=scripts)
+    return page.page(f"{history.label} · filtercov", "\n".join(sections), origin=origin, scripts=scripts)
 
 
 def most_moments(watched: Watched) -> int:
@@ -82,7 +60,7 @@ def most_moments(watched: Watched) -> int:
     each = 0
     for filters in watched.start.values():
         size = filters.shape[1:]
-        kept = math.prod(map(len, shown_pixels(size, 0)))
+        kept = math.prod(map(len, pictures.shown_pixels(size, 0)))
         each += kept * (kept + 1) // 2 + (FOLLOWED + 1) * math.prod(size)
     return int(min(max(MOST_BYTES // each, 3), MOST_MOMENTS))
 
@@ -90,8 +68,8 @@ def most_moments(watched: Watched) -> int:
 def _player(history: History) -> str:
     last = len(history.moments) - 1
     buttons = "".join(
-        f'<button type="button" aria-pressed="false" aria-label="layer {layer.index + 1}, {text(layer.name)}" '
-        f'title="{text(layer.name)}"><canvas class="pixels"></canvas><span>{layer.index + 1}</span></button>'
+        f'<button type="button" aria-pressed="false" aria-label="layer {layer.index + 1}, {page.text(layer.name)}" '
+        f'title="{page.text(layer.name)}"><canvas class="pixels"></canvas><span>{layer.index + 1}</span></button>'
         for layer in history.layers
     )
     most = max(len(filters) for filters in history.moments[0].filters.values())
@@ -101,23 +79,25 @@ def _player(history: History) -> str:
     spectrum = stage("spectrum", SHARES, [decades], x_label="rank / number of pixels", y_label="eigenvalue, λ / λ₁")
     marks = [("more like a closed form than chance", key(0, "mark")), ("no more than chance", key(0, "ring"))]
     views = [
-        figure('<canvas class="pixels" id="covariance" role="img"></canvas>', 'covariance<span id="limit"></span>'),
-        figure(
+        page.figure(
+            '<canvas class="pixels" id="covariance" role="img"></canvas>', 'covariance<span id="limit"></span>'
+        ),
+        page.figure(
             '<canvas class="pixels" id="filters" role="img"></canvas>',
             f"the same {counted(most, 'filter')} at every moment, each on its own scale",
         ),
-        figure(spectrum + legend([("now", key(0)), ("at the first moment", key(0, dashed=True))]), "spectrum"),
+        page.figure(spectrum + legend([("now", key(0)), ("at the first moment", key(0, dashed=True))]), "spectrum"),
     ]
     return f"""<section class="player" id="player" aria-label="player">
 <div class="bar"><button type="button" id="play">Play</button>
 <input type="range" id="moment" min="0" max="{last}" step="1" value="{last}" aria-label="moment of {last + 1}">
 <output id="now" for="moment">step {history.steps[-1]}</output></div>
 <div class="wide"><div><div class="strip" id="strip" role="group" aria-label="layers">{buttons}</div>
-<p class="quiet">Choose a layer. Arrow keys go from moment to moment, space plays. {BLOCKS}</p></div>
-{figure(by_depth + legend(marks), "")}</div>
+<p class="quiet">Choose a layer. Arrow keys go from moment to moment, space plays. {pictures.BLOCKS}</p></div>
+{page.figure(by_depth + legend(marks), "")}</div>
 <h2 id="layer-title">Layer 1</h2><p id="facts"></p>
-{grid(views)}</section>
-<noscript>{note("Without scripts the player stays empty; what is below needs none.")}</noscript>"""
+{page.grid(views)}</section>
+<noscript>{page.note("Without scripts the player stays empty; what is below needs none.")}</noscript>"""
 
 
 def _over_time(history: History) -> str:
@@ -135,9 +115,9 @@ def _over_time(history: History) -> str:
     for name, caption, values in drawn:
         found = [x for line in values for x in line if math.isfinite(x)] or [1.0]
         y = log_axis(min(found), max(found)) if name == "σ" else round_axis(0.0, max(found) or 1.0)
-        figures.append(figure(_lines(history, values, y, name), caption))
+        figures.append(page.figure(_lines(history, values, y, name), caption))
     depths = '<p class="legend"><span><span class="depths key"></span>from the first layer to the last</span></p>'
-    return f"<h2>Over time</h2>{depths}{grid(figures)}"
+    return f"<h2>Over time</h2>{depths}{page.grid(figures)}"
 
 
 def _lines(history: History, values: Sequence[Sequence[float]], y: Axis, name: str) -> str:
@@ -159,36 +139,45 @@ def _stills(history: History) -> str:
     moments = [history.moments[place] for place in history.stills]
     rows = []
     for layer in history.layers:
-        pictures = [
-            *((covariance_picture(m.statistics[layer.name].covariance, layer.kernel_size, size=STILL), "covariance", m)
-              for m in moments),
-            *((filters_picture(m.filters[layer.name], size=STILL), "filters", m) for m in moments),
-        ]  # fmt: skip
+        name, size = layer.name, layer.kernel_size
+        drawn = {
+            "covariance": [
+                pictures.covariance_picture(m.statistics[name].covariance, size, size=STILL) for m in moments
+            ],
+            "filters": [pictures.filters_picture(m.filters[name], size=STILL) for m in moments],
+        }
         figures = (
-            figure(picture.html(f"{kind} of {layer.name} at step {moment.step}"), f"{kind}, step {moment.step}")
-            for picture, kind, moment in pictures
+            page.figure(picture.html(f"{kind} of {name} at step {moment.step}"), f"{kind}, step {moment.step}")
+            for kind, each in drawn.items()
+            for picture, moment in zip(each, moments, strict=True)
         )
-        rows.append(f'<h3>{layer.index + 1}. {text(layer.name)}</h3><div class="stills">{"".join(figures)}</div>')
+        rows.append(f'<h3>{layer.index + 1}. {page.text(name)}</h3><div class="stills">{"".join(figures)}</div>')
     return f"<h2>First, middle and last</h2>{''.join(rows)}"
 
 
 def _page_data(history: History) -> dict[str, Any]:
     """Everything that the page's scripts draw, ready for JSON."""
     layers = [_layer_data(layer, history.moments) for layer in history.layers]
-    return {"palette": palette().tolist(), "decades": DECADES, "steps": history.steps, "layers": layers}
+    return {"palette": pictures.palette().tolist(), "decades": DECADES, "steps": history.steps, "layers": layers}
 
 
 def _layer_data(layer: LayerHistory, moments: Sequence[Moment]) -> dict[str, Any]:
     covariances = [moment.statistics[layer.name].covariance for moment in moments]
-    limits = [covariance_limit(cov) for cov in covariances]
+    limits = [pictures.covariance_limit(cov) for cov in covariances]
     size = layer.kernel_size
     # One for all moments; gaps are as wide as a number, too wide for blocks of three.
-    margin = max(0, min(*(blank_margin(cov, size) for cov in covariances), (min(size) - 5) // 2))
-    kept = shown_pixels(size, margin)
+    margin = max(0, min(*(pictures.blank_margin(cov, size) for cov in covariances), (min(size) - 5) // 2))
+    kept = pictures.shown_pixels(size, margin)
     pixels = np.ravel_multi_index(np.meshgrid(*kept, indexing="ij"), size).ravel()
     upper = np.triu_indices(len(pixels))
-    drawn = [levels(c[np.ix_(pixels, pixels)], limit)[upper] for c, limit in zip(covariances, limits, strict=True)]
-    filters = [levels(f, symmetric_limit(f)).ravel() for moment in moments for f in moment.filters[layer.name]]
+    drawn = [
+        pictures.levels(c[np.ix_(pixels, pixels)], limit)[upper] for c, limit in zip(covariances, limits, strict=True)
+    ]
+    filters = [
+        pictures.levels(f, pictures.symmetric_limit(f)).ravel()
+        for moment in moments
+        for f in moment.filters[layer.name]
+    ]
     numbers = {"sigma": "sigma", "likeness": "likeness", "chance": "likeness_chance", "moved": "relative_distance"}
     return {
         "name": layer.name,
