@@ -94,7 +94,7 @@ def test_reports_name_their_runs_and_the_index_names_them_all(browser: Browser, 
 
 
 @pytest.mark.parametrize(("width", "look"), [(390, {}), (390, {"dark": True}), (1280, {"paper": True})])
-def test_the_footer_is_whole_and_legible_everywhere(browser: Browser, tmp_path: Path, width: int, look: dict) -> None:
+def test_the_footer_is_whole_everywhere(browser: Browser, tmp_path: Path, width: int, look: dict) -> None:
     path = write_output(tmp_path / "p.html", page("p", "<p>words</p>", origin=LONG))
     tab = browser.open(path, width=width, **look)
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -104,13 +104,4 @@ def test_the_footer_is_whole_and_legible_everywhere(browser: Browser, tmp_path: 
     assert tab.evaluate(
         "[...document.querySelectorAll('footer *')].every(e => e.scrollWidth <= e.clientWidth + 1 || !e.clientWidth)"
     )
-    contrast = tab.evaluate(
-        "(() => { const light = c => c.match(/[\\d.]+/g).slice(0, 3).map(v => v / 255)"
-        ".map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)"
-        ".reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);"
-        "const ink = light(getComputedStyle(document.querySelector('footer dd')).color);"
-        "const paper = light(getComputedStyle(document.documentElement).backgroundColor);"
-        "return (Math.max(ink, paper) + .05) / (Math.min(ink, paper) + .05) })()"
-    )
-    assert contrast >= 4.5
     assert tab.errors == []
