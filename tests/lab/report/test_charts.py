@@ -62,7 +62,9 @@ def test_marks_lie_where_the_numbers_on_the_axes_say(log: bool) -> None:
     values = [(0.0, 0.02), (0.3, 0.5), (0.75, 2.9)]
     for x, value in values:
         plot.dot(x, value, "a dot")
+    plot.line(values)
     svg = parsed(plot.html())
+    assert [path.get("class") for path in svg.iter("path") if path.get("class") != "axis"] == ["line s0"]
     marks, places = numbered(svg, "end", "y")
     xs, across = numbered(svg, "middle", "x")
     turn = np.log if log else np.asarray
@@ -84,6 +86,8 @@ def test_dots_intervals_and_the_papers_rings_lie_where_the_numbers_on_the_axis_s
     (interval,) = [path.get("d") for path in svg.iter("path") if path.get("class") == "line s0"]
     left, _, right = map(float, re.findall(r"[\d.]+", interval or ""))
     assert (left, right) == pytest.approx(np.interp([51.5, 52.5], xs, across), abs=0.11)
+    (zero,) = [path.get("d") for path in svg.iter("path") if path.get("class") == "axis zero"]
+    assert float((zero or "").removeprefix("M").split()[0]) == pytest.approx(np.interp(0.0, xs, across), abs=0.11)
     (least,) = [path.get("d") for path in svg.iter("path") if path.get("class") == "least"]
     assert float((least or "").removeprefix("M").split()[0]) == pytest.approx(np.interp(-1.0, xs, across), abs=0.11)
 

@@ -5,7 +5,7 @@
 
 const LEFT_ALONE = 5; // init_ leaves kernels smaller than this as they are, unless it is told not to
 const NUMBERS = ["k", "depth", "sigma0", "v", "a", "seed"];
-const INPUTS = NUMBERS.flatMap((name) => [element(name), element(`${name}-number`)].filter(Boolean).map((input) => [name, input]));
+const INPUTS = NUMBERS.flatMap((name) => [name, `${name}-number`].map((id) => [name, element(id)])).filter(([, x]) => x);
 const NEGATIVE = [...document.querySelectorAll("[name=negative]")];
 const PRESETS = [...document.querySelectorAll("[data-preset]")];
 const MIDDLE = (PALETTE.length - 1) / 2;
