@@ -83,6 +83,10 @@ def test_dots_intervals_and_the_papers_rings_lie_where_the_numbers_on_the_axis_s
     assert [kind for kind, _ in found] == [kind for kind, _ in expected]
     for (_, place), (_, value) in zip(found, expected, strict=True):
         assert place == pytest.approx(np.interp(value, xs, across), abs=0.11)
+    ours = [f"{np.interp(value, xs, across):.1f}" for value in (52.0, 49.0)]
+    names = [float(name.get("y") or "") for name in svg.iter("text") if name.get("class") == "name"]
+    first, second = (float(circle.get("cy") or "") for circle in svg.iter("circle") if circle.get("cx") in ours)
+    assert names[0] < first < second < names[1] - 11  # below their name and above the next
     (interval,) = [path.get("d") for path in svg.iter("path") if path.get("class") == "line s0"]
     left, _, right = map(float, re.findall(r"[\d.]+", interval or ""))
     assert (left, right) == pytest.approx(np.interp([51.5, 52.5], xs, across), abs=0.11)
