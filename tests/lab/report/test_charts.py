@@ -1,7 +1,7 @@
 """Charts: every mark is where the axes say, every label can be read on a phone, and the paper's values are there."""
 
 import re
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -44,7 +44,7 @@ def parsed(html: str) -> ElementTree.Element:
 
 def numbered(svg: ElementTree.Element, anchor: str, along: str) -> tuple[list[float], list[float]]:
     """Return the numbers written along an axis, and where."""
-    found = [t for t in svg.iter("text") if t.get("text-anchor") == anchor and re.fullmatch(r"[-\d.e]+", t.text or "")]
+    found = [t for t in svg.iter("text") if t.get("text-anchor") == anchor and re.fullmatch(r"[-+\d.e]+", t.text or "")]
     return [float(t.text or "") for t in found], [float(t.get(along) or "") for t in found]
 
 
@@ -62,7 +62,9 @@ def test_marks_lie_where_the_numbers_on_the_axes_say(log: bool) -> None:
     values = [(0.0, 0.02), (0.3, 0.5), (0.75, 2.9)]
     for x, value in values:
         plot.dot(x, value, "a dot")
+    plot.line(values)
     svg = parsed(plot.html())
+    assert [path.get("class") for path in svg.iter("path") if path.get("class") != "axis"] == ["line s0"]
     marks, places = numbered(svg, "end", "y")
     xs, across = numbered(svg, "middle", "x")
     turn = np.log if log else np.asarray
@@ -81,26 +83,40 @@ def test_dots_intervals_and_the_papers_rings_lie_where_the_numbers_on_the_axis_s
     assert [kind for kind, _ in found] == [kind for kind, _ in expected]
     for (_, place), (_, value) in zip(found, expected, strict=True):
         assert place == pytest.approx(np.interp(value, xs, across), abs=0.11)
+    ours = [f"{np.interp(value, xs, across):.1f}" for value in (52.0, 49.0)]
+    names = [float(name.get("y") or "") for name in svg.iter("text") if name.get("class") == "name"]
+    first, second = (float(circle.get("cy") or "") for circle in svg.iter("circle") if circle.get("cx") in ours)
+    assert names[0] < first < second < names[1] - 11  # below their name and above the next
     (interval,) = [path.get("d") for path in svg.iter("path") if path.get("class") == "line s0"]
     left, _, right = map(float, re.findall(r"[\d.]+", interval or ""))
     assert (left, right) == pytest.approx(np.interp([51.5, 52.5], xs, across), abs=0.11)
+    (zero,) = [path.get("d") for path in svg.iter("path") if path.get("class") == "axis zero"]
+    assert float((zero or "").removeprefix("M").split()[0]) == pytest.approx(np.interp(0.0, xs, across), abs=0.11)
     (least,) = [path.get("d") for path in svg.iter("path") if path.get("class") == "least"]
     assert float((least or "").removeprefix("M").split()[0]) == pytest.approx(np.interp(-1.0, xs, across), abs=0.11)
 
 
-def test_numbers_along_x_that_would_touch_are_left_out() -> None:
-    close = [Series("a", [(float(x), 1.0) for x in (2, 5, 10, 20, 35, 50, 100)])]
-    marks, across = numbered(parsed(line_chart(close, label="", x_label="", y_label="")), "middle", "x")
-    assert {2.0, 100.0} <= set(marks) < {2.0, 5.0, 10.0, 20.0, 35.0, 50.0, 100.0}
+@pytest.mark.parametrize("steps", [(2, 5, 10, 20, 35, 50, 100), [1_000_000 * i + 23_456 for i in range(8)]])
+def test_numbers_along_x_that_would_touch_are_left_out(steps: list[int]) -> None:
+    chart = line_chart([Series("a", [(float(x), 1.0) for x in steps])], label="", x_label="", y_label="")
+    marks, across = numbered(parsed(chart), "middle", "x")
+    assert marks[0] == float(f"{steps[0]:g}")
+    assert 2 <= len(marks) < len(steps)
     assert all(b - a >= 20 for a, b in pairwise(across))
 
 
-@pytest.mark.parametrize("steps", [(0, 100, 199, 200, 201), [1_000_000 * i + 23_456 for i in range(8)]])
-def test_numbers_along_the_time_of_bands_do_not_touch(browser: Browser, tmp_path: Path, steps: list[int]) -> None:
-    bands = charts.time_map({"1": [0.5] * len(steps)}, steps, label="bands", x_label="step", y_label="layer")
-    marks, _ = numbered(parsed(bands), "middle", "x")
-    assert marks[0] == steps[0]
-    legible(browser.open(write_output(tmp_path / "p.html", page("bands", bands)), width=390))
+def test_axes_of_many_decades_are_numbered_in_powers_of_ten() -> None:
+    words = [t.text for t in parsed(EVERY["decades"]).iter("text") if t.get("text-anchor") == "end"]
+    assert words == ["10⁻⁶", "10⁻⁵", "10⁻⁴", "10⁻³", "10⁻²", "10⁻¹", "1"]
+
+
+def test_a_band_is_as_wide_as_the_spread() -> None:
+    svg = parsed(EVERY["lines"])
+    marks, places = numbered(svg, "end", "y")
+    slope, offset = np.polyfit(marks, np.array(places) - 4, 1)
+    (band,) = [path.get("d") for path in svg.iter("path") if path.get("class") == "band s0"]
+    heights = [(float(y) - offset) / slope for y in re.findall(r" ([\d.]+)", band or "")]
+    assert heights == pytest.approx([50.7, 53.3, 57.1, 55.1, 53.3, 49.7], abs=0.05)
 
 
 @pytest.mark.parametrize("scale", ["paper", "small"])
@@ -115,37 +131,33 @@ def test_the_papers_values_are_beside_ours_at_every_scale(scale: str) -> None:
     assert "points above uniform" in card
 
 
-LABELS = """[...document.querySelectorAll('svg text')].filter(t => t.getClientRects().length).map(t => {
-    const place = t.getBoundingClientRect(), chart = t.ownerSVGElement.getBoundingClientRect();
-    const charts = [...document.querySelectorAll('svg')];
-    return {words: t.textContent, size: parseFloat(getComputedStyle(t).fontSize) * t.getScreenCTM().a,
-        chart: charts.indexOf(t.ownerSVGElement), place: [place.left, place.right, place.top, place.bottom],
-        inside: place.left > chart.left - 1 && place.right < chart.right + 1 && place.top > chart.top - 1
-            && place.bottom < chart.bottom + 1}
+LABELS = """[...document.querySelectorAll('svg')].map(svg => {
+    const box = e => { const { left, right, top, bottom } = e.getBoundingClientRect();
+        return [left, right, top, bottom] };
+    return [...svg.querySelectorAll('text')].filter(t => t.getClientRects().length).map(t => ({ words: t.textContent,
+        size: parseFloat(getComputedStyle(t).fontSize) * t.getScreenCTM().a, place: box(t), chart: box(svg) }));
 })"""
 
 
 def legible(tab: Tab) -> None:
-    labels = tab.evaluate(LABELS)
-    assert labels
-    assert min(label["size"] for label in labels) >= 11
-    assert [label["words"] for label in labels if not label["inside"]] == []
-    for i, one in enumerate(labels):
-        for other in labels[:i]:
-            if one["chart"] == other["chart"]:
-                (left, right, top, bottom), (l2, r2, t2, b2) = one["place"], other["place"]
-                # Boxes of text have room above and below the letters.
-                assert not (left < r2 and l2 < right and top < b2 - 4 and t2 < bottom - 4), (
-                    one["words"],
-                    other["words"],
-                )
+    """Every label is large enough, inside its chart, and apart from the others."""
+    charts = [labels for labels in tab.evaluate(LABELS) if labels]
+    assert charts
+    for labels in charts:
+        for label in labels:
+            (left, right, top, bottom), (x0, x1, y0, y1) = label["place"], label["chart"]
+            assert label["size"] >= 11, label
+            assert min(left - x0, x1 - right, top - y0, y1 - bottom) > -1, label
+        for one, other in combinations(labels, 2):
+            (left, right, top, bottom), (l2, r2, t2, b2) = one["place"], other["place"]
+            # Boxes of text have room above and below the letters.
+            assert not (left < r2 and l2 < right and top < b2 - 4 and t2 < bottom - 4), (one["words"], other["words"])
 
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_labels_are_legible_inside_their_chart_and_apart(browser: Browser, tmp_path: Path, width: int) -> None:
     cards = "".join(f'<div class="card">{chart}</div>' for chart in EVERY.values())
-    tab = browser.open(write_output(tmp_path / "p.html", page("charts", cards)), width=width)
-    legible(tab)
+    legible(browser.open(write_output(tmp_path / "p.html", page("charts", cards)), width=width))
     explore = browser.open(write_output(tmp_path / "e.html", explore_page()), width=width)
     explore.evaluate("(async () => { while (finished !== drawing) await new Promise(requestAnimationFrame) })()")
     legible(explore)

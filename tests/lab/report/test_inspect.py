@@ -16,7 +16,7 @@ from filtercov.covariance import resize_covariance
 from filtercov.errors import CheckpointError, FiltercovError, ModelError, SourceError
 from filtercov.lab import models
 from filtercov.lab.report.inspect import Report, inspect, look
-from filtercov.lab.report.inspect_numbers import compare_targets, measure_target
+from filtercov.lab.report.inspect_numbers import Inspection, measure_target
 from filtercov.lab.report.inspect_target import find_target, model_target
 from tests.peers import import_peer
 
@@ -28,34 +28,58 @@ def network(*kernel_sizes: int, channels: int = 400, seed: int = 0, source: obje
     return net
 
 
+def measured(net: nn.Module, other: nn.Module | None = None) -> Inspection:
+    return measure_target(model_target(net, "a"), None if other is None else model_target(other, "b"))
+
+
 def test_sigma_and_schedule_of_filters_drawn_from_the_closed_form_are_found_again() -> None:
     schedule = fc.QuadraticSchedule(0.3, 0.5, 1.0)
-    net = network(7, 7, 7, 7, channels=2000, source=schedule)
-    inspection = measure_target(model_target(net, "net"))
+    inspection = measured(network(7, 7, 7, 7, channels=2000, source=schedule))
     for layer in inspection.layers:
         assert layer.sigma == pytest.approx(schedule(layer.depth), rel=0.05)
         assert layer.likeness > 0.98
-    assert inspection.schedule is not None
-    for d in (0.0, 0.5, 1.0):
-        assert inspection.schedule(d) == pytest.approx(schedule(d), rel=0.1)
-
-
-def test_pasted_line_initialises_with_the_fitted_schedule() -> None:
-    inspection = measure_target(model_target(network(5, 5, 5), "net"))
     fitted = inspection.schedule
+    assert fitted is not None
+    assert [fitted(d) for d in (0.0, 0.5, 1.0)] == pytest.approx([schedule(d) for d in (0.0, 0.5, 1.0)], rel=0.1)
     model = nn.Sequential(*(nn.Conv2d(8, 8, 7, groups=8) for _ in range(3)))
     report = eval(inspection.paste_line(), {"filtercov": fc, "model": model})
-    assert fitted is not None
     assert [row.sigma for row in report.initialised] == pytest.approx([fitted(d) for d in (0.0, 0.5, 1.0)], abs=2e-4)
 
 
-def test_closed_form_beside_a_layer_is_at_its_least_squares_scale() -> None:
+def test_no_schedule_is_offered_where_sigma_exceeds_the_kernel() -> None:
+    flat, sane = (measured(network(5, 5, 5, 5, source=lambda _, s=s: s)) for s in (30.0, 1.0))
+    assert flat.schedule is not None
+    assert flat.schedule.fit.usable
+    assert (flat.too_wide, flat.paste_line(), flat.as_json()["schedule"]["usable"]) == (True, "", False)
+    page = Report(flat).page()
+    assert "QuadraticSchedule" not in page
+    assert "exceeds the side of a kernel" in page
+    assert (sane.too_wide, sane.paste_line()[:15]) == (False, "filtercov.init_")
+
+
+def test_filters_that_do_not_vary_have_no_schedule() -> None:
+    net = network(7, 7, 3, channels=8)
+    for layer in net[:2]:
+        nn.init.constant_(layer.weight, 0.5)
+    report = Report(measured(net))
+    assert report.as_json()["schedule"] is None
+    page = report.page()
+    assert "filters that vary: there is no schedule to fit" in page
+    assert "nearest schedule" not in page
+    assert "nan" not in re.sub(r'"data:[^"]*"', "", page)
+
+
+def test_closed_form_and_mean_beside_a_layer_are_least_squares_and_shares() -> None:
     torch.manual_seed(0)
-    [layer] = measure_target(model_target(nn.Conv2d(64, 64, 5, groups=64), "unlike the closed form")).layers
+    conv = nn.Conv2d(64, 64, 5, groups=64)
+    nn.init.normal_(conv.weight, mean=0.5)
+    [layer] = measured(conv).layers
     closed, cov = layer.closed_form, layer.statistics.covariance
     nearest = np.linalg.norm(cov - closed)
-    assert nearest < np.linalg.norm(cov - 1.01 * closed)
-    assert nearest < np.linalg.norm(cov - 0.99 * closed)
+    assert nearest < min(np.linalg.norm(cov - 1.01 * closed), np.linalg.norm(cov - 0.99 * closed))
+    filters = conv.weight.detach().flatten(1).double().numpy()
+    power = np.square(filters.mean(axis=0)).sum()
+    assert layer.mean_share == pytest.approx(power / (power + filters.var(axis=0, ddof=1).sum()), rel=1e-5)
 
 
 def test_every_kind_of_file_gives_the_same_numbers(tmp_path: Path) -> None:
@@ -67,7 +91,7 @@ def test_every_kind_of_file_gives_the_same_numbers(tmp_path: Path) -> None:
     run.mkdir()
     safetensors.torch.save_file(net.state_dict(), run / "checkpoint.safetensors")
     (run / "result.json").write_text("{}")
-    expected = Report(measure_target(model_target(net, "net"))).as_json()["layers"]
+    expected = measured(net).as_json()["layers"]
     kinds = {}
     for name in ("weights.safetensors", "weights.pth", "statistics.safetensors", "run"):
         found = look(str(tmp_path / name)).as_json()
@@ -89,28 +113,18 @@ def test_our_models_are_seen_as_they_start_and_leave_the_random_state_alone() ->
     assert len(target.filters) == len(fc.depthwise_layers(models.create("convmixer_16_3_k5_p2", num_classes=10)))
 
 
-def test_timm_models_are_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timm_models_are_targets_and_untrained_ones_show_nothing_beyond_chance(monkeypatch: pytest.MonkeyPatch) -> None:
     import_peer("timm")
-    report = look("timm:test_convnext", untrained=True)
-    assert report.inspection.layers[0].kernel_size == (7, 7)
+    report = look("timm:mobilenetv2_035", untrained=True)
+    layers = report.inspection.layers
+    beyond = [key for layer in layers for key, n in layer.structure.numbers().items() if n.beyond_chance]
+    assert len(beyond) <= 0.02 * 6 * len(layers) + 1
+    assert report.inspection.paste_line() == ""
     with pytest.raises(ModelError, match="no_such_network"):
         find_target("timm:no_such_network", untrained=True)
     monkeypatch.setattr("timm.create_model", lambda *_, **__: (_ for _ in ()).throw(OSError("no network\nat all")))
-    with pytest.raises(
-        ModelError, match=r"pretrained weights \(no network\); name a checkpoint file, or add --untrained"
-    ):
+    with pytest.raises(ModelError, match=r"\(no network\).*--untrained"):
         find_target("timm:test_convnext")
-
-
-@pytest.mark.parametrize("name", ["timm:convnext_atto", "timm:mobilenetv2_035"])
-def test_an_untrained_network_of_somebody_elses_shows_nothing_beyond_chance(name: str) -> None:
-    import_peer("timm")
-    report = look(name, untrained=True)
-    layers = report.inspection.layers
-    beyond = [(layer.name, key) for layer in layers for key, n in layer.structure.numbers().items() if n.beyond_chance]
-    assert len(beyond) <= 0.02 * 6 * len(layers) + 1
-    assert report.inspection.paste_line() == ""
-    assert "To start another network" not in report.page()
 
 
 def test_the_effective_receptive_field_of_a_model_is_seen_before_and_after(tmp_path: Path) -> None:
@@ -126,147 +140,82 @@ def test_the_effective_receptive_field_of_a_model_is_seen_before_and_after(tmp_p
         look(str(tmp_path / "w.safetensors"), example=(3, 32, 32))
 
 
-def test_two_files_of_one_name_are_told_apart_by_their_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_files_of_one_name_are_told_apart_as_typed_and_noted_under_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("x", "y"):
         (tmp_path / name).mkdir()
-        torch.save(network(5, channels=8).state_dict(), tmp_path / name / "model.pth")
+        fc.FilterStatistics.from_model(network(5, channels=8)).save(tmp_path / name / "statistics.safetensors")
     monkeypatch.chdir(tmp_path / "x")
-    report = look("model.pth", against="../y/model.pth")
-    numbers = report.as_json()
-    assert (numbers["target"], numbers["against"]) == ("x/model.pth", "y/model.pth")
-    page = report.page()
-    assert "<h1>x/model.pth against y/model.pth</h1>" in page
-    assert "<h4>y/model.pth: 0</h4>" in page
-    assert look("model.pth", against=str(tmp_path / "y" / "model.pth")).as_json()["against"] == "y/model.pth"
-    same = look("model.pth", against="model.pth").as_json()
-    assert (same["target"], same["against"]) == ("model.pth", "model.pth")
-
-
-def test_what_is_odd_about_the_other_target_is_said_under_its_name(tmp_path: Path) -> None:
-    fc.FilterStatistics.from_model(network(5, channels=8)).save(tmp_path / "statistics.safetensors")
-    report = look(str(tmp_path), against="convmixer_8_2_k5_p2")
+    report = look("statistics.safetensors", against="../y/statistics.safetensors")
+    assert "<h1>statistics.safetensors against ../y/statistics.safetensors</h1>" in report.page()
+    report = look(str(tmp_path / "x"), against="convmixer_8_2_k5_p2")
     own = "the run is not finished: this is its last checkpoint"
     theirs = "convmixer_8_2_k5_p2: not trained: these are the filters the network starts with"
     assert report.notes == (own, theirs)
     assert report.as_json()["notes"] == [own, theirs]
-    for note in (own, theirs):
-        assert f'<p class="note">{note}</p>' in report.page()
-
-
-def test_filters_that_do_not_vary_have_no_schedule() -> None:
-    net = network(7, 7, 3, channels=8)
-    for layer in net[:2]:
-        nn.init.constant_(layer.weight, 0.5)
-    report = Report(measure_target(model_target(net, "flat")))
-    assert report.inspection.schedule is None
-    assert report.as_json()["schedule"] is None
-    page = report.page()
-    assert "filters that vary: there is no schedule to fit" in page
-    assert "nearest schedule" not in page
-    assert "nan" not in re.sub(r'"data:[^"]*"', "", page)
+    assert all(f'<p class="note">{note}</p>' in report.page() for note in (own, theirs))
 
 
 def test_comparison_sees_shape_and_scale_apart() -> None:
-    net = network(5, 7)
-    inspection = measure_target(model_target(net, "a"))
+    net, louder = network(5, 7), network(5, 7)
     with torch.no_grad():
-        for layer in net:
+        for layer in louder:
             layer.weight *= 3.0
-    for comparison, own in zip(
-        compare_targets(inspection, model_target(net, "louder")), inspection.layers, strict=True
-    ):
-        assert comparison.cosine == pytest.approx(1.0)
-        assert comparison.scale == pytest.approx(3.0)
+    inspection = measured(net, louder)
+    for comparison, own in zip(inspection.comparisons, inspection.layers, strict=True):
+        assert (comparison.cosine, comparison.scale) == pytest.approx((1.0, 3.0))
         assert comparison.other.sigma == pytest.approx(own.sigma, rel=1e-4)
         assert not comparison.resized
 
 
 def test_comparison_carries_the_other_over_to_depth_and_kernel_size() -> None:
-    inspection = measure_target(model_target(network(5, 7, 5), "a"))
-    other = model_target(network(9, 9, 9, 9), "b")
-    comparisons = compare_targets(inspection, other)
+    other = network(9, 9, 9, 9)
+    comparisons = measured(network(5, 7, 5), other).comparisons
     assert [comparison.other.kernel_size for comparison in comparisons] == [(5, 5), (7, 7), (5, 5)]
     assert all(comparison.resized for comparison in comparisons)
     assert [comparison.other.name for comparison in comparisons] == ["0", "layers 1 and 2, weighted 0.5 : 0.5", "3"]
-    first, last = other.statistics.layers[1:3]
+    first, last = fc.FilterStatistics.from_model(other).layers[1:3]
     halfway = resize_covariance(first.covariance, 9, 7) / 2 + resize_covariance(last.covariance, 9, 7) / 2
     np.testing.assert_allclose(comparisons[1].other.statistics.covariance, halfway, atol=1e-12)
-
-
-def test_comparing_filters_of_different_dimensions_is_a_sentence() -> None:
-    flat = measure_target(model_target(nn.Conv2d(4, 4, 5, groups=4), "flat"))
-    with pytest.raises(SourceError, match=r"line: cannot be compared with .* which has 5×5 filters"):
-        compare_targets(flat, model_target(nn.Conv1d(4, 4, 5, groups=4), "line"))
+    with pytest.raises(SourceError, match=r"b: cannot be compared with .* which has 5×5 filters"):
+        measured(nn.Conv2d(4, 4, 5, groups=4), nn.Conv1d(4, 4, 5, groups=4))
 
 
 def test_json_holds_every_number_and_no_nan(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Conv2d(1, 1, 5), nn.Conv2d(8, 8, 1, groups=8), nn.Conv2d(8, 8, (5, 7), groups=8))
     fc.FilterStatistics.from_model(net).save(tmp_path / "s.safetensors")
     report = look(str(tmp_path / "s.safetensors"), against=str(tmp_path / "s.safetensors"))
-    numbers = json.loads(json.dumps(report.as_json(), allow_nan=False))
-    assert len(numbers["layers"]) == 2
-    one_pixel, rectangle = numbers["layers"]
-    assert one_pixel["sigma"] is None
+    one_pixel, rectangle = json.loads(json.dumps(report.as_json(), allow_nan=False))["layers"]
+    assert (one_pixel["sigma"], rectangle["kronecker_residual"]) == (None, None)
     assert one_pixel["kronecker_residual"] == pytest.approx(0.0)
-    assert rectangle["kronecker_residual"] is None
     assert rectangle["comparison"]["cosine"] == pytest.approx(1.0)
     assert np.array(rectangle["pixel_variance"]).shape == (5, 7)
 
 
-def broken_files(tmp_path: Path) -> dict[str, Path]:
-    net = network(5, channels=8)
-    whole = tmp_path / "whole.safetensors"
-    safetensors.torch.save_file(net.state_dict(), whole)
-    fc.FilterStatistics.from_model(net).save(tmp_path / "statistics.safetensors")
-    files = {
-        name: tmp_path / name for name in ("cut.safetensors", "cut.pth", "dense.pth", "nan.pth", "damaged.safetensors")
-    }
-    files["cut.safetensors"].write_bytes(whole.read_bytes()[:-50])
-    torch.save(net.state_dict(), tmp_path / "whole.pth")
-    files["cut.pth"].write_bytes((tmp_path / "whole.pth").read_bytes()[:-500])
-    torch.save(nn.Conv2d(3, 8, 3).state_dict(), files["dense.pth"])
-    net[0].weight.data[3, 0, 1, 1] = math.nan
-    torch.save(net.state_dict(), files["nan.pth"])
-    data = bytearray((tmp_path / "statistics.safetensors").read_bytes())
-    data[-3] ^= 1
-    files["damaged.safetensors"].write_bytes(data)
-    return files
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("cut.safetensors", CheckpointError),
-        ("cut.pth", CheckpointError),
-        ("dense.pth", CheckpointError),
-        ("nan.pth", SourceError),
-        ("damaged.safetensors", CheckpointError),
-    ],
-)
-def test_broken_files_are_errors_of_one_line(tmp_path: Path, name: str, kind: type[FiltercovError]) -> None:
-    with pytest.raises(kind) as caught:
-        look(str(broken_files(tmp_path)[name]))
-    assert "\n" not in str(caught.value)
-
-
-def test_targets_that_are_nothing_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_files_and_targets_that_are_nothing_are_errors_of_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
-    for target in ("missing.pth", "some/where", "convmixer_1", "empty"):
-        with pytest.raises(FiltercovError):
+    net = network(5, channels=8)
+    safetensors.torch.save_file(net.state_dict(), "whole.safetensors")
+    Path("cut.safetensors").write_bytes(Path("whole.safetensors").read_bytes()[:-50])
+    fc.FilterStatistics.from_model(net).save("damaged.safetensors")
+    data = bytearray(Path("damaged.safetensors").read_bytes())
+    data[-3] ^= 1
+    Path("damaged.safetensors").write_bytes(data)
+    torch.save(nn.Conv2d(3, 8, 3).state_dict(), "dense.pth")
+    net[0].weight.data[3, 0, 1, 1] = math.nan
+    torch.save(net.state_dict(), "nan.pth")
+    Path("empty").mkdir()
+    kinds = {"cut.safetensors": CheckpointError, "damaged.safetensors": CheckpointError, "dense.pth": CheckpointError}
+    kinds |= {"nan.pth": SourceError, "missing.pth": SourceError, "some/where": SourceError}
+    for target in (*kinds, "convmixer_1", "empty"):
+        with pytest.raises(kinds.get(target, FiltercovError)) as caught:
             look(target)
+        assert "\n" not in str(caught.value)
     with torch.device("meta"), pytest.raises(SourceError, match="meta device"):
         model_target(nn.Conv2d(4, 4, 5, groups=4), "ghost")
-
-
-def test_no_schedule_is_offered_where_sigma_exceeds_the_kernel() -> None:
-    flat = measure_target(model_target(network(5, 5, 5, 5, source=lambda _: 30.0), "flat"))
-    sane = measure_target(model_target(network(5, 5, 5, 5, source=lambda _: 1.0), "sane"))
-    assert flat.schedule is not None
-    assert flat.schedule.fit.usable
-    assert (flat.too_wide, flat.paste_line(), flat.as_json()["schedule"]["usable"]) == (True, "", False)
-    assert "QuadraticSchedule" not in Report(flat).page()
-    assert (sane.too_wide, sane.paste_line()[:15]) == (False, "filtercov.init_")
 
 
 def test_a_model_in_memory_is_inspected_alone_or_beside_another(tmp_path: Path) -> None:
@@ -274,5 +223,5 @@ def test_a_model_in_memory_is_inspected_alone_or_beside_another(tmp_path: Path) 
     report = inspect(net, label="mine", against=other, out=tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text() == report.page()
     assert "<h1>mine against Sequential</h1>" in report.page()
-    assert report.comparisons[0].cosine > 0.9
+    assert report.inspection.comparisons[0].cosine > 0.9
     assert inspect(net).as_json()["target"] == "Sequential"

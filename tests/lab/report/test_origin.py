@@ -59,30 +59,21 @@ def test_an_inspection_names_its_file_and_the_command_as_typed(browser: Browser,
     assert tab.errors == []
 
 
-def test_a_comparison_names_both_and_a_network_by_its_name_has_no_checksum(weights: Path) -> None:
-    found = look(str(weights), against="convmixer_16_2_k5_p2")
-    (_, *said) = found.page().partition("<footer>")[2].split("<dt>from</dt><dd>")
-    assert [part.partition("</dd>")[0].partition(" <code>")[0] for part in said] == [
-        "my $net &amp; &#x27;co&#x27;.pth",
-        "convmixer_16_2_k5_p2",
-    ]
-    assert ["sha256" in part for part in said] == [True, False]
-
-
-def test_shards_and_runs_name_every_file_that_was_read(weights: Path) -> None:
+def test_every_file_that_was_read_is_named_and_a_network_by_its_name_has_no_checksum(weights: Path) -> None:
     weights.rename("shard.bin")
     Path("model.bin.index.json").write_text('{"weight_map": {"0.weight": "shard.bin"}}')
-    assert [source.name for source in look("model.bin.index.json").inspection.target.sources] == [
-        "model.bin.index.json",
-        "shard.bin",
+    found = look("model.bin.index.json", against="convmixer_16_2_k5_p2").page()
+    (_, *said) = found.partition("<footer>")[2].split("<dt>from</dt><dd>")
+    assert [(part.partition("</dd>")[0].partition(" <code>")[0], "sha256" in part) for part in said] == [
+        ("model.bin.index.json", True),
+        ("shard.bin", True),
+        ("convmixer_16_2_k5_p2", False),
     ]
     Path("run").mkdir()
     run("init", "convmixer_16_2_k5_p2", "--out", "run/checkpoint.safetensors")
     run("stats", "run/checkpoint.safetensors", "--out", "run/statistics.safetensors")
-    assert [source.name for source in look("run").inspection.target.sources] == [
-        "run/checkpoint.safetensors",
-        "run/statistics.safetensors",
-    ]
+    names = [source.name for source in look("run").inspection.target.sources]
+    assert names == ["run/checkpoint.safetensors", "run/statistics.safetensors"]
 
 
 def test_the_explorer_has_no_source_and_from_python_no_command(browser: Browser, tmp_path: Path) -> None:
@@ -103,7 +94,7 @@ def test_reports_name_their_runs_and_the_index_names_them_all(browser: Browser, 
 
 
 @pytest.mark.parametrize(("width", "look"), [(390, {}), (390, {"dark": True}), (1280, {"paper": True})])
-def test_the_footer_is_whole_and_legible_everywhere(browser: Browser, tmp_path: Path, width: int, look: dict) -> None:
+def test_the_footer_is_whole_everywhere(browser: Browser, tmp_path: Path, width: int, look: dict) -> None:
     path = write_output(tmp_path / "p.html", page("p", "<p>words</p>", origin=LONG))
     tab = browser.open(path, width=width, **look)
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -113,13 +104,4 @@ def test_the_footer_is_whole_and_legible_everywhere(browser: Browser, tmp_path: 
     assert tab.evaluate(
         "[...document.querySelectorAll('footer *')].every(e => e.scrollWidth <= e.clientWidth + 1 || !e.clientWidth)"
     )
-    contrast = tab.evaluate(
-        "(() => { const light = c => c.match(/[\\d.]+/g).slice(0, 3).map(v => v / 255)"
-        ".map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)"
-        ".reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);"
-        "const ink = light(getComputedStyle(document.querySelector('footer dd')).color);"
-        "const paper = light(getComputedStyle(document.documentElement).backgroundColor);"
-        "return (Math.max(ink, paper) + .05) / (Math.min(ink, paper) + .05) })()"
-    )
-    assert contrast >= 4.5
     assert tab.errors == []

@@ -10,7 +10,6 @@ be needed, and the page's script chooses one and puts marks into it. It has no t
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
 from textwrap import wrap
 
 from filtercov.lab.report.page import text
@@ -20,6 +19,7 @@ LEFT, RIGHT, TOP, BOTTOM = 46, 12, 30, 38  # room for labels around the plot
 MOST_MARKS = 20  # dots on one line
 COLOURS = 6  # classes s0 to s5 of the style sheet
 NAME_LETTERS = 52  # of a name above its dots that fit on one line
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 APART, LETTER = 24, 8  # units along x: least distance of two numbers, and width of a letter
 Point = tuple[float, float]
 
@@ -34,7 +34,7 @@ class Axis:
     log: bool = False
 
     def share(self, value: float) -> float:
-        """Return the position of a value along the axis, from 0 to 1.
+        """The position of a value along the axis, from 0 to 1.
 
         >>> log_axis(0.01, 1.0).share(0.1), round_axis(0, 4).share(1)
         (0.5, 0.25)
@@ -48,7 +48,7 @@ SHARES = Axis(0.0, 1.0, (0.0, 0.25, 0.5, 0.75, 1.0))  # relative depth, cosines
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Return a handful of round numbers that enclose [low, high].
+    """A handful of round numbers that enclose [low, high].
 
     >>> ticks(50.2, 56.1)
     [50.0, 52.0, 54.0, 56.0, 58.0]
@@ -61,13 +61,13 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def round_axis(low: float, high: float) -> Axis:
-    """Return a linear axis between round numbers that enclose [low, high]."""
+    """A linear axis between round numbers that enclose [low, high]."""
     marks = ticks(low, high)
     return Axis(marks[0], marks[-1], marks)
 
 
 def log_axis(low: float, high: float) -> Axis:
-    """Return a logarithmic axis that encloses [low, high]: marks 1, 2 and 5, or powers of ten where those would crowd.
+    """A logarithmic axis that encloses [low, high]: marks 1, 2 and 5, or powers of ten where those would crowd.
 
     >>> log_axis(0.03, 0.4).marks, log_axis(0.001, 2.0).marks
     ([0.02, 0.05, 0.1, 0.2, 0.5], [0.001, 0.01, 0.1, 1.0, 10.0])
@@ -75,14 +75,14 @@ def log_axis(low: float, high: float) -> Axis:
     steps = (1,) if high / low > 300 else (1, 2, 5)
     decades = range(math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9) + 1)
     marks = [float(f"{step}e{decade}") for decade in decades for step in steps]
-    first = max((i for i, mark in enumerate(marks) if mark <= low * 1.000001), default=0)
-    last = next((i for i, mark in enumerate(marks) if mark >= high * 0.999999), len(marks) - 1)
+    first = max(i for i, mark in enumerate(marks) if mark <= low * 1.000001)
+    last = next(i for i, mark in enumerate(marks) if mark >= high * 0.999999)
     marks = marks[first : max(last, first + 1) + 1]
     return Axis(marks[0], marks[-1], marks, log=True)
 
 
 def over(values: Collection[float]) -> Axis:
-    """Return an axis from the first value to the last, which names the values themselves where they are few."""
+    """An axis from the first value to the last, which names the values themselves where they are few."""
     first, last = min(values), max(values)
     marks = sorted(set(values)) if len(values) <= 8 else [t for t in ticks(first, last) if first <= t <= last]
     return Axis(first, last, marks)
@@ -98,14 +98,10 @@ class Series:
     dashed: bool = False
     colour: int = 0
 
-    @property
-    def edges(self) -> tuple[list[Point], list[Point]]:
-        """The lower and the upper edge of the band."""
-        halves = [half or 0.0 for half in self.spread or [None] * len(self.points)]
-        lower, upper = (
-            [(x, y + side * half) for (x, y), half in zip(self.points, halves, strict=True)] for side in (-1, 1)
-        )
-        return lower, upper
+    def edge(self, side: int) -> list[Point]:
+        """The lower (side -1) or upper (+1) edge of the band."""
+        halves = self.spread or [None] * len(self.points)
+        return [(x, y + side * (half or 0.0)) for (x, y), half in zip(self.points, halves, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -123,23 +119,22 @@ class Dot:
 class Plot:
     """A pair of axes to draw into; `html` returns the chart."""
 
-    def __init__(self, x: Axis, y: Axis, *, label: str, x_label: str, y_label: str, height: int = HEIGHT) -> None:
-        self.x, self.y, self.label, self.height = x, y, label, height
-        self._parts = [*_frame(x, y, height), *_titles(x_label, y_label, height)]
+    def __init__(self, x: Axis, y: Axis, *, label: str, x_label: str, y_label: str) -> None:
+        self.x, self.y, self.label = x, y, label
+        self._parts = [*_frame(x, y), *_titles(x_label, y_label)]
 
     def at(self, x: float, y: float) -> Point:
-        """Return the place of a pair of values in the chart."""
-        return _across(self.x.share(x)), _down(self.y.share(y), self.height)
+        """The place of a pair of values in the chart."""
+        return _across(self.x.share(x)), _down(self.y.share(y))
 
-    def line(self, points: Sequence[Point], *, colour: int = 0, dashed: bool = False, attributes: str = "") -> None:
-        """Draw a line through points; `attributes` are further ones of the SVG element."""
+    def line(self, points: Sequence[Point], kind: str = "line", *, colour: int = 0, attributes: str = "") -> None:
+        """Draw a line through points, or fill the area inside them if its `kind` is "band".
+
+        `attributes` are further ones of the SVG element.
+        """
         if points:
-            kind = f"line {_colour(colour)}{' dashed' if dashed else ''}"
-            self._parts.append(f'<path class="{kind}"{attributes} d="M{self._path(points)}"/>')
-
-    def band(self, lower: Sequence[Point], upper: Sequence[Point], *, colour: int = 0) -> None:
-        """Fill the area between two lines."""
-        self._parts.append(f'<path class="band {_colour(colour)}" d="M{self._path([*upper, *reversed(lower)])}Z"/>')
+            path = "L".join("{:.1f} {:.1f}".format(*self.at(*point)) for point in points)
+            self._parts.append(f'<path class="{kind} {_colour(colour)}"{attributes} d="M{path}"/>')
 
     def dot(self, x: float, y: float, title: str, *, colour: int = 0, radius: float = 3) -> None:
         """Draw a dot with a tooltip."""
@@ -147,38 +142,36 @@ class Plot:
 
     def cursor(self) -> None:
         """Draw an upright line at the beginning, for a script to move along x."""
-        self._parts.append(_cursor(self.x, _down(0, self.height)))
+        carried = f'data-low="{self.x.low:g}" data-high="{self.x.high:g}" data-width="{_across(1) - _across(0):g}"'
+        self._parts.append(f'<path class="cursor" {carried} d="M{LEFT} {TOP}V{_down(0):g}"/>')
 
     def html(self) -> str:
-        """Return the chart as SVG."""
-        return _svg(self._parts, self.height, self.label)
-
-    def _path(self, points: Sequence[Point]) -> str:
-        return "L".join(f"{x:.1f} {y:.1f}" for x, y in (self.at(*point) for point in points))
+        """The chart as SVG."""
+        return _svg(self._parts, HEIGHT, self.label)
 
 
 def line_chart(series: Sequence[Series], *, label: str, x_label: str, y_label: str, low: float | None = None) -> str:
     """Lines with bands over a common scale, which begins at `low` if that is given; `series_legend` is beside it."""
-    heights = [y for line in series for edge in line.edges for _, y in edge]
+    heights = [y for line in series for side in (-1, 1) for _, y in line.edge(side)]
     x_axis = over({x for line in series for x, _ in line.points})
     y_axis = round_axis(min(heights) if low is None else low, max(heights))
     plot = Plot(x_axis, y_axis, label=label, x_label=x_label, y_label=y_label)
     for line in series:
         if any(line.spread):
-            plot.band(*line.edges, colour=line.colour)
-        plot.line(line.points, colour=line.colour, dashed=line.dashed)
+            plot.line([*line.edge(1), *reversed(line.edge(-1))], "band", colour=line.colour)
+        plot.line(line.points, "line dashed" if line.dashed else "line", colour=line.colour)
         for x, y in line.points if len(line.points) <= MOST_MARKS else ():
             plot.dot(x, y, f"{line.name}: {y:.2f} at {x:g}", colour=line.colour)
     return plot.html()
 
 
 def series_legend(series: Sequence[Series]) -> str:
-    """Return the legend of a line chart, or of several with the same lines."""
+    """The legend of a line chart, or of several with the same lines."""
     return legend([(line.name, key(line.colour, dashed=line.dashed)) for line in series])
 
 
 def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str, shows: Sequence[float] = ()) -> str:
-    """Return a row per name with a dot per series, its interval, and the paper's value as a ring.
+    """A row per name with a dot per series, its interval, and the paper's value as a ring.
 
     The axis has room for what it `shows` besides. Names stand above their dots: a phone has no room for both beside.
     """
@@ -227,7 +220,7 @@ def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str, shows: Seque
 
 
 def heat_map(values: Mapping[tuple[str, str], float], *, label: str, x_label: str, y_label: str, limits: Point) -> str:
-    """Return a grid of numbers on a scale of one colour, by (x, y)."""
+    """A grid of numbers on a scale of one colour, by (x, y)."""
     columns, rows = (list(dict.fromkeys(key[axis] for key in values)) for axis in (0, 1))
     cell_width, cell_height = min(72, (WIDTH - LEFT - RIGHT) / len(columns)), 30
     height = TOP + cell_height * len(rows) + BOTTOM
@@ -244,47 +237,24 @@ def heat_map(values: Mapping[tuple[str, str], float], *, label: str, x_label: st
     return _svg(parts, height, label)
 
 
-def time_map(rows: Mapping[str, Sequence[float]], x: Sequence[float], *, label: str, x_label: str, y_label: str) -> str:
-    """Return a band for each name, deeper in colour the larger its number from 0 to 1, and clear where that is nan.
-
-    `x` are the times of the numbers; a script can move the cursor. It is as high as other charts, or higher.
-    """
-    axis = over(x)
-    edges = [x[0], *((early + late) / 2 for early, late in pairwise(x)), x[-1]]
-    places = [_across(axis.share(edge)) for edge in edges] if x[0] < x[-1] else [_across(0), _across(1)]
-    band = max(14.0, (HEIGHT - TOP - BOTTOM) / len(rows))
-    bottom = TOP + band * len(rows)
-    height = bottom + BOTTOM
-    parts = _titles(x_label, y_label, height)
-    for index, (name, values) in enumerate(rows.items()):
-        top, end = TOP + band * index, 0
-        parts.append(_label(LEFT - 6, top + band / 2 + 4, name, "end"))
-        for opacity, alike in groupby(0.0 if math.isnan(v) else round(0.15 + 0.8 * v, 1) for v in values):
-            start, end = end, end + len(list(alike))
-            place = f'x="{places[start]:.1f}" y="{top:.1f}" width="{places[end] - places[start]:.1f}"'
-            if opacity:
-                parts.append(f'<rect class="heat s0" {place} height="{band - 1:.1f}" fill-opacity="{opacity:g}"/>')
-    return _svg([*parts, *_numbers(axis, height), _cursor(axis, bottom)], height, label)
-
-
 def stage(name: str, x: Axis, ranges: Sequence[Axis], *, x_label: str, y_label: str) -> str:
-    """Return an empty chart, the element `name`, for a script to fill: a frame for each range of y, smallest first.
+    """An empty chart, the element `name`, for a script to fill: a frame for each range of y, smallest first.
 
     The script shows one of them, reads its `data-low`, `data-high` and, where it is logarithmic, `data-log`, and the
     edges of the plot in `data-box` (left, right, top, bottom), and writes marks into the group of class `marks`.
     """
-    box = f"{_across(0):g} {_across(1):g} {_down(1, HEIGHT):g} {_down(0, HEIGHT):g}"
+    box = f"{_across(0):g} {_across(1):g} {_down(1):g} {_down(0):g}"
     frames = (
         f'<g class="frame" data-low="{y.low:g}" data-high="{y.high:g}"{" data-log" if y.log else ""}>'
-        f"{''.join(_frame(x, y, HEIGHT))}</g>"
+        f"{''.join(_frame(x, y))}</g>"
         for y in ranges
     )
-    parts = [*_titles(x_label, y_label, HEIGHT), *frames, '<g class="marks"></g>']
+    parts = [*_titles(x_label, y_label), *frames, '<g class="marks"></g>']
     return _svg(parts, HEIGHT, y_label, attributes=f' id="{text(name)}" data-box="{box}"')
 
 
 def key(colour: int, kind: str = "line", *, dashed: bool = False) -> str:
-    """Return a sample of a line, mark or ring, to stand beside its name."""
+    """A sample of a line, mark or ring, to stand beside its name."""
     return f'<span class="key {kind} {_colour(colour)}{" dashed" if dashed else ""}"></span>'
 
 
@@ -295,34 +265,26 @@ def legend(entries: Sequence[tuple[str, str]]) -> str:
     return f'<p class="legend">{" ".join(f"<span>{drawn}{text(name)}</span>" for name, drawn in entries)}</p>'
 
 
-def _cursor(x: Axis, bottom: float) -> str:
-    carried = f'data-low="{x.low:g}" data-high="{x.high:g}" data-width="{_across(1) - _across(0):g}"'
-    return f'<path class="cursor" {carried} d="M{LEFT} {TOP:g}V{bottom:g}"/>'
-
-
-def _frame(x: Axis, y: Axis, height: float) -> list[str]:
-    """Return the lines and numbers of both axes."""
+def _frame(x: Axis, y: Axis) -> list[str]:
+    """The lines and numbers of both axes; of numbers along x that would touch only the first."""
     parts = []
+    powers = y.log and y.low < 1e-4
     for mark in y.marks:
-        down = _down(y.share(mark), height)
+        down = _down(y.share(mark))
+        shown = f"10{str(round(math.log10(mark))).translate(RAISED)}" if powers and mark != 1 else f"{mark:g}"
         parts.append(f'<path class="axis" d="M{LEFT} {down:.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(_label(LEFT - 6, down + 4, f"{mark:g}", "end"))
-    return parts + _numbers(x, height)
-
-
-def _numbers(x: Axis, height: float) -> list[str]:
-    """Return the numbers along x; of those too close together only the first."""
-    parts, free = [], -math.inf
+        parts.append(_label(LEFT - 6, down + 4, shown, "end"))
+    free = -math.inf
     for mark in x.marks:
         words, across = f"{mark:g}", _across(x.share(mark))
         half = max(APART, LETTER * len(words)) / 2
         if across - half >= free:
-            parts.append(_label(across, height - 22, words))
+            parts.append(_label(across, HEIGHT - 22, words))
             free = across + half
     return parts
 
 
-def _titles(x_label: str, y_label: str, height: float, *, right: float = WIDTH - RIGHT) -> list[str]:
+def _titles(x_label: str, y_label: str, height: float = HEIGHT, *, right: float = WIDTH - RIGHT) -> list[str]:
     return [_label(0, 12, y_label, "start"), _label((LEFT + right) / 2, height - 5, x_label)]
 
 
@@ -330,8 +292,8 @@ def _across(share: float) -> float:
     return LEFT + share * (WIDTH - LEFT - RIGHT)
 
 
-def _down(share: float, height: float) -> float:
-    return height - BOTTOM - share * (height - TOP - BOTTOM)
+def _down(share: float) -> float:
+    return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
 
 
 def _colour(number: int) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import filtercov as fc
 from filtercov.covariance import empirical_covariance
-from filtercov.covariance.forms import Array
 from filtercov.lab.experiments.demo import DemoRun
 from filtercov.lab.report import page
 from filtercov.lab.report.charts import Series, line_chart, series_legend
@@ -15,11 +14,11 @@ from filtercov.lab.report.pictures import BLOCKS, covariance_picture
 from filtercov.lab.report.results_statistics import show_difference
 
 STATES = {"frozen": True, "thawed": False}
-SIZE = 330  # of a covariance, in pixels
+SIZE = 400  # of a covariance, in pixels
 
 
 def demo_page(runs: Sequence[DemoRun], *, origin: page.Origin | None = None) -> str:
-    """Return the whole page for the four runs; `origin` says where they lie and what did them."""
+    """The whole page for the four runs."""
     spec, groups = runs[0].spec, _groups(runs)
     head, *rows = demo_rows(runs)
     table = page.table(head, rows, caption="test accuracy, %, one seed each: no interval, no verdict")
@@ -41,7 +40,7 @@ default), or from the paper's closed-form covariance; frozen as drawn, or thawed
 
 
 def demo_rows(runs: Sequence[DemoRun]) -> list[list[str]]:
-    """Return the table, heading first: accuracies in percent, and what the closed form adds; of one seed no verdict."""
+    """The table, heading first: accuracies in percent, and the difference the closed form makes."""
     groups = _groups(runs)
     by_label = {group.label: group for group in groups}
     rows = [["filters", *STATES]]
@@ -62,7 +61,7 @@ def _groups(runs: Sequence[DemoRun]) -> list[Group]:
 
 
 def _series(runs: Sequence[DemoRun], event: str, value: str) -> list[Series]:
-    """Return a line per run: a colour for each initialisation, dashed where the filters were frozen."""
+    """A line per run: a colour for each initialisation, dashed where the filters were frozen."""
     return [
         Series(
             run.label,
@@ -81,14 +80,12 @@ def _covariances(runs: Sequence[DemoRun]) -> str:
     for index in sorted({0, last // 2, last}):
         layer = runs[0].layers[index]
         size = layer.before.shape[1]
-        shown = [(f"closed form, σ = {layer.sigma:.2f}", fc.gaussian_covariance(size, layer.sigma))]
-        shown += [(f"{run.spec.init}, trained", empirical_covariance(run.layers[index].after)[1]) for run in thawed]
-        figures = [_figure(cov, size, caption, f"layer {index + 1}") for caption, cov in shown]
+        shown = {f"closed form, σ = {layer.sigma:.2f}": fc.gaussian_covariance(size, layer.sigma)}
+        shown |= {f"{run.spec.init}, trained": empirical_covariance(run.layers[index].after)[1] for run in thawed}
+        figures = []
+        for caption, cov in shown.items():
+            picture = covariance_picture(cov, size, size=SIZE)
+            words = f"{caption}; {picture.cut}" if picture.cut else caption
+            figures.append(page.figure(picture.html(f"{caption}, layer {index + 1}"), page.text(words)))
         rows.append(f"<h3>Layer {index + 1}</h3>{page.grid(figures)}")
     return "".join(rows)
-
-
-def _figure(cov: Array, kernel_size: int, caption: str, layer: str) -> str:
-    picture = covariance_picture(cov, kernel_size, size=SIZE)
-    words = f"{caption}; {picture.cut}" if picture.cut else caption
-    return page.figure(picture.html(f"{caption}, {layer}"), page.text(words))

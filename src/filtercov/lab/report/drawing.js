@@ -1,5 +1,4 @@
-// What pages that redraw share: the colours of numbers, and marks in axes that are there already. Red is positive, blue
-// negative, white zero.
+// What pages that redraw share: the colours of numbers, and marks in axes that are there already.
 "use strict";
 
 const settings = JSON.parse(document.getElementById("settings").textContent);
@@ -27,14 +26,10 @@ function fillStage(svg, label, marks) {
   svg.querySelector(".marks").innerHTML = marks.join("");
 }
 
-function circle(kind, [x, y], radius) {
-  return `<circle class="${kind}" cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="${radius}"/>`;
-}
+const shortNumber = (x) => String(Number(x.toPrecision(3)));
+const circle = (kind, [x, y], radius) => `<circle class="${kind}" cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="${radius}"/>`;
 
 function path(kind, points) {
-  return points.length ? `<path class="line ${kind}" d="M${points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L")}"/>` : "";
-}
-
-function shortNumber(x) {
-  return String(Number(x.toPrecision(3)));
+  const drawn = points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L");
+  return points.length ? `<path class="line ${kind}" d="M${drawn}"/>` : "";
 }

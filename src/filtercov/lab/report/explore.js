@@ -5,25 +5,23 @@
 
 const LEFT_ALONE = 5; // init_ leaves kernels smaller than this as they are, unless it is told not to
 const NUMBERS = ["k", "depth", "sigma0", "v", "a", "seed"];
+const INPUTS = NUMBERS.flatMap((name) => [name, `${name}-number`].map((id) => [name, element(id)])).filter(([, x]) => x);
+const NEGATIVE = [...document.querySelectorAll("[name=negative]")];
+const PRESETS = [...document.querySelectorAll("[data-preset]")];
 const MIDDLE = (PALETTE.length - 1) / 2;
-const GAP = 2; // pixels between tiles, half as many where there are hundreds of them in little room
-const FILTERS = 24;
-const STRIP_FILTERS = 6;
-const LARGE = 424; // pixels across
-const SMALL = 194; // shown at half that size
+const GAP = 2; // pixels between tiles
+const [FILTERS, STRIP_FILTERS] = [24, 6];
+const [LARGE, SMALL] = [424, 194]; // pixels across
 const FRAME = 30; // milliseconds
-const REMEMBERED = 4e6; // numbers of eigenvectors, the worth of 24 layers of 31 × 31 filters
+const REMEMBERED = 48; // decompositions, of a megabyte each for 31 × 31 filters
 const decompositions = new Map();
-let held = 0; // numbers in them
+const within = (value, low, high) => Math.min(Math.max(value, low), high);
+const largest = (filter) => filter.reduce((most, x) => Math.max(most, Math.abs(x)), 0) || 1;
 let state = parseState(location.hash);
-let asked = false; // a drawing is asked for at the next frame
+let asked = false; // for a drawing at the next frame
 let drawing = 0; // the number of the current drawing: older ones stop
-let finished = -1; // the number of the last drawing that was completed
+let finished = -1; // the number of the last completed drawing
 let saving = 0; // the timer that will write the address
-
-function within(value, low, high) {
-  return Math.min(Math.max(value, low), high);
-}
 
 // Hold a value to the range of its control, and whole numbers whole.
 function withinControl(name, value) {
@@ -43,43 +41,37 @@ function parseState(fragment) {
   }
   if (["clip", "abs"].includes(given.get("negative"))) read.negative = given.get("negative");
   const layer = Number.parseInt(given.get("layer"), 10);
-  read.layer = within(Number.isInteger(layer) ? layer - 1 : read.layer, 0, read.depth - 1);
-  return read;
+  return { ...read, layer: within(Number.isInteger(layer) ? layer - 1 : read.layer, 0, read.depth - 1) };
 }
 
 function formatState({ negative, layer, ...numbers }) {
   return `#${new URLSearchParams([...NUMBERS.map((name) => [name, numbers[name]]), ["negative", negative], ["layer", layer + 1]])}`;
 }
 
-function presetOf({ sigma0, v, a }) {
-  return Object.entries(settings.presets).find(([, p]) => p.sigma0 === sigma0 && p.v === v && p.a === a)?.[0];
-}
+const presetOf = ({ sigma0, v, a }) =>
+  Object.entries(settings.presets).find(([, p]) => p.sigma0 === sigma0 && p.v === v && p.a === a)?.[0];
 
-function pythonLine({ k, sigma0, v, a, negative, seed, ...rest }) {
+function pythonLine({ k, sigma0, v, a, negative, seed }) {
   const name = presetOf({ sigma0, v, a });
   const source = name ? `"${name}"` : `filtercov.QuadraticSchedule(${sigma0}, ${v}, ${a})`;
   const smaller = k < LEFT_ALONE ? `, min_kernel_size=${k}` : "";
   return `filtercov.init_(model, ${source}${smaller}, negative="${negative}", seed=${seed})`;
 }
 
-// Draw tiles (each a k × k array of numbers) in rows; `limit(tile)` is what the ends of its colour scale stand for.
-// Gaps stay transparent. Every number is a square, as large as fits `size` pixels across; or with Math.round for `fit`
-// the nearest to it, and the page then shows the picture smaller.
-function drawTiles(canvas, tiles, k, columns, size, limit, fit = Math.floor) {
-  const gap = columns * k + GAP * (columns - 1) > size ? GAP / 2 : GAP;
-  const cell = Math.max(1, fit((size - gap * (columns - 1)) / (columns * k)));
+// Draw tiles (each a k × k array of numbers) in rows, about `size` pixels across; `limit(tile)` is what the ends of its
+// colour scale stand for. Gaps stay transparent, and every number is a square.
+function drawTiles(canvas, tiles, k, columns, size, limit) {
+  const cell = Math.max(1, Math.round((size - GAP * (columns - 1)) / (columns * k)));
   const side = k * cell;
-  const width = columns * (side + gap) - gap;
-  const height = Math.ceil(tiles.length / columns) * (side + gap) - gap;
+  const width = columns * (side + GAP) - GAP;
+  const height = Math.ceil(tiles.length / columns) * (side + GAP) - GAP;
   if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
   const image = new ImageData(width, height);
   const pixels = new Uint32Array(image.data.buffer);
   tiles.forEach((tile, index) => {
-    const top = Math.floor(index / columns) * (side + gap);
-    const left = (index % columns) * (side + gap);
-    const scale = MIDDLE / limit(tile);
+    const [row, column, scale] = [Math.floor(index / columns), index % columns, MIDDLE / limit(tile)];
     for (let i = 0; i < k; i++) {
-      const start = (top + i * cell) * width + left;
+      const start = (row * (side + GAP) + i * cell) * width + column * (side + GAP);
       for (let j = 0, x = start; j < k; j++) {
         const colour = PALETTE[Math.round(MIDDLE + within(tile[i * k + j] * scale, -MIDDLE, MIDDLE))];
         for (const end = x + cell; x < end; x++) pixels[x] = colour;
@@ -93,13 +85,11 @@ function drawTiles(canvas, tiles, k, columns, size, limit, fit = Math.floor) {
 // The pixels along an axis that a covariance's picture has: borders of little variance cut off but for a ring, large
 // kernels thinned out around the centre, as pictures.py does it.
 function shownPixels(k, sigma) {
-  const middleRow = Math.floor(k / 2);
-  const variance = (i) => {
-    const z = Math.exp(-((i - (k - 1) / 2) ** 2 + (middleRow - (k - 1) / 2) ** 2) / (2 * sigma));
-    return z - z * z / 2;
-  };
+  const [half, centre] = [Math.floor(k / 2), (k - 1) / 2];
+  const z = (i) => Math.exp(-((i - centre) ** 2 + (half - centre) ** 2) / (2 * sigma));
+  const variance = (i) => z(i) - z(i) ** 2 / 2;
   let seen = 0;
-  while (variance(seen) < settings.support * variance(middleRow)) seen++;
+  while (variance(seen) < settings.support * variance(half)) seen++;
   const margin = Math.max(0, seen - 1);
   const wide = k - 2 * margin;
   const step = Math.ceil(wide / settings.finest);
@@ -109,31 +99,20 @@ function shownPixels(k, sigma) {
 
 // The block form: the row of the flat covariance that belongs to pixel (i, j) is the block at row i, column j.
 function drawCovariance(canvas, k, sigma, size) {
-  const limit = covarianceLimit(k, sigma);
-  const kept = shownPixels(k, sigma);
-  const cov = covariance(k, sigma, kept);
-  const n = kept.length ** 2;
+  const [limit, kept] = [covarianceLimit(k, sigma), shownPixels(k, sigma)];
+  const [cov, n] = [covariance(k, sigma, kept), kept.length ** 2];
   const blocks = Array.from({ length: n }, (_, p) => cov.subarray(p * n, (p + 1) * n));
-  drawTiles(canvas, blocks, kept.length, kept.length, size, () => limit, Math.round);
-  canvas.style.imageRendering = canvas.width > size ? "auto" : ""; // made smaller, pixels are mixed and none is lost
+  drawTiles(canvas, blocks, kept.length, kept.length, size, () => limit);
   return kept;
-}
-
-function drawFilters(canvas, filters, k, columns, size) {
-  drawTiles(canvas, filters, k, columns, size, (f) => f.reduce((most, x) => Math.max(most, Math.abs(x)), 0) || 1);
 }
 
 // The largest covariance between two pixels, or a sixteenth of the largest variance: see covariance_limit in pictures.py.
 // Both are found at the centre.
 function covarianceLimit(k, sigma) {
   const kept = middle(k, Math.min(k, k % 2 ? 7 : 8));
-  const n = kept.length ** 2;
-  let [between, largest] = [0, 0];
-  covariance(k, sigma, kept).forEach((value, at) => {
-    largest = Math.max(largest, Math.abs(value));
-    if (at % (n + 1)) between = Math.max(between, Math.abs(value));
-  });
-  return Math.max(between, largest / 16) || 1;
+  const cov = covariance(k, sigma, kept);
+  const between = cov.filter((_, at) => at % (kept.length ** 2 + 1));
+  return Math.max(largest(between), largest(cov) / 16);
 }
 
 function drawSchedule(svg, sigmas) {
@@ -167,16 +146,15 @@ function change(values) {
 }
 
 function draw() {
-  const start = performance.now();
   const current = ++drawing;
   showControls();
   const lowest = lowestDepth(state);
   const usable = sigmaAt(state, lowest) >= 1e-4;
   element("problem").hidden = usable;
   element("views").classList.toggle("stale", !usable);
+  element("problem").textContent =
+    `σ must be at least 0.0001 at every depth, but σ(${shortNumber(lowest)}) = ${shortNumber(sigmaAt(state, lowest))}.`;
   if (!usable) {
-    element("problem").textContent =
-      `σ must be at least 0.0001 at every depth, but σ(${shortNumber(lowest)}) = ${shortNumber(sigmaAt(state, lowest))}.`;
     finished = current;
     return;
   }
@@ -184,12 +162,12 @@ function draw() {
   drawSchedule(element("schedule"), sigmas);
   showStrip(sigmas);
   const kept = drawCovariance(element("covariance"), state.k, sigmas[state.layer], LARGE);
-  const step = kept[1] - kept[0];
+  const [step, wide] = [kept[1] - kept[0], kept.length];
   element("cut").textContent = step > 1 ? ` One pixel in ${step} along each axis is drawn.`
-    : kept.length < state.k ? ` The middle ${kept.length}×${kept.length} of ${state.k}×${state.k} pixels.` : "";
+    : wide < state.k ? ` The middle ${wide}×${wide} of ${state.k}×${state.k} pixels.` : "";
   const others = sigmas.map((_, i) => i).filter((i) => i !== state.layer);
   const z = normals(state.seed, FILTERS * state.k ** 2);
-  work(current, start, [state.layer, ...others], (i) => {
+  work(current, [state.layer, ...others], (i) => {
     const found = decomposition(state.k, sigmas[i]);
     const count = i === state.layer ? FILTERS : STRIP_FILTERS;
     const filters = Array.from({ length: count }, (_, f) =>
@@ -200,42 +178,27 @@ function draw() {
 }
 
 // Do the jobs one after another; after a frame's time let the screen be drawn, and stop if a new drawing has begun.
-function work(current, start, jobs, perform) {
-  while (jobs.length > 0) {
-    if (current !== drawing) return;
-    if (performance.now() - start > FRAME) {
-      requestAnimationFrame(() => work(current, performance.now(), jobs, perform));
-      return;
-    }
-    perform(jobs.shift());
-  }
-  finished = current;
+function work(current, jobs, perform) {
+  const end = performance.now() + FRAME;
+  while (jobs.length > 0 && performance.now() < end) perform(jobs.shift());
+  if (jobs.length === 0) finished = current;
+  else requestAnimationFrame(() => { if (current === drawing) work(current, jobs, perform); });
 }
 
 function decomposition(k, sigma) {
   const key = `${k} ${sigma}`;
-  if (!decompositions.has(key)) {
-    const found = decompose(k, sigma);
-    held += found.parts.reduce((sum, { vectors }) => sum + vectors.length, 0);
-    if (held > REMEMBERED) {
-      decompositions.clear();
-      held = 0;
-    }
-    decompositions.set(key, found);
-  }
+  if (decompositions.size > REMEMBERED) decompositions.clear();
+  if (!decompositions.has(key)) decompositions.set(key, decompose(k, sigma));
   return decompositions.get(key);
 }
 
 // The strip of layers: one button for each, with its covariance, a few of its filters, its σ and negative mass.
 function showStrip(sigmas) {
   const strip = element("strip");
-  while (strip.children.length > sigmas.length) strip.lastElementChild.remove();
-  while (strip.children.length < sigmas.length) {
-    const [button, i] = [document.createElement("button"), strip.children.length];
-    button.type = "button";
-    button.innerHTML = '<canvas class="cov pixels"></canvas><canvas class="samples pixels"></canvas><span></span>';
-    button.addEventListener("click", () => change({ layer: i }));
-    strip.append(button);
+  const pictures = '<canvas class="cov pixels"></canvas><canvas class="samples pixels"></canvas><span></span>';
+  if (strip.children.length !== sigmas.length) {
+    strip.innerHTML = sigmas.map(() => `<button type="button">${pictures}</button>`).join("");
+    [...strip.children].forEach((button, i) => button.addEventListener("click", () => change({ layer: i })));
   }
   sigmas.forEach((sigma, i) => {
     strip.children[i].setAttribute("aria-pressed", String(i === state.layer));
@@ -246,7 +209,7 @@ function showStrip(sigmas) {
 function showStripFilters(i, sigma, filters, mass) {
   const button = element("strip").children[i];
   const percent = `${(100 * mass).toFixed(1)} %`;
-  drawFilters(button.querySelector(".samples"), filters, state.k, 3, SMALL);
+  drawTiles(button.querySelector(".samples"), filters, state.k, 3, SMALL, largest);
   button.querySelector("span").textContent = `σ ${shortNumber(sigma)} · ${percent.replace(" ", "\u00a0")}`;
   button.setAttribute("aria-label", `layer ${i + 1}, σ ${shortNumber(sigma)}, negative mass ${percent}`);
 }
@@ -259,41 +222,30 @@ function showLayer(sigma, { eigenvalues }, filters) {
     `σ = ${shortNumber(sigma)}, depth d = ${shortNumber(relativeDepth(layer, depth))}, negative mass ${mass}`;
   element("covariance").setAttribute("aria-label", `covariance of layer ${layer + 1} in ${k} by ${k} blocks`);
   drawSpectrum(element("spectrum"), eigenvalues, negative);
-  drawFilters(element("filters"), filters, k, 6, LARGE);
+  drawTiles(element("filters"), filters, k, 6, LARGE, largest);
   element("filters").setAttribute("aria-label", `${FILTERS} filters drawn for layer ${layer + 1}`);
 }
 
 function showControls() {
-  for (const name of NUMBERS) {
-    for (const input of [element(name), element(`${name}-number`)]) {
-      if (input && (input.value === "" || Number(input.value) !== state[name])) input.value = state[name];
-    }
+  for (const [name, input] of INPUTS) {
+    if (input.value === "" || Number(input.value) !== state[name]) input.value = state[name];
   }
-  for (const choice of document.querySelectorAll("[name=negative]")) choice.checked = choice.value === state.negative;
-  const chosen = presetOf(state);
-  for (const button of document.querySelectorAll("[data-preset]")) {
-    button.setAttribute("aria-pressed", String(button.dataset.preset === chosen));
-  }
+  for (const choice of NEGATIVE) choice.checked = choice.value === state.negative;
+  for (const button of PRESETS) button.setAttribute("aria-pressed", button.dataset.preset === presetOf(state));
   element("python").textContent = pythonLine(state);
   // Browsers allow the address to change only so often; a drag along a slider is written once, when it pauses.
   clearTimeout(saving);
   saving = setTimeout(() => history.replaceState(null, "", formatState(state)), 150);
 }
 
-for (const name of NUMBERS) {
-  for (const input of [element(name), element(`${name}-number`)]) {
-    input?.addEventListener("input", () => {
-      if (input.value !== "" && input.validity.valid) change({ [name]: withinControl(name, Number(input.value)) });
-    });
-    input?.addEventListener("change", showControls); // what cannot be used is put back
-  }
+for (const [name, input] of INPUTS) {
+  input.addEventListener("input", () => {
+    if (input.value !== "" && input.validity.valid) change({ [name]: withinControl(name, Number(input.value)) });
+  });
+  input.addEventListener("change", showControls); // what cannot be used is put back
 }
-for (const choice of document.querySelectorAll("[name=negative]")) {
-  choice.addEventListener("change", () => change({ negative: choice.value }));
-}
-for (const button of document.querySelectorAll("[data-preset]")) {
-  button.addEventListener("click", () => change({ ...settings.presets[button.dataset.preset] }));
-}
+for (const choice of NEGATIVE) choice.addEventListener("change", () => change({ negative: choice.value }));
+for (const button of PRESETS) button.addEventListener("click", () => change(settings.presets[button.dataset.preset]));
 element("again").addEventListener("click", () => change({ seed: (state.seed + 1) % 1000000 }));
 addEventListener("hashchange", () => change(parseState(location.hash)));
 draw();

@@ -33,7 +33,7 @@ EIGENVALUES = [
 
 
 def explore_page(*, command: str = "") -> str:
-    """Return the page, with the library's presets and colours in it, and the `command` that made it.
+    """The page, with the library's presets and colours in it, and the `command` that made it.
 
     It opens on what `init_` does by default, for the paper's ConvMixer-256/8 with 9×9 filters.
 
@@ -51,7 +51,7 @@ def explore_page(*, command: str = "") -> str:
         "palette": palette().tolist(),
     }
     ranges = [round_axis(0.0, top) for top in SIGMA_TOPS]
-    rank = "rank, over the number of eigenvalues"
+    rank = "rank / number of pixels"
     spectrum = stage("spectrum", SHARES, [log_axis(1e-6, 1.0)], x_label=rank, y_label="eigenvalue, |λ| / λ₁")
     parts = {
         "controls": _controls(),
@@ -66,7 +66,7 @@ def explore_page(*, command: str = "") -> str:
 
 
 def _controls() -> str:
-    """Return a button for each preset, and a slider with a number beside it for each setting."""
+    """A button for each preset, and a slider with a number beside it for each setting."""
     buttons = "".join(f'<button type="button" data-preset="{text(name)}">{text(name)}</button>' for name in PRESETS)
     parts = [f'<fieldset class="presets"><legend>Presets of the paper</legend>{buttons}</fieldset>']
     for name, (label, least, most, step) in CONTROLS.items():

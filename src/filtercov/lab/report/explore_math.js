@@ -1,11 +1,9 @@
-// The library's mathematics for square k × k filters: the closed form, its spectrum, its symmetric root, and normal
-// random numbers.
+// The library's mathematics for square k × k filters: closed form, spectrum, symmetric root, and normal random numbers.
 "use strict";
 
 // Eigenvalues and eigenvectors of a symmetric matrix: Householder's reflections make it tridiagonal, and QR steps with
 // Wilkinson's shift, each a chain of rotations of neighbouring rows, then make what is beside the diagonal vanish.
 // Accurate to rounding of the largest eigenvalue.
-
 // a: Float64Array (n × n, row by row), overwritten. Returns {values: (n), vectors: (n × n), one eigenvector per row}.
 function eigen(a, n) {
   const vectors = tridiagonalise(a, n);
@@ -14,21 +12,17 @@ function eigen(a, n) {
   const size = values.reduce((most, x, i) => Math.max(most, Math.abs(x), Math.abs(beside[i] ?? 0)), 0);
   const negligible = (i) => Math.abs(beside[i]) <= 1e-16 * size;
   for (let high = n - 1; high > 0;) {
-    if (negligible(high - 1)) {
-      high--;
-      continue;
-    }
-    let low = high - 1;
+    let low = high;
     while (low > 0 && !negligible(low - 1)) low--;
-    qrStep(values, beside, low, high, vectors);
+    if (low === high) high--;
+    else qrStep(values, beside, low, high, vectors);
   }
   return { values, vectors };
 }
 
 // Replace `a` by Qᵀ A Q, tridiagonal, and return Qᵀ. Q is the product of reflections H = I − 2 u uᵀ.
 function tridiagonalise(a, n) {
-  const mirrors = [];
-  const w = new Float64Array(n);
+  const [mirrors, w] = [[], new Float64Array(n)];
   for (let k = 0; k + 2 < n; k++) {
     const u = new Float64Array(n);
     for (let i = k + 1; i < n; i++) u[i] = a[i * n + k];
@@ -42,15 +36,12 @@ function tridiagonalise(a, n) {
     const along = dot(u, w, 0, 0, k + 1, n) / 2;
     for (let i = k; i < n; i++) w[i] -= 2 * along * u[i];
     for (let i = k; i < n; i++) {
-      const ui = u[i];
-      const wi = w[i];
-      for (let j = k, at = i * n + k; j < n; j++, at++) a[at] -= ui * w[j] + wi * u[j];
+      for (let j = k, at = i * n + k; j < n; j++, at++) a[at] -= u[i] * w[j] + w[i] * u[j];
     }
   }
   const q = new Float64Array(n * n);
   for (let i = 0; i < n; i++) q[i * n + i] = 1;
-  for (let k = mirrors.length - 1; k >= 0; k--) { // Qᵀ H from the last on, where rows before k + 1 are still untouched
-    const u = mirrors[k];
+  for (const [k, u] of [...mirrors.entries()].reverse()) { // Qᵀ H, where rows before k + 1 are still untouched
     for (let i = k + 1; i < n; i++) {
       const twice = 2 * dot(q, u, i * n, 0, k + 1, n);
       for (let j = k + 1, at = i * n + k + 1; j < n; j++, at++) q[at] -= twice * u[j];
@@ -72,8 +63,7 @@ function qrStep(d, e, low, high, vectors) {
   const last = e[high - 1];
   const ratio = (d[high - 1] - d[high]) / (2 * last);
   const shift = d[high] - last / (ratio + (ratio < 0 ? -1 : 1) * Math.hypot(ratio, 1)); // no square underflows
-  let x = d[low] - shift;
-  let outside = e[low];
+  let [x, outside] = [d[low] - shift, e[low]];
   for (let i = low; i < high; i++) {
     const r = Math.hypot(x, outside);
     const [cos, sin] = r > 0 ? [x / r, outside / r] : [1, 0];
@@ -94,8 +84,7 @@ function qrStep(d, e, low, high, vectors) {
 // Turn rows i and i + 1 of an n × n matrix into one another.
 function turnRows(a, i, n, cos, sin) {
   for (let p = i * n, q = p + n; p < (i + 1) * n; p++, q++) {
-    const x = a[p];
-    const y = a[q];
+    const [x, y] = [a[p], a[q]];
     a[p] = cos * x + sin * y;
     a[q] = cos * y - sin * x;
   }
@@ -104,16 +93,14 @@ function turnRows(a, i, n, cos, sin) {
 // Σ′ = ½ (D C + C D − z zᵀ) in flat form, row by row, between the pixels at `kept` along both axes, by default all: the
 // same expression as filtercov.gaussian_covariance.
 function covariance(k, sigma, kept = middle(k, k)) {
-  const m = kept.length;
-  const n = m * m;
+  const [m, n] = [kept.length, kept.length ** 2];
   const gaussian = (distance) => Math.exp(-(distance ** 2) / (2 * sigma));
   const g = kept.map((i) => gaussian(i - (k - 1) / 2));
   const around = kept.map((i) => kept.map((l) => gaussian(Math.min(Math.abs(i - l), k - Math.abs(i - l)))));
   const z = Float64Array.from({ length: n }, (_, p) => g[Math.floor(p / m)] * g[p % m]);
   const result = new Float64Array(n * n);
   for (let p = 0, at = 0; p < n; p++) {
-    const rows = around[Math.floor(p / m)];
-    const columns = around[p % m];
+    const [rows, columns] = [around[Math.floor(p / m)], around[p % m]];
     for (let l = 0, q = 0; l < m; l++) {
       for (let j = 0; j < m; j++, q++, at++) {
         result[at] = 0.5 * ((z[p] + z[q]) * rows[l] * columns[j] - z[p] * z[q]);
@@ -124,9 +111,7 @@ function covariance(k, sigma, kept = middle(k, k)) {
 }
 
 // The positions of the `width` pixels in the middle of an axis of length k.
-function middle(k, width) {
-  return Array.from({ length: width }, (_, i) => i + (k - width) / 2);
-}
+const middle = (k, width) => Array.from({ length: width }, (_, i) => i + (k - width) / 2);
 
 // How many pixels in the middle of an axis carry the closed form: support_window in covariance/root.py.
 function supportWindow(k, sigma) {
@@ -135,65 +120,38 @@ function supportWindow(k, sigma) {
   return Math.min(k, 2 * radius + (k % 2 ? 1 : 2));
 }
 
-// The covariance is the same after a flip of either axis and after swapping them. So in a basis of functions that are
-// even or odd under each of these it falls apart into five small blocks, "sectors", one of which (even along one axis,
-// odd along the other) counts twice, the second time transposed. A basis function is a list of [pixel, weight].
-const sectorsOf = new Map();
-
-function sectors(k) {
-  if (!sectorsOf.has(k)) sectorsOf.set(k, makeSectors(k));
-  return sectorsOf.get(k);
-}
-
-function makeSectors(k) {
-  const even = [];
-  const odd = [];
+// The covariance is the same after a flip of either axis. So in a basis of functions that are even or odd along each axis
+// it falls apart into blocks. Functions even along one axis and odd along the other count twice, the second time
+// transposed. A basis function is a list of [pixel, weight].
+function parityBases(k) {
+  const [even, odd] = [[], []];
   for (let i = Math.floor(k / 2); i < k; i++) {
-    const mirrored = k - 1 - i;
-    if (i === mirrored) {
-      even.push([[i, 1]]);
-    } else {
-      even.push([[i, Math.SQRT1_2], [mirrored, Math.SQRT1_2]]);
-      odd.push([[i, Math.SQRT1_2], [mirrored, -Math.SQRT1_2]]);
-    }
+    const [mirrored, w] = [k - 1 - i, Math.SQRT1_2];
+    even.push(i === mirrored ? [[i, 1]] : [[i, w], [mirrored, w]]);
+    if (i !== mirrored) odd.push([[i, w], [mirrored, -w]]);
   }
-  const product = (rows, columns) => rows.flatMap(([i, u]) => columns.map(([j, v]) => [i * k + j, u * v]));
-  const transposed = (f) => f.map(([pixel, w]) => [(pixel % k) * k + Math.floor(pixel / k), w]);
-  const found = [];
-  for (const parts of [even, odd]) {
-    const symmetric = parts.map((u) => product(u, u));
-    const antisymmetric = [];
-    for (let a = 0; a < parts.length; a++) {
-      for (let b = a + 1; b < parts.length; b++) {
-        const f = product(parts[a], parts[b]).map(([pixel, w]) => [pixel, w * Math.SQRT1_2]);
-        symmetric.push([...f, ...transposed(f)]);
-        antisymmetric.push([...f, ...transposed(f).map(([pixel, w]) => [pixel, -w])]);
-      }
-    }
-    found.push({ bases: [symmetric] }, { bases: [antisymmetric] });
-  }
-  const mixed = even.flatMap((u) => odd.map((v) => product(u, v)));
-  found.push({ bases: [mixed, mixed.map(transposed)] });
-  return found.filter((sector) => sector.bases[0].length > 0);
+  const outer = (row, column) => row.flatMap(([i, u]) => column.map(([j, v]) => [i * k + j, u * v]));
+  const pairs = (first, second, join) => first.flatMap((a) => second.map((b) => join(a, b)));
+  return [
+    [pairs(even, even, outer)], [pairs(odd, odd, outer)],
+    [pairs(even, odd, outer), pairs(even, odd, (a, b) => outer(b, a))],
+  ];
 }
 
-// The eigenvalues and eigenvectors of the closed form by sector, and all eigenvalues from the largest down. Only the
+// The eigenvalues and eigenvectors of the closed form by parity, and all eigenvalues from the largest down. Only the
 // window that carries it is decomposed; the others of its k² eigenvalues are zero to rounding.
 function decompose(k, sigma) {
   const width = supportWindow(k, sigma);
-  const n = width * width;
+  const n = width ** 2;
   const cov = covariance(k, sigma, middle(k, width));
-  const parts = sectors(width).map(({ bases }) => {
-    const basis = bases[0];
-    const m = basis.length;
+  const parts = parityBases(width).map((bases) => {
+    const [basis, m] = [bases[0], bases[0].length];
     const matrix = new Float64Array(m * m);
     for (let a = 0; a < m; a++) {
       // Σ′ carries a basis function to one of the same symmetry, which is known once it is known at one pixel.
       const [pixel, weight] = basis[a][0];
       for (let b = 0; b < m; b++) {
-        let sum = 0;
-        for (const [q, w] of basis[b]) sum += w * cov[pixel * n + q];
-        matrix[a * m + b] = sum / weight;
+        for (const [q, w] of basis[b]) matrix[a * m + b] += (w * cov[pixel * n + q]) / weight;
       }
     }
     return { bases, size: m, ...eigen(matrix, m) };
@@ -206,19 +164,13 @@ function decompose(k, sigma) {
 
 // Σ|λ| over negative eigenvalues as a share of Σ|λ| over all.
 function negativeMass(eigenvalues) {
-  let negative = 0;
-  let total = 0;
-  for (const value of eigenvalues) {
-    total += Math.abs(value);
-    if (value < 0) negative -= value;
-  }
-  return total > 0 ? negative / total : 0;
+  const total = eigenvalues.reduce((sum, value) => sum + Math.abs(value), 0);
+  return eigenvalues.reduce((sum, value) => sum - Math.min(value, 0), 0) / total;
 }
 
 // z @ R for the symmetric root R, which is V √λ Vᵀ: one filter from one vector of normal numbers.
 function timesRoot(z, { k, width, parts }, negative) {
-  const result = new Float64Array(k * k);
-  const offset = (k - width) / 2;
+  const [result, offset] = [new Float64Array(k * k), (k - width) / 2];
   const inFilter = (pixel) => (Math.floor(pixel / width) + offset) * k + (pixel % width) + offset;
   for (const { bases, size, values, vectors } of parts) {
     const roots = values.map((value) => Math.sqrt(negative === "abs" ? Math.abs(value) : Math.max(value, 0)));
@@ -236,9 +188,7 @@ function timesRoot(z, { k, width, parts }, negative) {
 }
 
 // σ(d) = σ₀ + v d + ½ a d²
-function sigmaAt({ sigma0, v, a }, d) {
-  return sigma0 + v * d + 0.5 * a * d * d;
-}
+const sigmaAt = ({ sigma0, v, a }, d) => sigma0 + v * d + 0.5 * a * d * d;
 
 // The depth in [0, 1] where σ is least; the library needs it to be positive there.
 function lowestDepth(schedule) {
@@ -247,40 +197,23 @@ function lowestDepth(schedule) {
 }
 
 // Relative depth of layer i of `count`, from 0 to 1; a single layer is at the start.
-function relativeDepth(i, count) {
-  return count > 1 ? i / (count - 1) : 0;
-}
+const relativeDepth = (i, count) => (count > 1 ? i / (count - 1) : 0);
 
-// Normal random numbers from a seed: xoshiro128** for the bits, its state filled by splitmix32, and Box and Muller's
-// transform. The numbers are not torch's: a page shows what filters look like, init_ draws the ones a network gets.
-
+// Normal random numbers from a seed: mulberry32 for the bits, and Box and Muller's transform. The numbers are not
+// torch's: a page shows what filters look like, init_ draws the ones a network gets.
 function normals(seed, count) {
-  let mixed = seed | 0;
-  const state = Uint32Array.from({ length: 4 }, () => {
-    mixed = (mixed + 0x9e3779b9) | 0;
-    let x = mixed ^ (mixed >>> 16);
-    x = Math.imul(x, 0x85ebca6b);
-    x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35);
-    return x ^ (x >>> 16);
-  });
-  const turned = (x, by) => (x << by) | (x >>> (32 - by));
+  let state = Math.imul(seed + 1, 0x9e3779b9);
   const uniform = () => {
-    const bits = Math.imul(turned(Math.imul(state[1], 5), 7), 9) >>> 0;
-    const shifted = state[1] << 9;
-    state[2] ^= state[0];
-    state[3] ^= state[1];
-    state[1] ^= state[2];
-    state[0] ^= state[3];
-    state[2] ^= shifted;
-    state[3] = turned(state[3], 11);
-    return (bits + 0.5) / 2 ** 32;
+    state = (state + 0x6d2b79f5) | 0;
+    let bits = Math.imul(state ^ (state >>> 15), state | 1);
+    bits ^= bits + Math.imul(bits ^ (bits >>> 7), bits | 61);
+    return (((bits ^ (bits >>> 14)) >>> 0) + 0.5) / 2 ** 32;
   };
   const result = new Float64Array(count);
   for (let i = 0; i < count; i += 2) {
     const radius = Math.sqrt(-2 * Math.log(uniform()));
     const angle = 2 * Math.PI * uniform();
-    result[i] = radius * Math.cos(angle);
-    if (i + 1 < count) result[i + 1] = radius * Math.sin(angle);
+    result.set([radius * Math.cos(angle), radius * Math.sin(angle)].slice(0, count - i), i);
   }
   return result;
 }

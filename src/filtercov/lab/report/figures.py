@@ -18,32 +18,23 @@ from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
-from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.covariance.forms import Array, KernelSize
 from filtercov.covariance.likeness import chance_likeness, likeness
 from filtercov.covariance.transfer import LayerStatistics
+from filtercov.lab.report import pictures
 from filtercov.lab.report.inspect_numbers import show
 from filtercov.lab.report.inspect_target import Target
 from filtercov.lab.report.page import write_output
-from filtercov.lab.report.pictures import (
-    DIVERGING,
-    Picture,
-    construction_parts,
-    covariance_picture,
-    filters_picture,
-    sampled,
-)
 from filtercov.schedule import PRESETS, FittedSchedule, fit_schedule, relative_depth
 
 KINDS: tuple[Literal["svg", "png"], ...] = ("svg", "png")
-SMALL = 6.5  # points, of what stands under a panel
+SMALL = 6.5  # points, of words under a panel
 KERNEL, LAYERS = 9, 8  # what is drawn where there is no target: the paper's ConvMixer-256/8 with 9×9 filters
 FILTERS = 24  # in a panel
 FINE = 500  # pixels across a panel, more than a printed column resolves
@@ -56,11 +47,9 @@ EQUATION = (
     ("C", 1.0), ("⊙", 0.28), ("S", 1.0), ("]", 0.2),
 )  # fmt: skip
 STYLE: Any = {
-    "axes.prop_cycle": cycler(color=LINES),
     "axes.spines.right": False,
     "axes.spines.top": False,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
+    "axes.titlesize": "medium",
     "font.family": "DejaVu Sans",
     "font.size": 8,
     "lines.linewidth": 1.5,
@@ -71,8 +60,9 @@ STYLE: Any = {
     "ytick.labelsize": 7,
 }
 
-Panels = list[tuple[str, Array]]
-Row = tuple[str, Panels, str]  # its label, its panels, and what stands under the last of them
+MEANING = "Under each σ the likeness of its closed form to the layer's covariance, in brackets that of chance."
+
+Row = tuple[str, dict[str, Array], str]  # label, panels by title, and words under the last of them
 
 
 @contextmanager
@@ -99,7 +89,7 @@ def write_figures(directory: str | os.PathLike[str], target: Target | None = Non
 
 
 def save_figure(figure: Figure, kind: Literal["svg", "png"], *, dpi: int = 300) -> bytes:
-    """Return a figure as a file: in SVG pictures keep their own pixels, in PNG they are resampled smoothly."""
+    """A figure as a file: in SVG pictures keep their own pixels, in PNG they are resampled smoothly."""
     for axes in figure.get_axes():
         for shown in axes.get_images():
             shown.set_interpolation("none" if kind == "svg" else "auto")
@@ -112,8 +102,8 @@ def save_figure(figure: Figure, kind: Literal["svg", "png"], *, dpi: int = 300) 
 
 
 def construction_figure(kernel_size: int, sigma: float) -> Figure:
-    """Return the construction as an equation of pictures, all parts but Σ on the scale from -1 to 1."""
-    parts = construction_parts(kernel_size, sigma)
+    """The construction as an equation of pictures, all parts but Σ on the scale from -1 to 1."""
+    parts = pictures.construction_parts(kernel_size, sigma)
     roles = {"Σ": "covariance", "M": "mask", "C": "dynamic", "S": "static"}
     total = sum(width for _, width in EQUATION)
     side = COLUMN_WIDTH / total  # of a picture, in inches
@@ -155,42 +145,43 @@ def schedule_figure() -> Figure:
 
 def covariances_figure(target: Target | None) -> Figure:
     """Covariances by depth: the closed form's, and above them the learned ones of a target."""
+    learned: list[tuple[int, LayerStatistics]] = []
+    closed: list[tuple[KernelSize, float, str]] = []
+    words: list[str] = []
     if target is None:
-        schedule = PRESETS["figure"]
-        figure = new_figure(1.05)
-        axes = figure.subplots(1, LAYERS)
-        for i, panel in enumerate(axes):
-            sigma = schedule(relative_depth(i, LAYERS))
-            show_covariance(panel, gaussian_covariance(KERNEL, sigma), KERNEL, f"σ = {sigma:.2g}")
-        _show_scale(figure, axes)
-        return figure
-    layers, fitted = target.statistics.layers, fitted_to(target)
-    chosen = _chosen(target, LAYERS)
-    judged = bool(fitted.fit.layers)
-    figure = new_figure(2.5 if judged else 1.4)
-    rows = figure.subplots(2 if judged else 1, len(chosen), squeeze=False)
-    rows[0, 0].set_ylabel("learned")
-    for axes, i in zip(rows[0], chosen, strict=True):
-        show_covariance(axes, layers[i].covariance, layers[i].kernel_size, f"layer {i + 1}")
-    words = textwrap.wrap(f"The schedule: {fitted.fit}.", 110)
-    if judged:
-        rows[1, 0].set_ylabel("closed form")
-        for axes, i in zip(rows[1], chosen, strict=True):
-            layer, sigma = layers[i], fitted(relative_depth(i, len(layers)))
-            show_covariance(axes, gaussian_covariance(layer.kernel_size, sigma), layer.kernel_size, f"σ = {sigma:.2g}")
-            axes.set_xlabel("{}\n({})".format(*_quality(layer, sigma)), fontsize=SMALL)
-        meaning = "Under each σ the likeness of its closed form to the layer's covariance, in brackets that of chance."
-        words = [meaning, *words]
-    figure.supxlabel("\n".join(words), fontsize=SMALL)
-    _show_scale(figure, rows)
+        closed = [(KERNEL, PRESETS["figure"](relative_depth(i, LAYERS)), "") for i in range(LAYERS)]
+    else:
+        layers, fitted = target.statistics.layers, fitted_to(target)
+        learned = [(i, layers[i]) for i in _chosen(target, LAYERS)]
+        words = textwrap.wrap(f"The schedule: {fitted.fit}.", 110)
+        if fitted.fit.layers:
+            sigmas = [(layer, fitted(relative_depth(i, len(layers)))) for i, layer in learned]
+            closed = [(layer.kernel_size, s, "{}\n({})".format(*_quality(layer, s))) for layer, s in sigmas]
+            words = [MEANING, *words]
+    figure = new_figure(1.05 if not learned else 2.5 if closed else 1.4)
+    rows = figure.subplots(bool(learned) + bool(closed), len(learned or closed), squeeze=False)
+    for axes, (i, layer) in zip(rows[0], learned, strict=False):
+        show_covariance(axes, layer.covariance, layer.kernel_size, f"layer {i + 1}")
+    for axes, (size, sigma, fit) in zip(rows[-1], closed, strict=False):
+        show_covariance(axes, gaussian_covariance(size, sigma), size, f"σ = {sigma:.2g}")
+        axes.set_xlabel(fit, fontsize=SMALL)
+    if learned:
+        rows[-1, 0].set_ylabel("closed form")
+        rows[0, 0].set_ylabel("learned")
+        figure.supxlabel("\n".join(words), fontsize=SMALL)
+    bar = figure.colorbar(
+        ScalarMappable(Normalize(-1, 1), pictures.DIVERGING), ax=rows, aspect=14, shrink=0.62, pad=0.01
+    )
+    bar.set_ticks([-1, 0, 1], labels=["−", "0", "+"])  # panels have their own limits
+    bar.outline.set_visible(False)
     return figure
 
 
 def filters_figure(target: Target | None, *, seed: int = 0) -> Figure:
-    """Return example filters in rows by depth: learned, drawn from their covariance, drawn from the closed form.
+    """Example filters in rows by depth: learned, drawn from their covariance, drawn from the closed form.
 
-    Where there is no target, or only its statistics, the columns that would need learned filters are left out and
-    standard uniform filters stand in for the first; where no layer has filters that vary, there is no closed form.
+    Without a target standard uniform filters stand beside the closed form. Statistics alone have no learned column,
+    and where no layer has filters that vary, there is no closed form.
     """
     rng = np.random.default_rng(seed)
     rows = [_uniform_and_closed(d, rng) for d in (0.0, 0.5, 1.0)] if target is None else _learned(target, rng)
@@ -198,7 +189,7 @@ def filters_figure(target: Target | None, *, seed: int = 0) -> Figure:
     figure = new_figure(len(rows) * (1.22 if columns == 3 else 1.85))
     grid = figure.subplots(len(rows), columns, squeeze=False)
     for (label, panels, fit), axes in zip(rows, grid, strict=True):
-        for (title, filters), panel in zip(panels, axes, strict=True):
+        for (title, filters), panel in zip(panels.items(), axes, strict=True):
             show_filters(panel, filters, title if panel in grid[0] else "")
         axes[0].set_ylabel(label)
         axes[-1].set_xlabel(fit, fontsize=SMALL)
@@ -206,7 +197,7 @@ def filters_figure(target: Target | None, *, seed: int = 0) -> Figure:
 
 
 def fitted_to(target: Target) -> FittedSchedule:
-    """Return the schedule that is nearest to a target's layers, with how near it is."""
+    """The schedule nearest to a target's layers, and how near it is."""
     largest = max(max(layer.kernel_size) for layer in target.statistics.layers)
     return fit_schedule(target.statistics, min_kernel_size=min(5, largest))
 
@@ -215,16 +206,16 @@ def show_covariance(
     axes: Axes, cov: Array, kernel_size: KernelSize, title: str = "", *, limit: float | None = None
 ) -> None:
     """Draw a flat covariance in block form, by default on its own symmetric scale."""
-    _show_picture(axes, covariance_picture(cov, kernel_size, limit=limit, size=FINE), title)
+    _show_picture(axes, pictures.covariance_picture(cov, kernel_size, limit=limit, size=FINE), title)
 
 
 def show_filters(axes: Axes, filters: Array, title: str = "") -> None:
     """Draw filters (count, *kernel_size) side by side, each on its own symmetric scale."""
     columns = {1: 3, 2: 6, 3: 3}[filters.ndim - 1]
-    _show_picture(axes, filters_picture(filters, columns=columns, size=FINE), title)
+    _show_picture(axes, pictures.filters_picture(filters, columns=columns, size=FINE), title)
 
 
-def _show_picture(axes: Axes, picture: Picture, title: str) -> None:
+def _show_picture(axes: Axes, picture: pictures.Picture, title: str) -> None:
     axes.set_facecolor("#cfd4da")  # of the gaps
     axes.imshow(picture.rgba(), interpolation="auto")
     axes.set(xticks=[], yticks=[], title=title)
@@ -232,20 +223,13 @@ def _show_picture(axes: Axes, picture: Picture, title: str) -> None:
         spine.set_visible(False)
 
 
-def _show_scale(figure: Figure, axes: NDArray[Any]) -> None:
-    """Draw the colour scale beside panels that each have their own limit."""
-    bar = figure.colorbar(ScalarMappable(Normalize(-1, 1), DIVERGING), ax=axes, aspect=14, shrink=0.62, pad=0.01)
-    bar.set_ticks([-1, 0, 1], labels=["−", "0", "+"])
-    bar.outline.set_visible(False)
-
-
 def new_figure(height: float) -> Figure:
-    """Return an empty figure as wide as a column, `height` inches high; it needs no display and no clean-up."""
+    """An empty figure as wide as a column, `height` inches high; it needs no display and no clean-up."""
     return Figure(figsize=(COLUMN_WIDTH, height), layout="constrained")
 
 
 def _quality(layer: LayerStatistics, sigma: float) -> tuple[str, str]:
-    """Return the likeness of the closed form at `sigma` to a layer, and that of independent filters by chance."""
+    """The likeness of the closed form at `sigma` to a layer, and that of independent filters by chance."""
     if not layer.covariance.any():
         return show(None), show(None)
     found = float(likeness(layer.covariance, layer.kernel_size, sigma)[0])
@@ -255,8 +239,8 @@ def _quality(layer: LayerStatistics, sigma: float) -> tuple[str, str]:
 def _uniform_and_closed(d: float, rng: np.random.Generator) -> Row:
     sigma = PRESETS["cifar-p2"](d)
     uniform = rng.uniform(-1, 1, size=(FILTERS, KERNEL, KERNEL))
-    drawn = sampled(gaussian_covariance(KERNEL, sigma), (KERNEL, KERNEL), rng, count=FILTERS)
-    return f"$d$ = {d:g}, σ = {sigma:.2g}", [("uniform initialisation", uniform), ("closed form", drawn)], ""
+    drawn = pictures.sampled(gaussian_covariance(KERNEL, sigma), (KERNEL, KERNEL), rng, count=FILTERS)
+    return f"$d$ = {d:g}, σ = {sigma:.2g}", {"uniform initialisation": uniform, "closed form": drawn}, ""
 
 
 def _learned(target: Target, rng: np.random.Generator) -> list[Row]:
@@ -264,22 +248,21 @@ def _learned(target: Target, rng: np.random.Generator) -> list[Row]:
     rows = []
     for i in _chosen(target, 3):
         layer, fit = layers[i], ""
-        size = layer.kernel_size
-        drawn = sampled(layer.covariance, size, rng, mean=layer.mean, count=FILTERS)
-        panels: Panels = [("drawn from their covariance", drawn)]
+        size, filters = layer.kernel_size, target.filters.get(layer.name)
+        panels = {} if filters is None else {"learned": filters[np.sort(rng.permutation(len(filters))[:FILTERS])]}
+        panels["drawn from their covariance"] = pictures.sampled(
+            layer.covariance, size, rng, mean=layer.mean, count=FILTERS
+        )
         if schedule.fit.layers:
             sigma = schedule(relative_depth(i, len(layers)))
-            panels.append(("closed form", sampled(gaussian_covariance(size, sigma), size, rng, count=FILTERS)))
+            panels["closed form"] = pictures.sampled(gaussian_covariance(size, sigma), size, rng, count=FILTERS)
             fit = "σ = {:.2g}, likeness {}, by chance {}".format(sigma, *_quality(layer, sigma))
-        filters = target.filters.get(layer.name)
-        if filters is not None:
-            panels.insert(0, ("learned", filters[np.sort(rng.permutation(len(filters))[:FILTERS])]))
         rows.append((f"layer {i + 1}", panels, fit))
     return rows
 
 
 def _chosen(target: Target, count: int) -> list[int]:
-    """Return the numbers of layers spread over depth, of those large enough to have structure if there are any."""
+    """Layers spread over depth, of those large enough to have structure if there are any."""
     sizes = [max(layer.kernel_size) for layer in target.statistics.layers]
     candidates = [i for i, size in enumerate(sizes) if size >= min(5, max(sizes))]
     return [candidates[i] for i in sorted({round(x) for x in np.linspace(0, len(candidates) - 1, count)})]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,62 +12,44 @@ import numpy as np
 from torch import nn
 
 from filtercov.errors import SourceError
-from filtercov.lab.report.inspect_numbers import (
-    Inspection,
-    LayerComparison,
-    compare_targets,
-    field_json,
-    measure_target,
-)
+from filtercov.files import Source, files_sha256
+from filtercov.lab.report.inspect_numbers import Inspection, measure_target
 from filtercov.lab.report.inspect_page import inspection_page
 from filtercov.lab.report.inspect_target import (
     RUN_FILES,
-    Target,
-    ends_apart,
     find_target,
+    load_watched,
     model_target,
+    run_label,
     watched_path,
 )
 from filtercov.lab.report.page import Origin, write_output
 from filtercov.lab.report.sheets import animation, frame, layer_sheets, png
-from filtercov.lab.report.watched import History, WatchedRun, measure_run, read_watched
+from filtercov.lab.report.watched import History, measure_run
 from filtercov.lab.report.watched_page import most_moments, watched_page
+from filtercov.statistics.watched import START, Watched
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What was seen, and what it is compared with, ready to be written as a page, as pictures or as numbers."""
+    """A measured target, alone or beside another, ready to be written as a page, as pictures or as numbers."""
 
     inspection: Inspection
-    against: Target | None = None
-    comparisons: Sequence[LayerComparison] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks on the target, and on the one it is compared with."""
-        theirs = () if self.against is None else (f"{self.against.label}: {note}" for note in self.against.notes)
-        return (*self.inspection.target.notes, *theirs)
+        return self.inspection.notes
 
     def page(self, *, command: str = "") -> str:
-        """Return the HTML page, which ends with what was looked at and the `command` that did it."""
-        sources = self.inspection.target.sources + (() if self.against is None else self.against.sources)
-        return inspection_page(
-            self.inspection,
-            against=self.against,
-            comparisons=self.comparisons,
-            notes=self.notes,
-            origin=Origin(sources, command),
-        )
+        """The HTML page, which ends with its sources and the `command` that made it."""
+        target, against = self.inspection.target, self.inspection.against
+        sources = target.sources + (() if against is None else against.sources)
+        return inspection_page(self.inspection, origin=Origin(sources, command))
 
     def as_json(self) -> dict[str, Any]:
         """Every number of the page."""
-        numbers = {**self.inspection.as_json(), "notes": list(self.notes)}
-        if self.against is not None:
-            numbers["against"] = self.against.label
-            numbers["against_receptive_field"] = field_json(self.against.field)
-            for layer, comparison in zip(numbers["layers"], self.comparisons, strict=True):
-                layer["comparison"] = comparison.as_json()
-        return numbers
+        return self.inspection.as_json()
 
     def write_pngs(self, directory: str | os.PathLike[str]) -> list[Path]:
         """Write overview.png and a sheet per layer, layer-01.png and so on; return their paths."""
@@ -80,43 +61,44 @@ class Report:
 class WatchedReport:
     """A watched run, ready to be written as a page, pictures, numbers or a table."""
 
-    run: WatchedRun
+    label: str
+    watched: Watched
+    source: Source
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks on the files."""
-        return self.run.watched.notes
+        return self.watched.notes
+
+    @cached_property
+    def history(self) -> History:
+        """The run at as many of its moments as fit on a page, evenly spaced."""
+        watched = self.watched
+        places = np.linspace(0, len(watched) - 1, min(len(watched), most_moments(watched))).round().astype(int)
+        return measure_run(self.label, watched, [watched[int(place)] for place in places])
 
     def page(self, *, command: str = "") -> str:
-        """Return the HTML page, which ends with what was looked at and the `command` that did it."""
-        return watched_page(self.history, origin=Origin((self.run.source,), command))
+        """The HTML page, which ends with its source and the `command` that made it."""
+        return watched_page(self.history, origin=Origin((self.source,), command))
 
     def as_json(self) -> dict[str, Any]:
         """Every number at every moment, also of those that a page has no room for."""
-        return measure_run(self.run, list(self.run.watched)).as_json()
+        return measure_run(self.label, self.watched, list(self.watched)).as_json()
 
     def table(self) -> tuple[list[list[str]], list[str]]:
-        """Return a row for each layer, below a heading, and sentences to stand under them."""
+        """A row for each layer, below a heading, and sentences to stand under them."""
         return self.history.table(), self.history.findings()
 
     def write_pngs(self, directory: str | os.PathLike[str]) -> list[Path]:
         """Write the first, the middle and the last moment, step-0.png and so on; return their paths."""
-        steps, last = self.history.steps, len(self.history.moments) - 1
         return [
-            write_output(Path(directory) / f"step-{steps[place]}.png", png(frame(self.history, place)))
-            for place in dict.fromkeys((0, last // 2, last))
+            write_output(Path(directory) / f"step-{self.history.steps[place]}.png", png(frame(self.history, place)))
+            for place in self.history.stills
         ]
 
     def write_animation(self, path: str | os.PathLike[str]) -> Path:
         """Write the moments one after another: a GIF if the path ends in .gif, else an animated PNG."""
         return write_output(path, animation(self.history, gif=Path(path).suffix.lower() == ".gif"))
-
-    @cached_property
-    def history(self) -> History:
-        """The run at as many of its moments as fit on a page, evenly spaced."""
-        watched = self.run.watched
-        places = np.linspace(0, len(watched) - 1, min(len(watched), most_moments(watched))).round().astype(int)
-        return measure_run(self.run, [watched[int(place)] for place in places])
 
 
 def look(
@@ -138,29 +120,24 @@ def look(
     [[5, 5], [5, 5]]
     """
     path = Path(target)
-    watched = watched_path(path)
+    folder = watched_path(path)
     has_weights = any((path / name).exists() for name in RUN_FILES)
-    if watched is not None and against is None and (animate or not has_weights):
-        if example:
-            raise SourceError(f"{target}: needed a model by its name for an example input, got a watched run")
-        return WatchedReport(read_watched(watched))
+    if folder is not None and against is None and not example and (animate or not has_weights):
+        watched = load_watched(folder)
+        checksum = files_sha256(folder, [folder / START, *(moment.path for moment in watched)])
+        return WatchedReport(run_label(folder), watched, Source(str(folder), checksum))
     if animate:
         raise SourceError(f"{target}: needed one watched run to animate, or a run that has filters.watched in it")
-    names = [name for name in (target, against) if name is not None]
-    targets = [find_target(name, untrained=untrained, example=example) for name in names]
-    if example and all(found.kind != "model" for found in targets):
+    own = find_target(target, untrained=untrained, example=example)
+    other = None if against is None else find_target(against, untrained=untrained, example=example)
+    if example and all(found is None or found.kind != "model" for found in (own, other)):
         raise SourceError(
-            f"{target}: needed a model by its name for an example input, got a {targets[0].kind}, which does not say "
+            f"{target}: needed a model by its name for an example input, got a {own.kind}, which does not say "
             "how its layers are put together"
         )
-    if against is None:
-        return Report(measure_target(targets[0]))
-    own, other = targets
-    if own.label == other.label:
-        ends = ends_apart(path, Path(against))
-        own, other = (replace(found, label=end) for found, end in zip(targets, ends, strict=True))
-    inspection = measure_target(own)
-    return Report(inspection, other, compare_targets(inspection, other))
+    if other is not None and own.label == other.label:  # files of one name are told apart as they were typed
+        own, other = replace(own, label=target), replace(other, label=str(against))
+    return Report(measure_target(own, other))
 
 
 def inspect(
@@ -181,12 +158,11 @@ def inspect(
     True
     """
     name = label or type(model).__name__
-    inspection = measure_target(model_target(model, name, example_input=example_input))
-    report = Report(inspection)
+    own, other = model_target(model, name, example_input=example_input), None
     if against is not None:
-        other = type(against).__name__
-        target = model_target(against, f"{other} beside" if other == name else other, example_input=example_input)
-        report = Report(inspection, target, compare_targets(inspection, target))
+        theirs = type(against).__name__
+        other = model_target(against, f"{theirs} beside" if theirs == name else theirs, example_input=example_input)
+    report = Report(measure_target(own, other))
     if out is not None:
         write_output(out, report.page())
     return report

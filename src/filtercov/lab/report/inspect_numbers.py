@@ -58,64 +58,17 @@ class LayerNumbers:
     def as_json(self) -> dict[str, Any]:
         """Every number, null where one is not determined."""
         names = ("depth", "sigma", "likeness", "chance_likeness", "centredness", "kronecker_residual", "mean_share")
+        structure = {name: _number_json(number) for name, number in self.structure.numbers().items()}
+        types = self.structure.types
         return {
             "name": self.name,
             "kernel_size": list(self.kernel_size),
             "filters": self.statistics.count,
-            **{name: number_or_none(getattr(self, name)) for name in names},
+            **{name: _finite(getattr(self, name)) for name in names},
             "pixel_variance": self.pixel_variance.tolist(),
             "eigenvalues": spectrum(self.statistics.covariance).tolist(),
             "closed_form_eigenvalues": spectrum(self.closed_form).tolist(),
-            "structure": _structure_json(self.structure),
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class Inspection:
-    """A target, measured: its layers in forward order and the schedule fitted to them, None where none can be."""
-
-    target: Target
-    layers: tuple[LayerNumbers, ...]
-    schedule: FittedSchedule | None
-
-    @property
-    def too_wide(self) -> bool:
-        """Whether the schedule's σ exceeds the side of a kernel anywhere: then its filters would be nearly flat."""
-        if self.schedule is None:
-            return False
-        return any(self.schedule(layer.depth) > max(layer.kernel_size) for layer in self.layers)
-
-    def paste_line(self) -> str:
-        """Return the Python that initialises another model with the fitted schedule, '' where that is not sane."""
-        if self.schedule is None or not self.schedule.fit.usable or self.too_wide:
-            return ""
-        s = self.schedule.short()
-        return f"filtercov.init_(model, filtercov.QuadraticSchedule({s.sigma0!r}, {s.v!r}, {s.a!r}))"
-
-    def as_json(self) -> dict[str, Any]:
-        """Every number of the page."""
-        return {
-            "target": self.target.label,
-            "kind": self.target.kind,
-            "notes": list(self.target.notes),
-            "schedule": None if self.schedule is None else self._schedule_json(self.schedule),
-            "receptive_field": field_json(self.target.field),
-            "layers": [layer.as_json() for layer in self.layers],
-        }
-
-    def _schedule_json(self, schedule: FittedSchedule) -> dict[str, Any]:
-        fit = schedule.fit
-        return {
-            "sigma0": schedule.sigma0,
-            "v": schedule.v,
-            "a": schedule.a,
-            "likeness": number_or_none(fit.likeness),
-            "attainable_likeness": number_or_none(fit.attainable),
-            "chance_likeness": number_or_none(fit.chance),
-            "layers": len(fit.layers),
-            "missed": fit.missed,
-            "usable": bool(self.paste_line()),
-            "finding": str(fit),
+            "structure": {**structure, "types": None if types is None else dict(types)},
         }
 
 
@@ -134,17 +87,77 @@ class LayerComparison:
 
     def as_json(self) -> dict[str, Any]:
         """Every number shown."""
+        numbers = {"cosine": self.cosine, "scale": self.scale, "sigma": self.other.sigma}
+        return {"other": self.other.name, "resized": self.resized} | {k: _finite(x) for k, x in numbers.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """A target, measured: its layers in forward order and the schedule fitted to them, None where none can be.
+
+    `comparisons`, one for each layer, compare it with the target `against`.
+    """
+
+    target: Target
+    layers: tuple[LayerNumbers, ...]
+    schedule: FittedSchedule | None
+    against: Target | None = None
+    comparisons: tuple[LayerComparison, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks on the target, and on the one it is compared with."""
+        theirs = () if self.against is None else (f"{self.against.label}: {note}" for note in self.against.notes)
+        return (*self.target.notes, *theirs)
+
+    @property
+    def too_wide(self) -> bool:
+        """Whether the schedule's σ exceeds the side of a kernel anywhere: then its filters would be nearly flat."""
+        schedule = self.schedule
+        return schedule is not None and any(schedule(each.depth) > max(each.kernel_size) for each in self.layers)
+
+    def paste_line(self) -> str:
+        """Python that initialises another model with the fitted schedule, '' where that is not sane."""
+        if self.schedule is None or not self.schedule.fit.usable or self.too_wide:
+            return ""
+        s = self.schedule.short()
+        return f"filtercov.init_(model, filtercov.QuadraticSchedule({s.sigma0!r}, {s.v!r}, {s.a!r}))"
+
+    def as_json(self) -> dict[str, Any]:
+        """Every number of the page."""
+        numbers: dict[str, Any] = {
+            "target": self.target.label,
+            "kind": self.target.kind,
+            "notes": list(self.notes),
+            "schedule": self._schedule_json(),
+            "receptive_field": _field_json(self.target.field),
+            "layers": [layer.as_json() for layer in self.layers],
+        }
+        if self.against is not None:
+            numbers["against"] = self.against.label
+            numbers["against_receptive_field"] = _field_json(self.against.field)
+            for layer, comparison in zip(numbers["layers"], self.comparisons, strict=True):
+                layer["comparison"] = comparison.as_json()
+        return numbers
+
+    def _schedule_json(self) -> dict[str, Any] | None:
+        if self.schedule is None:
+            return None
+        fit = self.schedule.fit
         return {
-            "other": self.other.name,
-            "resized": self.resized,
-            "cosine": number_or_none(self.cosine),
-            "scale": number_or_none(self.scale),
-            "sigma": number_or_none(self.other.sigma),
+            **{name: getattr(self.schedule, name) for name in ("sigma0", "v", "a")},
+            "likeness": fit.likeness,
+            "attainable_likeness": fit.attainable,
+            "chance_likeness": fit.chance,
+            "layers": len(fit.layers),
+            "missed": fit.missed,
+            "usable": bool(self.paste_line()),
+            "finding": str(fit),
         }
 
 
-def measure_target(target: Target) -> Inspection:
-    """Measure every depthwise layer of a target.
+def measure_target(target: Target, against: Target | None = None) -> Inspection:
+    """Measure every depthwise layer of a target, and compare each with the layer of `against` at its depth.
 
     >>> from torch import nn
     >>> from filtercov.lab.report.inspect_target import model_target
@@ -152,18 +165,20 @@ def measure_target(target: Target) -> Inspection:
     >>> inspection.layers[0].kernel_size
     (7, 7)
     """
-    layers = target.statistics.layers
-    numbers = tuple(_measure(layer, i, relative_depth(i, len(layers))) for i, layer in enumerate(layers))
-    return Inspection(target, numbers, _fitted(target))
-
-
-def compare_targets(inspection: Inspection, against: Target) -> tuple[LayerComparison, ...]:
-    """For every layer of the first target the second one's at that depth, and how alike the two are."""
-    return tuple(_compare(layer, against) for layer in inspection.layers)
+    found = target.statistics.layers
+    layers = tuple(_measure(layer, i, relative_depth(i, len(found))) for i, layer in enumerate(found))
+    try:
+        schedule = fit_schedule(target.statistics)
+    except SourceError:  # no kernel is large enough to tell a σ
+        schedule = None
+    if schedule is not None and not schedule.fit.layers:  # to filters that do not vary any schedule is as near
+        schedule = None
+    comparisons = () if against is None else tuple(_compare(layer, against) for layer in layers)
+    return Inspection(target, layers, schedule, against, comparisons)
 
 
 def show(value: float | None, *, digits: int = 2) -> str:
-    """Return a number as pages show it, a dash where there is none.
+    """A number as pages show it, a dash where there is none.
 
     >>> show(-0.5), show(-0.0001), show(math.nan), show(None)
     ('−0.50', '0.00', '–', '–')
@@ -173,27 +188,17 @@ def show(value: float | None, *, digits: int = 2) -> str:
     return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
-def number_or_none(value: float) -> float | None:
-    """Return a number as JSON can hold it: nan and infinities become null."""
+def _finite(value: float) -> float | None:
+    """A number as JSON can hold it: nan and infinities become null."""
     return value if math.isfinite(value) else None
 
 
-def field_json(field: ReceptiveField | None) -> dict[str, Any] | None:
-    """Return the numbers of an effective receptive field, without its picture."""
+def _field_json(field: ReceptiveField | None) -> dict[str, Any] | None:
+    """The numbers of an effective receptive field, without its picture."""
     if field is None:
         return None
-    return {
-        "layer": field.layer,
-        "size": list(field.shares.shape),
-        "centre": list(field.centre),
-        "widest": field.widest,
-        "radius": _number_json(field.radius),
-    }
-
-
-def _structure_json(structure: Structure) -> dict[str, Any]:
-    numbers = {name: _number_json(number) for name, number in structure.numbers().items()}
-    return {**numbers, "types": None if structure.types is None else dict(structure.types)}
+    where = {"layer": field.layer, "size": list(field.shares.shape), "centre": list(field.centre)}
+    return {**where, "widest": field.widest, "radius": _number_json(field.radius)}
 
 
 def _number_json(number: Number) -> dict[str, Any]:
@@ -201,14 +206,6 @@ def _number_json(number: Number) -> dict[str, Any]:
     if number.low is not None:
         described["range_of_chance"] = [number.low, number.high]
     return {**described, "reason": number.reason} if number.reason else described
-
-
-def _fitted(target: Target) -> FittedSchedule | None:
-    try:
-        schedule = fit_schedule(target.statistics)
-    except SourceError:  # no kernel is large enough to tell a σ
-        return None
-    return schedule if schedule.fit.layers else None  # to filters that do not vary any schedule is as near
 
 
 def _measure(layer: LayerStatistics, index: int, depth: float) -> LayerNumbers:
@@ -245,11 +242,10 @@ def _compare(layer: LayerNumbers, against: Target) -> LayerComparison:
     own, theirs = layer.statistics.covariance, other.covariance
     norms, spread = float(np.linalg.norm(own) * np.linalg.norm(theirs)), float(np.trace(own))
     layers = against.statistics.layers
-    position = layer.depth * (len(layers) - 1)
-    near = {layers[math.floor(position + 1e-9)].kernel_size, layers[math.ceil(position - 1e-9)].kernel_size}
+    nearest = layers[round(layer.depth * (len(layers) - 1))]
     return LayerComparison(
         other=_measure(other, layer.index, layer.depth),
-        resized=near != {layer.kernel_size},
+        resized=nearest.kernel_size != layer.kernel_size,
         cosine=float(np.vdot(own, theirs)) / norms if norms else math.nan,
         scale=math.sqrt(max(float(np.trace(theirs)), 0.0) / spread) if spread else math.nan,
     )

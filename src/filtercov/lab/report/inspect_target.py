@@ -32,8 +32,8 @@ Kind = Literal["checkpoint", "statistics file", "run", "watched run", "model"]
 class Target:
     """Filter statistics, and where there are any the filters (count, *kernel_size) by layer.
 
-    `sources` are the files it was read from, or its name where it was built; `field` is the effective receptive field
-    of a model that an example was given for.
+    `sources` are the files it was read from, or the model's name; `field` is the effective receptive field of a model
+    with an example input.
     """
 
     label: str
@@ -46,13 +46,24 @@ class Target:
 
 
 def find_target(target: str, *, untrained: bool = False, example: tuple[int, ...] = ()) -> Target:
-    """Return the target of a path or a name; a path that exists goes first."""
+    """Read a path, or build one of our models, or `timm:NAME` with its pretrained weights unless `untrained`.
+
+    `example` is the size (channels, *size) of random inputs that show a model's effective receptive field.
+
+    >>> len(find_target("convmixer_16_3_k5_p2").statistics.layers)
+    3
+    """
     path = Path(target)
     if path.exists():
         return read_target(path)
     if (path.suffix or len(path.parts) > 1) and not target.startswith("timm:"):
         raise SourceError(f"{target}: needed a checkpoint, a statistics file or the directory of a run, found nothing")
-    return named_target(target, untrained=untrained, example=example)
+    inputs = torch.randn(EXAMPLES, *example, generator=torch.Generator().manual_seed(0)) if example else None
+    if target.startswith("timm:") and not untrained:
+        return model_target(_pretrained(target), target, example_input=inputs)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return model_target(find(target), target, example_input=inputs, notes=(UNTRAINED,))
 
 
 def read_target(path: Path) -> Target:
@@ -61,24 +72,35 @@ def read_target(path: Path) -> Target:
     if of_run:
         return _from_files(_read_run(path), of_run)
     if (watched := watched_path(path)) is not None:
-        return _last_moment(watched)
+        seen = load_watched(watched)
+        moment = seen[-1]
+        notes = (*seen.notes, f"this is the last moment that was watched, step {moment.step}")
+        target = Target(run_label(watched), "watched run", moment.statistics, moment.filters, notes)
+        return _from_files(target, [moment.path])
     if is_statistics(path):
         statistics = FilterStatistics.load(path)
         return _from_files(Target(path.name, "statistics file", statistics, {}, statistics.notes), [path])
     weights = read_depthwise_weights(path)
-    found = _measured(path.name, "checkpoint", weights.tensors.items(), notes=weights.notes)
-    return _from_files(found, checkpoint_files(path))
+    return _from_files(_measured(path.name, "checkpoint", weights.tensors, weights.notes), checkpoint_files(path))
 
 
 def watched_path(path: Path) -> Path | None:
-    """Return the watched run that a path is, or that lies in it; None if there is none."""
+    """The watched run at a path or inside it; None if there is none."""
     if is_watched_run(path) or (path.suffix == ".watched" and path.exists()):
         return path
     return path / WATCHED if (path / WATCHED).exists() else None
 
 
+def load_watched(path: Path) -> Watched:
+    """Read a watched run with at least one moment, whether or not it is over."""
+    watched = Watched.load(path)
+    if not len(watched):
+        raise SourceError(f"{path}: needed a watched run with a moment in it, it has just begun; look again later")
+    return watched
+
+
 def run_label(path: Path) -> str:
-    """Return the name of a watched run: that of its run's directory, where it lies in one."""
+    """The name of a watched run: that of its run's directory, where it is inside one."""
     return (path.resolve().parent.name if path.name == WATCHED else path.name) or str(path)
 
 
@@ -91,9 +113,8 @@ def model_target(model: nn.Module, label: str, *, example_input: Any = None, not
     >>> model_target(net, "mine").filters["0"].shape
     (8, 7, 7)
     """
-    layers = depthwise_layers(model, example_input)
-    found = _measured(label, "model", ((layer.name, layer.weight) for layer in layers), notes=notes)
-    target = replace(found, sources=(Source(label),))
+    weights = {layer.name: layer.weight for layer in depthwise_layers(model, example_input)}
+    target = replace(_measured(label, "model", weights, notes), sources=(Source(label),))
     if not isinstance(example_input, Tensor) or example_input.ndim < 3:
         return target
     try:
@@ -102,40 +123,11 @@ def model_target(model: nn.Module, label: str, *, example_input: Any = None, not
         return replace(target, notes=(*notes, f"no effective receptive field: {error}"))
 
 
-def named_target(name: str, *, untrained: bool = False, example: tuple[int, ...] = ()) -> Target:
-    """Build one of our models, or `timm:NAME` with its pretrained weights unless `untrained`.
-
-    `example` is the size (channels, *size) of random inputs that show its effective receptive field.
-
-    >>> len(named_target("convmixer_16_3_k5_p2").statistics.layers)
-    3
-    """
-    inputs = torch.randn(EXAMPLES, *example, generator=torch.Generator().manual_seed(0)) if example else None
-    if name.startswith("timm:") and not untrained:
-        return model_target(_pretrained(name), name, example_input=inputs)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return model_target(find(name), name, example_input=inputs, notes=(UNTRAINED,))
-
-
-def ends_apart(path: Path, other: Path) -> tuple[str, str]:
-    """Return the shortest ends of two paths that differ; those to the same place, and names of models, stay whole.
-
-    >>> ends_apart(Path("/runs/x/model.pth"), Path("/runs/y/model.pth"))
-    ('x/model.pth', 'y/model.pth')
-    """
-    mine, theirs = (_from_root(each).parts for each in (path, other))
-    for length in range(1, max(len(mine), len(theirs)) + 1):
-        end, another = (Path(*parts[-length:]).as_posix() for parts in (mine, theirs))
-        if end != another:
-            return end, another
-    return str(path), str(other)
-
-
 def _read_run(path: Path) -> Target:
     checkpoint, statistics = (path / name for name in RUN_FILES)
-    unfinished = not (path / "result.json").exists()
-    notes: tuple[str, ...] = ("the run is not finished: this is its last checkpoint",) if unfinished else ()
+    notes: tuple[str, ...] = ()
+    if not (path / "result.json").exists():
+        notes += ("the run is not finished: this is its last checkpoint",)
     if (path / WATCHED).exists():
         notes += (f"it was watched while it trained: filtercov inspect {path / WATCHED} shows how its filters grew",)
     label = path.resolve().name
@@ -146,38 +138,20 @@ def _read_run(path: Path) -> Target:
         weights = read_named_weights(checkpoint, [layer.name for layer in loaded.layers])
     else:
         weights = read_depthwise_weights(checkpoint)
-    return _measured(label, "run", weights.tensors.items(), notes=(*notes, *weights.notes))
-
-
-def _last_moment(path: Path) -> Target:
-    watched = Watched.load(path)
-    if not len(watched):
-        raise SourceError(f"{path}: needed a watched run with a moment in it, it has just begun; look again later")
-    moment = watched[len(watched) - 1]
-    notes = (*watched.notes, f"this is the last moment that was watched, step {moment.step}")
-    target = Target(run_label(path), "watched run", moment.statistics, moment.filters, notes)
-    return _from_files(target, [moment.path])
-
-
-def _from_root(path: Path) -> Path:
-    """Return the whole path of what is there; a link to a file keeps its name."""
-    if not path.exists():
-        return path
-    return path.resolve() if path.is_dir() else path.parent.resolve() / path.name
+    return _measured(label, "run", weights.tensors, (*notes, *weights.notes))
 
 
 def _from_files(target: Target, files: Iterable[Path]) -> Target:
     return replace(target, sources=tuple(Source(str(file), file_sha256(file)) for file in files))
 
 
-def _measured(label: str, kind: Kind, weights: Iterable[tuple[str, Tensor]], *, notes: tuple[str, ...] = ()) -> Target:
-    named = list(weights)
+def _measured(label: str, kind: Kind, weights: Mapping[str, Tensor], notes: tuple[str, ...]) -> Target:
     try:
-        layers = measure_layers(named)
+        statistics = FilterStatistics(measure_layers(weights.items()), label)
     except (CovarianceError, ModelError) as error:
         raise SourceError(f"{label}: cannot be measured, {error}") from None
-    filters = {name: plain_values(weight, name).flatten(0, 1).numpy() for name, weight in named}
-    return Target(label, kind, FilterStatistics(layers, label), filters, notes)
+    filters = {name: plain_values(weight, name).flatten(0, 1).numpy() for name, weight in weights.items()}
+    return Target(label, kind, statistics, filters, notes)
 
 
 def _pretrained(name: str) -> nn.Module:
@@ -185,7 +159,7 @@ def _pretrained(name: str) -> nn.Module:
     try:
         model: nn.Module = timm.create_model(name.removeprefix("timm:"), pretrained=True)
     except Exception as error:  # timm, its hub and the network raise many kinds
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise ModelError(
             f"{name}: cannot be had with pretrained weights ({reason}); name a checkpoint file, or add --untrained to "
             "look at the network as it starts"

@@ -1,8 +1,7 @@
 // What every page can do: copy code, and sort tables.
 "use strict";
 
-// A button marked data-copy copies the code beside it. Pages opened from a disk may have no clipboard; then the code is
-// selected, ready for the reader's own copy command.
+// A button marked data-copy copies the code beside it, or selects it where a page opened from a disk has no clipboard.
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
   if (!button) return;
@@ -21,16 +20,15 @@ document.addEventListener("click", async (event) => {
 for (const table of document.querySelectorAll(".sortable table")) {
   const headings = [...table.tHead.rows[0].cells];
   headings.forEach((heading, column) => {
-    const button = document.createElement("button");
-    button.type = "button";
+    const button = Object.assign(document.createElement("button"), { type: "button" });
     button.append(...heading.childNodes);
     heading.append(button);
     button.addEventListener("click", () => {
-      const descending = heading.getAttribute("aria-sort") === "ascending";
+      const [body, descending] = [table.tBodies[0], heading.getAttribute("aria-sort") === "ascending"];
       for (const other of headings) other.removeAttribute("aria-sort");
       heading.setAttribute("aria-sort", descending ? "descending" : "ascending");
       const cell = (row) => row.cells[column].textContent;
-      table.tBodies[0].append(...[...table.tBodies[0].rows].sort((a, b) => compare(cell(a), cell(b), descending)));
+      body.append(...[...body.rows].sort((a, b) => compare(cell(a), cell(b), descending)));
     });
   });
 }
@@ -39,7 +37,7 @@ for (const table of document.querySelectorAll(".sortable table")) {
 function compare(a, b, descending) {
   if (!a || !b) return (a ? 0 : 1) - (b ? 0 : 1);
   const number = (text) => Number(text.match(/^[a-z]?([+−-]?\d[\d,]*(\.\d+)?)/i)?.[1].replace("−", "-").replaceAll(",", "") ?? NaN);
-  const [x, y] = [number(a), number(b)];
+  const [x, y] = [a, b].map(number);
   const order = Number.isNaN(x) - Number.isNaN(y) || x - y || a.localeCompare(b, undefined, { numeric: true });
   return descending ? -order : order;
 }

@@ -30,14 +30,14 @@ SHOWN_DIGITS = 16  # of a checksum, as many as name a run
 
 @dataclass(frozen=True)
 class Origin:
-    """What a page was made from, and the command that made it; empty where it was made from Python."""
+    """The sources of a page and the command that made it, which is empty for pages made from Python."""
 
     sources: tuple[Source, ...] = ()
     command: str = ""
 
 
 def page(title: str, body: str, *, origin: Origin | None = None, scripts: Iterable[str] = ()) -> str:
-    """Return a whole HTML document around `body`, with the one style sheet, its scripts, and the `origin` at the end.
+    """A whole HTML document around `body`, with the style sheet, its scripts, and the `origin` at the end.
 
     >>> page("Filters & co", "<p>hello</p>").splitlines()[4]
     '<title>Filters &amp; co</title>'
@@ -72,12 +72,12 @@ def text(value: object) -> str:
 
 
 def heading(title: str, lead: str) -> str:
-    """Return the title of a page and its result in one sentence (HTML)."""
+    """The title of a page and its result in one sentence (HTML)."""
     return f'<h1>{text(title)}</h1>\n<p class="lead">{lead}</p>'
 
 
 def note(words: str, *, warning: bool = False) -> str:
-    """Return a remark; a `warning` says that something is missing or wrong."""
+    """A remark; a `warning` says that something is missing or wrong."""
     return f'<p class="{"warning" if warning else "note"}">{text(words)}</p>'
 
 
@@ -87,11 +87,11 @@ def folded(summary: str, content: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "", sortable: bool = False) -> str:
-    """Return a table whose first column names its rows; cells that are `str` are HTML, anything else is text.
+    """A table whose first column names its rows; cells that are `str` are HTML, anything else is text.
 
-    Columns of numbers stand at the right. It scrolls sideways inside its own box where the window is narrow.
+    Columns of numbers are aligned right. In a narrow window it scrolls sideways inside its own box.
     """
-    body = [[_cell(cell) for cell in row] for row in rows]
+    body = [[cell if isinstance(cell, str) else text(cell) for cell in row] for row in rows]
     words = [not any(NUMBER.match(TAGS.sub("", cell)) for cell in column) for column in zip(*body, strict=True)]
     kinds = [' class="left"' if left else "" for left in words or [True] * len(head)]
     columns = "".join(f'<th scope="col"{kind}>{cell}</th>' for cell, kind in zip(head, kinds, strict=True))
@@ -105,22 +105,20 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str
 
 
 def text_table(rows: Sequence[Sequence[str]], *, caption: str = "") -> str:
-    """Return a sortable table of plain text, the first row of which is its heading."""
+    """A sortable table of plain text; the first row is its heading."""
     head, *body = ([text(cell) for cell in row] for row in rows)
     return table(head, body, caption=caption, sortable=True)
 
 
 def image(png: bytes, alt: str, *, width: int, height: int) -> str:
-    """Return a PNG as an inline picture that shrinks with the window and keeps its pixels sharp."""
+    """A PNG as an inline picture, which fills its place on the page."""
     data = base64.b64encode(png).decode()
-    return (
-        f'<img class="pixels" src="data:image/png;base64,{data}" alt="{text(alt)}" width="{width}" height="{height}" '
-        'loading="lazy" decoding="async">'
-    )
+    size = f'width="{width}" height="{height}" loading="lazy" decoding="async"'
+    return f'<img class="pixels" src="data:image/png;base64,{data}" alt="{text(alt)}" {size}>'
 
 
 def figure(content: str, caption: str) -> str:
-    """Return a picture, or anything, with a caption (HTML) unless that is empty."""
+    """Content with a caption (HTML) below it, unless that is empty."""
     below = f"<figcaption>{caption}</figcaption>" if caption else ""
     return f"<figure>{content}{below}</figure>"
 
@@ -130,13 +128,19 @@ def grid(items: Iterable[str]) -> str:
     return f'<div class="grid">{"".join(items)}</div>'
 
 
+def numbered(index: int, name: str, link: str = "") -> str:
+    """A layer at the head of a table's row, by number and name; a phone shows the number alone."""
+    shown = f'{index + 1}<span class="name">. {text(name)}</span>'
+    return f'<a href="{text(link)}">{shown}</a>' if link else shown
+
+
 def copyable(code: str) -> str:
-    """Return a line of code with a button below it that copies it."""
+    """A line of code with a button below it that copies it."""
     return f'<div class="copyable"><code>{text(code)}</code><button type="button" data-copy>Copy</button></div>'
 
 
 def embedded_json(name: str, value: Any) -> str:
-    """Return data for the page's scripts, which read it with `JSON.parse` of the element `name`.
+    """Data for the page's scripts: the JSON text of the element `name`.
 
     >>> embedded_json("data", {"tag": "</script>"})
     '<script type="application/json" id="data">{"tag": "\\\\u003c/script>"}</script>'
@@ -146,7 +150,7 @@ def embedded_json(name: str, value: Any) -> str:
 
 
 def asset(name: str) -> str:
-    """Return the text of a file beside this module."""
+    """The text of a file beside this module."""
     return resources.files("filtercov.lab.report").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -165,15 +169,8 @@ def write_output(path: str | os.PathLike[str], content: str | bytes) -> Path:
 
 def _footer(origin: Origin) -> str:
     facts = [("made by", f"filtercov {text(version('filtercov'))}")]
-    facts += [("from", _source(source)) for source in origin.sources]
+    for source in origin.sources:
+        checksum = f" <code>sha256 {source.sha256[:SHOWN_DIGITS]}…</code>" if source.sha256 else ""
+        facts.append(("from", f"{text(source.name)}{checksum}"))
     facts += [("with", copyable(origin.command))] if origin.command else []
     return f"<footer><dl>{''.join(f'<dt>{name}</dt><dd>{fact}</dd>' for name, fact in facts)}</dl></footer>"
-
-
-def _source(source: Source) -> str:
-    checksum = f" <code>sha256 {source.sha256[:SHOWN_DIGITS]}…</code>" if source.sha256 else ""
-    return f"{text(source.name)}{checksum}"
-
-
-def _cell(value: object) -> str:
-    return value if isinstance(value, str) else text(value)

@@ -2,7 +2,7 @@
 
 Colours are ColorBrewer's red and blue, which readers with any common colour blindness can tell apart. The scale is
 symmetric: white is zero, equal depths of red and blue are equal sizes of plus and minus. A page with forty layers holds
-hundreds of pictures; at a byte per pixel they stay small. Gaps between blocks and filters are transparent.
+hundreds of pictures, which at a byte per pixel stay small. Gaps between blocks and filters are transparent.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ DIVERGING = "RdBu_r"
 COLOURS = 255  # odd, so that zero has a colour of its own
 CLEAR = COLOURS  # the palette's index after the last colour
 SHOWN = 16  # filters of each kind
+SHARP = 640  # pixels that a picture has at least on a page, which makes it smaller
 FINEST = 16  # pixels along an axis of a covariance at most; larger kernels are thinned out
 SUPPORT = 1 / 12  # of the largest variance: pixels with less look blank
 BLOCKS = (
@@ -38,7 +39,7 @@ Levels = NDArray[np.uint8]
 
 
 def palette() -> Levels:
-    """Return the colours of the diverging map from most negative to most positive: (255, 3).
+    """The colours of the diverging map from most negative to most positive: (255, 3).
 
     >>> palette()[127].tolist()  # zero is nearly white
     [247, 246, 246]
@@ -48,15 +49,15 @@ def palette() -> Levels:
 
 
 def symmetric_limit(values: ArrayLike) -> float:
-    """Return the largest size among values, which the ends of the colour scale stand for; 1 where all are zero."""
+    """The largest size among values, which the ends of the colour scale stand for; 1 where all are zero."""
     return float(np.abs(np.asarray(values, dtype=np.float64)).max(initial=0.0)) or 1.0
 
 
 def covariance_limit(cov: ArrayLike) -> float:
-    """Return the limit of the colour scale in a picture of a covariance (n, n).
+    """The limit of the colour scale for a covariance (n, n): the largest covariance between two pixels.
 
-    It is the largest covariance between two pixels, so that those show; larger variances have the deepest red. It is
-    at least a sixteenth of the largest variance, lest noise fill the picture.
+    Larger variances have the deepest red. It is at least a sixteenth of the largest variance, lest noise fill the
+    picture.
 
     >>> covariance_limit([[4.0, -2.0], [-2.0, 3.0]]), covariance_limit(np.eye(2))
     (2.0, 0.0625)
@@ -68,7 +69,7 @@ def covariance_limit(cov: ArrayLike) -> float:
 
 
 def levels(values: ArrayLike, limit: float) -> Levels:
-    """Return the index in the palette of each value on a scale from -limit to limit.
+    """The index in the palette of each value on a scale from -limit to limit.
 
     >>> levels([-2.0, 0.0, 0.5, 1.0], 1.0).tolist()
     [0, 127, 190, 254]
@@ -86,29 +87,28 @@ class Picture:
     levels: Levels
     cut: str = ""
 
-    def png(self) -> bytes:
-        """Return the picture as a palette PNG."""
-        height, width = self.levels.shape
-        drawn = Image.frombytes("P", (width, height), self.levels.tobytes())
+    def png(self, zoom: int = 1) -> bytes:
+        """The picture as a palette PNG, each of its pixels a square of `zoom` by `zoom`."""
+        drawn = Image.fromarray(self.levels.repeat(zoom, axis=0).repeat(zoom, axis=1), "P")
         drawn.putpalette([*palette().ravel().tolist(), 0, 0, 0])
         stream = io.BytesIO()
         drawn.save(stream, "PNG", transparency=CLEAR)
         return stream.getvalue()
 
     def rgba(self) -> Levels:
-        """Return the picture as red, green, blue and opacity: (height, width, 4)."""
+        """The picture as red, green, blue and opacity: (height, width, 4)."""
         colours = np.vstack([np.insert(palette(), 3, 255, axis=1), np.zeros((1, 4), dtype=np.uint8)])
         pixels: Levels = colours[self.levels]
         return pixels
 
     def html(self, alt: str) -> str:
-        """Return the picture as an inline image."""
+        """The picture as an inline image."""
         height, width = self.levels.shape
-        return page.image(self.png(), alt, width=width, height=height)
+        return page.image(self.png(math.ceil(SHARP / width)), alt, width=width, height=height)
 
 
 def covariance_picture(cov: Array, kernel_size: KernelSize, *, size: int, limit: float | None = None) -> Picture:
-    """Return the block form of a flat covariance (n, n), about `size` pixels wide, with a gap between blocks.
+    """The block form of a flat covariance (n, n), about `size` pixels wide, with a gap between blocks.
 
     Blank pixels around the middle are cut off. The blocks of 1-D filters are rows, one below the other; those of 3-D
     filters are slices side by side.
@@ -124,11 +124,11 @@ def covariance_picture(cov: Array, kernel_size: KernelSize, *, size: int, limit:
     blocks = cov[np.ix_(pixels, pixels)].reshape(-1, *map(len, kept))
     tiles = [levels(_on_paper(block), limit) for block in blocks]
     picture = _tiled(tiles, columns=1 if len(shape) == 1 else len(kept[-1]), size=size, gap=max(2, size // 120))
-    return Picture(picture.levels, cut_words(kept, shape))
+    return Picture(picture.levels, _cut_words(kept, shape))
 
 
 def filters_picture(filters: Array, *, columns: int | None = None, size: int) -> Picture:
-    """Return filters (count, *kernel_size) side by side, each on its own symmetric scale.
+    """Filters (count, *kernel_size) side by side, each on its own symmetric scale.
 
     >>> filters_picture(np.ones((6, 5, 5)), columns=3, size=94).levels.shape  # 3 x 5 x 6 and 2 gaps of 2
     (62, 94)
@@ -138,26 +138,19 @@ def filters_picture(filters: Array, *, columns: int | None = None, size: int) ->
 
 
 def variance_picture(variance: Array, *, size: int) -> Picture:
-    """Return the variance by pixel, as a picture of the filter."""
+    """The variance by pixel, as a picture of the filter."""
     return _tiled([levels(_on_paper(variance), symmetric_limit(variance))], columns=1, size=size, gap=0)
 
 
 def blank_margin(cov: Array, shape: tuple[int, ...]) -> int:
-    """Return the number of pixels at every border that a picture leaves out.
-
-    It keeps the pixels whose variance is at least `SUPPORT` of the largest, and a ring around them.
-    """
+    """How many pixels at every border a picture leaves out: those of little variance, but for a ring of them."""
     variance = np.diagonal(cov).reshape(shape)
-    seen = variance >= SUPPORT * variance.max()
-    margins = []
-    for axis, k in enumerate(shape):
-        along = np.flatnonzero(np.moveaxis(seen, axis, 0).reshape(k, -1).any(axis=1))
-        margins.append(min(int(along[0]), k - 1 - int(along[-1])) - 1)
-    return max(0, min(margins))
+    seen = np.argwhere(variance >= SUPPORT * variance.max())
+    return max(0, int(min(seen.min(axis=0).min(), (np.array(shape) - 1 - seen.max(axis=0)).min())) - 1)
 
 
 def shown_pixels(shape: tuple[int, ...], margin: int) -> list[NDArray[np.int64]]:
-    """Return the pixels along each axis of a covariance's picture: borders cut off, then every second, third, …."""
+    """The pixels along each axis of a covariance's picture: borders cut off, then every second, third, …."""
     kept = []
     for k in shape:
         inside = np.arange(margin, k - margin)
@@ -166,15 +159,14 @@ def shown_pixels(shape: tuple[int, ...], margin: int) -> list[NDArray[np.int64]]
     return kept
 
 
-def cut_words(kept: Sequence[NDArray[np.int64]], shape: tuple[int, ...]) -> str:
+def _cut_words(kept: Sequence[NDArray[np.int64]], shape: tuple[int, ...]) -> str:
     """Which pixels a picture shows, empty if it shows all."""
-    if [len(k) for k in kept] == list(shape):
+    sizes = tuple(map(len, kept))
+    whole, middle = (show_size(size).replace("x", "×") for size in (shape, sizes))
+    step = max((int(k[1] - k[0]) for k in kept if len(k) > 1), default=1)
+    if sizes == shape:
         return ""
-    step = int(kept[0][1] - kept[0][0]) if len(kept[0]) > 1 else 1
-    whole = show_size(shape).replace("x", "×")
-    if step > 1:
-        return f"one pixel in {step} of {whole}"
-    return f"middle {show_size(tuple(map(len, kept))).replace('x', '×')} of {whole} pixels"
+    return f"one pixel in {step} of {whole}" if step > 1 else f"middle {middle} of {whole} pixels"
 
 
 def sampled(
@@ -191,7 +183,7 @@ def sampled(
 
 
 def construction_parts(kernel_size: int, sigma: float) -> dict[str, Array]:
-    """Return the mask M, the dynamic C and the static S of the paper in flat form, and Σ = ½ [M ⊙ (C − S) + C ⊙ S].
+    """The mask M, the dynamic C and the static S of the paper in flat form, and Σ = ½ [M ⊙ (C − S) + C ⊙ S].
 
     >>> p = construction_parts(5, 1.0)
     >>> bool(np.allclose(p["Σ"], 0.5 * (p["M"] * (p["C"] - p["S"]) + p["C"] * p["S"])))
@@ -204,10 +196,8 @@ def construction_parts(kernel_size: int, sigma: float) -> dict[str, Array]:
 
 
 def _on_paper(filter_: Array) -> Array:
-    """Return a filter of one, two or three axes as a flat picture; the slices of a 3-D one lie side by side."""
-    if filter_.ndim == 1:
-        return filter_[None]
-    return filter_ if filter_.ndim == 2 else np.concatenate(list(filter_), axis=1)
+    """A filter of one, two or three axes as a flat picture; the slices of a 3-D one are side by side."""
+    return np.atleast_2d(filter_) if filter_.ndim < 3 else np.concatenate(list(filter_), axis=1)
 
 
 def _tiled(tiles: list[Levels], *, columns: int, size: int, gap: int) -> Picture:

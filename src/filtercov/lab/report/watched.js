@@ -2,14 +2,10 @@
 // moment, space plays. Colours of covariances, filters and spectra are bytes, moment after moment.
 "use strict";
 
-const WHOLE = 9000; // milliseconds from the first moment to the last, but no moment takes longer than LONGEST
-const LONGEST = 400;
-const SMALL = 92; // pixels across
-const LARGE = 340;
+const [WHOLE, LONGEST] = [9000, 400]; // milliseconds from the first moment to the last, and at most between two
 const GAP = 1;
-const moments = settings.steps.length;
-const last = moments - 1;
-const product = (sides) => sides.reduce((whole, side) => whole * side, 1);
+const [moments, last] = [settings.steps.length, settings.steps.length - 1];
+const product = (sides) => sides.reduce((whole, side) => whole * side);
 for (const data of settings.layers) {
   for (const name of ["covariances", "filters", "spectra"]) data[name] = Uint8Array.from(atob(data[name]), (c) => c.charCodeAt(0));
 }
@@ -26,33 +22,22 @@ let layer = 0;
 let playing = null; // { place, time } where and when playing began
 let asked = false; // a drawing is asked for at the next frame
 
-// Where each number of every tile lies on a canvas, a pixel for each: 3-D filters are slices side by side.
+// The pixel of a canvas for each number of every tile: 3-D filters are slices side by side.
 function layout(sides, tiles, columns) {
   const [width, height, depth] = [sides.at(-1), sides.at(-2) ?? 1, sides.at(-3) ?? 1];
-  const count = width * height * depth;
-  const across = columns * (width * depth + GAP) - GAP;
-  const offsets = new Uint32Array(tiles * count);
-  for (let tile = 0, k = 0; tile < tiles; tile++) {
-    const top = Math.floor(tile / columns) * (height + GAP);
-    const left = (tile % columns) * (width * depth + GAP);
-    for (let p = 0; p < count; p++, k++) {
-      const [x, y, z] = [p % width, Math.floor(p / width) % height, Math.floor(p / (width * height))];
-      offsets[k] = (top + y) * across + left + z * width + x;
-    }
-  }
-  return { n: count, width: across, height: Math.ceil(tiles / columns) * (height + GAP) - GAP, offsets };
-}
-
-// Make a canvas as large as its layout, shown about `size` pixels across, every number a whole number of pixels.
-function prepare(canvas, { width, height }, size) {
-  Object.assign(canvas, { width, height });
-  canvas.style.width = `${width * Math.max(1, Math.round(size / width))}px`;
+  const [n, across] = [width * height * depth, columns * (width * depth + GAP) - GAP];
+  const offsets = Uint32Array.from({ length: tiles * n }, (_, k) => {
+    const [tile, p] = [Math.floor(k / n), k % n];
+    const [x, y, z] = [p % width, Math.floor(p / width) % height, Math.floor(p / (width * height))];
+    const [top, left] = [Math.floor(tile / columns) * (height + GAP), (tile % columns) * (width * depth + GAP)];
+    return (top + y) * across + left + z * width + x;
+  });
+  return { n, width: across, height: Math.ceil(tiles / columns) * (height + GAP) - GAP, offsets };
 }
 
 // The bytes of a kind at a place in time, which may lie between two moments: then they are mixed.
 function mixed(bytes, at) {
-  const size = bytes.length / moments;
-  const before = Math.floor(at);
+  const [size, before] = [bytes.length / moments, Math.floor(at)];
   const early = bytes.subarray(before * size, (before + 1) * size);
   if (at === before) return early;
   return Float32Array.from(early, (level, i) => level + (at - before) * (bytes[(before + 1) * size + i] - level));
@@ -60,6 +45,7 @@ function mixed(bytes, at) {
 
 // Colour a canvas: of a symmetric matrix (n is given) the upper triangle is there, each colour for both of its places.
 function paint(canvas, { n, width, height, offsets }, levels, symmetric) {
+  if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
   const image = new ImageData(width, height);
   const pixels = new Uint32Array(image.data.buffer);
   if (!symmetric) offsets.forEach((offset, i) => { pixels[offset] = PALETTE[Math.round(levels[i])]; });
@@ -75,8 +61,7 @@ function paint(canvas, { n, width, height, offsets }, levels, symmetric) {
 function draw() {
   asked = false;
   const moment = Math.floor(place);
-  const step = settings.steps[moment];
-  const data = settings.layers[layer];
+  const [step, data] = [settings.steps[moment], settings.layers[layer]];
   const covariance = (canvas, i) => paint(canvas, layouts[i].covariance, mixed(settings.layers[i].covariances, place), true);
   buttons.forEach((button, i) => covariance(button.firstChild, i));
   covariance(element("covariance"), layer);
@@ -105,21 +90,20 @@ function facts({ sigma, likeness, chance, beyond, moved }, at) {
 
 // σ of every layer over depth: a dot where it is more than chance, a ring where it is not.
 function showDepths(moment, step) {
-  const svg = element("depths");
-  const at = openStage(svg, highest);
+  const at = openStage(element("depths"), highest);
   const marks = settings.layers.map(({ sigma, beyond, depth }, i) => (sigma[moment] === null ? ""
     : circle(`${beyond[moment] ? "mark" : "ring"} s0`, at(depth, sigma[moment]), i === layer ? 5.5 : 3.5)));
-  fillStage(svg, `σ over depth at step ${step}`, marks);
+  fillStage(element("depths"), `σ over depth at step ${step}`, marks);
 }
 
 // The spectrum of the chosen layer, and where it began.
 function showSpectrum({ spectra }, step) {
-  const svg = element("spectrum");
-  const at = openStage(svg, 1);
+  const at = openStage(element("spectrum"), 1);
   const line = (levels, kind) => path(kind, [...levels.entries()].filter(([, level]) => level > 0)
     .map(([rank, level]) => at(rank / Math.max(levels.length - 1, 1), 10 ** (settings.decades * (level / 255 - 1)))));
   const now = line(mixed(spectra, Math.floor(place)), "s0");
-  fillStage(svg, `spectrum of layer ${layer + 1} at step ${step}, and at the beginning`, [line(mixed(spectra, 0), "dashed s0"), now]);
+  const label = `spectrum of layer ${layer + 1} at step ${step}, and at the beginning`;
+  fillStage(element("spectrum"), label, [line(mixed(spectra, 0), "dashed s0"), now]);
 }
 
 function askToDraw() {
@@ -129,7 +113,7 @@ function askToDraw() {
 
 function goTo(moment) {
   pause();
-  place = Math.min(Math.max(Math.round(moment), 0), last);
+  place = Math.min(Math.max(moment, 0), last);
   askToDraw();
 }
 
@@ -140,7 +124,6 @@ function play() {
 }
 
 function pause() {
-  if (playing) place = Math.floor(place);
   playing = null;
   element("play").textContent = "Play";
 }
@@ -154,39 +137,30 @@ function advance(time) {
   if (playing) requestAnimationFrame(advance);
 }
 
-function toggle() {
-  if (!playing) return play();
-  pause();
-  askToDraw();
-}
+const toggle = () => (playing ? goTo(Math.floor(place)) : play());
 
 function choose(index) {
   layer = index;
   buttons.forEach((button, i) => button.setAttribute("aria-pressed", i === layer));
   for (const line of document.querySelectorAll("[data-layer]")) line.classList.toggle("chosen", Number(line.dataset.layer) === layer);
   element("layer-title").textContent = `Layer ${layer + 1} of ${settings.layers.length}: ${settings.layers[layer].name}`;
-  for (const kind of ["covariance", "filters"]) prepare(element(kind), layouts[layer][kind], LARGE);
   askToDraw();
 }
 
 // Space on a button presses it, and arrows on the slider move it already; where a table scrolls, arrows are the table's.
 function takeKey(event) {
   if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
-  const { target } = event;
-  const inside = element("player").contains(target);
-  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  const { target, key } = event;
+  const [inside, step] = [element("player").contains(target), { ArrowLeft: -1, ArrowRight: 1 }[key]];
   if (step && target.id !== "moment" && (inside || target === document.body)) goTo(Math.floor(place) + step);
-  else if (event.key === " " && inside && target.tagName !== "BUTTON") toggle();
+  else if (key === " " && inside && target.tagName !== "BUTTON") toggle();
   else return;
   event.preventDefault();
 }
 
 element("moment").addEventListener("input", (event) => goTo(Number(event.target.value)));
 element("play").addEventListener("click", toggle);
-buttons.forEach((button, i) => {
-  prepare(button.firstChild, layouts[i].covariance, SMALL);
-  button.addEventListener("click", () => choose(i));
-});
+buttons.forEach((button, i) => button.addEventListener("click", () => choose(i)));
 document.addEventListener("keydown", takeKey);
 element("play").disabled = element("moment").disabled = last === 0;
 choose(0);
