@@ -31,7 +31,7 @@ def test_each_layer_gets_the_variance_of_its_sigma():
 
 # The inner product of all weights with cos 0, cos 1, cos 2, …, which any other draw, covariance or order changes and
 # rounding hardly does. A SHA-256 of the weights, even as bfloat16, would depend on the processor: where filters fade to
-# 1e-7, the last digits differ between the kernels of linear algebra libraries.
+# 1e-9, the digits differ between the kernels of linear algebra libraries.
 FINGERPRINTS = {
     ("convmixer_16_4_k9_p2", "cifar-p2"): 7.298368,
     ("convmixer_16_4_k9_p2", "stats:convmixer-64-8-k9-p2"): 1.272674,

@@ -59,7 +59,7 @@ def oracle_centredness(variance):
     return 1 - weighted / (sum(squared) / len(squared))
 
 
-@pytest.mark.parametrize("size", [(4, 4), (3, 5), (7,), (3, 3, 3), (1, 3)])
+@pytest.mark.parametrize("size", [(4, 4), (7,), (3, 3, 3), (1, 3)])
 def test_every_number_is_what_its_definition_says(size):
     stack = filters(size)
     structure = structure_of(stack)
@@ -161,7 +161,7 @@ def test_an_axis_of_one_pixel_adds_no_types_and_widths_grow_with_the_kernel():
     assert len(dict.fromkeys(gaussian_types((3, 3, 3))[0])) == 14
 
 
-@pytest.mark.parametrize(("size", "count"), [((3, 3), 24), ((5, 5), 64), ((7,), 16), ((2, 3), 200)])
+@pytest.mark.parametrize(("size", "count"), [((3, 3), 24), ((5, 5), 64), ((2, 3), 200)])
 def test_chance_is_what_independent_filters_show_and_its_range_is_seldom_left_nor_wide(size, count):
     rng = np.random.default_rng(5)
     trials = 150
@@ -178,7 +178,7 @@ def test_chance_is_what_independent_filters_show_and_its_range_is_seldom_left_no
             assert first.high - first.low == pytest.approx(8 * values.std(), rel=0.35), name
 
 
-@pytest.mark.parametrize(("size", "count"), [((2,), 3), ((2, 2), 4), ((3, 3), 3), ((3, 3), 10), ((5, 5), 60)])
+@pytest.mark.parametrize(("size", "count"), [((2,), 3), ((3, 3), 3), ((3, 3), 10), ((5, 5), 60)])
 def test_the_rank_of_few_filters_or_pixels_has_its_chance_too(size, count):
     stacks = np.random.default_rng(6).normal(size=(1000, count, *size))
     entropies = np.array([oracle_entropy(stack) for stack in stacks])
