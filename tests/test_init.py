@@ -230,11 +230,9 @@ def test_nothing_to_initialise_says_which_layers_and_what_to_pass():
 
 
 def test_the_meta_device_and_constant_weights_to_match_are_refused():
-    with torch.device("meta"):
-        net = nn.Sequential(depthwise())
     with pytest.raises(ModelError):
-        fc.init_(net)
-    constant = nn.Sequential(depthwise())
-    nn.init.zeros_(constant[0].weight)
+        fc.init_(depthwise(device="meta"))
+    constant = depthwise()
+    nn.init.zeros_(constant.weight)
     with pytest.raises(ModelError):
         fc.init_(constant, scale="match")
