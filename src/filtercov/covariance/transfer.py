@@ -210,8 +210,8 @@ def resizing_notes(layers: Iterable[tuple[tuple[int, ...], Resizing | None]]) ->
 
     `layers` are the kernel sizes that statistics have now, each with its resizing, if there was one.
 
-    >>> resizing_notes([((7, 7), Resizing((3, 3), survives=0.2, padding=0.5)), ((7, 7), None)])[0][0]
-    '1 layer resized from 3x3 to 7x7: 20% of the covariance survives, 50% of the variance lies in the padding; ...'
+    >>> resizing_notes([((7, 7), Resizing((3, 3), survives=0.2, padding=0.9)), ((7, 7), None)])[0][0]
+    '1 layer resized from 3x3 to 7x7: 20% of the covariance survives, 90% of the variance lies in the padding; ...'
     """
     groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Resizing]] = {}
     for size, resized in layers:
