@@ -38,31 +38,28 @@ NEEDS_A_MODEL = [
         (lambda net: fc.nn.restore_(list(net)), ModelError, "got list; pass the model itself"),
         (lambda net: fc.init_(net, generator=0), SourceError, r"needed a torch.Generator or None, got int; .* seed=0"),
         (lambda net: fc.init_(net, seed="x"), SourceError, "seed: needed a whole number"),
-        (lambda net: fc.init_(net, seed=1 << 70), SourceError, "seed: needed a whole number"),
         (lambda net: fc.init_(net, seed=0, generator=torch.Generator()), SourceError, "got both"),
-        (lambda net: fc.covariance_normal_(net[0].weight, np.eye(49), generator=3), SourceError, "given as seed=3"),
         (lambda net: fc.fit_schedule(net), SourceError, r"got Sequential; .*FilterStatistics.from_model\(model\)"),
         (lambda _: fc.fit_schedule("net.pth"), SourceError, r"got str; .*from_checkpoint\(path\)"),
-        (lambda _: fc.fit_schedule(0.5), SourceError, "needed FilterStatistics, got float"),
         (lambda _: fc.QuadraticSchedule(0.1, None, 2), CovarianceError, r"three finite numbers, got \(0.1, None, 2\)$"),
         (lambda net: fc.init_(net, lambda _: None), SourceError, "^0: needed a σ, .* for every layer, got None"),
         (lambda net: fc.init_(net, 0.5), SourceError, r"got 0.5; for one σ everywhere pass lambda layer: 0.5"),
         (lambda net: fc.init_(net, "imagenet"), SourceError, "unknown preset 'imagenet'.*did you mean"),
-        (lambda net: fc.init_(net, "efficientnet-lite0"), SourceError, "write 'stats:efficientnet-lite0'"),
-        (lambda net: fc.init_(net, "mine.pth.stats"), SourceError, "written 'stats:mine.pth.stats'"),
-        (lambda net: fc.init_(net, "runs/mine"), SourceError, r"'stats:runs/mine', .*from_checkpoint\('runs/mine'\)"),
-        (lambda net: fc.init_(net, "tests"), SourceError, "written 'stats:tests'"),  # a path that exists
+        (lambda net: fc.init_(net, "efficientnet-lite0"), SourceError, "are written 'stats:efficientnet-lite0'"),
+        (lambda net: fc.init_(net, "runs/mine.pth"), SourceError, "are written 'stats:runs/mine.pth'"),
         (lambda net: fc.init_(net, network()), SourceError, r"got a model, .*from_model\(.*\), or .*copy_filters_"),
         (lambda net: fc.init_(net, STATS), SourceError, "got the class FilterStatistics; make one first"),
-        (lambda net: fc.init_(net, filter_fn="dw"), SourceError, "init_: needed filter_fn .* got str; .*'dw' in layer"),
+        (
+            lambda net: fc.init_(net, filter_fn="dw"),
+            SourceError,
+            "init_: needed filter_fn .* got str; .* in layer.name",
+        ),
         (lambda net: fc.freeze_(net, filter_fn=["0"]), SourceError, "freeze_: needed filter_fn .* function .*got list"),
         (lambda net: STATS.from_checkpoint(net), CheckpointError, r"got Sequential; .* FilterStatistics.from_model"),
         (lambda net: STATS.load(net.state_dict()), CheckpointError, "path of a file, got a state dict"),
         (lambda _: STATS.load(b"no"), CheckpointError, "load: needed the path of a file, got bytes"),
         (lambda _: STATS.load("n" * 300), CheckpointError, "cannot be read .File name too long"),
-        (lambda net: STATS.from_model(net).save(None), CheckpointError, "save: .* got NoneType"),
         (lambda net: fc.watch(net, b"no"), CheckpointError, "watch: needed the path of a file, got bytes"),
-        (lambda _: fc.Watched.load(b"no"), CheckpointError, "load: needed the path of a file, got bytes"),
         (lambda _: STATS.from_checkpoint("no.pth", like="tiny"), ModelError, "^like: .*got str"),
         (lambda _: fc.SawtoothSchedule("cifar-p2", (1, 2)), CovarianceError, r"got 'cifar-p2'; pass .*PRESETS\[name\]"),
         (lambda net: fc.watch(net, "no", steps=5), ConfigError, r"got steps=5; pass every=5 or steps=\(5,\)"),
@@ -92,7 +89,6 @@ def test_a_mistake_is_one_sentence_that_says_what_was_meant(mistake, kind, sente
         (fc, "init", "filtercov.init_"),
         (fc, "FilterStatistic", "filtercov.FilterStatistics"),
         (fc, "accelerate", "filtercov.nn.accelerate_"),
-        (fc.nn, "restore", "filtercov.nn.restore_"),
         (fc.nn, "DepthWiseConv2d", "filtercov.nn.DepthwiseConv2d"),
         (fc.nn, "freeze_", "filtercov.freeze_"),
     ],
@@ -111,14 +107,12 @@ def test_names_near_to_nothing_get_no_hint():
 
 def test_a_seed_is_a_new_generator_with_that_seed():
     one, two, other = network(), network(), network()
-    fc.init_(one, seed=3)
+    state = torch.random.get_rng_state()
+    fc.init_(one, seed=np.int64(3))
     fc.init_(two, generator=torch.Generator().manual_seed(3))
     fc.init_(other, seed=4)
-    state = torch.random.get_rng_state()
     assert torch.equal(one[1].weight, two[1].weight)
     assert not torch.equal(one[1].weight, other[1].weight)
-    fc.init_(one, seed=np.int64(4))
-    assert torch.equal(one[2].weight, other[2].weight)
     a, b = (fc.covariance_normal_(torch.empty(8, 1, 3, 3), np.eye(9), seed=5) for _ in range(2))
     assert torch.equal(a, b)
     assert torch.equal(torch.random.get_rng_state(), state)

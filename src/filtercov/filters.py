@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -15,14 +16,12 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from filtercov.covariance.forms import Array, as_array, as_float, as_mean, show_size
-from filtercov.covariance.root import Negative, Root, covariance_root
+from filtercov.covariance.root import Negative, Root, check_negative, covariance_root
 from filtercov.errors import CovarianceError, FiltercovWarning, ModelError, SourceError
 from filtercov.layers.assign import assign_filters_, shared_with
 from filtercov.layers.find import DepthwiseLayer, LayerFilter, check_model, depthwise_layers, plain_values
 from filtercov.layers.sample import check_generator, check_held, check_weight, drawing, rounded, sample_filters
 from filtercov.plan import NEEDED, STATISTICS, InitPlan, InitReport, Source, check_filter_fn, row_of
-from filtercov.schedule import PRESETS
-from filtercov.statistics import shipped
 from filtercov.statistics.filter_statistics import find_statistics
 
 Scale = Literal["match"] | float | None
@@ -82,13 +81,10 @@ def init_(
     )
     for layer in plan.chosen:
         check_weight(layer.weight, layer.name)
-    _skip_shared(plan)
-
-    def sample(layer: DepthwiseLayer, root: Root, mean: Array | None) -> Tensor:
-        return _sample(layer.weight, root, mean, scale, generator)
-
+    for layer, owner in shared_with(list(plan.chosen)).items():
+        plan.skip(layer, f"shares its weight with {owner.name}")
     with drawing():
-        drawn, report = plan.draw(sample)
+        drawn, report = plan.draw(partial(_sample, scale=scale, generator=generator))
         assign_filters_(list(plan.chosen), drawn)
     return report
 
@@ -118,6 +114,7 @@ def covariance_normal_(
     with drawing():
         try:
             centre = None if mean is None else as_mean(mean, kernel_size)
+            check_negative(negative)
             root = covariance_root(as_array(cov, "covariance"), kernel_size, negative=negative)
             count = weight.shape[0] * weight.shape[1]
             filters = sample_filters(root, count, mean=centre, generator=generator, dtype=weight.dtype)
@@ -175,14 +172,10 @@ def freeze_(model: Model, report: InitReport | None = None, *, filter_fn: LayerF
     >>> freeze_(net)[0].weight.requires_grad, net[0].bias.requires_grad
     (False, True)
     """
-    parameters = _filter_parameters(model, report, filter_fn, who="freeze_")
-    if report is not None and report.preset == "imagenet-thawed":
-        note = (
-            "the filters are of 'imagenet-thawed', for filters that train; the paper froze those of 'imagenet-frozen'"
-        )
-        warnings.warn(f"freeze_: {note}", FiltercovWarning, stacklevel=2)
-    for parameter in parameters:
-        parameter.requires_grad_(False)
+    if isinstance(report, InitReport) and report.preset == "imagenet-thawed":
+        note = "freeze_: 'imagenet-thawed' is for filters that train; the paper froze those of 'imagenet-frozen'"
+        warnings.warn(note, FiltercovWarning, stacklevel=2)
+    _set_training(model, report, filter_fn, trains=False, who="freeze_")
     return model
 
 
@@ -192,33 +185,28 @@ def thaw_(model: Model, report: InitReport | None = None, *, filter_fn: LayerFil
     >>> thaw_(freeze_(nn.Conv2d(8, 8, 7, groups=8))).weight.requires_grad
     True
     """
-    parameters = _filter_parameters(model, report, filter_fn, who="thaw_")
-    for parameter in parameters:
-        if not parameter.is_floating_point():
-            raise ModelError(f"thaw_: needed filters that can train, got {parameter.dtype}; dequantise them first")
-    for parameter in parameters:
-        parameter.requires_grad_(True)
+    _set_training(model, report, filter_fn, trains=True, who="thaw_")
     return model
 
 
-def _filter_parameters(
-    model: nn.Module, report: InitReport | None, filter_fn: LayerFilter | None, *, who: str
-) -> list[nn.Parameter]:
-    """Return the parameters behind the chosen layers' filters."""
+def _set_training(
+    model: nn.Module, report: InitReport | None, filter_fn: LayerFilter | None, *, trains: bool, who: str
+) -> None:
     check_filter_fn(filter_fn, who)
     layers = depthwise_layers(model)
     offered = layers if report is None else _reported(layers, report, who)
-    chosen = offered if filter_fn is None else [layer for layer in offered if filter_fn(layer)]
+    chosen = [layer for layer in offered if filter_fn is None or filter_fn(layer)]
     if not chosen:
         raise ModelError(
             f"{who}: needed a layer to change, got none of {len(layers)} depthwise ones; choose some of them, with "
             f"names such as {layers[0].name!r}"
         )
-    return [parameter for layer in chosen for parameter in layer.trainable()]
+    for parameter in [parameter for layer in chosen for parameter in layer.trainable()]:  # which may refuse, first
+        parameter.requires_grad_(trains)
 
 
 def _reported(layers: list[DepthwiseLayer], report: InitReport, who: str) -> list[DepthwiseLayer]:
-    """Return the layers that a report says were changed."""
+    """The layers that a report says were changed."""
     if not isinstance(report, InitReport):
         raise ModelError(
             f"{who}: needed the report that init_ or copy_filters_ returned, got {type(report).__name__}; to choose "
@@ -241,29 +229,16 @@ def _read_statistics(source: Source[DepthwiseLayer]) -> Source[DepthwiseLayer]:
             f"init_: {NEEDED}, got a model, {type(source).__name__}; measure it first with "
             "FilterStatistics.from_model(source), or take its very filters with copy_filters_(model, source)"
         )
-    if not isinstance(source, str):
-        return source
-    if source not in PRESETS and source in shipped.REFERENCES:
-        raise SourceError(f"init_: {source!r} is the name of statistics; write '{STATISTICS}{source}'")
-    if not source.startswith(STATISTICS):
-        return source
-    return find_statistics(source.removeprefix(STATISTICS))
+    if isinstance(source, str) and source.startswith(STATISTICS):
+        return find_statistics(source.removeprefix(STATISTICS))
+    return source
 
 
-def _skip_shared(plan: InitPlan[DepthwiseLayer]) -> None:
-    """Initialise a weight that several layers share once, and say which skipped layers it changes."""
-    owners = {id(layer.module._parameters.get("weight")): layer for layer in reversed(plan.chosen)}
-    for layer in plan.skipped:
-        weight = layer.module._parameters.get("weight")
-        if weight is not None and id(weight) in owners:
-            changed = owners[id(weight)].name
-            plan.skipped[layer] += f", but shares its weight with {changed}, which was initialised"
-    for layer, owner in shared_with(list(plan.chosen)).items():
-        plan.skip(layer, f"shares its weight with {owner.name}")
-
-
-def _sample(weight: Tensor, root: Root, mean: Array | None, scale: Scale, generator: torch.Generator | None) -> Tensor:
-    """Draw new filters for a weight, in its type, without touching it."""
+def _sample(
+    layer: DepthwiseLayer, root: Root, mean: Array | None, *, scale: Scale, generator: torch.Generator | None
+) -> Tensor:
+    """Draw new filters for a layer, in its weight's type, without touching it."""
+    weight = layer.weight
     if scale == "match":
         exact = sample_filters(root, len(weight), mean=mean, generator=generator)
         filters = rounded((exact * _matching_factor(weight, exact)).numpy(), weight.dtype)
@@ -279,8 +254,7 @@ def _matching_factor(weight: Tensor, filters: Tensor) -> float:
     after = float(filters.var(correction=0))
     if not (math.isfinite(before) and before > 0 and after > 0):
         raise ModelError(
-            f"scale='match' needs weights and filters with a finite, positive variance, got {before:.3g} and "
-            f"{after:.3g}"
+            f"scale='match' needs finite, positive variances, got {before:.3g} before and {after:.3g} after"
         )
     return math.sqrt(before / after)
 
@@ -304,12 +278,4 @@ def _fitting_copy(target: DepthwiseLayer, name: str, source: Tensor) -> Tensor:
             f"{len(source)} of {show_size(tuple(source.shape[2:]))}; to transfer between widths or kernel sizes use "
             "init_(model, FilterStatistics.from_model(source_model))"
         )
-    values = plain_values(source, name)
-    copy = rounded(values.numpy(), dtype)
-    if values.isfinite().all() and not copy.double().isfinite().all():
-        largest = float(values.abs().max())
-        raise ModelError(
-            f"{target.name}: needed filters that {dtype} can hold, got numbers up to {largest:.3g} in {name} of the "
-            "source; convert the model to a wider type first"
-        )
-    return copy
+    return rounded(plain_values(source, name).numpy(), dtype)

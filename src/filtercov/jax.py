@@ -97,24 +97,21 @@ def init_depthwise(
     leaves, tree = jax.tree_util.tree_flatten_with_path(params)
     values = [leaf for _, leaf in leaves]
     found = _find_kernels(leaves)
-    names = sorted(found, key=_building_key) if order is None else _checked_order(order, found)
+    names = sorted(found, key=_building_key) if order is None else list(order)
+    if not names or len(set(names)) < len(names) or not found.keys() >= set(names):
+        known = ", ".join(sorted(found, key=_building_key))
+        raise ModelError(f"order: needed each name once, of {known}, got {order!r}")
     kernels = []
     for i, name in enumerate(names):
         *kernel_size, _, channels = values[found[name]].shape
         kernels.append(Kernel(name, tuple(kernel_size), channels, i, relative_depth(i, len(names))))
-    plan = InitPlan(
-        kernels,
-        source,
-        filter_fn=filter_fn,
-        min_kernel_size=min_kernel_size,
-        negative=negative,
-        who="init_depthwise",
-    )
 
     def sample(kernel: Kernel, root: Root, mean: Array | None) -> jax.Array:
         dtype = values[found[kernel.name]].dtype
         return _draw(jax.random.fold_in(key, kernel.index), root, kernel.channels, dtype, mean)
 
+    who = "init_depthwise"
+    plan = InitPlan(kernels, source, filter_fn=filter_fn, min_kernel_size=min_kernel_size, negative=negative, who=who)
     drawn, _ = plan.draw(sample)
     for kernel, value in zip(plan.chosen, drawn, strict=True):
         values[found[kernel.name]] = value
@@ -122,14 +119,20 @@ def init_depthwise(
 
 
 def _find_kernels(leaves: Sequence[tuple[Any, Any]]) -> dict[str, int]:
-    """Return the places of depthwise kernels among the leaves of a tree, by name."""
+    """The places of depthwise kernels among the leaves of a tree, by the name of their layer."""
     found: dict[str, int] = {}
     for i, (path, leaf) in enumerate(leaves):
-        name = _name_of_kernel(path, leaf)
+        keys = [str(getattr(part, "key", getattr(part, "name", getattr(part, "idx", part)))) for part in path]
+        if keys[-1:] == ["value"]:  # what an nnx.Param holds
+            keys.pop()
+        shape: Sequence[int] = getattr(leaf, "shape", ())
+        depthwise = 3 <= len(shape) <= 5 and shape[-2] == 1 and shape[-1] > 1
+        if not depthwise or keys[-1:] != ["kernel"] or PROJECTIONS.intersection(keys[-2:-1]):
+            continue
+        name = ".".join(keys[:-1]) or "kernel"
         if name in found:
             raise ModelError(f"init_depthwise: needed kernels of different names, got two called {name!r}")
-        if name is not None:
-            found[name] = i
+        found[name] = i
     if not found:
         raise ModelError(
             "init_depthwise: needed at least one depthwise kernel, a leaf called 'kernel' of shape (*kernel_size, 1, "
@@ -138,29 +141,9 @@ def _find_kernels(leaves: Sequence[tuple[Any, Any]]) -> dict[str, int]:
     return found
 
 
-def _name_of_kernel(path: Sequence[Any], leaf: Any) -> str | None:
-    """Return the name of the layer whose depthwise kernel a leaf is, None if it is something else."""
-    keys = [str(getattr(part, "key", getattr(part, "name", getattr(part, "idx", part)))) for part in path]
-    if keys[-1:] == ["value"]:  # what an nnx.Param holds
-        keys.pop()
-    shape: Sequence[int] = getattr(leaf, "shape", ())
-    depthwise = 3 <= len(shape) <= 5 and shape[-2] == 1 and shape[-1] > 1
-    if not depthwise or keys[-1:] != ["kernel"] or PROJECTIONS.intersection(keys[-2:-1]):
-        return None
-    return ".".join(keys[:-1]) or "kernel"
-
-
 def _building_key(name: str) -> Any:
     # In a Flax network conv_1 follows conv_0; only in others is a first conv1 the stem.
     return building_key(f"params.{name}")
-
-
-def _checked_order(order: Sequence[str], found: dict[str, int]) -> list[str]:
-    names = list(order)
-    if not names or len(set(names)) < len(names) or not found.keys() >= set(names):
-        known = ", ".join(sorted(found, key=_building_key))
-        raise ModelError(f"order: needed each name once, of {known}, got {order!r}")
-    return names
 
 
 def _draw(key: jax.Array, root: Root, channels: int, dtype: Any, mean: Array | None = None) -> jax.Array:
@@ -169,16 +152,13 @@ def _draw(key: jax.Array, root: Root, channels: int, dtype: Any, mean: Array | N
         raise ModelError(f"needed a floating-point kernel, got {jnp.dtype(dtype)}")
     dtype = jax.dtypes.canonicalize_dtype(dtype)
     deviation = float(np.sqrt((root.matrix**2).sum(axis=0).max()))
-    largest_mean = 0.0 if mean is None else float(np.abs(mean).max())
-    check_held(deviation + largest_mean, dtype)  # inside `jax.jit` no drawn number is known
+    check_held(deviation + (0.0 if mean is None else float(np.abs(mean).max())), dtype)  # jit knows no drawn number
     work = jnp.float64 if dtype == jnp.float64 else jnp.float32
     drawn = jax.random.normal(key, (channels, len(root.matrix)), work)
     window = jnp.matmul(drawn, jnp.asarray(root.matrix, work), precision=jax.lax.Precision.HIGHEST)
-    lengths = [axis.stop - axis.start for axis in root.window]
     filters = jnp.zeros((channels, *root.kernel_size), work)
-    filters = filters.at[(slice(None), *root.window)].set(window.reshape(channels, *lengths))
+    where = (slice(None), *root.window)
+    filters = filters.at[where].set(window.reshape(filters[where].shape))
     if mean is not None:
         filters = filters + jnp.asarray(mean.reshape(root.kernel_size), work)
-    if filters.size and not isinstance(filters, jax.core.Tracer):
-        check_held(float(jnp.abs(filters).max()), dtype)
     return jnp.moveaxis(filters, 0, -1)[..., None, :].astype(dtype)

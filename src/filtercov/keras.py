@@ -44,8 +44,7 @@ class Gaussian(keras.initializers.Initializer):
         self.sigma = check_sigma(sigma)
         check_negative(negative)
         self.negative = negative
-        self._given_seed = _checked(seed)
-        self.seed = _any_seed() if self._given_seed is None else self._given_seed
+        self._given_seed, self.seed = seed, _seed(seed)
 
     def __call__(self, shape: Sequence[int], dtype: str | None = None) -> Any:
         """Return a kernel of a depthwise layer's shape."""
@@ -103,16 +102,17 @@ def init_(
     dw7       7x7         8  1.000  σ = 1.9     2.75%  initialised
     1 of 2 depthwise layers initialised; negative: the share of a covariance's spectrum below zero
     """
-    generator = np.random.default_rng(_any_seed() if _checked(seed) is None else seed)
-    layers = depthwise_layers(model)
-    plan = InitPlan(layers, source, filter_fn=filter_fn, min_kernel_size=min_kernel_size, negative=negative)
+    generator = np.random.default_rng(_seed(seed))
+    plan = InitPlan(
+        depthwise_layers(model), source, filter_fn=filter_fn, min_kernel_size=min_kernel_size, negative=negative
+    )
 
     def sample(layer: Layer, root: Root, mean: Array | None) -> Any:
-        kernel = _draw(generator, root, tuple(layer.kernel.shape), mean)
-        return _rounded(kernel, layer.kernel.dtype)
+        return _rounded(_draw(generator, root, tuple(layer.kernel.shape), mean), layer.kernel.dtype)
 
     drawn, report = plan.draw(sample)
-    _assign([layer.kernel for layer in plan.chosen], drawn)
+    for layer, filters in zip(plan.chosen, drawn, strict=True):
+        layer.kernel.assign(filters)
     return report
 
 
@@ -141,15 +141,13 @@ def depthwise_layers(model: Any) -> list[Layer]:
 
 
 def _walk(layer: Any, seen: set[int]) -> Iterator[Any]:
-    """Yield a layer and those inside it, depth first, each once."""
+    """A layer and those inside it, depth first, each once."""
     if id(layer) in seen:
         return
     seen.add(id(layer))
     yield layer
-    inner = (
-        layer.layers if isinstance(layer, keras.Model) else layer._flatten_layers(include_self=False, recursive=False)
-    )
-    for one in inner:
+    whole = isinstance(layer, keras.Model)
+    for one in layer.layers if whole else layer._flatten_layers(include_self=False, recursive=False):
         yield from _walk(one, seen)
 
 
@@ -197,25 +195,9 @@ def _rounded(values: Array, dtype: str) -> Any:
     return keras.ops.convert_to_tensor(exact, dtype)
 
 
-def _assign(variables: Sequence[Any], values: Sequence[Any]) -> None:
-    """Give all variables their values or, if one refuses, none."""
-    before = [np.array(keras.ops.convert_to_numpy(variable.value)) for variable in variables]
-    try:
-        for variable, value in zip(variables, values, strict=True):
-            variable.assign(value)
-    except BaseException:
-        for variable, value in zip(variables, before, strict=True):
-            variable.assign(value)
-        raise
-
-
-def _any_seed() -> int:
-    """Return a seed from where Keras takes its own."""
-    return random.randrange(2**31)
-
-
-def _checked(seed: int | None) -> int | None:
-    number = None if seed is None else as_whole(seed, least=0)
-    if seed is not None and number is None:
+def _seed(seed: int | None) -> int:
+    """The seed as a number; without one, a number from where Keras takes its own seeds."""
+    number = random.randrange(2**31) if seed is None else as_whole(seed, least=0)
+    if number is None:
         raise SourceError(f"seed: needed a whole number from 0, or None, got {seed!r}")
     return number

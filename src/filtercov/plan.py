@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import difflib
 import math
-import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from filtercov.covariance.closed_form import check_sigma
-from filtercov.covariance.forms import Array, as_array, as_float, as_whole, show_size
+from filtercov.covariance.forms import Array, as_array, as_whole, show_size
 from filtercov.covariance.root import Negative, Root, check_negative, covariance_root, gaussian_roots
 from filtercov.covariance.transfer import LayerStatistics, Resizing, resizing_notes
 from filtercov.errors import CovarianceError, FiltercovWarning, ModelError, SourceError
@@ -133,12 +132,10 @@ class InitReport(Sequence[InitRow]):
 
     def __str__(self) -> str:
         head = ("layer", "kernel", "channels", "depth", "source", "negative", "outcome")
-        table = [head, *(row.cells for row in self.rows)]
-        words = ("layer", "source", "outcome")  # aligned to the left, numbers to the right
         columns = []
-        for name, *cells in zip(*table, strict=True):
-            width = max(map(len, (name, *cells)))
-            columns.append([f"{cell:{'<' if name in words else '>'}{width}}" for cell in (name, *cells)])
+        for column in zip(head, *(row.cells for row in self.rows), strict=True):
+            align = str.ljust if column[0] in ("layer", "source", "outcome") else str.rjust
+            columns.append([align(cell, max(map(len, column))) for cell in column])
         lines = ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
         total = f"{len(self.initialised)} of {len(self)} depthwise layers initialised"
         if any(row.negative_mass for row in self.rows):
@@ -147,11 +144,11 @@ class InitReport(Sequence[InitRow]):
 
 
 class Target(NamedTuple):
-    """What one layer's filters are to be drawn from: its row of the report, with σ for the closed form, or these."""
+    """What one layer's filters are to be drawn from: the σ of its row, or a covariance and a mean (n,)."""
 
     row: InitRow
     covariance: Array | None = None
-    mean: Array | None = None  # (n,)
+    mean: Array | None = None
 
 
 class InitPlan(Generic[L]):
@@ -169,32 +166,31 @@ class InitPlan(Generic[L]):
     ) -> None:
         check_negative(negative)
         check_filter_fn(filter_fn, who)
-        least = 1 if min_kernel_size is None else as_whole(min_kernel_size, least=0)
-        if least is None:
+        given = 1 if min_kernel_size is None else as_whole(min_kernel_size, least=0)
+        if given is None:
             raise SourceError(f"min_kernel_size: needed a whole number or None, got {min_kernel_size!r}")
         self.layers, self.source, self.negative, self.who = layers, source, negative, who
         self.skipped: dict[L, str] = {}
         self.chosen: dict[L, Target] = {}
         prescribe = _function_of_layer(source, len(layers), who)
         for layer in layers:
+            least = given
             if filter_fn is not None and not filter_fn(layer):
                 self.skipped[layer] = NOT_CHOSEN
-            elif max(layer.kernel_size) < least:
-                self.skipped[layer] = _too_small(layer, least)
-            else:
+                continue
+            if max(layer.kernel_size) >= least:
                 with _naming(layer):
-                    target = _target(layer, prescribe(layer))
-                closed_form = target.row.sigma is not None and min_kernel_size is None
-                if closed_form and max(layer.kernel_size) < CLOSED_FORM_MIN_KERNEL:
-                    self.skipped[layer] = _too_small(layer, CLOSED_FORM_MIN_KERNEL)
-                else:
-                    self.chosen[layer] = target
+                    self.chosen[layer] = _target(layer, prescribe(layer))
+                if min_kernel_size is None and self.chosen[layer].row.sigma is not None:
+                    least = CLOSED_FORM_MIN_KERNEL
+            if max(layer.kernel_size) < least:
+                self.skip(layer, f"{show_size(layer.kernel_size)} is under min_kernel_size={least}")
         if not self.chosen:
             raise ModelError(self._nothing_chosen())
 
     def skip(self, layer: L, reason: str) -> None:
-        """Leave a layer alone that had been chosen."""
-        del self.chosen[layer]
+        """Leave a layer alone."""
+        self.chosen.pop(layer, None)
         self.skipped[layer] = reason
 
     def draw(self, sample: Callable[[L, Root, Array | None], Filters]) -> tuple[list[Filters], InitReport]:
@@ -202,70 +198,54 @@ class InitPlan(Generic[L]):
 
         A warning says what was probably not wanted; it comes before any layer is changed, for it may be an error.
         """
+        sigmas: dict[tuple[int, ...], list[float]] = {}
+        for row, *_ in self.chosen.values():
+            if row.sigma is not None:
+                sigmas.setdefault(row.kernel_size, []).append(row.sigma)
+        # Computed when they are asked for: the roots of large kernels take memory.
+        roots = {size: gaussian_roots(size, of_size, negative=self.negative) for size, of_size in sigmas.items()}
         drawn = []
         rows = {layer: row_of(layer, initialised=False, reason=reason) for layer, reason in self.skipped.items()}
-        roots = self._closed_form_roots()
         for layer, (row, covariance, mean) in self.chosen.items():
             with _naming(layer):
                 if covariance is None:
-                    root = next(roots)
+                    root = next(roots[layer.kernel_size])
                 else:
                     root = covariance_root(covariance, layer.kernel_size, negative=self.negative)
                 drawn.append(sample(layer, root, mean))
             rows[layer] = replace(row, negative_mass=root.negative_mass, filled=root.filled(FILLED))
         in_order = tuple(rows[layer] for layer in self.layers)
-        notes = [
-            *_fit_notes(self.source),
-            *resizing_notes([(row.kernel_size, row.resized) for row in in_order]),
-            *_empty_notes(in_order),
-        ]
+        notes = resizing_notes([(row.kernel_size, row.resized) for row in in_order]) + _empty_notes(in_order)
+        if isinstance(self.source, FittedSchedule):
+            fit = self.source.fit
+            notes.insert(0, (f"σ is of a fitted schedule; {fit}", not fit.usable))
         for note, doubtful in notes:
             if doubtful:
                 warnings.warn(f"{self.who}: {note}", FiltercovWarning, stacklevel=3)
         preset = self.source if isinstance(self.source, str) else None
         return drawn, InitReport(in_order, tuple(note for note, _ in notes), preset)
 
-    def _closed_form_roots(self) -> Iterator[Root]:
-        """Yield the root of each layer with a σ, one at a time: roots of large kernels take memory."""
-        needed = [(row.kernel_size, row.sigma) for row, *_ in self.chosen.values() if row.sigma is not None]
-        layers = Counter(needed)
-        roots = {
-            size: gaussian_roots(size, [sigma for k, sigma in layers if k == size], negative=self.negative)
-            for size, _ in layers
-        }
-        shared: dict[tuple[tuple[int, ...], float], Root] = {}
-        for key in needed:
-            root = shared[key] if key in shared else next(roots[key[0]])
-            if layers[key] > 1:
-                shared[key] = root
-            yield root
-
     def _nothing_chosen(self) -> str:
         """Say why no layer is left: a call that changes nothing has been misunderstood."""
         reasons = ", ".join(f"{count} × {reason}" for reason, count in Counter(self.skipped.values()).items())
         small = [max(layer.kernel_size) for layer in self.layers if self.skipped[layer] != NOT_CHOSEN]
+        advice = f"filter_fn gets layers, with names such as {self.layers[0].name!r}, and returns true to choose one"
         if small:
             advice = (
                 f"pass min_kernel_size={max(small)} to initialise them all the same, or transfer the statistics of a "
                 "trained model, which help filters as small as these too"
             )
-        else:
-            example = self.layers[0].name
-            advice = f"filter_fn gets layers, with names such as {example!r}, and returns true for those it chooses"
         finding = f"needed a layer to initialise, got none of {len(self.layers)} depthwise ones ({reasons})"
         return f"{self.who}: {finding}; {advice}"
 
 
 def check_filter_fn(filter_fn: object, who: str) -> None:
     """Raise unless a choice of layers is None or a function of a layer; a name, say, is neither."""
-    if filter_fn is None or callable(filter_fn):
-        return
-    advice = f"; pass lambda layer: {filter_fn!r} in layer.name" if isinstance(filter_fn, str) else ""
-    raise SourceError(f"{who}: needed filter_fn to be a function of a layer, got {type(filter_fn).__name__}{advice}")
-
-
-def _too_small(layer: Layer, least: int) -> str:
-    return f"{show_size(layer.kernel_size)} is under min_kernel_size={least}"
+    if filter_fn is not None and not callable(filter_fn):
+        raise SourceError(
+            f"{who}: needed filter_fn to be a function of a layer, got {type(filter_fn).__name__}; pass for example "
+            'lambda layer: "blocks" in layer.name'
+        )
 
 
 def _function_of_layer(source: Source[L], count: int, who: str) -> Callable[[L], object]:
@@ -281,17 +261,13 @@ def _function_of_layer(source: Source[L], count: int, who: str) -> Callable[[L],
     if isinstance(source, QuadraticSchedule | SawtoothSchedule):
         schedule = source
         return lambda layer: schedule(layer.depth)
-    if _has_layers(source):
-        statistics: Any = source
-        return lambda layer: statistics.at(layer.depth, layer.kernel_size)
+    at: Any = getattr(source, "at", None)
+    if callable(at):  # arrays of JAX have an `at` too, which is no function
+        return lambda layer: at(layer.depth, layer.kernel_size)
     if callable(source):
         return source
     advice = f"{source!r}; for one σ everywhere pass lambda layer: {source!r}"
     raise SourceError(f"{who}: {NEEDED}, got {advice if isinstance(source, int | float) else type(source).__name__}")
-
-
-def _has_layers(value: object) -> bool:
-    return callable(getattr(value, "at", None))  # arrays of JAX have an `at` too, which is no function
 
 
 def _preset(name: str, who: str) -> QuadraticSchedule:
@@ -303,35 +279,32 @@ def _preset(name: str, who: str) -> QuadraticSchedule:
             f"{who}: {name!r} names statistics in a file, which torch reads; pass FilterStatistics.load({file!r}) or "
             f"FilterStatistics.shipped({file!r}) from filtercov instead"
         )
-    if Path(name).suffix or len(Path(name).parts) > 1 or os.path.exists(name):  # noqa: PTH110 - takes any length
-        raise SourceError(
-            f"{who}: needed the name of a preset, got {name!r}; statistics in a file are written "
-            f"'{STATISTICS}{name}', a checkpoint is measured first with FilterStatistics.from_checkpoint({name!r})"
-        )
     close = difflib.get_close_matches(name, PRESETS, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    raise SourceError(f"{who}: unknown preset {name!r}, the known ones are {', '.join(PRESETS)}{hint}")
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    raise SourceError(
+        f"{who}: unknown preset {name!r}{hint}; the presets are {', '.join(PRESETS)}, and statistics, shipped or in a "
+        f"file, are written '{STATISTICS}{name}'"
+    )
 
 
-def _target(layer: Layer, value: object) -> Target:
-    """Return what a source says of a layer: a σ, a covariance or statistics."""
+def _target(layer: Layer, value: Any) -> Target:
+    """What to draw a layer's filters from, given the source's answer: a σ, a covariance or statistics."""
+    if value is None:
+        n = math.prod(layer.kernel_size)
+        raise SourceError(
+            f"needed a σ, a covariance ({n}, {n}) or LayerStatistics from the source for every layer, got None"
+        )
     if isinstance(value, LayerStatistics):
         fitting = value.resize(layer.kernel_size)
         row = row_of(layer, source_layer=value.name, resized=fitting.resized)
         return Target(row, fitting.covariance, fitting.mean)
-    if isinstance(value, bool) or getattr(value, "ndim", None) == 0 or as_float(value) is not None:
+    if np.ndim(value) == 0:
         return Target(row_of(layer, sigma=check_sigma(value)))
-    if value is None or isinstance(value, str | bytes | dict | set) or _has_layers(value):
-        n = math.prod(layer.kernel_size)
-        raise SourceError(
-            f"needed a σ, a covariance ({n}, {n}) or LayerStatistics from the source for every layer, got "
-            f"{type(value).__name__}"
-        )
-    return Target(row_of(layer, source_layer="given covariance"), as_array(value, "covariance"))  # type: ignore[arg-type]
+    return Target(row_of(layer, source_layer="given covariance"), as_array(value, "covariance"))
 
 
 def row_of(layer: Layer, *, initialised: bool = True, **rest: Any) -> InitRow:
-    """Return a layer's row in a report."""
+    """A layer's row in a report."""
     return InitRow(layer.name, layer.kernel_size, layer.channels, layer.depth, initialised, **rest)
 
 
@@ -344,16 +317,7 @@ def _naming(layer: Layer) -> Iterator[None]:
         raise type(error)(f"{layer.name}: {error}") from None
 
 
-Note = tuple[str, bool]  # a sentence, and whether it says that something is doubtful
-
-
-def _fit_notes(source: object) -> list[Note]:
-    if not isinstance(source, FittedSchedule):
-        return []
-    return [(f"σ is of a fitted schedule; {source.fit}", not source.fit.usable)]
-
-
-def _empty_notes(rows: Sequence[InitRow]) -> list[Note]:
+def _empty_notes(rows: Sequence[InitRow]) -> list[tuple[str, bool]]:
     """Note each large kernel size of which even the fullest layer is mostly empty."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for row in rows:
@@ -361,13 +325,13 @@ def _empty_notes(rows: Sequence[InitRow]) -> list[Note]:
             groups.setdefault(row.kernel_size, []).append(row.filled)
     notes = []
     for size, filled in groups.items():
-        pixels = math.prod(size)
-        if 2 * max(filled) < pixels:
-            span = f"{min(filled)} to {max(filled)}" if min(filled) < max(filled) else str(filled[0])
+        low, high, pixels = min(filled), max(filled), math.prod(size)
+        if 2 * high < pixels:
             note = (
-                f"σ leaves most of the {show_size(size)} filters empty in {counted(len(filled), 'layer')}: {span} of "
-                f"{pixels} pixels vary by more than {FILLED:.0%} of what the centre does; the presets were found with "
-                "9x9 filters, pass a schedule with larger σ to use larger ones"
+                f"σ leaves most of the {show_size(size)} filters empty in {counted(len(filled), 'layer')}: "
+                f"{f'{low} to {high}' if low < high else low} of {pixels} pixels vary by more than {FILLED:.0%} of "
+                "what the centre does; the presets were found with 9x9 filters, pass a schedule with larger σ to use "
+                "larger ones"
             )
             notes.append((note, True))
     return notes

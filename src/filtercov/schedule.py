@@ -76,7 +76,7 @@ class QuadraticSchedule:
         return self.sigma0 + self.v * d + 0.5 * self.a * d * d
 
     def short(self) -> Self:
-        """Return the schedule with as few decimals, four or more, as keep every σ to one percent.
+        """The schedule with as few decimals, four or more, as keep every σ to one percent.
 
         >>> QuadraticSchedule(0.1514159, 0.2482818, 0.9996123).short()
         QuadraticSchedule(sigma0=0.1514, v=0.2483, a=0.9996)
@@ -92,7 +92,7 @@ class QuadraticSchedule:
 
 
 def _lowest_sigma(sigma0: float, v: float, a: float) -> tuple[float, float]:
-    """Return the smallest σ₀ + v d + ½ a d² for d in [0, 1], and the d where it is.
+    """The smallest σ₀ + v d + ½ a d² for d in [0, 1], and the d where it is.
 
     >>> _lowest_sigma(1.0, -2.0, 4.0)
     (0.5, 0.5)
@@ -138,27 +138,22 @@ class SawtoothSchedule:
                 f"SawtoothSchedule: needed a schedule, a function of depth, got {self.schedule!r}; pass a "
                 "QuadraticSchedule or PRESETS[name]"
             )
-        given = list(self.stages) if isinstance(self.stages, Iterable) else []
-        stages = tuple(count for each in given if (count := as_whole(each)) is not None)
-        if not stages or len(stages) < len(given):
+        stages = [as_whole(count) for count in self.stages] if isinstance(self.stages, Iterable) else []
+        if not stages or None in stages:
             raise CovarianceError(
                 f"SawtoothSchedule: needed the number of layers of each stage, got stages={self.stages!r}"
             )
-        object.__setattr__(self, "stages", stages)
+        object.__setattr__(self, "stages", tuple(stages))
 
     def __call__(self, d: float, /) -> float:
         """Return σ for the layer at relative depth d of the whole network."""
         layer = round(check_depth(d) * (sum(self.stages) - 1))
-        first = 0  # of the stage
-        for count in self.stages:
-            if layer < first + count:
-                break
-            first += count
-        return self.schedule(relative_depth(layer - first, count))
+        depths = [relative_depth(i, count) for count in self.stages for i in range(count)]
+        return self.schedule(depths[layer])
 
 
 def relative_depth(index: int, count: int) -> float:
-    """Return d of the layer at `index`, counting from 0, among `count` layers; a single layer is at the start.
+    """Depth d of the layer at `index`, counting from 0, among `count` layers; a single layer is at the start.
 
     >>> relative_depth(3, 4), relative_depth(0, 1)
     (1.0, 0.0)
@@ -253,21 +248,22 @@ class ScheduleFit:
         return self.likeness >= HALF and self.missed <= MAY_MISS * len(self.layers)
 
     def __str__(self) -> str:
-        """Return the finding in one sentence."""
+        """The finding in one sentence."""
         count = len(self.layers)
-        numbers = f"likeness {self.likeness:.2f} at its σ, {self.attainable:.2f} with each layer's own"
-        numbers += f", {self.chance:.2f} by chance"
         if not count:
             return "no layer has filters that vary"
         if self.above_chance <= count / 2:
             more = f"{self.above_chance} of {count} layers are" if self.above_chance else "no layer is"
-            return f"noise: {more} more like the closed form than independent filters ({numbers})"
-        if self.missed > MAY_MISS * count:
-            return f"no schedule: the nearest misses {self.missed} of {count} layers ({numbers})"
-        if self.likeness < HALF:
-            return f"not the closed form: it explains {self.likeness**2:.0%} of the covariances ({numbers})"
-        few = ", which any three layers come near to" if count <= 3 else ""
-        return f"follows {count - self.missed} of {count} layers{few} ({numbers})"
+            finding = f"noise: {more} more like the closed form than independent filters"
+        elif self.missed > MAY_MISS * count:
+            finding = f"no schedule: the nearest misses {self.missed} of {count} layers"
+        elif self.likeness < HALF:
+            finding = f"not the closed form: it explains {self.likeness**2:.0%} of the covariances"
+        else:
+            few = ", which any three layers come near to" if count <= 3 else ""
+            finding = f"follows {count - self.missed} of {count} layers{few}"
+        own, chance = f"{self.attainable:.2f} with each layer's own", f"{self.chance:.2f} by chance"
+        return f"{finding} (likeness {self.likeness:.2f} at its σ, {own}, {chance})"
 
 
 def _root_mean_square(values: Sequence[float]) -> float:
@@ -310,18 +306,20 @@ def fit_schedule(statistics: Iterable[LayerStatistics], *, min_kernel_size: int 
             f"fit_schedule: needed FilterStatistics, got {type(statistics).__name__}; measure a model first with "
             "FilterStatistics.from_model(model), a file with FilterStatistics.from_checkpoint(path)"
         )
-    by_depth = {relative_depth(i, len(measured)): layer for i, layer in enumerate(measured)}
-    layers = {d: layer for d, layer in by_depth.items() if max(layer.kernel_size) >= min_kernel_size}
+    by_depth = [(relative_depth(i, len(measured)), layer) for i, layer in enumerate(measured)]
+    layers = [(d, layer) for d, layer in by_depth if max(layer.kernel_size) >= min_kernel_size]
     if not layers:
         raise SourceError(f"fit_schedule: needed a layer with a kernel of at least {min_kernel_size}, got none")
-    cosines = {d: likeness(layer.covariance, layer.kernel_size) for d, layer in layers.items()}
-    unexplained = 1 - np.maximum(np.stack(list(cosines.values())), 0.0) ** 2
-    schedule = QuadraticSchedule(*_search(np.array(list(layers)), unexplained).tolist())
-    own = {d: _best_sigma(layer, cosines[d]) for d, layer in layers.items()}
-    own = {d: fit for d, fit in own.items() if not math.isnan(fit.sigma)}  # the others have no spread
-    along = [float(likeness(layers[d].covariance, layers[d].kernel_size, schedule(d))[0]) for d in own]
-    fit = ScheduleFit(tuple(own.values()), tuple(along))
-    return FittedSchedule(schedule.sigma0, schedule.v, schedule.a, fit)
+    cosines = np.stack([likeness(layer.covariance, layer.kernel_size) for _, layer in layers])
+    found = _search(np.array([d for d, _ in layers]), 1 - np.maximum(cosines, 0.0) ** 2)
+    schedule = QuadraticSchedule(*found.tolist())
+    own, along = [], []
+    for (d, layer), of_layer in zip(layers, cosines, strict=True):
+        fit = _best_sigma(layer, of_layer)
+        if not math.isnan(fit.sigma):  # the others have no spread
+            own.append(fit)
+            along.append(float(likeness(layer.covariance, layer.kernel_size, schedule(d))[0]))
+    return FittedSchedule(schedule.sigma0, schedule.v, schedule.a, ScheduleFit(tuple(own), tuple(along)))
 
 
 def _search(depths: Array, unexplained: Array) -> Array:

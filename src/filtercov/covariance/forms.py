@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from functools import reduce
 from numbers import Real
 from typing import Any
 
@@ -67,8 +68,7 @@ def to_block(cov: ArrayLike, kernel_size: KernelSize) -> Array:
            [ 8.,  9., 12., 13.],
            [10., 11., 14., 15.]])
     """
-    shape = kernel_shape(kernel_size)
-    matrix = as_array(cov, "to_block")
+    shape, matrix = kernel_shape(kernel_size), as_array(cov, "to_block")
     n = math.prod(shape)
     if matrix.shape != (n, n):
         raise CovarianceError(f"to_block: {show_size(shape)} filters have a flat ({n}, {n}) form, got {matrix.shape}")
@@ -83,27 +83,22 @@ def to_flat(block: ArrayLike, kernel_size: KernelSize) -> Array:
     >>> np.array_equal(to_flat(to_block(cov, (2, 3)), (2, 3)), cov)
     True
     """
-    shape = kernel_shape(kernel_size)
-    blocks = as_array(block, "to_flat")
-    needed = tuple(k * k for k in shape)
+    shape, blocks = kernel_shape(kernel_size), as_array(block, "to_flat")
+    n, needed = math.prod(shape), tuple(k * k for k in shape)
     if blocks.shape != needed:
         raise CovarianceError(f"to_flat: {show_size(shape)} filters have a {needed} block form, got {blocks.shape}")
-    n = math.prod(shape)
     pairs = blocks.reshape([side for k in shape for side in (k, k)])
     return np.array(pairs.transpose(np.argsort(_interleaved(len(shape)))), order="C").reshape(n, n)
 
 
 def _interleaved(axes: int) -> list[int]:
-    """Return the axis order (i₁, l₁, i₂, l₂, …) for a tensor stored as (i₁, …, i_d, l₁, …, l_d)."""
+    """The axis order (i₁, l₁, i₂, l₂, …) for a tensor stored as (i₁, …, i_d, l₁, …, l_d)."""
     return [axis for a in range(axes) for axis in (a, a + axes)]
 
 
 def kron(factors: Sequence[Array]) -> Array:
     """Return the Kronecker product of one or more arrays, which joins filter axes in row-major order."""
-    result = factors[0]
-    for factor in factors[1:]:
-        result = np.kron(result, factor).astype(np.float64, copy=False)
-    return result
+    return reduce(np.kron, factors)  # type: ignore[arg-type]
 
 
 def as_covariance(cov: ArrayLike, *, kernel_size: KernelSize | None = None) -> Array:
@@ -111,8 +106,15 @@ def as_covariance(cov: ArrayLike, *, kernel_size: KernelSize | None = None) -> A
     matrix = as_array(cov, "covariance")
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise CovarianceError(f"covariance: needed a square (n, n) matrix in flat form, got shape {matrix.shape}")
-    if kernel_size is not None and len(matrix) != math.prod(kernel_shape(kernel_size)):
-        raise CovarianceError(_wrong_size_message(len(matrix), kernel_shape(kernel_size)))
+    if kernel_size is not None:
+        shape, n = kernel_shape(kernel_size), len(matrix)
+        if n != (needed := math.prod(shape)):
+            side = round(n ** (1 / len(shape)))
+            old = (side,) * len(shape) if side ** len(shape) == n else "its_kernel_size"
+            raise CovarianceError(
+                f"{show_size(shape)} filters need a ({needed}, {needed}) covariance, got ({n}, {n}); resize it first "
+                f"with resize_covariance(cov, {old}, {shape})"
+            )
     check_finite(matrix, "covariance")
     asymmetry = float(np.abs(matrix - matrix.T).max(initial=0.0))
     if asymmetry > 1e-6 * float(np.abs(matrix).max(initial=0.0)):
@@ -125,20 +127,15 @@ def as_covariance(cov: ArrayLike, *, kernel_size: KernelSize | None = None) -> A
 
 def as_mean(values: ArrayLike, kernel_size: tuple[int, ...]) -> Array:
     """Return the mean of `kernel_size` filters, (n,) or *kernel_size, as finite float64 numbers (n,)."""
-    n = math.prod(kernel_size)
-    vector = as_array(values, "mean")
-    if vector.size != n or vector.shape not in ((n,), kernel_size):
+    n, vector = math.prod(kernel_size), as_array(values, "mean")
+    if vector.shape not in ((n,), kernel_size):
         raise CovarianceError(f"{show_size(kernel_size)} filters need a ({n},) mean, got {vector.shape}")
     check_finite(vector, "mean")
     return vector.reshape(n)
 
 
 def as_array(values: ArrayLike, what: str) -> Array:
-    """Return real numbers of any type, lists and torch tensors included, as a float64 array.
-
-    >>> as_array([[2, 1], [1, 2]], "covariance").dtype
-    dtype('float64')
-    """
+    """Return real numbers of any type, lists and torch tensors included, as a float64 array."""
     given: Any = values
     try:
         if hasattr(given, "detach") and not given.is_complex():  # a tensor, whose type NumPy may not know
@@ -167,32 +164,25 @@ def as_whole(value: object, least: int = 1) -> int | None:
 
 
 def as_float(value: object) -> float | None:
-    """Return a real number as a float, or None if `value` is not one.
-
-    Python's and NumPy's numbers, fractions, and arrays and tensors without axes are numbers; truth values, strings and
-    complex numbers are not. An integer too large for a float is infinite.
+    """Return a real number, or an array or tensor without axes that holds one, as a float; None for anything else.
 
     >>> from fractions import Fraction
     >>> [as_float(x) for x in (2, np.float32(0.5), np.array(0.5), Fraction(1, 2), True, "0.5", np.ones(1))]
     [2.0, 0.5, 0.5, 0.5, None, None, None]
     """
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-        try:
-            value = value.item()
-        except (RuntimeError, TypeError):  # no value to read: on torch's meta device, or traced by JAX
-            return None
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return None
     try:
-        return float(value)
-    except OverflowError:
+        if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+            value = value.item()
+        return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
+    except OverflowError:  # an integer too large for a float
         return math.inf
+    except (RuntimeError, TypeError):  # no value to read: on torch's meta device, or traced by JAX
+        return None
 
 
 def check_finite(values: Array, what: str) -> None:
     """Raise unless every number is finite."""
-    if not np.isfinite(values).all():
-        bad = int((~np.isfinite(values)).sum())
+    if bad := int((~np.isfinite(values)).sum()):
         raise CovarianceError(f"{what}: needed finite numbers, got {bad} nan or inf among {values.size}")
 
 
@@ -236,22 +226,7 @@ def to_odd(values: Array) -> Singles:
     """
     with np.errstate(over="ignore"):
         near = values.astype(np.float32)
-        below = near < values
         even = (near.view(np.uint32) & 1) == 0
-        away = np.nextafter(near, np.where(below, np.float32(np.inf), np.float32(-np.inf)))
+        away = np.nextafter(near, np.where(near < values, np.float32(np.inf), np.float32(-np.inf)))
     odd: Singles = np.where(even & (near != values), away, near)
     return odd
-
-
-def _wrong_size_message(n: int, shape: tuple[int, ...]) -> str:
-    """Say that an (n, n) covariance does not fit filters of this shape, and which call would make it fit."""
-
-    def written(size: tuple[int, ...]) -> str:
-        return str(size[0]) if len(size) == 2 and size[0] == size[1] else str(size)
-
-    needed, side = math.prod(shape), round(n ** (1 / len(shape)))
-    old = written((side,) * len(shape)) if side ** len(shape) == n else "its_kernel_size"
-    return (
-        f"{show_size(shape)} filters need a ({needed}, {needed}) covariance, got ({n}, {n}); resize it first with "
-        f"resize_covariance(cov, {old}, {written(shape)})"
-    )

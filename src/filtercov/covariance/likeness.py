@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from functools import cache, lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,8 +29,6 @@ AT_ONCE = 2**22  # numbers in each of the arrays over σ: large kernels take few
 def likeness(cov: ArrayLike, kernel_size: KernelSize, sigmas: ArrayLike = SIGMAS) -> Array:
     """Return the cosine between a flat covariance (n, n) and the closed form at each of `sigmas`: 1 for multiples.
 
-    Closed forms of small kernels at the default `SIGMAS` are kept for the next covariance.
-
     >>> from filtercov.covariance.closed_form import gaussian_covariance
     >>> likeness(3 * gaussian_covariance(7, 0.5), 7, [0.5]).round(12)
     array([1.])
@@ -44,12 +41,20 @@ def likeness(cov: ArrayLike, kernel_size: KernelSize, sigmas: ArrayLike = SIGMAS
     size = float(np.linalg.norm(matrix))
     shape = _long(shape)
     block = to_block((matrix + matrix.T) / 2, shape)
-    numbers = sum(block.shape)
-    if s is SIGMAS and numbers <= KEPT:
-        return _cosines(block, size, _forms_at_sigmas(shape))
-    at_once = max(1, AT_ONCE // numbers)
-    parts = [s[i : i + at_once] for i in range(0, len(s), at_once)]
-    return np.concatenate([_cosines(block, size, _closed_forms(shape, part)) for part in parts])
+    numbers = sum(block.shape)  # at each σ
+    kept = _forms_at_sigmas(shape) if s is SIGMAS and numbers <= KEPT else None
+    # The first contraction takes the longest axis away, and leaves `rest` numbers at each σ.
+    rest = block.size // max(block.shape)
+    at_once = max(1, AT_ONCE // (rest if kept else max(numbers, rest)))
+
+    def cosines(part: slice) -> Array:
+        u, w, norms = kept or _closed_forms(shape, s[part])
+        if kept:
+            u, w, norms = [x[part] for x in u], [x[part] for x in w], norms[part]
+        inner = _contract(block, u) - 0.5 * _contract(block, w)  # symmetric: u and v give the same
+        return np.divide(inner, norms * size, out=np.zeros_like(inner), where=norms * size > 0)
+
+    return np.concatenate([cosines(slice(i, i + at_once)) for i in range(0, len(s), at_once)])
 
 
 def chance_likeness(kernel_size: KernelSize, count: int) -> tuple[float, float]:
@@ -75,7 +80,7 @@ def chance_likeness(kernel_size: KernelSize, count: int) -> tuple[float, float]:
 
 
 def _long(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the axes that are longer than one pixel, the others have no σ; at least one."""
+    """The axes that are longer than one pixel, for the others have no σ; at least one."""
     return tuple(k for k in shape if k > 1) or (1,)
 
 
@@ -84,48 +89,28 @@ def _likeness_of_identity(shape: tuple[int, ...]) -> float:
     return float(likeness(np.eye(math.prod(shape)), shape, SIGMAS[::10]).max())
 
 
-class _ClosedForms(NamedTuple):
+def _closed_forms(shape: tuple[int, ...], sigmas: Array) -> tuple[list[Array], list[Array], Array]:
     """Closed forms at s values of σ: u and w along each axis (s, k²), and their norms (s,)."""
-
-    u: list[Array]
-    w: list[Array]
-    norms: Array
-
-
-def _closed_forms(shape: tuple[int, ...], sigmas: Array) -> _ClosedForms:
     axes = [axis_gaussians(k, sigmas) for k in shape]
     u = [(g[:, :, None] * G).reshape(len(sigmas), -1) for g, G in axes]
     v = [(G * g[:, None, :]).reshape(len(sigmas), -1) for g, G in axes]
     w = [(g[:, :, None] * g[:, None, :]).reshape(len(sigmas), -1) for g, _ in axes]
     squared = 0.25 * (2 * _dot(u, u) + 2 * _dot(u, v) + _dot(w, w) - 4 * _dot(u, w))
-    return _ClosedForms(u, w, np.sqrt(np.maximum(squared, 0.0)))
+    return u, w, np.sqrt(np.maximum(squared, 0.0))
 
 
 @lru_cache(maxsize=2)
-def _forms_at_sigmas(shape: tuple[int, ...]) -> _ClosedForms:
+def _forms_at_sigmas(shape: tuple[int, ...]) -> tuple[list[Array], list[Array], Array]:
     return _closed_forms(shape, SIGMAS)
-
-
-def _cosines(block: Array, size: float, forms: _ClosedForms) -> Array:
-    """Return the cosine between a block form of norm `size` and each closed form."""
-    inner = _contract(block, forms.u) - 0.5 * _contract(block, forms.w)  # symmetric: u and v give the same
-    norms = forms.norms * size
-    cosines: Array = np.divide(inner, norms, out=np.zeros_like(inner), where=norms > 0)
-    return cosines
 
 
 def _contract(block: Array, factors: list[Array]) -> Array:
     """Return the inner product of a block form with a product over axes, for each σ."""
-    longest_first = sorted(range(block.ndim), key=lambda axis: -block.shape[axis])  # leaves least for the other axes
-    block, factors = block.transpose(longest_first), [factors[axis] for axis in longest_first]
-    at_once = max(1, AT_ONCE // math.prod(block.shape[1:]))
-    parts = []
-    for i in range(0, len(factors[0]), at_once):
-        result = np.tensordot(factors[0][i : i + at_once], block, axes=(1, 0))
-        for factor in factors[1:]:
-            result = np.einsum("sa,sa...->s...", factor[i : i + at_once], result)
-        parts.append(result)
-    return np.concatenate(parts)
+    first, *others = sorted(range(block.ndim), key=lambda axis: -block.shape[axis])  # longest first
+    result = np.tensordot(factors[first], block.transpose(first, *others), axes=(1, 0))
+    for axis in others:
+        result = np.einsum("sa,sa...->s...", factors[axis], result)
+    return result
 
 
 def _dot(a: list[Array], b: list[Array]) -> Array:

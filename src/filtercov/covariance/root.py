@@ -12,16 +12,16 @@ On square kernels it also commutes with the exchange of the axes, so of the bloc
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
-from itertools import product
-from typing import Literal, get_args
+from itertools import groupby, product
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from filtercov.covariance.closed_form import axis_gaussians, check_sigma
+from filtercov.covariance.closed_form import axis_gaussians
 from filtercov.covariance.forms import Array, KernelSize, as_covariance, kernel_shape, kron
 from filtercov.errors import CovarianceError
 
@@ -50,7 +50,7 @@ class Root:
     negative_mass: float
 
     def filled(self, least: float) -> int:
-        """Return how many pixels of a filter have a standard deviation above `least` times the largest one's."""
+        """How many pixels of a filter have a standard deviation above `least` times the largest one's."""
         variance = np.square(self.matrix).sum(axis=0)
         return int((variance > least * least * variance.max()).sum())
 
@@ -66,18 +66,22 @@ def symmetric_root(cov: ArrayLike, *, negative: Negative = "clip") -> Array:
            [0., 1.]])
     """
     check_negative(negative)
-    return _root_and_mass(as_covariance(cov), negative)[0]
+    matrix = as_covariance(cov)
+    return covariance_root(matrix, (len(matrix),), negative=negative).matrix
 
 
 def covariance_root(cov: ArrayLike, kernel_size: KernelSize, *, negative: Negative) -> Root:
     """Return the root of any covariance of `kernel_size` filters, over the whole filter."""
-    check_negative(negative)
     shape = kernel_shape(kernel_size)
-    matrix, mass = _root_and_mass(as_covariance(cov, kernel_size=shape), negative)
-    return Root(shape, tuple(slice(0, k) for k in shape), matrix, mass)
+    matrix = as_covariance(cov, kernel_size=shape)
+    eigenvalues, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    scaled = vectors * np.sqrt(np.sqrt(_usable(eigenvalues, negative)))
+    total = float(np.abs(eigenvalues).sum())
+    mass = float(np.maximum(-eigenvalues, 0.0).sum()) / total if total else 0.0
+    return Root(shape, tuple(slice(0, k) for k in shape), scaled @ scaled.T, mass)
 
 
-def gaussian_roots(kernel_size: KernelSize, sigmas: Sequence[float], *, negative: Negative) -> Iterator[Root]:
+def gaussian_roots(kernel_size: KernelSize, sigmas: Iterable[float], *, negative: Negative) -> Iterator[Root]:
     """Yield the root of the closed form of `kernel_size` filters for each σ, exact to `WINDOW_ERROR`.
 
     Neighbours in `sigmas` that need the same window are computed together.
@@ -86,20 +90,14 @@ def gaussian_roots(kernel_size: KernelSize, sigmas: Sequence[float], *, negative
     >>> root.window, root.matrix.shape
     ((slice(12, 19, None), slice(12, 19, None)), (49, 49))
     """
-    check_negative(negative)
     shape = kernel_shape(kernel_size)
-    sigmas = [check_sigma(sigma) for sigma in sigmas]
-    windows = [tuple(support_window(k, sigma) for k in shape) for sigma in sigmas]
-    start = 0
-    while start < len(sigmas):
-        window = windows[start]
-        stop, most = start + 1, max(1, BATCH_ENTRIES // _pixels(window) ** 2)
-        while stop < len(sigmas) and windows[stop] == window and stop - start < most:
-            stop += 1
-        matrices, masses = _gaussian_batch(shape, window, np.array(sigmas[start:stop]), negative)
-        for matrix, mass in zip(matrices, masses, strict=True):
-            yield Root(shape, window, matrix, float(mass))
-        start = stop
+    for window, neighbours in groupby(sigmas, lambda sigma: tuple(support_window(k, sigma) for k in shape)):
+        alike = np.array(list(neighbours))
+        most = max(1, BATCH_ENTRIES // _pixels(window) ** 2)
+        for start in range(0, len(alike), most):
+            matrices, masses = _gaussian_batch(shape, window, alike[start : start + most], negative)
+            for matrix, mass in zip(matrices, masses, strict=True):
+                yield Root(shape, window, matrix, float(mass))
 
 
 def support_window(k: int, sigma: float) -> slice:
@@ -158,8 +156,7 @@ def _gaussian_batch(
     return roots, np.divide(below, total, out=np.zeros_like(total), where=total > 0)
 
 
-@dataclass(frozen=True)
-class _ParityPart:
+class _ParityPart(NamedTuple):
     """The even or the odd functions on one axis: basis (w, p), and in that basis g (s, p), z (s, p) and G (s, p, p)."""
 
     basis: Array
@@ -168,20 +165,16 @@ class _ParityPart:
     G: Array
 
 
-def _parity_parts(k: int, window: slice, sigmas: Array) -> tuple[_ParityPart, _ParityPart]:
+def _parity_parts(k: int, window: slice, sigmas: Array) -> list[_ParityPart]:
     g, G = axis_gaussians(k, sigmas, window=window)
     w = window.stop - window.start
-    mirror = np.eye(w)[::-1]
-    half = w // 2
+    half, mirror = w // 2, np.eye(w)[::-1]
     even = (np.eye(w) + mirror)[:, half:] / math.sqrt(2)
     if w % 2:
         even[half, 0] = 1.0
     odd = (np.eye(w) - mirror)[:, w - half :] / math.sqrt(2)
-
-    def part(basis: Array, first: int) -> _ParityPart:
-        return _ParityPart(basis, g[:, first:], g @ basis, basis.T @ G @ basis)
-
-    return part(even, half), part(odd, w - half)
+    parts = ((even, half), (odd, w - half))
+    return [_ParityPart(basis, g[:, first:], g @ basis, basis.T @ G @ basis) for basis, first in parts]
 
 
 def _batched_kron(a: Array, b: Array) -> Array:
@@ -190,13 +183,6 @@ def _batched_kron(a: Array, b: Array) -> Array:
     if a.ndim == 2:
         return (a[:, :, None] * b[:, None, :]).reshape(len(a), size)
     return (a[:, :, None, :, None] * b[:, None, :, None, :]).reshape(len(a), size, size)
-
-
-def _root_and_mass(matrix: Array, negative: Negative) -> tuple[Array, float]:
-    eigenvalues, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-    scaled = vectors * np.sqrt(np.sqrt(_usable(eigenvalues, negative)))
-    total = float(np.abs(eigenvalues).sum())
-    return scaled @ scaled.T, float(np.maximum(-eigenvalues, 0.0).sum()) / total if total else 0.0
 
 
 def _usable(eigenvalues: Array, negative: Negative) -> Array:

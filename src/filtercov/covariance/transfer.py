@@ -35,7 +35,7 @@ from filtercov.covariance.forms import (
     to_block,
 )
 from filtercov.errors import CovarianceError
-from filtercov.printable import counted, shortened
+from filtercov.printable import counted, printable, shortened
 
 
 def empirical_covariance(filters: ArrayLike) -> tuple[Array, Array]:
@@ -89,7 +89,11 @@ def resize_covariance(cov: ArrayLike, from_size: KernelSize, to_size: KernelSize
     >>> resize_covariance(gaussian_covariance(7, 1.0), 7, 9).shape
     (81, 81)
     """
-    old, new = _matching_shapes(from_size, to_size)
+    old, new = kernel_shape(from_size), kernel_shape(to_size)
+    if len(old) != len(new):
+        raise CovarianceError(
+            f"resize: needed two kernel sizes with as many axes, got {show_size(old)} and {show_size(new)}"
+        )
     matrix = as_covariance(cov, kernel_size=old)
     if old == new:
         return matrix.copy()
@@ -109,18 +113,8 @@ def resize_mean(mean: ArrayLike, from_size: KernelSize, to_size: KernelSize) -> 
     >>> resize_mean(np.array([1.0, 2.0, 3.0]), (3,), (5,))
     array([2., 1., 2., 3., 2.])
     """
-    old, new = _matching_shapes(from_size, to_size)
-    picture = as_mean(mean, old).reshape(1, *old)
-    return _resize_pictures(picture, new).reshape(-1)
-
-
-def _matching_shapes(from_size: KernelSize, to_size: KernelSize) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    old, new = kernel_shape(from_size), kernel_shape(to_size)
-    if len(old) != len(new):
-        raise CovarianceError(
-            f"resize: needed two kernel sizes with as many axes, got {show_size(old)} and {show_size(new)}"
-        )
-    return old, new
+    old = kernel_shape(from_size)
+    return _resize_pictures(as_mean(mean, old).reshape(1, *old), kernel_shape(to_size)).reshape(-1)
 
 
 def _overlays(old: tuple[int, ...], new: tuple[int, ...]) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
@@ -168,10 +162,9 @@ def _interpolate_grid(values: Array, new: tuple[int, ...]) -> Array:
 class Resizing:
     """What is left of a covariance of `from_size` filters at another size.
 
-    `survives` is the squared cosine between the covariances before and after, laid over each other around the centre
-    with zeros where one has no pixels: the share of the new one, in least squares, that the old one explains. `padding`
-    is the share of the new one's variance at pixels that the old filters did not have. Where pixels can be laid over
-    each other in several ways, both are means over these.
+    `survives` is the squared cosine between the covariances before and after, laid over each other around the centre:
+    the share of the new one, in least squares, that the old one explains. `padding` is the share of the new one's
+    variance at pixels that the old filters did not have. Between even and odd sizes both are means over the overlays.
     """
 
     from_size: tuple[int, ...]
@@ -180,11 +173,11 @@ class Resizing:
 
     @property
     def doubtful(self) -> bool:
-        """Whether little survives: under a quarter of what was there, or under half of the variance in its place."""
+        """Whether little survives: under a quarter of the covariance, or under half of the variance in its place."""
         return self.survives < 0.25 or self.padding > 0.5
 
     def after(self, first: Resizing | None) -> Resizing:
-        """Return both resizings as one, if another went before."""
+        """This resizing and the one before it, if there was one, as one."""
         if first is None:
             return self
         padding = 1 - (1 - first.padding) * (1 - self.padding)
@@ -199,8 +192,8 @@ def compare_resized(before: Array, from_size: tuple[int, ...], after: Array, to_
     >>> round(resizing.survives, 2), round(resizing.padding, 2)
     (0.09, 0.57)
     """
-    numbers = [np.arange(math.prod(size), dtype=np.intp).reshape(size) for size in (from_size, to_size)]
-    shared = [(numbers[0][old].ravel(), numbers[1][new].ravel()) for old, new in _overlays(from_size, to_size)]
+    first, second = (np.arange(math.prod(size), dtype=np.intp).reshape(size) for size in (from_size, to_size))
+    shared = [(first[old].ravel(), second[new].ravel()) for old, new in _overlays(from_size, to_size)]
     norms = float(np.linalg.norm(before) * np.linalg.norm(after))
     inner = float(np.mean([np.vdot(before[np.ix_(old, old)], after[np.ix_(new, new)]) for old, new in shared]))
     variance = np.diagonal(after)
@@ -217,8 +210,8 @@ def resizing_notes(layers: Iterable[tuple[tuple[int, ...], Resizing | None]]) ->
 
     `layers` are the kernel sizes that statistics have now, each with its resizing, if there was one.
 
-    >>> resizing_notes([((7, 7), Resizing((3, 3), survives=0.2, padding=0.5)), ((7, 7), None)])[0][0]
-    '1 layer resized from 3x3 to 7x7: 20% of the covariance survives, 50% of the variance lies in the padding; ...'
+    >>> resizing_notes([((7, 7), Resizing((3, 3), survives=0.2, padding=0.9)), ((7, 7), None)])[0][0]
+    '1 layer resized from 3x3 to 7x7: 20% of the covariance survives, 90% of the variance lies in the padding; ...'
     """
     groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Resizing]] = {}
     for size, resized in layers:
@@ -232,8 +225,9 @@ def resizing_notes(layers: Iterable[tuple[tuple[int, ...], Resizing | None]]) ->
             f"{_percent([resizing.survives for resizing in group])} of the covariance survives, "
             f"{_percent([resizing.padding for resizing in group])} of the variance lies in the padding"
         )
-        advice = "; statistics of filters nearer in size carry over better" if doubtful else ""
-        notes.append((note + advice, doubtful))
+        if doubtful:
+            note += "; statistics of filters nearer in size carry over better"
+        notes.append((note, doubtful))
     return notes
 
 
@@ -244,7 +238,7 @@ def _percent(shares: list[float]) -> str:
 
 @dataclass(frozen=True)
 class OfFilters:
-    """Measured on the filters themselves, because mean and covariance do not tell; see `filtercov.structure`.
+    """What mean and covariance do not tell, measured on the filters themselves; see `filtercov.structure`.
 
     The number of filters near zero; of the others, the mean squared cosine between two, and the share of each type of
     Gaussian derivative. None where there are no others, or no two.
@@ -272,23 +266,21 @@ class LayerStatistics:
     of_filters: OfFilters | None = None
 
     def __post_init__(self) -> None:
-        name = str(self.name)
         try:
-            kernel_size = kernel_shape(self.kernel_size)
-            count, mean = as_whole(self.count), as_mean(self.mean, kernel_size)
-            covariance = as_covariance(self.covariance, kernel_size=kernel_size)
+            size, count = kernel_shape(self.kernel_size), as_whole(self.count)
+            mean, covariance = as_mean(self.mean, size), as_covariance(self.covariance, kernel_size=size)
             if count is None:
                 raise CovarianceError(f"count: needed a whole number of at least one filter, got {self.count!r}")
         except CovarianceError as error:
-            raise CovarianceError(f"{name}: {error}") from None
-        checked = {"name": name, "kernel_size": kernel_size, "count": count, "mean": mean, "covariance": covariance}
+            raise CovarianceError(f"{self.name}: {error}") from None
+        checked = {"kernel_size": size, "count": count, "mean": mean, "covariance": covariance}
         for field, value in checked.items():
             object.__setattr__(self, field, value)
 
     def __repr__(self) -> str:
-        name = repr(self.name)[1:-1]  # control characters escaped, without the quotes
         origin = "" if self.resized is None else f", resized from {show_size(self.resized.from_size)}"
-        return f"<LayerStatistics {name}: {self.count} filters of {show_size(self.kernel_size)}{origin}>"
+        text = f"<LayerStatistics {self.name}: {self.count} filters of {show_size(self.kernel_size)}{origin}>"
+        return printable(text)
 
     def resize(self, kernel_size: KernelSize) -> LayerStatistics:
         """Return these statistics for filters of another size."""
@@ -314,19 +306,20 @@ def interpolate_layers(below: LayerStatistics, above: LayerStatistics, weight: f
     >>> interpolate_layers(a, b, 0.25).name, interpolate_layers(a, b, 0.25).mean
     ('layers a and b, weighted 0.75 : 0.25', array([1.25]))
     """
-    parts, weights = (below, above), (1 - weight, weight)
-    resizings = [part.resized or Resizing(part.kernel_size, survives=1.0, padding=0.0) for part in parts]
-    mixed = Resizing(
-        from_size=next((part.resized.from_size for part in parts if part.resized), below.kernel_size),
-        survives=sum(w * resizing.survives for w, resizing in zip(weights, resizings, strict=True)),
-        padding=sum(w * resizing.padding for w, resizing in zip(weights, resizings, strict=True)),
-    )
-    names = [shortened(part.name) for part in parts]  # which may say of what they are interpolated
+    resized = None
+    if below.resized or above.resized:
+        first, second = (part.resized or Resizing(part.kernel_size, 1.0, 0.0) for part in (below, above))
+        resized = Resizing(
+            from_size=first.from_size if below.resized else second.from_size,
+            survives=(1 - weight) * first.survives + weight * second.survives,
+            padding=(1 - weight) * first.padding + weight * second.padding,
+        )
+    names = f"{shortened(below.name)} and {shortened(above.name)}"  # which may say of what they are interpolated
     return LayerStatistics(
-        name=f"layers {names[0]} and {names[1]}, weighted {1 - weight:.2g} : {weight:.2g}",
+        name=f"layers {names}, weighted {1 - weight:.2g} : {weight:.2g}",
         kernel_size=below.kernel_size,
-        count=min((part.count for part in parts if part.count > 1), default=1),  # one filter has no spread
+        count=min((count for count in (below.count, above.count) if count > 1), default=1),  # one has no spread
         mean=(1 - weight) * below.mean + weight * above.mean,
         covariance=(1 - weight) * below.covariance + weight * above.covariance,
-        resized=mixed if any(part.resized for part in parts) else None,
+        resized=resized,
     )
