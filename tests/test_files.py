@@ -34,7 +34,7 @@ from filtercov.files import (
     read_description,
     write_checksummed,
 )
-from filtercov.lab.costs.machine_speed import kept_speed
+from filtercov.lab.costs import kept_speed
 from filtercov.lab.data.cifar10 import load_cifar10
 from filtercov.lab.training.rundir import remove_temporaries
 from tests.lock_children import hold, hold_with_a_forked_child

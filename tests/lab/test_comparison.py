@@ -11,9 +11,9 @@ from torch.utils.data import TensorDataset
 import filtercov
 from filtercov.errors import ConfigError, DataError
 from filtercov.lab import compare
-from filtercov.lab.comparison.own_trials import TorchBatches
+from filtercov.lab.comparison import TorchBatches
 from filtercov.lab.data import load
-from filtercov.lab.experiments.sweep import Engine
+from filtercov.lab.experiments.engines import Engine
 from tests.peers import import_peer
 
 

@@ -13,8 +13,7 @@ from filtercov.errors import ConfigError, RunError
 from filtercov.lab import reproduce
 from filtercov.lab.experiments import initialisations
 from filtercov.lab.experiments.runs import Runs
-from filtercov.lab.experiments.speed import write_speeds
-from filtercov.lab.experiments.timings import Timings
+from filtercov.lab.experiments.timings import Timings, write_speeds
 from tests.lab.experiments.tiny import read_journal
 
 

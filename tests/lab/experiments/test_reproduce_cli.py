@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from filtercov.cli import experiments
 from filtercov.cli.reproduce import reproduce
 from filtercov.errors import ConfigError, DataError, RunError
-from filtercov.lab.costs.listing import FILE, entries
+from filtercov.lab.costs import FILE, entries
 from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.runs import Runs
 from tests.lab.experiments.tiny import read_journal

@@ -12,11 +12,12 @@ from torch import nn
 import filtercov as fc
 from filtercov.covariance.forms import Array
 from filtercov.errors import RunError
+from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.execute import build_model, load_data
 from filtercov.lab.experiments.run_one import Outcome
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run, RunSpec
-from filtercov.lab.experiments.sweep import Engine, sweep
+from filtercov.lab.experiments.sweep import sweep
 from filtercov.lab.training import FitResult, TrainConfig, load_checkpoint, read_metrics
 from filtercov.lab.training.rundir import Record
 

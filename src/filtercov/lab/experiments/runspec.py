@@ -15,12 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal, Self, cast, get_args
+from typing import Any, Literal, Self, get_args
 
 from filtercov.errors import CheckpointError, ConfigError
 from filtercov.files import file_sha256
 from filtercov.lab import models
-from filtercov.lab.data import Augment
 from filtercov.lab.data.augment.pipeline import Preset
 from filtercov.lab.experiments.initialisations import (
     DEFAULT_SCHEDULE,
@@ -143,10 +142,6 @@ class RunSpec:
         code = find(self.init).code
         registered = {} if code is None else {"code": code}
         return key_of({"format": FORMAT, "version": VERSION, **registered, **self.to_dict()})
-
-    def augmentation(self) -> Augment:
-        """Return the augmentation that the specification names."""
-        return Augment.preset(cast(Preset, self.augment))
 
 
 def key_of(described: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from filtercov.lab.costs.listing import matching
+from filtercov.lab.costs import matching
 from filtercov.lab.experiments.catalogue import claims, comparisons, figures, tables
 from filtercov.lab.experiments.catalogue.build import Builder, Experiment, Options
 from filtercov.lab.experiments.paper_claims import CLAIMS
