@@ -57,6 +57,7 @@ def reproduce(
     from filtercov.lab.experiments.engines import Engine
     from filtercov.lab.experiments.initialisations import located
     from filtercov.lab.experiments.run_one import Machine
+    from filtercov.lab.experiments.sweep import refuse_failures
     from filtercov.lab.report.results import check_place, write_reports
     from filtercov.lab.report.results_claims import claim_lines
     from filtercov.lab.report.results_table import (
@@ -73,7 +74,7 @@ def reproduce(
         check_place(out)
     options.tell_of_data(scale, data)
     with interruptible():
-        done = lab.reproduce_all(
+        tables, outcomes = lab.reproduce_all(
             names,
             scale=scale,
             options=Options(cifar=data, imagenet=imagenet, also=located(also or ()), seeds=seeds),
@@ -83,7 +84,7 @@ def reproduce(
             say=say,
         )
     said: list[str] = []  # notes that several tables share, once
-    for table in done.tables:
+    for table in tables:
         record = table.record
         say(f"\n{title_line(record)}")
         say_table(table.shown)
@@ -100,9 +101,9 @@ def reproduce(
         said += notes(record, lines(record))
     say("\n" + "\n".join(dict.fromkeys(said)))
     if out is not None:
-        written = write_reports([table.record for table in done.tables], out, command=context.obj)
+        written = write_reports([table.record for table in tables], out, command=context.obj)
         say(f"wrote {', '.join(map(str, written))}")
-    done.refuse_failures()
+    refuse_failures(outcomes)
 
 
 def measure_here() -> MachineSpeed:

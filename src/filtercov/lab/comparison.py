@@ -62,7 +62,6 @@ from filtercov.schedule import PRESETS
 
 Freeze = Literal["no", "yes", "both"]
 Say = Callable[[str], None]
-
 TIMED_STEPS = 3
 COPIES_KEPT = 4  # of a model's weights in its run: the checkpoint and, while it trains, the state with two moments
 
@@ -239,7 +238,6 @@ class _NamedTrials:
         return {column: [self._read(run) for run in runs] for column, runs in wanted.items()}
 
     def sources(self) -> tuple[Source, ...]:
-        """The runs that the page was made from."""
         return (self.runs.source(self.used),)
 
     def _spec(self, column: Column, seed: int) -> RunSpec:
@@ -283,22 +281,20 @@ class _OwnTrials:
         return built[0], self._batches(TrainConfig.from_dict(self.train))[0]
 
     def done(self, columns: Sequence[Column], seeds: range) -> dict[Column, list[FinishedRun]]:
-        """Train what is not trained yet, and read it all."""
         return {column: [self._trained(column, seed) for seed in seeds] for column in columns}
 
     def sources(self) -> tuple[Source, ...]:
-        """No file that a page could name."""
-        return ()
+        return ()  # no file that a page could name
 
     def _trained(self, column: Column, seed: int) -> FinishedRun:
         config = TrainConfig.from_dict({**self.train, "seed": seed})
-        model, data = self._build(column, seed), self.data
+        model, data, init = self._build(column, seed), self.data, column.init
         before = _filters(model) if seed == 0 else {}
         accelerate_(model)
         identity = {
             "model": self.model if isinstance(self.model, str) else fingerprint(self.model),
             "data": data.content_digest if isinstance(data, Dataset) else "+".join(part.digest() for part in data),
-            "init": column.init if isinstance(column.init, str) else _source_checksum(column.init),
+            "init": init if isinstance(init, str) else _checksum(init),
             "freeze_filters": column.frozen,
             "augment": self.augment,
             "evaluate": self.judged,
@@ -360,8 +356,7 @@ def _initialise_(model: nn.Module, init: Any, generator: torch.Generator) -> Non
         init_(model, init, generator=generator)
 
 
-def _source_checksum(init: Any) -> str:
-    """A checksum of a function's source, or of the text of any other source."""
+def _checksum(init: Any) -> str:
     return fingerprint(init) if hasattr(init, "__code__") else hashlib.sha256(repr(init).encode()).hexdigest()
 
 

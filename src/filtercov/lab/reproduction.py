@@ -85,18 +85,6 @@ class ResultTable(Sequence[Mapping[str, Any]]):
         return "".join(parts)
 
 
-@dataclass(frozen=True)
-class Reproduction:
-    """The tables of some experiments, and how each of their runs ended."""
-
-    tables: list[ResultTable]
-    outcomes: Mapping[str, Outcome]
-
-    def refuse_failures(self) -> None:
-        """Raise `RunError` if runs failed, every reason said once."""
-        refuse_failures(self.outcomes)
-
-
 def reproduce(
     name: str,
     *,
@@ -128,7 +116,7 @@ def reproduce(
     with _columns(functions):
         named = initialisations.located([item for item in also if isinstance(item, str)])
         options = Options(cifar=data, imagenet=imagenet, also=named, seeds=seeds)
-        done = reproduce_all(
+        (result,), outcomes = reproduce_all(
             chosen,
             scale=scale,
             options=options,
@@ -137,8 +125,7 @@ def reproduce(
             machine=Machine(data_root=data_root, download=download, device=device),
             functions=[_name(function) for function in functions],
         )
-    done.refuse_failures()
-    (result,) = done.tables
+    refuse_failures(outcomes)
     if not functions:
         return result
     # No command knows the functions.
@@ -158,8 +145,8 @@ def reproduce_all(
     functions: Sequence[str] = (),
     stream: IO[str] | None = None,
     say: Callable[[str], None] = lambda _: None,
-) -> Reproduction:
-    """Do every run of the experiments that match and collect their tables; failures are left to the caller.
+) -> tuple[list[ResultTable], Mapping[str, Outcome]]:
+    """Do every run of the experiments that match; return their tables, and how each run ended.
 
     `functions` are names of registered initialisations that must find a column.
     """
@@ -181,7 +168,7 @@ def reproduce_all(
     for experiment in chosen:
         if experiment.speed:
             _time_steps(experiment, kept, machine.device)
-    return Reproduction([ResultTable(collect(experiment, kept, options)) for experiment in chosen], outcomes)
+    return [ResultTable(collect(experiment, kept, options)) for experiment in chosen], outcomes
 
 
 def _time_steps(experiment: Experiment, runs: Runs, device: str) -> None:

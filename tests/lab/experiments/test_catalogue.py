@@ -6,7 +6,7 @@ from filtercov.errors import ConfigError
 from filtercov.lab import models
 from filtercov.lab.experiments import catalogue, initialisations, register
 from filtercov.lab.experiments.catalogue import Options
-from filtercov.lab.experiments.catalogue.comparisons import BY_FORMULA
+from filtercov.lab.experiments.catalogue.tables import BY_FORMULA
 from filtercov.lab.experiments.controls import CONTROLS
 from filtercov.lab.experiments.paper_numbers import Place, paper_numbers
 from filtercov.lab.experiments.runspec import Run, in_order

@@ -63,7 +63,7 @@ class DemoRun:
 
 
 def demo_specs(*, seed: int = 0) -> list[RunSpec]:
-    """Return the four runs: uniform and closed form, frozen and thawed, alike in everything else."""
+    """The four runs: uniform and closed form, frozen and thawed, alike in everything else."""
     return [
         RunSpec(
             model=MODEL,
