@@ -113,15 +113,6 @@ def test_workers_share_the_runs_and_one_that_dies_is_replaced(tmp_path):
     assert ended == Counter(run.key for run in table().runs)  # each told once
 
 
-def test_words_that_cannot_be_printed_stop_no_run(tmp_path):
-    class Full(io.StringIO):
-        def write(self, _text):
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    outcomes = sweep([reference()], tmp_path, stream=Full())
-    assert [outcome.status for outcome in outcomes.values()] == ["done"]
-
-
 def test_an_error_of_whoever_is_told_is_no_sign_of_a_workers_death(tmp_path):
     def end(_):
         raise EOFError("whoever is told has an end too")
