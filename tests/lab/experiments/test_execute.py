@@ -86,20 +86,18 @@ def test_filters_are_transferred_directly_and_statistics_to_other_sizes(tmp_path
     assert [f.shape for f in filters(build_model(larger, DATA, init_root=tmp_path))] == [(64, 1, 7, 7)] * 3
 
 
-def test_filters_are_enlarged_by_interpolation_and_selected_from_larger_networks(tmp_path):
+def test_filters_of_a_file_are_enlarged_or_selected_even_if_by_shape_the_stem_is_depthwise(tmp_path):
     grey = dataclasses.replace(DATA, in_channels=1)
-    for name, data in (("colour", DATA), ("grey", grey)):
-        source = build_model(dataclasses.replace(SPEC, model="convmixer_16_3_k5_p2"), data)
-        torch.save(source.state_dict(), tmp_path / f"{name}.pth")
-        larger = RunSpec(model="convmixer_16_3_k7_p2", data="embedded", init=f"interpolated:{name}.pth")
-        narrower = RunSpec(model="convmixer_8_2_k5_p2", data="embedded", init=f"selected:{name}.pth")
-        enlarged = filters(build_model(larger, data, init_root=tmp_path))
-        selected = filters(build_model(narrower, data, init_root=tmp_path))
-        for old, new in zip(filters(source), enlarged, strict=True):
-            expected = torch.nn.functional.interpolate(old.double(), size=(7, 7), mode="bilinear", align_corners=False)
-            torch.testing.assert_close(new, expected.float(), rtol=1e-6, atol=0)
-        for old, new in zip(filters(source)[:2], selected, strict=True):
-            assert torch.equal(new, old[::2])
+    source = build_model(dataclasses.replace(SPEC, model="convmixer_16_3_k5_p2"), grey)
+    torch.save(source.state_dict(), tmp_path / "grey.pth")
+    larger = RunSpec(model="convmixer_16_3_k7_p2", data="embedded", init="interpolated:grey.pth")
+    narrower = RunSpec(model="convmixer_8_2_k5_p2", data="embedded", init="selected:grey.pth")
+    enlarged, selected = (filters(build_model(spec, grey, init_root=tmp_path)) for spec in (larger, narrower))
+    for old, new in zip(filters(source), enlarged, strict=True):
+        expected = torch.nn.functional.interpolate(old.double(), size=(7, 7), mode="bilinear", align_corners=False)
+        torch.testing.assert_close(new, expected.float(), rtol=1e-6, atol=0)
+    for old, new in zip(filters(source)[:2], selected, strict=True):
+        assert torch.equal(new, old[::2])
 
 
 def test_a_sawtooth_schedule_starts_again_at_each_stage():
