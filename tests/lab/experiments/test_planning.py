@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 from filtercov.lab import models
+from filtercov.lab.data import load
 from filtercov.lab.experiments import catalogue
-from filtercov.lab.experiments.planning import YARDSTICK, costs, forward_cost
+from filtercov.lab.experiments.planning import IMAGES, YARDSTICK, Images, costs, forward_cost
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run, RunSpec
 from tests.lab.experiments.tiny import table
@@ -41,6 +42,12 @@ def test_the_yardstick_takes_images_over_throughput():
 def test_a_folder_has_the_images_of_cifar_10_or_if_they_are_resized_of_imagenet(fields, images):
     spec = RunSpec.recipe("cifar", model=YARDSTICK, data="folder:images", train={"epochs": 1}, **fields)
     assert costs([Run(spec)]).petaflops == pytest.approx(6 * 177_474_048 * images / 1e15, rel=0.01)
+
+
+def test_the_embedded_images_are_as_many_and_as_large_as_planned():
+    data = load("embedded")
+    shape = (data.image_size, data.in_channels, data.num_classes)
+    assert IMAGES["embedded"] == Images(len(data.train), len(data.test), shape)
 
 
 def test_storage_is_what_finished_runs_take(undisturbed):
