@@ -29,7 +29,7 @@ from filtercov.lab.bench import describe_machine
 from filtercov.lab.data import BatchLoader, Dataset, load
 from filtercov.lab.experiments.execute import build_batches, build_model
 from filtercov.lab.experiments.runspec import RunSpec
-from filtercov.lab.training import FitResult, current_world, fit
+from filtercov.lab.training import FitResult, fit
 from filtercov.nn import accelerate_, restore_
 from filtercov.nn.timing import Step, race
 from filtercov.printable import counted
@@ -70,7 +70,7 @@ def faster_layout(spec: RunSpec, data: Dataset, root: Path) -> str:
     for name in LAYOUTS:
         if directory(spec, root, name).exists():
             return name
-    images = next(build_batches(spec, data, world=current_world())[0].epoch(0))[0][:IMAGES]
+    images = next(build_batches(data, spec.train, spec.augment)[0].epoch(0))[0][:IMAGES]
     steps = {
         name: Step(plain_model(spec, data, layout), images.contiguous(memory_format=layout))
         for name, layout in LAYOUTS.items()
@@ -86,7 +86,7 @@ def directory(spec: RunSpec, root: Path, plain: str | None) -> Path:
 def trained(spec: RunSpec, data: Dataset, root: Path, *, plain: str | None = None) -> FitResult:
     """Return the result of a run, plain in that layout or ours; a finished one is not done again."""
     layout = LAYOUTS[plain or "channels_last"]
-    train, test = (InLayout(batches, layout) for batches in build_batches(spec, data, world=current_world()))
+    train, test = (InLayout(batches, layout) for batches in build_batches(data, spec.train, spec.augment))
     if plain:
         model = plain_model(spec, data, layout)
     else:

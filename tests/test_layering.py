@@ -38,7 +38,7 @@ LABORATORY = {
     "lab.bench": {"lab.models"},
     "lab.experiments": {"lab.models", "lab.data", "lab.training", "lab.costs", "lab.bench"},
     "lab.report": {"lab.models", "lab.data", "lab.training", "lab.experiments"},
-    "lab.reproduction": {"lab.training", "lab.costs", "lab.experiments", "lab.report"},
+    "lab.reproduction": {"lab.training", "lab.experiments", "lab.report"},
     "lab.comparison": {"lab.models", "lab.data", "lab.training", "lab.experiments", "lab.report"},
     "lab": {"lab.reproduction", "lab.comparison"},
 }

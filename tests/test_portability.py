@@ -18,7 +18,7 @@ POSIX_CALLS = (
     "O_NONBLOCK O_SYNC"
 ).split()
 # Asked for before they are used.
-GUARDED = {("files.py", "O_DIRECTORY"), ("lab/experiments/local.py", "setsid")}
+GUARDED = {("files.py", "O_DIRECTORY"), ("lab/experiments/engines.py", "setsid")}
 NOT_FILES = {"os", "tarfile", "webbrowser", "zipfile", "Image"}  # whose `open` takes no encoding
 
 

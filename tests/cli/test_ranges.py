@@ -11,7 +11,6 @@ from filtercov.cli.app import COMMANDS, _load, app
 from filtercov.cli.options import SEEDS, within
 from filtercov.errors import ConfigError, DataError, FiltercovError
 from filtercov.lab.data import load
-from filtercov.lab.experiments.ray_engine import Cluster
 
 # What a command needs besides the number.
 WORDS = {
@@ -74,5 +73,3 @@ def test_bounds_are_held_to_the_number() -> None:
 def test_python_is_told_the_same() -> None:
     with pytest.raises(DataError, match="workers must be at least 0, got -1"):
         load("embedded", workers=-1)
-    with pytest.raises(ConfigError, match="GPUs that is at least 0, got nan"):
-        Cluster(gpus_per_run=math.nan)

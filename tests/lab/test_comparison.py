@@ -11,9 +11,9 @@ from torch.utils.data import TensorDataset
 import filtercov
 from filtercov.errors import ConfigError, DataError
 from filtercov.lab import compare
-from filtercov.lab.comparison.own_trials import TorchBatches
 from filtercov.lab.data import load
-from filtercov.lab.experiments.sweep import Engine
+from filtercov.lab.data.torch_dataset import TorchBatches
+from filtercov.lab.experiments.engines import Engine
 from tests.peers import import_peer
 
 
@@ -82,19 +82,14 @@ def test_runs_of_one_seed_differ_in_their_filters_alone(pair, tmp_path):
     assert default.label == "default, frozen"
 
 
+def by_name(model, data, tmp_path, **changes):
+    few = {"epochs": 1, "batch_size": 50, "say": lambda _: None}
+    return compare(model, data, run_dir=tmp_path / "runs", **{**few, **changes})
+
+
 def test_ordinary_runs_are_shared_with_train_and_compared_with_the_first(tmp_path):
-    result = compare(
-        "convmixer_8_2_k5_p4",
-        "embedded",
-        inits=["uniform", "closed-form"],
-        seeds=2,
-        epochs=1,
-        batch_size=50,
-        data_limit=100,
-        freeze_filters="both",
-        run_dir=tmp_path / "runs",
-        say=lambda _: None,
-    )
+    settings = {"inits": ["uniform", "closed-form"], "seeds": 2, "data_limit": 100, "freeze_filters": "both"}
+    result = by_name("convmixer_8_2_k5_p4", "embedded", tmp_path, **settings)
     configs = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/config.json")]
     assert sorted((config["init"], config["freeze_filters"], config["train"]["seed"]) for config in configs) == sorted(
         (init, frozen, seed) for init in ("uniform", "closed-form") for frozen in (False, True) for seed in (0, 1)
@@ -108,47 +103,28 @@ def test_a_network_of_timms_from_statistics_of_a_checkpoint(tmp_path):
     import_peer("timm")
     trained = nn.Sequential(*(nn.Conv2d(32, 32, 7, padding=3, groups=32) for _ in range(2)))
     torch.save(trained.state_dict(), tmp_path / "trained.pth")
-    result = compare(
-        "convmixer_16_2_k7_p4",
-        "embedded",
-        inits=["default", "closed-form", f"stats:{tmp_path / 'trained.pth'}"],
-        seeds=1,
-        epochs=1,
-        batch_size=50,
-        data_limit=100,
-        run_dir=tmp_path / "runs",
-        say=lambda _: None,
-    )
+    inits = ["default", "closed-form", f"stats:{tmp_path / 'trained.pth'}"]
+    result = by_name("convmixer_16_2_k7_p4", "embedded", tmp_path, inits=inits, seeds=1, data_limit=100)
     assert [group.label for group in result.groups] == ["default", "closed-form", "stats:trained.pth"]
     assert "validation images" in result.note  # more than two to choose among
-    result = compare(
-        "timm:mobilenetv3_small_050",
-        load("embedded", limit=40),
-        inits=["default", "imagenet-thawed"],
-        seeds=1,
-        epochs=1,
-        batch_size=20,
-        run_dir=tmp_path / "runs",
-        say=lambda _: None,
-    )
+    inits, images = ["default", "imagenet-thawed"], load("embedded", limit=40)
+    result = by_name("timm:mobilenetv3_small_050", images, tmp_path, inits=inits, seeds=1, batch_size=20)
     assert len(result.groups) == 2
 
 
 @pytest.mark.parametrize(
-    ("changes", "error"),
+    "changes",
     [
-        ({"inits": ["default"]}, ConfigError),
-        ({"inits": ["default", "default"]}, ConfigError),
-        ({"inits": ["default", "closd-form"]}, ConfigError),
-        ({"seeds": 0}, ConfigError),
-        ({"freeze_filters": "maybe"}, ConfigError),
-        ({"batch_size": 50}, ConfigError),  # of 40 images
-        ({"engine": Engine(workers=2)}, ConfigError),
-        ({"image_size": 8}, ConfigError),
+        *({"inits": inits} for inits in (["default"], ["default", "default"], ["default", "closd-form"])),
+        {"seeds": 0},
+        {"freeze_filters": "maybe"},
+        {"batch_size": 50},  # of 40 images
+        {"engine": Engine(workers=2)},
+        {"image_size": 8},
     ],
 )
-def test_what_cannot_be_compared_is_refused_before_anything_is_trained(pair, tmp_path, changes, error):
-    with pytest.raises(error):
+def test_what_cannot_be_compared_is_refused_before_anything_is_trained(pair, tmp_path, changes):
+    with pytest.raises(ConfigError):
         own(pair, tmp_path, **changes)
     assert not (tmp_path / "runs").exists()
 

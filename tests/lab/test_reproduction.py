@@ -2,7 +2,6 @@
 
 import csv
 import re
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -10,11 +9,10 @@ import torch
 
 import filtercov
 from filtercov.errors import ConfigError, RunError
-from filtercov.lab import reproduce
+from filtercov.lab import reproduce, reproduction
 from filtercov.lab.experiments import initialisations
 from filtercov.lab.experiments.runs import Runs
-from filtercov.lab.experiments.speed import write_speeds
-from filtercov.lab.experiments.timings import Timings
+from filtercov.lab.experiments.timings import SpeedRecord, Timings, described, measure_speeds, write_speeds
 from tests.lab.experiments.tiny import read_journal
 
 
@@ -75,49 +73,40 @@ def test_it_prints_shows_itself_in_a_notebook_and_writes_its_report(table, tmp_p
     assert again in (tmp_path / "report.md").read_text()
 
 
-@pytest.fixture(scope="module")
-def timed(tmp_path_factory):
-    """A directory with timings of one thread, which tests have, and what was made of them."""
-    root, threads = tmp_path_factory.mktemp("timed"), torch.get_num_threads()
-    torch.set_num_threads(1)
-    record = reproduce("frozen-speed", scale="smoke", runs=root).record
-    torch.set_num_threads(threads)
-    return root, record
+def test_a_step_is_timed_thawed_and_frozen_in_each_repeat():
+    found = measure_speeds(["convmixer_8_2_k5_p4"], repeats=2)
+    (step,) = found.steps
+    assert (step.model, step.kernel_size, found.repeats) == ("convmixer_8_2_k5_p4", 5, 2)
+    assert step.thawed > 0
+    assert step.frozen > 0
+    assert all(-1000 < share < 100 for share in step.saved)
 
 
-@pytest.fixture
-def timings(timed, tmp_path):
-    """The file of such timings, in a directory that may be changed."""
-    (path,) = (shutil.copytree(timed[0], tmp_path / "runs") / "speeds").iterdir()
-    return path
+def test_steps_are_timed_again_where_timings_are_of_another_machine_or_of_fewer_repeats(tmp_path, monkeypatch):
+    timed = []
 
+    def measure(names, *, repeats, device):
+        timed.append(repeats)
+        return Timings(described(device), tuple(SpeedRecord(name, 3, 0.2, 0.1, (50.0,) * repeats) for name in names))
 
-def timed_again(timings):
-    return reproduce("frozen-speed", scale="smoke", runs=timings.parents[1]).record
+    def again():
+        return reproduce("frozen-speed", scale="smoke", runs=tmp_path).record
 
-
-def test_steps_are_timed_again_where_others_were_timed_on_something_else(timed, timings):
-    first = timed[1]
-    assert timed_again(timings).speeds == first.speeds
-    timings.write_text(timings.read_text().replace(first.versions["timed on"], "a machine with 96 threads"))
-    again = timed_again(timings)
-    assert again.speeds != first.speeds
-    assert again.versions == first.versions
-
-
-def test_steps_are_timed_again_where_they_were_repeated_less_often(timed, timings):
-    first = timed[1]
-    assert {len(step.saved) for step in first.speeds} == {2}
+    monkeypatch.setattr(reproduction, "measure_speeds", measure)
+    first = again()
+    assert again().speeds == first.speeds
+    assert timed == [2]
+    (path,) = (tmp_path / "speeds").iterdir()
+    path.write_text(path.read_text().replace(first.versions["timed on"], "a machine with 96 threads"))
+    assert again().versions == first.versions
     fewer = tuple(replace(step, saved=step.saved[:1]) for step in first.speeds)
-    write_speeds(timings, Timings(first.versions["timed on"], fewer))
-    assert {len(step.saved) for step in timed_again(timings).speeds} == {2}
-
-
-@pytest.mark.parametrize("damaged", ["[{", "[]", '{"machine": "one"}', '{"machine": "one", "steps": [{"model": 3}]}'])
-def test_damaged_timings_are_named(timings, damaged):
-    timings.write_text(damaged)
-    with pytest.raises(RunError, match=rf"{timings.name}.*delete it to have"):
-        timed_again(timings)
+    write_speeds(path, Timings(first.versions["timed on"], fewer))
+    assert again().speeds == first.speeds
+    assert timed == [2, 2, 2]
+    for damaged in ("[{", '{"machine": "one"}', '{"machine": "one", "steps": [{"model": 3}]}'):
+        path.write_text(damaged)
+        with pytest.raises(RunError, match=path.name):
+            again()
 
 
 def test_mistakes_are_answered_with_a_sentence(tmp_path):

@@ -9,9 +9,8 @@ from filtercov.cli import options
 from filtercov.cli.reproduce import interruptible
 from filtercov.cli.say import say, say_table
 from filtercov.lab.comparison import compare as run_comparison
-from filtercov.lab.experiments.ray_engine import Cluster
+from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.run_one import Machine
-from filtercov.lab.experiments.sweep import Engine
 from filtercov.lab.report.results import check_place
 
 
@@ -58,7 +57,7 @@ def compare(
             augment=augment,
             image_size=img_size,
             data_limit=data_limit,
-            engine=Engine(engine, workers, Cluster(ray_address, cpus_per_run, gpus_per_run)),
+            engine=Engine(engine, workers, ray_address, cpus_per_run, gpus_per_run),
             machine=Machine(data_root=data_root, download=download, device=device),
             say=lambda text: say(text, err=True),
             command=context.obj,

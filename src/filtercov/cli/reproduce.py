@@ -12,8 +12,7 @@ import typer
 from filtercov.cli import options
 from filtercov.cli.say import say, say_table
 from filtercov.errors import ConfigError, TrainingInterrupted
-from filtercov.lab.costs.listing import entries, hours_and_minutes
-from filtercov.lab.costs.machine_speed import MachineSpeed, keep_speed, kept_speed
+from filtercov.lab.costs import MachineSpeed, entries, hours_and_minutes, keep_speed, kept_speed
 from filtercov.printable import counted
 
 UNMEASURED = "-"
@@ -55,10 +54,10 @@ def reproduce(
         raise ConfigError("which experiment? filtercov reproduce --list shows them; '*' means all")
     from filtercov.lab import reproduction as lab  # which imports torch
     from filtercov.lab.experiments.catalogue import Options
+    from filtercov.lab.experiments.engines import Engine
     from filtercov.lab.experiments.initialisations import located
-    from filtercov.lab.experiments.ray_engine import Cluster
     from filtercov.lab.experiments.run_one import Machine
-    from filtercov.lab.experiments.sweep import Engine
+    from filtercov.lab.experiments.sweep import refuse_failures
     from filtercov.lab.report.results import check_place, write_reports
     from filtercov.lab.report.results_claims import claim_lines
     from filtercov.lab.report.results_table import (
@@ -75,17 +74,17 @@ def reproduce(
         check_place(out)
     options.tell_of_data(scale, data)
     with interruptible():
-        done = lab.reproduce_all(
+        tables, outcomes = lab.reproduce_all(
             names,
             scale=scale,
             options=Options(cifar=data, imagenet=imagenet, also=located(also or ()), seeds=seeds),
             runs=runs,
-            engine=Engine(engine, workers, Cluster(ray_address, cpus_per_run, gpus_per_run)),
+            engine=Engine(engine, workers, ray_address, cpus_per_run, gpus_per_run),
             machine=Machine(data_root=data_root, download=download, device=device),
             say=say,
         )
     said: list[str] = []  # notes that several tables share, once
-    for table in done.tables:
+    for table in tables:
         record = table.record
         say(f"\n{title_line(record)}")
         say_table(table.shown)
@@ -102,14 +101,14 @@ def reproduce(
         said += notes(record, lines(record))
     say("\n" + "\n".join(dict.fromkeys(said)))
     if out is not None:
-        written = write_reports([table.record for table in done.tables], out, command=context.obj)
+        written = write_reports([table.record for table in tables], out, command=context.obj)
         say(f"wrote {', '.join(map(str, written))}")
-    done.refuse_failures()
+    refuse_failures(outcomes)
 
 
 def measure_here() -> MachineSpeed:
     """Time some training steps, and keep the result for the commands that follow."""
-    from filtercov.lab.experiments.speed import measure_machine
+    from filtercov.lab.experiments.timings import measure_machine
 
     say("measuring the speed of training here…", err=True)
     speed = measure_machine()

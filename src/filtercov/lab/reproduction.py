@@ -19,18 +19,18 @@ from pathlib import Path
 from typing import IO, Any, overload
 
 from filtercov.errors import ConfigError
-from filtercov.lab.costs.machine_speed import kept_speed
 from filtercov.lab.experiments import catalogue, initialisations
 from filtercov.lab.experiments.catalogue import Experiment, Options
+from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.initialisations import Fill
-from filtercov.lab.experiments.planning import expected_seconds
+from filtercov.lab.experiments.planning import yardstick_images
 from filtercov.lab.experiments.records import ExperimentRecord, collect
 from filtercov.lab.experiments.run_one import Machine, Outcome, check_images
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import in_order
 from filtercov.lab.experiments.scales import find_scale
-from filtercov.lab.experiments.speed import REPEATS, described, measure_speeds, write_speeds
-from filtercov.lab.experiments.sweep import Engine, record, refuse_failures, sweep
+from filtercov.lab.experiments.sweep import record, refuse_failures, sweep
+from filtercov.lab.experiments.timings import REPEATS, described, measure_speeds, write_speeds
 from filtercov.lab.report import page
 from filtercov.lab.report.results import write_reports
 from filtercov.lab.report.results_table import lines, notes, table, to_csv, to_terminal, warnings
@@ -38,7 +38,6 @@ from filtercov.lab.training.distributed import usable_device
 from filtercov.printable import counted
 
 _TEXT = ("experiment", "scale", "row", "network", "data", "filters", "initialisation", "verdict")
-_USUAL_SPEED = 100.0  # images a second; before a measurement only the proportions between runs are known
 
 
 @dataclass(frozen=True)
@@ -86,18 +85,6 @@ class ResultTable(Sequence[Mapping[str, Any]]):
         return "".join(parts)
 
 
-@dataclass(frozen=True)
-class Reproduction:
-    """The tables of some experiments, and how each of their runs ended."""
-
-    tables: list[ResultTable]
-    outcomes: Mapping[str, Outcome]
-
-    def refuse_failures(self) -> None:
-        """Raise `RunError` if runs failed, every reason said once."""
-        refuse_failures(self.outcomes)
-
-
 def reproduce(
     name: str,
     *,
@@ -129,7 +116,7 @@ def reproduce(
     with _columns(functions):
         named = initialisations.located([item for item in also if isinstance(item, str)])
         options = Options(cifar=data, imagenet=imagenet, also=named, seeds=seeds)
-        done = reproduce_all(
+        (result,), outcomes = reproduce_all(
             chosen,
             scale=scale,
             options=options,
@@ -138,8 +125,7 @@ def reproduce(
             machine=Machine(data_root=data_root, download=download, device=device),
             functions=[_name(function) for function in functions],
         )
-    done.refuse_failures()
-    (result,) = done.tables
+    refuse_failures(outcomes)
     if not functions:
         return result
     # No command knows the functions.
@@ -159,8 +145,8 @@ def reproduce_all(
     functions: Sequence[str] = (),
     stream: IO[str] | None = None,
     say: Callable[[str], None] = lambda _: None,
-) -> Reproduction:
-    """Do every run of the experiments that match and collect their tables; failures are left to the caller.
+) -> tuple[list[ResultTable], Mapping[str, Outcome]]:
+    """Do every run of the experiments that match; return their tables, and how each run ended.
 
     `functions` are names of registered initialisations that must find a column.
     """
@@ -176,20 +162,13 @@ def reproduce_all(
         check_images(wanted, kept, machine)
     for experiment in chosen:
         record(experiment, kept, options)
-    speed = kept_speed()
-    pace = speed.images_per_second if speed else _USUAL_SPEED
     outcomes = sweep(
-        wanted,
-        kept.root,
-        engine=engine,
-        machine=machine,
-        stream=stream,
-        expected=lambda run: expected_seconds(run.spec, pace),
+        wanted, kept.root, engine=engine, machine=machine, stream=stream, weight=lambda run: yardstick_images(run.spec)
     )
     for experiment in chosen:
         if experiment.speed:
             _time_steps(experiment, kept, machine.device)
-    return Reproduction([ResultTable(collect(experiment, kept, options)) for experiment in chosen], outcomes)
+    return [ResultTable(collect(experiment, kept, options)) for experiment in chosen], outcomes
 
 
 def _time_steps(experiment: Experiment, runs: Runs, device: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from filtercov.lab.experiments.local import run_in_processes
+from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.run_one import Machine
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.sweep import sweep
@@ -34,7 +34,7 @@ def sweep_tiny(root: Path) -> None:
 
 
 def sweep_tiny_with_workers(root: Path) -> None:
-    run_in_processes(table().runs, Runs(root), workers=2, emit=lambda _: None)
+    sweep(table().runs, root, stream=io.StringIO(), engine=Engine(workers=2))
 
 
 def hold(root: Path, held) -> None:

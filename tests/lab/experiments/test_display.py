@@ -33,7 +33,7 @@ def snapshot(epoch: int) -> Snapshot:
 def test_time_left_follows_the_pace_of_what_was_trained_and_the_size_of_what_is_left():
     clock = Clock()
     sizes = dict(zip((run.key for run in RUNS), (1.0, 1.0, 2.0, 3.0), strict=True))
-    display = Display(RUNS, stream=io.StringIO(), expected=lambda run: sizes[run.key], clock=clock)
+    display = Display(RUNS, stream=io.StringIO(), weight=lambda run: sizes[run.key], clock=clock)
     display(Outcome(RUNS[0].key, "done"))  # it was done before: no pace yet
     assert display.time_left() is None
     clock.now = 5.0  # data were loaded

@@ -16,8 +16,8 @@ from filtercov.lab.experiments.keeping import keep, portable
 from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run, RunSpec
-from filtercov.lab.experiments.speed import write_speeds
 from filtercov.lab.experiments.sweep import record, recorded, sweep
+from filtercov.lab.experiments.timings import write_speeds
 from filtercov.lab.report.results_table import to_csv, to_markdown
 from filtercov.lab.training import read_metrics, read_result
 from tests.lab.data.folders import write_folder, zip_folder

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import filtercov
-from filtercov.lab.costs.listing import entries
+from filtercov.lab.costs import entries
 from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.catalogue.figures import GRIDS
 from filtercov.lab.experiments.execute import build_model, load_data

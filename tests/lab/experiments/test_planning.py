@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 from filtercov.lab import models
+from filtercov.lab.data import load
 from filtercov.lab.experiments import catalogue
-from filtercov.lab.experiments.planning import YARDSTICK, costs, expected_seconds, forward_cost, listed
+from filtercov.lab.experiments.planning import IMAGES, YARDSTICK, Images, costs, forward_cost
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run, RunSpec
 from tests.lab.experiments.tiny import table
@@ -29,8 +30,8 @@ def test_costs_counted_on_an_empty_shell_are_those_of_the_network(name):
 def test_the_yardstick_takes_images_over_throughput():
     spec = RunSpec.recipe("cifar", model=YARDSTICK, data="cifar10", train={"epochs": 3})
     # Three epochs of 50,000 images, and three evaluations of 10,000, each a forward pass, a third of a step.
-    assert expected_seconds(spec, 1000.0) == pytest.approx(2 + 150 + 10)
     counted = costs([Run(spec)])
+    assert counted.seconds(1000.0) == pytest.approx(2 + 150 + 10)
     assert (counted.runs, counted.epochs, counted.images) == (1, 3, 160_000)
     assert counted.petaflops == pytest.approx(6 * 177_474_048 * 150_000 / 1e15)
 
@@ -41,6 +42,12 @@ def test_the_yardstick_takes_images_over_throughput():
 def test_a_folder_has_the_images_of_cifar_10_or_if_they_are_resized_of_imagenet(fields, images):
     spec = RunSpec.recipe("cifar", model=YARDSTICK, data="folder:images", train={"epochs": 1}, **fields)
     assert costs([Run(spec)]).petaflops == pytest.approx(6 * 177_474_048 * images / 1e15, rel=0.01)
+
+
+def test_the_embedded_images_are_as_many_and_as_large_as_planned():
+    data = load("embedded")
+    shape = (data.image_size, data.in_channels, data.num_classes)
+    assert IMAGES["embedded"] == Images(len(data.train), len(data.test), shape)
 
 
 def test_storage_is_what_finished_runs_take(undisturbed):
@@ -56,4 +63,3 @@ def test_the_papers_tables_are_priced_like_the_paper_describes_them():
     counted = costs(catalogue.experiment("cifar-convnext-atto-p1", scale="paper").runs)
     assert counted.runs == 92
     assert counted.epochs == 3 * 10 * (20 + 50 + 200) + 2 * 200
-    assert listed("cifar-convnext-atto-p1", "paper").epochs == counted.epochs

@@ -10,10 +10,10 @@ from collections import Counter
 import pytest
 
 from filtercov.lab.experiments.catalogue.build import transferred
-from filtercov.lab.experiments.ray_engine import Cluster
+from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run
-from filtercov.lab.experiments.sweep import Engine, sweep
+from filtercov.lab.experiments.sweep import sweep
 from tests.lab.experiments.tiny import read_journal, spec, table
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning:ray")
@@ -40,7 +40,7 @@ def test_a_killed_ray_worker_costs_no_run_and_repeats_none(tmp_path, undisturbed
     killer = threading.Thread(target=kill_a_worker, args=(runs, long, victims), daemon=True)
     killer.start()
     wanted, told = [long, dependant, *table().runs], io.StringIO()
-    engine = Engine("ray", cluster=Cluster(local_cpus=2))
+    engine = Engine("ray", local_cpus=2)
     outcomes = sweep([*wanted, broken, after_broken], runs.root, engine=engine, stream=told)
     killer.join(10)
 

@@ -11,10 +11,8 @@ from typer.testing import CliRunner
 from filtercov.cli import experiments
 from filtercov.cli.reproduce import reproduce
 from filtercov.errors import ConfigError, DataError, RunError
-from filtercov.lab.costs.listing import FILE, entries
+from filtercov.lab.costs import FILE, entries
 from filtercov.lab.experiments import catalogue
-from filtercov.lab.experiments.runs import Runs
-from tests.lab.experiments.tiny import read_journal
 from tools.write_listing import listing
 
 app = typer.Typer()
@@ -54,14 +52,6 @@ def test_images_that_are_missing_are_named_before_anything_is_trained(tmp_path):
     with pytest.raises(DataError, match="gone"):
         run("reproduce", "kronecker", "--scale", "small", "--data", data, "--runs", tmp_path / "runs")
     assert not list((tmp_path / "runs").glob("*/config.json"))
-
-
-def test_running_again_trains_nothing(kronecker):
-    root, first = kronecker
-    before = read_journal(Runs(root))
-    again = run("reproduce", "kronecker", "--scale", "smoke", "--seeds", 1, "--runs", root, "--also", "dog")
-    assert read_journal(Runs(root)) == before
-    assert again.partition("Kronecker-factorised")[2] == first.partition("Kronecker-factorised")[2]
 
 
 def test_the_report_repeats_what_was_asked_for_and_names_what_is_missing(kronecker, tmp_path):

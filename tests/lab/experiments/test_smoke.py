@@ -7,8 +7,8 @@ from filtercov.lab.experiments.catalogue import Options
 from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import in_order
-from filtercov.lab.experiments.speed import write_speeds
 from filtercov.lab.experiments.sweep import record, recorded, sweep
+from filtercov.lab.experiments.timings import write_speeds
 from filtercov.lab.report.results import write_reports
 from tests.lab.experiments.tiny import timings
 

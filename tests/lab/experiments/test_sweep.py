@@ -8,17 +8,19 @@ import random
 import signal
 import time
 from collections import Counter
+from contextlib import closing
 
 import pytest
 
-from filtercov.errors import ConfigError, RunError, StorageError, TrainingInterrupted
+from filtercov.errors import ConfigError, StorageError, TrainingInterrupted
 from filtercov.lab.experiments.catalogue import Options
 from filtercov.lab.experiments.catalogue.build import Cell, Experiment, transferred
-from filtercov.lab.experiments.local import run_in_processes
+from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.records import collect
+from filtercov.lab.experiments.run_one import Machine
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run
-from filtercov.lab.experiments.sweep import Engine, sweep
+from filtercov.lab.experiments.sweep import hand_out, sweep
 from tests.lab.experiments.children import CONTEXT, hold, run_children, sweep_tiny, sweep_tiny_with_workers
 from tests.lab.experiments.tiny import read_journal, reference, spec, table
 
@@ -62,6 +64,12 @@ def kill_at_random(folder, target, kills, *, seed):
     return roots
 
 
+def work(wanted, root, emit, *, workers=2):
+    """Do runs in several processes, telling `emit` of all that happens."""
+    with closing(Engine(workers=workers).start(root, Machine(), emit)) as processes:
+        hand_out(wanted, processes, emit)
+
+
 def test_a_sweep_killed_6_times_ends_with_the_same_table(undisturbed, tmp_path):
     roots = kill_at_random(tmp_path, sweep_tiny, 6, seed=0)
     run_children(sweep_tiny, roots[-1])
@@ -97,7 +105,7 @@ def test_workers_share_the_runs_and_one_that_dies_is_replaced(tmp_path):
         if len(told) == 1:
             os.kill(next(e["process"] for e in read_journal(Runs(tmp_path)) if e["event"] == "began"), signal.SIGKILL)
 
-    run_in_processes(table().runs, Runs(tmp_path), workers=2, emit=emit)
+    work(table().runs, tmp_path, emit)
     assert any("a worker died (killed by SIGKILL)" in getattr(event, "text", "") for event in told)
     assert set(times(tmp_path, "finished").values()) == {1}
     assert len(accuracies(tmp_path)) == 5
@@ -105,21 +113,12 @@ def test_workers_share_the_runs_and_one_that_dies_is_replaced(tmp_path):
     assert ended == Counter(run.key for run in table().runs)  # each told once
 
 
-def test_words_that_cannot_be_printed_stop_no_run(tmp_path):
-    class Full(io.StringIO):
-        def write(self, _text):
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    outcomes = sweep([reference()], tmp_path, stream=Full())
-    assert [outcome.status for outcome in outcomes.values()] == ["done"]
-
-
 def test_an_error_of_whoever_is_told_is_no_sign_of_a_workers_death(tmp_path):
     def end(_):
         raise EOFError("whoever is told has an end too")
 
     with pytest.raises(EOFError, match="an end too"):
-        run_in_processes([Run(spec(epochs=20, seed=1))], Runs(tmp_path), workers=1, emit=end)
+        work([Run(spec(epochs=20, seed=1))], tmp_path, end)
 
 
 def test_a_request_to_stop_reaches_every_worker_and_the_sweep_continues_later(tmp_path):
@@ -132,7 +131,7 @@ def test_a_request_to_stop_reaches_every_worker_and_the_sweep_continues_later(tm
 
     slow = [Run(spec(seed=seed, epochs=200)) for seed in range(2)]
     with pytest.raises(TrainingInterrupted):
-        run_in_processes(slow, Runs(tmp_path), workers=2, emit=emit)
+        work(slow, tmp_path, emit)
     assert any((tmp_path / run.key / "state.safetensors").exists() for run in slow)
     assert not any((tmp_path / run.key / "result.json").exists() for run in slow)
 
@@ -192,5 +191,5 @@ def test_places_that_cannot_be_locked_or_written_are_refused(tmp_path, monkeypat
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    with pytest.raises(RunError, match="No locks available"), Runs(tmp_path).claim(reference()):
+    with pytest.raises(StorageError, match="No locks available"), Runs(tmp_path).claim(reference()):
         pass

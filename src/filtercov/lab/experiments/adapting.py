@@ -8,7 +8,7 @@ al., ICLR 2024, arXiv 2311.18823) gives a small network evenly spaced weights of
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 import torch
@@ -30,26 +30,24 @@ _MODES = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 def interpolate_weights_(model: nn.Module, weights: Weights) -> InitReport:
     """Give each layer of a model the filters at its relative depth, enlarged to its kernel size."""
-    layers = fc.depthwise_layers(model)
-    nearest = [weights[math.floor(layer.depth * (len(weights) - 1) + 0.5)] for layer in layers]
-    with drawing():
-        enlarged = [
-            (name, enlarge(plain_values(weight, name), tuple(layer.weight.shape)))
-            for layer, (name, weight) in zip(layers, nearest, strict=True)
-        ]
-    return copy_weights_(model, enlarged)
+    chosen = [math.floor(layer.depth * (len(weights) - 1) + 0.5) for layer in fc.depthwise_layers(model)]
+    return _adapt_(model, [weights[i] for i in chosen], enlarge)
 
 
 def select_weights_(model: nn.Module, weights: Weights) -> InitReport:
     """Give a model evenly spaced filters from the first layers of each stage of a larger one."""
-    layers = fc.depthwise_layers(model)
-    chosen = first_of_each_stage([layer.channels for layer in layers], [len(weight) for _, weight in weights])
+    channels = [layer.channels for layer in fc.depthwise_layers(model)]
+    chosen = first_of_each_stage(channels, [len(weight) for _, weight in weights])
+    return _adapt_(model, [weights[i] for i in chosen], select)
+
+
+def _adapt_(model: nn.Module, sources: Weights, adapt: Callable[[Tensor, Shape], Tensor]) -> InitReport:
     with drawing():
-        selected = [
-            (weights[i][0], select(plain_values(weights[i][1], weights[i][0]), tuple(layer.weight.shape)))
-            for layer, i in zip(layers, chosen, strict=True)
+        adapted = [
+            (name, adapt(plain_values(weight, name), tuple(layer.weight.shape)))
+            for layer, (name, weight) in zip(fc.depthwise_layers(model), sources, strict=True)
         ]
-    return copy_weights_(model, selected)
+    return copy_weights_(model, adapted)
 
 
 def enlarge(weight: Tensor, shape: Shape) -> Tensor:

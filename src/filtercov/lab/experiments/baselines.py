@@ -43,27 +43,27 @@ SHARPENING, SHARPENING_STRENGTH = 0.675, 0.526
 
 
 def uniform(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """Return U(±1/√n) weights."""
+    """U(±1/√n) weights."""
     return (2.0 * _empty(shape).uniform_(generator=generator) - 1.0) / math.sqrt(_pixels(shape))
 
 
 def kaiming(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """Return N(0, 2/n) weights."""
+    """N(0, 2/n) weights."""
     return _normal(shape, generator) * math.sqrt(2.0 / _pixels(shape))
 
 
 def trunc_normal(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """Return N(0, .02²) weights; the cut at ±2, a hundred deviations, is timm's and never made."""
+    """N(0, .02²) weights; the cut at ±2, a hundred deviations, is timm's and never made."""
     return nn.init.trunc_normal_(_empty(shape), std=0.02, generator=generator)
 
 
 def orthogonal(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """Return orthonormal filters or, where there are more of them than pixels, pixels orthonormal over the filters."""
+    """Orthonormal filters or, where there are more of them than pixels, pixels orthonormal over the filters."""
     return nn.init.orthogonal_(_empty(shape), generator=generator)
 
 
 def identity(shape: torch.Size, _generator: torch.Generator) -> Tensor:
-    """Return filters that change nothing: 1 at the pixel that `padding="same"` puts over the one computed.
+    """Filters that change nothing: 1 at the pixel that `padding="same"` puts over the one computed.
 
     >>> identity(torch.Size((1, 1, 4)), torch.Generator())[0, 0].tolist()
     [0.0, 1.0, 0.0, 0.0]
@@ -75,7 +75,7 @@ def identity(shape: torch.Size, _generator: torch.Generator) -> Tensor:
 
 
 def delta_gaussian(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """Return filters that are N(0, 1) at the centre and zero elsewhere."""
+    """Filters that are N(0, 1) at the centre and zero elsewhere."""
     filters = _empty((shape[0], _pixels(shape))).zero_()
     centre = sum(size // 2 * math.prod(shape[3 + axis :]) for axis, size in enumerate(shape[2:]))
     filters[:, centre] = _normal((shape[0],), generator)
@@ -83,7 +83,7 @@ def delta_gaussian(shape: torch.Size, generator: torch.Generator) -> Tensor:
 
 
 def difference_of_gaussians(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """Return filters that are a narrow Gaussian less one 1.6 times as wide (a near-Laplacian), of norm |N(0, 1)|.
+    """Filters that are a narrow Gaussian less one 1.6 times as wide (a near-Laplacian), of norm |N(0, 1)|.
 
     The narrow one's deviation is uniform from half a pixel to a quarter of the longest side. A single pixel has no
     such difference and is N(0, 1) itself. Nor have filters of one or two pixels along every side, all as far from the
@@ -110,7 +110,7 @@ def difference_of_gaussians(shape: torch.Size, generator: torch.Generator) -> Te
 
 
 def box(count: float) -> Sample:
-    """Return the sampler of filters that are equal at `count` random pixels, any set of them as likely, zero elsewhere.
+    """The sampler of filters that are equal at `count` random pixels, any set of them as likely, zero elsewhere.
 
     >>> filters = box(3)(torch.Size((1, 1, 5, 5)), torch.Generator().manual_seed(0))
     >>> torch.count_nonzero(filters).item(), round(filters.square().sum().item(), 6)
@@ -136,7 +136,7 @@ impulse = box(1)
 
 
 def gaussian_bump(variance: float) -> Sample:
-    """Return the sampler of Gaussians of a variance, in pixels², around random pixels of the filter.
+    """The sampler of Gaussians of a variance, in pixels², around random pixels of the filter.
 
     They are cut where the filter ends. The layer is scaled as a whole to the mean squared norm 1/3, as its authors do
     it, so that filters whose bump is cut are smaller than others.
@@ -155,14 +155,14 @@ def gaussian_bump(variance: float) -> Sample:
 
 
 def master_keys(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """Return filters each of which is one of `master_key_filters`, any as likely, scaled to the squared norm 1/3."""
+    """Filters each of which is one of `master_key_filters`, any as likely, scaled to the squared norm 1/3."""
     keys = master_key_filters(tuple(shape[2:]))
     chosen = torch.randint(len(keys), (shape[0],), generator=generator, dtype=torch.int64, device="cpu").numpy()
     return torch.from_numpy(math.sqrt(POWER) * keys[chosen].reshape(shape))
 
 
 def master_key_filters(kernel_size: tuple[int, ...]) -> Array:
-    """Return the "master key" filters (count, *kernel_size), each of unit norm: eight for filters of two axes.
+    """The "master key" filters (count, *kernel_size), each of unit norm: eight for filters of two axes.
 
     Babaiee et al. (arXiv 2509.11711) find eight filters of which those of trained networks are nearly all multiples,
     plus a constant; Lindeberg et al. (arXiv 2509.12746) model them by differences of T, the discrete analogue of the
@@ -180,7 +180,7 @@ def master_key_filters(kernel_size: tuple[int, ...]) -> Array:
     axes = [axis for axis, size in enumerate(kernel_size) if size > 1]
 
     def differences(sigma: float, stencil: Mapping[int, float], axis: int) -> Array:
-        """Return T where along one axis it is the sum of weight × T(p + shift) over the stencil."""
+        """T where along one axis it is the sum of weight × T(p + shift) over the stencil."""
         factors = [_discrete_gaussian(p, sigma) for p in positions]
         moved = [weight * _discrete_gaussian(positions[axis] + shift, sigma) for shift, weight in stencil.items()]
         factors[axis] = np.sum(moved, axis=0)
@@ -199,7 +199,7 @@ def master_key_filters(kernel_size: tuple[int, ...]) -> Array:
 
 
 def _discrete_gaussian(positions: Array, sigma: float) -> Array:
-    """Return exp(-σ²) I_p(σ²) at whole numbers p, I_p a modified Bessel function: what diffusion on a grid makes of 1.
+    """exp(-σ²) I_p(σ²) at whole numbers p, I_p a modified Bessel function: what diffusion on a grid makes of 1.
 
     Its Fourier transform is exp(σ² (cos θ - 1)), so it is a mean over frequencies, of which 1024 are enough for filters
     of several hundred pixels a side.
@@ -211,7 +211,7 @@ def _discrete_gaussian(positions: Array, sigma: float) -> Array:
 
 
 def _product(along: list[Array]) -> Array:
-    """Return the filter that is a product of one function of each axis."""
+    """The filter that is a product of one function of each axis."""
     filters = np.ones(())
     for values in along:
         filters = np.multiply.outer(filters, values)
@@ -219,7 +219,7 @@ def _product(along: list[Array]) -> Array:
 
 
 def _empty(shape: torch.Size | tuple[int, ...]) -> Tensor:
-    """Return a tensor to fill, of the same type and in the same place whatever torch's defaults are."""
+    """A tensor to fill, of the same type and in the same place whatever torch's defaults are."""
     return torch.empty(shape, dtype=torch.float32, device="cpu")
 
 

@@ -40,7 +40,7 @@ def control_covariance(
     negative: Negative,
     random: np.random.Generator,
 ) -> Array:
-    """Return the (n, n) covariance of a control for a layer whose closed form has `sigma`.
+    """The (n, n) covariance of a control for a layer whose closed form has `sigma`.
 
     >>> same = {"sigma": 1.0, "mean_sigma": 0.5, "negative": "clip", "random": np.random.default_rng(0)}
     >>> traces = [np.trace(control_covariance(control, (5, 5), **same)) for control in CONTROLS]
@@ -61,12 +61,12 @@ def control_covariance(
 
 
 def total_variance(kernel_size: tuple[int, ...], sigma: float, *, negative: Negative) -> float:
-    """Return the mean squared norm of filters drawn from the closed form."""
+    """The mean squared norm of filters drawn from the closed form."""
     return float(np.trace(_usable(gaussian_covariance(kernel_size, sigma), negative)))
 
 
 def _without(control: Control, kernel_size: tuple[int, ...], sigma: float) -> Array:
-    """Return the symmetric part of the paper's Σ̂ = M ⊙ (C − ½S) without one of its components, in flat form.
+    """The symmetric part of the paper's Σ̂ = M ⊙ (C − ½S) without one of its components, in flat form.
 
     There M_pq = z_p, S_pq = z_q, and C_pq is the Gaussian of the wrap-around distance of p and q.
     """
@@ -83,7 +83,7 @@ def _without(control: Control, kernel_size: tuple[int, ...], sigma: float) -> Ar
 
 
 def _scrambled(covariance: Array, random: np.random.Generator) -> Array:
-    """Return a covariance with the same eigenvalues in a basis drawn uniformly (Haar)."""
+    """A covariance with the same eigenvalues in a basis drawn uniformly (Haar)."""
     gaussian = random.standard_normal(covariance.shape)
     basis, triangle = np.linalg.qr(gaussian)
     basis = basis * np.sign(np.diag(triangle))
@@ -92,7 +92,7 @@ def _scrambled(covariance: Array, random: np.random.Generator) -> Array:
 
 
 def _usable(covariance: Array, negative: Negative) -> Array:
-    """Return the positive semi-definite covariance that filters are drawn from."""
+    """The positive semi-definite covariance that filters are drawn from."""
     root = symmetric_root(covariance, negative=negative)
     usable: Array = root @ root
     return usable

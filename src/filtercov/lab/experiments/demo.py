@@ -12,11 +12,12 @@ from torch import nn
 import filtercov as fc
 from filtercov.covariance.forms import Array
 from filtercov.errors import RunError
+from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.execute import build_model, load_data
 from filtercov.lab.experiments.run_one import Outcome
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run, RunSpec
-from filtercov.lab.experiments.sweep import Engine, sweep
+from filtercov.lab.experiments.sweep import sweep
 from filtercov.lab.training import FitResult, TrainConfig, load_checkpoint, read_metrics
 from filtercov.lab.training.rundir import Record
 
@@ -62,7 +63,7 @@ class DemoRun:
 
 
 def demo_specs(*, seed: int = 0) -> list[RunSpec]:
-    """Return the four runs: uniform and closed form, frozen and thawed, alike in everything else."""
+    """The four runs: uniform and closed form, frozen and thawed, alike in everything else."""
     return [
         RunSpec(
             model=MODEL,
@@ -95,22 +96,19 @@ def run_demo(
 
 
 def _collected(run: Run, runs: Runs, outcome: Outcome) -> DemoRun:
+    """Build the network as it was before the first step, and read what it became."""
     result, directory = runs.result(run), runs.directory(run)
     if result is None:
         raise RunError(f"the run {run} failed: {outcome.detail}")
-    return DemoRun(run.spec, result, read_metrics(directory.metrics), _layers(run.spec, directory.path))
-
-
-def _layers(spec: RunSpec, run_dir: Path) -> list[LayerFilters]:
-    """Build the network as it was before the first step, and read what it became."""
-    model = build_model(spec, load_data(spec))
-    names = [(layer.name, fc.PRESETS[SCHEDULE](layer.depth)) for layer in fc.depthwise_layers(model)]
-    before = _filters(model)
-    model.load_state_dict(load_checkpoint(run_dir / "checkpoint.safetensors")[0])
-    after = _filters(model)
-    return [LayerFilters(name, sigma, *pair) for (name, sigma), *pair in zip(names, before, after, strict=True)]
+    model = build_model(run.spec, load_data(run.spec))
+    layers, before = fc.depthwise_layers(model), _filters(model)
+    model.load_state_dict(load_checkpoint(directory.checkpoint)[0])
+    shown = [
+        LayerFilters(layer.name, fc.PRESETS[SCHEDULE](layer.depth), *pair)
+        for layer, *pair in zip(layers, before, _filters(model), strict=True)
+    ]
+    return DemoRun(run.spec, result, read_metrics(directory.metrics), shown)
 
 
 def _filters(model: nn.Module) -> list[Array]:
-    weights = [layer.weight for layer in fc.depthwise_layers(model)]
-    return [weight.detach().squeeze(1).numpy().astype(np.float64) for weight in weights]
+    return [layer.weight.detach().squeeze(1).numpy().astype(np.float64) for layer in fc.depthwise_layers(model)]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import IO, Any, cast
+from typing import IO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -40,9 +40,10 @@ Emit = Callable[[Event], None]
 
 
 class Display:
-    """Takes a sweep's events; `expected` guesses the seconds of a run, of which only their proportions count.
+    """Takes a sweep's events; runs take times in proportion to their `weight`.
 
-    With `epochs`, plain lines tell of the end of every epoch and not of the end of a run.
+    With `epochs`, plain lines tell of the end of every epoch and not of the end of a run. What cannot be written, to a
+    closed pipe or a full disk, is no reason to stop runs.
     """
 
     def __init__(
@@ -50,14 +51,13 @@ class Display:
         wanted: Sequence[Run],
         *,
         stream: IO[str] | None = None,
-        expected: Callable[[Run], float] = lambda _: 1.0,
+        weight: Callable[[Run], float] = lambda _: 1.0,
         epochs: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._runs = {run.key: run for run in wanted}
-        self._expected = {run.key: expected(run) for run in wanted}
-        chosen = stream or sys.stderr or io.StringIO()  # none if it was closed before the start
-        self._stream = cast(IO[str], _MaybeUnheard(chosen))
+        self._weights = {run.key: weight(run) for run in wanted}
+        self._stream = stream or sys.stderr or io.StringIO()  # none if it was closed before the start
         self._epochs = epochs
         self._clock, self._began = clock, clock()  # when the first step was seen, once it was
         self._running: dict[str, Snapshot] = {}
@@ -66,21 +66,18 @@ class Display:
         self._live: Live | None = None
         if self._stream.isatty():
             console = Console(file=self._stream)
-            self._live = Live(
-                self._table(), console=console, refresh_per_second=4, transient=True, redirect_stdout=False
-            )
+            self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Emit events inside; on a terminal how much was done stays when the table is gone."""
-        if self._live is None:
-            yield
-            return
         try:
-            with self._live:
-                yield
+            yield
         finally:
-            self._live.console.print(Text(self._ended()))
+            with suppress(OSError):
+                if self._live:
+                    self._live.stop()
+                    self._live.console.print(Text(self._ended()))
 
     def __call__(self, event: Event) -> None:
         """Take note of an event and show it."""
@@ -90,12 +87,14 @@ class Display:
             if self._running.pop(event.key, None) is not None and event.status == "done":
                 self._seen[event.key] = (self._seen[event.key][0], 1.0)
             self.outcomes[event.key] = event
-        if self._live:
-            if isinstance(event, Note):
-                self._live.console.print(Text(event.text))
-            self._live.update(self._table())
-        elif (line := self._line(event)) is not None:
-            print(line, file=self._stream, flush=True)
+        with suppress(OSError):
+            if self._live:
+                self._live.start()
+                if isinstance(event, Note):
+                    self._live.console.print(Text(event.text))
+                self._live.update(self._table(), refresh=True)
+            elif (line := self._line(event)) is not None:
+                print(line, file=self._stream, flush=True)
 
     def _line(self, event: Event) -> str | None:
         if isinstance(event, Note):
@@ -115,15 +114,15 @@ class Display:
         self._running[key] = snapshot
 
     def time_left(self) -> float | None:
-        """Return the seconds to go by the pace so far, None before there is one.
+        """The seconds to go by the pace so far, None before there is one.
 
         Runs count by the part that was trained under our eyes, so that one that continued is no sign of speed.
         """
-        worked = sum((end - start) * self._expected[key] for key, (start, end) in self._seen.items())
+        worked = sum((end - start) * self._weights[key] for key, (start, end) in self._seen.items())
         if worked <= 0:
             return None
-        waiting = self._expected.keys() - self.outcomes.keys()
-        left = sum((1 - self._seen.get(key, (0.0, 0.0))[1]) * self._expected[key] for key in waiting)
+        waiting = self._weights.keys() - self.outcomes.keys()
+        left = sum((1 - self._seen.get(key, (0.0, 0.0))[1]) * self._weights[key] for key in waiting)
         return (self._clock() - self._began) / worked * left
 
     def _ended(self) -> str:
@@ -149,25 +148,6 @@ class Display:
         failed = [outcome for outcome in self.outcomes.values() if outcome.status == "failed"][:MOST_ROWS]
         failures = [Text(f"failed: {self._runs[outcome.key]}{_why(outcome)}") for outcome in failed]
         return Group(*failures, table, Text(self._counts(), style="bold"))
-
-
-class _MaybeUnheard:
-    """A stream that may be written to in vain: a closed pipe or a full disk there is no reason to stop runs."""
-
-    def __init__(self, stream: IO[str]) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        with suppress(OSError):
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with suppress(OSError):
-            self._stream.flush()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
 
 def _why(outcome: Outcome) -> str:

@@ -4,7 +4,7 @@ import platform
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -12,18 +12,18 @@ from torch import nn
 import filtercov as fc
 from filtercov.errors import CheckpointError, ConfigError, RunError, SourceError
 from filtercov.lab import models
-from filtercov.lab.data import BatchLoader, Dataset, load
+from filtercov.lab.data import Augment, BatchLoader, Dataset, load
 from filtercov.lab.data.loader import seeded_generator
 from filtercov.lab.experiments.initialisations import InitContext, find
 from filtercov.lab.experiments.runspec import VERSION, Inputs, RunSpec, read_inputs
 from filtercov.lab.models.lookup import find as build
 from filtercov.lab.models.lookup import is_ours
-from filtercov.lab.training import FitResult, Progress, World, current_world, fit
+from filtercov.lab.training import FitResult, Progress, TrainConfig, World, current_world, fit
 from filtercov.lab.training.progress import Snapshot
 from filtercov.lab.training.rundir import storage_error
 from filtercov.nn import accelerate_
 
-_FILTERS = 1  # the purpose of a random stream, so that filters do not repeat the draws of other weights
+FILTERS = 1  # the purpose of a random stream, so that filters do not repeat the draws of other weights
 
 
 def execute(
@@ -46,9 +46,8 @@ def execute(
     """Train what `spec` says in `run_dir`, continuing if it was begun; return the result.
 
     The statistics of the trained filters are written beside the checkpoint, for runs that start from them. `data` saves
-    loading what the specification names; `init_root` is where relative file names in its `init` start. `on_init` is
-    told what the initialisation returned: of most of ours, an `InitReport`. Everything else says how to run, not what,
-    and does not change the result.
+    loading what the specification names; `init_root` is where relative file names in its `init` start. `on_init` gets
+    what the initialisation returned, usually an `InitReport`. Everything else does not change the result.
 
     A file or run to start from that cannot be read is a `SourceError`; `RunError` and `CheckpointError` are of
     `run_dir` alone.
@@ -62,11 +61,10 @@ def execute(
         raise SourceError(str(error)) from error
     model.to(device)
     accelerate_(model)
-    train_batches, test_batches = build_batches(spec, data, world=world, device=device)
+    batches = build_batches(data, spec.train, spec.augment, spec.evaluate, world=world, device=device)
     return fit(
         model,
-        train_batches,
-        test_batches,
+        *batches,
         spec.train,
         run_dir,
         identity=identity(spec, inputs),
@@ -80,16 +78,21 @@ def execute(
 
 
 def identity(spec: RunSpec, inputs: Inputs) -> dict[str, Any]:
-    """Return what `config.json` holds besides the training settings: the specification and the content it reads."""
+    """What `config.json` holds besides the training settings: the specification and the checksums of what it reads."""
     described = {name: value for name, value in spec.to_dict().items() if name != "train"}
     return {"version": VERSION, **described, "inputs": inputs}
 
 
 def load_data(
-    spec: RunSpec, *, root: Path | None = None, download: bool = False, workers: int | None = None
+    spec: RunSpec,
+    *,
+    root: Path | None = None,
+    download: bool = False,
+    workers: int | None = None,
+    reader: Callable[..., Dataset] = load,
 ) -> Dataset:
-    """Return the dataset a specification names, cut to its limit."""
-    return load(
+    """The dataset that a specification names, cut to its limit."""
+    return reader(
         spec.data,
         root=root,
         download=download,
@@ -107,11 +110,7 @@ def build_model(
     init_root: Path | str = ".",
     on_init: Callable[[object], None] | None = None,
 ) -> nn.Module:
-    """Return the network of a specification as it is before the first step.
-
-    Weights other than the filters depend on the seed alone, so that runs which differ in initialisation differ in
-    nothing else.
-    """
+    """The network of a specification before the first step; all but the filters depends on the seed alone."""
     ours = is_ours(spec.model)
     if ours and data.image_size < (smallest := models.parse(spec.model).smallest_image):
         raise ConfigError(
@@ -126,7 +125,7 @@ def build_model(
     if not ours:
         _check_takes(model, spec.model, data)
     context = InitContext(
-        generator=seeded_generator(spec.train.seed, _FILTERS),
+        generator=seeded_generator(spec.train.seed, FILTERS),
         argument=spec.init.partition(":")[2],
         schedule=spec.schedule,
         negative=spec.negative,
@@ -157,23 +156,32 @@ def _check_takes(model: nn.Module, name: str, data: Dataset) -> None:
 
 
 def build_batches(
-    spec: RunSpec, data: Dataset, *, world: World, device: torch.device | str = "cpu"
+    data: Dataset,
+    train: TrainConfig,
+    augment: str,
+    evaluate: str = "test",
+    *,
+    world: World | None = None,
+    device: torch.device | str = "cpu",
 ) -> tuple[BatchLoader, BatchLoader]:
-    """Return the batches a specification trains on and those it is judged on, this process's part of each."""
-    judges = data.validation if spec.evaluate == "validation" else data.test
+    """The batches to train on and those to judge by, this process's part of each."""
+    judges, world = data.validation if evaluate == "validation" else data.test, world or World()
     if judges is None:
         raise ConfigError(f"{data.name} was loaded without validation images; load it with validation=True")
     shared: dict[str, Any] = {
-        "batch_size": spec.train.batch_size,
-        "seed": spec.train.seed,
+        "batch_size": train.batch_size,
+        "seed": train.seed,
         "mean": data.mean,
         "std": data.std,
         "rank": world.rank,
         "world_size": world.size,
         "device": device,
     }
-    train = BatchLoader(data.train, augment=spec.augmentation(), shuffle=True, drop_last=True, **shared)
-    return train, BatchLoader(judges, **shared)
+    augmentation = Augment.preset(cast(Any, augment))
+    return (
+        BatchLoader(data.train, augment=augmentation, shuffle=True, drop_last=True, **shared),
+        BatchLoader(judges, **shared),
+    )
 
 
 class _Judged:
@@ -193,7 +201,7 @@ class _Judged:
 
 
 def _finish(model: nn.Module, run_dir: Path) -> Mapping[str, Any]:
-    """Write the reference statistics; return what a reader needs to get the result again."""
+    """Write the reference statistics; return what is needed to get the result again."""
     path = run_dir / "statistics.safetensors"
     try:
         fc.FilterStatistics.from_model(model).save(path)

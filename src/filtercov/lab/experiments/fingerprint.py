@@ -17,7 +17,7 @@ from filtercov.errors import ConfigError
 
 
 def fingerprint(function: Callable[..., Any], version: str | None = None) -> str:
-    """Return the checksum of a version, or without one of what a function does.
+    """The checksum of a version, or without one of what a function does.
 
     >>> def triple(x, factor=3): return factor * x
     >>> fingerprint(triple) == fingerprint(triple), fingerprint(triple, "1") == fingerprint(triple, "2")

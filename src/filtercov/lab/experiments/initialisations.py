@@ -29,7 +29,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import filtercov as fc
 from filtercov.errors import ConfigError, CovarianceError
@@ -44,6 +44,7 @@ from filtercov.lab.training import load_checkpoint
 from filtercov.lab.training.rundir import RunDirectory, read_json
 from filtercov.layers.assign import assign_filters_
 from filtercov.layers.checkpoint import read_depthwise_weights
+from filtercov.layers.find import DepthwiseLayer
 from filtercov.layers.sample import check_weight, drawing, rounded
 from filtercov.schedule import Schedule
 from filtercov.statistics.filter_statistics import find_statistics
@@ -60,9 +61,7 @@ class InitContext:
 
     generator: torch.Generator
     argument: str = ""  # what follows the colon in the name
-    schedule: str | None = (
-        None  # for those that have a σ: a preset or "σ0,v,a"; "sawtooth:" before it restarts by stage
-    )
+    schedule: str | None = None  # of σ: a preset or "σ0,v,a"; "sawtooth:" before it restarts by stage
     negative: Literal["clip", "abs"] = "clip"
     root: Path = field(default_factory=Path)  # where relative file names start
     min_kernel_size: int | None = None  # as of `init_`
@@ -117,7 +116,7 @@ def forget(name: str) -> None:
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all initialisations, installed ones included.
+    """The names of all initialisations, installed ones included.
 
     >>> names()[:3]
     ('default', 'uniform', 'kaiming')
@@ -126,12 +125,12 @@ def names() -> tuple[str, ...]:
 
 
 def others() -> tuple[str, ...]:
-    """Return the names of those that are not ours: the columns that every table gets besides the paper's."""
+    """The names of those that are not ours: columns that every table gets besides the paper's."""
     return tuple(name for name in names() if name not in _table or not _table[name].ours)
 
 
 def find(name: str) -> Initialisation:
-    """Return the initialisation of a name; an argument after a colon is checked where it must be a number.
+    """The initialisation of a name; an argument after a colon is checked where it must be a number.
 
     >>> find("stats:some.safetensors").usage, find("closed-form").schedule
     ('stats:FILE', 'required')
@@ -166,7 +165,7 @@ def _check_number(name: str, argument: str, kind: str) -> None:
 
 
 def reference_key(init: str) -> str | None:
-    """Return the key of the run that an initialisation starts from, None if it starts from none.
+    """The key of the run that an initialisation starts from, None if it starts from none.
 
     >>> reference_key("filters-of:0123456789abcdef"), reference_key("closed-form")
     ('0123456789abcdef', None)
@@ -175,7 +174,7 @@ def reference_key(init: str) -> str | None:
 
 
 def shown_init(init: str, schedule: str | None) -> str:
-    """Return an initialisation for people: with its schedule, files by their last names, runs without their keys.
+    """An initialisation for people: with its schedule, files by their last names, runs without their keys.
 
     >>> shown_init("box:9", None), shown_init("filters-of:0123456789abcdef", None), shown_init("closed-form", "plain")
     ('box:9', 'filters-of', 'closed-form plain')
@@ -186,7 +185,7 @@ def shown_init(init: str, schedule: str | None) -> str:
 
 
 def located(inits: Sequence[str]) -> tuple[str, ...]:
-    """Return initialisations with the files they name made absolute: runs look for files under their own directory."""
+    """Make the files that initialisations name absolute: runs look for files under their own directory."""
     found = []
     for init in inits:
         kind, _, file = init.partition(":")
@@ -197,7 +196,7 @@ def located(inits: Sequence[str]) -> tuple[str, ...]:
 
 
 def parse_schedule(text: str, model: nn.Module | None = None) -> Schedule:
-    """Return the schedule of a preset's name or of three numbers; of a sawtooth, `model` tells the stages.
+    """The schedule of a preset's name or of three numbers; of a sawtooth, `model` tells the stages.
 
     >>> parse_schedule("0.5,0.5,3")
     QuadraticSchedule(sigma0=0.5, v=0.5, a=3.0)
@@ -227,23 +226,23 @@ def parse_schedule(text: str, model: nn.Module | None = None) -> Schedule:
 
 def _formula(sample: Sample) -> Fill:
     """Fill each depthwise weight (channels, 1, *kernel) with independent samples."""
-    return lambda model, context: _fill(model, context, sample)
+    return lambda model, context: _fill(model, lambda layer: sample(layer.weight.shape, context.generator))
 
 
 def _numbered(make: Callable[[float], Sample]) -> Fill:
     """Fill with samples that depend on the number after the name."""
-    return lambda model, context: _fill(model, context, make(float(_argument(context, "number"))))
+    return lambda model, context: _formula(make(float(_argument(context, "number"))))(model, context)
 
 
-def _fill(model: nn.Module, context: InitContext, sample: Sample) -> None:
-    layers = fc.depthwise_layers(model)
+def _fill(model: nn.Module, sample: Callable[[DepthwiseLayer], Tensor]) -> None:
+    """Fill all layers or none; what is computed in double precision is rounded once."""
+    layers, filters = fc.depthwise_layers(model), []
     for layer in layers:
         check_weight(layer.weight, layer.name)
     with drawing():
-        filters = []
         for layer in layers:
             try:
-                drawn = sample(layer.weight.shape, context.generator)
+                drawn = sample(layer)
             except ConfigError as error:
                 raise ConfigError(f"{layer.name}: {error}") from None
             exact = drawn.dtype == torch.float64
@@ -293,12 +292,13 @@ def _control(control: Control) -> Fill:
 def _power(model: nn.Module, context: InitContext) -> None:
     """Fill with uniform noise that has the closed form's variance in each layer."""
     sigma = _schedule(model, context)
-    layers, filters = fc.depthwise_layers(model), []
-    for layer in layers:
+
+    def sample(layer: DepthwiseLayer) -> Tensor:
         variance = total_variance(layer.kernel_size, sigma(layer.depth), negative=context.negative)
         noise = baselines.uniform(layer.weight.shape, context.generator).double()
-        filters.append(rounded((noise * math.sqrt(variance / baselines.POWER)).numpy(), layer.weight.dtype))
-    assign_filters_(layers, filters)
+        return noise * math.sqrt(variance / baselines.POWER)
+
+    _fill(model, sample)
 
 
 def _drawn(
@@ -312,7 +312,6 @@ def _drawn(
 
 
 def _carried(read: Callable[[InitContext], Weights], carry: Callable[[nn.Module, Weights], object]) -> Fill:
-    """Give a model filters that were trained."""
     return lambda model, context: carry(model, read(context))
 
 

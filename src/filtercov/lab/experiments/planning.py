@@ -1,4 +1,4 @@
-"""What runs will cost, before anyone commits a cluster to them: `reproduce --list` shows it."""
+"""What runs will cost, counted without running any: `tools/write_listing.py` keeps it for `reproduce --list`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import filtercov as fc
 from filtercov.lab import models
-from filtercov.lab.costs.listing import SECONDS_PER_RUN, Load, entries
+from filtercov.lab.costs import Load
 from filtercov.lab.experiments.runspec import Run, RunSpec, in_order
 
 # Throughput is given for this network on CIFAR-10's images; others are slower or faster by their multiply-adds.
@@ -34,72 +34,42 @@ IMAGES = {"cifar10": Images(50_000, 10_000, (32, 3, 10)), "embedded": Images(10_
 IMAGENET = Images(1_281_167, 50_000, (224, 3, 1000))
 
 
-class Costs(NamedTuple):
-    """What some runs and all they start from take, evaluations left out but for time."""
-
-    runs: int
-    epochs: int
-    images: int  # that the yardstick would train on in the same time
-    petaflops: float  # of training, 10^15 operations, a multiply-add counted as two
-    megabytes: float  # of checkpoints and statistics of finished runs
-
-
-def costs(wanted: Sequence[Run]) -> Costs:
-    """Count what runs take, without running any."""
+def costs(wanted: Sequence[Run]) -> Load:
+    """Count what runs and all they start from take."""
     specs = [run.spec for run in in_order(wanted)]
-    return Costs(
+    return Load(
         runs=len(specs),
         epochs=sum(spec.train.epochs for spec in specs),
         images=round(sum(map(yardstick_images, specs))),
-        petaflops=sum(map(training_flops, specs)) / 1e15,
-        megabytes=sum(forward_cost(spec.model, *images_of(spec).shape).bytes for spec in specs) / 1e6,
+        petaflops=sum(map(_training_flops, specs)) / 1e15,
+        megabytes=sum(forward_cost(spec.model, *_images_of(spec).shape).bytes for spec in specs) / 1e6,
     )
-
-
-def listed(name: str, scale: str) -> Load:
-    """Return what an experiment takes at a scale, as it was counted beforehand.
-
-    >>> listed("cifar-convmixer-256-8-p2", "paper").runs
-    368
-    """
-    (entry,) = entries([name])
-    return entry.load(scale)
-
-
-def expected_seconds(spec: RunSpec, images_per_second: float) -> float:
-    """Return how long a run takes on a machine that trains the yardstick at that many images a second."""
-    return SECONDS_PER_RUN + yardstick_images(spec) / images_per_second
 
 
 def yardstick_images(spec: RunSpec) -> float:
-    """Return how many images the yardstick would train on in the time of a run, its evaluations included."""
+    """How many images the yardstick would train on in the time of a run, its evaluations included."""
     relative = (
-        forward_cost(spec.model, *images_of(spec).shape).time / forward_cost(YARDSTICK, YARDSTICK_SIZE, 3, 10).time
+        forward_cost(spec.model, *_images_of(spec).shape).time / forward_cost(YARDSTICK, YARDSTICK_SIZE, 3, 10).time
     )
-    passed = training_images(spec) + images_of(spec).judged / TRAINING_PASSES
+    passed = _images_of(spec).training + _images_of(spec).judged / TRAINING_PASSES
     return relative * passed * spec.train.epochs
 
 
-def training_flops(spec: RunSpec) -> float:
-    """Return the floating-point operations of a run's training steps."""
-    cost = forward_cost(spec.model, *images_of(spec).shape).multiply_adds
-    return 2.0 * TRAINING_PASSES * cost * training_images(spec) * spec.train.epochs
+def _training_flops(spec: RunSpec) -> float:
+    cost = forward_cost(spec.model, *_images_of(spec).shape).multiply_adds
+    return 2.0 * TRAINING_PASSES * cost * _images_of(spec).training * spec.train.epochs
 
 
-def training_images(spec: RunSpec) -> int:
-    """Return how many images an epoch has."""
-    return spec.data_limit or images_of(spec).training
+def _images_of(spec: RunSpec) -> Images:
+    """The images of a run; a folder is taken for CIFAR-10 or, if its images are resized, ImageNet.
 
-
-def images_of(spec: RunSpec) -> Images:
-    """Return what is known of a run's images; a folder is taken for CIFAR-10 or, if its images are resized, ImageNet.
-
-    >>> images_of(RunSpec(model=YARDSTICK, data="folder:images", image_size=112)).shape
+    >>> _images_of(RunSpec(model=YARDSTICK, data="folder:images", image_size=112)).shape
     (112, 3, 1000)
     """
-    if spec.data in IMAGES or spec.image_size is None:
-        return IMAGES.get(spec.data, IMAGES["cifar10"])
-    return IMAGENET._replace(shape=(spec.image_size, *IMAGENET.shape[1:]))
+    images = IMAGES.get(spec.data, IMAGES["cifar10"])
+    if spec.data not in IMAGES and spec.image_size is not None:
+        images = IMAGENET._replace(shape=(spec.image_size, *IMAGENET.shape[1:]))
+    return images._replace(training=spec.data_limit or images.training)
 
 
 @dataclass(frozen=True)
@@ -118,7 +88,7 @@ class Cost:
 
 @cache
 def forward_cost(model: str, image_size: int, channels: int, classes: int) -> Cost:
-    """Return the cost of one image, counted without allocating the network.
+    """The cost of one image, counted without allocating the network.
 
     >>> forward_cost("convmixer_256_8_k9_p2", 32, 3, 10)
     Cost(multiply_adds=177474048, values=1114122, bytes=3260584)

@@ -1,9 +1,8 @@
 """`run_one`: do one run of a sweep. Claim it, check what is there, train, and say how it ended."""
 
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -19,10 +18,13 @@ from filtercov.errors import (
     TrainingInterrupted,
 )
 from filtercov.lab.data import Dataset, load
-from filtercov.lab.experiments.execute import execute
+from filtercov.lab.experiments.execute import execute, load_data
 from filtercov.lab.experiments.runs import Runs
-from filtercov.lab.experiments.runspec import Inputs, Run, RunSpec, read_inputs
-from filtercov.lab.training import FitResult, Progress
+from filtercov.lab.experiments.runspec import Run, RunSpec, read_inputs
+from filtercov.lab.training import Progress
+
+_load = lru_cache(maxsize=4)(load)
+forget_datasets = _load.cache_clear  # another sweep of this process may find other images under the same name
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,6 @@ class Outcome:
     key: str
     status: Literal["done", "failed", "busy"]
     detail: str = ""
-    seconds: float = 0.0  # spent training, by whoever did it
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,6 @@ class Machine:
     download: bool = False
     device: str = "cpu"
     recovery_interval: int | None = None  # steps between checkpoints inside an epoch
-    looked: int = 0  # when a sweep began: datasets are loaded once for all its runs, and again for the next sweep
-
-    def looking_again(self) -> "Machine":
-        """Return the same for another sweep of this process, which may find other data under the same name."""
-        return replace(self, looked=time.monotonic_ns())
 
 
 def run_one(
@@ -55,49 +51,41 @@ def run_one(
     runs: Runs,
     *,
     machine: Machine | None = None,
-    failures: Path | None = None,
     progress: Progress | None = None,
     say: Callable[[str], None] = print,
 ) -> Outcome:
     """Do a run unless it is done or in other hands.
 
     One that is damaged, or read something that has changed since, is reported, set aside and done again. Errors of the
-    run make it failed; a full disk and a request to stop concern the whole sweep and are raised. Workers of one sweep
-    share the directory `failures`, so that a run that failed in one worker is not tried by the others.
+    run make it failed; a full disk and a request to stop concern the whole sweep and are raised.
     """
-    machine, result = machine or Machine(), None
-    marker = failures / run.key if failures else None
-    with suppress(DamagedRunError):
-        if (result := _finished(run, runs, machine)) is not None:
-            return Outcome(run.key, "done", seconds=result.seconds)
+    machine = machine or Machine()
     with runs.claim(run) as mine:
         if not mine:
             return Outcome(run.key, "busy")
-        if marker and marker.exists():  # read and written under the claim, or two workers would both try
-            return Outcome(run.key, "failed", marker.read_text(encoding="utf-8"))
         try:
-            result = _finished(run, runs, machine)
+            if _finished(run, runs, machine):
+                return Outcome(run.key, "done")
         except DamagedRunError as error:
             say(f"{error}; doing it again")
             runs.set_aside(run, str(error))
-        if result is not None:
-            return Outcome(run.key, "done", seconds=result.seconds)  # by another, a moment ago
         runs.note("began", run)
         outcome = _train(run, runs, machine, progress, say)
-        runs.note({"done": "finished", "failed": "failed", "busy": "found busy"}[outcome.status], run)
-        if marker and outcome.status == "failed":
-            marker.write_text(outcome.detail, encoding="utf-8")
+        runs.note("finished" if outcome.status == "done" else outcome.status, run)
         return outcome
 
 
-def _finished(run: Run, runs: Runs, machine: Machine) -> FitResult | None:
-    """Return the result of a finished run that would read the same today; what is not there today does not count."""
+def _finished(run: Run, runs: Runs, machine: Machine) -> bool:
+    """Whether a run is finished and would read the same today; inputs that are gone do not count."""
     if not runs.directory(run).done:
-        return None
-    inputs: Inputs = {}
+        return False
+    content = None
+    with suppress(DataError):
+        content = dataset_of(run.spec, machine).content_digest
+    inputs = {}
     with suppress(FiltercovError):  # the run it starts from may be damaged: whoever needs that one will say so
-        inputs = read_inputs(run.spec, _content(*_wanted(run.spec), machine), init_root=runs.root)
-    return runs.result(run, inputs=inputs)
+        inputs = read_inputs(run.spec, content, init_root=runs.root)
+    return runs.result(run, inputs=inputs) is not None
 
 
 def _train(
@@ -110,7 +98,7 @@ def _train(
     again: bool = False,
 ) -> Outcome:
     try:
-        result = execute(
+        execute(
             run.spec,
             runs.directory(run).path,
             data=dataset_of(run.spec, machine),
@@ -132,7 +120,7 @@ def _train(
         return _train(run, runs, machine, progress, say, again=True)
     except (FiltercovError, RuntimeError, ValueError, MemoryError) as error:
         return Outcome(run.key, "failed", f"{type(error).__name__}: {error}")
-    return Outcome(run.key, "done", seconds=result.seconds)
+    return Outcome(run.key, "done")
 
 
 def check_images(wanted: Iterable[Run], runs: Runs, machine: Machine) -> None:
@@ -143,26 +131,5 @@ def check_images(wanted: Iterable[Run], runs: Runs, machine: Machine) -> None:
 
 
 def dataset_of(spec: RunSpec, machine: Machine) -> Dataset:
-    """The dataset of a specification, loaded once for all runs of this process that use it."""
-    return _dataset(*_wanted(spec), machine)
-
-
-def _wanted(spec: RunSpec) -> tuple[str, int | None, int | None, bool]:
-    """Return which images a specification needs: name, limit, size, and whether with validation images."""
-    return spec.data, spec.data_limit, spec.image_size, spec.evaluate == "validation"
-
-
-@lru_cache(maxsize=64)
-def _content(name: str, limit: int | None, image_size: int | None, validation: bool, machine: Machine) -> str | None:
-    """Return the checksum of a dataset, None where it cannot be had; datasets may go, their checksums are kept."""
-    try:
-        return _dataset(name, limit, image_size, validation, machine).content_digest
-    except DataError:
-        return None
-
-
-@lru_cache(maxsize=2)
-def _dataset(name: str, limit: int | None, image_size: int | None, validation: bool, machine: Machine) -> Dataset:
-    """Load a dataset once for all runs of this process that use it."""
-    root, download = machine.data_root, machine.download
-    return load(name, root=root, download=download, image_size=image_size, limit=limit, validation=validation)
+    """The dataset of a specification, loaded once for all runs of a sweep that use it."""
+    return load_data(spec, root=machine.data_root, download=machine.download, reader=_load)

@@ -4,7 +4,6 @@ locks/KEY        held by whoever does the run
 damaged/KEY-n    runs that were found incomplete or changed, set aside for a look
 sweeps/          what was asked for, so that a report can name what is missing
 speeds/          timings of experiments that have any
-journal.lock     held for the moment that a line is added to the journal
 journal.jsonl    who began, finished, failed or set aside which run, and when
 """
 
@@ -17,19 +16,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from filtercov.errors import CheckpointError, ConfigError, DamagedRunError, FiltercovError, RunError, StorageError
-from filtercov.files import NO_LOCKS, Lock, Source, files_sha256
+from filtercov.errors import CheckpointError, ConfigError, DamagedRunError, FiltercovError, RunError
+from filtercov.files import Lock, Source, files_sha256
 from filtercov.lab.experiments.runspec import VERSION, Inputs, Run, RunSpec, changes
 from filtercov.lab.experiments.timings import Timings
 from filtercov.lab.training import FitResult, read_metrics, read_result
 from filtercov.lab.training.config import FORMAT
-from filtercov.lab.training.rundir import START_AGAIN, RunDirectory, read_json, storage_error
+from filtercov.lab.training.rundir import START_AGAIN, RunDirectory, read_json, storing
 from filtercov.lab.training.state import read_checksum
 from filtercov.printable import counted
 from filtercov.statistics.filter_statistics import FilterStatistics
 
-Record = dict[str, Any]
-JOURNAL_PATIENCE = 10.0  # seconds
+Record = dict[str, Any]  # a line of metrics.jsonl
 
 
 class Runs:
@@ -45,11 +43,11 @@ class Runs:
         self.sweeps = self.root / "sweeps"
 
     def directory(self, run: Run) -> RunDirectory:
-        """Return the directory of a run."""
+        """The directory of a run."""
         return RunDirectory(self.root / run.key)
 
     def result(self, run: Run, *, inputs: Inputs | None = None) -> FitResult | None:
-        """Return a finished run's result, None for an unfinished one; raise `DamagedRunError` if it does not add up.
+        """A finished run's result, None for an unfinished one; raise `DamagedRunError` if it does not add up.
 
         With `inputs`, what the run would read today, it must have read the same.
         """
@@ -71,22 +69,22 @@ class Runs:
         return result
 
     def curve(self, run: Run) -> tuple[float, ...]:
-        """Return the test accuracy of a run after each epoch."""
+        """The test accuracy of a run after each epoch."""
         return accuracies(read_metrics(self.directory(run).metrics))
 
     def speed_file(self, name: str, scale: str) -> Path:
-        """Return where an experiment's timings are kept."""
+        """Where an experiment's timings are kept."""
         return self.root / "speeds" / f"{name}--{scale}.json"
 
     def timings(self, name: str, scale: str) -> Timings:
-        """Return an experiment's timings, without steps if there are none."""
+        """An experiment's timings, without steps if there are none."""
         path = self.speed_file(name, scale)
         if not path.exists():
             return Timings()
         return Timings.parse(read_json(path, advice="delete it to have them taken again"), path)
 
     def source(self, finished: Iterable[Run], *, beside: Iterable[Path] = ()) -> Source:
-        """Return where finished runs lie, the root as it was given, and one checksum of their numbers.
+        """Where finished runs are, and one checksum of their numbers.
 
         That is over the files `beside` and every result.json, which has the weights' checksum in it, and metrics.jsonl.
         """
@@ -99,16 +97,9 @@ class Runs:
         """Try to take a run's lock and yield whether it was free; it ends with its owner, however that dies."""
         path = self.root / "locks" / run.key
         lock = Lock(path)
-        try:
+        with storing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             mine = lock.acquire()
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                raise storage_error(path, error) from error
-            raise RunError(
-                f"cannot lock {path} ({error.strerror}); put the runs on a filesystem with file locks, or let only one "
-                "process work on them"
-            ) from error
         try:
             yield mine
         finally:
@@ -117,14 +108,12 @@ class Runs:
     def set_aside(self, run: Run, reason: str) -> Path:
         """Move what a run left out of the way, so that it can be done again; return where it went."""
         damaged = self.root / "damaged"
-        try:
+        with storing(damaged):
             damaged.mkdir(exist_ok=True)
             numbers = [entry.name.removeprefix(f"{run.key}-") for entry in damaged.glob(f"{run.key}-*")]
             taken = max((int(number) for number in numbers if number.isdecimal()), default=0)
             target = damaged / f"{run.key}-{taken + 1}"
             self.directory(run).path.rename(target)
-        except OSError as error:
-            raise storage_error(damaged, error) from error
         self.note("set aside", run, reason=reason, to=target.name)
         return target
 
@@ -132,35 +121,25 @@ class Runs:
         """Append a line to the journal."""
         who = {"host": socket.gethostname(), "process": os.getpid()}
         record = {"time": time.time(), "event": event, "run": run.key, **who, **more}
-        self.root.mkdir(parents=True, exist_ok=True)
-        lock = Lock(self.root / "journal.lock")
-        try:
-            # Appending is one step on a local POSIX disk; on Windows and network filesystems lines would overwrite one
-            # another. A line is worth waiting for, but not worth losing over a lock.
-            lock.acquire(timeout=JOURNAL_PATIENCE)
-            with self.journal.open("ab", buffering=0) as journal:
+        with storing(self.journal):
+            self.root.mkdir(parents=True, exist_ok=True)
+            with self.journal.open("ab", buffering=0) as journal:  # one write, so that lines of others stay whole
                 journal.write(json.dumps(record).encode() + b"\n")
-        except OSError as error:
-            raise StorageError(
-                f"cannot write {self.journal}: {error.strerror}; make room or choose another directory"
-            ) from error
-        finally:
-            lock.release()
 
 
 def source_of(root: Path, runs: int, files: Sequence[Path]) -> Source:
-    """Return how to call some runs under a root, and one checksum of their files."""
+    """How to call some runs under a root, and one checksum of their files."""
     name = f"{counted(runs, 'run')} in {root}" if runs else str(root)
     return Source(name, files_sha256(root, files) if files else "")
 
 
 def accuracies(metrics: Iterable[Record]) -> tuple[float, ...]:
-    """Return the test accuracy of each epoch that metrics have a line of."""
+    """The test accuracy of each epoch in the metrics."""
     return tuple(record["test_accuracy"] for record in metrics if record.get("event") == "epoch")
 
 
 def read_identity(directory: RunDirectory) -> tuple[RunSpec, Inputs]:
-    """Return what a run's config.json says it is, and the checksums of what it read."""
+    """What a run's config.json says it is, and the checksums of what it read."""
     config = read_json(directory.config, advice=START_AGAIN)
     inputs = config.pop("inputs", None)
     versions = (config.pop("format", None), config.pop("version", None))

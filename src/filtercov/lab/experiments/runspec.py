@@ -15,12 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal, Self, cast, get_args
+from typing import Any, Literal, Self, get_args
 
 from filtercov.errors import CheckpointError, ConfigError
 from filtercov.files import file_sha256
 from filtercov.lab import models
-from filtercov.lab.data import Augment
 from filtercov.lab.data.augment.pipeline import Preset
 from filtercov.lab.experiments.initialisations import (
     DEFAULT_SCHEDULE,
@@ -31,7 +30,7 @@ from filtercov.lab.experiments.initialisations import (
 )
 from filtercov.lab.models.lookup import is_ours
 from filtercov.lab.training import RECIPES, TrainConfig, read_result
-from filtercov.lab.training.config import FORMAT, choice, number, refuse_unknown, text, whole
+from filtercov.lab.training.config import FORMAT, choice, flag, number, refuse_unknown, text, whole
 from filtercov.plan import CLOSED_FORM_MIN_KERNEL
 from filtercov.printable import counted
 from filtercov.statistics.shipped import locate
@@ -81,8 +80,7 @@ class RunSpec:
         for name in ("data_limit", "image_size", "min_kernel_size"):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), least=1, most=2**31)
-        if not isinstance(self.freeze_filters, bool):
-            raise ConfigError(f"freeze_filters must be true or false, got {self.freeze_filters!r}")
+        flag("freeze_filters", self.freeze_filters)
         if not isinstance(self.train, TrainConfig):
             raise ConfigError(f"train must be a TrainConfig, got {self.train!r}")
         ours, initialisation = is_ours(self.model), find(self.init)
@@ -95,13 +93,13 @@ class RunSpec:
         object.__setattr__(self, "min_kernel_size", self._least_kernel(ours) if self.init == "closed-form" else None)
 
     def _least_kernel(self, ours: bool) -> int:
-        """Return the bound under which filters are left alone; one that leaves out nothing makes no new run."""
+        """The bound under which filters are left alone; one that leaves out nothing makes no new run."""
         least = CLOSED_FORM_MIN_KERNEL if self.min_kernel_size is None else self.min_kernel_size
         return EVERY_KERNEL if ours and models.parse(self.model).kernel_size >= least else least
 
     @classmethod
     def recipe(cls, name: str, *, train: Mapping[str, Any] | None = None, **fields: Any) -> Self:
-        """Return a specification by one of the paper's recipes, `cifar` or `imagenet`, with what is given changed.
+        """A specification by one of the paper's recipes, `cifar` or `imagenet`, with what is given changed.
 
         >>> RunSpec.recipe("imagenet", model="convmixer_512_12_k9_p14", data="folder:imagenet").drop_path
         0.05
@@ -113,7 +111,7 @@ class RunSpec:
         return cls(train=TrainConfig.from_dict(settings), **{**defaults, **fields})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON-ready values, without those that the first runs did not have."""
+        """The fields as JSON-ready values, without those that the first runs did not have."""
         values = dataclasses.asdict(self) | {"train": self.train.to_dict()}
         if self.evaluate == "test":
             del values["evaluate"]
@@ -123,11 +121,10 @@ class RunSpec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the specification that `to_dict` wrote, refusing names it does not know."""
+        """The specification that `to_dict` wrote, refusing names it does not know."""
         refuse_unknown(values, [item.name for item in dataclasses.fields(cls)])
-        for name in ("model", "data"):
-            if name not in values:
-                raise ConfigError(f"a run needs a {name}, which is missing")
+        if missing := {"model", "data"} - set(values):
+            raise ConfigError(f"a run needs {' and '.join(sorted(missing))}, got none")
         train = values.get("train", {})
         if not isinstance(train, Mapping):
             raise ConfigError(f"train must be a mapping of settings, got {train!r}")
@@ -144,32 +141,11 @@ class RunSpec:
         registered = {} if code is None else {"code": code}
         return key_of({"format": FORMAT, "version": VERSION, **registered, **self.to_dict()})
 
-    def augmentation(self) -> Augment:
-        """Return the augmentation that the specification names."""
-        return Augment.preset(cast(Preset, self.augment))
-
 
 def key_of(described: Mapping[str, Any]) -> str:
-    """Return the name of the run that JSON-ready values describe, in whatever order they come."""
+    """The name of the run that JSON-ready values describe, in whatever order they come."""
     canonical = json.dumps(described, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
-
-
-# The fields that have a flag of `filtercov train`; others are reached by `--set`.
-_RUN_FLAGS = ("schedule", "min_kernel_size", "freeze_filters", "augment", "data_limit", "image_size", "evaluate")
-FLAGS = (*_RUN_FLAGS, "epochs", "batch_size", "lr", "filter_lr", "weight_decay", "seed")
-
-
-def flag(name: str, value: Any) -> list[str]:
-    """The words that give a field of `RunSpec` or `TrainConfig` a value on the command line.
-
-    >>> flag("batch_size", 64), flag("decay_norms", False)
-    (['--batch-size', '64'], ['--set', 'decay_norms=false'])
-    """
-    if name not in FLAGS:
-        return ["--set", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]
-    written = "--img-size" if name == "image_size" else f"--{name.replace('_', '-')}"
-    return [written] if value is True else [written, str(value)]
 
 
 @dataclass(frozen=True)
@@ -191,7 +167,7 @@ class Run:
         return self.spec.key
 
     def __str__(self) -> str:
-        """Return one line for people."""
+        """One line for people."""
         spec, train = self.spec, self.spec.train
         filters = "frozen" if spec.freeze_filters else "thawed"
         init = shown_init(spec.init, spec.schedule)
@@ -200,7 +176,7 @@ class Run:
 
 
 def in_order(runs: Iterable[Run]) -> tuple[Run, ...]:
-    """Return runs and all they start from, each once, references first."""
+    """Runs and all they start from, each once, references first."""
     found: dict[str, Run] = {}
     for run in runs:
         for needed in _chain(run):
@@ -215,7 +191,7 @@ def _chain(run: Run) -> Iterator[Run]:
 
 
 def read_inputs(spec: RunSpec, content: str | None, *, init_root: Path | str = ".") -> Inputs:
-    """Return the checksums of the images, `content`, of the file or run that filters come from, of registered code.
+    """The checksums of the images, `content`, of the file or run that filters come from, of registered code.
 
     What is not there is left out.
 
@@ -257,5 +233,5 @@ def _init_checksum(init: str, root: Path) -> str | None:
 
 @lru_cache(maxsize=256)
 def _file_digest(path: Path, *_version: int) -> str:
-    """Return a file's SHA-256; size, times and inode are in the cache's key, so that a changed file is read anew."""
+    """A file's SHA-256; size, times and inode are in the cache's key, so that a changed file is read anew."""
     return file_sha256(path)

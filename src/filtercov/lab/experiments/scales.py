@@ -27,7 +27,7 @@ class Family:
     references: int = 1  # networks that those of 9x9 filters and 2x2 patches rotate over, seed by seed
 
     def trained_epochs(self, epochs: int) -> int | None:
-        """Return for how many epochs to train what the paper trained for `epochs`; None leaves it out.
+        """How many epochs to train what the paper trained for `epochs`; None leaves it out.
 
         >>> find_scale("small").cifar.trained_epochs(20), find_scale("small").cifar.trained_epochs(35)
         (1, None)
@@ -52,7 +52,7 @@ class Scale:
     judges: bool = True  # whether its accuracies can speak for or against the paper's
 
     def model(self, name: str) -> str:
-        """Return the network that stands for one of the paper's.
+        """The network that stands for one of the paper's.
 
         >>> find_scale("small").model("convmixer_256_8_k9_p2")
         'convmixer_64_8_k9_p2'
@@ -158,7 +158,7 @@ SCALES: Mapping[str, Scale] = {
 
 
 def find_scale(name: str) -> Scale:
-    """Return one of the three scales."""
+    """One of the three scales."""
     if name not in SCALES:
         raise ConfigError(f"unknown scale {name!r}; choose one of {', '.join(SCALES)}")
     return SCALES[name]

@@ -1,22 +1,44 @@
-"""Timings of training steps, with the machine they were taken on: what an experiment has of them, as a file."""
+"""How long a training step takes with frozen and with thawed filters: the paper's speed figure, on this machine."""
 
-from collections.abc import Mapping
+import datetime
+import statistics
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
+from math import inf
 from pathlib import Path
 from typing import Any, Self
 
+import torch
+from torch import nn
+
+import filtercov as fc
 from filtercov.errors import RunError
+from filtercov.lab import models
+from filtercov.lab.bench import describe_machine
+from filtercov.lab.bench.rivals import race_of, rivals_of
+from filtercov.lab.costs import MachineSpeed
+from filtercov.lab.experiments.planning import YARDSTICK
+from filtercov.lab.training.rundir import write_json
+from filtercov.nn import accelerate_
+from filtercov.nn.timing import race, usual_clock
+
+IMAGE_SIZE = 32
+BATCH = 64
+REPEATS = 9
+TURNS = 4  # of each step in each of them
 
 
 @dataclass(frozen=True)
 class SpeedRecord:
-    """The seconds of a training step of one network, medians, and what freezing saved of it in each repetition."""
+    """The seconds of a training step of one network, medians, and the percent that freezing saved in each repeat."""
 
     model: str
     kernel_size: int
     thawed: float
     frozen: float
-    saved: tuple[float, ...] = ()  # percent
+    saved: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -32,12 +54,12 @@ class Timings:
         return min((len(step.saved) for step in self.steps), default=0)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what `parse` reads."""
+        """What `parse` reads."""
         return {"machine": self.machine, "steps": [asdict(step) for step in self.steps]}
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], path: Path) -> Self:
-        """Return the timings that the values of a file are.
+        """The timings in the values of a file.
 
         >>> there = Timings("a machine", (SpeedRecord("net_k3", 3, 0.2, 0.1, (50.0,)),))
         >>> Timings.parse(there.as_dict(), Path("timings.json")) == there
@@ -48,3 +70,84 @@ class Timings:
             return cls(str(values["machine"]), steps)
         except (KeyError, TypeError) as error:
             raise RunError(f"{path} does not hold timings ({error}); delete it to have them taken again") from error
+
+
+def measure_speeds(names: Sequence[str], *, repeats: int = REPEATS, device: str = "cpu") -> Timings:
+    """Time a step (forward, backward, AdamW) of each network, thawed and frozen, each in a process of its own.
+
+    All take turns beside one another. That is repeated with new processes, because how fast a process is depends on
+    where its memory happens to be: a repeat is one measurement, in which different networks can be compared.
+    """
+    given = {f"{name} {kind}": (name, kind, device) for name in names for kind in ("thawed", "frozen")}
+    raced = []
+    for _ in range(repeats):
+        with rivals_of(_Step, given) as rivals:
+            raced.append(race_of(rivals, seconds=inf, turns=TURNS))
+    return Timings(described(device), tuple(_speed(name, raced) for name in names))
+
+
+def described(device: str) -> str:
+    """What steps on a device are timed on; timings of another description are no guide to it.
+
+    >>> described("cpu") == describe_machine(), described("mps").startswith("mps, ")
+    (True, True)
+    """
+    if device == "cpu":
+        return describe_machine()
+    return f"{torch.cuda.get_device_name(device) if device.startswith('cuda') else device}, {describe_machine()}"
+
+
+def measure_machine() -> MachineSpeed:
+    """Time a few steps of the yardstick on this machine's CPU, which takes seconds."""
+    step = _Step(YARDSTICK, "thawed", "cpu")
+    times = race({YARDSTICK: step}, seconds=inf, turns=3, clock=time.perf_counter)[YARDSTICK]
+    today = datetime.date.today().isoformat()
+    return MachineSpeed(round(BATCH / statistics.median(times), 1), torch.get_num_threads(), today)
+
+
+def write_speeds(path: Path, timings: Timings) -> None:
+    """Keep timings for the report."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, timings.as_dict())
+
+
+def _speed(name: str, raced: Sequence[Mapping[str, Sequence[float]]]) -> SpeedRecord:
+    thawed, frozen = ([times[f"{name} {kind}"] for times in raced] for kind in ("thawed", "frozen"))
+    saved = tuple(
+        100 * (1 - statistics.median(f / t for t, f in zip(*turns, strict=True)))
+        for turns in zip(thawed, frozen, strict=True)
+    )
+    usual = [statistics.median(chain(*turns)) for turns in (thawed, frozen)]
+    return SpeedRecord(name, models.parse(name).kernel_size, usual[0], usual[1], saved)
+
+
+class _Step:
+    """A training step of a network on random images, which can be taken again and again."""
+
+    def __init__(self, name: str, kind: str, device: str) -> None:
+        self._device = device
+        self._model = models.create(name, num_classes=10)
+        if kind == "frozen":
+            fc.freeze_(self._model)
+        self._model.to(device)
+        accelerate_(self._model)
+        self._optimizer = torch.optim.AdamW([p for p in self._model.parameters() if p.requires_grad])
+        images = torch.randn(BATCH, 3, IMAGE_SIZE, IMAGE_SIZE, device=device)
+        self._images = images.contiguous(memory_format=torch.channels_last)
+        self._labels = torch.randint(10, (BATCH,), device=device)
+        self()  # the first one of an optimiser allocates its memory
+
+    def __call__(self) -> None:
+        """Take a step, and wait until it is done."""
+        self._optimizer.zero_grad()
+        nn.functional.cross_entropy(self._model(self._images), self._labels).backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        if self._device != "cpu":
+            torch.accelerator.synchronize()
+
+    def turn(self) -> float:
+        """The seconds that a step takes."""
+        clock = usual_clock() if self._device == "cpu" else time.perf_counter
+        started = clock()
+        self()
+        return clock() - started

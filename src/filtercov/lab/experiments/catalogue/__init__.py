@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from filtercov.lab.costs.listing import matching
-from filtercov.lab.experiments.catalogue import claims, comparisons, figures, tables
+from filtercov.lab.costs import matching
+from filtercov.lab.experiments.catalogue import claims, figures, tables
 from filtercov.lab.experiments.catalogue.build import Builder, Experiment, Options
 from filtercov.lab.experiments.paper_claims import CLAIMS
 from filtercov.lab.experiments.scales import find_scale
@@ -22,21 +22,18 @@ _CATALOGUE: Mapping[str, tuple[str, str, Make]] = {
     "convergence-shallow": ("Fig. 12", "cifar", partial(figures.convergence, "convergence-shallow", 8)),
     "frozen-speed": ("Fig. 2", "cifar", figures.frozen_speed),
     **{name: (grid.place, grid.family, partial(figures.grid_search, name)) for name, grid in figures.GRIDS.items()},
-    "variance-schedule": ("Figs. 5, 6, 21", "cifar", figures.variance_schedule),
-    "learned-covariances": ("Fig. 1", "cifar", figures.learned_covariances),
-    "learned-covariances-imagenet": ("Fig. 24", "imagenet", figures.learned_covariances_imagenet),
-    "example-filters": ("Fig. 13", "cifar", figures.example_filters),
+    **{name: (place, family, partial(figures.drawn, name)) for name, (place, family, *_) in figures.DRAWINGS.items()},
     "imagenet": ("Table 1", "imagenet", tables.imagenet_main),
     **{name: (t.place, "imagenet", partial(tables.imagenet_table, name)) for name, t in tables.IMAGENET.items()},
     **{claim.experiment: (claim.place, "cifar", partial(claims.claim_experiment, claim)) for claim in CLAIMS},
-    "controls": ("", "cifar", comparisons.controls),
-    "ranking": ("", "cifar", comparisons.ranking),
+    "controls": ("", "cifar", tables.controls),
+    "ranking": ("", "cifar", tables.ranking),
 }
 PLACES = {name: place for name, (place, _, _) in _CATALOGUE.items()}
 
 
 def names(pattern: str = "*") -> tuple[str, ...]:
-    """Return the experiments whose name matches a pattern as shells have them.
+    """The experiments whose name matches a pattern as shells have them.
 
     >>> names("cifar-convnext-*")
     ('cifar-convnext-atto-p1', 'cifar-convnext-atto-p2')
@@ -45,7 +42,7 @@ def names(pattern: str = "*") -> tuple[str, ...]:
 
 
 def experiment(name: str, *, scale: str, options: Options | None = None) -> Experiment:
-    """Return an experiment of the paper at a scale.
+    """An experiment at a scale.
 
     >>> len(experiment("cifar-convmixer-256-8-p2", scale="paper").runs)
     368
@@ -55,6 +52,6 @@ def experiment(name: str, *, scale: str, options: Options | None = None) -> Expe
 
 
 def experiments(patterns: Sequence[str], *, scale: str, options: Options | None = None) -> list[Experiment]:
-    """Return the experiments that match any of the patterns, each once, in the catalogue's order."""
+    """The experiments that match any of the patterns, each once, in the catalogue's order."""
     wanted = {name for pattern in patterns for name in names(pattern)}
     return [experiment(name, scale=scale, options=options) for name in _CATALOGUE if name in wanted]

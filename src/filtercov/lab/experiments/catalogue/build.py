@@ -114,7 +114,7 @@ UNIFORM = Init("uniform", "uniform")
 
 
 def closed_form(schedule: str | None = None) -> Init:
-    """Return the paper's construction, with the schedule in the column's name where it is given.
+    """The paper's construction, with the schedule in the column's name where it is given.
 
     >>> closed_form(".15,.25,1.0").column
     'closed-form .15 .25 1.0'
@@ -124,17 +124,17 @@ def closed_form(schedule: str | None = None) -> Init:
 
 
 def covariance(reference: str, column: str = "covariance", *, family: str | None = None) -> Init:
-    """Return covariance transfer from a network."""
+    """Covariance transfer from a network."""
     return Init(column, "statistics-of", reference=reference, reference_family=family)
 
 
 def filters(reference: str, column: str = "filters") -> Init:
-    """Return direct transfer: the very filters of a network."""
+    """Direct transfer: the very filters of a network."""
     return Init(column, "filters-of", reference=reference)
 
 
 def eighth(model: str) -> str:
-    """Return the network of an eighth of the width.
+    """The network of an eighth of the width.
 
     >>> eighth("convmixer_256_8_k9_p2"), eighth("convnext_atto_p1")
     ('convmixer_32_8_k9_p2', 'convnext_atto_div8_p1')
@@ -146,7 +146,7 @@ def eighth(model: str) -> str:
 
 
 def transferred(kind: str, reference: Run) -> str:
-    """Return the `init` of a run that starts from another by the initialisation `kind`."""
+    """The `init` of a run that starts from another by the initialisation `kind`."""
     return f"{kind}:{reference.key}"
 
 
@@ -164,7 +164,7 @@ class Builder:
     @property
     def family(self) -> Family:
         """How runs on this data are sized."""
-        return self._family(self.family_name)
+        return self._sized(self.family_name)
 
     def cells(
         self,
@@ -176,7 +176,7 @@ class Builder:
         filters: Sequence[str] = ("thawed", "frozen"),
         seeds: int | None = None,
     ) -> list[Cell]:
-        """Return a row's cells, none if the scale leaves these epochs out; `model` and `epochs` are the paper's.
+        """A row's cells, none if the scale leaves these epochs out; `model` and `epochs` are the paper's.
 
         A column that is named twice is there once, and refused if its runs are not the same.
         """
@@ -197,23 +197,22 @@ class Builder:
         return list(cells.values())
 
     def reference(self, model: str, *, family: str | None = None, seed: int = 0) -> Run:
-        """Return the thawed, uniformly initialised run that run number `seed` starts from; `model` is the paper's.
+        """The thawed, uniformly initialised run that run number `seed` starts from; `model` is the paper's.
 
         Where a scale has several references of a network, runs take them in turn, so that no verdict hangs on one.
         """
         family = family or self.family_name
-        sized = self._family(family)
-        network = models.parse(model)
+        sized, network = self._sized(family), models.parse(model)
         rotated = seed % sized.references if (network.kernel_size, network.patch_size) == (9, 2) else 0
         spec = self._spec(family, self.scale.model(model), epochs=sized.reference_epochs, seed=REFERENCE_SEED + rotated)
         return Run(replace(spec, data_limit=sized.reference_limit))
 
     def also(self) -> list[Init]:
-        """Return the columns the user asked for, and those that others have registered."""
+        """The columns the user asked for, and those that others have registered."""
         return [Init(name, name) for name in dict.fromkeys([*self.options.also, *initialisations.others()])]
 
     def experiment(self, name: str, *, title: str, shows: str, cells: Iterable[Cell] = (), **more: Any) -> Experiment:
-        """Return the experiment, with the scale's name and reductions filled in."""
+        """An experiment, with the scale's name and reductions filled in."""
         return Experiment(name, title, shows, self.scale.name, self.scale.reduced, tuple(cells), **more)
 
     def _run(self, model: str, init: Init, frozen: bool, epochs: int, seed: int) -> Run:
@@ -233,29 +232,19 @@ class Builder:
         return Run(spec, reference)
 
     def _spec(self, family: str, model: str, *, epochs: int, seed: int, **fields: Any) -> RunSpec:
-        sized = self._family(family)
-        train: dict[str, Any] = {"epochs": epochs, "seed": seed}
-        if sized.batch_size is not None:
-            train["batch_size"] = sized.batch_size
-        if sized.augment is not None:
-            fields["augment"] = sized.augment
-        return RunSpec.recipe(
-            sized.recipe,
-            train=train,
-            model=model,
-            data=self._data(family),
-            data_limit=sized.limit,
-            image_size=sized.image_size,
-            **fields,
-        )
+        sized = self._sized(family)
+        train = {"epochs": epochs, "seed": seed} | ({"batch_size": sized.batch_size} if sized.batch_size else {})
+        fields |= {"model": model, "data": self._data(family), "data_limit": sized.limit}
+        fields |= {"image_size": sized.image_size} | ({"augment": sized.augment} if sized.augment else {})
+        return RunSpec.recipe(sized.recipe, train=train, **fields)
 
-    def _family(self, name: str) -> Family:
+    def _sized(self, name: str) -> Family:
         if name == "embedded":
             return replace(self.scale.cifar, data="embedded")
         return self.scale.cifar if name == "cifar" else self.scale.imagenet
 
     def _data(self, family: str) -> str:
-        sized = self._family(family)
+        sized = self._sized(family)
         if sized.data is not None:
             return sized.data
         if family == "cifar":
@@ -269,7 +258,7 @@ class Builder:
 
 
 def paper_schedule(patch_size: int, *, frozen: bool) -> str:
-    """Return the preset that the paper found for a patch size: above 2, ImageNet's.
+    """The preset that the paper found for a patch size: above 2, ImageNet's.
 
     >>> paper_schedule(1, frozen=False), paper_schedule(4, frozen=True)
     ('cifar-p1', 'imagenet-frozen')
@@ -280,7 +269,7 @@ def paper_schedule(patch_size: int, *, frozen: bool) -> str:
 
 
 def _canonical(schedule: str) -> str:
-    """Return the preset that a schedule's numbers are, if any, so that equal runs have equal names.
+    """The preset that a schedule's numbers are, if any, so that equal runs have equal names.
 
     >>> _canonical(".08,.37,2.9"), _canonical("sawtooth:1,2,3")
     ('cifar-p2', 'sawtooth:1,2,3')

@@ -24,7 +24,7 @@ Row = tuple[str, str, Sequence[Init]]  # name, network, columns besides uniform
 
 
 def mixer(kernel: int = 9, *, width: int = 256, depth: int = 8, patch: int = 2) -> str:
-    """Return the name of a ConvMixer, the paper's usual one where nothing is said."""
+    """The name of a ConvMixer, the paper's usual one where nothing is said."""
     return f"convmixer_{width}_{depth}_k{kernel}_p{patch}"
 
 
@@ -72,7 +72,7 @@ def _kronecker(_build: Builder, kernel: int) -> Iterator[Row]:
 
 
 def _distinct(build: Builder, references: Mapping[str, str]) -> list[Init]:
-    """Return a column per reference, leaving out those that a reduced scale makes equal to a later one."""
+    """A column per reference, leaving out those that a reduced scale makes equal to a later one."""
     largest = {build.scale.model(model): (column, model) for column, model in references.items()}
     return [covariance(model, column) for column, model in largest.values()]
 
@@ -119,7 +119,7 @@ TRANSFERS: Mapping[str, tuple[str, str, str, Callable[[Builder, int], Iterator[R
 
 
 def transfer(name: str, build: Builder) -> Experiment:
-    """Return what a reference may differ in and still be worth starting from."""
+    """What a reference may differ in and still be worth starting from."""
     _, title, shows, rows = TRANSFERS[name]
     cells = [
         cell
@@ -131,7 +131,7 @@ def transfer(name: str, build: Builder) -> Experiment:
 
 
 def convergence(name: str, depth: int, build: Builder) -> Experiment:
-    """Return accuracy by length of training, every point a schedule of its own.
+    """Accuracy by length of training, every point a schedule of its own.
 
     Of the figure in the appendix the paper does not name the network; its text says that gains are larger for deeper
     ones than its tables' 8 layers, so those are taken.
@@ -174,16 +174,12 @@ class Grid:
     finding: str = ""  # the paper's, in words
 
     def schedule(self, sigma0: float, v: float, a: float) -> str:
-        """Return the schedule as a run is told of it, with three digits.
-
-        >>> GRIDS["grid-cifar-p2"].schedule(0.08, 0.37, 2.9)
-        '0.08,0.37,2.9'
-        """
+        """The schedule as a run is told of it, with three digits."""
         numbers = ",".join(f"{number:.3g}" for number in (sigma0, v, a))
         return f"sawtooth:{numbers}" if self.sawtooth else numbers
 
     def axis(self, index: int, points: int | None = None) -> list[float]:
-        """Return the values of σ0 (0), v (1) or a (2), ascending."""
+        """The values of σ0 (0), v (1) or a (2), ascending."""
         return sorted(self.centre[index] * factor for factor in _FACTORS[:points])
 
 
@@ -234,7 +230,7 @@ GRIDS: Mapping[str, Grid] = {
 
 
 def grid_search(name: str, build: Builder) -> Experiment:
-    """Return a grid search: one seed, a cell per schedule, and uniform to compare with."""
+    """A grid search: one seed, a cell per schedule, and uniform to compare with."""
     grid = GRIDS[name]
     axes = [grid.axis(index, build.scale.grid_points) for index in range(3)]
     inits = [UNIFORM, *(closed_form(grid.schedule(*values)) for values in product(*axes))]
@@ -248,55 +244,54 @@ def grid_search(name: str, build: Builder) -> Experiment:
     )
 
 
-def variance_schedule(build: Builder) -> Experiment:
-    """Return how the closed form changes with depth, with the schedule for networks in stages."""
-    return build.experiment(
-        "variance-schedule",
-        title="The variance schedule",
-        shows="σ and the covariance by depth, and the sawtooth variant for networks with downsampling",
-        drawings=(
+# Name -> place, family, title, what it shows, the drawings.
+DRAWINGS: Mapping[str, tuple[str, str, str, str, Callable[[Builder], tuple[Drawing, ...]]]] = {
+    "variance-schedule": (
+        "Figs. 5, 6, 21",
+        "cifar",
+        "The variance schedule",
+        "σ and the covariance by depth, and the sawtooth variant for networks with downsampling",
+        lambda _: (
             Drawing("construction", "The construction of the covariance"),
             Drawing("schedule", "The covariance by depth, σ0 = .5, v = .5, a = 3"),
             Drawing("sawtooth", "The quadratic and the sawtooth schedule of a ConvNeXt"),
         ),
-    )
-
-
-def learned_covariances(build: Builder) -> Experiment:
-    """Return the covariances by depth that trained models have, on CIFAR-10."""
-    return build.experiment(
-        "learned-covariances",
-        title="Covariances of learned filters",
-        shows="that filters of trained models have structured covariances, more diffuse with depth",
-        drawings=tuple(
+    ),
+    "learned-covariances": (
+        "Fig. 1",
+        "cifar",
+        "Covariances of learned filters",
+        "that filters of trained models have structured covariances, more diffuse with depth",
+        lambda build: tuple(
             Drawing("covariances", f"Trained on CIFAR-10, {p}x{p} patches", build.reference(mixer(patch=p)))
             for p in (1, 2)
         ),
-    )
+    ),
+    "learned-covariances-imagenet": (
+        "Fig. 24",
+        "imagenet",
+        "Covariances of filters learned on ImageNet",
+        "that they resemble CIFAR-10's, with more structure in the later layers",
+        lambda build: (Drawing("covariances", "Trained on ImageNet, 14x14 patches", build.reference(_IMAGENET)),),
+    ),
+    "example-filters": (
+        "Fig. 13",
+        "cifar",
+        "Learned, sampled and constructed filters",
+        "how alike filters look that were learned, drawn from the learned covariance, and constructed",
+        lambda build: (Drawing("filters", "ConvMixer-256/8, 2x2 patches, 9x9 filters", build.reference(mixer())),),
+    ),
+}
 
 
-def learned_covariances_imagenet(build: Builder) -> Experiment:
-    """Return the covariances by depth of a model trained on ImageNet."""
-    return build.experiment(
-        "learned-covariances-imagenet",
-        title="Covariances of filters learned on ImageNet",
-        shows="that they resemble CIFAR-10's, with more structure in the later layers",
-        drawings=(Drawing("covariances", "Trained on ImageNet, 14x14 patches", build.reference(_IMAGENET)),),
-    )
-
-
-def example_filters(build: Builder) -> Experiment:
-    """Return learned filters beside filters sampled from their covariance and from the closed form."""
-    return build.experiment(
-        "example-filters",
-        title="Learned, sampled and constructed filters",
-        shows="how alike filters look that were learned, drawn from the learned covariance, and constructed",
-        drawings=(Drawing("filters", "ConvMixer-256/8, 2x2 patches, 9x9 filters", build.reference(mixer())),),
-    )
+def drawn(name: str, build: Builder) -> Experiment:
+    """A figure of filters, covariances or schedules."""
+    _, _, title, shows, drawings = DRAWINGS[name]
+    return build.experiment(name, title=title, shows=shows, drawings=drawings(build))
 
 
 def frozen_speed(build: Builder) -> Experiment:
-    """Return training speed by kernel size, frozen and thawed."""
+    """Training speed by kernel size, frozen and thawed."""
     kernels = range(3, 16, 2) if build.scale.name != "smoke" else (3, 9, 15)
     return build.experiment(
         "frozen-speed",

@@ -1,4 +1,7 @@
-"""The paper's tables: CIFAR-10 and ImageNet."""
+"""The paper's tables, CIFAR-10 and ImageNet, and ours: a ranking of initialisations, and controls for the closed form.
+
+Columns share their seeds, and everything but the filters.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,6 +19,7 @@ from filtercov.lab.experiments.catalogue.build import (
     eighth,
     filters,
 )
+from filtercov.lab.experiments.controls import CONTROLS
 
 SHOWS = "accuracy by initialisation, thawed and frozen"
 
@@ -64,24 +68,37 @@ IMAGENET: Mapping[str, ImagenetTable] = {
 }
 
 
+# Of the ranking and the controls.
+NETWORKS = {"convmixer": "convmixer_256_8_k9_p2", "convnext": "convnext_atto_p2"}
+# Whose filters are selected from: wider and, where stages are, deeper.
+LARGER = {"convmixer": "convmixer_512_8_k9_p2", "convnext": "convnext_tiny_p2"}
+SMALLER_KERNEL = {7: 3, 9: 7, 15: 9}  # the next smaller of the paper's sizes
+BY_FORMULA = (
+    *("kaiming", "trunc-normal", "orthogonal", "identity", "delta-gaussian", "dog"),
+    *("impulse", "box:9", "gaussian-bump:1", "master-keys"),
+)
+# Of the controls: kernel sizes, the more important first, and whether filters train.
+CONTROLLED = {9: ("frozen", "thawed"), 15: ("frozen",)}
+
+
 def cifar_table(name: str, build: Builder) -> Experiment:
-    """Return one of the five CIFAR-10 tables of the appendix, which also hold the numbers of the bar charts."""
+    """One of the five CIFAR-10 tables of the appendix, which also hold the numbers of the bar charts."""
     _, title, model = CIFAR[name]
     kernels = build.scale.table_kernels if model.startswith("convmixer") else (7,)
-    networks = {f"k{kernel}": replace(models.parse(model), kernel_size=kernel).name for kernel in kernels}
+    networks = {f"k{kernel}": _with_kernel(model, kernel) for kernel in kernels}
     return build.experiment(
         name, title=f"{title}, CIFAR-10", shows=SHOWS, cells=_cifar_cells(build, networks), chart="bars"
     )
 
 
 def cifar_5x5(build: Builder) -> Experiment:
-    """Return the appendix's comparison for 5x5 filters, of which the paper shows a chart and no numbers."""
+    """The appendix's comparison for 5x5 filters, of which the paper shows a chart and no numbers."""
     cells = _cifar_cells(build, {f"k5-p{patch}": f"convmixer_256_8_k5_p{patch}" for patch in (2, 1)})
     return build.experiment("cifar-5x5", title="5x5 filters, CIFAR-10", shows=SHOWS, cells=cells, chart="bars")
 
 
 def imagenet_main(build: Builder) -> Experiment:
-    """Return the paper's main ImageNet table."""
+    """The paper's main ImageNet table."""
     inits = [UNIFORM, *map(closed_form, CANDIDATES[1:]), *build.also()]
     cells = [cell for row, model in _MAIN_50.items() for cell in build.cells(row, model, inits, epochs=50)]
     for row, model in _MAIN_150.items():
@@ -91,7 +108,7 @@ def imagenet_main(build: Builder) -> Experiment:
 
 
 def imagenet_table(name: str, build: Builder) -> Experiment:
-    """Return one of the ImageNet tables of the appendix, with transfers."""
+    """One of the ImageNet tables of the appendix, with transfers."""
     table = IMAGENET[name]
     row = name.removeprefix(f"imagenet-{table.epochs}-")
     inits = [*_with_transfers(table.reference), *map(closed_form, table.schedules), *build.also()]
@@ -101,7 +118,7 @@ def imagenet_table(name: str, build: Builder) -> Experiment:
 
 
 def _cifar_cells(build: Builder, networks: Mapping[str, str]) -> list[Cell]:
-    """Return ten cells a row and length of training, and those of further initialisations."""
+    """Ten cells a row and length of training, and those of further initialisations."""
     return [
         cell
         for row, model in networks.items()
@@ -111,5 +128,74 @@ def _cifar_cells(build: Builder, networks: Mapping[str, str]) -> list[Cell]:
 
 
 def _with_transfers(reference: str) -> list[Init]:
-    """Return the first four columns of the paper's tables: uniform and the three transfers from a network."""
+    """The first four columns of the paper's tables: uniform and the three transfers from a network."""
     return [UNIFORM, covariance(reference), covariance(eighth(reference), "covariance-eighth"), filters(reference)]
+
+
+def ranking(build: Builder) -> Experiment:
+    """Every initialisation as a column of one table, for two kinds of networks and large filters.
+
+    Where accuracies mean nothing, frozen filters and one seed show that all of it runs.
+    """
+    judges = build.scale.judges
+    cells: list[Cell] = []
+    for kernel in (size for size in build.scale.table_kernels if size in SMALLER_KERNEL):
+        for kind, network in NETWORKS.items():
+            cells += build.cells(
+                f"{kind}-k{kernel}",
+                _with_kernel(network, kernel),
+                _ranked(build, kind, kernel),
+                filters=("thawed", "frozen") if judges else ("frozen",),
+                seeds=None if judges else 1,
+            )
+    return build.experiment(
+        "ranking",
+        title="A ranking of initialisations",
+        shows="which initialisations can be told apart, and who leads: the paper's ways and those of others",
+        cells=cells,
+        chart="ranking",
+    )
+
+
+def controls(build: Builder) -> Experiment:
+    """What does the work: the closed form, uniform filters and controls that lack one property each."""
+    inits = [UNIFORM, closed_form(), Init("power", "power"), *(Init(name, name) for name in CONTROLS), *build.also()]
+    cells = [
+        cell
+        for kernel, kinds in CONTROLLED.items()
+        if kernel in build.scale.table_kernels
+        for cell in build.cells(
+            f"k{kernel}",
+            _with_kernel(NETWORKS["convmixer"], kernel),
+            inits,
+            filters=kinds,
+            seeds=build.scale.claim_seeds,
+        )
+    ]
+    return build.experiment(
+        "controls",
+        title="Structure or scale?",
+        shows="what a filter must have to be a good start: controls with the closed form's variance in every layer",
+        cells=cells,
+        chart="ranking",
+    )
+
+
+def _ranked(build: Builder, kind: str, kernel: int) -> list[Init]:
+    network, smaller = _with_kernel(NETWORKS[kind], kernel), _with_kernel(NETWORKS[kind], SMALLER_KERNEL[kernel])
+    columns = [
+        UNIFORM,
+        closed_form(),
+        covariance(network),
+        covariance(smaller, "covariance, smaller k"),
+        filters(network),
+        Init("interpolated, smaller k", "interpolated-of", reference=smaller),
+        Init("selected, larger", "selected-of", reference=_with_kernel(LARGER[kind], kernel)),
+        *(Init(name, name) for name in BY_FORMULA),
+    ]
+    there = {init.column for init in columns}
+    return [*columns, *(init for init in build.also() if init.column not in there)]
+
+
+def _with_kernel(network: str, kernel: int) -> str:
+    return replace(models.parse(network), kernel_size=kernel).name

@@ -1,0 +1,400 @@
+"""Does an initialisation help this network on these images? `compare` answers in a sentence, a table and a page.
+
+    result = compare("convnext_atto_p2", "folder:my-images", inits=["default", "closed-form"], seeds=3, epochs=10)
+    print(result)
+    result.write("compare.html")
+
+A network by name on images by name is trained by ordinary runs, as `filtercov train` would. A module, data or function
+of one's own is trained here by `fit`, in a directory named by a hash of all that decides how the run ends, as far as
+that can be known: the source of functions, the settings, the content of data. Either way a run that was begun is
+continued, and one that is done is not trained again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from filtercov.covariance.forms import Array
+from filtercov.errors import ConfigError, DataError, RunError
+from filtercov.files import Source
+from filtercov.filters import freeze_, init_
+from filtercov.lab.data import Dataset, load
+from filtercov.lab.data.loader import seeded_generator
+from filtercov.lab.data.torch_dataset import TorchBatches
+from filtercov.lab.experiments.engines import Engine
+from filtercov.lab.experiments.execute import FILTERS, build_batches, build_model
+from filtercov.lab.experiments.fingerprint import fingerprint
+from filtercov.lab.experiments.initialisations import InitContext, find, located
+from filtercov.lab.experiments.run_one import Machine, dataset_of
+from filtercov.lab.experiments.runs import Runs, accuracies
+from filtercov.lab.experiments.runspec import Run, RunSpec, key_of
+from filtercov.lab.experiments.sweep import refuse_failures, sweep
+from filtercov.lab.models.lookup import find as find_model
+from filtercov.lab.report.groups import FinishedRun, Group, answer, group_table, groups_page
+from filtercov.lab.report.page import Origin, write_output
+from filtercov.lab.training import (
+    Batches,
+    FitResult,
+    RunDirectory,
+    TrainConfig,
+    fit,
+    load_checkpoint,
+    progress_on,
+    read_metrics,
+)
+from filtercov.lab.training.progress import duration
+from filtercov.layers.find import depthwise_layers
+from filtercov.nn import accelerate_
+from filtercov.printable import counted
+from filtercov.schedule import PRESETS
+
+Freeze = Literal["no", "yes", "both"]
+Say = Callable[[str], None]
+TIMED_STEPS = 3
+COPIES_KEPT = 4  # of a model's weights in its run: the checkpoint and, while it trains, the state with two moments
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What came out: printed, the answer and a table; written, a page."""
+
+    title: str
+    groups: list[Group]
+    note: str
+    origin: Origin
+
+    @property
+    def answer(self) -> str:
+        """What the runs show, in a sentence for each column but the first."""
+        return answer(self.groups)
+
+    @property
+    def table(self) -> list[list[str]]:
+        """Accuracy, paired difference with its interval and time a step of each column, heading first."""
+        return group_table(self.groups)
+
+    def page(self) -> str:
+        """The page, as HTML."""
+        return groups_page(self.title, self.groups, notes=[self.note], origin=self.origin)
+
+    def write(self, out: Path | str) -> Path:
+        """Write the page to a file."""
+        return write_output(Path(out), self.page())
+
+    def __str__(self) -> str:
+        widths = [max(map(len, column)) for column in zip(*self.table, strict=True)]
+        rows = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in self.table)
+        return "\n".join([self.answer, "", *(row.rstrip() for row in rows), self.note])
+
+    def _repr_html_(self) -> str:
+        return self.page()
+
+
+@dataclass(frozen=True)
+class Column:
+    """An initialisation, and whether its filters stay as they are."""
+
+    init: Any
+    frozen: bool
+
+    @property
+    def label(self) -> str:
+        """The name of the column."""
+        return f"{_name(self.init)}, frozen" if self.frozen else _name(self.init)
+
+
+def compare(
+    model: str | Callable[[], nn.Module],
+    data: Any,
+    *,
+    inits: Sequence[Any] = ("default", "closed-form"),
+    seeds: int = 3,
+    epochs: int = 10,
+    freeze_filters: Freeze = "no",
+    run_dir: Path | str = "runs",
+    batch_size: int | None = None,
+    lr: float | None = None,
+    augment: str | None = None,
+    image_size: int | None = None,
+    data_limit: int | None = None,
+    engine: Engine | None = None,
+    machine: Machine | None = None,
+    say: Say | None = None,
+    command: str = "",
+) -> Comparison:
+    """Train `model` from each of `inits` with each seed, and compare how they end with the first of them.
+
+    `model` is a name, or a function that builds the module. `data` is a name as of `filtercov train --data`, a
+    `filtercov.lab.data.Dataset`, or two PyTorch datasets of (image, class): to train on, and to judge by. An
+    initialisation is a name (`default` leaves the network as it is built), a preset, anything else that `init_` takes,
+    or a function of the model and an `InitContext`. With `freeze_filters="both"` each is also trained with its filters
+    frozen. Settings that are not given are those of the recipe `cifar`.
+
+    Choosing among more than two is done on validation images. Everything is checked before the first step. Workers and
+    Ray need model, data and initialisations by name.
+    """
+    columns, engine, tell = (
+        _columns(inits, freeze_filters),
+        engine or Engine(),
+        say or partial(print, file=sys.stderr, flush=True),
+    )
+    if seeds < 1:
+        raise ConfigError(f"compare: needed at least one seed, got {seeds}")
+    train = _given(epochs=epochs, batch_size=batch_size, lr=lr)
+    images = _given(augment=augment, image_size=image_size, data_limit=data_limit)
+    judged = "validation" if len(inits) > 2 and not isinstance(data, tuple) else "test"
+    trials: _NamedTrials | _OwnTrials
+    if isinstance(model, str) and isinstance(data, str) and all(isinstance(init, str) for init in inits):
+        fields = {"model": model, "data": data, "evaluate": judged, **images}
+        trials = _NamedTrials(fields, train, Runs(run_dir), engine, machine or Machine())
+    elif engine.name != "local" or engine.workers > 1:
+        raise ConfigError("compare: workers and Ray need model, data and initialisations by name, got an object")
+    else:
+        augmentation = images.pop("augment", "none")
+        trials = _OwnTrials(model, _read(data, judged, images), train, augmentation, judged, Path(run_dir), tell)
+    built, batches = trials.check(columns)
+    count = len(columns) * seeds
+    _check_disk(Path(run_dir), built, count)
+    seconds = _step_seconds(built, batches) * len(batches) * epochs * count / engine.workers
+    tell(f"{counted(count, 'run')} of {counted(epochs * len(batches), 'step')}, about {duration(seconds)} here")
+    found = trials.done(columns, range(seeds))
+    groups = [Group(column.label, found[column], against=_baseline(column, columns)) for column in columns]
+    chosen = " Among more than two initialisations one chooses on these, and reports on test images." * (len(inits) > 2)
+    note = f"Accuracies are of {judged} images.{chosen}"
+    return Comparison(trials.title, groups, note, Origin(trials.sources(), command))
+
+
+def _given(**settings: Any) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _columns(inits: Sequence[Any], freeze_filters: str) -> list[Column]:
+    names = [_name(init) for init in inits]
+    if len(inits) < 2 or len(set(names)) < len(names):
+        raise ConfigError(f"compare: needed two or more different initialisations, got {', '.join(names) or 'none'}")
+    states = {"no": (False,), "yes": (True,), "both": (False, True)}
+    if freeze_filters not in states:
+        raise ConfigError(f"compare: freeze_filters is no, yes or both, got {freeze_filters!r}")
+    return [Column(init, frozen) for frozen in states[freeze_filters] for init in inits]
+
+
+def _name(init: Any) -> str:
+    """The name of an initialisation: of a file its last part, of a function its own, of other sources their kind.
+
+    >>> _name("stats:there/trained.pth"), _name(_name)
+    ('stats:trained.pth', '_name')
+    """
+    if isinstance(init, str):
+        kind, colon, argument = init.partition(":")
+        return f"{kind}{colon}{Path(argument).name}"
+    return str(getattr(init, "__name__", type(init).__name__))
+
+
+def _baseline(column: Column, columns: Sequence[Column]) -> str:
+    """The column to compare with: frozen filters with the same ones trained, others with the first initialisation."""
+    trained = next((other for other in columns if other.init is column.init and not other.frozen), None)
+    return trained.label if column.frozen and trained is not None else columns[0].label
+
+
+@dataclass
+class _NamedTrials:
+    """Ordinary runs of a sweep, each a `RunSpec`."""
+
+    fields: dict[str, Any]
+    train: dict[str, Any]
+    runs: Runs
+    engine: Engine
+    machine: Machine
+    used: list[Run] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        return f"{self.fields['model']} on {self.fields['data']}"
+
+    def check(self, columns: Sequence[Column]) -> tuple[nn.Module, Batches]:
+        """Build every column's model, which refuses what does not fit; return the first, and its batches."""
+        first, *_ = specs = [self._spec(column, 0) for column in columns]
+        data = dataset_of(first, self.machine)
+        built = [build_model(spec, data, init_root=self.runs.root) for spec in specs]
+        return built[0], build_batches(data, first.train, first.augment, first.evaluate)[0]
+
+    def done(self, columns: Sequence[Column], seeds: range) -> dict[Column, list[FinishedRun]]:
+        """Do the runs that are not done, and read them all."""
+        wanted = {column: [Run(self._spec(column, seed)) for seed in seeds] for column in columns}
+        self.used = [run for runs in wanted.values() for run in runs]
+        refuse_failures(sweep(self.used, self.runs.root, engine=self.engine, machine=self.machine))
+        return {column: [self._read(run) for run in runs] for column, runs in wanted.items()}
+
+    def sources(self) -> tuple[Source, ...]:
+        return (self.runs.source(self.used),)
+
+    def _spec(self, column: Column, seed: int) -> RunSpec:
+        """The run of a column; a preset is the closed form with its schedule."""
+        chosen = {"init": "closed-form", "schedule": column.init}
+        if column.init not in PRESETS:
+            chosen = {"init": located([column.init])[0]}
+        train = {**self.train, "seed": seed}
+        return RunSpec.recipe("cifar", train=train, freeze_filters=column.frozen, **chosen, **self.fields)
+
+    def _read(self, run: Run) -> FinishedRun:
+        result, seed, before = self.runs.result(run), run.spec.train.seed, {}
+        if result is None:
+            raise RunError(f"run {run.key} is being trained elsewhere; run the same command again when it is done")
+        if seed == 0:
+            images = dataset_of(run.spec, self.machine)
+            before = _filters(build_model(run.spec, images, init_root=self.runs.root))
+        return _finished(seed, self.runs.directory(run), result, before)
+
+
+@dataclass
+class _OwnTrials:
+    """Runs of a module, data or initialisation of one's own, one after another in this process."""
+
+    model: str | Callable[[], nn.Module]
+    data: Dataset | tuple[TorchBatches, TorchBatches]
+    train: dict[str, Any]
+    augment: str
+    judged: str
+    root: Path
+    say: Say
+
+    @property
+    def title(self) -> str:
+        data = self.data.name if isinstance(self.data, Dataset) else f"{len(self.data[0].data):,} images"
+        return f"{_name(self.model)} on {data}"
+
+    def check(self, columns: Sequence[Column]) -> tuple[nn.Module, Batches]:
+        """Build every column's model; return the first, and its batches."""
+        built = [self._build(column, 0) for column in columns]
+        return built[0], self._batches(TrainConfig.from_dict(self.train))[0]
+
+    def done(self, columns: Sequence[Column], seeds: range) -> dict[Column, list[FinishedRun]]:
+        return {column: [self._trained(column, seed) for seed in seeds] for column in columns}
+
+    def sources(self) -> tuple[Source, ...]:
+        return ()  # no file that a page could name
+
+    def _trained(self, column: Column, seed: int) -> FinishedRun:
+        config = TrainConfig.from_dict({**self.train, "seed": seed})
+        model, data, init = self._build(column, seed), self.data, column.init
+        before = _filters(model) if seed == 0 else {}
+        accelerate_(model)
+        identity = {
+            "model": self.model if isinstance(self.model, str) else fingerprint(self.model),
+            "data": data.content_digest if isinstance(data, Dataset) else "+".join(part.digest() for part in data),
+            "init": init if isinstance(init, str) else _checksum(init),
+            "freeze_filters": column.frozen,
+            "augment": self.augment,
+            "evaluate": self.judged,
+        }
+        directory = RunDirectory(self.root / key_of({**identity, "train": config.to_dict()}))
+        if directory.done:
+            self.say(f"{column.label}, seed {seed}: finished before")
+        progress = progress_on(label=f"{column.label}, seed {seed}")
+        result = fit(model, *self._batches(config), config, directory.path, identity=identity, progress=progress)
+        return _finished(seed, directory, result, before)
+
+    def _build(self, column: Column, seed: int) -> nn.Module:
+        """The model of a column before its first step; all but the filters depends on the seed alone."""
+        with torch.random.fork_rng([]):
+            torch.manual_seed(seed)
+            if not isinstance(self.model, str):
+                model = self.model()
+            elif isinstance(self.data, Dataset):
+                model = find_model(self.model, num_classes=self.data.num_classes, in_channels=self.data.in_channels)
+            else:
+                raise ConfigError("compare: a model by name needs data by name or a Dataset, which tells its classes")
+        if not isinstance(model, nn.Module):
+            raise ConfigError(f"compare: needed a function that returns a torch.nn.Module, got {type(model).__name__}")
+        _initialise_(model, column.init, seeded_generator(seed, FILTERS))
+        return freeze_(model) if column.frozen else model
+
+    def _batches(self, config: TrainConfig) -> tuple[Batches, Batches]:
+        if isinstance(self.data, Dataset):
+            return build_batches(self.data, config, self.augment, self.judged)
+        train, judge = self.data
+        size = config.batch_size
+        return replace(train, batch_size=size, seed=config.seed, shuffle=True), replace(judge, batch_size=size)
+
+
+def _read(data: Any, judged: str, options: dict[str, Any]) -> Dataset | tuple[TorchBatches, TorchBatches]:
+    if isinstance(data, str):
+        limit = options.pop("data_limit", None)
+        return load(data, validation=judged == "validation", limit=limit, **options)
+    if options:
+        raise ConfigError(f"compare: {next(iter(options))} is for data by name, got {type(data).__name__}")
+    if isinstance(data, Dataset):
+        missing = judged == "validation" and data.validation is None
+        return data.reduced(limit=None, hold_out_validation=True) if missing else data
+    if isinstance(data, tuple) and len(data) == 2 and all(hasattr(part, "__getitem__") for part in data):
+        if not all(len(part) for part in data):
+            raise DataError("compare: needed images to train on and to judge by, got an empty dataset")
+        return TorchBatches(data[0]), TorchBatches(data[1])
+    kind = type(data).__name__
+    raise DataError(f"compare: needed a name, a filtercov.lab.data.Dataset or two PyTorch datasets, got {kind}")
+
+
+def _initialise_(model: nn.Module, init: Any, generator: torch.Generator) -> None:
+    """Fill the filters: by name as `train --init` does, by a function, or by any source that `init_` takes."""
+    if isinstance(init, str) and init not in PRESETS:
+        find(init)(model, InitContext(generator=generator, argument=init.partition(":")[2]))
+    elif hasattr(init, "__code__"):  # a function; schedules can be called too
+        init(model, InitContext(generator=generator))
+    else:
+        init_(model, init, generator=generator)
+
+
+def _checksum(init: Any) -> str:
+    return fingerprint(init) if hasattr(init, "__code__") else hashlib.sha256(repr(init).encode()).hexdigest()
+
+
+def _filters(model: nn.Module) -> dict[str, Array]:
+    """The filters of each depthwise layer, (count, *kernel_size)."""
+    return {layer.name: layer.weight.detach().double().cpu().numpy().copy()[:, 0] for layer in depthwise_layers(model)}
+
+
+def _finished(seed: int, directory: RunDirectory, result: FitResult, before: dict[str, Array]) -> FinishedRun:
+    """What a comparison shows of a finished run; of filters before training, also those after it."""
+    tensors = load_checkpoint(directory.checkpoint)[0] if before else {}
+    filters = {name: (found, tensors[f"{name}.weight"].double().numpy()[:, 0]) for name, found in before.items()}
+    return FinishedRun(seed, accuracies(read_metrics(directory.metrics)), result.seconds / result.steps, filters)
+
+
+def _check_disk(root: Path, model: nn.Module, runs: int) -> None:
+    there = next(path for path in (root.absolute(), *root.absolute().parents) if path.exists())
+    needed = runs * COPIES_KEPT * sum(parameter.nbytes for parameter in model.parameters())
+    free = shutil.disk_usage(there).free
+    if needed > free:
+        raise RunError(f"{root}: {counted(runs, 'run')} need {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free")
+
+
+def _step_seconds(model: nn.Module, batches: Batches) -> float:
+    """Time a few steps of a model that is thrown away; one that cannot learn from these images is refused."""
+    if not len(batches):
+        raise ConfigError("compare: the training images do not fill a batch; choose a smaller batch_size")
+    accelerate_(model)
+    images, classes = next(iter(batches.epoch(0)))
+    times = []
+    for _ in range(TIMED_STEPS):
+        began = time.perf_counter()
+        try:
+            cross_entropy(model.train()(images), classes).backward()  # type: ignore[no-untyped-call]
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            reason, shape = str(error).partition("\n")[0], tuple(images.shape[1:])
+            raise ConfigError(
+                f"compare: the model cannot learn these classes from images of {shape} ({reason})"
+            ) from None
+        times.append(time.perf_counter() - began)
+    return min(times)

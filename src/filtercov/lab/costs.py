@@ -1,0 +1,129 @@
+"""What experiments take, counted beforehand, and the speed of this machine: `reproduce --list`, without torch.
+
+Counting runs and operations takes seconds and depends on the code alone: `costs.csv` is written by
+`python -m tools.write_listing`, and a test compares it with the catalogue.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import json
+import math
+import platform
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from filtercov.errors import ConfigError
+from filtercov.files import atomic_write, cache_directory
+
+FILE = Path(__file__).with_suffix(".csv")
+SCALES = ("paper", "small", "smoke")
+SECONDS_PER_RUN = 2.0  # start, set-up and files, whatever the network
+
+
+@dataclass(frozen=True)
+class Load:
+    """What an experiment takes at one scale: its runs and all they start from, evaluations left out but for time."""
+
+    runs: int
+    epochs: int
+    images: int  # that the yardstick network would train on in the same time
+    petaflops: float  # of training, 10^15 operations, a multiply-add counted as two
+    megabytes: float  # of checkpoints and statistics of finished runs
+
+    def seconds(self, images_per_second: float) -> float:
+        """How long that takes on one worker that trains so many images of the yardstick a second."""
+        return SECONDS_PER_RUN * self.runs + self.images / images_per_second
+
+
+COLUMNS = tuple(field.name for field in fields(Load))  # of the file, for each scale
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One experiment of the catalogue."""
+
+    name: str
+    place: str  # in the paper, as in "Table 10, Fig. 3"
+    shows: str
+    loads: Mapping[str, Load]  # by scale
+
+    def load(self, scale: str) -> Load:
+        """What it takes at a scale."""
+        if scale not in self.loads:
+            raise ConfigError(f"unknown scale {scale!r}; choose one of {', '.join(SCALES)}")
+        return self.loads[scale]
+
+
+def matching(pattern: str, names: Sequence[str]) -> tuple[str, ...]:
+    """The names that match a pattern as shells have them, at least one."""
+    found = tuple(name for name in names if fnmatchcase(name, pattern))
+    if not found:
+        near = difflib.get_close_matches(pattern, names, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"no experiment is called {pattern!r}; filtercov reproduce --list shows all{hint}")
+    return found
+
+
+def entries(patterns: Sequence[str] = ("*",)) -> list[Entry]:
+    """The experiments that match any of the patterns, in the catalogue's order.
+
+    >>> first = entries()[0]
+    >>> first.name, first.place, first.load("paper").runs
+    ('cifar-convmixer-256-8-p2', 'Table 10, Fig. 3', 368)
+    """
+    with FILE.open(newline="", encoding="utf-8") as file:
+        rows = {row["name"]: row for row in csv.DictReader(file)}
+    wanted = {name for pattern in patterns for name in matching(pattern, list(rows))}
+    return [
+        Entry(name, row["place"], row["shows"], {scale: _load(row, scale) for scale in SCALES})
+        for name, row in rows.items()
+        if name in wanted
+    ]
+
+
+def _load(row: Mapping[str, str], scale: str) -> Load:
+    runs, epochs, images, petaflops, megabytes = (row[f"{scale}_{column}"] for column in COLUMNS)
+    return Load(int(runs), int(epochs), int(images), float(petaflops), float(megabytes))
+
+
+def hours_and_minutes(seconds: float) -> str:
+    """A length of time as h:mm, begun minutes counted whole.
+
+    >>> hours_and_minutes(0), hours_and_minutes(61), hours_and_minutes(360_000)
+    ('0:00', '0:02', '100:00')
+    """
+    hours, minutes = divmod(math.ceil(seconds / 60), 60)
+    return f"{hours:,}:{minutes:02d}"
+
+
+@dataclass(frozen=True)
+class MachineSpeed:
+    """The training throughput of the yardstick network on this machine's CPU, and how it was measured."""
+
+    images_per_second: float
+    threads: int
+    measured: str  # the day, as in 2026-01-31
+
+
+def kept_speed() -> MachineSpeed | None:
+    """The speed that was measured on this machine, None if there is none that can be read."""
+    with suppress(OSError, ValueError, TypeError):
+        return MachineSpeed(**json.loads(_speed_file().read_text(encoding="utf-8")))
+    return None
+
+
+def keep_speed(speed: MachineSpeed) -> None:
+    """Keep a measurement for the commands that follow; where the cache cannot be written they do without."""
+    with suppress(OSError):
+        _speed_file().parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(_speed_file()) as temporary:
+            temporary.write_text(json.dumps(asdict(speed)) + "\n", encoding="utf-8")
+
+
+def _speed_file() -> Path:
+    return cache_directory() / f"speed-{platform.node() or 'here'}.json"  # machines that differ share home directories

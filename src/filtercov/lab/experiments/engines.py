@@ -1,0 +1,291 @@
+"""Where the runs of a sweep are done: in this process, in several, or as Ray tasks.
+
+`start` gives a run to an engine that is `free`; `wait` returns how runs ended. A worker that dies leaves its run, with
+its last checkpoint, to the next one that takes it.
+"""
+
+import logging
+import multiprocessing
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import connection
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import torch
+
+from filtercov.errors import ConfigError, FiltercovError, RunError, TrainingInterrupted
+from filtercov.lab.experiments.display import Emit, Note, Step
+from filtercov.lab.experiments.run_one import Machine, Outcome, run_one
+from filtercov.lab.experiments.runs import Runs
+from filtercov.lab.experiments.runspec import Run
+from filtercov.lab.training.progress import Silent, Snapshot
+from filtercov.lab.training.signals import StopRequest
+
+STEP_INTERVAL = 0.5  # seconds between two reports of one run
+DEATHS_PER_WORKER = 5  # beyond which something other than bad luck kills them
+RAY_RETRIES = 10  # of a run whose Ray worker died
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What does the runs: this process, `workers` processes, or Ray.
+
+    Without an address a Ray is started here, and ended afterwards. A Ray that this process is already connected to is
+    used as it is.
+    """
+
+    name: str = "local"
+    workers: int = 1
+    ray_address: str | None = None
+    cpus_per_run: float = 1.0  # on Ray
+    gpus_per_run: float = 0.0
+    local_cpus: int | None = None  # of a Ray started here; None: all
+
+    def __post_init__(self) -> None:
+        if self.name not in ("local", "ray"):
+            raise ConfigError(f"unknown engine {self.name!r}; choose local or ray")
+        if self.workers < 1:
+            raise ConfigError(f"a sweep needs at least one worker, got {self.workers}")
+
+    def start(self, root: Path, machine: Machine, emit: Emit) -> "Workers":
+        """Start what does the runs under `root`; `emit` is told of steps and notes."""
+        if self.name == "ray":
+            return _RayTasks(self, root.absolute(), machine, emit)
+        return _Processes(self.workers, root, machine, emit) if self.workers > 1 else _Here(root, machine, emit)
+
+
+class Workers(Protocol):
+    """Something that does runs."""
+
+    def free(self) -> bool:
+        """Whether another run can be started."""
+        ...
+
+    def start(self, run: Run) -> None:
+        """Begin a run."""
+        ...
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        """How runs ended, after at most so many seconds; those whose worker died are `busy` and can be started anew."""
+        ...
+
+    def close(self) -> None:
+        """Leave no process behind, whatever happened."""
+        ...
+
+
+class _Here:
+    """This process, one run after another."""
+
+    def __init__(self, root: Path, machine: Machine, emit: Emit) -> None:
+        self._runs, self._machine, self._emit = Runs(root), machine, emit
+        self._ended: list[Outcome] = []
+
+    def free(self) -> bool:
+        return not self._ended
+
+    def start(self, run: Run) -> None:
+        self._ended.append(_told(run, self._runs, self._machine, self._emit))
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        if not self._ended:
+            time.sleep(seconds)
+        ended, self._ended = self._ended, []
+        return ended
+
+    def close(self) -> None:
+        pass
+
+
+def _told(run: Run, runs: Runs, machine: Machine, emit: Emit) -> Outcome:
+    """Do a run and tell of its steps."""
+    watcher = _Watcher(run.key, emit)
+    return run_one(run, runs, machine=machine, progress=watcher, say=lambda text: emit(Note(text)))
+
+
+class _Watcher(Silent):
+    """A `Progress` that passes on the first step, the ends of epochs, and something in between."""
+
+    def __init__(self, key: str, emit: Emit) -> None:
+        self._key, self._emit, self._last = key, emit, -STEP_INTERVAL
+
+    def update(self, snapshot: Snapshot) -> None:
+        now = time.monotonic()
+        if snapshot.test_accuracy is not None or now - self._last >= STEP_INTERVAL:
+            self._emit(Step(self._key, snapshot))
+            self._last = now
+
+    def note(self, text: str) -> None:
+        self._emit(Note(f"run {self._key}: {text}"))
+
+
+class _Processes:
+    """Worker processes with the threads divided among them, each with a pipe of its own; one that dies is replaced.
+
+    SIGTERM and Ctrl-C make every worker write a checkpoint, and raise `TrainingInterrupted` when all have.
+    """
+
+    def __init__(self, count: int, root: Path, machine: Machine, emit: Emit) -> None:
+        self._count, self._emit, self._deaths = count, emit, 0
+        self._arguments = (root, machine, max(1, (os.cpu_count() or 1) // count))
+        self._processes: dict[Connection, SpawnProcess] = {}
+        self._runs: dict[Connection, Run] = {}  # of workers that are not idle
+        self._stop = StopRequest().__enter__()
+
+    def free(self) -> bool:
+        return len(self._runs) < self._count
+
+    def start(self, run: Run) -> None:
+        idle = next((pipe for pipe in self._processes if pipe not in self._runs), None) or self._spawn()
+        self._runs[idle] = run
+        with suppress(OSError):  # it has just died, as the next wait will find
+            idle.send(run)
+
+    def _spawn(self) -> Connection:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_work, args=(theirs, *self._arguments))
+        process.start()
+        theirs.close()
+        self._processes[ours] = process
+        return ours
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        ended = []
+        for pipe in cast(list[Connection], connection.wait(list(self._processes), timeout=min(seconds, 0.2))):
+            try:
+                event = pipe.recv()
+            except (EOFError, OSError):
+                ended += self._lost(pipe)
+                continue
+            if isinstance(event, FiltercovError):  # a full disk, say, is the whole sweep's affair
+                raise event
+            if isinstance(event, Outcome):
+                del self._runs[pipe]
+                ended.append(event)
+            else:
+                self._emit(event)
+        if self._stop.requested:
+            for process in self._processes.values():
+                process.terminate()
+            for process in self._processes.values():
+                process.join()
+            raise TrainingInterrupted("stopped on request; run the same command again to continue")
+        return ended
+
+    def _lost(self, pipe: Connection) -> list[Outcome]:
+        process, run = self._processes.pop(pipe), self._runs.pop(pipe, None)
+        process.join()
+        if run is None or self._stop.requested:
+            return []
+        code = process.exitcode or 0
+        cause = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        self._deaths += 1
+        self._emit(Note(f"a worker died ({cause}); another takes over its run"))
+        if self._deaths > DEATHS_PER_WORKER * self._count:
+            raise RunError(f"{self._deaths} workers died, the last one {cause}; giving up")
+        return [Outcome(run.key, "busy")]
+
+    def close(self) -> None:
+        self._stop.__exit__()
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.join()
+
+
+def _work(pipe: Connection, root: Path, machine: Machine, threads: int) -> None:
+    """Do the runs that come through a pipe, until it is closed."""
+    if hasattr(os, "setsid"):
+        os.setsid()  # Ctrl-C reaches the parent, which asks once
+    else:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # between runs there is nothing to save
+    torch.set_num_threads(threads)
+    with suppress(EOFError, BrokenPipeError, TrainingInterrupted):  # the parent is gone, or asks to stop
+        while True:
+            run = pipe.recv()
+            try:
+                pipe.send(_told(run, Runs(root), machine, pipe.send))
+            except TrainingInterrupted:
+                raise
+            except FiltercovError as error:
+                pipe.send(error)
+
+
+class _RayTasks:
+    """Every run a Ray task, on this machine or a cluster, in a directory that every node sees.
+
+    Ray places tasks where their resources are free, and starts a task again when its worker dies.
+    """
+
+    def __init__(self, engine: Engine, root: Path, machine: Machine, emit: Emit) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise ConfigError(
+                "the Ray engine needs Ray; pip install 'filtercov[ray]', or use --engine local"
+            ) from error
+        self._ray: Any = ray
+        self._ours = not ray.is_initialized()  # else it is for whoever called us to end
+        if self._ours:
+            _start_ray(ray, engine)
+        self._task = ray.remote(_ray_task).options(
+            num_cpus=engine.cpus_per_run, num_gpus=engine.gpus_per_run, max_retries=RAY_RETRIES
+        )
+        self._arguments, self._emit = (root, machine, max(1, int(engine.cpus_per_run))), emit
+        self._keys: dict[Any, str] = {}
+
+    def free(self) -> bool:
+        return True  # Ray has a queue
+
+    def start(self, run: Run) -> None:
+        self._keys[self._task.remote(run, *self._arguments)] = run.key
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        if not self._keys:
+            time.sleep(seconds)
+            return []
+        ready, _ = self._ray.wait(list(self._keys), timeout=seconds)
+        return [self._outcome(task) for task in ready]
+
+    def _outcome(self, task: Any) -> Outcome:
+        key, errors = self._keys.pop(task), self._ray.exceptions
+        try:
+            outcome, notes = self._ray.get(task)
+        except errors.RayTaskError as error:
+            if isinstance(error.cause, FiltercovError):
+                raise error.cause from None
+            return Outcome(key, "failed", str(error.cause))
+        except errors.RayError as error:
+            return Outcome(key, "failed", f"Ray gave up on it: {str(error).splitlines()[0]}")
+        for note in notes:
+            self._emit(Note(note))
+        return cast(Outcome, outcome)
+
+    def close(self) -> None:
+        if self._ours:
+            self._ray.shutdown()
+
+
+def _ray_task(run: Run, root: Path, machine: Machine, threads: int) -> tuple[Outcome, list[str]]:
+    """Do one run on a worker of the cluster; return what people should read, too."""
+    torch.set_num_threads(threads)
+    notes: list[str] = []
+    return run_one(run, Runs(root), machine=machine, say=notes.append), notes
+
+
+def _start_ray(ray: Any, engine: Engine) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a sweep has nothing to tell anyone
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # tasks without GPUs see none
+    local = {"num_cpus": engine.local_cpus, "include_dashboard": False} if engine.ray_address is None else {}
+    try:
+        ray.init(address=engine.ray_address, log_to_driver=False, logging_level=logging.ERROR, **local)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"cannot reach Ray at {engine.ray_address or 'this machine'}: {error}") from error
