@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -56,9 +56,7 @@ class BatchLoader:
         device: torch.device | str = "cpu",
     ) -> None:
         if batch_size < world_size or not 0 <= rank < world_size:
-            raise DataError(
-                f"a batch needs an image for each rank: got batch_size {batch_size}, rank {rank} of {world_size}"
-            )
+            raise DataError(f"needed an image per rank, got batch size {batch_size}, rank {rank} of {world_size}")
         if seed < 0:
             raise DataError(f"seed must not be negative, got {seed}")
         if drop_last and len(arrays) < batch_size:
@@ -76,7 +74,7 @@ class BatchLoader:
         self.device = torch.device(device)
 
     def __len__(self) -> int:
-        """Return the number of batches of an epoch, the same for every rank."""
+        """Batches of an epoch, the same for every rank."""
         return len(self.arrays) // self.batch_size if self.drop_last else -(-len(self.arrays) // self.batch_size)
 
     def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
@@ -93,7 +91,9 @@ class BatchLoader:
                 shares.append(self._share(indices, epoch, batch))
                 yield shares[-1].plan
 
-        augment = self.augment.without_resized_crop() if self.arrays.crops_while_reading else self.augment
+        augment = self.augment
+        if self.arrays.crops_while_reading:
+            augment = replace(augment, random_resized_crop=None)
         for fetched in self.arrays.fetch(plans()):
             yield self._finish(augment, fetched, shares.popleft())
 
@@ -103,7 +103,7 @@ class BatchLoader:
         return torch.randperm(len(self.arrays), generator=seeded_generator(_ORDER, self.seed, epoch))
 
     def _share(self, indices: Tensor, epoch: int, batch: int) -> _Share:
-        """Return what this rank needs of the global batch `indices`: its own images and their mixing partners."""
+        """What this rank needs of the global batch `indices`: its own images and their mixing partners."""
         count = len(indices)
         draws = self.augment.draw(count, seeded_generator(_BATCH, self.seed, epoch, batch))
         own = torch.arange(self.rank * count // self.world_size, (self.rank + 1) * count // self.world_size)
@@ -123,7 +123,9 @@ class BatchLoader:
 
     def _finish(self, augment: Augment, fetched: Fetched, share: _Share) -> tuple[Tensor, Tensor]:
         draws, own, partners = share.draws, share.own, share.partners
-        if fetched.rows is not None:  # unreadable images were left out, which is never done while training
+        if fetched.rows is not None:  # unreadable images were left out
+            if share.plan.replace_unreadable:
+                raise DataError("an image and the next ones cannot be read, see the log for names; repair them")
             draws = draws.take(fetched.rows)
             own = partners = torch.arange(len(fetched.rows))
         return augment.apply(
@@ -139,6 +141,6 @@ class BatchLoader:
 
 
 def seeded_generator(*key: int) -> torch.Generator:
-    """Return a generator for a tuple of numbers; different tuples are independent."""
+    """A generator for a tuple of numbers; different tuples are independent."""
     (state,) = np.random.SeedSequence(key).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(state >> np.uint64(1)))

@@ -1,7 +1,7 @@
 """`Augment`: which augmentations a batch gets and in which order, and `Draws`, all the randomness of one batch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import numpy as np
@@ -79,7 +79,7 @@ class Draws:
         )
 
     def take(self, rows: Tensor) -> "Draws":
-        """Return the draws of some of the images."""
+        """The draws of some of the images."""
         return Draws(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
 
@@ -163,10 +163,6 @@ class Augment:
         """Whether targets become (N, num_classes) distributions."""
         return self.mixup > 0 or self.cutmix > 0
 
-    def without_resized_crop(self) -> "Augment":
-        """Return the rest, for images that were already cropped while they were decoded."""
-        return replace(self, random_resized_crop=None)
-
     def draw(self, count: int, generator: torch.Generator) -> Draws:
         """Draw the randomness of a batch of `count` images."""
         operations = self.randaugment[0] if self.randaugment else 0
@@ -216,7 +212,7 @@ class Augment:
         return self._mix(values, targets, draws.take(own), own, partners, num_classes=num_classes)
 
     def _change_pixels(self, images: Tensor, draws: Draws) -> Tensor:
-        """Return the uint8 images cropped, flipped, randaugmented and jittered."""
+        """The uint8 images cropped, flipped, randaugmented and jittered."""
         height, width = images.shape[-2:]
         if self.random_resized_crop is not None:
             boxes = geometry.crop_boxes(
