@@ -10,9 +10,9 @@ import copy
 import platform
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +69,11 @@ class Bench:
     tuning: Tuning
 
     def ratio(self, contestant: Contestant) -> Ratio:
-        """Return how many times as fast ours is."""
+        """How many times as fast ours is."""
         return ratio(contestant.seconds, self.contestants[0].seconds)
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it as numbers and names."""
+        """All of it as numbers and names."""
         tuning = asdict(self.tuning)
         tuning["layers"] = [asdict(row) for row in self.tuning.layers]
         contestants = [asdict(c) | {"ours_faster": self.ratio(c)._asdict()} for c in self.contestants]
@@ -91,15 +91,14 @@ def bench(
 ) -> Bench:
     """Tune a network by name for this machine and compare it with plain PyTorch, in about twice `seconds`."""
     _check_device(device)
-    size = image_size or _own_size(model, plain_network(model))
+    size = image_size or _own_size(model)
     names = (OURS, PLAIN, CHANNELS_LAST)
     shape = (batch_size, 3, size, size)
     with rivals_of(_subject, {name: (name, model, shape, frozen, seconds, device) for name in names}) as rivals:
         times = race_of(rivals, seconds=seconds, turns=TURNS)
         contestants = tuple(Contestant(name, tuple(times[name]), *rivals[name].ask("profile")) for name in names)
         tuning = rivals[OURS].ask("tuned")
-    machine, gemm = describe_machine(device), gemm_rate(device)
-    return Bench(machine, gemm, model, batch_size, size, frozen, contestants, tuning)
+    return Bench(describe_machine(device), gemm_rate(device), model, batch_size, size, frozen, contestants, tuning)
 
 
 def _check_device(name: str) -> None:
@@ -130,18 +129,17 @@ class Subject:
         self.step, self.clock, self.on_gpu = Step(plain, x), _clock(x.device), x.is_cuda
 
     def turn(self) -> float:
-        """Return the seconds of a step."""
-        clock = self.clock
-        began = clock()
+        """Take a step; its seconds."""
+        began = self.clock()
         self.step()
-        return clock() - began
+        return self.clock() - began
 
     def profile(self) -> tuple[dict[str, float], int]:
-        """Return what `profile` says of a step."""
+        """Shares of a step's time by kind, and its peak of memory."""
         return profile(self.step, on_gpu=self.on_gpu)
 
     def tuned(self) -> Tuning | None:
-        """Return what was measured to choose between layers, if anything was."""
+        """What was measured to choose between layers, if anything was."""
         return None if self.report is None else self.report.tuning
 
 
@@ -150,15 +148,12 @@ def _subject(way: str, model: str, shape: tuple[int, ...], frozen: bool, seconds
     plain = plain_network(model).to(device)
     if frozen:
         freeze_(plain)
-    return Subject(plain, torch.randn(shape).to(device), way, partial(_tune, seconds))
-
-
-def _tune(seconds: float, network: nn.Module, x: Tensor) -> Acceleration:
-    return accelerate_(network, example_input=x, seconds=seconds)
+    x = torch.randn(shape).to(device)
+    return Subject(plain, x, way, lambda network, x: accelerate_(network, example_input=x, seconds=seconds))
 
 
 def steps_of(plain: nn.Module, images: Tensor) -> dict[str, Step]:
-    """Return a step of a network in each of PyTorch's layouts."""
+    """A step of a network in each of PyTorch's layouts."""
     moved = copy.deepcopy(plain)
     safely_to_channels_last_(moved)
     return {PLAIN: Step(plain, images), CHANNELS_LAST: Step(moved, images)}
@@ -173,25 +168,25 @@ def safely_to_channels_last_(plain: nn.Module) -> None:
 
 
 def plain_network(model: str) -> nn.Module:
-    """Return a network by name, all PyTorch's, which ours are not built as."""
+    """A network by name without any of our layers."""
     network = find(model, num_classes=10).train()
     restore_(network)
     return network
 
 
-def _own_size(name: str, network: nn.Module) -> int:
-    settings: Any = None if is_ours(name) else getattr(network, "default_cfg", None)
+def _own_size(name: str) -> int:
+    settings: Any = None if is_ours(name) else getattr(plain_network(name), "default_cfg", None)
     return int(settings["input_size"][-1]) if settings else OUR_SIZE
 
 
 def gemm_rate(device: str = "cpu") -> float:
-    """Return the FLOP/s of a 2048 x 2048 x 2048 matrix product."""
+    """The FLOP/s of a 2048 x 2048 x 2048 matrix product."""
     a, b = (torch.randn(2048, 2048, device=device) for _ in range(2))
     return 2 * 2048**3 / min(race({"gemm": lambda: a @ b}, seconds=5, turns=30, clock=_clock(a.device))["gemm"])
 
 
 def describe_machine(device: str = "cpu") -> str:
-    """Return the processor, or the GPU, and what of it is used."""
+    """The processor or GPU, and what of it is used."""
     if device != "cpu":
         triton = f"triton {version('triton')}" if find_spec("triton") else "no triton"
         return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}, {triton}"
@@ -201,13 +196,17 @@ def describe_machine(device: str = "cpu") -> str:
 
 
 def profile(step: Callable[[], object], *, on_gpu: bool = False) -> tuple[dict[str, float], int]:
-    """Return the shares of a step's time by kind, and the bytes that tensors take at its peak beside those before it.
+    """Shares of a step's time by kind, and the bytes that tensors take at its peak beside those before it.
 
-    What the native kernels allocate for themselves, a tile or two a thread, is not among them. `on_gpu` says that both
-    are of the current GPU.
+    What the native kernels allocate for themselves, a tile or two a thread, is not among them. With `on_gpu` both are
+    of the current GPU.
     """
     activities = [torch.profiler.ProfilerActivity.CPU, *[torch.profiler.ProfilerActivity.CUDA] * on_gpu]
-    held = _gpu_memory() if on_gpu else 0
+    held = 0
+    if on_gpu:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        held = torch.cuda.memory_allocated()
     with torch.profiler.profile(activities=activities, record_shapes=True, profile_memory=True) as measured:
         step()
     totals = dict.fromkeys(KINDS, 0.0)
@@ -219,13 +218,6 @@ def profile(step: Callable[[], object], *, on_gpu: bool = False) -> tuple[dict[s
         totals[_kind(event.key.lower(), event.input_shapes)] += spent
     shares = {kind: total / sum(totals.values()) for kind, total in totals.items()}
     return shares, torch.cuda.max_memory_allocated() - held if on_gpu else _peak(measured)
-
-
-def _gpu_memory() -> int:
-    """Return the bytes that tensors take on the current GPU, from where its peak is then counted."""
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    return torch.cuda.memory_allocated()
 
 
 def _kind(operator: str, shapes: list[list[int]]) -> str:
@@ -242,9 +234,6 @@ def _kind(operator: str, shapes: list[list[int]]) -> str:
 
 def _peak(measured: torch.profiler.profile) -> int:
     results: Any = measured.profiler.kineto_results  # type: ignore[union-attr]
-    changes = [(event.start_ns(), event.nbytes()) for event in results.events() if event.name() == "[memory]"]
-    taken = peak = 0
-    for _, change in sorted(changes, key=lambda moment: moment[0]):
-        taken += change
-        peak = max(peak, taken)
-    return peak
+    changes = [event for event in results.events() if event.name() == "[memory]"]
+    changes.sort(key=lambda event: event.start_ns())
+    return max(accumulate((event.nbytes() for event in changes), initial=0))

@@ -10,7 +10,7 @@ import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -18,21 +18,14 @@ from filtercov.errors import FiltercovError
 from filtercov.nn.timing import race
 
 
-class TakesTurns(Protocol):
-    """What takes turns: each call returns the seconds that a turn took."""
-
-    def turn(self) -> float:
-        """Take a turn."""
-        ...
-
-
 class Rival:
     """A contestant that `build(*arguments)` made in a process of its own, with as many threads as this one has.
 
-    `build` and its arguments have to be picklable. What its methods raise there is raised here.
+    `build` and its arguments have to be picklable. What its methods raise there is raised here; `turn` takes a turn and
+    returns its seconds.
     """
 
-    def __init__(self, build: Callable[..., TakesTurns], *arguments: Any) -> None:
+    def __init__(self, build: Callable[..., Any], *arguments: Any) -> None:
         methods = multiprocessing.get_all_start_methods()
         context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
         if "forkserver" in methods:
@@ -46,7 +39,7 @@ class Rival:
         self._answer()
 
     def ask(self, method: str) -> Any:
-        """Return what a method of the contestant returns."""
+        """What a method of the contestant returns."""
         self._pipe.send(method)
         return self._answer()
 
@@ -69,7 +62,7 @@ class Rival:
 
 
 @contextmanager
-def rivals_of(build: Callable[..., TakesTurns], arguments: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Rival]]:
+def rivals_of(build: Callable[..., Any], arguments: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Rival]]:
     """Start a rival for each of several arguments of `build`, and end them all, also where one cannot be built."""
     rivals: dict[str, Rival] = {}
     try:
@@ -82,7 +75,7 @@ def rivals_of(build: Callable[..., TakesTurns], arguments: Mapping[str, tuple[An
 
 
 def race_of(rivals: Mapping[str, Rival], *, seconds: float, turns: int) -> dict[str, list[float]]:
-    """Return the seconds of each rival's turns, by `filtercov.nn.timing.race`; only one runs at a time."""
+    """The seconds of each rival's turns, by `filtercov.nn.timing.race`; only one runs at a time."""
     spent = 0.0
 
     def turn(rival: Rival) -> None:
