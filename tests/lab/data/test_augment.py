@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from filtercov.errors import DataError
-from filtercov.lab.data.augment import Augment, Draws, normalise
+from filtercov.lab.data.augment import Augment, normalise
 from filtercov.lab.data.augment.geometry import crop_boxes
 from filtercov.lab.data.augment.mixing import erase_
 from filtercov.lab.data.augment.operations import OPERATIONS, randaugment
@@ -66,14 +66,14 @@ def test_no_augmentation_is_normalisation() -> None:
 
 
 def test_randaugment_draws_its_fourteen_operations_equally_often() -> None:
-    draws = Draws.sample(28_000, generator(0), operations=1)
+    draws = Augment(randaugment=(1, 9)).draw(28_000, generator(0))
     counts = torch.bincount((draws.operation[:, 0] * 14).long(), minlength=14)
     assert len(counts) == 14
     assert (counts - 2000).abs().max() < 250  # over 5 standard deviations
 
 
 def test_a_share_of_the_draws_chooses_an_operation_and_the_rest_none() -> None:
-    images, draws = random_images(400), Draws.sample(400, generator(0), operations=1)
+    images, draws = random_images(400), Augment(randaugment=(1, 9)).draw(400, generator(0))
     changed = randaugment(images, draws.operation, draws.sign, magnitude=21, probability=0.25)
     chosen = draws.operation[:, 0] < 0.25
     assert torch.equal(changed[~chosen], images[~chosen])
@@ -130,7 +130,7 @@ def test_crop_boxes_are_distributed_like_torchvisions() -> None:
     scale, ratio = (0.08, 1.0), (3 / 4, 4 / 3)
     image = torch.empty(3, 32, 48)
     theirs = torch.tensor([transforms.RandomResizedCrop.get_params(image, scale, ratio) for _ in range(3000)]).double()
-    draws = Draws.sample(3000, generator(0)).crop
+    draws = Augment().draw(3000, generator(0)).crop
     ours = crop_boxes(draws, 32, 48, scale=scale, ratio=ratio).double()
     assert (ours[:, :2] >= 0).all()
     assert (ours[:, 0] + ours[:, 2] <= 32).all()
@@ -141,12 +141,12 @@ def test_crop_boxes_are_distributed_like_torchvisions() -> None:
 
 
 def test_a_crop_that_never_fits_falls_back_to_the_centre() -> None:
-    boxes = crop_boxes(Draws.sample(5, generator(0)).crop, 100, 4, scale=(0.9, 1.0), ratio=(1.0, 1.0))
+    boxes = crop_boxes(Augment().draw(5, generator(0)).crop, 100, 4, scale=(0.9, 1.0), ratio=(1.0, 1.0))
     assert boxes.tolist() == [[48, 0, 4, 4]] * 5
 
 
 def test_erasing_zeroes_one_rectangle_of_the_stated_size_in_the_stated_share_of_images() -> None:
-    draws = Draws.sample(4000, generator(0))
+    draws = Augment().draw(4000, generator(0))
     images = erase_(torch.ones(4000, 3, 32, 32), draws.erase < 0.25, draws.erase_box)
     erased = images[:, 0] == 0
     hit = erased.any(2).any(1)
@@ -162,7 +162,7 @@ def test_erasing_zeroes_one_rectangle_of_the_stated_size_in_the_stated_share_of_
 
 @pytest.mark.parametrize("alpha", [0.2, 3.0])
 def test_mixing_weights_follow_the_beta_distribution(alpha: float) -> None:
-    draws = Draws.sample(20_000, generator(0), mixup_alpha=alpha, cutmix_alpha=alpha)
+    draws = Augment(mixup=alpha, cutmix=alpha).draw(20_000, generator(0))
     for weight in (draws.mixup_weight, draws.cutmix_weight):
         assert weight.mean().item() == pytest.approx(0.5, abs=0.01)
         assert weight.var().item() == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=0.03)

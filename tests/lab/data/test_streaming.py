@@ -103,7 +103,7 @@ def test_training_replaces_unreadable_images_by_neighbours_and_evaluation_leaves
         (root / "train" / label / "0001.png").write_bytes(b"")
         (root / "test" / label / "0001.png").write_bytes(b"broken")
     data = load_folder(root, image_size=72, bad_limit=4, workers=workers)
-    assert [len(images) for images, _ in make_loader(data, batch_size=9, augment=None).epoch(0)] == [9, 9]
+    assert [len(images) for images, _ in make_loader(data, batch_size=9, augment=Augment()).epoch(0)] == [9, 9]
     evaluation = BatchLoader(data.test, batch_size=9, seed=0, mean=data.mean, std=data.std)
     ((images, targets),) = evaluation.epoch(0)
     assert len(images) == 7
