@@ -239,7 +239,7 @@ def _peak(measured: torch.profiler.profile) -> int:
     results: Any = measured.profiler.kineto_results  # type: ignore[union-attr]
     changes = [event for event in results.events() if event.name() == "[memory]"]
     changes.sort(key=lambda event: event.start_ns())
-    return max(accumulate((event.nbytes() for event in changes), initial=0))
+    return int(max(accumulate((event.nbytes() for event in changes), initial=0)))
 
 
 # --- Contestants in processes of their own ---

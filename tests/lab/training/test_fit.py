@@ -1,6 +1,7 @@
 """What `fit` computes, against loops written out by hand."""
 
 import json
+import signal
 
 import numpy as np
 import pytest
@@ -175,7 +176,7 @@ def test_an_accuracy_of_no_images_is_refused_and_one_that_was_stopped_is_none():
         evaluate(toy_model(), Unreadable())
     stop = StopRequest()
     assert evaluate(toy_model(), ToyBatches(), stop=stop).images == 40
-    stop.request()
+    stop.signal = signal.SIGTERM
     assert evaluate(toy_model(), Unreadable(), stop=stop) is None
 
 

@@ -85,7 +85,7 @@ def create(name: str, *, num_classes: int, in_channels: int = 3, drop_path_rate:
         raise ModelError(f"a model needs at least 1 class and 1 channel, got {num_classes} and {in_channels}")
     if not 0.0 <= drop_path_rate < 1.0:
         raise ModelError(f"drop_path_rate is a probability below 1, got {drop_path_rate}")
-    options = {"num_classes": num_classes, "in_channels": in_channels, "drop_path_rate": drop_path_rate}
+    options: dict[str, Any] = {"num_classes": num_classes, "in_channels": in_channels, "drop_path_rate": drop_path_rate}
     spec = parse(name)
     return ConvMixer(spec, **options) if isinstance(spec, ConvMixerSpec) else ConvNeXt(spec, **options)
 

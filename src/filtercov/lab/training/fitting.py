@@ -299,10 +299,11 @@ class _Loop:
         """Write the result of a run whose last epoch is done."""
         state, last = self.state, self.state.last_epoch
         names = ("train_loss", "train_accuracy", "test_loss", "test_accuracy", "ema_test_accuracy")
+        numbers: dict[str, Any] = {name: last.get(name) for name in names}
         result = FitResult(
             epochs=self.config.epochs,
             steps=self.steps,
-            **{name: last.get(name) for name in names},
+            **numbers,
             seconds=state.seconds,
             # A run killed between its last state and its last weights lacks these.
             weights_sha256=self._weights_sha256 or self._save_weights(),

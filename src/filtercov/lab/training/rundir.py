@@ -198,7 +198,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Give `path` these contents, or leave it as it was."""
+    """Give a file these contents, or leave it as it was."""
     with storing(path), atomic_write(path) as temporary:
         temporary.write_bytes(data)
 

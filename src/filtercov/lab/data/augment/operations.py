@@ -94,7 +94,7 @@ def colour_jitter(images: Tensor, order: Tensor, amount: Tensor, *, strengths: t
 
 def _apply(images: Tensor, drawn: Tensor, parameters: Tensor, operations: Sequence[_Apply]) -> Tensor:
     changed = images.clone()
-    for number in drawn.unique().tolist():
+    for number in set(drawn.tolist()):
         rows = (drawn == number).nonzero().squeeze(1)
         there = rows.to(images.device)
         part = operations[number](images.index_select(0, there), parameters[rows].to(images.device))
