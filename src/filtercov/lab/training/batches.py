@@ -24,11 +24,9 @@ class Batches(Protocol):
 
     def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the batches of an epoch from `start_batch` on, the same ones at every call."""
-        ...
 
     def __len__(self) -> int:
         """Batches in an epoch."""
-        ...
 
 
 @dataclass

@@ -32,7 +32,7 @@ class World:
 
     @property
     def main(self) -> bool:
-        """Whether this is the process that writes."""
+        """Whether this process writes."""
         return self.rank == 0
 
     def sum_(self, tensor: Tensor) -> Tensor:

@@ -56,15 +56,12 @@ class Progress(Protocol):
 
     def update(self, snapshot: Snapshot) -> None:
         """Take note of a step, or of an epoch if its test accuracy is known."""
-        ...
 
     def note(self, text: str) -> None:
         """Tell people something, once."""
-        ...
 
     def close(self) -> None:
         """Leave the terminal as it was."""
-        ...
 
 
 class Silent:
