@@ -93,10 +93,13 @@ def colour_jitter(images: Tensor, order: Tensor, amount: Tensor, *, strengths: t
 
 
 def _apply(images: Tensor, drawn: Tensor, parameters: Tensor, operations: Sequence[_Apply]) -> Tensor:
-    changed = images.clone()
-    for number in set(drawn.tolist()):
-        rows = (drawn == number).nonzero().squeeze(1)
-        there = rows.to(images.device)
-        part = operations[number](images.index_select(0, there), parameters[rows].to(images.device))
-        changed.index_copy_(0, there, part)
-    return changed
+    if not len(images):  # a rank's share of a last batch may be empty
+        return images
+    order = drawn.argsort(stable=True)  # images of an operation side by side
+    counts = torch.bincount(drawn, minlength=len(operations)).tolist()
+    parts = images.index_select(0, order.to(images.device)).split(counts)
+    values = parameters[order].to(images.device).split(counts)
+    changed = [
+        operation(part, value) for operation, part, value in zip(operations, parts, values, strict=True) if len(part)
+    ]
+    return torch.cat(changed).index_select(0, order.argsort().to(images.device))
