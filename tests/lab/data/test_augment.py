@@ -10,7 +10,7 @@ from torch import Tensor
 from filtercov.errors import DataError
 from filtercov.lab.data.augment import Augment, normalise
 from filtercov.lab.data.augment.geometry import crop_boxes
-from filtercov.lab.data.augment.mixing import erase_
+from filtercov.lab.data.augment.mixing import cut_boxes, erase_
 from filtercov.lab.data.augment.operations import OPERATIONS, randaugment
 from tests.peers import import_peer
 
@@ -191,6 +191,11 @@ def test_cutmix_pastes_a_box_of_the_partner_and_weighs_targets_by_its_area() -> 
     torch.testing.assert_close(soft[torch.arange(64), targets].double(), own_share, rtol=0, atol=1e-6)
     torch.testing.assert_close(soft.sum(1), torch.ones(64))
     assert 0.1 < own_share.std() < 0.5
+
+
+def test_cut_boxes_have_the_wanted_area_away_from_the_border() -> None:
+    weight, centre = torch.tensor([0.75, 1.0, 0.0]).double(), torch.full((3, 2), 0.5).double()
+    assert cut_boxes(weight, centre, 32, 32).tolist() == [[8, 8, 16, 16], [16, 16, 0, 0], [0, 0, 32, 32]]
 
 
 def test_where_both_are_on_half_the_images_are_cut_and_half_blended() -> None:
