@@ -97,8 +97,8 @@ def _apply(images: Tensor, drawn: Tensor, parameters: Tensor, operations: Sequen
         return images
     order = drawn.argsort(stable=True)  # images of an operation side by side
     counts = torch.bincount(drawn, minlength=len(operations)).tolist()
-    parts = images.index_select(0, order.to(images.device)).split(counts)
-    values = parameters[order].to(images.device).split(counts)
+    parts = torch.split(images.index_select(0, order.to(images.device)), counts)
+    values = torch.split(parameters[order].to(images.device), counts)
     changed = [
         operation(part, value) for operation, part, value in zip(operations, parts, values, strict=True) if len(part)
     ]
