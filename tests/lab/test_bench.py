@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from filtercov.cli import bench as cli
-from filtercov.lab.bench import CHANNELS_LAST, KINDS, OURS, PLAIN, bench, gemm_rate, plain_network, profile
+from filtercov.errors import ConfigError
+from filtercov.lab.bench import CHANNELS_LAST, KINDS, OURS, PLAIN, bench, plain_network, profile
 from filtercov.nn import DepthwiseConv2d
 from filtercov.nn.swap import toggles
 from filtercov.nn.timing import Step
@@ -30,9 +31,8 @@ def test_plain_networks_have_nothing_of_ours(name: str) -> None:
     assert all(toggle.setting == toggle.plain for toggle in toggles(plain_network(name)))
 
 
-@pytest.mark.parametrize("frozen", [False, True])
-def test_shares_add_up_and_every_contestant_took_turns(frozen: bool) -> None:
-    measured = bench(MODEL, batch_size=4, frozen=frozen, seconds=1)
+def test_shares_add_up_and_every_contestant_took_turns() -> None:
+    measured = bench(MODEL, batch_size=4, frozen=True, seconds=1)
     assert measured.image_size == 32
     assert [contestant.name for contestant in measured.contestants] == [OURS, PLAIN, CHANNELS_LAST]
     for contestant in measured.contestants:
@@ -44,14 +44,14 @@ def test_shares_add_up_and_every_contestant_took_turns(frozen: bool) -> None:
     assert measured.ratio(measured.contestants[0]).median == 1
     layers = [row for row in measured.tuning.layers if row.kind == "depthwise"]
     assert [row.shape for row in layers] == [(4, 16, 8, 8)] * 2
-    assert measured.gemm > 0
+    assert 1e8 < measured.gemm < 1e14
 
 
 def test_json_has_what_the_table_has() -> None:
-    ended = run("--json", "--img-size", "16", "--frozen")
+    ended = run("--json", "--img-size", "16")
     assert ended.returncode == 0, ended.stderr
     told = json.loads(ended.stdout)
-    assert (told["model"], told["batch_size"], told["image_size"], told["frozen"]) == (MODEL, 4, 16, True)
+    assert (told["model"], told["batch_size"], told["image_size"], told["frozen"]) == (MODEL, 4, 16, False)
     assert [contestant["name"] for contestant in told["contestants"]] == [OURS, PLAIN, CHANNELS_LAST]
     for contestant in told["contestants"]:
         faster = contestant["ours_faster"]
@@ -67,22 +67,10 @@ def test_the_table_names_the_roof_the_contestants_and_every_layer() -> None:
         assert wanted in ended.stdout
 
 
-def test_a_model_that_nobody_has_is_one_sentence() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", MAIN, "bench", "no_such_network"], capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 1
-    assert ended.stderr.startswith("filtercov: ")
-    assert ended.stderr.count("\n") == 1
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-@pytest.mark.parametrize("device", ["cuda", "cuda:1", "abacus"])
-def test_without_a_gpu_there_is_one_sentence(device: str) -> None:
-    ended = run("--device", device)
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr.startswith("filtercov: --device")
-    assert ended.stderr.count("\n") == 1
+@pytest.mark.parametrize("device", ["cuda:99", "abacus"])
+def test_a_gpu_that_is_not_there_is_refused(device: str) -> None:
+    with pytest.raises(ConfigError, match=device):
+        bench(MODEL, device=device)
 
 
 def test_a_gpu_gets_a_block_to_paste(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,7 +110,3 @@ def test_the_peak_is_of_what_is_held_at_one_time() -> None:
             torch.ones(1 << 20).add(1.0)  # two of 4 MiB at a time
 
     assert profile(step)[1] == pytest.approx(8 << 20, rel=0.01)
-
-
-def test_the_roof_is_a_rate() -> None:
-    assert 1e8 < gemm_rate() < 1e14

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from filtercov.errors import ConfigError, FiltercovError
-from filtercov.lab.bench import Rival, race_of
+from filtercov.lab.bench import Rival, race_of, rivals_of
 
 ROOT = Path(__file__).parents[2]
 WAITING = """
@@ -54,30 +54,20 @@ class Sleeper:
 
 
 def test_turns_count_what_the_rivals_say_and_not_what_passes_here() -> None:
-    rivals = {"slow": Rival(Sleeper, 3.0), "fast": Rival(Sleeper, 1.0)}
-    began = time.perf_counter()
-    times = race_of(rivals, seconds=60, turns=4)
-    assert time.perf_counter() - began < 10
-    assert {name: [round(second, 6) for second in turns] for name, turns in times.items()} == {
-        "slow": [3.0] * 4,
-        "fast": [1.0] * 4,
-    }
-    for rival in rivals.values():
-        rival.close()
-
-
-def test_each_has_a_process_of_its_own_with_our_threads_and_leaves_with_it() -> None:
-    one, two = Rival(Sleeper, 1.0), Rival(Sleeper, 1.0)
-    assert len({one.ask("process"), two.ask("process"), os.getpid()}) == 3
-    assert one.ask("threads") == torch.get_num_threads()
-    one.close()
-    two.close()
+    with rivals_of(Sleeper, {"slow": (3.0,), "fast": (1.0,)}) as rivals:
+        began = time.perf_counter()
+        times = race_of(rivals, seconds=60, turns=4)
+        assert time.perf_counter() - began < 10
+        assert len({os.getpid(), *(rival.ask("process") for rival in rivals.values())}) == 3
+        assert rivals["slow"].ask("threads") == torch.get_num_threads()
+    assert times["slow"] == pytest.approx([3.0] * 4)
+    assert times["fast"] == pytest.approx([1.0] * 4)
     assert not any(child.is_alive() for child in multiprocessing.active_children())
 
 
 def test_what_is_raised_there_is_raised_here() -> None:
-    with pytest.raises(ConfigError, match="negative"):
-        Rival(Sleeper, -1.0)
+    with pytest.raises(ConfigError, match="negative"), rivals_of(Sleeper, {"good": (1.0,), "bad": (-1.0,)}):
+        pass
     rival = Rival(Sleeper, 1.0)
     with pytest.raises(ConfigError, match="as asked for"):
         rival.ask("fail")

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from filtercov.errors import DataError
-from filtercov.lab.data.augment import Augment, Draws, normalise
+from filtercov.lab.data.augment import Augment, normalise
 from filtercov.lab.data.augment.geometry import crop_boxes
-from filtercov.lab.data.augment.mixing import cut, cut_boxes, erase_
-from filtercov.lab.data.augment.operations import randaugment, strength
+from filtercov.lab.data.augment.mixing import cut_boxes, erase_
+from filtercov.lab.data.augment.operations import OPERATIONS, randaugment
 from tests.peers import import_peer
 
 EVERYTHING = Augment(
@@ -36,8 +36,9 @@ def random_images(count: int, channels: int = 3, size: int = 32) -> Tensor:
 @pytest.mark.parametrize("channels", [1, 3])
 def test_the_same_seed_gives_the_same_batch_and_leaves_its_input_alone(channels: int) -> None:
     images, targets = random_images(64, channels), torch.arange(64) % 10
-    before = images.clone()
+    before, state = images.clone(), torch.get_rng_state()
     first, soft = EVERYTHING(images, targets, generator(1), num_classes=10)
+    assert torch.equal(torch.get_rng_state(), state)  # torch's own is not moved
     again, soft_again = EVERYTHING(images, targets, generator(1), num_classes=10)
     other, _ = EVERYTHING(images, targets, generator(2), num_classes=10)
     assert torch.equal(first, again)
@@ -46,16 +47,6 @@ def test_the_same_seed_gives_the_same_batch_and_leaves_its_input_alone(channels:
     assert torch.equal(images, before)
     assert first.is_contiguous(memory_format=torch.channels_last)
     assert first.isfinite().all()
-
-
-def test_a_global_random_state_is_neither_used_nor_moved() -> None:
-    images, targets = random_images(16), torch.arange(16) % 10
-    torch.manual_seed(0)
-    state = torch.get_rng_state()
-    first, _ = EVERYTHING(images, targets, generator(1), num_classes=10)
-    assert torch.equal(torch.get_rng_state(), state)
-    torch.manual_seed(1)
-    assert torch.equal(EVERYTHING(images, targets, generator(1), num_classes=10)[0], first)
 
 
 def test_switching_one_operation_on_does_not_change_what_the_others_draw() -> None:
@@ -75,14 +66,14 @@ def test_no_augmentation_is_normalisation() -> None:
 
 
 def test_randaugment_draws_its_fourteen_operations_equally_often() -> None:
-    draws = Draws.sample(28_000, generator(0), operations=1)
+    draws = Augment(randaugment=(1, 9)).draw(28_000, generator(0))
     counts = torch.bincount((draws.operation[:, 0] * 14).long(), minlength=14)
     assert len(counts) == 14
     assert (counts - 2000).abs().max() < 250  # over 5 standard deviations
 
 
 def test_a_share_of_the_draws_chooses_an_operation_and_the_rest_none() -> None:
-    images, draws = random_images(400), Draws.sample(400, generator(0), operations=1)
+    images, draws = random_images(400), Augment(randaugment=(1, 9)).draw(400, generator(0))
     changed = randaugment(images, draws.operation, draws.sign, magnitude=21, probability=0.25)
     chosen = draws.operation[:, 0] < 0.25
     assert torch.equal(changed[~chosen], images[~chosen])
@@ -100,15 +91,18 @@ def test_a1_has_the_operations_strength_and_frequency_of_timms() -> None:
     assert count == theirs.num_layers
     assert {op.prob for op in theirs.ops} == {augment.operation_probability}
 
+    def ours(name: str) -> float:
+        return next(op for op in OPERATIONS if op.name == name).strength(magnitude / 30)
+
     def argument(name: str) -> float:
         op = next(op for op in theirs.ops if op.name == name)
         return abs(float(op.level_fn(op.magnitude, op.hparams)[0]))
 
-    assert strength("Rotate", magnitude, 224, 224) == pytest.approx(argument("Rotate"))
-    assert strength("ShearX", magnitude, 224, 224) == pytest.approx(argument("ShearX"))
-    assert strength("TranslateX", magnitude, 224, 224) == pytest.approx(224 * argument("TranslateXRel"), abs=1)
-    assert strength("Solarize", magnitude, 224, 224) == pytest.approx(argument("SolarizeIncreasing"), abs=1)
-    assert strength("Color", magnitude, 224, 224) == pytest.approx(abs(argument("ColorIncreasing") - 1))
+    assert ours("Rotate") == pytest.approx(argument("Rotate"))
+    assert ours("ShearX") == pytest.approx(argument("ShearX"))
+    assert 150 / 331 * ours("TranslateX") == pytest.approx(argument("TranslateXRel"), abs=0.01)
+    assert ours("Solarize") == pytest.approx(argument("SolarizeIncreasing"), abs=1)
+    assert ours("Color") == pytest.approx(abs(argument("ColorIncreasing") - 1))
 
 
 def test_the_presets_are_the_published_recipes() -> None:
@@ -136,7 +130,7 @@ def test_crop_boxes_are_distributed_like_torchvisions() -> None:
     scale, ratio = (0.08, 1.0), (3 / 4, 4 / 3)
     image = torch.empty(3, 32, 48)
     theirs = torch.tensor([transforms.RandomResizedCrop.get_params(image, scale, ratio) for _ in range(3000)]).double()
-    draws = Draws.sample(3000, generator(0)).crop
+    draws = Augment().draw(3000, generator(0)).crop
     ours = crop_boxes(draws, 32, 48, scale=scale, ratio=ratio).double()
     assert (ours[:, :2] >= 0).all()
     assert (ours[:, 0] + ours[:, 2] <= 32).all()
@@ -147,12 +141,12 @@ def test_crop_boxes_are_distributed_like_torchvisions() -> None:
 
 
 def test_a_crop_that_never_fits_falls_back_to_the_centre() -> None:
-    boxes = crop_boxes(Draws.sample(5, generator(0)).crop, 100, 4, scale=(0.9, 1.0), ratio=(1.0, 1.0))
+    boxes = crop_boxes(Augment().draw(5, generator(0)).crop, 100, 4, scale=(0.9, 1.0), ratio=(1.0, 1.0))
     assert boxes.tolist() == [[48, 0, 4, 4]] * 5
 
 
 def test_erasing_zeroes_one_rectangle_of_the_stated_size_in_the_stated_share_of_images() -> None:
-    draws = Draws.sample(4000, generator(0))
+    draws = Augment().draw(4000, generator(0))
     images = erase_(torch.ones(4000, 3, 32, 32), draws.erase < 0.25, draws.erase_box)
     erased = images[:, 0] == 0
     hit = erased.any(2).any(1)
@@ -166,18 +160,9 @@ def test_erasing_zeroes_one_rectangle_of_the_stated_size_in_the_stated_share_of_
         assert 0.01 <= mask.float().mean() <= 0.36  # 2 to 33 %, sides rounded to pixels
 
 
-def test_what_is_erased_is_the_mean_in_images_that_are_otherwise_as_they_were() -> None:
-    images = random_images(64).clamp(min=1)
-    plain, _ = Augment()(images, torch.arange(64), generator(0), num_classes=64, mean=(0.0,))
-    erased, _ = Augment(erasing=1.0)(images, torch.arange(64), generator(0), num_classes=64, mean=(0.0,))
-    hidden = erased == 0
-    assert (hidden.flatten(1).sum(1) > 0).float().mean() > 0.9
-    assert torch.equal(erased[~hidden], plain[~hidden])
-
-
 @pytest.mark.parametrize("alpha", [0.2, 3.0])
 def test_mixing_weights_follow_the_beta_distribution(alpha: float) -> None:
-    draws = Draws.sample(20_000, generator(0), mixup_alpha=alpha, cutmix_alpha=alpha)
+    draws = Augment(mixup=alpha, cutmix=alpha).draw(20_000, generator(0))
     for weight in (draws.mixup_weight, draws.cutmix_weight):
         assert weight.mean().item() == pytest.approx(0.5, abs=0.01)
         assert weight.var().item() == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=0.03)
@@ -211,8 +196,6 @@ def test_cutmix_pastes_a_box_of_the_partner_and_weighs_targets_by_its_area() -> 
 def test_cut_boxes_have_the_wanted_area_away_from_the_border() -> None:
     weight, centre = torch.tensor([0.75, 1.0, 0.0]).double(), torch.full((3, 2), 0.5).double()
     assert cut_boxes(weight, centre, 32, 32).tolist() == [[8, 8, 16, 16], [16, 16, 0, 0], [0, 0, 32, 32]]
-    _, kept = cut(torch.zeros(1, 1, 32, 32), torch.ones(1, 1, 32, 32), torch.tensor([[8, 8, 16, 16]]))
-    assert kept.tolist() == [0.75]
 
 
 def test_where_both_are_on_half_the_images_are_cut_and_half_blended() -> None:
@@ -222,34 +205,27 @@ def test_where_both_are_on_half_the_images_are_cut_and_half_blended() -> None:
     assert 0.45 < uniform < 0.7  # blended ones are flat, and so are boxes of no or all pixels
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"flip": float("nan")},
-        {"erasing": -0.1},
-        {"mix_probability": 1.1},
-        {"crop_padding": -1},
-        {"cutmix": float("inf")},
-        {"random_resized_crop": (0.0, 1.0)},
-        {"random_resized_crop": (0.9, 0.5)},
-        {"random_resized_crop": (0.5, 1.1)},
-        {"random_resized_crop": (0.5, 1.0), "crop_padding": 4},
-        {"crop_ratio": (2.0, 1.0)},
-        {"crop_ratio": (0.0, 1.0)},
-        {"randaugment": (2, 31)},
-        {"randaugment": (-1, 9)},
-        {"colour_jitter": (0.1, 0.1, 0.1, 0.1)},
-        {"colour_jitter": (-0.1, 0.1, 0.1)},
-    ],
-)
-def test_a_setting_that_makes_no_sense_is_refused(arguments: dict[str, Any]) -> None:
+BAD = [
+    {"flip": float("nan")},
+    {"erasing": -0.1},
+    {"mix_probability": 1.1},
+    {"crop_padding": -1},
+    {"cutmix": float("inf")},
+    {"random_resized_crop": (0.0, 1.0)},
+    {"random_resized_crop": (0.9, 0.5)},
+    {"random_resized_crop": (0.5, 1.0), "crop_padding": 4},
+    {"crop_ratio": (2.0, 1.0)},
+    {"randaugment": (2, 31)},
+    {"randaugment": (-1, 9)},
+    {"colour_jitter": (-0.1, 0.1, 0.1)},
+]
+
+
+@pytest.mark.parametrize("arguments", BAD, ids=str)
+def test_a_setting_that_makes_no_sense_is_refused_and_its_edges_are_not(arguments: dict[str, Any]) -> None:
     with pytest.raises(DataError):
         Augment(**arguments)
-
-
-def test_the_edges_of_what_makes_sense_are_allowed() -> None:
-    Augment(flip=1.0, erasing=0.0, random_resized_crop=(1.0, 1.0), crop_ratio=(1.0, 1.0), randaugment=(0, 30))
-    Augment(colour_jitter=(0.0, 9.0, 0.0), randaugment=(1, 0))
+    Augment(flip=1.0, erasing=0.0, random_resized_crop=(1.0, 1.0), crop_ratio=(2.0, 2.0), randaugment=(0, 30))
 
 
 def test_an_unknown_preset_and_images_that_are_not_bytes_are_refused() -> None:

@@ -1,7 +1,5 @@
 """Datasets by name: the embedded images, limits, and which images are held out for validation."""
 
-import gzip
-import zipfile
 from importlib import resources
 from pathlib import Path
 
@@ -10,10 +8,7 @@ import pytest
 
 from filtercov.errors import DataError
 from filtercov.lab.data import Dataset, StreamedImages, load
-from tests.cifar10 import CIFAR10, needs_cifar10
 from tests.lab.data.folders import encoded, write, write_folder
-
-ORIGINALS = Path("/usr/share/datasets/fashion-mnist")  # where Debian's dataset-fashion-mnist puts them
 
 
 def pictures(source: object) -> set[bytes]:
@@ -46,17 +41,6 @@ def test_damage_of_the_embedded_images_is_noticed(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("filtercov.lab.data.by_name.EMBEDDED_SHA256", "0" * 64)
     with pytest.raises(DataError, match="damaged"):
         load("embedded")
-
-
-@pytest.mark.skipif(not ORIGINALS.is_dir(), reason="Debian's dataset-fashion-mnist is not installed")
-@pytest.mark.parametrize(("split", "prefix", "each"), [("train", "train", 1000), ("test", "t10k", 200)])
-def test_every_embedded_image_is_the_originals(split: str, prefix: str, each: int) -> None:
-    images = np.frombuffer(gzip.decompress((ORIGINALS / f"{prefix}-images-idx3-ubyte.gz").read_bytes())[16:], np.uint8)
-    labels = np.frombuffer(gzip.decompress((ORIGINALS / f"{prefix}-labels-idx1-ubyte.gz").read_bytes())[8:], np.uint8)
-    ours = getattr(load("embedded"), split)
-    for label in range(10):
-        expected = images.reshape(-1, 28, 28, 1)[np.flatnonzero(labels == label)[:each]]
-        np.testing.assert_array_equal(ours.images[ours.labels == label], expected)
 
 
 # The checksums are part of the names of runs: they must not change.
@@ -123,7 +107,7 @@ def test_val_beside_test_is_no_part_of_the_test_set(tmp_path: Path, size: tuple[
         assert pictures(data.validation) == pictures(load(f"folder:{root}", limit=5).validation)
 
 
-@pytest.mark.parametrize("name", ["val", "valid", "validation", "Val"])
+@pytest.mark.parametrize("name", ["val", "validation", "Valid"])
 def test_val_without_test_is_the_test_set_and_validation_comes_from_training(tmp_path: Path, name: str) -> None:
     root = write_folder(tmp_path / "imagenet", per_class=20, test=name)
     data = load(f"folder:{root}")
@@ -157,21 +141,5 @@ def test_unequal_classes_each_give_a_tenth_rounded_up_but_never_their_last_image
     data = load(f"folder:{root}", validation=True)
     assert np.bincount(data.validation.labels, minlength=3).tolist() == [3, 1, 0]  # type: ignore[union-attr]
     assert np.bincount(data.train.labels).tolist() == [22, 1, 1]
-    with pytest.raises(DataError, match="one training image of each class"):
+    with pytest.raises(DataError, match="one image of each class"):
         load(f"folder:{write_folder(tmp_path / 'few', per_class=1)}", validation=True)
-
-
-@needs_cifar10
-def test_real_cifar_images_are_held_out_by_class(tmp_path: Path) -> None:
-    part = tmp_path / "part.zip"
-    counts: dict[str, int] = {}
-    with zipfile.ZipFile(CIFAR10) as whole, zipfile.ZipFile(part, "w") as archive:
-        for name in whole.namelist():
-            folder = name.rpartition("/")[0]
-            counts[folder] = counts.get(folder, 0) + 1
-            if counts[folder] <= (10 if folder.startswith("train") else 1):
-                archive.writestr(name, whole.read(name))
-    data = load(f"folder:{part}", validation=True)
-    assert (len(data.train), len(data.validation), len(data.test)) == (90, 10, 10)  # type: ignore[arg-type]
-    assert data.validation.labels.tolist() == list(range(10))  # type: ignore[union-attr]
-    assert_apart(data)

@@ -1,14 +1,12 @@
 """Folders and zips of small images: decoded once, kept, the same wherever they come from; bad files are named."""
 
 import io
-import json
 import logging
 import os
 import subprocess
 import sys
 import threading
 import time
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +17,6 @@ from filtercov.errors import DataError
 from filtercov.files import Lock
 from filtercov.lab.data import folder, load
 from filtercov.lab.data.folder import load_folder
-from tests.cifar10 import CIFAR10, needs_cifar10
 from tests.lab.data.folders import encoded, write_bad_files, write_folder, zip_folder
 
 
@@ -51,7 +48,7 @@ def test_the_second_load_decodes_nothing_and_maps_the_same_bytes(
     root = write_folder(tmp_path / "pets")
     first = load_folder(root)
     assert {path.suffix for path in (tmp_path / "pets.filtercov").iterdir()} == {"", ".lock"}
-    monkeypatch.setattr(folder, "read_image", lambda *_, **__: pytest.fail("decoded again"))
+    monkeypatch.setattr(folder, "_fill_cache", lambda *_, **__: pytest.fail("decoded again"))
     second = load_folder(root)
     assert isinstance(second.train.images.base, np.memmap)
     np.testing.assert_array_equal(first.train.images, second.train.images)
@@ -72,18 +69,10 @@ def test_a_changed_source_and_another_version_are_decoded_anew(tmp_path: Path, m
 
 
 def test_a_source_that_cannot_be_written_beside_uses_the_cache_directory(tmp_path: Path, own_cache: Path) -> None:
-    read_only = tmp_path / "read-only"
-    root = write_folder(read_only / "pets")
-    read_only.chmod(0o555)  # binds us even as root
-    try:
-        load_folder(root)
-        assert list(read_only.iterdir()) == [root]
-    finally:
-        read_only.chmod(0o755)
+    root = write_folder(tmp_path / "pets")
+    (tmp_path / "pets.filtercov").write_text("a file where the directory would go: mkdir fails, even for root")
+    load_folder(root)
     assert len(list((own_cache / "folders").glob("*/manifest.json"))) == 1
-    (read_only / "pets.filtercov").write_text("a file where the directory would go: mkdir fails, even for root")
-    load_folder(root, image_size=8)
-    assert len(list((own_cache / "folders").glob("*/manifest.json"))) == 2
 
 
 def test_nowhere_to_write_is_an_error_that_says_what_to_set(tmp_path: Path, own_cache: Path) -> None:
@@ -121,7 +110,7 @@ def test_who_finds_another_decoding_waits_for_its_images(tmp_path: Path, monkeyp
     hidden = cache.rename(tmp_path / "hidden")
     lock = Lock(cache.with_name(f".{cache.name}.lock"))
     assert lock.acquire()
-    monkeypatch.setattr(folder, "read_image", lambda *_, **__: pytest.fail("decoded twice"))
+    monkeypatch.setattr(folder, "_fill_cache", lambda *_, **__: pytest.fail("decoded twice"))
     found = []
     waiting = threading.Thread(target=lambda: found.append(load_folder(root)))
     waiting.start()
@@ -133,19 +122,14 @@ def test_who_finds_another_decoding_waits_for_its_images(tmp_path: Path, monkeyp
     np.testing.assert_array_equal(found[0].train.images, whole.train.images)
 
 
-@pytest.mark.parametrize("damage", ["truncate images", "garble manifest", "remove images"])
-def test_a_damaged_cache_is_noticed(tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "content"), [("images.bytes", b"short"), ("manifest.json", b"{}"), ("manifest.json", b"garbled")]
+)
+def test_a_damaged_cache_is_noticed(tmp_path: Path, name: str, content: bytes) -> None:
     root = write_folder(tmp_path / "pets")
     load_folder(root)
     (home,) = (tmp_path / "pets.filtercov").glob("[!.]*")
-    if damage == "truncate images":
-        (home / "images.bytes").write_bytes((home / "images.bytes").read_bytes()[:-100])
-    elif damage == "garble manifest":
-        manifest = json.loads((home / "manifest.json").read_text())
-        del manifest["shape"]
-        (home / "manifest.json").write_text(json.dumps(manifest))
-    else:
-        (home / "images.bytes").unlink()
+    (home / name).write_bytes(content)
     with pytest.raises(DataError, match="delete that directory"):
         load_folder(root)
 
@@ -194,6 +178,7 @@ def test_up_to_the_limit_bad_files_are_skipped_and_each_is_named(
         load_folder(root, bad_limit=len(shown) - 1)
     with pytest.raises(DataError):
         load_folder(root, bad_limit=len(shown) - 1, image_size=8)
+    assert not list((tmp_path / "pets.filtercov").glob(".decoding-*"))
 
 
 def test_a_split_of_nothing_but_bad_files_is_refused(tmp_path: Path) -> None:
@@ -206,18 +191,3 @@ def test_a_split_of_nothing_but_bad_files_is_refused(tmp_path: Path) -> None:
         file.write_bytes(b"")
     with pytest.raises(DataError, match="none of the 3 training files"):
         load_folder(root)
-
-
-@needs_cifar10
-def test_real_cifar_images_from_the_zip_decode_as_pillow_decodes_them(tmp_path: Path) -> None:
-    # A small part of it, as a zip of its own: decoding all 60,000 takes longer than a test should.
-    part = tmp_path / "part.zip"
-    with zipfile.ZipFile(CIFAR10) as whole, zipfile.ZipFile(part, "w") as archive:
-        contents = {name: whole.read(name) for name in whole.namelist()[::1000]}
-        for name, content in contents.items():
-            archive.writestr(name, content)
-    data = load_folder(part)
-    assert (data.num_classes, data.image_size, len(data.train), len(data.test)) == (10, 32, 50, 10)
-    train = sorted(name for name in contents if name.startswith("train/"))
-    for image, name in zip(data.train.images, train, strict=True):
-        np.testing.assert_array_equal(image, np.asarray(Image.open(io.BytesIO(contents[name]))))

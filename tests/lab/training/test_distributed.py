@@ -66,7 +66,6 @@ def test_two_processes_follow_the_loss_curve_of_one_and_resume_exactly(tmp_path)
 @pytest.mark.parametrize(
     ("where", "who", "size", "error"),
     [
-        ("batch", (0,), 2, "DataError: rank 0 cannot read its images"),
         ("batch", (2,), 3, "DataError: rank 2 cannot read its images"),
         ("batch", (0, 1), 2, "DataError: rank"),
         ("open", (0,), 2, "StorageError: cannot write"),

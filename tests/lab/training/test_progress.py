@@ -114,21 +114,13 @@ def test_every_step_is_shown_with_the_time_left_by_the_pace_of_this_session(tmp_
 
 
 @pytest.mark.parametrize("kind", ["lines", "bar"])
-def test_a_stream_that_takes_nothing_more_ends_the_words_and_not_the_training(tmp_path, kind):
+def test_a_stream_that_takes_nothing_more_does_not_end_the_training(tmp_path, kind):
     class Full(io.StringIO):
-        tried = 0
-
         def write(self, _text):
-            self.tried += 1
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    stream = Full()
-    display = Lines(stream) if kind == "lines" else TerminalBar(Console(file=stream, force_terminal=True))
+    display = Lines(Full()) if kind == "lines" else TerminalBar(Console(file=Full(), force_terminal=True))
     assert toy_fit(tmp_path, progress=display).epochs == 3
-    tried = stream.tried
-    display.note("another word")
-    assert tried == stream.tried
-    assert kind == "bar" or tried == 1
 
 
 def test_the_display_is_chosen_by_the_stream(monkeypatch):

@@ -4,7 +4,6 @@ import time
 
 import pytest
 import torch
-from torch import nn
 
 from filtercov.errors import CheckpointError, DivergedError, TrainingInterrupted
 from filtercov.lab.training import TrainConfig, fit, load_checkpoint, read_metrics, read_result
@@ -84,38 +83,19 @@ def test_a_number_that_is_not_finite_stops_the_run_and_keeps_the_last_finite_che
     assert read_result(tmp_path) is None
 
 
-class Masked(nn.Module):
-    """The toy network with a mask of -inf, which it does not use."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = toy_model()
-        self.register_buffer("mask", torch.tensor([0.0, float("-inf")]))
-
-    def forward(self, images):
-        return self.inner(images)
-
-
-def test_a_mask_that_was_infinite_from_the_start_is_no_divergence(tmp_path):
-    config = TrainConfig(epochs=1, batch_size=8, ema_decay=0.5)
-    masked = toy_fit(tmp_path / "masked", config, model=Masked(), recovery_interval=2)
-    plain = toy_fit(tmp_path / "plain", config)
-    assert (masked.test_loss, masked.ema_test_accuracy) == (plain.test_loss, plain.ema_test_accuracy)
-
-
 @pytest.mark.parametrize("where", ["parameter", "buffer", "moment", "EMA weight"])
 def test_every_place_that_training_writes_to_is_looked_at(where):
-    model = Masked()
+    model = toy_model()
     state = TrainingState.create(model, TrainConfig(ema_decay=0.5), batches=1)
     model(next(iter(ToyBatches().epoch(0)))[0]).sum().backward()
     state.optimizer.step()
     state.ema.update_(model)
     assert state.finite()
     place = {
-        "parameter": model.inner[7].bias,
-        "buffer": model.inner[2].running_var,
-        "moment": state.optimizer.state[model.inner[7].bias]["exp_avg_sq"],
-        "EMA weight": state.ema.model.inner[7].bias,
+        "parameter": model[7].bias,
+        "buffer": model[2].running_var,
+        "moment": state.optimizer.state[model[7].bias]["exp_avg_sq"],
+        "EMA weight": state.ema.model[7].bias,
     }[where]
     with torch.no_grad():
         place[0] = float("nan")

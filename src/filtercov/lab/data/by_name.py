@@ -51,8 +51,8 @@ def load(
     elif spec == "cifar10":
         data = load_cifar10(root, download=download)
     else:
-        path = _expanded(spec.removeprefix("folder:")).absolute()
-        path = path.resolve() if path.name == ".." else path  # decoded images are kept beside it, under its name
+        # Decoded images are kept beside it, under its name: `.` and `..` need one.
+        path = Path(os.path.abspath(_expanded(spec.removeprefix("folder:"))))  # noqa: PTH100 (resolve follows links)
         data = load_folder(path, image_size=image_size, bad_limit=bad_limit, workers=workers)
     if image_size is not None and image_size != data.image_size:
         raise DataError(f"{spec} has images of {data.image_size} pixels, not {image_size}; only folders are scaled")

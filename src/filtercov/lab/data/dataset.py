@@ -1,4 +1,4 @@
-"""What a dataset is: sources of labelled images, the sets made of them, and a checksum of their content."""
+"""A dataset: sources of labelled images for training and testing, and a checksum of their content."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -56,13 +56,13 @@ class ImageSource(Protocol):
     def __len__(self) -> int: ...
 
     def subset(self, indices: NDArray[np.int64]) -> Self:
-        """Return a source of some of the images, in the order given."""
+        """Some of the images, in the order given."""
 
     def fetch(self, plans: Iterable[Plan]) -> Iterator[Fetched]:
         """Yield the images of each plan, in turn."""
 
     def digest(self) -> str:
-        """Return a checksum of the images."""
+        """A checksum of the images."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,25 +80,19 @@ class ImageArrays:
     crops_while_reading = False
 
     def __post_init__(self) -> None:
-        if self.images.dtype != np.uint8 or self.images.ndim != 4 or self.images.shape[3] not in (1, 3):
-            raise DataError(
-                f"images must be uint8 (N, H, W, 1 or 3), got {self.images.dtype} {self.images.shape}; convert them"
-            )
-        if self.labels.dtype != np.int64 or self.labels.shape != self.images.shape[:1]:
-            raise DataError(
-                f"{len(self.images)} images need as many int64 labels, got {self.labels.dtype} {self.labels.shape}"
-            )
-        if len(self.labels) and not 0 <= self.labels.min() <= self.labels.max() < len(self.classes):
-            raise DataError(
-                f"labels must lie in 0..{len(self.classes) - 1} for {len(self.classes)} classes, "
-                f"got {self.labels.min()}..{self.labels.max()}"
-            )
+        images, labels, last = self.images, self.labels, len(self.classes) - 1
+        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] not in (1, 3):
+            raise DataError(f"images must be uint8 (N, H, W, 1 or 3), got {images.dtype} {images.shape}; convert them")
+        if labels.dtype != np.int64 or labels.shape != images.shape[:1]:
+            raise DataError(f"{len(images)} images need as many int64 labels, got {labels.dtype} {labels.shape}")
+        if len(labels) and not 0 <= labels.min() <= labels.max() <= last:
+            raise DataError(f"labels must lie in 0..{last}, one per class, got {labels.min()}..{labels.max()}")
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def subset(self, indices: NDArray[np.int64]) -> "ImageArrays":
-        """Return a copy of some of the images, in the order given."""
+        """A copy of some of the images, in the order given."""
         return ImageArrays(self.images[indices], self.labels[indices], self.classes)
 
     def fetch(self, plans: Iterable[Plan]) -> Iterator[Fetched]:
@@ -148,8 +142,7 @@ class Dataset:
     validation: ImageSource | None = None
 
     @property
-    def num_classes(self) -> int:
-        """The number of classes."""
+    def num_classes(self) -> int:  # noqa: D102
         return len(self.train.classes)
 
     @cached_property
@@ -167,37 +160,32 @@ class Dataset:
         return digest.hexdigest()
 
     def reduced(self, *, limit: int | None, hold_out_validation: bool) -> "Dataset":
-        """Return the dataset with `limit` training images, the classes in proportion, and if asked validation images.
+        """Keep `limit` training images, the classes in proportion, and if asked hold out validation images.
 
-        They are the last tenth of each class in the order that the limit counts from, so that a limit that does not
+        Those are the last tenth of each class in the order that the limit counts from, so that a limit that does not
         reach them picks the same training images either way.
         """
         validation, order = self.validation, stratified_order(self.train.labels)
         if hold_out_validation:
             order, held_out = hold_out(order, self.train.labels)
             if not len(held_out):
-                raise DataError(
-                    f"{self.name} has one training image of each class, none to validate with; add more or val/"
-                )
+                raise DataError(f"{self.name} has one image of each class, none to validate with; add more or val/")
             validation = self.train.subset(np.sort(held_out))
         train = self.train.subset(np.sort(order) if limit is None else order[:limit])
         return replace(self, train=train, validation=validation)
 
 
 def stratified_order(labels: NDArray[np.int64], *, seed: int = 0) -> NDArray[np.int64]:
-    """Return an order of the images in which every prefix holds the classes in proportion, shuffled within each class.
+    """An order of the images in which every prefix holds the classes in proportion, shuffled within each class.
 
     >>> labels = np.array([0, 0, 0, 1, 1, 1])
     >>> sorted(labels[stratified_order(labels)[:4]].tolist())
     [0, 0, 1, 1]
     """
     shuffled = np.random.default_rng(seed).permutation(len(labels))
-    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
-    _, starts, counts = np.unique(labels[by_class], return_index=True, return_counts=True)
-    place = np.arange(len(labels)) - np.repeat(starts, counts)  # 0, 1, 2, … within each class
+    place, size = _place_in_class(labels[shuffled])
     # Fractions, not places, keep unequal classes in proportion.
-    fraction = (place + 0.5) / np.repeat(counts, counts)
-    return by_class[np.argsort(fraction, kind="stable")].astype(np.int64)
+    return shuffled[np.lexsort((labels[shuffled], (place + 0.5) / size))].astype(np.int64)
 
 
 def hold_out(order: NDArray[np.int64], labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -206,10 +194,14 @@ def hold_out(order: NDArray[np.int64], labels: NDArray[np.int64]) -> tuple[NDArr
     >>> [part.tolist() for part in hold_out(np.array([3, 1, 2, 0, 4]), np.array([0, 1, 0, 1, 2]))]
     [[3, 2, 4], [1, 0]]
     """
-    _, classes, counts = np.unique(labels[order], return_inverse=True, return_counts=True)
-    by_class = np.argsort(classes, kind="stable")
-    place = np.empty_like(order)
-    place[by_class] = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-    tenth = np.where(counts > 1, -(-counts // 10), 0)
-    held_out = place >= (counts - tenth)[classes]
-    return order[~held_out], order[held_out]
+    place, size = _place_in_class(labels[order])
+    tenth = np.where(size > 1, -(-size // 10), 0)
+    return order[place < size - tenth], order[place >= size - tenth]
+
+
+def _place_in_class(labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each label, how many equal ones come before it and how many there are."""
+    _, classes, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    place = np.empty(len(labels), np.int64)
+    place[np.argsort(classes, kind="stable")] = np.concatenate([np.arange(count) for count in counts])
+    return place, counts[classes]

@@ -17,14 +17,16 @@ import numpy as np
 from filtercov.errors import DataError
 from filtercov.files import Lock, cache_directory, flush
 from filtercov.lab.data.dataset import Dataset, ImageArrays, ImageSource
-from filtercov.lab.data.decode import BadFiles, UndecodableError, fit_square, read_image, read_shape
+from filtercov.lab.data.decode import BadFiles, UndecodableError, fit_square, read_image
 from filtercov.lab.data.streaming import StreamedImages
-from filtercov.lab.data.tree import ImageFile, Tree, open_tree
+from filtercov.lab.data.tree import Tree, open_tree
 
 SMALL = 64  # images up to this side are decoded once and kept; larger ones are streamed
 LARGE_SIZE = 224  # what large images are scaled to by default
-_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and standard deviation
-_IMAGENET_GREY = ((0.449,), (0.226,))
+_NORMALISATION = {  # ImageNet's mean and standard deviation, by channels
+    1: ((0.449,), (0.226,)),
+    3: ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+}
 _SAMPLED = 64  # training images, to find size and channels of all
 _CACHE_VERSION = 4  # of its format and of how images are decoded: part of the fingerprint
 
@@ -52,11 +54,8 @@ def load_folder(
         mean, std = arrays["train"].mean_and_std()
     else:
         workers = min(8, os.cpu_count() or 1) if workers is None else workers
-        sources = {
-            split: StreamedImages.of(tree, split, size=size, channels=channels, workers=workers, bad=bad)
-            for split in tree.splits
-        }
-        mean, std = _IMAGENET if channels == 3 else _IMAGENET_GREY
+        sources = {split: StreamedImages.of(tree, split, size, channels, workers, bad) for split in tree.splits}
+        mean, std = _NORMALISATION[channels]
     return Dataset(
         f"folder:{path.name}",
         sources["train"],
@@ -70,7 +69,7 @@ def load_folder(
 
 
 def _typical_shape(tree: Tree) -> tuple[int, int, int]:
-    """Return the commonest height and width of some training images spread over the folder, and their channels.
+    """The commonest height and width of some training images spread over the folder, and their channels.
 
     One image in colour is enough for three channels: grey ones lose nothing in them, colour would be lost in one.
     """
@@ -79,18 +78,18 @@ def _typical_shape(tree: Tree) -> tuple[int, int, int]:
     channels = 1
     for file in files[:: max(1, len(files) // _SAMPLED)]:
         try:
-            height, width, depth = read_shape(tree, file.path)
+            image = read_image(tree, file.path)
         except UndecodableError:
             continue  # reported when it is decoded for use
-        shapes[height, width] += 1
-        channels = max(channels, depth)
+        shapes[image.height, image.width] += 1
+        channels = max(channels, len(image.getbands()))
     if not shapes:
         raise DataError(f"{tree.path}: none of the {len(files)} training files that were tried is an image")
     return *shapes.most_common(1)[0][0], channels
 
 
 def cached_arrays(tree: Tree, *, size: int, channels: int, bad: BadFiles) -> dict[str, ImageArrays]:
-    """Return the images of each split, size × size, from the cache; decoded into it if they are not there yet.
+    """The images of each split, size × size, from the cache; decoded into it if they are not there yet.
 
     The cache is beside the source or, where that cannot be written, in the cache directory.
     """
@@ -99,33 +98,24 @@ def cached_arrays(tree: Tree, *, size: int, channels: int, bad: BadFiles) -> dic
     for home in homes:
         if (home / name / "manifest.json").is_file():
             return _open_cache(home / name, tree, bad)
+    reasons = []
     for home in homes:
-        if _marked_read_only(home.parent):
-            continue
-        # Others who want the same images wait. The lock ends with its owner, however that dies.
         lock = Lock(home / f".{name}.lock")
         try:
             home.mkdir(parents=True, exist_ok=True)
-            lock.acquire(timeout=-1)
-        except OSError:  # another user's, or a filesystem that is read-only or without locks
-            continue
-        try:
+            lock.acquire(timeout=-1)  # others who want the same images wait
             if not (home / name / "manifest.json").is_file():
                 _fill_cache(home / name, tree, size=size, channels=channels, bad=bad)
-        except OSError as error:
-            raise DataError(f"the decoded images of {tree.path} cannot be written to {home}: {error}") from error
+        except OSError as error:  # another user's, full, read-only, or a filesystem without locks
+            reasons.append(f"{home} ({error.strerror or error})")
+            continue
         finally:
             lock.release()
         return _open_cache(home / name, tree, bad)
     raise DataError(
-        f"no place to keep the decoded images of {tree.path}: neither {homes[0]} nor {homes[1]} can be written; "
-        "set FILTERCOV_CACHE to a directory that can"
+        f"no place to keep the decoded images of {tree.path}: neither {' nor '.join(reasons)} can be written; set "
+        "FILTERCOV_CACHE to a directory that can"
     )
-
-
-def _marked_read_only(directory: Path) -> bool:
-    """Whether nobody has permission to write here, which the system would not tell root."""
-    return directory.is_dir() and not directory.stat().st_mode & 0o222
 
 
 def _fill_cache(final: Path, tree: Tree, *, size: int, channels: int, bad: BadFiles) -> None:
@@ -157,21 +147,17 @@ def _open_cache(directory: Path, tree: Tree, bad: BadFiles) -> dict[str, ImageAr
         manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
         images = np.memmap(directory / "images.bytes", np.uint8, mode="r", shape=tuple(manifest["shape"]))
         found: dict[str, str] = manifest["bad"]
-        files = [file for file in tree.files if file.path not in found]
-        arrays = {split: _rows(images, files, split, tree.classes) for split in tree.splits}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"the decoded images in {directory} are damaged ({error}); delete that directory") from error
     for path, reason in found.items():
         bad.add(path, reason)
-    for split, source in arrays.items():
-        if not len(source):
+    files = [file for file in tree.files if file.path not in found]
+    arrays = {}
+    for split in tree.splits:
+        rows = [row for row, file in enumerate(files) if file.split == split]
+        if not rows:
             raise DataError(f"none of the {split} images of {tree.path} can be read; repair or replace them")
+        # As files are sorted by path, a split is one stretch of the map, of which nothing is copied.
+        stretch = slice(rows[0], rows[-1] + 1)
+        arrays[split] = ImageArrays(images[stretch], tree.labels(files[stretch]), tree.classes)
     return arrays
-
-
-def _rows(images: np.ndarray, files: list[ImageFile], split: str, classes: tuple[str, ...]) -> ImageArrays:
-    """Return the images of a split: as files are sorted by path, one stretch of the map, of which nothing is copied."""
-    rows = [row for row, file in enumerate(files) if file.split == split]
-    numbers = {label: number for number, label in enumerate(classes)}
-    labels = np.array([numbers[files[row].label] for row in rows], dtype=np.int64)
-    return ImageArrays(images[rows[0] : rows[-1] + 1] if rows else images[:0], labels, classes)

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ class _Share:
     partners: Tensor
 
 
+@dataclass(eq=False)
 class BatchLoader:
     """Shuffled, augmented, normalised batches of a source of images.
 
@@ -40,43 +41,31 @@ class BatchLoader:
     (torch.Size([64, 1, 28, 28]), torch.Size([64]), 32)
     """
 
-    def __init__(
-        self,
-        arrays: ImageSource,
-        *,
-        batch_size: int,
-        seed: int,
-        mean: Sequence[float],
-        std: Sequence[float],
-        augment: Augment | None = None,
-        shuffle: bool = False,
-        drop_last: bool = False,
-        rank: int = 0,
-        world_size: int = 1,
-        device: torch.device | str = "cpu",
-    ) -> None:
-        if batch_size < world_size or not 0 <= rank < world_size:
+    arrays: ImageSource
+    _: KW_ONLY
+    batch_size: int
+    seed: int
+    mean: Sequence[float]
+    std: Sequence[float]
+    augment: Augment = field(default_factory=Augment)
+    shuffle: bool = False
+    drop_last: bool = False
+    rank: int = 0
+    world_size: int = 1
+    device: torch.device | str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.batch_size < self.world_size or not 0 <= self.rank < self.world_size:
             raise DataError(
-                f"a batch needs an image for each rank: got batch_size {batch_size}, rank {rank} of {world_size}"
+                f"needed an image per rank, got batch size {self.batch_size}, rank {self.rank} of {self.world_size}"
             )
-        if seed < 0:
-            raise DataError(f"seed must not be negative, got {seed}")
-        if drop_last and len(arrays) < batch_size:
-            raise DataError(f"{len(arrays)} images do not fill a batch of {batch_size}; choose a smaller batch size")
-        if len(arrays) == 0:
-            raise DataError("the set holds no images")
-        self.arrays = arrays
-        self.batch_size = batch_size
-        self.seed = seed
-        self.mean, self.std = tuple(mean), tuple(std)
-        self.augment = augment or Augment()
-        self.shuffle = shuffle
-        self.drop_last = drop_last
-        self.rank, self.world_size = rank, world_size
-        self.device = torch.device(device)
+        if len(self) == 0:
+            raise DataError(
+                f"{len(self.arrays)} images do not fill a batch of {self.batch_size}; choose a smaller batch size"
+            )
 
     def __len__(self) -> int:
-        """Return the number of batches of an epoch, the same for every rank."""
+        """Batches of an epoch, the same for every rank."""
         return len(self.arrays) // self.batch_size if self.drop_last else -(-len(self.arrays) // self.batch_size)
 
     def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
@@ -93,9 +82,8 @@ class BatchLoader:
                 shares.append(self._share(indices, epoch, batch))
                 yield shares[-1].plan
 
-        augment = self.augment.without_resized_crop() if self.arrays.crops_while_reading else self.augment
         for fetched in self.arrays.fetch(plans()):
-            yield self._finish(augment, fetched, shares.popleft())
+            yield self._finish(fetched, shares.popleft())
 
     def _order(self, epoch: int) -> Tensor:
         if not self.shuffle:
@@ -103,7 +91,7 @@ class BatchLoader:
         return torch.randperm(len(self.arrays), generator=seeded_generator(_ORDER, self.seed, epoch))
 
     def _share(self, indices: Tensor, epoch: int, batch: int) -> _Share:
-        """Return what this rank needs of the global batch `indices`: its own images and their mixing partners."""
+        """What this rank needs of the global batch `indices`: its own images and their mixing partners."""
         count = len(indices)
         draws = self.augment.draw(count, seeded_generator(_BATCH, self.seed, epoch, batch))
         own = torch.arange(self.rank * count // self.world_size, (self.rank + 1) * count // self.world_size)
@@ -121,9 +109,13 @@ class BatchLoader:
         )
         return _Share(plan, draws, torch.searchsorted(needed, own), torch.searchsorted(needed, count - 1 - own))
 
-    def _finish(self, augment: Augment, fetched: Fetched, share: _Share) -> tuple[Tensor, Tensor]:
-        draws, own, partners = share.draws, share.own, share.partners
-        if fetched.rows is not None:  # unreadable images were left out, which is never done while training
+    def _finish(self, fetched: Fetched, share: _Share) -> tuple[Tensor, Tensor]:
+        draws, own, partners, augment = share.draws, share.own, share.partners, self.augment
+        if self.arrays.crops_while_reading:
+            augment = replace(augment, random_resized_crop=None)
+        if fetched.rows is not None:  # unreadable images were left out
+            if share.plan.replace_unreadable:
+                raise DataError("an image and the next ones cannot be read, see the log for names; repair them")
             draws = draws.take(fetched.rows)
             own = partners = torch.arange(len(fetched.rows))
         return augment.apply(
@@ -139,6 +131,6 @@ class BatchLoader:
 
 
 def seeded_generator(*key: int) -> torch.Generator:
-    """Return a generator for a tuple of numbers; different tuples are independent."""
+    """A generator for a tuple of numbers; different tuples are independent."""
     (state,) = np.random.SeedSequence(key).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(state >> np.uint64(1)))

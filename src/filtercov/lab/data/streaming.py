@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from filtercov.errors import DataError
 from filtercov.files import atomic_write, cache_directory
 from filtercov.lab.data.augment.geometry import crop_boxes
 from filtercov.lab.data.dataset import Fetched, Plan
@@ -20,7 +19,7 @@ from filtercov.lab.data.decode import BadFiles, UndecodableError, crop_and_resiz
 from filtercov.lab.data.tree import Tree, ZipTree
 
 CENTRE_SHARE = 0.95  # of the shorter side, for images that are not randomly cropped: the evaluation crop of A1
-_NEIGHBOURS = 10  # images tried, itself included, in place of one that cannot be read
+NEIGHBOURS = 10  # images tried, itself included, in place of one that cannot be read
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,18 +37,17 @@ class StreamedImages:
     crops_while_reading = True
 
     @classmethod
-    def of(cls, tree: Tree, split: str, *, size: int, channels: int, workers: int, bad: BadFiles) -> "StreamedImages":
-        """Return the files of one split."""
-        numbers = {label: number for number, label in enumerate(tree.classes)}
+    def of(cls, tree: Tree, split: str, size: int, channels: int, workers: int, bad: BadFiles) -> "StreamedImages":
+        """The files of one split."""
         files = [file for file in tree.files if file.split == split]
-        labels = np.array([numbers[file.label] for file in files], dtype=np.int64)
-        return cls(tree, tuple(file.path for file in files), labels, tree.classes, size, channels, workers, bad)
+        paths = tuple(file.path for file in files)
+        return cls(tree, paths, tree.labels(files), tree.classes, size, channels, workers, bad)
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def subset(self, indices: NDArray[np.int64]) -> "StreamedImages":
-        """Return a stream of some of the files, in the order given."""
+        """A stream of some of the files, in the order given."""
         return replace(self, paths=tuple(self.paths[index] for index in indices), labels=self.labels[indices])
 
     def fetch(self, plans: Iterable[Plan]) -> Iterator[Fetched]:
@@ -61,15 +59,13 @@ class StreamedImages:
             num_workers=self.workers,
             generator=torch.Generator(),  # else it draws from torch's own, which a resumed run must find unmoved
         )
-        for fetched, bad, failure in batches:
+        for fetched, bad in batches:
             for path, reason in bad.items():
                 self.bad.add(path, reason)
-            if failure:
-                raise DataError(failure)
             yield fetched
 
     def digest(self) -> str:
-        """Return a checksum of every file's name, size and CRC, and of the crop that evaluation takes.
+        """A checksum of every file's name, size and CRC, and of the crop that evaluation takes.
 
         A zip lists the CRCs. A directory has to be read for them, once: the result is kept until the size, times or
         inode of a file change.
@@ -99,32 +95,36 @@ class StreamedImages:
             return "unreadable"
         return f"{len(content)} {zlib.crc32(content)}"
 
+    def read(self, index: int, plan: Plan, row: int) -> NDArray[np.uint8]:
+        """Decode an image, cropped at random by the draws of a row of the plan or to its centre; (size, size, C)."""
+        image = read_image(self.tree, self.paths[index], channels=self.channels)
+        if plan.crop_draws is None:
+            return pixels(fit_square(image, self.size, crop_share=CENTRE_SHARE))
+        draws = torch.from_numpy(plan.crop_draws[row : row + 1])
+        boxes = crop_boxes(draws, image.height, image.width, scale=plan.crop_scale, ratio=plan.crop_ratio)
+        top, left, height, width = boxes[0].tolist()
+        return pixels(crop_and_resize(image, (left, top, left + width, top + height), self.size))
+
 
 def _sha256(lines: Iterable[str]) -> "hashlib._Hash":
     return hashlib.sha256("\n".join(lines).encode(errors="replace"))
 
 
-# Images, bad files with reasons, and why the batch could not be made, if so: an exception would leave a worker process
-# as its traceback.
-_Batch = tuple[Fetched, dict[str, str], str]
-
-
-class _Reader(TorchDataset[_Batch]):
-    """What a worker process runs: a plan in, its images out."""
+class _Reader(TorchDataset[tuple[Fetched, dict[str, str]]]):
+    """What a worker process runs: a plan in, its images and the bad files with reasons out."""
 
     def __init__(self, source: StreamedImages) -> None:
         self.source = source
 
-    def __getitem__(self, plan: Plan) -> _Batch:
+    def __getitem__(self, plan: Plan) -> tuple[Fetched, dict[str, str]]:
         source = self.source
         bad: dict[str, str] = {}
-        failure = ""
         images, targets, rows = [], [], []
         for row, index in enumerate(plan.indices.tolist()):
-            tries = range(_NEIGHBOURS if plan.replace_unreadable else 1)
-            for candidate in ((index + step) % len(source) for step in tries):
+            for step in range(NEIGHBOURS if plan.replace_unreadable else 1):
+                candidate = (index + step) % len(source)
                 try:
-                    image = self._image(candidate, plan, row)
+                    image = source.read(candidate, plan, row)
                 except UndecodableError as error:
                     bad[source.paths[candidate]] = str(error)
                     continue
@@ -132,26 +132,10 @@ class _Reader(TorchDataset[_Batch]):
                 targets.append(int(source.labels[candidate]))
                 rows.append(row)
                 break
-            else:
-                if plan.replace_unreadable:
-                    failure = f"{source.paths[index]} and the next {_NEIGHBOURS - 1} images cannot be read; repair them"
-                    break
         empty = torch.empty(0, source.size, source.size, source.channels, dtype=torch.uint8)
-        stacked = torch.stack(images) if images else empty
-        complete = len(rows) == len(plan.indices)
         fetched = Fetched(
-            stacked.permute(0, 3, 1, 2),
+            (torch.stack(images) if images else empty).permute(0, 3, 1, 2),
             torch.tensor(targets, dtype=torch.int64),
-            None if complete else torch.tensor(rows, dtype=torch.int64),
+            None if len(rows) == len(plan.indices) else torch.tensor(rows, dtype=torch.int64),
         )
-        return fetched, bad, failure
-
-    def _image(self, index: int, plan: Plan, row: int) -> NDArray[np.uint8]:
-        source = self.source
-        image = read_image(source.tree, source.paths[index], channels=source.channels)
-        if plan.crop_draws is None:
-            return pixels(fit_square(image, source.size, crop_share=CENTRE_SHARE))
-        draws = torch.from_numpy(plan.crop_draws[row : row + 1])
-        boxes = crop_boxes(draws, image.height, image.width, scale=plan.crop_scale, ratio=plan.crop_ratio)
-        top, left, height, width = boxes[0].tolist()
-        return pixels(crop_and_resize(image, (left, top, left + width, top + height), source.size))
+        return fetched, bad

@@ -1,11 +1,9 @@
 """The small parts both architectures share."""
 
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
-from filtercov.errors import ModelError
 from filtercov.nn.fused import DROPOUTS
-from filtercov.nn.routing import untraced
 
 
 class StochasticDepth(nn.Module):
@@ -23,14 +21,13 @@ class StochasticDepth(nn.Module):
         self.rate = rate
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the (N, C, H, W) branch with some of its images zeroed."""
+        """The (N, C, H, W) branch with some of its images zeroed."""
         if not self.training or self.rate == 0.0:
             return x
         keep = 1.0 - self.rate
         return x * x.new_empty(x.shape[0], 1, 1, 1).bernoulli_(keep).div_(keep)
 
-    def extra_repr(self) -> str:
-        """Show the rate when the module is printed."""
+    def extra_repr(self) -> str:  # noqa: D102
         return f"rate={self.rate:g}"
 
 
@@ -47,24 +44,13 @@ class LayerNorm2d(nn.LayerNorm):
         super().__init__(channels, eps=1e-6)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the normalised map, same shape."""
+        """The normalised map, same shape."""
         x = layer_norm(x.permute(0, 2, 3, 1), self.normalized_shape, self.weight, self.bias, self.eps)
         return x.permute(0, 3, 1, 2)
 
 
-@untraced
-def check_image_size(x: Tensor, smallest: int, *, name: str, remedy: str) -> None:
-    """Raise unless (N, C, H, W) images are large enough for the network called `name`."""
-    if isinstance(x, fx.Proxy):  # a size nobody knows yet
-        return
-    if min(x.shape[-2:]) < smallest:
-        raise ModelError(
-            f"{name} needs images of at least {smallest} pixels a side, got {x.shape[-2]}x{x.shape[-1]}; {remedy}"
-        )
-
-
 def depth_rates(rate: float, depth: int) -> list[float]:
-    """Return stochastic depth's linear rule: 0 at the first block, `rate` at the last.
+    """Stochastic depth's linear rule: 0 at the first block, `rate` at the last.
 
     >>> depth_rates(0.2, 3)
     [0.0, 0.1, 0.2]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from filtercov.lab.models.blocks import StochasticDepth, check_image_size, depth_rates
+from filtercov.lab.models.blocks import StochasticDepth, depth_rates
 from filtercov.nn import DepthwiseConv2d
 from filtercov.nn.fused_blocks import FusedResidual
 
@@ -47,7 +47,7 @@ class Residual(nn.Module):
         self.drop_path = StochasticDepth(drop_path_rate)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the mixed (N, C, H, W) map."""
+        """The mixed (N, C, H, W) map."""
         return self.drop_path(self.fn(x)) + x  # type: ignore[no-any-return]
 
 
@@ -67,21 +67,15 @@ class ConvMixer(nn.Module):
     def __init__(self, spec: ConvMixerSpec, *, num_classes: int, in_channels: int, drop_path_rate: float = 0.0) -> None:
         super().__init__()
         self.spec = spec
-        self.stem = _patch_embedding(in_channels, spec)
+        patches = nn.Conv2d(in_channels, spec.width, spec.patch_size, stride=spec.patch_size)
+        self.stem = nn.Sequential(patches, nn.GELU(), nn.BatchNorm2d(spec.width))
         self.blocks = nn.Sequential(*(_block(spec, rate) for rate in depth_rates(drop_path_rate, spec.depth)))
         self.pooling = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
         self.head = nn.Linear(spec.width, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (N, in_channels, H, W) images to (N, num_classes) logits."""
-        remedy = "choose a smaller patch or enlarge the images"
-        check_image_size(x, self.spec.smallest_image, name=self.spec.name, remedy=remedy)
         return self.head(self.pooling(self.blocks(self.stem(x))))  # type: ignore[no-any-return]
-
-
-def _patch_embedding(in_channels: int, spec: ConvMixerSpec) -> nn.Sequential:
-    patches = nn.Conv2d(in_channels, spec.width, spec.patch_size, stride=spec.patch_size)
-    return nn.Sequential(patches, nn.GELU(), nn.BatchNorm2d(spec.width))
 
 
 def _block(spec: ConvMixerSpec, drop_path_rate: float) -> nn.Sequential:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from filtercov.lab.models.blocks import LayerNorm2d, StochasticDepth, check_image_size, depth_rates
+from filtercov.lab.models.blocks import LayerNorm2d, StochasticDepth, depth_rates
 from filtercov.nn import DepthwiseConv2d
 from filtercov.nn.fused_blocks import FusedBlock
 
@@ -69,19 +69,17 @@ class ConvNeXtSpec:
 class Block(nn.Module):
     """x + γ ⊙ perceptron(norm(depthwise(x))), where training may drop the second term."""
 
-    def __init__(
-        self, width: int, *, kernel_size: int, pointwise_convs: bool, layer_scale: float, drop_path_rate: float
-    ) -> None:
+    def __init__(self, width: int, spec: ConvNeXtSpec, *, drop_path_rate: float) -> None:
         super().__init__()
-        self.pointwise_convs = pointwise_convs
-        self.conv_dw = DepthwiseConv2d(width, width, kernel_size, groups=width, padding="same")
+        self.pointwise_convs = pointwise_convs = SIZES[spec.size].pointwise_convs
+        self.conv_dw = DepthwiseConv2d(width, width, spec.kernel_size, groups=width, padding="same")
         self.norm = LayerNorm2d(width) if pointwise_convs else nn.LayerNorm(width, eps=1e-6)
         self.mlp = Perceptron(width, pointwise_convs=pointwise_convs)
-        self.gamma = nn.Parameter(torch.full((width,), layer_scale))
+        self.gamma = nn.Parameter(torch.full((width,), spec.layer_scale))
         self.drop_path = StochasticDepth(drop_path_rate)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the mixed (N, C, H, W) map."""
+        """The mixed (N, C, H, W) map."""
         branch = self.conv_dw(x)
         if self.pointwise_convs:
             branch = self.mlp(self.norm(branch))
@@ -100,7 +98,7 @@ class Perceptron(nn.Module):
         self.fc2: nn.Module = nn.Conv2d(4 * width, width, 1) if pointwise_convs else nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the channel-mixed map, same shape."""
+        """The channel-mixed map, same shape."""
         return self.fc2(self.act(self.fc1(x)))  # type: ignore[no-any-return]
 
 
@@ -122,7 +120,7 @@ class Stage(nn.Module):
         self.blocks = nn.Sequential(*blocks)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the (N, width, H / stride, W / stride) map."""
+        """The (N, width, H / stride, W / stride) map."""
         return self.blocks(self.downsample(x))  # type: ignore[no-any-return]
 
 
@@ -160,16 +158,7 @@ class ConvNeXt(nn.Module):
         stages = []
         for index, (width, depth) in enumerate(zip(widths, size.depths, strict=True)):
             stride = 2 if index > 0 else spec.first_stride
-            blocks = [
-                FastBlock(
-                    width,
-                    kernel_size=spec.kernel_size,
-                    pointwise_convs=size.pointwise_convs,
-                    layer_scale=spec.layer_scale,
-                    drop_path_rate=next(rates),
-                )
-                for _ in range(depth)
-            ]
+            blocks = [FastBlock(width, spec, drop_path_rate=next(rates)) for _ in range(depth)]
             stages.append(Stage(widths[max(index - 1, 0)], width, stride=stride, blocks=blocks))
         self.stages = nn.Sequential(*stages)
         self.head = Head(widths[-1], num_classes)
@@ -177,8 +166,6 @@ class ConvNeXt(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (N, in_channels, H, W) images to (N, num_classes) logits."""
-        remedy = "choose p1 or enlarge the images"
-        check_image_size(x, self.spec.smallest_image, name=self.spec.name, remedy=remedy)
         return self.head(self.stages(self.stem(x)))  # type: ignore[no-any-return]
 
 

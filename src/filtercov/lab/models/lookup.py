@@ -53,31 +53,21 @@ def parse(name: str) -> ConvMixerSpec | ConvNeXtSpec:
     >>> parse("convnext_atto_p1")
     ConvNeXtSpec(size='atto', patch_size=1, kernel_size=7, divide=1, first_stride=1, layer_scale=1e-06)
     """
+    spec: ConvMixerSpec | ConvNeXtSpec
     if match := _CONVMIXER.fullmatch(name):
-        mixer = ConvMixerSpec(*map(int, match.groups()))
-        _check_sizes(name, mixer)
-        return mixer
-    if match := _CONVNEXT.fullmatch(name):
+        spec = ConvMixerSpec(*map(int, match.groups()))
+    elif match := _CONVNEXT.fullmatch(name):
         size, divide, patch, halved, kernel, unscaled = match.groups()
-        convnext = ConvNeXtSpec(
-            size,
-            int(patch),
-            int(kernel or 7),
-            int(divide or 1),
-            first_stride=2 if halved else 1,
-            layer_scale=1.0 if unscaled else LAYER_SCALE,
-        )
-        _check_sizes(name, convnext)
-        if SIZES[size].width % convnext.divide:
-            raise ModelError(f"{name!r}: {size}'s width {SIZES[size].width} is not a multiple of {convnext.divide}")
-        return convnext
-    raise ModelError(f"unknown model {name!r}; a name is {GRAMMAR}{_nearest(name, names())}")
-
-
-def _check_sizes(name: str, spec: ConvMixerSpec | ConvNeXtSpec) -> None:
+        layer_scale = 1.0 if unscaled else LAYER_SCALE
+        spec = ConvNeXtSpec(size, int(patch), int(kernel or 7), int(divide or 1), 2 if halved else 1, layer_scale)
+        if SIZES[size].width % spec.divide:
+            raise ModelError(f"{name!r}: {size}'s width {SIZES[size].width} is not a multiple of {spec.divide}")
+    else:
+        raise ModelError(f"unknown model {name!r}; a name is {GRAMMAR}{_nearest(name, names())}")
     for what, largest in _LARGEST.items():
         if (value := getattr(spec, what, 1)) > largest:
             raise ModelError(f"{name!r}: {what} {value} is more than the {largest} that is supported")
+    return spec
 
 
 def _nearest(name: str, known: tuple[str, ...] | list[str]) -> str:
@@ -95,10 +85,9 @@ def create(name: str, *, num_classes: int, in_channels: int = 3, drop_path_rate:
         raise ModelError(f"a model needs at least 1 class and 1 channel, got {num_classes} and {in_channels}")
     if not 0.0 <= drop_path_rate < 1.0:
         raise ModelError(f"drop_path_rate is a probability below 1, got {drop_path_rate}")
+    options: dict[str, Any] = {"num_classes": num_classes, "in_channels": in_channels, "drop_path_rate": drop_path_rate}
     spec = parse(name)
-    if isinstance(spec, ConvMixerSpec):
-        return ConvMixer(spec, num_classes=num_classes, in_channels=in_channels, drop_path_rate=drop_path_rate)
-    return ConvNeXt(spec, num_classes=num_classes, in_channels=in_channels, drop_path_rate=drop_path_rate)
+    return ConvMixer(spec, **options) if isinstance(spec, ConvMixerSpec) else ConvNeXt(spec, **options)
 
 
 def find(name: str, *, num_classes: int = 1000, in_channels: int = 3, drop_path_rate: float = 0.0) -> nn.Module:
@@ -114,12 +103,10 @@ def find(name: str, *, num_classes: int = 1000, in_channels: int = 3, drop_path_
     timm = import_timm()
     known = name.removeprefix("timm:")
     try:
-        built = timm.create_model(known, num_classes=num_classes, in_chans=in_channels, **more)
+        built: nn.Module = timm.create_model(known, num_classes=num_classes, in_chans=in_channels, **more)
     except Exception as error:  # timm raises whatever the model's own code raises
         hint = "" if timm.is_model(known) else _nearest(known, timm.list_models())
         raise ModelError(f"{name}: timm cannot build it ({error}){hint}") from None
-    if not isinstance(built, nn.Module):
-        raise ModelError(f"{name}: timm built a {type(built).__name__}, not a module")
     return built
 
 
@@ -135,6 +122,7 @@ def is_ours(name: str) -> bool:
         return False
     try:
         parse(name)
+        return True
     except ModelError as not_ours:
         try:
             timm = import_timm()
@@ -144,7 +132,6 @@ def is_ours(name: str) -> bool:
             nearest = _nearest(name, [*names(), *timm.list_models()])
             raise ModelError(f"unknown model {name!r}, neither ours ({GRAMMAR}) nor timm's{nearest}") from None
         return False
-    return True
 
 
 def import_timm() -> Any:

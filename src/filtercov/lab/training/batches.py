@@ -24,11 +24,9 @@ class Batches(Protocol):
 
     def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the batches of an epoch from `start_batch` on, the same ones at every call."""
-        ...
 
     def __len__(self) -> int:
-        """Return the number of batches in an epoch."""
-        ...
+        """Batches in an epoch."""
 
 
 @dataclass
@@ -85,10 +83,8 @@ def evaluate(
     if stopped:
         return None
     if not seen:
-        raise DataError(
-            f"needed an image to measure accuracy with, got none in {counted(len(batches), 'batch', 'batches')}; check "
-            "that the images can be read"
-        )
+        which = counted(len(batches), "batch", "batches")
+        raise DataError(f"needed an image to measure accuracy with, got none in {which}; check that they can be read")
     return Totals(loss, correct, seen)
 
 
@@ -98,7 +94,7 @@ def new_sums(device: torch.device) -> Tensor:
 
 
 def count_correct(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the number of rows whose largest logit is that of the (heaviest) target class.
+    """How many rows have their largest logit at the (heaviest) target class.
 
     >>> count_correct(torch.tensor([[1.0, 2.0], [3.0, 0.0]]), torch.tensor([1, 1])).item()
     1
@@ -108,6 +104,6 @@ def count_correct(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def autocast(device: torch.device, amp: str) -> torch.autocast:
-    """Return the context for a forward pass at the precision `amp` names."""
+    """The context for a forward pass at the precision `amp` names."""
     dtype = torch.float16 if amp == "float16" else torch.bfloat16
     return torch.autocast(device.type, dtype=dtype, enabled=amp != "none")

@@ -4,10 +4,8 @@ Every process enters `process_group()`. The run directory, which all must see, i
 one process ends all of them.
 """
 
-import base64
 import gc
 import os
-import pickle
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from filtercov import errors
 from filtercov.errors import ConfigError
 
 T = TypeVar("T")
@@ -33,7 +32,7 @@ class World:
 
     @property
     def main(self) -> bool:
-        """Whether this is the process that writes."""
+        """Whether this process writes."""
         return self.rank == 0
 
     def sum_(self, tensor: Tensor) -> Tensor:
@@ -57,7 +56,7 @@ class World:
                 dist.broadcast(buffer, src=0)
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Return the module to call in training, which averages gradients over all processes."""
+        """The module to call in training, which averages gradients over all processes."""
         if self.size == 1:
             return model
         device = next(model.parameters()).device
@@ -65,7 +64,7 @@ class World:
 
 
 def current_world() -> World:
-    """Return this process's place in its process group, if it is in one.
+    """This process's place in its process group, if it is in one.
 
     >>> current_world()
     World(rank=0, size=1)
@@ -111,7 +110,7 @@ def process_group(device: str = "auto") -> Iterator[tuple[World, torch.device]]:
 
 
 def usable_device(name: str) -> torch.device:
-    """Return the device of this name, `auto` being a GPU where there is one.
+    """The device of this name, `auto` being a GPU where there is one.
 
     >>> usable_device("cpu")
     device(type='cpu')
@@ -128,27 +127,18 @@ def usable_device(name: str) -> torch.device:
 
 
 def _first_error(error: Exception) -> Exception:
-    """Return the first error of any process, which may be this one's.
+    """The first error of any process, which may be this one's.
 
     A process that fails puts its error into the group's store before it leaves. The others wait for it inside an
     exchange of tensors, which its end breaks off, with an error of no interest; in its place they find the first one.
     """
-    mine = _pack(error)
+    mine = f"{type(error).__name__}: {error}"
     try:
-        found = dist.distributed_c10d._get_default_store().compare_set("filtercov/error", "", mine)
+        found = dist.distributed_c10d._get_default_store().compare_set("filtercov/error", "", mine).decode()
     except RuntimeError:  # the store ended with the process that kept it
         return error
-    if found == mine.encode():
+    if found == mine:
         return error
-    first: Exception = pickle.loads(base64.b64decode(found))
-    return first
-
-
-def _pack(error: Exception) -> str:
-    """Return an error as text for another process, by its message alone if it cannot be pickled."""
-    try:
-        data = pickle.dumps(error)
-        pickle.loads(data)
-    except Exception:  # whatever an unusual exception's own methods raise
-        data = pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
-    return base64.b64encode(data).decode()
+    name, _, text = found.partition(": ")
+    kind = getattr(errors, name, None)
+    return kind(text) if kind else RuntimeError(found)

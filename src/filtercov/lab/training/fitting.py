@@ -19,12 +19,19 @@ from filtercov.lab.training.config import FORMAT, TrainConfig, whole
 from filtercov.lab.training.distributed import World, current_world
 from filtercov.lab.training.optimizer import learning_rate
 from filtercov.lab.training.progress import Progress, Silent, Snapshot
-from filtercov.lab.training.rundir import FitResult, MetricsLog, RunDirectory, read_result, write_json
+from filtercov.lab.training.rundir import (
+    START_AGAIN,
+    FitResult,
+    MetricsLog,
+    RunDirectory,
+    parse_result,
+    read_json,
+    write_json,
+)
 from filtercov.lab.training.signals import StopRequest
 from filtercov.lab.training.state import TrainingState, load_checkpoint, load_weights_, save_checkpoint
 from filtercov.statistics.watch import Watch, watch
 
-OnCheckpoint = Callable[[Path], None]
 OnFinish = Callable[[nn.Module, Path], Mapping[str, Any]]
 
 
@@ -37,7 +44,6 @@ def fit(
     *,
     identity: Mapping[str, Any] | None = None,
     on_finish: OnFinish | None = None,
-    on_checkpoint: OnCheckpoint | None = None,
     progress: Progress | None = None,
     log_interval: int = 50,
     recovery_interval: int | None = None,
@@ -48,34 +54,37 @@ def fit(
 
     `identity` is whatever else decides the outcome (model, data, initialisation), ready for JSON: a directory belongs
     to one configuration and identity. A checkpoint is written after every epoch and, if given, every
-    `recovery_interval` steps; `on_checkpoint(run_dir)` runs when its files are complete. `on_finish(model, run_dir)`
-    runs before the run counts as done; the result keeps what it returns as `extra`. Every `watch_interval` steps, if
-    given, the depthwise filters are measured for `filters.watched`, as `filtercov.watch` does.
+    `recovery_interval` steps. `on_finish(model, run_dir)` runs before the run counts as done; the result keeps what it
+    returns as `extra`. Every `watch_interval` steps, if given, the depthwise filters are measured for
+    `filters.watched`, as `filtercov.watch` does.
 
     Raises `TrainingInterrupted` after SIGTERM or Ctrl-C, `DivergedError` when a number is no longer finite,
     `RunError` when the directory is busy, full, read-only or another run's.
     """
     world = current_world()
     _check(model, train_batches, test_batches, config, world)
-    intervals = {"log": log_interval, "recovery": recovery_interval, "watch": watch_interval}
-    for name, interval in intervals.items():
+    for name, interval in {"log": log_interval, "recovery": recovery_interval, "watch": watch_interval}.items():
         if interval is not None:
             whole(f"{name}_interval", interval, least=1, most=2**31)
-    run = RunDirectory(run_dir)
+    run, progress = RunDirectory(run_dir), progress or Silent()
     described = {"format": FORMAT, "train": config.to_dict(), **(identity or {})}
     with ExitStack() as stack:
-        progress = progress or Silent()
         stack.callback(progress.close)
         done = world.from_main(lambda: _open(run, described, stack))
         run.check(described)  # in every process: all must have been given the same settings and files
         if done:
             if watch_interval is not None and not run.watched.exists():
                 progress.note("the run is finished and was not watched; to watch it, train in another run directory")
-            return _load_finished(model, run)
+            load_weights_(model, load_checkpoint(run.checkpoint)[0])
+            return parse_result(read_json(run.result, advice=START_AGAIN), run.result)
         devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
         stack.enter_context(torch.random.fork_rng(devices))  # training seeds it at every step
-        state = TrainingState.create(model, config, batches=len(train_batches))
-        metrics_size = _resume_(state, run)
+        state, metrics_size = TrainingState.create(model, config, batches=len(train_batches)), 0
+        if run.state.exists():
+            tensors, values = load_checkpoint(run.state)
+            state.restore_(tensors, values)
+            metrics_size = values["metrics_size"]
+            progress.note(f"resuming at step {state.step} of {config.epochs * len(train_batches)}")
         if config.compile:
             model.compile()
         metrics = None
@@ -83,24 +92,10 @@ def fit(
             board = run.tensorboard if tensorboard else None
             metrics = MetricsLog(run.metrics, size=metrics_size, tensorboard=board, step=state.step)
             stack.enter_context(metrics)
-        loop = _Loop(
-            state=state,
-            train_batches=train_batches,
-            test_batches=test_batches,
-            config=config,
-            run_dir=run,
-            metrics=metrics,
-            world=world,
-            stop=stack.enter_context(StopRequest(patient=world.size > 1)),
-            progress=progress,
-            log_interval=log_interval,
-            recovery_interval=recovery_interval,
-            on_checkpoint=on_checkpoint,
-            watch=watch(model, run.watched, every=watch_interval, step=state.step) if watch_interval else None,
-        )
-        if state.step:
-            progress.note(f"resuming at step {state.step} of {loop.steps}")
-        loop.run()
+        stop = stack.enter_context(StopRequest(patient=world.size > 1))
+        watching = watch(model, run.watched, every=watch_interval, step=state.step) if watch_interval else None
+        loop = _Loop(state, train_batches, test_batches, config, run, world, metrics, stop, progress, watching)
+        loop.run(log_interval, recovery_interval)
         return world.from_main(lambda: loop.finish(on_finish))
 
 
@@ -120,7 +115,7 @@ def _check(model: nn.Module, train_batches: Batches, test_batches: Batches, conf
 
 
 def _open(run: RunDirectory, described: Mapping[str, Any], stack: ExitStack) -> bool:
-    """Take the directory, unless its run is finished, which needs no lock to read; return whether it is."""
+    """Lock the directory, unless its run is finished, which needs no lock to read; return whether it is."""
     if not run.done:
         stack.enter_context(run)
         if not run.config.exists():
@@ -131,24 +126,8 @@ def _open(run: RunDirectory, described: Mapping[str, Any], stack: ExitStack) -> 
     return run.done
 
 
-def _load_finished(model: nn.Module, run: RunDirectory) -> FitResult:
-    result = read_result(run.path)
-    assert result is not None  # the caller saw that the run is done
-    load_weights_(model, load_checkpoint(run.checkpoint)[0])
-    return result
-
-
-def _resume_(state: TrainingState, run: RunDirectory) -> int:
-    """Continue from the run's last checkpoint, if any; return the size of metrics.jsonl at that time."""
-    if not run.state.exists():
-        return 0
-    tensors, values = load_checkpoint(run.state)
-    state.restore_(tensors, values)
-    return int(values["metrics_size"])
-
-
 def step_seed(seed: int, step: int, rank: int) -> int:
-    """Return the seed of everything random in the forward pass of one step on one process."""
+    """The seed of everything random in the forward pass of one step on one process."""
     return int(np.random.SeedSequence((seed, step, rank)).generate_state(1, np.uint64)[0])
 
 
@@ -161,13 +140,10 @@ class _Loop:
     test_batches: Batches
     config: TrainConfig
     run_dir: RunDirectory
-    metrics: MetricsLog | None  # only the process that writes has one
     world: World
+    metrics: MetricsLog | None  # only the process that writes has one
     stop: StopRequest
     progress: Progress
-    log_interval: int
-    recovery_interval: int | None
-    on_checkpoint: OnCheckpoint | None
     watch: Watch | None
 
     def __post_init__(self) -> None:
@@ -179,19 +155,18 @@ class _Loop:
         self._images_per_second: float | None = None  # in this epoch, as far as it was trained here
         self._weights_sha256: str | None = None  # of the last checkpoint written here
 
-    def run(self) -> None:
+    def run(self, log_interval: int, recovery_interval: int | None) -> None:
         """Train until the configured number of epochs is done."""
         while self.state.epoch < self.config.epochs:
-            self._train_epoch()
+            if self.state.batch < len(self.train_batches):  # else it stopped during the evaluation
+                self._train_epoch(log_interval, recovery_interval)
             self._finish_epoch()
             self._checkpoint()
         if self.watch:
             self.watch.close()
 
-    def _train_epoch(self) -> None:
+    def _train_epoch(self, log_interval: int, recovery_interval: int | None) -> None:
         state, total = self.state, len(self.train_batches)
-        if state.batch == total:  # stopped during the evaluation that follows
-            return
         self._module.train()
         epoch_start, images_before = time.monotonic(), state.totals.images
         sums = new_sums(self._device)
@@ -200,13 +175,17 @@ class _Loop:
             state.batch += 1
             if self.watch:
                 self.watch(state.step)
-            if not self._due_for_a_look():
+            log = state.step % log_interval == 0
+            save = recovery_interval is not None and state.step % recovery_interval == 0 and state.batch < total
+            # Several processes must look at the same step; looking costs nothing on a CPU and waits for a GPU.
+            asked = self.stop.requested and self.world.size == 1
+            if not (self._device.type == "cpu" or log or save or asked or state.batch == total):
                 continue
-            loss = self._look(sums)
+            loss = self._look(sums, log=log)
             sums = new_sums(self._device)
             self._images_per_second = (state.totals.images - images_before) / (time.monotonic() - epoch_start)
             self.progress.update(self._snapshot(loss))
-            if self.recovery_interval and state.step % self.recovery_interval == 0 and state.batch < total:
+            if save:
                 self._checkpoint()
         if state.batch != total:
             raise ConfigError(f"train_batches has length {total} but an epoch gave {state.batch} batches")
@@ -246,18 +225,7 @@ class _Loop:
             ) from error
         return logits
 
-    def _due_for_a_look(self) -> bool:
-        """Whether to wait for the device: always on a CPU, where it costs nothing, seldom on a GPU."""
-        state = self.state
-        return (
-            self._device.type == "cpu"
-            or state.step % self.log_interval == 0
-            or state.batch == len(self.train_batches)
-            or (self.recovery_interval is not None and state.step % self.recovery_interval == 0)
-            or (self.stop.requested and self.world.size == 1)  # several processes must look at the same step
-        )
-
-    def _look(self, sums: Tensor) -> float:
+    def _look(self, sums: Tensor, *, log: bool) -> float:
         """Return the mean loss since the last look; stop if asked to, or if it is not finite."""
         state = self.state
         sums[3] = float(self.stop.requested)
@@ -267,7 +235,7 @@ class _Loop:
             raise self._diverged(f"the loss became {mean}")
         for totals in (state.totals, state.interval):
             totals.add(loss, correct, images)
-        if state.step % self.log_interval == 0:
+        if log:
             if self.metrics:
                 record = {"event": "step", "step": state.step, "loss": state.interval.mean_loss, "lr": self._lr()}
                 self.metrics.append(record)
@@ -319,8 +287,6 @@ class _Loop:
         metrics.sync()
         save_checkpoint(self.run_dir.state, state.tensors(), {**state.values(), "metrics_size": metrics.size})
         self._weights_sha256 = self._save_weights()
-        if self.on_checkpoint:
-            self.on_checkpoint(self.run_dir.path)
 
     def _save_weights(self) -> str:
         """Write the weights under the model's own names; return their checksum."""
@@ -332,14 +298,12 @@ class _Loop:
     def finish(self, on_finish: OnFinish | None) -> FitResult:
         """Write the result of a run whose last epoch is done."""
         state, last = self.state, self.state.last_epoch
+        names = ("train_loss", "train_accuracy", "test_loss", "test_accuracy", "ema_test_accuracy")
+        numbers: dict[str, Any] = {name: last.get(name) for name in names}
         result = FitResult(
             epochs=self.config.epochs,
             steps=self.steps,
-            train_loss=last["train_loss"],
-            train_accuracy=last["train_accuracy"],
-            test_loss=last["test_loss"],
-            test_accuracy=last["test_accuracy"],
-            ema_test_accuracy=last.get("ema_test_accuracy"),
+            **numbers,
             seconds=state.seconds,
             # A run killed between its last state and its last weights lacks these.
             weights_sha256=self._weights_sha256 or self._save_weights(),
@@ -366,7 +330,6 @@ class _Loop:
         return learning_rate(self.config, self.state.step / self.steps)
 
     def _seconds(self) -> float:
-        """Seconds spent on this run, by earlier processes too."""
         return self._seconds_before + time.monotonic() - self._began
 
     def _snapshot(self, loss: float, test_accuracy: float | None = None) -> Snapshot:

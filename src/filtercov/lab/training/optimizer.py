@@ -18,7 +18,7 @@ _TRIANGLE = ((0.0, 0.0), (0.4, 1.0), (0.8, 0.05), (1.0, 0.0))
 
 
 def build_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """Return the configured optimiser of the model's trainable parameters."""
+    """The configured optimiser of the model's trainable parameters."""
     groups = parameter_groups(model, config)
     if config.opt == "sgd":
         return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=False)
@@ -26,7 +26,7 @@ def build_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimi
 
 
 def parameter_groups(model: nn.Module, config: TrainConfig) -> list[dict[str, Any]]:
-    """Return the trainable parameters, grouped by weight decay and by `lr_scale`, a factor of the learning rate.
+    """The trainable parameters, grouped by weight decay and by `lr_scale`, a factor of the learning rate.
 
     Without `decay_norms` the rule is timm's: parameters of at most one dimension (norms, biases, layer scales), those
     called bias and those in the model's own `no_weight_decay()` do not decay.
@@ -59,14 +59,15 @@ def _without_decay(model: nn.Module) -> set[str]:
 
 
 def learning_rate(config: TrainConfig, done: float) -> float:
-    """Return the learning rate when the fraction `done` in [0, 1] of all steps is complete.
+    """The learning rate when the fraction `done` in [0, 1] of all steps is complete.
 
     >>> config = TrainConfig(lr=0.01)
     >>> [round(learning_rate(config, done), 6) for done in (0.0, 0.2, 0.4, 0.8, 1.0)]
     [0.0, 0.005, 0.01, 0.0005, 0.0]
     """
     if config.sched == "triangular":
-        return config.lr * _triangle(done)
+        (x0, y0), (x1, y1) = next((low, high) for low, high in pairwise(_TRIANGLE) if done <= high[0])
+        return config.lr * (y0 + (y1 - y0) * (done - x0) / (x1 - x0))
     warmup = config.warmup_epochs / config.epochs
     if done < warmup:
         return config.lr * done / warmup
@@ -75,19 +76,11 @@ def learning_rate(config: TrainConfig, done: float) -> float:
     return config.lr * 0.5 * (1.0 + math.cos(math.pi * (done - warmup) / (1.0 - warmup)))
 
 
-def _triangle(done: float) -> float:
-    for (x0, y0), (x1, y1) in pairwise(_TRIANGLE):
-        if done <= x1:
-            return y0 + (y1 - y0) * (done - x0) / (x1 - x0)
-    return _TRIANGLE[-1][1]
-
-
 class Ema:
     """A copy of a model whose weights and buffers are the exponential moving average of the model's.
 
-    Not `torch.optim.swa_utils.AveragedModel`: its first update copies instead of averaging, so that resuming would need
-    its counter; it rounds averages of integer buffers, or leaves out BatchNorm's statistics; and it names weights
-    `module.…`, where these have the model's own names.
+    Not `torch.optim.swa_utils.AveragedModel`, which copies at its first update, so that resuming needs its counter, and
+    rounds integer buffers or leaves out BatchNorm's statistics.
 
     >>> model = nn.Linear(1, 1)
     >>> ema = Ema(model, decay=0.75)
@@ -108,11 +101,7 @@ class Ema:
         here, there = (module.state_dict(keep_vars=True) for module in (self.model, model))
         pairs = {id(average): (average, there[name]) for name, average in here.items()}  # tied weights once
         for average, current in pairs.values():
-            if not average.is_floating_point():
-                average.copy_(current)
-            elif current.requires_grad:
+            if average.is_floating_point():
                 average.lerp_(current, 1.0 - self.decay)
             else:
-                # Infinities have no average: a mask of -inf stays as it is.
-                moved = average.lerp(current, 1.0 - self.decay)
-                average.copy_(torch.where(torch.isfinite(moved), moved, current))
+                average.copy_(current)

@@ -39,16 +39,16 @@ class Snapshot:
 
     @property
     def speed(self) -> str:
-        """Images trained on per second, empty if not measured."""
-        return "" if self.images_per_second is None else f"{self.images_per_second:,.0f} images/s"
+        """Images trained on per second, with a gap before them; empty if not measured."""
+        return "" if self.images_per_second is None else f"  {self.images_per_second:,.0f} images/s"
 
     @property
     def left(self) -> str:
-        """The time left."""
-        return f"{duration(self.seconds_left)} left"
+        """The time left, with a gap before it."""
+        return f"  {duration(self.seconds_left)} left"
 
     def __str__(self) -> str:
-        return "  ".join(part for part in (self.reached, self.speed, self.left) if part)
+        return f"{self.reached}{self.speed}{self.left}"
 
 
 class Progress(Protocol):
@@ -56,15 +56,12 @@ class Progress(Protocol):
 
     def update(self, snapshot: Snapshot) -> None:
         """Take note of a step, or of an epoch if its test accuracy is known."""
-        ...
 
     def note(self, text: str) -> None:
         """Tell people something, once."""
-        ...
 
     def close(self) -> None:
         """Leave the terminal as it was."""
-        ...
 
 
 class Silent:
@@ -81,18 +78,14 @@ class Silent:
 
 
 class _Display(Silent):
-    """Shows until its stream takes no more, as a closed pipe or a full disk; training goes on."""
+    """Shows as long as its stream takes it: a closed pipe or a full disk do not end training."""
 
     def __init__(self, label: str) -> None:
         self._label = f"{label}  " if label else ""
-        self._heard = True
 
     def _show(self, write: Callable[[], None]) -> None:
-        if self._heard:
-            try:
-                write()
-            except OSError:
-                self._heard = False
+        with suppress(OSError):
+            write()
 
 
 class Lines(_Display):
@@ -127,7 +120,7 @@ class TerminalBar(_Display):
         """Move the bar; keep the line of a finished epoch."""
         self._show(lambda: self._move(replace(snapshot, test_accuracy=None)))
         if snapshot.test_accuracy is not None:
-            self.note(f"{snapshot.reached}  {snapshot.speed}".rstrip())
+            self.note(f"{snapshot.reached}{snapshot.speed}")
 
     def note(self, text: str) -> None:
         """Leave a line above the bar."""
@@ -147,7 +140,7 @@ class TerminalBar(_Display):
         bar.add_row(
             Text(f"{self._label}{snapshot.reached}"),
             ProgressBar(snapshot.steps, snapshot.step),
-            Text(f"{snapshot.speed}  {snapshot.left}".lstrip() if console.width >= WIDE else snapshot.left),
+            Text(f"{snapshot.speed if console.width >= WIDE else ''}{snapshot.left}".strip()),
         )
         # A terminal writes ^C behind the bar: on a line without room for it the bar could not be erased.
         bar.width = max(1, console.width - 4)
@@ -156,15 +149,15 @@ class TerminalBar(_Display):
 
 
 def progress_on(stream: IO[str] | None = None, *, label: str = "") -> Progress:
-    """Return the display that suits a stream: a bar for a terminal, lines for others, nothing if it is closed."""
+    """The display that suits a stream: a bar for a terminal, lines for others, nothing if it is closed."""
     chosen: IO[str] | None = stream or sys.stderr
-    if chosen is None:  # standard error was closed before the start
+    if chosen is None:  # closed before the start
         return Silent()
     return TerminalBar(Console(file=chosen), label=label) if chosen.isatty() else Lines(chosen, label=label)
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as people write it.
+    """A duration as people write it.
 
     >>> duration(59.6), duration(3671)
     ('1:00', '1:01:11')

@@ -34,14 +34,10 @@ class RunDirectory:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self.config = self.path / "config.json"
-        self.metrics = self.path / "metrics.jsonl"
-        self.state = self.path / "state.safetensors"
-        self.checkpoint = self.path / "checkpoint.safetensors"
-        self.ema = self.path / "ema.safetensors"
-        self.watched = self.path / "filters.watched"
-        self.result = self.path / "result.json"
-        self.tensorboard = self.path / "tensorboard"
+        self.config, self.metrics = self.path / "config.json", self.path / "metrics.jsonl"
+        self.state, self.ema = self.path / "state.safetensors", self.path / "ema.safetensors"
+        self.checkpoint, self.result = self.path / "checkpoint.safetensors", self.path / "result.json"
+        self.watched, self.tensorboard = self.path / "filters.watched", self.path / "tensorboard"
         self._lock = Lock(self.path / "lock")
 
     @property
@@ -81,7 +77,7 @@ class RunDirectory:
 
 
 def differences(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return a phrase for each value in which two nested mappings differ.
+    """A phrase for each value in which two nested mappings differ.
 
     >>> differences({"a": {"b": 1}}, {"a": {"b": 2}})
     ['a.b is 1 there and 2 here']
@@ -113,13 +109,13 @@ class FitResult:
 
 
 def read_result(run_dir: Path | str) -> FitResult | None:
-    """Return the result of a finished run, None for an unfinished one."""
+    """The result of a finished run, None for an unfinished one."""
     run = RunDirectory(run_dir)
     return parse_result(read_json(run.result, advice=START_AGAIN), run.result) if run.done else None
 
 
 def parse_result(values: Mapping[str, Any], path: Path) -> FitResult:
-    """Return the result with these values, which were read from `path`."""
+    """The result with these values, which were read from `path`."""
     known = {field.name for field in dataclasses.fields(FitResult)}
     if set(values) != known:
         raise RunError(
@@ -175,20 +171,18 @@ def _open_tensorboard(directory: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise ConfigError(
-            "TensorBoard is not installed; pip install tensorboard, or leave --tensorboard out"
-        ) from error
+        raise ConfigError("TensorBoard is missing; pip install tensorboard, or leave --tensorboard out") from error
     return SummaryWriter(log_dir=str(directory), purge_step=step + 1)  # which forgets the steps to be repeated
 
 
 def read_metrics(path: Path) -> list[Record]:
-    """Return the records of a metrics file, without a last line that was cut short."""
+    """The records of a metrics file, without a last line that was cut short."""
     lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
     return [json.loads(line) for line in lines]
 
 
 def read_json(path: Path, *, advice: str = "restore it, or delete it to have it made again") -> dict[str, Any]:
-    """Return the object in a JSON file; the error for a file without one ends in `advice`."""
+    """The object in a JSON file; the error for a file without one ends in `advice`."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -204,7 +198,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Give `path` these contents, or leave it as it was."""
+    """Give a file these contents, or leave it as it was."""
     with storing(path), atomic_write(path) as temporary:
         temporary.write_bytes(data)
 
@@ -225,7 +219,7 @@ def storing(path: Path) -> Iterator[None]:
 
 
 def storage_error(path: Path, error: OSError) -> StorageError:
-    """Return the error for a file that could not be written: which, why, and what to do about it."""
+    """The error for a file that could not be written: which, why, and what to do about it."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             advice = "free some space on that disk"

@@ -10,17 +10,13 @@ class StopRequest:
     """While entered, the first SIGTERM or Ctrl-C sets `signal`; a second one is delivered as usual.
 
     A `patient` one ignores the second too: processes under torchrun get Ctrl-C from the terminal and once more from
-    their launcher. Outside the main thread Python allows no handlers, and only `request` can ask.
+    their launcher. Outside the main thread Python allows no handlers.
     """
 
     def __init__(self, *, patient: bool = False) -> None:
         self.signal: int | None = None
         self._patient = patient
         self._previous: dict[int, Any] = {}
-
-    def request(self, number: int = signal.SIGTERM) -> None:
-        """Ask for a stop, as the signal `number` would."""
-        self.signal = number
 
     @property
     def requested(self) -> bool:
@@ -33,14 +29,10 @@ class StopRequest:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._restore()
+        while self._previous:
+            signal.signal(*self._previous.popitem())
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        self.request(number)
+        self.signal = number
         if not self._patient:
-            self._restore()  # so that a second signal ends the process at once
-
-    def _restore(self) -> None:
-        for number, previous in self._previous.items():
-            signal.signal(number, previous)
-        self._previous = {}
+            self.__exit__()  # so that a second signal ends the process at once

@@ -1,6 +1,6 @@
 """Everything a run needs to continue as if it had never stopped, and the checkpoint file that holds it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -42,11 +42,10 @@ class TrainingState:
     interval: Totals = field(default_factory=Totals)  # of those since the last logged step
     seconds: float = 0.0  # spent on this run by every process that worked on it, one after another
     last_epoch: dict[str, Any] = field(default_factory=dict)  # the metrics of the last finished epoch
-    exempt: Collection[str] = ()  # weights and buffers that were not finite before training, such as masks of -inf
 
     @classmethod
     def create(cls, model: nn.Module, config: TrainConfig, *, batches: int) -> Self:
-        """Return the state before the first step."""
+        """The state before the first step."""
         device = next(model.parameters()).device
         return cls(
             model=model,
@@ -54,7 +53,6 @@ class TrainingState:
             scaler=torch.amp.GradScaler(device.type, enabled=config.amp == "float16"),
             ema=Ema(model, decay=config.ema_decay) if config.ema_decay is not None else None,
             batches=batches,
-            exempt={name for name, tensor in model.state_dict().items() if not bool(tensor.isfinite().all())},
         )
 
     @property
@@ -63,7 +61,7 @@ class TrainingState:
         return self.epoch * self.batches + self.batch
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors to save: `model.…`, `optimizer.N.…` of the optimiser's N-th parameter, `ema.…`."""
+        """The tensors to save: `model.…`, `optimizer.N.…` of the optimiser's N-th parameter, `ema.…`."""
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
         for index, parameter in enumerate(self._trained()):
             for key, value in self.optimizer.state[parameter].items():
@@ -74,7 +72,7 @@ class TrainingState:
         return tensors
 
     def values(self) -> dict[str, Any]:
-        """Return the rest, ready for JSON."""
+        """The rest, ready for JSON."""
         return {
             "epoch": self.epoch,
             "batch": self.batch,
@@ -106,9 +104,8 @@ class TrainingState:
         self.last_epoch = values["last_epoch"]
 
     def finite(self) -> bool:
-        """Whether all tensors to save are finite, except those that were not so before training."""
-        exempt = {f"{kind}.{name}" for kind in ("model", "ema") for name in self.exempt}
-        return all(bool(tensor.isfinite().all()) for name, tensor in self.tensors().items() if name not in exempt)
+        """Whether all tensors to save are finite."""
+        return all(bool(tensor.isfinite().all()) for tensor in self.tensors().values())
 
     def _trained(self) -> list[Tensor]:
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
@@ -127,7 +124,7 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _laid_out_like(parameter: Tensor, value: Tensor) -> Tensor:
-    """Return a moment in the memory layout of its parameter, which files do not keep and the last bits depend on."""
+    """A moment in the memory layout of its parameter, which files do not keep and the last bits depend on."""
     if value.shape != parameter.shape:
         return value
     return torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
@@ -147,13 +144,13 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], values: Mapping[s
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors and values of a file written by `save_checkpoint`, after checking its every byte."""
+    """The tensors and values of a file written by `save_checkpoint`, after checking its every byte."""
     with open_checksummed(path, KIND, "pt") as (file, about):
         # Copied, because the reader's tensors are the mapped file itself.
         return {name: file.get_tensor(name).clone() for name in about["order"]}, dict(about["values"])
 
 
 def read_checksum(path: Path) -> str:
-    """Return the checksum of a file written by `save_checkpoint`, after checking that its contents match it."""
+    """The checksum of a file written by `save_checkpoint`, after checking that its contents match it."""
     with open_checksummed(path, KIND, "pt") as (_, about):
         return str(about["sha256"])

@@ -1,7 +1,7 @@
 """Operations that change pixels' values, with Pillow's arithmetic: equal to Pillow's on every pixel.
 
-Images are uint8 (N, C, H, W), parameters (N,). Where a new value depends on the old value alone, the operation is a
-table of 256 entries per image and channel, uint8 (N, C or 1, 256), for `apply_tables`.
+Images are uint8 (N, C, H, W), parameters (N,). Where a new value depends on the old value alone, it is looked up in a
+table of 256 entries per image and perhaps channel.
 """
 
 import torch
@@ -10,45 +10,30 @@ from torch import Tensor
 from filtercov.lab.data.augment.geometry import plane_starts
 
 
-def apply_tables(images: Tensor, tables: Tensor) -> Tensor:
-    """Map every value through its image's and channel's table.
-
-    >>> negative = torch.arange(255, -1, -1, dtype=torch.uint8).view(1, 1, 256)
-    >>> apply_tables(torch.tensor([[[[0, 255, 3]]]], dtype=torch.uint8), negative).tolist()
-    [[[[255, 0, 252]]]]
-    """
-    n, c = images.shape[:2]
-    starts = plane_starts(images, 256)
-    flat = (images.to(starts.dtype) + starts).view(-1)
-    return tables.expand(n, c, 256).reshape(-1).index_select(0, flat).view(images.shape)
-
-
-def brightness_table(images: Tensor, factor: Tensor) -> Tensor:
+def brightness(images: Tensor, factor: Tensor) -> Tensor:
     """Scale towards (factor < 1) or away from black."""
-    return _blend(torch.zeros(1, device=images.device), _levels(images), factor.view(-1, 1, 1))
+    return _look_up(images, _blend(torch.zeros(1, device=images.device), _levels(images), factor.view(-1, 1, 1)))
 
 
-def contrast_table(images: Tensor, factor: Tensor) -> Tensor:
+def contrast(images: Tensor, factor: Tensor) -> Tensor:
     """Scale towards or away from the image's mean luminance."""
     grey = luminance(images).flatten(1)  # (N, H·W)
     mean = torch.floor(grey.sum(1, dtype=torch.int64).double() / grey.shape[1] + 0.5)
-    return _blend(mean.float().view(-1, 1, 1), _levels(images), factor.view(-1, 1, 1))
+    return _look_up(images, _blend(mean.float().view(-1, 1, 1), _levels(images), factor.view(-1, 1, 1)))
 
 
-def posterize_table(images: Tensor, bits: Tensor) -> Tensor:
+def posterize(images: Tensor, bits: Tensor) -> Tensor:
     """Keep the highest `bits` (0 to 8) bits of each value."""
-    dropped = (8 - bits.to(torch.int32)).view(-1, 1, 1)
-    levels = _levels(images).to(torch.int32)
-    return ((levels >> dropped) << dropped).to(torch.uint8)
+    mask = 256 - (256 >> bits.to(torch.int32))  # 8 bits: 255, 1 bit: 128
+    return images & mask.to(torch.uint8).view(-1, 1, 1, 1)
 
 
-def solarize_table(images: Tensor, threshold: Tensor) -> Tensor:
+def solarize(images: Tensor, threshold: Tensor) -> Tensor:
     """Invert the values at or above the threshold."""
-    levels = _levels(images)
-    return torch.where(levels < threshold.view(-1, 1, 1), levels, 255 - levels).to(torch.uint8)
+    return torch.where(images < threshold.ceil().to(torch.uint8).view(-1, 1, 1, 1), images, 255 - images)
 
 
-def autocontrast_table(images: Tensor, _unused: Tensor) -> Tensor:
+def autocontrast(images: Tensor) -> Tensor:
     """Stretch each channel so that its darkest value becomes 0 and its brightest 255."""
     flat = images.flatten(2)
     low, high = flat.amin(2, keepdim=True).double(), flat.amax(2, keepdim=True).double()  # (N, C, 1)
@@ -56,10 +41,10 @@ def autocontrast_table(images: Tensor, _unused: Tensor) -> Tensor:
     scale = 255.0 / torch.where(constant, 1.0, high - low)
     levels = _levels(images).double()
     stretched = (levels * scale + -low * scale).clamp(0, 255)
-    return torch.where(constant, levels, stretched).to(torch.uint8)
+    return _look_up(images, torch.where(constant, levels, stretched).to(torch.uint8))
 
 
-def equalize_table(images: Tensor, _unused: Tensor) -> Tensor:
+def equalize(images: Tensor) -> Tensor:
     """Spread each channel's values so that they are about equally frequent."""
     n, c = images.shape[:2]
     rows = torch.arange(n * c, device=images.device).view(n, c, 1) * 256
@@ -68,11 +53,11 @@ def equalize_table(images: Tensor, _unused: Tensor) -> Tensor:
     step = (counts.sum(2, keepdim=True) - counts.gather(2, brightest)) // 255
     below = counts.cumsum(2) - counts  # how many pixels are darker than each level
     spread = ((step // 2 + below) // step.clamp(min=1)).clamp(max=255)
-    return torch.where(step == 0, _levels(images).long(), spread).to(torch.uint8)
+    return _look_up(images, torch.where(step == 0, _levels(images).long(), spread).to(torch.uint8))
 
 
 def luminance(images: Tensor) -> Tensor:
-    """Return the uint8 (N, 1, H, W) luma (ITU-R 601) of RGB images; grey images are their own.
+    """The uint8 (N, 1, H, W) luma (ITU-R 601) of RGB images; grey images are their own.
 
     >>> luminance(torch.tensor([255, 0, 0], dtype=torch.uint8).view(1, 3, 1, 1)).item()
     76
@@ -104,9 +89,16 @@ def sharpen(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def _blend(start: Tensor, end: Tensor, factor: Tensor) -> Tensor:
-    """Return start + factor · (end − start) in float32, clipped and truncated to uint8; factor may exceed 1."""
+    """Compute start + factor · (end − start) in float32, clipped and truncated to uint8; factor may exceed 1."""
     return (start + factor.float() * (end - start)).clamp_(0, 255).to(torch.uint8)
 
 
 def _levels(images: Tensor) -> Tensor:
     return torch.arange(256, device=images.device, dtype=torch.float32).view(1, 1, 256)
+
+
+def _look_up(images: Tensor, tables: Tensor) -> Tensor:
+    """Map every value through its image's and channel's table; tables are uint8 (N, C or 1, 256)."""
+    starts = plane_starts(images, 256)
+    flat = (images.to(starts.dtype) + starts).view(-1)
+    return tables.expand(*images.shape[:2], 256).reshape(-1).index_select(0, flat).view(images.shape)

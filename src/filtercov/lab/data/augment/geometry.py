@@ -1,7 +1,6 @@
 """Operations that move pixels: crops, flips and affine warps. Equal to Pillow's on every pixel, resized crops within 1.
 
-Images are uint8 (N, C, H, W), contiguous. A box is (top, left, height, width). A warp is a row (a, b, c, d, e, f) of
-float64: the output pixel centred at (x, y) shows the input at (a·x + b·y + c, d·x + e·y + f), and black outside it.
+Images are uint8 (N, C, H, W), contiguous. A box is (top, left, height, width).
 """
 
 import torch
@@ -11,11 +10,12 @@ from torch.nn.functional import pad
 BOX_TRIES = 10
 BOX_DRAWS = 2 * BOX_TRIES + 2  # (area, aspect) of each try, then the place
 _CACHED_IMAGES = 32
+Values = float | Tensor
 _ONE = 65536  # 1.0 in Pillow's 16.16 fixed point
 
 
 def pick_pixels(images: Tensor, positions: Tensor) -> Tensor:
-    """Return the pixels at `positions`, integers y·W + x, of each image: (N, h, w) → (N, C, h, w).
+    """The pixels at `positions`, integers y·W + x, of each image: (N, h, w) → (N, C, h, w).
 
     >>> image = torch.arange(4, dtype=torch.uint8).view(1, 1, 2, 2)
     >>> pick_pixels(image, torch.tensor([[[3, 2], [1, 0]]])).tolist()
@@ -110,7 +110,7 @@ def _resized_crop(images: Tensor, boxes: Tensor, size: tuple[int, int]) -> Tenso
 
 
 def _triangle_weights(start: Tensor, length: Tensor, old_size: int, new_size: int) -> Tensor:
-    """Return the (N, new, old) weights by which `length` pixels from `start` become `new_size`."""
+    """The (N, new, old) weights by which `length` pixels from `start` become `new_size`."""
     step = length.double().view(-1, 1, 1) / new_size
     reach = step.clamp(min=1.0)  # when shrinking, the triangle widens: antialiasing
     centres = start.view(-1, 1, 1) + (torch.arange(new_size, device=start.device).view(1, -1, 1) + 0.5) * step
@@ -121,49 +121,40 @@ def _triangle_weights(start: Tensor, length: Tensor, old_size: int, new_size: in
     return (weights / weights.sum(2, keepdim=True)).float()
 
 
-def warp(images: Tensor, matrices: Tensor) -> Tensor:
-    """Warp each image by its row of `matrices` (N, 6), nearest neighbour, in integers: the same on every device.
+def warp(
+    images: Tensor, a: Values = 1.0, b: Values = 0.0, c: Values = 0.0, d: Values = 0.0, e: Values = 1.0, f: Values = 0.0
+) -> Tensor:
+    """Move pixels, nearest neighbour, in integers: the same on every device. Arguments are numbers or float64 (N,).
 
-    >>> shift_right = torch.tensor([[1.0, 0.0, -1.0, 0.0, 1.0, 0.0]], dtype=torch.float64)
-    >>> warp(torch.tensor([[[[1, 2, 3]]]], dtype=torch.uint8), shift_right).tolist()
+    The output pixel centred at (x, y) shows the input at (a·x + b·y + c, d·x + e·y + f), and black outside it.
+
+    >>> warp(torch.tensor([[[[1, 2, 3]]]], dtype=torch.uint8), c=-1.0).tolist()
     [[[[0, 1, 2]]]]
     """
-    height, width = images.shape[-2:]
-    a, b, c, d, e, f = matrices.double().unbind(1)
+    n, _, height, width = images.shape
     x = torch.arange(width, device=images.device, dtype=torch.int32).view(1, 1, width)
     y = torch.arange(height, device=images.device, dtype=torch.int32).view(1, height, 1)
-    # Pixel centres lie at half integers, which the offsets take in.
-    source_x = (_fixed(c + 0.5 * a + 0.5 * b) + x * _fixed(a) + y * _fixed(b)) >> 16  # (N, H, W)
-    source_y = (_fixed(f + 0.5 * d + 0.5 * e) + x * _fixed(d) + y * _fixed(e)) >> 16
+
+    def source(a: Values, b: Values, c: Values) -> Tensor:
+        # Pixel centres lie at half integers, which the offset takes in.
+        across, down, offset = (
+            torch.floor(torch.as_tensor(value, dtype=torch.float64, device=images.device) * _ONE + 0.5)
+            .to(torch.int32)
+            .view(-1, 1, 1)
+            for value in (a, b, c + 0.5 * a + 0.5 * b)
+        )
+        return ((offset + x * across + y * down) >> 16).expand(n, height, width)
+
+    source_x, source_y = source(a, b, c), source(d, e, f)
     inside = (source_x >= 0) & (source_x < width) & (source_y >= 0) & (source_y < height)
     positions = (source_y * width + source_x).mul_(inside)
     return pick_pixels(images, positions).mul_(inside.unsqueeze(1))
 
 
-def rotations(degrees: Tensor, height: int, width: int) -> Tensor:
-    """Return the (N, 6) warps that rotate counter-clockwise about the image's centre.
-
-    >>> rotations(torch.tensor([90.0]), 4, 4).tolist()
-    [[0.0, -1.0, 4.0, 1.0, 0.0, 0.0]]
-    """
+def rotate(images: Tensor, degrees: Tensor) -> Tensor:
+    """Rotate counter-clockwise about the images' centre."""
     radians = -torch.deg2rad(degrees.double())
     # Rounded as Pillow rounds, so that an exact right angle stays exact.
     cos, sin = torch.round(torch.cos(radians), decimals=15), torch.round(torch.sin(radians), decimals=15)
-    cx, cy = width / 2, height / 2
-    return torch.stack([cos, sin, cx - cos * cx - sin * cy, -sin, cos, cy + sin * cx - cos * cy], dim=1)
-
-
-def shears(x: Tensor, y: Tensor) -> Tensor:
-    """Return the (N, 6) warps that shear by x along rows and by y along columns, about the top left corner."""
-    one, zero = torch.ones_like(x), torch.zeros_like(x)
-    return torch.stack([one, x, zero, y, one, zero], dim=1).double()
-
-
-def translations(x: Tensor, y: Tensor) -> Tensor:
-    """Return the (N, 6) warps that move the picture right by x and down by y pixels."""
-    one, zero = torch.ones_like(x), torch.zeros_like(x)
-    return torch.stack([one, zero, -x, zero, one, -y], dim=1).double()
-
-
-def _fixed(values: Tensor) -> Tensor:
-    return torch.floor(values * _ONE + 0.5).to(torch.int32).view(-1, 1, 1)
+    cx, cy = images.shape[-1] / 2, images.shape[-2] / 2
+    return warp(images, cos, sin, cx - cos * cx - sin * cy, -sin, cos, cy + sin * cx - cos * cy)

@@ -1,7 +1,7 @@
 """`Augment`: which augmentations a batch gets and in which order, and `Draws`, all the randomness of one batch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import numpy as np
@@ -21,10 +21,6 @@ class Draws:
 
     They are drawn for the whole (global) batch on the CPU, before any image is touched, and do not depend on which
     operations are on. So a seed gives the same draws on any device, for any rank's share of the batch, and any setting.
-
-    >>> draws = Draws.sample(4, torch.Generator().manual_seed(0))
-    >>> draws.take(torch.tensor([2])).flip == draws.flip[2]
-    tensor([True])
     """
 
     crop: Tensor  # (B, 22)
@@ -41,45 +37,8 @@ class Draws:
     mixup_weight: Tensor  # (B,)
     cutmix_weight: Tensor  # (B,)
 
-    @classmethod
-    def sample(
-        cls,
-        count: int,
-        generator: torch.Generator,
-        *,
-        operations: int = 0,
-        mixup_alpha: float = 1.0,
-        cutmix_alpha: float = 1.0,
-    ) -> "Draws":
-        """Draw for `count` images."""
-        # torch has no Beta with a generator; NumPy's is seeded from ours.
-        rng = np.random.default_rng(int(torch.randint(2**63 - 1, (), generator=generator)))
-
-        def uniform(*shape: int) -> Tensor:
-            return torch.from_numpy(rng.random((count, *shape)))
-
-        def beta(alpha: float) -> Tensor:
-            return torch.from_numpy(rng.beta(alpha, alpha, count)) if alpha > 0 else torch.ones(count).double()
-
-        # The order of these calls decides what a seed gives.
-        return cls(
-            crop=uniform(geometry.BOX_DRAWS),
-            flip=uniform(),
-            jitter_order=uniform(4),
-            jitter=uniform(4),
-            erase=uniform(),
-            erase_box=uniform(geometry.BOX_DRAWS),
-            mix=uniform(),
-            mix_kind=uniform(),
-            mix_centre=uniform(2),
-            operation=uniform(operations),
-            sign=uniform(operations),
-            mixup_weight=beta(mixup_alpha),
-            cutmix_weight=beta(cutmix_alpha),
-        )
-
     def take(self, rows: Tensor) -> "Draws":
-        """Return the draws of some of the images."""
+        """The draws of some of the images."""
         return Draws(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
 
@@ -163,14 +122,38 @@ class Augment:
         """Whether targets become (N, num_classes) distributions."""
         return self.mixup > 0 or self.cutmix > 0
 
-    def without_resized_crop(self) -> "Augment":
-        """Return the rest, for images that were already cropped while they were decoded."""
-        return replace(self, random_resized_crop=None)
-
     def draw(self, count: int, generator: torch.Generator) -> Draws:
-        """Draw the randomness of a batch of `count` images."""
+        """Draw the randomness of a batch of `count` images.
+
+        >>> draws = Augment().draw(4, torch.Generator().manual_seed(0))
+        >>> draws.take(torch.tensor([2])).flip == draws.flip[2]
+        tensor([True])
+        """
+        # torch has no Beta with a generator; NumPy's is seeded from ours.
+        rng = np.random.default_rng(int(torch.randint(2**63 - 1, (), generator=generator)))
+
+        def uniform(*shape: int) -> Tensor:
+            return torch.from_numpy(rng.random((count, *shape)))
+
+        def beta(alpha: float) -> Tensor:
+            return torch.from_numpy(rng.beta(alpha, alpha, count)) if alpha > 0 else torch.ones(count).double()
+
         operations = self.randaugment[0] if self.randaugment else 0
-        return Draws.sample(count, generator, operations=operations, mixup_alpha=self.mixup, cutmix_alpha=self.cutmix)
+        return Draws(  # the order of these calls decides what a seed gives
+            crop=uniform(geometry.BOX_DRAWS),
+            flip=uniform(),
+            jitter_order=uniform(4),
+            jitter=uniform(4),
+            erase=uniform(),
+            erase_box=uniform(geometry.BOX_DRAWS),
+            mix=uniform(),
+            mix_kind=uniform(),
+            mix_centre=uniform(2),
+            operation=uniform(operations),
+            sign=uniform(operations),
+            mixup_weight=beta(self.mixup),
+            cutmix_weight=beta(self.cutmix),
+        )
 
     def __call__(
         self,
@@ -216,25 +199,19 @@ class Augment:
         return self._mix(values, targets, draws.take(own), own, partners, num_classes=num_classes)
 
     def _change_pixels(self, images: Tensor, draws: Draws) -> Tensor:
-        """Return the uint8 images cropped, flipped, randaugmented and jittered."""
+        """The uint8 images cropped, flipped, randaugmented and jittered."""
         height, width = images.shape[-2:]
         if self.random_resized_crop is not None:
-            boxes = geometry.crop_boxes(
-                draws.crop, height, width, scale=self.random_resized_crop, ratio=self.crop_ratio
-            )
+            scale, ratio = self.random_resized_crop, self.crop_ratio
+            boxes = geometry.crop_boxes(draws.crop, height, width, scale=scale, ratio=ratio)
             images = geometry.resized_crop(images, boxes, size=(height, width))
         if self.crop_padding:
             images = geometry.pad_and_crop(images, draws.crop, padding=self.crop_padding)
         if self.flip:
             images = geometry.flip(images, draws.flip < self.flip)
         if self.randaugment is not None:
-            images = randaugment(
-                images,
-                draws.operation,
-                draws.sign,
-                magnitude=self.randaugment[1],
-                probability=self.operation_probability,
-            )
+            magnitude, probability = self.randaugment[1], self.operation_probability
+            images = randaugment(images, draws.operation, draws.sign, magnitude=magnitude, probability=probability)
         if self.colour_jitter is not None:
             images = colour_jitter(images, draws.jitter_order, draws.jitter, strengths=self.colour_jitter)
         return images

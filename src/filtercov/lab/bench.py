@@ -1,27 +1,30 @@
 """A training step of any network on this machine: tuned by `accelerate_`, beside plain PyTorch in both its layouts.
 
-The three take turns, in processes of their own, on the CPU or on a GPU. Where a step's time goes is told by PyTorch's
-profiler, and so is the peak of what its tensors take; the roof is the rate of a large matrix product.
+The three take turns, each in a process of its own, on the CPU or on a GPU: what a step frees, and whether the system or
+the next step gets it, depends on everything its process did before. PyTorch's profiler tells where a step's time goes
+and the peak of its tensors; the roof is the rate of a large matrix product.
 """
 
 from __future__ import annotations
 
 import copy
+import multiprocessing
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import accumulate
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from filtercov.errors import ConfigError
+from filtercov.errors import ConfigError, FiltercovError
 from filtercov.filters import freeze_
-from filtercov.lab.bench.rivals import race_of, rivals_of
 from filtercov.lab.models.lookup import find, is_ours
 from filtercov.nn import Acceleration, accelerate_, gpu, native_status, restore_
 from filtercov.nn.layout import to_channels_last_
@@ -69,11 +72,11 @@ class Bench:
     tuning: Tuning
 
     def ratio(self, contestant: Contestant) -> Ratio:
-        """Return how many times as fast ours is."""
+        """How many times as fast ours is."""
         return ratio(contestant.seconds, self.contestants[0].seconds)
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it as numbers and names."""
+        """All of it as numbers and names."""
         tuning = asdict(self.tuning)
         tuning["layers"] = [asdict(row) for row in self.tuning.layers]
         contestants = [asdict(c) | {"ours_faster": self.ratio(c)._asdict()} for c in self.contestants]
@@ -91,15 +94,14 @@ def bench(
 ) -> Bench:
     """Tune a network by name for this machine and compare it with plain PyTorch, in about twice `seconds`."""
     _check_device(device)
-    size = image_size or _own_size(model, plain_network(model))
+    size = image_size or _own_size(model)
     names = (OURS, PLAIN, CHANNELS_LAST)
     shape = (batch_size, 3, size, size)
     with rivals_of(_subject, {name: (name, model, shape, frozen, seconds, device) for name in names}) as rivals:
         times = race_of(rivals, seconds=seconds, turns=TURNS)
         contestants = tuple(Contestant(name, tuple(times[name]), *rivals[name].ask("profile")) for name in names)
         tuning = rivals[OURS].ask("tuned")
-    machine, gemm = describe_machine(device), gemm_rate(device)
-    return Bench(machine, gemm, model, batch_size, size, frozen, contestants, tuning)
+    return Bench(describe_machine(device), gemm_rate(device), model, batch_size, size, frozen, contestants, tuning)
 
 
 def _check_device(name: str) -> None:
@@ -130,18 +132,17 @@ class Subject:
         self.step, self.clock, self.on_gpu = Step(plain, x), _clock(x.device), x.is_cuda
 
     def turn(self) -> float:
-        """Return the seconds of a step."""
-        clock = self.clock
-        began = clock()
+        """Take a step; its seconds."""
+        began = self.clock()
         self.step()
-        return clock() - began
+        return self.clock() - began
 
     def profile(self) -> tuple[dict[str, float], int]:
-        """Return what `profile` says of a step."""
+        """Shares of a step's time by kind, and its peak of memory."""
         return profile(self.step, on_gpu=self.on_gpu)
 
     def tuned(self) -> Tuning | None:
-        """Return what was measured to choose between layers, if anything was."""
+        """What was measured to choose between layers, if anything was."""
         return None if self.report is None else self.report.tuning
 
 
@@ -150,15 +151,12 @@ def _subject(way: str, model: str, shape: tuple[int, ...], frozen: bool, seconds
     plain = plain_network(model).to(device)
     if frozen:
         freeze_(plain)
-    return Subject(plain, torch.randn(shape).to(device), way, partial(_tune, seconds))
-
-
-def _tune(seconds: float, network: nn.Module, x: Tensor) -> Acceleration:
-    return accelerate_(network, example_input=x, seconds=seconds)
+    x = torch.randn(shape).to(device)
+    return Subject(plain, x, way, lambda network, x: accelerate_(network, example_input=x, seconds=seconds))
 
 
 def steps_of(plain: nn.Module, images: Tensor) -> dict[str, Step]:
-    """Return a step of a network in each of PyTorch's layouts."""
+    """A step of a network in each of PyTorch's layouts."""
     moved = copy.deepcopy(plain)
     safely_to_channels_last_(moved)
     return {PLAIN: Step(plain, images), CHANNELS_LAST: Step(moved, images)}
@@ -174,25 +172,25 @@ def safely_to_channels_last_(plain: nn.Module) -> None:
 
 
 def plain_network(model: str) -> nn.Module:
-    """Return a network by name, all PyTorch's, which ours are not built as."""
+    """A network by name without any of our layers."""
     network = find(model, num_classes=10).train()
     restore_(network)
     return network
 
 
-def _own_size(name: str, network: nn.Module) -> int:
-    settings: Any = None if is_ours(name) else getattr(network, "default_cfg", None)
+def _own_size(name: str) -> int:
+    settings: Any = None if is_ours(name) else getattr(plain_network(name), "default_cfg", None)
     return int(settings["input_size"][-1]) if settings else OUR_SIZE
 
 
 def gemm_rate(device: str = "cpu") -> float:
-    """Return the FLOP/s of a 2048 x 2048 x 2048 matrix product."""
+    """The FLOP/s of a 2048 x 2048 x 2048 matrix product."""
     a, b = (torch.randn(2048, 2048, device=device) for _ in range(2))
     return 2 * 2048**3 / min(race({"gemm": lambda: a @ b}, seconds=5, turns=30, clock=_clock(a.device))["gemm"])
 
 
 def describe_machine(device: str = "cpu") -> str:
-    """Return the processor, or the GPU, and what of it is used."""
+    """The processor or GPU, and what of it is used."""
     if device != "cpu":
         triton = f"triton {version('triton')}" if find_spec("triton") else "no triton"
         return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}, {triton}"
@@ -202,13 +200,17 @@ def describe_machine(device: str = "cpu") -> str:
 
 
 def profile(step: Callable[[], object], *, on_gpu: bool = False) -> tuple[dict[str, float], int]:
-    """Return the shares of a step's time by kind, and the bytes that tensors take at its peak beside those before it.
+    """Shares of a step's time by kind, and the bytes that tensors take at its peak beside those before it.
 
-    What the native kernels allocate for themselves, a tile or two a thread, is not among them. `on_gpu` says that both
-    are of the current GPU.
+    What the native kernels allocate for themselves, a tile or two a thread, is not among them. With `on_gpu` both are
+    of the current GPU.
     """
     activities = [torch.profiler.ProfilerActivity.CPU, *[torch.profiler.ProfilerActivity.CUDA] * on_gpu]
-    held = _gpu_memory() if on_gpu else 0
+    held = 0
+    if on_gpu:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        held = torch.cuda.memory_allocated()
     with torch.profiler.profile(activities=activities, record_shapes=True, profile_memory=True) as measured:
         step()
     totals = dict.fromkeys(KINDS, 0.0)
@@ -220,13 +222,6 @@ def profile(step: Callable[[], object], *, on_gpu: bool = False) -> tuple[dict[s
         totals[_kind(event.key.lower(), event.input_shapes)] += spent
     shares = {kind: total / sum(totals.values()) for kind, total in totals.items()}
     return shares, torch.cuda.max_memory_allocated() - held if on_gpu else _peak(measured)
-
-
-def _gpu_memory() -> int:
-    """Return the bytes that tensors take on the current GPU, from where its peak is then counted."""
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    return torch.cuda.memory_allocated()
 
 
 def _kind(operator: str, shapes: list[list[int]]) -> str:
@@ -243,9 +238,95 @@ def _kind(operator: str, shapes: list[list[int]]) -> str:
 
 def _peak(measured: torch.profiler.profile) -> int:
     results: Any = measured.profiler.kineto_results  # type: ignore[union-attr]
-    changes = [(event.start_ns(), event.nbytes()) for event in results.events() if event.name() == "[memory]"]
-    taken = peak = 0
-    for _, change in sorted(changes, key=lambda moment: moment[0]):
-        taken += change
-        peak = max(peak, taken)
-    return peak
+    changes = [event for event in results.events() if event.name() == "[memory]"]
+    changes.sort(key=lambda event: event.start_ns())
+    return int(max(accumulate((event.nbytes() for event in changes), initial=0)))
+
+
+# --- Contestants in processes of their own ---
+
+
+class Rival:
+    """A contestant that `build(*arguments)` made in a process of its own, with as many threads as this one has.
+
+    `build` and its arguments have to be picklable. What its methods raise there is raised here; `turn` takes a turn and
+    returns its seconds.
+    """
+
+    def __init__(self, build: Callable[..., Any], *arguments: Any) -> None:
+        methods = multiprocessing.get_all_start_methods()
+        context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
+        if "forkserver" in methods:
+            # So that they are imported once; the last by PyTorch's optimisers at their first step.
+            context.set_forkserver_preload([__name__, build.__module__, "torch._dynamo"])
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, torch.get_num_threads(), build, arguments))
+        self._process.daemon = True
+        self._process.start()
+        theirs.close()
+        self._answer()
+
+    def ask(self, method: str) -> Any:
+        """What a method of the contestant returns."""
+        self._pipe.send(method)
+        return self._answer()
+
+    def close(self) -> None:
+        """End the process."""
+        self._pipe.close()
+        self._process.join()
+
+    def _answer(self) -> Any:
+        try:
+            answer = self._pipe.recv()
+        except (EOFError, ConnectionError):
+            self._process.join()
+            raise FiltercovError(
+                f"the process that was measured ended with exit code {self._process.exitcode}; is there memory enough?"
+            ) from None
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+@contextmanager
+def rivals_of(build: Callable[..., Any], arguments: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Rival]]:
+    """Start a rival for each of several arguments of `build`, and end them all, also where one cannot be built."""
+    rivals: dict[str, Rival] = {}
+    try:
+        for name, given in arguments.items():
+            rivals[name] = Rival(build, *given)
+        yield rivals
+    finally:
+        for rival in rivals.values():
+            rival.close()
+
+
+def race_of(rivals: Mapping[str, Rival], *, seconds: float, turns: int) -> dict[str, list[float]]:
+    """The seconds of each rival's turns, by `filtercov.nn.timing.race`; only one runs at a time."""
+    spent = 0.0
+
+    def turn(rival: Rival) -> None:
+        nonlocal spent
+        spent += rival.ask("turn")
+
+    contestants = {name: lambda rival=rival: turn(rival) for name, rival in rivals.items()}
+    return race(contestants, seconds=seconds, turns=turns, clock=lambda: spent)
+
+
+def _serve(pipe: Connection, threads: int, build: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """Build a contestant, and answer until nobody asks any more."""
+    torch.set_num_threads(threads)
+    try:
+        contestant = build(*arguments)
+        pipe.send(None)
+        while True:
+            try:
+                method = pipe.recv()
+            except EOFError:
+                return
+            pipe.send(getattr(contestant, method)())
+    except KeyboardInterrupt:
+        return  # whoever pressed the key hears of it from the process that asks
+    except Exception as error:
+        pipe.send(error)
