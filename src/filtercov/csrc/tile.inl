@@ -18,12 +18,6 @@ FILTERCOV_INLINE Block channel_block(const Tensor<const float>& tensor, int64_t 
             smaller(kBlock, channels - first)};
 }
 
-// The least integer not below a / b, for b > 0; quickly for b = 1, as most strides are.
-FILTERCOV_INLINE int64_t ceil_quotient(int64_t a, int64_t b) {
-    if (b == 1) return a;
-    return a > 0 ? (a + b - 1) / b : -(-a / b);
-}
-
 FILTERCOV_INLINE void zero_pixels(float* to, int64_t count) {
     for (int64_t i = 0; i < count * kVectors; ++i) store(to + i * kLanes, Vec{});
 }
@@ -64,8 +58,8 @@ FILTERCOV_INLINE void copy_row(const Block& block, const float* row, const Axis&
     const int64_t runs = across.stride, stride = block.strides.axis[2];
     for (int64_t run = 0; run < runs; ++run, to += columns * kBlock) {
         const int64_t start = left + run;
-        const int64_t first = clamp(ceil_quotient(-start, runs), 0, columns);
-        const int64_t last = clamp(ceil_quotient(across.size - start, runs), first, columns);
+        const int64_t first = clamp(ceil_div(-start, runs), 0, columns);
+        const int64_t last = clamp(ceil_div(across.size - start, runs), first, columns);
         zero_pixels(to, first);
         copy_pixels(block, row + (start + first * runs) * stride, runs * stride, last - first, to + first * kBlock);
         zero_pixels(to + last * kBlock, columns - last);
@@ -122,10 +116,6 @@ FILTERCOV_INLINE void prefetch_row(const Block& block, const Shape& shape, int64
     }
 }
 
-FILTERCOV_INLINE void prefetch_output(const float* pixels, int64_t count, int64_t stride) {
-    for (int64_t i = 0; i < count; ++i) __builtin_prefetch(pixels + i * stride, 1);
-}
-
 // Whether rows keep their width, with as much padding on the left as on the right.
 FILTERCOV_INLINE bool keeps_width(const Axis& across) {
     return across.stride == 1 && across.out == across.size && across.kernel == 2 * across.pad + 1;
@@ -158,7 +148,7 @@ inline Tiling choose_tiling(const Shape& shape, int64_t row_floats) {
         }
     }
     for (int axis = 0; axis < 3; ++axis) {
-        tiling.counts[axis] = (shape.axis[axis].out + tiling.extent[axis] - 1) / tiling.extent[axis];
+        tiling.counts[axis] = ceil_div(shape.axis[axis].out, tiling.extent[axis]);
     }
     return tiling;
 }

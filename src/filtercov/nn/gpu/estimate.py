@@ -57,7 +57,7 @@ def choose_tile(which: Pass, kernel: Pair, size: Pair, *, channels_last: bool) -
     if which == "weight_grad":
         programs = -(-wide // min(wide, max(2, SUMS // high) // vector))
         columns = -(-wide // programs)
-    most = 8 if which == "weight_grad" and high <= 11 else 16  # it holds several columns of sums in registers
+    most = 8 if which == "weight_grad" and high <= 12 else 16  # it holds several columns of sums in registers
     choices = [rows for rows in ROWS if rows <= most]
     rows = min(choices, key=lambda rows: -(-size[0] // rows) * _slots_of_column(rows, high))
     return Tile(rows, lanes, channels, columns, warps)
