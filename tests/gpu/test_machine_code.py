@@ -17,7 +17,8 @@ LAYERS = [
     Layer("weight_grad", 31, "float32"),
     Layer("weight_grad", 15, "float16", channels_last=True),
     Layer("weight_grad", 7, "float32", channels_last=True, size=7),
-    Layer("weight_grad", 12, "float32", size=64),  # with taller tiles it spilled
+    Layer("weight_grad", 4, "float32", size=64),  # it spilled with more columns, and 12 with more rows
+    Layer("weight_grad", 12, "float32", size=64),
     Layer("forward", 31, "float32", size=512, line=True),
     Layer("weight_grad", 11, "float16", size=512, line=True),
 ]

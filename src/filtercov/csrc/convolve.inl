@@ -1,8 +1,8 @@
 // Forward pass: y[p] = bias + sum over taps of w[tap] * x[p + tap]. The input gradient is this with flipped filters.
 //
 // A strip of `Outputs` neighbouring pixels stays in registers while the filter passes over it. Taps are taken `Taps` at
-// a time with their weights in registers, so each input pixel is loaded once and used by up to `Taps` outputs. Where the
-// strip is a whole row of the image and the taps a whole row of the filter, the pixels known to be padding are left out.
+// a time with their weights in registers, so each input pixel is loaded once and used by up to `Taps` outputs. If the
+// strip is a whole row of the image and the taps a whole row of the filter, pixels known to be padding are left out.
 
 template <int Outputs, int Taps, bool WholeRow>
 FILTERCOV_INLINE void add_taps(Vec (&sums)[Outputs], const float* weight, const float* pixels) {
@@ -19,7 +19,7 @@ FILTERCOV_INLINE void add_taps(Vec (&sums)[Outputs], const float* weight, const 
     });
 }
 
-// Taps [first, last) along an axis that see the image from any of `outputs` outputs starting at `at`; more than one only
+// Taps [first, last) along an axis that see the image from any of `outputs` outputs from `at` on; more than one only
 // where the stride is 1.
 struct Span {
     int64_t first, last;
@@ -196,8 +196,9 @@ inline void convolve_tile(const Convolution& job, const Box& box, int64_t block,
             const int64_t lane = v * kLanes, lanes = job.channels - first_channel - lane;
             if (lanes <= 0) break;
             const Vec start = job.bias != nullptr ? load_first(job.bias + first_channel + lane, lanes) : Vec{};
+            const float* first_plane = scratch + (x + columns.first) * kBlock + lane;
             for (int64_t plane = 0; plane < box.extent[0]; ++plane) {
-                const float* pixels = scratch + plane * deep.stride * plane_floats + (x + columns.first) * kBlock + lane;
+                const float* pixels = first_plane + plane * deep.stride * plane_floats;
                 float* y = target.data + plane * target.plane + x * target.pixel + lane;
                 convolve({job.shape, weight + columns.first * kBlock + lane, pixels, row_floats, plane_floats,
                           run_floats, columns.last - columns.first, taps_inside(deep, box.first[0] + plane, 1),

@@ -1,6 +1,6 @@
 // Weight gradient: grad_w[tap] += sum over pixels of grad_y[p] * x[p + tap].
 //
-// `Taps` neighbouring taps stay in registers while the image passes over them. Pixels are taken `AtOnce` at a time, with
+// `Taps` neighbouring taps stay in registers while the image passes over them. Pixels are taken `AtOnce` at once, with
 // their grad_y in registers, so that each x is used by up to `Taps` taps. Where those pixels are a whole row
 // of the image and the taps a whole row of the filter, the x known to be padding are left out. Sums start from zero in
 // every tile and are then added to the accumulator: rounding errors grow with the tile, not with the whole batch.

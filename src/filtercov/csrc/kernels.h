@@ -1,7 +1,7 @@
 // What one instruction set provides to the drivers: a table of functions that each do one item of work on one thread.
 //
 // No two items write to the same memory, and the list of items depends on the shape alone: the number of threads cannot
-// change a result. Convolutions take channels in blocks of 16: one cache line of float32, one AVX-512 register, two AVX2
+// change a result. Convolutions take channels in blocks of 16: a cache line of float32, one AVX-512 register, two AVX2
 // registers. They copy what they need into scratch as (pixel, 16) with missing channels zero, so that the arithmetic
 // never meets a ragged edge.
 #pragma once

@@ -1,4 +1,4 @@
-// What surrounds the matrix products of a ConvNeXt block: LayerNorm, GELU with the bias before it, scaled residual; what
+// What surrounds the matrix products of a ConvNeXt block: LayerNorm, GELU with a bias before it, scaled residual; what
 // each computes is in filtercov_native.h.
 //
 // A row stays in the L1 cache between the passes over it, so LayerNorm takes mean and variance one after the other.
@@ -33,7 +33,7 @@ void layer_normalise(Rows rows, const float* x, const float* mean, const float* 
     }
 }
 
-// grad_x = (g - mean(g) - normalised * mean(g * normalised)) * inverse_std, where g is grad_y * weight and the means are
+// grad_x = (g - mean(g) - normalised * mean(g * normalised)) * inverse_std, where g = grad_y * weight and the means are
 // over the row; and per channel the sums over the rows of grad_y and of grad_y * normalised. grad_x may be grad_y.
 void layer_gradient(Rows rows, const float* grad_y, const float* x, const float* mean, const float* inverse_std,
                     const float* weight, float* grad_x, float* sums, float* weighted) {

@@ -2,8 +2,8 @@
 //
 // In the image, the pixels of one block are far apart, at strides that map to few cache sets, or the channels are; the
 // copy makes them dense and adds the zero columns, so that inner loops need no bounds and know one layout. Where the
-// convolution has a stride, the columns of a row are sorted into as many runs, run r holding columns r, r + stride, ...:
-// what neighbouring outputs see through one tap are then neighbours too. Tap t is in run t % stride, t / stride from its
+// convolution has a stride, the columns of a row are sorted into as many runs, run r of columns r, r + stride, ...:
+// what neighbouring outputs see through one tap are then neighbours. Tap t is in run t % stride, t / stride from its
 // start.
 
 struct Block {
@@ -12,7 +12,8 @@ struct Block {
     int64_t lanes;  // channels present, 1 ... 16
 };
 
-FILTERCOV_INLINE Block channel_block(const Tensor<const float>& tensor, int64_t channels, int64_t image, int64_t block) {
+FILTERCOV_INLINE Block channel_block(const Tensor<const float>& tensor, int64_t channels, int64_t image,
+                                     int64_t block) {
     const int64_t first = block * kBlock;
     return {tensor.data + image * tensor.strides.image + first * tensor.strides.channel, tensor.strides,
             smaller(kBlock, channels - first)};
@@ -27,7 +28,7 @@ FILTERCOV_INLINE void copy_pixels(const Block& block, const float* from, int64_t
     const int64_t lanes = block.lanes, channel = block.strides.channel;
     if (channel == 1) {
         for (int64_t x = 0; x < count; ++x, from += stride, to += kBlock) {
-            for (int v = 0; v < kVectors; ++v) store(to + v * kLanes, load_first(from + v * kLanes, lanes - v * kLanes));
+            for (int c = 0; c < kBlock; c += kLanes) store(to + c, load_first(from + c, lanes - c));
         }
         return;
     }
@@ -131,7 +132,7 @@ FILTERCOV_INLINE int64_t tile_columns(const Shape& shape) {
     return clamp(shape.axis[2].out, 1, line ? kTileColumnsOfALine : kTileColumns);
 }
 
-// Cut the outputs into tiles whose inputs, rows of `row_floats`, fit the cache: as many rows as do, then, where an image
+// Cut the outputs into tiles whose inputs, rows of `row_floats`, fit the cache: as many rows as do; then, if an image
 // has depth, rows and planes in like numbers, since their halos are alike.
 inline Tiling choose_tiling(const Shape& shape, int64_t row_floats) {
     const Axis &deep = shape.axis[0], &down = shape.axis[1];

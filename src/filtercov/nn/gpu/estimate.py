@@ -23,6 +23,7 @@ SLOTS_PER_PIXEL, SLOTS_PER_TAP = 3, 2
 
 ROWS = (16, 14, 8, 7, 4)  # of pixels that a lane computes; 14 and 7 fit images of 224 / 2**n pixels
 SUMS = 27  # of the weight gradient that a lane holds in registers, or up to two columns of taps
+MOST_COLUMNS = 3  # with four, ptxas spills for sm_100
 LEAST_OF_A_LINE = 5  # taps: with fewer, a lane would load each pixel of a line once per tap
 
 
@@ -55,7 +56,7 @@ def choose_tile(which: Pass, kernel: Pair, size: Pair, *, channels_last: bool) -
         channels, warps = 128 // lanes, 4
     columns = 1
     if which == "weight_grad":
-        programs = -(-wide // min(wide, max(2, SUMS // high) // vector))
+        programs = -(-wide // min(wide, max(2, SUMS // high) // vector, MOST_COLUMNS))
         columns = -(-wide // programs)
     most = 8 if which == "weight_grad" and high <= 12 else 16  # it holds several columns of sums in registers
     choices = [rows for rows in ROWS if rows <= most]

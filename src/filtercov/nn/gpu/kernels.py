@@ -14,6 +14,7 @@ Row strides are compile-time constants, so that the rows of a column lie at fixe
 # mypy: ignore-errors
 # ruff: noqa: RUF005, SIM108
 # Triton compiles these functions: arguments have no types in Python, tuples grow by "+", and choices are statements.
+# fmt: off
 
 import triton
 import triton.language as tl
@@ -33,40 +34,12 @@ def bounds(row, column, exists, height, width, STEP: tl.constexpr):
 
 @triton.jit
 def convolve(
-    image_ptr,
-    filter_ptr,
-    bias_ptr,
-    out_ptr,
-    channels,
-    height,
-    width,
-    out_height,
-    out_width,
-    top,  # padding
-    left,
-    tiles_down,
-    tiles_across,
-    image_n,  # strides
-    image_c,
-    image_w,
-    image_line,
-    out_n,
-    out_c,
-    out_w,
-    out_line,
-    out_h,
-    filter_c,
-    filter_w,
-    image_h: tl.constexpr,
-    filter_h: tl.constexpr,
-    KH: tl.constexpr,
-    KW: tl.constexpr,
-    TAPS: tl.constexpr,
-    STEP: tl.constexpr,
-    ROWS: tl.constexpr,
-    LANES: tl.constexpr,
-    CHANNELS: tl.constexpr,
-    BIAS: tl.constexpr,
+    image_ptr, filter_ptr, bias_ptr, out_ptr,
+    channels, height, width, out_height, out_width, top, left, tiles_down, tiles_across,  # top and left are padding
+    image_n, image_c, image_w, image_line, out_n, out_c, out_w, out_line, out_h, filter_c, filter_w,  # strides
+    image_h: tl.constexpr, filter_h: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, TAPS: tl.constexpr, STEP: tl.constexpr,
+    ROWS: tl.constexpr, LANES: tl.constexpr, CHANNELS: tl.constexpr, BIAS: tl.constexpr,
 ):
     """Write one tile of the (N, C, OH, OW) convolution of (N, C, H, W) images with (C, KH, KW) filters."""
     tile = tl.program_id(0)
@@ -117,38 +90,13 @@ def convolve(
 
 @triton.jit
 def correlate(
-    grad_ptr,
-    image_ptr,
-    partial_ptr,
-    channels,
-    height,
-    width,
-    out_height,
-    out_width,
-    top,  # padding
-    left,
-    tiles_down,
-    tiles_across,
-    tiles,
-    tiles_per_program,
-    grad_n,  # strides
-    grad_c,
-    grad_w,
-    grad_line,
-    image_n,
-    image_c,
-    image_w,
-    image_line,
-    grad_h: tl.constexpr,
-    image_h: tl.constexpr,
-    KH: tl.constexpr,
-    KW: tl.constexpr,
-    TAPS: tl.constexpr,
-    STEP: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    ROWS: tl.constexpr,
-    LANES: tl.constexpr,
-    CHANNELS: tl.constexpr,
+    grad_ptr, image_ptr, partial_ptr,
+    channels, height, width, out_height, out_width, top, left, tiles_down, tiles_across,  # top and left are padding
+    tiles, tiles_per_program,
+    grad_n, grad_c, grad_w, grad_line, image_n, image_c, image_w, image_line,  # strides
+    grad_h: tl.constexpr, image_h: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, TAPS: tl.constexpr, STEP: tl.constexpr,
+    ROWS: tl.constexpr, LANES: tl.constexpr, CHANNELS: tl.constexpr, COLUMNS: tl.constexpr,
 ):
     """Write `COLUMNS` columns of taps of one program's share of the weight gradient, into (programs, TAPS, C)."""
     left_tap = tl.program_id(0) * COLUMNS  # neighbours read the same pixels
@@ -209,15 +157,8 @@ def correlate(
 
 @triton.jit
 def add_parts(
-    partial_ptr,
-    out_ptr,
-    channels,
-    parts,
-    wide,
-    numbers,  # of one part
-    out_c,  # strides
-    out_h,
-    out_w,
+    partial_ptr, out_ptr, channels, parts, wide, numbers,  # numbers of one part
+    out_c, out_h, out_w,  # strides
     BLOCK: tl.constexpr,
 ):
     """Write the (C, KH, KW) sums of (parts, KH, KW, C), in the order of the parts."""

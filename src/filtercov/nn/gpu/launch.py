@@ -5,6 +5,7 @@ are small, are copied for channels-last images, so that neighbouring lanes read 
 """
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -65,10 +66,13 @@ class _Plan(NamedTuple):
     tile: Tile
     tiles: tuple[int, int]  # down and across
 
-    def strides(self, tensor: Tensor) -> tuple[int, int, int, int]:
-        """From one image, channel, column and line to the next."""
-        n, c, line, w = tensor.stride()
-        return n, c, w, line
+    def sizes(self) -> tuple[int, ...]:
+        """Channels, pixels, outputs, padding and tiles."""
+        return self.out.shape[1], *self.image.shape[2:], *self.out.shape[2:], *self.padding, *self.tiles
+
+    def strides(self) -> list[tuple[int, int, int, int]]:
+        """Of image and output, from one image, channel, column and line to the next."""
+        return [(n, c, w, line) for n, c, line, w in (self.image.stride(), self.out.stride())]
 
     def row(self, tensor: Tensor) -> int:
         return tensor.stride(-2) if self.step == 1 else self.step * tensor.stride(-1)
@@ -120,25 +124,13 @@ def _convolve(
     if plan.channels_last:
         filters = filters.permute(1, 2, 0).contiguous().permute(2, 0, 1)
     sign, corner = (-1, filters[:, -1, -1]) if turned else (1, filters[:, 0, 0])  # turned: from the last tap backwards
-    n, channels, *size = plan.out.shape
-    down, across = plan.tiles
+    programs = len(image) * prod(plan.tiles), -(-image.shape[1] // plan.tile.channels)
+    of_image, of_out = plan.strides()
     with torch.cuda.device_of(image):  # type: ignore[no-untyped-call]
-        kernels.convolve[n * down * across, -(-channels // plan.tile.channels)](
-            plan.image,
-            corner,
-            filters if bias is None else bias.contiguous(),
-            plan.out,
-            channels,
-            *plan.image.shape[2:],
-            *size,
-            *plan.padding,
-            down,
-            across,
-            *plan.strides(plan.image),
-            *plan.strides(plan.out),
-            plan.row(plan.out),
-            filters.stride(0),
-            sign * filters.stride(2),
+        kernels.convolve[programs](
+            *(plan.image, corner, filters if bias is None else bias.contiguous(), plan.out),
+            *plan.sizes(),
+            *(*of_image, *of_out, plan.row(plan.out), filters.stride(0), sign * filters.stride(2)),
             filter_h=sign * plan.row(filters),
             BIAS=bias is not None,
             **plan.constants(filters[0].numel()),
@@ -155,28 +147,18 @@ def weight_gradient(
         return weight.zero_()
     plan = _plan("weight_grad", image, grad, padding, kernel, tile)
     taps = weight[:, 0].mT if plan.turned_over else weight[:, 0]
-    n, channels, *size = plan.out.shape
-    down, across = plan.tiles
-    tiles, blocks = n * down * across, -(-channels // plan.tile.channels)
+    channels, tiles = image.shape[1], len(image) * prod(plan.tiles)
+    blocks = -(-channels // plan.tile.channels)
     columns = -(-plan.kernel[1] // plan.tile.columns)  # programs for the columns of taps
     each = -(-tiles // max(1, PROGRAMS // (blocks * columns)))
     parts = -(-tiles // each)
     partial = image.new_empty(parts, taps[0].numel(), channels, dtype=torch.float32)
+    of_image, of_grad = plan.strides()
     with torch.cuda.device_of(image):  # type: ignore[no-untyped-call]
         kernels.correlate[columns, parts, blocks](
-            plan.out,
-            plan.image,
-            partial,
-            channels,
-            *plan.image.shape[2:],
-            *size,
-            *plan.padding,
-            down,
-            across,
-            tiles,
-            each,
-            *plan.strides(plan.out),
-            *plan.strides(plan.image),
+            *(plan.out, plan.image, partial),
+            *(*plan.sizes(), tiles, each),
+            *(*of_grad, *of_image),
             grad_h=plan.row(plan.out),
             COLUMNS=plan.tile.columns,
             **plan.constants(taps[0].numel()),
