@@ -74,7 +74,7 @@ bool has_norm(int32_t activation, bool first, const float* residual) {
 // Call run(kernels, first, numbers) for pieces of `count` numbers, which are taken as a matrix.
 template <class Run> int32_t run_pieces(int64_t count, int32_t isa, int32_t threads, const Run& run) {
     constexpr int64_t kRow = 1024;
-    const Matrix matrix(ceil_div(count, kRow), kRow, isa, threads);
+    const Matrix matrix(ceil_div(count, kRow), kRow, isa, threads, count >= 0);
     return run_ranges(matrix, [&](int64_t, Rows range) {
         const int64_t first = range.first * kRow;
         run(*matrix.kernels, first, std::min(range.last * kRow, count) - first);
