@@ -110,12 +110,12 @@ class Cost(NamedTuple):
 
 
 def our_cost(layer: Layer, code: Code) -> Cost:
-    """Return the cost of one output: the loop's, times its turns, over the outputs of a lane."""
-    tile = layer.tile()
+    """The cost of one output: the loop's, times its turns, over the outputs of a lane."""
+    tile, ((high, wide), (rows, columns)) = layer.tile(), layer.shape()
     vector = tile.lanes * tile.channels // (32 * tile.warps)
-    unrolled = code.multiply_adds / (tile.rows * layer.kernel * vector * tile.columns)
-    turns = ceil(layer.kernel / tile.columns) / unrolled
-    used = layer.size**2 / (ceil(layer.size / tile.rows) * tile.rows * ceil(layer.size / tile.lanes) * tile.lanes)
+    unrolled = code.multiply_adds / (tile.rows * high * vector * tile.columns)
+    turns = ceil(wide / tile.columns) / unrolled
+    used = rows * columns / (ceil(rows / tile.rows) * tile.rows * ceil(columns / tile.lanes) * tile.lanes)
     each = turns / (tile.rows * vector) / used
     return Cost(
         code.multiply_adds * each,
@@ -126,14 +126,15 @@ def our_cost(layer: Layer, code: Code) -> Cost:
 
 
 def their_cost(layer: Layer, target: str) -> Cost:
-    """Return the cost of one output of PyTorch's algorithm; its forward pass leaves out taps in the padding."""
+    """The cost of one output of PyTorch's algorithm; its forward pass leaves out taps in the padding."""
     function = THEIRS[layer.which]
     constants = {"BLOCK": 128}
     code = read_code(compile_for(function, constants, set(), TYPES[layer.dtype], target, warps=4), target)
-    taps = layer.kernel**2
+    kernel, size = ((1 if layer.line else n, n) for n in (layer.kernel, layer.size))
+    taps = kernel[0] * kernel[1]
     if layer.which == "forward":
-        shape = (layer.size, layer.size), (layer.kernel, layer.kernel), (layer.kernel // 2,) * 4, 0
-        taps = slots_of_pytorch(layer.which, *shape) / 8 / layer.size**2
+        padding = (kernel[0] // 2, kernel[0] // 2, kernel[1] // 2, kernel[1] // 2)
+        taps = slots_of_pytorch(layer.which, size, kernel, padding, 0) / 8 / (size[0] * size[1])
     each = taps / code.multiply_adds
     return Cost(taps, len(code.loads) * each, len(code.loads) * each, len(code.loop) * each)
 

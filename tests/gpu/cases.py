@@ -43,7 +43,7 @@ class Case(NamedTuple):
         return "-".join(map(str, self._replace(dtype=dtype)))
 
     def edges(self):
-        """Return (top, bottom, left, right)."""
+        """(top, bottom, left, right)."""
         high, wide = self.kernel
         return {
             "none": (0, 0, 0, 0),
@@ -55,7 +55,7 @@ class Case(NamedTuple):
         }[self.padding]
 
     def numbers(self, generator, draw):
-        """Return image, weight, bias and the gradient of the output."""
+        """Image, weight, bias and the gradient of the output."""
         top, bottom, left, right = self.edges()
         padding = top + bottom, left + right
         least = zip(self.pixels, self.kernel, padding, strict=True)
@@ -69,14 +69,14 @@ class Case(NamedTuple):
         return stored(image, layouts[0]), weight, bias, stored(grad, layouts[1])
 
     def small_tile(self):
-        """Return the tile, larger for large filters, of which the interpreter runs few."""
+        """The tile, larger for large filters, of which the interpreter runs few."""
         if self.tile is None or prod(self.kernel) < LARGE:
             return self.tile
         return self.tile._replace(rows=self.tile.rows + 4, lanes=32, channels=8)
 
 
 def stored(image: Tensor, layout: str) -> Tensor:
-    """Return the image with other strides: channels last, or as every second row of a larger one, turned over."""
+    """The image with other strides: channels last, or as every second row of a larger one, turned over."""
     if layout == "first":
         return image.contiguous()
     if layout == "last":
@@ -88,7 +88,7 @@ def stored(image: Tensor, layout: str) -> Tensor:
 
 
 def rounded(exact: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return float64 numbers as the interpreter rounds them: of bfloat16 it cuts off the end, where GPUs round."""
+    """Float64 numbers as the interpreter rounds them: of bfloat16 it cuts off the end, where GPUs round."""
     if dtype != torch.bfloat16:
         return exact.to(dtype)
     return (exact.float().view(torch.int32) & -(2**16)).view(torch.float32).to(dtype)
@@ -103,7 +103,7 @@ def reals(shape, dtype, generator):
 
 
 def expected(which, image, weight, bias, grad, edges):
-    """Return a pass in float64, and the sum of the absolute values of its terms."""
+    """A pass in float64, and the sum of the absolute values of its terms."""
     top, bottom, left, right = edges
     image, weight, bias, grad = (tensor.double() for tensor in (image, weight, bias, grad))
     n, c, h, w = image.shape
@@ -130,26 +130,19 @@ def expected(which, image, weight, bias, grad, edges):
 
 
 def pairwise(factors, seed=0):
-    """Return rows of values that contain each pair of values of two factors: greedily, the best of some random rows."""
-    draw = random.Random(seed)
-    names = list(factors)
-    missing = {
-        (a, b, i, j)
-        for a, b in itertools.combinations(range(len(names)), 2)
-        for i in range(len(factors[names[a]]))
-        for j in range(len(factors[names[b]]))
-    }
+    """Rows of values that contain each pair of values of two factors: greedily, the best of some random rows."""
+    draw, values = random.Random(seed), list(factors.values())
+    every = itertools.combinations(range(len(values)), 2)
+    missing = {(a, b, x, y) for a, b in every for x in range(len(values[a])) for y in range(len(values[b]))}
     rows = []
     while missing:
-        start = draw.choice(sorted(missing))
-        candidates = []
-        for _ in range(30):
-            row = [draw.randrange(len(factors[name])) for name in names]
-            row[start[0]], row[start[1]] = start[2], start[3]
-            candidates.append(tuple(row))
+        a, b, x, y = min(missing)
+        candidates = [[draw.randrange(len(value)) for value in values] for _ in range(30)]
+        for row in candidates:
+            row[a], row[b] = x, y
         best = max(candidates, key=lambda row: len(_pairs(row) & missing))
         missing -= _pairs(best)
-        rows.append([factors[name][i] for name, i in zip(names, best, strict=True)])
+        rows.append([value[i] for value, i in zip(values, best, strict=True)])
     return rows
 
 

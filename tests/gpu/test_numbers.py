@@ -3,7 +3,6 @@
 
 import pytest
 import torch
-from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn import functional
 
@@ -30,8 +29,7 @@ def computed(which, image, weight, bias, grad, edges, tile=None):
     return launch.weight_gradient(grad, image, edges, weight.shape[2:], tile=tile)
 
 
-def test_there_are_enough_cases():
-    assert len(CASES) >= 200
+assert len(CASES) >= 200
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -86,23 +84,6 @@ def test_gradients_are_those_of_finite_differences(layout):
     assert gradgradcheck(function, [*inputs[:2], bias], [torch.ones(1, 2, 3, 4)], eps=1.0, atol=1e-6)
 
 
-def test_frozen_filters_compute_no_weight_gradient_and_keep_no_image(monkeypatch):
-    monkeypatch.delattr(launch, "weight_gradient")
-    image, weight, bias = (tensor.requires_grad_() for tensor in small())
-    result = gpu.depthwise_conv2d(image, weight.detach(), bias)
-    assert result.grad_fn.saved_tensors[0] is None
-    result.sum().backward()
-    assert image.grad is not None
-    assert torch.equal(bias.grad, torch.full((3,), float(result[:, 0].numel())))
-
-
-def test_an_image_without_gradient_gets_none(monkeypatch):
-    monkeypatch.delattr(launch, "input_gradient")
-    image, weight, _ = small()
-    gpu.depthwise_conv2d(image, weight.requires_grad_()).sum().backward()
-    assert weight.grad is not None
-
-
 @pytest.mark.parametrize("which", PASSES)
 @pytest.mark.parametrize("shape", [(0, 3, 5, 6), (1, 3, 1, 1)])
 def test_empty_batches_and_single_pixels(which, shape):
@@ -113,24 +94,12 @@ def test_empty_batches_and_single_pixels(which, shape):
     assert torch.equal(result.double(), expected(which, image, weight, bias, grad, edges)[0])
 
 
-@pytest.mark.parametrize("layout", ["first", "last"])
-def test_lines_are_images_of_one_row(layout):
-    image, weight, bias = small(layout, shape=(3, 4, 1, 20), kernel=(1, 7))
-    layer = nn.Conv1d(4, 4, 7, padding=3, groups=4)
-    layer.load_state_dict({"weight": weight[:, :, 0], "bias": bias})
-    result = gpu.depthwise_conv2d(image, weight, bias, padding=(0, 3))
-    assert torch.equal(result[:, :, 0], layer(image[:, :, 0]))
-
-
 def test_memory_that_repeats_itself_is_read_by_its_strides():
     _, weight, bias = small()
-    image = torch.arange(6.0).expand(2, 3, 5, 6)
-    assert torch.equal(
-        gpu.depthwise_conv2d(image, weight, bias), functional.conv2d(image.contiguous(), weight, bias, groups=3)
-    )
-    grad = torch.ones(1).expand(2, 3, 3, 3)
-    result = launch.weight_gradient(grad, image, (0, 0, 0, 0), (3, 4))
-    assert torch.equal(result.double(), expected("weight_grad", image, weight, bias, grad, (0, 0, 0, 0))[0])
+    image, grad = torch.arange(6.0).expand(2, 3, 5, 6), torch.ones(1).expand(2, 3, 3, 3)
+    for which in ("forward", "weight_grad"):
+        result = computed(which, image, weight, bias, grad, (0, 0, 0, 0))
+        assert torch.equal(result.double(), expected(which, image, weight, bias, grad, (0, 0, 0, 0))[0])
 
 
 @pytest.mark.parametrize("programs", [1, 4, 1024])
@@ -142,13 +111,6 @@ def test_the_weight_gradient_has_the_same_bits_in_every_run_and_is_right_however
     assert torch.equal(*results)
     exact, size = expected("weight_grad", image, torch.zeros(3, 1, 3, 3), torch.zeros(3), grad, (1, 1, 1, 1))
     assert (results[0].double() - exact).abs().le(200 * 2**-24 * size).all()
-
-
-def test_autocast_computes_in_its_type():
-    image, weight, bias = small()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        result = gpu.depthwise_conv2d(image, weight, bias)
-    assert result.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(
@@ -176,21 +138,25 @@ def test_images_beyond_the_reach_of_32_bits_are_refused(monkeypatch):
         gpu.depthwise_conv2d(*small())
 
 
-def offered(which, size, kernel, dtype=torch.float32, stride=1):
-    image = torch.zeros(1, 32, size, size, dtype=dtype)
-    geometry = Geometry((kernel // 2,) * 4, (stride, stride), (1, 1))
-    return gpu.supports(which, image, (kernel, kernel), geometry)
-
-
-def test_the_kernels_are_offered_where_the_estimate_says_that_they_can_win():
-    assert all(offered(which, 56, kernel) for which in PASSES for kernel in (5, 7, 9, 15, 31))
-    assert not offered("forward", 56, 3)  # memory decides
-    assert offered("weight_grad", 56, 3)
-    assert not offered("forward", 7, 31)  # PyTorch skips the padding
-    assert offered("input_grad", 7, 31)
-    assert not offered("forward", 56, 33)
-    assert not offered("forward", 56, 7, stride=2)
-    assert not offered("forward", 56, 7, dtype=torch.float64)
+@pytest.mark.parametrize(
+    ("passes", "kernel", "size", "how"),
+    [
+        *((PASSES, (kernel, kernel), 56, {}) for kernel in (5, 7, 15, 31)),
+        (PASSES[1:], (3, 3), 56, {}),  # memory decides the forward pass
+        (PASSES[1:], (31, 31), 7, {}),  # of which PyTorch skips the padding
+        ((), (33, 33), 56, {}),
+        ((), (7, 7), 56, {"stride": 2}),
+        ((), (7, 7), 56, {"dtype": torch.float64}),
+        (PASSES, (1, 31), 56, {}),
+        ((), (1, 31), 56, {"above": 1}),  # the lines that are read as images have no padding above
+        ((), (1, 4), 56, {"dtype": torch.float16}),  # each pixel would be loaded once per tap
+    ],
+)
+def test_the_kernels_are_offered_where_the_estimate_says_that_they_can_win(passes, kernel, size, how):
+    image = torch.zeros(1, 32, size, size, dtype=how.get("dtype"))
+    above, beside = how.get("above", kernel[0] // 2), kernel[1] // 2
+    geometry = Geometry((above, above, beside, beside), (how.get("stride", 1),) * 2, (1, 1))
+    assert tuple(which for which in PASSES if gpu.supports(which, image, kernel, geometry)) == tuple(passes)
 
 
 def test_the_clock_adds_up_the_times_between_events(monkeypatch):

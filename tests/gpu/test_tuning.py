@@ -130,19 +130,14 @@ def test_autocast_is_measured_as_the_caller_has_it(monkeypatch):
         assert {seen for _, _, seen in clock.seen} == {dtype or torch.float32}
 
 
-def test_evaluation_is_the_forward_pass_alone(monkeypatch):
-    net = network().eval()
+@pytest.mark.parametrize(("frozen", "passes"), [(False, {"forward"}), (True, {"forward", "input_grad"})])
+def test_only_passes_that_the_model_runs_are_timed(monkeypatch, frozen, passes):
+    net = network().train(frozen)
+    net[1].weight.requires_grad_(not frozen)
     report, clock = tuned(monkeypatch, net, torch.randn(IMAGES))
-    assert not report.tuning.learns
-    assert {which for which, *_ in clock.seen} == {"forward"}
-
-
-def test_frozen_filters_have_no_weight_gradient(monkeypatch):
-    net = network()
-    net[1].weight.requires_grad_(False)
-    _, clock = tuned(monkeypatch, net, torch.randn(IMAGES))
-    assert net[1].passes == ON_GPU + 3
-    assert {which for which, *_ in clock.seen} == {"forward", "input_grad"}
+    assert report.tuning.learns == frozen
+    assert {which for which, *_ in clock.seen} == passes
+    assert not frozen or net[1].passes == ON_GPU + 3
 
 
 def test_without_an_example_a_model_on_a_gpu_stays_as_it_is():

@@ -1,8 +1,8 @@
 // Forward pass: y[p] = bias + sum over taps of w[tap] * x[p + tap]. The input gradient is this with flipped filters.
 //
 // A strip of `Outputs` neighbouring pixels stays in registers while the filter passes over it. Taps are taken `Taps` at
-// a time with their weights in registers, so each input pixel is loaded once and used by up to `Taps` outputs. Where the
-// strip is a whole row of the image and the taps a whole row of the filter, the pixels known to be padding are left out.
+// a time with their weights in registers, so each input pixel is loaded once and used by up to `Taps` outputs. If the
+// strip is a whole row of the image and the taps a whole row of the filter, pixels known to be padding are left out.
 
 template <int Outputs, int Taps, bool WholeRow>
 FILTERCOV_INLINE void add_taps(Vec (&sums)[Outputs], const float* weight, const float* pixels) {
@@ -19,7 +19,7 @@ FILTERCOV_INLINE void add_taps(Vec (&sums)[Outputs], const float* weight, const 
     });
 }
 
-// Taps [first, last) along an axis that see the image from any of `outputs` outputs starting at `at`; more than one only
+// Taps [first, last) along an axis that see the image from any of `outputs` outputs from `at` on; more than one only
 // where the stride is 1.
 struct Span {
     int64_t first, last;
@@ -32,7 +32,7 @@ FILTERCOV_INLINE Span taps_inside(const Axis& axis, int64_t at, int64_t outputs)
 }
 
 FILTERCOV_INLINE int64_t taps_in_run(const Axis& across, int64_t run) {
-    return ceil_quotient(across.kernel - run, across.stride);
+    return ceil_div(across.kernel - run, across.stride);
 }
 
 // Strips one below the other: `outputs` columns of output rows [top, top + rows) of one plane.
@@ -51,8 +51,7 @@ struct Strips {
     const Block& next;  // what the next item reads
 };
 
-template <int Outputs>
-FILTERCOV_INLINE void store_strip(const Strips& s, const Vec (&sums)[Outputs], float* y) {
+template <int Outputs> FILTERCOV_INLINE void store_strip(const Strips& s, const Vec (&sums)[Outputs], float* y) {
     const int64_t stride = s.y_pixel;
     if (s.stream) {
         unroll<Outputs>([&](auto o) {
@@ -67,13 +66,12 @@ FILTERCOV_INLINE void store_strip(const Strips& s, const Vec (&sums)[Outputs], f
     }
 }
 
-template <int Outputs, int TapsAtOnce, bool WholeRow>
-void convolve_strips(const Strips& s) {
+template <int Outputs, int TapsAtOnce, bool WholeRow> void convolve_strips(const Strips& s) {
     const Axis &down = s.shape.axis[1], &across = s.shape.axis[2];
     const int64_t weight_row = across.kernel * kBlock, weight_plane = down.kernel * weight_row;
     for (int64_t row = 0; row < s.rows; ++row) {
         float* y = s.y + row * s.y_row;
-        if (!s.stream) prefetch_output(y, s.outputs, s.y_pixel);
+        for (int64_t i = 0; !s.stream && i < s.outputs; ++i) __builtin_prefetch(y + i * s.y_pixel, 1);
         for (int64_t i = 0; i < down.stride; ++i) {
             prefetch_row(s.next, s.shape, (s.top + row) * down.stride + i, s.left * across.stride,
                          s.outputs * across.stride);
@@ -113,27 +111,21 @@ struct StripChoice {
     const StripFunction *by_taps, *whole_row_by_taps;
 };
 
+template <int Outputs, bool WholeRow, int... Taps>
+constexpr StripFunction kStrips[] = {convolve_strips<Outputs, Taps, WholeRow && Taps % 2 == 1>...};
+template <int Outputs, int... Taps>
+constexpr StripChoice kStripChoice = {Outputs, kStrips<Outputs, false, Taps...>, kStrips<Outputs, true, Taps...>};
+
 #if FILTERCOV_REGISTERS >= 32
-constexpr int64_t kTapsAtOnce[] = {9, 7, 5, 4, 3, 2, 1};
-template <int Outputs, bool WholeRow>
-constexpr StripFunction kStrips[] = {
-    convolve_strips<Outputs, 9, WholeRow>, convolve_strips<Outputs, 7, WholeRow>, convolve_strips<Outputs, 5, WholeRow>,
-    convolve_strips<Outputs, 4, false>,    convolve_strips<Outputs, 3, WholeRow>, convolve_strips<Outputs, 2, false>,
-    convolve_strips<Outputs, 1, WholeRow>};
-constexpr StripChoice kStripChoices[] = {{16, kStrips<16, false>, kStrips<16, true>},
-                                         {14, kStrips<14, false>, kStrips<14, true>},
-                                         {8, kStrips<8, false>, kStrips<8, true>},
-                                         {4, kStrips<4, false>, kStrips<4, true>}};
+#define FILTERCOV_TAPS 9, 7, 5, 4, 3, 2, 1
+constexpr StripChoice kStripChoices[] = {kStripChoice<16, FILTERCOV_TAPS>, kStripChoice<14, FILTERCOV_TAPS>,
+                                         kStripChoice<8, FILTERCOV_TAPS>, kStripChoice<4, FILTERCOV_TAPS>};
 #else
-constexpr int64_t kTapsAtOnce[] = {5, 4, 3, 2, 1};
-template <int Outputs, bool WholeRow>
-constexpr StripFunction kStrips[] = {convolve_strips<Outputs, 5, WholeRow>, convolve_strips<Outputs, 4, false>,
-                                     convolve_strips<Outputs, 3, WholeRow>, convolve_strips<Outputs, 2, false>,
-                                     convolve_strips<Outputs, 1, WholeRow>};
-constexpr StripChoice kStripChoices[] = {{8, kStrips<8, false>, kStrips<8, true>},
-                                         {7, kStrips<7, false>, kStrips<7, true>},
-                                         {4, kStrips<4, false>, kStrips<4, true>}};
+#define FILTERCOV_TAPS 5, 4, 3, 2, 1
+constexpr StripChoice kStripChoices[] = {kStripChoice<8, FILTERCOV_TAPS>, kStripChoice<7, FILTERCOV_TAPS>,
+                                         kStripChoice<4, FILTERCOV_TAPS>};
 #endif
+constexpr int64_t kTapsAtOnce[] = {FILTERCOV_TAPS};
 
 // The position in kTapsAtOnce that leaves the fewest taps to be taken singly.
 FILTERCOV_INLINE int taps_at_once(int64_t columns) {
@@ -183,12 +175,6 @@ struct Target {
     bool is_scratch;
 };
 
-FILTERCOV_INLINE float* first_output(const Convolution& job, const Box& box, int64_t image, int64_t block) {
-    const filtercov_strides& y = job.y.strides;
-    return job.y.data + image * y.image + block * kBlock * y.channel + box.first[0] * y.axis[0] +
-           box.first[1] * y.axis[1] + box.first[2] * y.axis[2];
-}
-
 // One tile, its inputs already in scratch. `next` is what the next item reads.
 inline void convolve_tile(const Convolution& job, const Box& box, int64_t block, const float* scratch,
                           const Target& target, const Block& next) {
@@ -210,26 +196,14 @@ inline void convolve_tile(const Convolution& job, const Box& box, int64_t block,
             const int64_t lane = v * kLanes, lanes = job.channels - first_channel - lane;
             if (lanes <= 0) break;
             const Vec start = job.bias != nullptr ? load_first(job.bias + first_channel + lane, lanes) : Vec{};
+            const float* first_plane = scratch + (x + columns.first) * kBlock + lane;
             for (int64_t plane = 0; plane < box.extent[0]; ++plane) {
-                convolve({job.shape,
-                          weight + columns.first * kBlock + lane,
-                          scratch + plane * deep.stride * plane_floats + (x + columns.first) * kBlock + lane,
-                          row_floats,
-                          plane_floats,
-                          run_floats,
-                          columns.last - columns.first,
-                          taps_inside(deep, box.first[0] + plane, 1),
-                          box.first[1],
-                          box.extent[1],
-                          box.first[2] + x,
-                          target.is_scratch ? strip.outputs : outputs,
-                          target.is_scratch ? kLanes : lanes,
-                          start,
-                          target.data + plane * target.plane + x * target.pixel + lane,
-                          target.row,
-                          target.pixel,
-                          job.stream,
-                          next});
+                const float* pixels = first_plane + plane * deep.stride * plane_floats;
+                float* y = target.data + plane * target.plane + x * target.pixel + lane;
+                convolve({job.shape, weight + columns.first * kBlock + lane, pixels, row_floats, plane_floats,
+                          run_floats, columns.last - columns.first, taps_inside(deep, box.first[0] + plane, 1),
+                          box.first[1], box.extent[1], box.first[2] + x, target.is_scratch ? strip.outputs : outputs,
+                          target.is_scratch ? kLanes : lanes, start, y, target.row, target.pixel, job.stream, next});
             }
         }
     }
@@ -257,21 +231,18 @@ FILTERCOV_INLINE void write_pixels(const float* from, int64_t lanes, int64_t cou
     }
 }
 
-// Items come image by image and in each block by block: this is the block after the given one, without data if none is.
-FILTERCOV_INLINE Block next_block(const Convolution& job, int64_t image, int64_t block) {
-    const bool last_block = block + 1 == channel_blocks(job.channels);
-    if (last_block && image + 1 == job.batch) return Block{};
-    return channel_block(job.x, job.channels, image + last_block, last_block ? 0 : block + 1);
-}
-
 void convolve(const Convolution& job, int64_t image, int64_t block, int64_t tile, float* scratch) {
     const ConvolutionPlan& plan = job.plan;
     const Box box = tile_box(plan.tiling, job.shape, tile);
     const Block x = channel_block(job.x, job.channels, image, block);
     copy_tile(x, job.shape, box, plan.run_columns, scratch);
     const filtercov_strides& y = job.y.strides;
-    float* first = first_output(job, box, image, block);
-    const Block next = next_block(job, image, block);
+    float* first = job.y.data + image * y.image + block * kBlock * y.channel + box.first[0] * y.axis[0] +
+                   box.first[1] * y.axis[1] + box.first[2] * y.axis[2];
+    // Items come image by image and in each block by block.
+    const int64_t blocks = channel_blocks(job.channels), item = image * blocks + block + 1;
+    const Block next =
+        item < job.batch * blocks ? channel_block(job.x, job.channels, item / blocks, item % blocks) : Block{};
     if (y.channel == 1) {
         convolve_tile(job, box, block, scratch, {first, y.axis[0], y.axis[1], y.axis[2], false}, next);
     } else {

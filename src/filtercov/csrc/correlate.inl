@@ -1,6 +1,6 @@
 // Weight gradient: grad_w[tap] += sum over pixels of grad_y[p] * x[p + tap].
 //
-// `Taps` neighbouring taps stay in registers while the image passes over them. Pixels are taken `AtOnce` at a time, with
+// `Taps` neighbouring taps stay in registers while the image passes over them. Pixels are taken `AtOnce` at once, with
 // their grad_y in registers, so that each x is used by up to `Taps` taps. Where those pixels are a whole row
 // of the image and the taps a whole row of the filter, the x known to be padding are left out. Sums start from zero in
 // every tile and are then added to the accumulator: rounding errors grow with the tile, not with the whole batch.
@@ -15,16 +15,14 @@ struct Pixels {
 // How a group of pixels is held in registers. A sum that waits for itself adds once in four cycles, while twice as many
 // additions could begin in each: with few taps every tap has several sums, of every n-th pixel. What registers are left
 // hold grad_y, of as many pixels as fit; the group is taken in so many parts.
-template <int Taps, int AtOnce>
-struct Held {
+template <int Taps, int AtOnce> struct Held {
     static constexpr int copies = Taps >= 7 ? 1 : (6 + Taps) / Taps;
     static constexpr int left = FILTERCOV_REGISTERS - Taps * copies - 1;
     static constexpr int parts = (AtOnce + left - 1) / left;
     static constexpr int pixels = (AtOnce + parts - 1) / parts;
 };
 
-template <int Taps, int AtOnce, bool WholeRow>
-void correlate_taps(const Pixels& p, float* accumulator) {
+template <int Taps, int AtOnce, bool WholeRow> void correlate_taps(const Pixels& p, float* accumulator) {
     using H = Held<Taps, AtOnce>;
     constexpr int margin = WholeRow ? Taps / 2 : 0, last = AtOnce + Taps - 1 - margin;
     Vec sums[H::copies][Taps] = {};
@@ -68,19 +66,17 @@ struct PixelChoice {
     const TapsFunction* by_taps;
 };
 
-// For groups of pixels, of which a row may need several: kGroups<AtOnce>[taps - 1].
-template <int AtOnce>
-constexpr TapsFunction kGroups[] = {
-    correlate_taps<1, AtOnce, false>, correlate_taps<2, AtOnce, false>, correlate_taps<3, AtOnce, false>,
-    correlate_taps<4, AtOnce, false>, correlate_taps<5, AtOnce, false>, correlate_taps<6, AtOnce, false>,
-    correlate_taps<7, AtOnce, false>, correlate_taps<8, AtOnce, false>, correlate_taps<9, AtOnce, false>,
-};
-constexpr int64_t kMostTapsHeld = sizeof(kGroups<8>) / sizeof(TapsFunction);
-constexpr PixelChoice kGroupChoices[] = {{8, kGroups<8>}, {7, kGroups<7>}};
+constexpr int kMostTapsHeld = 9;
 
-// For whole rows, with an odd number of taps: kWholeRows<Width>[taps / 2].
-template <int Width>
-constexpr TapsFunction kWholeRows[] = {
+// For groups of pixels, of which a row may need several: by_taps[taps - 1].
+template <int AtOnce, int... I> constexpr TapsFunction kGroups[] = {correlate_taps<I + 1, AtOnce, false>...};
+template <int AtOnce, int... I>
+constexpr PixelChoice group_choice(Lanes<I...>) { return {AtOnce, kGroups<AtOnce, I...>}; }
+constexpr std::make_integer_sequence<int, kMostTapsHeld> kTapsHeld;
+constexpr PixelChoice kGroupChoices[] = {group_choice<8>(kTapsHeld), group_choice<7>(kTapsHeld)};
+
+// For whole rows, with an odd number of taps: by_taps[taps / 2].
+template <int Width> constexpr TapsFunction kWholeRows[] = {
     correlate_taps<1, Width, true>, correlate_taps<3, Width, true>, correlate_taps<5, Width, true>,
     correlate_taps<7, Width, true>, correlate_taps<9, Width, true>,
 };
@@ -98,13 +94,8 @@ FILTERCOV_INLINE TapsFunction whole_row_function(const Axis& across) {
 
 // The group of pixels that rounds the row up least.
 FILTERCOV_INLINE const PixelChoice& closest_group(int64_t columns) {
-    const PixelChoice* best = nullptr;
-    int64_t fewest = 0;
-    for (const PixelChoice& choice : kGroupChoices) {
-        const int64_t rounded = (columns + choice.at_once - 1) / choice.at_once * choice.at_once;
-        if (best == nullptr || rounded < fewest) best = &choice, fewest = rounded;
-    }
-    return *best;
+    const PixelChoice &first = kGroupChoices[0], &second = kGroupChoices[1];
+    return round_up(columns, second.at_once) < round_up(columns, first.at_once) ? second : first;
 }
 
 constexpr int64_t kGroupSlack = 8;               // pixels a group may read past the last one's
@@ -133,14 +124,9 @@ FILTERCOV_INLINE Shape unmoved(const Shape& shape) {
 
 // Outputs [first, last) of `count`, from `start` on, whose input under a tap lies in the image.
 FILTERCOV_INLINE Span outputs_inside(const Axis& axis, int64_t tap, int64_t start, int64_t count) {
-    const int64_t first = clamp(ceil_quotient(axis.pad - tap, axis.stride) - start, 0, count);
-    return {first, clamp(ceil_quotient(axis.size + axis.pad - tap, axis.stride) - start, first, count)};
+    const int64_t first = clamp(ceil_div(axis.pad - tap, axis.stride) - start, 0, count);
+    return {first, clamp(ceil_div(axis.size + axis.pad - tap, axis.stride) - start, first, count)};
 }
-
-// The block that is read after this one, in both tensors.
-struct BlockPair {
-    Block grad_y, x;
-};
 
 // One plane of taps over some rows of one plane of a tile, both already in scratch: `rows` of grad_y from `top` on in
 // the image, its columns from `left` on.
@@ -150,7 +136,9 @@ struct CorrelatedRows {
     float* accumulator;  // of this plane of taps
 };
 
-inline void correlate_rows(const Correlation& job, const CorrelatedRows& r, const BlockPair& next) {
+// `next_grad_y` and `next_x` are read after this.
+inline void correlate_rows(const Correlation& job, const CorrelatedRows& r, const Block& next_grad_y,
+                           const Block& next_x) {
     const Axis &down = job.shape.axis[1], &across = job.shape.axis[2];
     const int64_t grad_row = job.plan.grad_columns * kBlock, run_floats = job.plan.run_columns * kBlock;
     const int64_t x_row = across.stride * run_floats;
@@ -158,8 +146,8 @@ inline void correlate_rows(const Correlation& job, const CorrelatedRows& r, cons
     const PixelChoice& pixels = closest_group(r.columns);
     for (int64_t i = 0; i < down.kernel; ++i) {
         for (int64_t y = r.top + r.rows * i / down.kernel; y < r.top + r.rows * (i + 1) / down.kernel; ++y) {
-            prefetch_row(next.grad_y, unmoved(job.shape), y, r.left, r.columns);
-            prefetch_row(next.x, job.shape, y * down.stride, r.left * across.stride, r.columns * across.stride);
+            prefetch_row(next_grad_y, unmoved(job.shape), y, r.left, r.columns);
+            prefetch_row(next_x, job.shape, y * down.stride, r.left * across.stride, r.columns * across.stride);
         }
         const Span rows = outputs_inside(down, i, r.top, r.rows);
         if (rows.first == rows.last) continue;
@@ -200,18 +188,17 @@ void correlate(const Correlation& job, int64_t image, int64_t block, int64_t til
     float* grad_tile = scratch;
     float* x_tile = scratch + job.plan.grad_floats;
     const bool more = image + 1 < job.batch;
-    const BlockPair now = {channel_block(job.grad_y, job.channels, image, block),
-                           channel_block(job.x, job.channels, image, block)};
-    const BlockPair next = {more ? channel_block(job.grad_y, job.channels, image + 1, block) : Block{},
-                            more ? channel_block(job.x, job.channels, image + 1, block) : Block{}};
-    copy_tile(now.grad_y, unmoved(job.shape), box, job.plan.grad_columns, grad_tile);
+    const Block next_grad_y = more ? channel_block(job.grad_y, job.channels, image + 1, block) : Block{};
+    const Block next_x = more ? channel_block(job.x, job.channels, image + 1, block) : Block{};
+    const Block grad_y = channel_block(job.grad_y, job.channels, image, block);
+    copy_tile(grad_y, unmoved(job.shape), box, job.plan.grad_columns, grad_tile);
     // Columns past this tile belong to the next one: they must not be counted here.
     if (box.first[2] + box.extent[2] < across.out) {
         for (int64_t row = 0; row < box.extent[0] * box.extent[1]; ++row) {
             zero_pixels(grad_tile + row * grad_row + box.extent[2] * kBlock, kGroupSlack);
         }
     }
-    copy_tile(now.x, job.shape, box, job.plan.run_columns, x_tile);
+    copy_tile(channel_block(job.x, job.channels, image, block), job.shape, box, job.plan.run_columns, x_tile);
     const int64_t cached_rows = larger(1, kCacheFloats / (grad_row + down.stride * x_row));
     for (int64_t plane = 0; plane < box.extent[0]; ++plane) {
         for (int64_t row = 0; row < box.extent[1]; row += cached_rows) {
@@ -223,7 +210,7 @@ void correlate(const Correlation& job, int64_t image, int64_t block, int64_t til
                                 x_tile + (plane * deep.stride + tap) * x_plane + row * down.stride * x_row,
                                 box.first[1] + row, smaller(cached_rows, box.extent[1] - row), box.first[2],
                                 box.extent[2], accumulator + tap * down.kernel * across.kernel * kBlock},
-                               next);
+                               next_grad_y, next_x);
             }
         }
     }

@@ -15,25 +15,18 @@ int32_t check(const filtercov_geometry& g, const Kernels* kernels, int32_t threa
     return ok ? FILTERCOV_OK : FILTERCOV_BAD_ARGUMENT;
 }
 
-// A kernel row's taps in the order of the kernels' runs: run by run, each every `stride`-th tap.
-int64_t tap_in_order(const Axis& across, int64_t position) {
-    for (int64_t run = 0; run < across.stride; ++run) {
-        const int64_t taps = ceil_div(across.kernel - run, across.stride);
-        if (position < taps) return run + position * across.stride;
-        position -= taps;
-    }
-    return position;
-}
-
-// order[n] = which of the whole filter's taps the phase's n-th tap is, in the kernels' order.
+// order[n] = which of the whole filter's taps the phase's n-th tap is; the taps of a row run by run, each every
+// `stride`-th.
 void order_taps(const Phase& phase, const int64_t (&kernel)[3], int64_t* order) {
     const auto& [deep, down, across] = phase.along;
     for (int64_t i = 0; i < deep.axis.kernel; ++i) {
         for (int64_t j = 0; j < down.axis.kernel; ++j) {
-            for (int64_t k = 0; k < across.axis.kernel; ++k) {
-                const int64_t plane = deep.tap_first + i * deep.tap_step, row = down.tap_first + j * down.tap_step;
-                const int64_t column = across.tap_first + tap_in_order(across.axis, k) * across.tap_step;
-                *order++ = (plane * kernel[1] + row) * kernel[2] + column;
+            const int64_t plane = deep.taps.first + i * deep.taps.step, row = down.taps.first + j * down.taps.step;
+            for (int64_t run = 0; run < across.axis.stride; ++run) {
+                for (int64_t k = run; k < across.axis.kernel; k += across.axis.stride) {
+                    const int64_t column = across.taps.first + k * across.taps.step;
+                    *order++ = (plane * kernel[1] + row) * kernel[2] + column;
+                }
             }
         }
     }
@@ -92,7 +85,8 @@ int32_t convolve(const filtercov_geometry& geometry, bool input_grad, const floa
         const int64_t same_filter = phases.first_of_filter(phase), taps = phase.taps();
         const float* packed_weight = same_filter < i ? jobs[same_filter].packed_weight : next_packed;
         const ConvolutionPlan plan = kernels->plan_convolution(shape, y.strides.channel == 1);
-        jobs[i] = {g.batch, g.channels, shape, plan, phase.source(x), packed_weight, bias, phase.target(y), false};
+        jobs[i] = {g.batch, g.channels, shape, plan, phase.view(x, &AxisPhase::source), packed_weight, bias,
+                   phase.view(y, &AxisPhase::target), false};
         jobs[i].stream = should_stream(jobs[i]);
         starts[i + 1] = starts[i] + g.batch * blocks * tiles(plan.tiling);
         if (plan.scratch_floats > scratch_floats) scratch_floats = plan.scratch_floats;
@@ -106,13 +100,10 @@ int32_t convolve(const filtercov_geometry& geometry, bool input_grad, const floa
         next_packed += taps * blocks * kBlock;
     }
     return run_items(starts[phases.count()], scratch_floats, threads, [&](int64_t item, float* scratch) {
-        int64_t low = 0, high = phases.count();  // the phase whose items begin last at or before this one
-        while (high - low > 1) {
-            const int64_t middle = (low + high) / 2;
-            (starts[middle] <= item ? low : high) = middle;
-        }
-        const Convolution& job = jobs[low];
-        const int64_t inside = item - starts[low], per_block = tiles(job.plan.tiling);
+        const int64_t* ends = starts.get() + 1;  // of each phase's items
+        const int64_t phase = std::upper_bound(ends, ends + phases.count(), item) - ends;
+        const Convolution& job = jobs[phase];
+        const int64_t inside = item - starts[phase], per_block = tiles(job.plan.tiling);
         kernels->convolve(job, inside / per_block / blocks, inside / per_block % blocks, inside % per_block, scratch);
     });
 }
@@ -151,8 +142,9 @@ int32_t filtercov_depthwise_weight_grad(const filtercov_geometry* geometry, cons
     for (int64_t i = 0; i < phases.count(); ++i) {
         const Phase phase = phases[i];
         const CorrelationPlan plan = kernels->plan_correlation(phase.shape());
-        jobs[i] = {g.batch, g.channels, phase.shape(), plan, phase.target(Tensor<const float>{grad_y, g.y}),
-                   phase.source(Tensor<const float>{x, g.x})};
+        const Tensor<const float> grads{grad_y, g.y}, images{x, g.x};
+        jobs[i] = {g.batch, g.channels, phase.shape(), plan, phase.view(grads, &AxisPhase::target),
+                   phase.view(images, &AxisPhase::source)};
         starts[i + 1] = starts[i] + g.batch * tiles(plan.tiling);
         if (plan.scratch_floats > scratch_floats) scratch_floats = plan.scratch_floats;
     }
@@ -160,8 +152,8 @@ int32_t filtercov_depthwise_weight_grad(const filtercov_geometry* geometry, cons
     // Few channels leave threads idle, so the pieces are cut into slices, each with its own accumulators. The number
     // aimed at is far above common thread counts and must not depend on the actual one.
     constexpr int64_t kItems = 32;
-    const int64_t pieces = starts[phases.count()], wanted_slices = ceil_div(kItems, blocks);
-    const int64_t slices = pieces < 1 ? 1 : pieces < wanted_slices ? pieces : wanted_slices;
+    const int64_t pieces = starts[phases.count()];
+    const int64_t slices = std::clamp<int64_t>(pieces, 1, ceil_div(kItems, blocks));
     const int64_t block_floats = taps * kBlock;
     const Buffer<float> sums = allocate<float>(slices * blocks * block_floats);
     if (!sums) return FILTERCOV_NO_MEMORY;

@@ -15,9 +15,7 @@ int32_t filtercov_has_openmp() {
 
 int32_t filtercov_isa_available(int32_t isa) { return kernels_for(isa) != nullptr; }
 
-namespace filtercov {
-
-const Kernels* kernels_for(int32_t isa) {
+const Kernels* filtercov::kernels_for(int32_t isa) {
     if (isa == FILTERCOV_PORTABLE) return portable::kernels();
     if (isa == FILTERCOV_NEON) return neon::kernels();
 #if defined(__x86_64__) || defined(__i386__)
@@ -31,5 +29,3 @@ const Kernels* kernels_for(int32_t isa) {
 #endif
     return nullptr;
 }
-
-}  // namespace filtercov

@@ -1,7 +1,7 @@
 // What one instruction set provides to the drivers: a table of functions that each do one item of work on one thread.
 //
 // No two items write to the same memory, and the list of items depends on the shape alone: the number of threads cannot
-// change a result. Convolutions take channels in blocks of 16: one cache line of float32, one AVX-512 register, two AVX2
+// change a result. Convolutions take channels in blocks of 16: a cache line of float32, one AVX-512 register, two AVX2
 // registers. They copy what they need into scratch as (pixel, 16) with missing channels zero, so that the arithmetic
 // never meets a ragged edge.
 #pragma once
@@ -16,21 +16,26 @@ namespace filtercov {
 constexpr int64_t kBlock = 16;
 
 // Functions in this file are static: see isa.inl.
-static constexpr int64_t channel_blocks(int64_t channels) { return (channels + kBlock - 1) / kBlock; }
+
+// The least integer not below a / b, for b > 0; quickly for b = 1, as most strides are.
+static constexpr int64_t ceil_div(int64_t a, int64_t b) {
+    if (b == 1) return a;
+    return a > 0 ? (a + b - 1) / b : -(-a / b);
+}
+
+static constexpr int64_t channel_blocks(int64_t channels) { return ceil_div(channels, kBlock); }
 
 // One axis of a convolution without dilation: output p sees the input at p * stride - pad + tap, zero outside.
 struct Axis {
     int64_t size, out, kernel, pad, stride;
 };
 
-// Depth, height, width.
 struct Shape {
-    Axis axis[3];
+    Axis axis[3];  // depth, height, width
 };
 
 // An image tensor: its first number, and its strides.
-template <class Float>
-struct Tensor {
+template <class Float> struct Tensor {
     Float* data;
     filtercov_strides strides;
 };

@@ -2,6 +2,7 @@
 // surrounds the matrix products of a ConvNeXt block. Rows are cut into ranges, and sums added up in a fixed order.
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 
 #include "parallel.h"
 
@@ -28,14 +29,13 @@ struct Matrix {
 };
 
 // Call run(i, rows) for each range i.
-template <class Run>
-int32_t run_ranges(const Matrix& matrix, const Run& run) {
+template <class Run> int32_t run_ranges(const Matrix& matrix, const Run& run) {
     if (matrix.status != FILTERCOV_OK) return matrix.status;
     return run_items(matrix.ranges(), 0, matrix.threads, [&](int64_t i, float*) { run(i, matrix.range(i)); });
 }
 
-// totals (sums, channels) becomes the sum of what run(rows, parts) writes to parts (sums, channels) for each range,
-// added in double: ranges are few, and their rounding should not matter.
+// totals (sums, channels) becomes the sum of what run(rows, parts) adds to parts (sums, channels) for each range, in
+// double: ranges are few, and their rounding should not matter.
 template <class Run>
 int32_t sum_ranges(const Matrix& matrix, int64_t sums, Buffer<double>& totals, const Run& run) {
     if (matrix.status != FILTERCOV_OK) return matrix.status;
@@ -43,17 +43,26 @@ int32_t sum_ranges(const Matrix& matrix, int64_t sums, Buffer<double>& totals, c
     const Buffer<float> parts = allocate<float>(matrix.ranges() * size);
     totals = allocate<double>(size);
     if (!parts || !totals) return FILTERCOV_NO_MEMORY;
+    std::fill_n(parts.get(), matrix.ranges() * size, 0.0f);
+    std::fill_n(totals.get(), size, 0.0);
     const int32_t status = run_ranges(matrix, [&](int64_t i, Rows rows) { run(rows, parts.get() + i * size); });
     if (status != FILTERCOV_OK) return status;
-    for (int64_t c = 0; c < size; ++c) totals[c] = 0.0;
     for (int64_t i = 0; i < matrix.ranges(); ++i) {
         for (int64_t c = 0; c < size; ++c) totals[c] += static_cast<double>(parts[i * size + c]);
     }
     return FILTERCOV_OK;
 }
 
-void round_to(float* to, const double* totals, int64_t channels) {
-    for (int64_t c = 0; c < channels; ++c) to[c] = static_cast<float>(totals[c]);
+// The same, rounded to float: the n-th sum to `to[n]`.
+template <class Run> int32_t sum_ranges(const Matrix& matrix, std::initializer_list<float*> to, const Run& run) {
+    Buffer<double> totals;
+    const int32_t status = sum_ranges(matrix, static_cast<int64_t>(to.size()), totals, run);
+    if (status != FILTERCOV_OK) return status;
+    const double* from = totals.get();
+    for (float* sums : to) {
+        for (int64_t c = 0; c < matrix.channels; ++c) sums[c] = static_cast<float>(*from++);
+    }
+    return FILTERCOV_OK;
 }
 
 // Whether there is a norm with this activation, before it or after it, and this residual.
@@ -62,40 +71,30 @@ bool has_norm(int32_t activation, bool first, const float* residual) {
     return activation >= FILTERCOV_IDENTITY && activation <= FILTERCOV_GELU && residual == nullptr;
 }
 
-// Call run(kernels, first, numbers) for pieces of `count` numbers.
-template <class Run>
-int32_t run_pieces(int64_t count, int32_t isa, int32_t threads, const Run& run) {
-    constexpr int64_t kPiece = 16 * 1024;
-    const Kernels* kernels = kernels_for(isa);
-    if (kernels == nullptr) return FILTERCOV_BAD_ISA;
-    if (count < 0) return FILTERCOV_BAD_ARGUMENT;
-    return run_items(ceil_div(count, kPiece), 0, threads, [&](int64_t i, float*) {
-        const int64_t first = i * kPiece;
-        run(*kernels, first, std::min(count - first, kPiece));
+// Call run(kernels, first, numbers) for pieces of `count` numbers, which are taken as a matrix.
+template <class Run> int32_t run_pieces(int64_t count, int32_t isa, int32_t threads, const Run& run) {
+    constexpr int64_t kRow = 1024;
+    const Matrix matrix(ceil_div(count, kRow), kRow, isa, threads, count >= 0);
+    return run_ranges(matrix, [&](int64_t, Rows range) {
+        const int64_t first = range.first * kRow;
+        run(*matrix.kernels, first, std::min(range.last * kRow, count) - first);
     });
 }
 
-// What BatchNorm in training finds out about its input, per channel; scale is weight / sqrt(variance + eps).
-struct BatchMoments {
-    float *mean, *variance, *inverse_std, *scale;
-};
-
-// The moments of x, or if `activated` is not null of GELU(x), which is written there; combined in double from the mean
-// and the sum of squared deviations of each range.
-int32_t batch_moments(const Matrix& matrix, const float* x, float* activated, const float* weight, double eps,
-                      const BatchMoments& moments) {
+// Per channel, the mean and the biased variance of x, or if `activated` is not null of GELU(x), which is written there;
+// combined in double from the mean and the sum of squared deviations of each range.
+int32_t batch_moments(const Matrix& matrix, const float* x, float* activated, double* centre, double* spread) {
     const int64_t channels = matrix.channels, ranges = matrix.ranges();
     const double rows = static_cast<double>(matrix.rows);
     const Buffer<float> parts = allocate<float>(2 * ranges * channels);  // (ranges, 2, channels)
-    const Buffer<double> centre = allocate<double>(channels), spread = allocate<double>(channels);
-    if (!parts || !centre || !spread) return FILTERCOV_NO_MEMORY;
+    if (!parts) return FILTERCOV_NO_MEMORY;
+    std::fill_n(parts.get(), 2 * ranges * channels, 0.0f);
     const int32_t status = run_ranges(matrix, [&](int64_t i, Rows range) {
         float* part = parts.get() + 2 * i * channels;
         matrix.kernels->moments(range, x, activated, part, part + channels);
     });
     if (status != FILTERCOV_OK) return status;
 
-    for (int64_t c = 0; c < channels; ++c) centre[c] = spread[c] = 0.0;
     const auto for_each = [&](const auto& body) {  // body(channel, rows in a range, mean, squares)
         for (int64_t i = 0; i < ranges; ++i) {
             const double count = static_cast<double>(matrix.range(i).last - matrix.range(i).first);
@@ -105,18 +104,13 @@ int32_t batch_moments(const Matrix& matrix, const float* x, float* activated, co
             }
         }
     };
+    for (int64_t c = 0; c < channels; ++c) centre[c] = spread[c] = 0.0;
     for_each([&](int64_t c, double count, double mean, double) { centre[c] += mean * count; });
     for (int64_t c = 0; c < channels; ++c) centre[c] /= rows;
     for_each([&](int64_t c, double count, double mean, double squares) {
         spread[c] += squares + (mean - centre[c]) * (mean - centre[c]) * count;
     });
-    for (int64_t c = 0; c < channels; ++c) {
-        const double variance = spread[c] < 0.0 ? 0.0 : spread[c] / rows, inverse = 1.0 / std::sqrt(variance + eps);
-        moments.mean[c] = static_cast<float>(centre[c]);
-        moments.variance[c] = static_cast<float>(variance);
-        moments.inverse_std[c] = static_cast<float>(inverse);
-        moments.scale[c] = static_cast<float>(static_cast<double>(weight[c]) * inverse);
-    }
+    for (int64_t c = 0; c < channels; ++c) spread[c] = spread[c] < 0.0 ? 0.0 : spread[c] / rows;
     return FILTERCOV_OK;
 }
 
@@ -128,11 +122,7 @@ using namespace filtercov;
 int32_t filtercov_channel_sum(int64_t rows, int64_t channels, const float* matrix, float* sums, int32_t isa,
                               int32_t threads) {
     const Matrix m(rows, channels, isa, threads);
-    Buffer<double> totals;
-    const int32_t status =
-        sum_ranges(m, 1, totals, [&](Rows range, float* parts) { m.kernels->sum_rows(range, matrix, parts); });
-    if (status == FILTERCOV_OK) round_to(sums, totals.get(), channels);
-    return status;
+    return sum_ranges(m, {sums}, [&](Rows range, float* parts) { m.kernels->sum_rows(range, matrix, parts); });
 }
 
 int32_t filtercov_gelu_forward(int64_t count, const float* x, float* y, int32_t isa, int32_t threads) {
@@ -156,10 +146,17 @@ int32_t filtercov_batch_norm_forward(int64_t rows, int64_t channels, int32_t act
     const Matrix matrix(rows, channels, isa, threads, rows >= 1 && has_norm(activation, first, residual));
     if (matrix.status != FILTERCOV_OK) return matrix.status;
     const Buffer<float> scale = allocate<float>(channels);
-    if (!scale) return FILTERCOV_NO_MEMORY;
-    const BatchMoments moments{mean, variance, inverse_std, scale.get()};
-    const int32_t status = batch_moments(matrix, x, first ? y : nullptr, weight, eps, moments);
+    const Buffer<double> centre = allocate<double>(channels), spread = allocate<double>(channels);
+    if (!scale || !centre || !spread) return FILTERCOV_NO_MEMORY;
+    const int32_t status = batch_moments(matrix, x, first ? y : nullptr, centre.get(), spread.get());
     if (status != FILTERCOV_OK) return status;
+    for (int64_t c = 0; c < channels; ++c) {
+        const double inverse = 1.0 / std::sqrt(spread[c] + eps);
+        mean[c] = static_cast<float>(centre[c]);
+        variance[c] = static_cast<float>(spread[c]);
+        inverse_std[c] = static_cast<float>(inverse);
+        scale[c] = static_cast<float>(static_cast<double>(weight[c]) * inverse);
+    }
     const int32_t after = first ? static_cast<int32_t>(FILTERCOV_IDENTITY) : activation;
     return run_ranges(matrix, [&](int64_t, Rows range) {
         matrix.kernels->normalise(range, after, first ? y : x, mean, scale.get(), bias, residual, y);
@@ -251,14 +248,9 @@ int32_t filtercov_layer_norm_backward(int64_t rows, int64_t channels, const floa
                                       const float* mean, const float* inverse_std, const float* weight, float* grad_x,
                                       float* grad_weight, float* grad_bias, int32_t isa, int32_t threads) {
     const Matrix matrix(rows, channels, isa, threads, channels >= 1);
-    Buffer<double> totals;
-    const int32_t status = sum_ranges(matrix, 2, totals, [&](Rows range, float* parts) {
+    return sum_ranges(matrix, {grad_bias, grad_weight}, [&](Rows range, float* parts) {
         matrix.kernels->layer_gradient(range, grad_y, x, mean, inverse_std, weight, grad_x, parts, parts + channels);
     });
-    if (status != FILTERCOV_OK) return status;
-    round_to(grad_bias, totals.get(), channels);
-    round_to(grad_weight, totals.get() + channels, channels);
-    return FILTERCOV_OK;
 }
 
 int32_t filtercov_bias_gelu_forward(int64_t rows, int64_t channels, const float* x, const float* bias, float* y,
@@ -271,12 +263,9 @@ int32_t filtercov_bias_gelu_backward(int64_t rows, int64_t channels, const float
                                      const float* grad_y, float* y, float* grad_x, float* grad_bias, int32_t isa,
                                      int32_t threads) {
     const Matrix matrix(rows, channels, isa, threads);
-    Buffer<double> totals;
-    const int32_t status = sum_ranges(matrix, 1, totals, [&](Rows range, float* parts) {
+    return sum_ranges(matrix, {grad_bias}, [&](Rows range, float* parts) {
         matrix.kernels->bias_gelu_gradient(range, x, bias, grad_y, y, grad_x, parts);
     });
-    if (status == FILTERCOV_OK) round_to(grad_bias, totals.get(), channels);
-    return status;
 }
 
 int32_t filtercov_scaled_residual(int64_t rows, int64_t channels, const float* x, const float* bias,

@@ -15,22 +15,16 @@ const Kernels* kernels_for(int32_t isa);
 struct Free {
     void operator()(void* p) const { std::free(p); }
 };
-template <class T>
-using Buffer = std::unique_ptr<T[], Free>;
+template <class T> using Buffer = std::unique_ptr<T[], Free>;
 
 // `count` uninitialised elements on a cache-line boundary, or null.
-template <class T>
-Buffer<T> allocate(int64_t count) {
+template <class T> Buffer<T> allocate(int64_t count) {
     const size_t bytes = (static_cast<size_t>(count < 1 ? 1 : count) * sizeof(T) + 63) / 64 * 64;
     return Buffer<T>(static_cast<T*>(std::aligned_alloc(64, bytes)));
 }
 
-// The least integer not below a / b, for b > 0.
-inline int64_t ceil_div(int64_t a, int64_t b) { return a > 0 ? (a + b - 1) / b : -(-a / b); }
-
 // Call run(item, scratch) for every item; each thread has its own scratch of `scratch_floats` floats.
-template <class Run>
-int32_t run_items(int64_t items, int64_t scratch_floats, int32_t threads, const Run& run) {
+template <class Run> int32_t run_items(int64_t items, int64_t scratch_floats, int32_t threads, const Run& run) {
     if (threads < 1) return FILTERCOV_BAD_ARGUMENT;
     if (threads > items) threads = static_cast<int32_t>(items < 1 ? 1 : items);
     std::atomic<bool> out_of_memory{false};

@@ -1,4 +1,4 @@
-// What surrounds the matrix products of a ConvNeXt block: LayerNorm, GELU with the bias before it, scaled residual; what
+// What surrounds the matrix products of a ConvNeXt block: LayerNorm, GELU with a bias before it, scaled residual; what
 // each computes is in filtercov_native.h.
 //
 // A row stays in the L1 cache between the passes over it, so LayerNorm takes mean and variance one after the other.
@@ -33,15 +33,11 @@ void layer_normalise(Rows rows, const float* x, const float* mean, const float* 
     }
 }
 
-// grad_x = (g - mean(g) - normalised * mean(g * normalised)) * inverse_std, where g is grad_y * weight and the means are
+// grad_x = (g - mean(g) - normalised * mean(g * normalised)) * inverse_std, where g = grad_y * weight and the means are
 // over the row; and per channel the sums over the rows of grad_y and of grad_y * normalised. grad_x may be grad_y.
 void layer_gradient(Rows rows, const float* grad_y, const float* x, const float* mean, const float* inverse_std,
                     const float* weight, float* grad_x, float* sums, float* weighted) {
     const float channels = static_cast<float>(rows.channels);
-    for_parts(rows.channels, [&](const auto& part) FILTERCOV_HERE {
-        part.store(sums, {});
-        part.store(weighted, {});
-    });
     for (int64_t row = rows.first; row < rows.last; ++row) {
         const int64_t at = row * rows.channels;
         const auto centre = Vecs<1>::all(mean[row]), scale = Vecs<1>::all(inverse_std[row]);
@@ -72,7 +68,6 @@ void bias_gelu(Rows rows, const float* x, const float* bias, float* y) {
 
 void bias_gelu_gradient(Rows rows, const float* x, const float* bias, const float* grad_y, float* y, float* grad_x,
                         float* sums) {
-    for_parts(rows.channels, [&](const auto& part) FILTERCOV_HERE { part.store(sums, {}); });
     for_rows(rows, [&](const auto& part, int64_t at) FILTERCOV_HERE {
         const auto z = part.load(x + at) + part.load(bias), distribution = normal_distribution(z);
         const auto grad = part.load(grad_y + at) * gelu_slope(z, distribution);

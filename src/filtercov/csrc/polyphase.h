@@ -13,13 +13,17 @@
 
 namespace filtercov {
 
-// One phase along one axis. Its n-th input is the source's source_first + n * source_step, and so on.
+// Every `step`-th from `first` on.
+struct Every {
+    int64_t first, step;
+};
+
+// One phase along one axis: which inputs of the source it sees, which outputs of the target it computes, by which taps.
 struct AxisPhase {
     Axis axis;
-    int64_t source_first, source_step;
-    int64_t target_first, target_step;
+    Every source, target;
     int64_t filter;  // phases with the same number have the same taps
-    int64_t tap_first, tap_step;
+    Every taps;
 };
 
 // One phase along each axis.
@@ -29,21 +33,11 @@ struct Phase {
     Shape shape() const { return {{along[0].axis, along[1].axis, along[2].axis}}; }
     int64_t taps() const { return along[0].axis.kernel * along[1].axis.kernel * along[2].axis.kernel; }
 
-    template <class Float>
-    Tensor<Float> source(Tensor<Float> tensor) const {
-        return every(tensor, &AxisPhase::source_first, &AxisPhase::source_step);
-    }
-    template <class Float>
-    Tensor<Float> target(Tensor<Float> tensor) const {
-        return every(tensor, &AxisPhase::target_first, &AxisPhase::target_step);
-    }
-
-  private:
-    template <class Float>
-    Tensor<Float> every(Tensor<Float> tensor, int64_t AxisPhase::*first, int64_t AxisPhase::*step) const {
+    // The pixels of a tensor that belong to this phase's &AxisPhase::source or &AxisPhase::target.
+    template <class Float> Tensor<Float> view(Tensor<Float> tensor, Every AxisPhase::*pixels) const {
         for (int i = 0; i < 3; ++i) {
-            tensor.data += along[i].*first * tensor.strides.axis[i];
-            tensor.strides.axis[i] *= along[i].*step;
+            tensor.data += (along[i].*pixels).first * tensor.strides.axis[i];
+            tensor.strides.axis[i] *= (along[i].*pixels).step;
         }
         return tensor;
     }
@@ -88,24 +82,23 @@ class Phases {
         if (stride == 1) {  // a convolution of grad_y with the mirrored filter
             const int64_t span = (kernel - 1) * g.dilation[i];
             AxisPhase phase = dilated({g.out[i], g.size[i], kernel, span - g.pad[i], 1}, g.dilation[i], index);
-            phase.tap_first = kernel - 1;
-            phase.tap_step = -1;
+            phase.taps = {kernel - 1, -1};
             return phase;
         }
         // Inputs stride * j + index - pad get grad_y[j - m] * w[index + stride * m] for each m of `taps`.
         const int64_t taps = how_many(index, kernel, stride);
         const int64_t first_j = ceil_div(g.pad[i] - index, stride), first = stride * first_j + index - g.pad[i];
         const Axis axis{g.out[i], how_many(first, g.size[i], stride), taps, taps - 1 - first_j, 1};
-        return {axis, 0, 1, first, stride, index, index + stride * (taps - 1), -stride};
+        return {axis, {0, 1}, {first, stride}, index, {index + stride * (taps - 1), -stride}};
     }
 
     // Every `dilation`-th output from `index` on, and what it sees.
     static AxisPhase dilated(const Axis& whole, int64_t dilation, int64_t index) {
-        if (dilation == 1) return {whole, 0, 1, 0, 1, 0, 0, 1};
+        if (dilation == 1) return {whole, {0, 1}, {0, 1}, 0, {0, 1}};
         // index - pad = first - dilation * pad of the phase
         const int64_t pad = ceil_div(whole.pad - index, dilation), first = index - whole.pad + dilation * pad;
         const int64_t inputs = how_many(first, whole.size, dilation), outputs = how_many(index, whole.out, dilation);
-        return {{inputs, outputs, whole.kernel, pad, 1}, first, dilation, index, dilation, 0, 0, 1};
+        return {{inputs, outputs, whole.kernel, pad, 1}, {first, dilation}, {index, dilation}, 0, {0, 1}};
     }
 };
 

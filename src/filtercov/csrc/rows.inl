@@ -4,12 +4,10 @@
 // instructions ahead for other work, so the kernels interleave the chains of several vectors, step by step.
 
 // N vectors that take every step together.
-template <int N>
-struct Vecs {
+template <int N> struct Vecs {
     Vec part[N];
 
-    template <class F>
-    FILTERCOV_INLINE static Vecs each(const F& f) {
+    template <class F> FILTERCOV_INLINE static Vecs each(const F& f) {
         Vecs result;
         unroll<N>([&](auto i) FILTERCOV_HERE { result.part[i.value] = f(i.value); });
         return result;
@@ -42,11 +40,9 @@ struct Vecs {
 };
 
 // Channels [first, first + N registers) of a row.
-template <int N>
-struct Whole {
+template <int N> struct Whole {
     int64_t first;
 
-    FILTERCOV_INLINE Vecs<N> zero() const { return {}; }
     FILTERCOV_INLINE Vecs<N> present(const Vecs<N>& v) const { return v; }
     FILTERCOV_INLINE Vecs<N> load(const float* row) const {
         return Vecs<N>::each([&](int i) FILTERCOV_HERE { return FILTERCOV_NAMESPACE::load(row + first + i * kLanes); });
@@ -63,7 +59,6 @@ struct Whole {
 struct Ragged {
     int64_t first, lanes;
 
-    FILTERCOV_INLINE Vecs<1> zero() const { return {}; }
     FILTERCOV_INLINE Vecs<1> present(Vecs<1> v) const {
         for (int64_t lane = lanes; lane < kLanes; ++lane) v.part[0][lane] = 0.0f;
         return v;
@@ -87,8 +82,7 @@ FILTERCOV_INLINE void for_parts(int64_t channels, const Body& body) {
 
 // Call body(part, row * channels) for each part of each row, in the order of memory. Only where a row is a few parts is
 // each part taken through all rows in turn, so that what depends on the channel alone is loaded once.
-template <class Body>
-FILTERCOV_INLINE void for_rows(Rows rows, const Body& body) {
+template <class Body> FILTERCOV_INLINE void for_rows(Rows rows, const Body& body) {
     if (rows.channels <= kInterleaved * kLanes) {
         for_parts(rows.channels, [&](const auto& part) FILTERCOV_HERE {
             for (int64_t row = rows.first; row < rows.last; ++row) body(part, row * rows.channels);
@@ -100,14 +94,10 @@ FILTERCOV_INLINE void for_rows(Rows rows, const Body& body) {
     }
 }
 
-// first and second, per channel, become the sums over the rows of the two values that body(part, row * channels, add)
-// passes to `add`, once each time.
+// first and second, per channel, which are zero, become the sums over the rows of the two values that
+// body(part, row * channels, add) passes to `add`, once each time.
 template <class Body>
 FILTERCOV_INLINE void sum_in_memory(Rows rows, float* first, float* second, const Body& body) {
-    for_parts(rows.channels, [&](const auto& part) FILTERCOV_HERE {
-        part.store(first, {});
-        part.store(second, {});
-    });
     for_rows(rows, [&](const auto& part, int64_t at) FILTERCOV_HERE {
         body(part, at, [&](const auto& a, const auto& b) FILTERCOV_HERE {
             part.store(first, part.load(first) + a);
@@ -123,7 +113,7 @@ template <class Body>
 FILTERCOV_INLINE void sum_over_rows(Rows rows, float* first, float* second, const Body& body) {
     if (rows.channels > kSummedInRegisters) return sum_in_memory(rows, first, second, body);
     for_parts(rows.channels, [&](const auto& part) FILTERCOV_HERE {
-        auto one = part.zero(), two = part.zero();
+        decltype(part.load(first)) one = {}, two = {};
         for (int64_t row = rows.first; row < rows.last; ++row) {
             body(part, row * rows.channels, [&](const auto& a, const auto& b) FILTERCOV_HERE {
                 one = one + a;
@@ -135,9 +125,8 @@ FILTERCOV_INLINE void sum_over_rows(Rows rows, float* first, float* second, cons
     });
 }
 
-// sums = the sums of x over the rows, per channel.
+// sums += the sums of x over the rows, per channel.
 void sum_rows(Rows rows, const float* x, float* sums) {
-    for_parts(rows.channels, [&](const auto& part) FILTERCOV_HERE { part.store(sums, {}); });
     for_rows(rows, [&](const auto& part, int64_t at) FILTERCOV_HERE {
         part.store(sums, part.load(sums) + part.load(x + at));
     });

@@ -2,8 +2,8 @@
 //
 // In the image, the pixels of one block are far apart, at strides that map to few cache sets, or the channels are; the
 // copy makes them dense and adds the zero columns, so that inner loops need no bounds and know one layout. Where the
-// convolution has a stride, the columns of a row are sorted into as many runs, run r holding columns r, r + stride, ...:
-// what neighbouring outputs see through one tap are then neighbours too. Tap t is in run t % stride, t / stride from its
+// convolution has a stride, the columns of a row are sorted into as many runs, run r of columns r, r + stride, ...:
+// what neighbouring outputs see through one tap are then neighbours. Tap t is in run t % stride, t / stride from its
 // start.
 
 struct Block {
@@ -12,16 +12,11 @@ struct Block {
     int64_t lanes;  // channels present, 1 ... 16
 };
 
-FILTERCOV_INLINE Block channel_block(const Tensor<const float>& tensor, int64_t channels, int64_t image, int64_t block) {
+FILTERCOV_INLINE Block channel_block(const Tensor<const float>& tensor, int64_t channels, int64_t image,
+                                     int64_t block) {
     const int64_t first = block * kBlock;
     return {tensor.data + image * tensor.strides.image + first * tensor.strides.channel, tensor.strides,
             smaller(kBlock, channels - first)};
-}
-
-// The least integer not below a / b, for b > 0; quickly for b = 1, as most strides are.
-FILTERCOV_INLINE int64_t ceil_quotient(int64_t a, int64_t b) {
-    if (b == 1) return a;
-    return a > 0 ? (a + b - 1) / b : -(-a / b);
 }
 
 FILTERCOV_INLINE void zero_pixels(float* to, int64_t count) {
@@ -33,7 +28,7 @@ FILTERCOV_INLINE void copy_pixels(const Block& block, const float* from, int64_t
     const int64_t lanes = block.lanes, channel = block.strides.channel;
     if (channel == 1) {
         for (int64_t x = 0; x < count; ++x, from += stride, to += kBlock) {
-            for (int v = 0; v < kVectors; ++v) store(to + v * kLanes, load_first(from + v * kLanes, lanes - v * kLanes));
+            for (int c = 0; c < kBlock; c += kLanes) store(to + c, load_first(from + c, lanes - c));
         }
         return;
     }
@@ -64,8 +59,8 @@ FILTERCOV_INLINE void copy_row(const Block& block, const float* row, const Axis&
     const int64_t runs = across.stride, stride = block.strides.axis[2];
     for (int64_t run = 0; run < runs; ++run, to += columns * kBlock) {
         const int64_t start = left + run;
-        const int64_t first = clamp(ceil_quotient(-start, runs), 0, columns);
-        const int64_t last = clamp(ceil_quotient(across.size - start, runs), first, columns);
+        const int64_t first = clamp(ceil_div(-start, runs), 0, columns);
+        const int64_t last = clamp(ceil_div(across.size - start, runs), first, columns);
         zero_pixels(to, first);
         copy_pixels(block, row + (start + first * runs) * stride, runs * stride, last - first, to + first * kBlock);
         zero_pixels(to + last * kBlock, columns - last);
@@ -122,10 +117,6 @@ FILTERCOV_INLINE void prefetch_row(const Block& block, const Shape& shape, int64
     }
 }
 
-FILTERCOV_INLINE void prefetch_output(const float* pixels, int64_t count, int64_t stride) {
-    for (int64_t i = 0; i < count; ++i) __builtin_prefetch(pixels + i * stride, 1);
-}
-
 // Whether rows keep their width, with as much padding on the left as on the right.
 FILTERCOV_INLINE bool keeps_width(const Axis& across) {
     return across.stride == 1 && across.out == across.size && across.kernel == 2 * across.pad + 1;
@@ -141,7 +132,7 @@ FILTERCOV_INLINE int64_t tile_columns(const Shape& shape) {
     return clamp(shape.axis[2].out, 1, line ? kTileColumnsOfALine : kTileColumns);
 }
 
-// Cut the outputs into tiles whose inputs, rows of `row_floats`, fit the cache: as many rows as do, then, where an image
+// Cut the outputs into tiles whose inputs, rows of `row_floats`, fit the cache: as many rows as do; then, if an image
 // has depth, rows and planes in like numbers, since their halos are alike.
 inline Tiling choose_tiling(const Shape& shape, int64_t row_floats) {
     const Axis &deep = shape.axis[0], &down = shape.axis[1];
@@ -158,7 +149,7 @@ inline Tiling choose_tiling(const Shape& shape, int64_t row_floats) {
         }
     }
     for (int axis = 0; axis < 3; ++axis) {
-        tiling.counts[axis] = (shape.axis[axis].out + tiling.extent[axis] - 1) / tiling.extent[axis];
+        tiling.counts[axis] = ceil_div(shape.axis[axis].out, tiling.extent[axis]);
     }
     return tiling;
 }

@@ -84,33 +84,24 @@ FILTERCOV_INLINE float sum_of_lanes(Vec v) {
 FILTERCOV_INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 FILTERCOV_INLINE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 FILTERCOV_INLINE int64_t clamp(int64_t v, int64_t low, int64_t high) { return smaller(larger(v, low), high); }
-FILTERCOV_INLINE int64_t round_up(int64_t count, int64_t step) { return (count + step - 1) / step * step; }
+FILTERCOV_INLINE int64_t round_up(int64_t count, int64_t step) { return ceil_div(count, step) * step; }
 
 // Call f(Index<0>{}), f(Index<1>{}), ...: loops whose counter is a constant, so that arrays of Vec become registers.
-template <int I>
-struct Index {
-    static constexpr int value = I;
-};
+template <int I> using Index = std::integral_constant<int, I>;
 
-template <int I, int N, class F>
-FILTERCOV_INLINE void unroll_from(F&& f) {
+template <int I, int N, class F> FILTERCOV_INLINE void unroll_from(F&& f) {
     if constexpr (I < N) {
         f(Index<I>{});
         unroll_from<I + 1, N>(f);
     }
 }
 
-template <int N, class F>
-FILTERCOV_INLINE void unroll(F&& f) {
-    unroll_from<0, N>(f);
-}
+template <int N, class F> FILTERCOV_INLINE void unroll(F&& f) { unroll_from<0, N>(f); }
 
-template <int... I>
-using Lanes = std::integer_sequence<int, I...>;
+template <int... I> using Lanes = std::integer_sequence<int, I...>;
 
 // The lanes of (a, b), b's counted on from a's, that `I` name.
-template <int... I>
-FILTERCOV_INLINE Vec pick(Vec a, Vec b, Lanes<I...>) {
+template <int... I> FILTERCOV_INLINE Vec pick(Vec a, Vec b, Lanes<I...>) {
 #if defined(__clang__)
     return __builtin_shufflevector(a, b, I...);
 #else
@@ -119,16 +110,14 @@ FILTERCOV_INLINE Vec pick(Vec a, Vec b, Lanes<I...>) {
 }
 
 // Exchange the upper half of every 2 * Distance lanes of a with the lower half of b's.
-template <int Distance, int... I>
-FILTERCOV_INLINE void exchange(Vec& a, Vec& b, Lanes<I...>) {
+template <int Distance, int... I> FILTERCOV_INLINE void exchange(Vec& a, Vec& b, Lanes<I...>) {
     const Vec lower = pick(a, b, Lanes<((I & Distance) ? I - Distance + kLanes : I)...>{});
     b = pick(a, b, Lanes<((I & Distance) ? I + kLanes : I + Distance)...>{});
     a = lower;
 }
 
 // Transpose a (kLanes, kLanes) matrix: exchange single lanes of neighbouring rows, then pairs of rows two apart, ...
-template <int Distance = 1>
-FILTERCOV_INLINE void transpose(Vec (&rows)[kLanes]) {
+template <int Distance = 1> FILTERCOV_INLINE void transpose(Vec (&rows)[kLanes]) {
     unroll<kLanes>([&](auto i) {
         constexpr int row = decltype(i)::value;
         if constexpr ((row & Distance) == 0) {

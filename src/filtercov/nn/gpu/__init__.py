@@ -18,7 +18,7 @@ from torch import Tensor
 from filtercov.errors import KernelError
 from filtercov.nn.conv_operators import depthwise_conv, depthwise_conv_input_grad, depthwise_conv_weight_grad
 from filtercov.nn.geometry import Geometry, Size, parse_geometry
-from filtercov.nn.gpu.estimate import slots_of_ours, slots_of_pytorch
+from filtercov.nn.gpu.estimate import can_win
 from filtercov.nn.layout import is_channels_last
 from filtercov.nn.operator import implement
 from filtercov.nn.routing import BITS, BY_THRESHOLDS, GPU_DTYPES, INTERPRETED, ON_GPU, Pass, autocast
@@ -57,10 +57,7 @@ def depthwise_conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, 
 
 
 def has_kernel(image: Tensor, kernel: Numbers, geometry: Geometry) -> bool:
-    """Return whether there is a kernel for (N, C, H, W) images, or lines of (N, C, L), without stride and dilation.
-
-    The device is a GPU, or the CPU in Triton's interpreter.
-    """
+    """Whether there is a kernel for (N, C, H, W) images or (N, C, L) lines, on a GPU or in Triton's interpreter."""
     return (
         _has_triton()
         and (image.device.type == "cuda" or (INTERPRETED and image.is_cpu))
@@ -78,7 +75,7 @@ def _has_triton() -> bool:
 
 
 def _reach(image: Tensor, kernel: Numbers, padding: Numbers) -> int:
-    """Return the most memory cells that one image spans: this, or what is computed from it."""
+    """The most memory cells that one image spans: this, or what is computed from it."""
     channels, *size = image.shape[1:]
     spanned = 1 + sum((n - 1) * stride for n, stride in zip(image.shape[1:], image.stride()[1:], strict=True))
     largest = [size[i] + max(padding[2 * i] + padding[2 * i + 1] - taps + 1, taps - 1) for i, taps in enumerate(kernel)]
@@ -86,27 +83,18 @@ def _reach(image: Tensor, kernel: Numbers, padding: Numbers) -> int:
 
 
 def supports(which: Pass, image: Tensor, kernel: Numbers, geometry: Geometry) -> bool:
-    """Return whether a pass over images, or lines, has a kernel that is worth timing.
+    """Whether a pass over images, or lines, has a kernel that is worth timing: one that can win by the estimate.
 
-    It is not worth it where the estimate of docs/gpu.md says that PyTorch's own kernel cannot be beaten: that is 3×3
-    filters in float32, which wait for memory either way, and images much smaller than the filter, where PyTorch skips
-    most taps.
+    3×3 filters in float32 cannot, which wait for memory either way, nor can filters much larger than the image, of
+    which PyTorch skips most taps.
     """
     if image.numel() == 0 or max(kernel) < 3 or not has_kernel(image, kernel, geometry):
         return False
-    last, size, padding = is_channels_last(image), tuple(image.shape[2:]), geometry.padding
-    shape: tuple[Any, Any, Any]
-    if len(size) == 2:
-        shape = size, tuple(kernel), padding
-    elif last:  # lines, turned as the launcher turns them
-        shape = (*size, 1), (*kernel, 1), (*padding, 0, 0)
-    else:
-        shape = (len(image), *size), (1, *kernel), (0, 0, *padding)
-    ours = slots_of_ours(which, *shape, image.element_size(), channels_last=last)
-    return ours < slots_of_pytorch(which, *shape, image.element_size())
+    shape: Any = (1, *image.shape[2:])[-2:], (1, *kernel)[-2:], _as_edges(geometry.padding)
+    return can_win(which, *shape, image.element_size(), channels_last=is_channels_last(image))
 
 
-# The passes. Lines are images of one row.
+# The operators' passes on a GPU; None leaves a pass to PyTorch. Lines are images of one row.
 
 
 def _runs(which: Pass, passes: int, image: Tensor, kernel: Numbers, *geometry: Numbers) -> bool:
@@ -175,10 +163,10 @@ for _device in ("cuda", "cpu") if INTERPRETED else ("cuda",):
 
 
 def cuda_clock() -> Callable[[], float]:
-    """Return a clock of the current stream's work: seconds, when all that was asked of it so far is done.
+    """A clock of the current stream's work, in seconds.
 
-    Each reading records an event, waits for it, and adds the time since the event before, whose float32 milliseconds
-    are too coarse over a long run.
+    Each reading records an event, waits for it, and adds the time since the one before: float32 milliseconds are too
+    coarse over a long run.
     """
     new_event: Any = torch.cuda.Event  # which has no types
     latest, total = new_event(enable_timing=True), 0.0
