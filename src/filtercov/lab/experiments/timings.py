@@ -16,8 +16,7 @@ from torch import nn
 import filtercov as fc
 from filtercov.errors import RunError
 from filtercov.lab import models
-from filtercov.lab.bench import describe_machine
-from filtercov.lab.bench.rivals import race_of, rivals_of
+from filtercov.lab.bench import describe_machine, race_of, rivals_of
 from filtercov.lab.costs import MachineSpeed
 from filtercov.lab.experiments.planning import YARDSTICK
 from filtercov.lab.training.rundir import write_json
