@@ -122,7 +122,7 @@ class Code(NamedTuple):
         return [_bytes(name) for name in self.loop if LOADS.match(name)]
 
 
-MULTIPLIES = re.compile(r"FFMA|v_(pk_)?fma")
+MULTIPLIES = re.compile(r"FH?FMA|v_(pk_)?fma")  # FHFMA: of 16-bit numbers, into float32
 PAIRS = re.compile(r"FFMA2|v_pk_fma")
 LOADS = re.compile(r"LDG|global_load|buffer_load")
 
@@ -167,7 +167,8 @@ def _innermost_loop(listing: str, label: str, instruction: str) -> list[str]:
             names.append(found[1])
             if found[2] in labels:
                 loops.append(names[labels[found[2]] :])
-    return max(loops, key=lambda loop: sum(bool(MULTIPLIES.match(name)) for name in loop))
+    best = max(loops, key=lambda loop: sum(bool(MULTIPLIES.match(name)) for name in loop))
+    return best or names  # compilers unroll short loops
 
 
 def sweep(dtypes: list[str]) -> int:
