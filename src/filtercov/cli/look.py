@@ -22,7 +22,10 @@ from filtercov.lab.report.inspect_target import find_target
 from filtercov.lab.report.page import write_output
 from filtercov.printable import counted
 
-TARGET = "A checkpoint (.safetensors, .pth), a statistics file, a run's directory, one of our models, or timm:NAME."
+TARGET = (
+    "A checkpoint (.safetensors, .pth), a statistics file or the name of one that ships, a run's directory, one of our "
+    "models, or timm:NAME."
+)
 LARGEST_EXAMPLE = 2**26  # 3 x 4096 x 4096 and more
 INSPECTED = f"{TARGET[:-1]}; or a watched run (.watched)."
 

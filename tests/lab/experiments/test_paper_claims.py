@@ -1,24 +1,20 @@
 """Each claim has an experiment with the cells that decide it and no others, and the documentation lists them all."""
 
 import re
-from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import filtercov
-from filtercov.lab.costs import entries
 from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.catalogue.figures import GRIDS
 from filtercov.lab.experiments.execute import build_model, load_data
-from filtercov.lab.experiments.paper_claims import CLAIMS, GRID, CellName, Claim
+from filtercov.lab.experiments.paper_claims import CLAIMS, GRID, CellName
 from filtercov.lab.experiments.paper_numbers import Place, paper_numbers
 from filtercov.lab.experiments.scales import SCALES, find_scale
 from filtercov.lab.report.results_claims import judge_claim
 from filtercov.lab.reproduction import reproduce
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "reproduce.md"
 BY_NUMBER = {claim.number: claim for claim in CLAIMS}
 
 
@@ -134,15 +130,3 @@ def test_c17_runs_and_its_covariances_differ_from_statistics_by_their_means(tmp_
     for with_mean, without, layer in zip(*drawn.values(), reference, strict=True):
         assert abs(layer.mean).max() > 0.01
         assert (with_mean - without).numpy() == pytest.approx(np.tile(layer.mean, (len(without), 1)), abs=1e-6)
-
-
-def test_the_documentation_lists_every_claim_with_what_decides_it_and_its_runs():
-    runs = {entry.name: entry.load("small").runs for entry in entries(["claim-*"])}
-
-    def row(claim: Claim) -> str:
-        needed = Counter(comparison.needed for comparison in claim.comparisons if not comparison.beside)
-        asked = ", ".join(f"{count} {words}" for words, count in needed.items())
-        return f"| {claim.number} | {claim.says} | {asked} | {runs[claim.experiment]} |"
-
-    lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
-    assert [line for line in lines if re.match(r"\| C\d", line)] == [row(claim) for claim in CLAIMS]

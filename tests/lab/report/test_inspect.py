@@ -225,3 +225,9 @@ def test_a_model_in_memory_is_inspected_alone_or_beside_another(tmp_path: Path) 
     assert "<h1>mine against Sequential</h1>" in report.page()
     assert report.inspection.comparisons[0].cosine > 0.9
     assert inspect(net).as_json()["target"] == "Sequential"
+
+
+@pytest.mark.parametrize("name", ["efficientnet-lite0", "stats:efficientnet-lite0"])
+def test_statistics_that_ship_are_found_by_name(name):
+    found, shipped = find_target(name).statistics, fc.FilterStatistics.shipped("efficientnet-lite0")
+    assert [layer.name for layer in found] == [layer.name for layer in shipped]

@@ -173,7 +173,7 @@ def sections(view: View) -> list[Section]:
 
 def three_findings(view: View) -> list[str]:
     """The level at the paper's size, the claims, and what does the work, as far as they were run."""
-    paper = [f"{setting.title}: {answer(setting.groups)}" for setting in view.at_paper_size[:1]]
+    paper = [f"{each.title}: {' '.join(answer(each.groups).splitlines())}" for each in view.at_paper_size[:1]]
     return [*paper, claims_answer(view), *(controls_answer(view.controls)[:1] if view.controls else [])]
 
 

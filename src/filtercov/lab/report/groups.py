@@ -86,11 +86,11 @@ def difference(group: Group, groups: Sequence[Group]) -> Difference | None:
 
 
 def answer(groups: Sequence[Group]) -> str:
-    """The result in words: a sentence for each group with a baseline, the largest difference first.
+    """The result in words: a line for each group with a baseline, the largest difference first.
 
     >>> runs = lambda *ends: [FinishedRun(seed, (50.0, end)) for seed, end in enumerate(ends)]
     >>> answer([Group("uniform", runs(60.0, 61.0, 62.0)), Group("closed form", runs(63.0, 63.5, 65.2))])
-    'Closed form ends 2.90 points above uniform, [+2.00, +3.80], n = 3; ahead from epoch 2.'
+    'closed form ends 2.90 points above uniform, [+2.00, +3.80], n = 3; ahead from epoch 2.'
     """
     found = [(d, group) for group in groups if (d := difference(group, groups)) is not None]
     if not found:
@@ -98,8 +98,7 @@ def answer(groups: Sequence[Group]) -> str:
         seeds = counted(best.summary.n, "seed")
         return f"{best.label} reaches {show_mean(best.summary.mean, best.summary.std)} % ({seeds})."
     ordered = sorted(found, key=lambda each: -each[0].mean)
-    words = " ".join(_sentence(group, d, baseline(group, groups)) for d, group in ordered)
-    return words[0].upper() + words[1:]
+    return "\n".join(_sentence(group, d, baseline(group, groups)) for d, group in ordered)
 
 
 def _sentence(group: Group, d: Difference, other: Group | None) -> str:
@@ -218,5 +217,5 @@ def groups_page(
     title: str, groups: Sequence[Group], *, notes: Iterable[str] = (), origin: page.Origin | None = None
 ) -> str:
     """A page of groups: the answer first."""
-    body = [page.heading(title, page.text(answer(groups))), *map(page.note, notes), groups_body(groups)]
+    body = [page.heading(title, page.lines(answer(groups))), *map(page.note, notes), groups_body(groups)]
     return page.page(f"{title} · filtercov", "\n".join(body), origin=origin)

@@ -36,6 +36,9 @@ class Report:
 
     inspection: Inspection
 
+    def __repr__(self) -> str:
+        return f"<Report of {self.inspection.target.statistics!r}>"
+
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks on the target, and on the one it is compared with."""

@@ -19,6 +19,7 @@ from filtercov.layers.find import depthwise_layers, plain_values
 from filtercov.layers.state_dict import checkpoint_files
 from filtercov.statistics.filter_statistics import FilterStatistics, is_statistics, measure_layers
 from filtercov.statistics.receptive_field import ReceptiveField, receptive_field
+from filtercov.statistics.shipped import shipped_file, shipped_names
 from filtercov.statistics.watched import Watched, is_watched_run
 
 UNTRAINED = "not trained: these are the filters the network starts with"
@@ -46,7 +47,7 @@ class Target:
 
 
 def find_target(target: str, *, untrained: bool = False, example: tuple[int, ...] = ()) -> Target:
-    """Read a path, or build one of our models, or `timm:NAME` with its pretrained weights unless `untrained`.
+    """Read a path or statistics that ship, or build one of our models, or `timm:NAME`, pretrained unless `untrained`.
 
     `example` is the size (channels, *size) of random inputs that show a model's effective receptive field.
 
@@ -56,6 +57,8 @@ def find_target(target: str, *, untrained: bool = False, example: tuple[int, ...
     path = Path(target)
     if path.exists():
         return read_target(path)
+    if (shipped := target.removeprefix("stats:")) in shipped_names():
+        return read_target(shipped_file(shipped))
     if (path.suffix or len(path.parts) > 1) and not target.startswith("timm:"):
         raise SourceError(f"{target}: needed a checkpoint, a statistics file or the directory of a run, found nothing")
     inputs = torch.randn(EXAMPLES, *example, generator=torch.Generator().manual_seed(0)) if example else None

@@ -115,11 +115,11 @@ def runs_page(root: Path, *, command: str = "") -> tuple[str, list[str]]:
     several = len(settings) > 1
     title = f"Runs in {root.name or root}" if several else settings[0].title
     lead = f"{counted(len(settings), 'setting')}, each with its own table." if several else answer(settings[0].groups)
-    body = [page.heading(title, page.text(lead))]
+    body = [page.heading(title, page.lines(lead))]
     body += [page.note(f"left out: {words}", warning=True) for words in left_out]
     for setting in settings:
         if several:
-            body.append(f"<h2>{page.text(setting.title)}</h2><p>{page.text(answer(setting.groups))}</p>")
+            body.append(f"<h2>{page.text(setting.title)}</h2><p>{page.lines(answer(setting.groups))}</p>")
         body.append(groups_body(setting.groups))
     return page.page(f"{title} · filtercov", "\n".join(body), origin=page.Origin((source,), command)), left_out
 

@@ -71,6 +71,11 @@ def text(value: object) -> str:
     return html.escape(printable(str(value)))
 
 
+def lines(words: str) -> str:
+    """Text that keeps its line breaks, as HTML."""
+    return "<br>".join(map(text, words.splitlines()))
+
+
 def heading(title: str, lead: str) -> str:
     """The title of a page and its result in one sentence (HTML)."""
     return f'<h1>{text(title)}</h1>\n<p class="lead">{lead}</p>'
