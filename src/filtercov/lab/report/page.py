@@ -118,7 +118,7 @@ def text_table(rows: Sequence[Sequence[str]], *, caption: str = "") -> str:
 def image(png: bytes, alt: str, *, width: int, height: int) -> str:
     """A PNG as an inline picture, which fills its place on the page."""
     data = base64.b64encode(png).decode()
-    size = f'width="{width}" height="{height}" loading="lazy" decoding="async"'
+    size = f'width="{width}" height="{height}"'
     return f'<img class="pixels" src="data:image/png;base64,{data}" alt="{text(alt)}" {size}>'
 
 
