@@ -47,7 +47,7 @@ def choose_tile(which: Pass, kernel: Pair, size: Pair, *, channels_last: bool) -
     power = 1 << (size[1] - 1).bit_length()  # the width, rounded up
     if channels_last:
         # A lane holds neighbouring channels, which one wide load fetches; large filters lack the registers for many.
-        vector = 4 if which != "weight_grad" and high <= 11 else 2
+        vector = 4 if which != "weight_grad" and high <= 8 else 2
         lanes = min(power, 4 * vector)
         channels = max(32, 32 * vector // lanes)
         warps = channels * lanes // (32 * vector)
