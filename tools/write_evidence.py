@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from filtercov.lab.experiments.records import ExperimentRecord
-from filtercov.lab.report.evidence import View, controls_picture, evidence_markdown, read_view
+from filtercov.lab.report.evidence import View, controls_picture, evidence_markdown, headline, read_view
 from filtercov.lab.report.groups import group_table
 from filtercov.lab.report.page import asset
 from filtercov.lab.report.results_table import markdown_table
@@ -31,9 +31,12 @@ the result of every run that counts, without weights; a test compares the two. `
 evidence.html` makes a page with pictures and every single comparison from that folder alone. `filtercov keep runs --to
 evidence` checks finished runs, weights included, and adds them.
 
-`cifar10-images.zip` has CIFAR-10's images as JPEG files of quality 75 with halved colour, `cifar10-png.zip` as they
-were published. Neither is distributed; `--data cifar10` reads the published images, `--data folder:PATH` any folder or
-zip laid out as `train/CLASS`, `test/CLASS`.
+`cifar10-png.zip` has CIFAR-10's images as they were published. It is not distributed; `--data cifar10` reads the
+published images, `--data folder:PATH` any folder or zip laid out as `train/CLASS`, `test/CLASS`.
+
+Earlier runs used JPEG copies of the images (quality 75, halved colour) and are in the history of the repository. Of
+them, ConvNeXt-Atto with 2×2 patches and frozen filters at the paper's size, augmented by RandAugment, had 73.94 ± .32 %
+with uniform and 80.29 ± .39 % with closed-form filters: a gain of 6.35 [4.63, 8.07], n = 3, where the paper has 7.18.
 """
 
 
@@ -55,11 +58,9 @@ def picture(controls: ExperimentRecord) -> str:
 
 
 def readme_block(view: View) -> str:
-    """Return the runs at the paper's size, the setting with most of them."""
-    shown = "Nothing was run at the paper's size yet."
-    if view.at_paper_size:
-        most = max(view.at_paper_size, key=lambda setting: sum(len(group.runs) for group in setting.groups))
-        shown = f"{most.title}, test accuracy in %:\n\n{markdown_table(group_table(most.groups))}"
+    """Return what the closed form gains."""
+    main = headline(view)
+    shown = f"{main.title}, test accuracy in %:\n\n{markdown_table(group_table(main.groups))}"
     return f"{shown}\n\n[All of the evidence](docs/evidence.md), the paper's claims included."
 
 

@@ -78,16 +78,21 @@ LACKS = {
 class View:
     """All that evidence shows."""
 
-    at_paper_size: tuple[Setting, ...]
+    settings: tuple[Setting, ...]  # all runs, by what was trained; most runs first
     findings: tuple[Finding, ...]  # of every claim
     references: tuple[ReferenceFinding, ...]  # what comes with the package
     controls: ExperimentRecord | None
     records: tuple[ExperimentRecord, ...]  # of every experiment that was asked for
-    others: tuple[Setting, ...]  # runs that belong to neither
+    others: tuple[Setting, ...]  # runs of no experiment, for which the paper has no number
     damaged: tuple[str, ...]
     runs: int
     seconds: float
     source: Source
+
+    @property
+    def at_paper_size(self) -> list[Setting]:
+        """Settings for which the paper has numbers."""
+        return at_paper_size(self.settings)
 
     @property
     def summary(self) -> str:
@@ -127,7 +132,7 @@ def read_view(root: Path | str) -> View:
     alone = kept_settings(run for run in kept if run.key not in belonging)
     controls = settling(CONTROLS)
     return View(
-        at_paper_size=tuple(at_paper_size(kept_settings(kept))),
+        settings=tuple(kept_settings(kept)),
         findings=tuple(judge_claim(claim, settling(claim.experiment)) for claim in CLAIMS),
         references=tuple(judge_references({name: FilterStatistics.load(shipped_file(name)) for name in REFERENCES})),
         controls=controls if _by_row(controls) else None,
@@ -171,10 +176,18 @@ def sections(view: View) -> list[Section]:
     ]
 
 
+def headline(view: View) -> Setting:
+    """Uniform and closed-form filters: at the paper's size if several seeds were run there, else of most runs."""
+    several = [each for each in view.at_paper_size if all(len(group.runs) > 1 for group in each.groups)]
+    setting = (several or view.settings)[0]
+    return replace(setting, groups=[one for one in setting.groups if one.label.startswith(("uniform", "closed-form"))])
+
+
 def three_findings(view: View) -> list[str]:
-    """The level at the paper's size, the claims, and what does the work, as far as they were run."""
-    paper = [f"{each.title}: {' '.join(answer(each.groups).splitlines())}" for each in view.at_paper_size[:1]]
-    return [*paper, claims_answer(view), *(controls_answer(view.controls)[:1] if view.controls else [])]
+    """What the closed form gains, the claims, and what does the work, as far as they were run."""
+    main = headline(view) if view.settings else None
+    gain = [f"{main.title}: {' '.join(answer(main.groups).splitlines())}"] if main and main.groups else []
+    return [*gain, claims_answer(view), *(controls_answer(view.controls)[:1] if view.controls else [])]
 
 
 def claims_answer(view: View) -> str:

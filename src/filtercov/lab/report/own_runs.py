@@ -5,7 +5,7 @@ initialisation, frozen or thawed, and is compared with uniform filters in the sa
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -37,7 +37,7 @@ class Setting:
     """What was trained, and its groups."""
 
     title: str
-    groups: tuple[Group, ...]
+    groups: Sequence[Group]
     model: str
 
     @property
@@ -100,12 +100,12 @@ def read_runs(root: Path) -> tuple[list[Setting], list[str], Source]:
 
 
 def kept_settings(kept: Iterable[KeptRun]) -> list[Setting]:
-    """Runs of evidence, which has no weights, as settings."""
+    """Runs of evidence as settings, without weights, and without times: others ran beside them."""
     runs = []
     for run in kept:
         if (spec := run.spec) is not None:
             curve = tuple(epoch["test_accuracy"] for epoch in run.epochs)
-            runs.append((spec, FinishedRun(spec.train.seed, curve, run.result.seconds / run.result.steps)))
+            runs.append((spec, FinishedRun(spec.train.seed, curve)))
     return settings_of(runs)
 
 
