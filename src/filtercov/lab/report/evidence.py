@@ -47,10 +47,9 @@ PAPER_WORDS = (
 )
 CLAIM_WORDS = (
     "Each claim is settled by comparisons that were written down before their runs, paired over seeds, with Student's "
-    f"{INTERVAL}. It holds if every comparison does. It is contradicted if one is, after widening the intervals for "
-    "their number. It shows no difference if all are settled and some lie within ±1 point. Otherwise it is open. Ours "
-    "is the comparison that is worst for the claim, in points of accuracy (C14: percent of a step's time). The paper's "
-    "is its own difference for the same cells, where its tables have them; without a run, their range."
+    f"{INTERVAL}. It holds if every comparison does, is contradicted if one is after correcting for their number, "
+    "shows no difference if all are settled and some lie within ±1 point, and is open otherwise. Ours is the "
+    "comparison that is worst for the claim, in points (C14: percent of a step's time); the paper's is for its cells."
 )
 REFERENCE_WORDS = (
     "Two claims need no run: the statistics of trained references, which come with the package, decide them. "
