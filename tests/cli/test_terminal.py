@@ -110,7 +110,7 @@ def test_a_sweep_leaves_its_counts_its_table_and_whole_words(terminal, tmp_path)
 
 
 def test_a_sweep_that_is_stopped_leaves_a_count_and_a_sentence(terminal, tmp_path):
-    terminal.type(COMMAND, "reproduce", "width-transfer", "--scale", "smoke", "--seeds", 9, "--runs", tmp_path)
+    terminal.type(COMMAND, "reproduce", "width-transfer", "--scale", "smoke", "--seeds", 60, "--runs", tmp_path)
     until(lambda: any(tmp_path.glob("*/result.json")))
     terminal.interrupt()
     lines = terminal.wait()

@@ -327,9 +327,10 @@ def evidence_markdown(view: View, *, image: str = "") -> str:
     for section in sections(view):
         parts.append(f"## {section.title}")
         parts += [part if isinstance(part, str) else markdown_table(part) for part in section.parts]
-        if section.figure and image:
-            words = f"Points above uniform filters, with the {INTERVAL}: frozen in blue, thawed in orange."
-            parts += [f"![{words}]({image})", words]
+        if view.controls and section.figure and image:
+            both = len({title.rpartition(" ")[2] for title in _by_row(view.controls)}) > 1
+            colours = ": frozen in blue, thawed in orange" if both else ""
+            parts.append(f"![Points above uniform filters, with the {INTERVAL}{colours}]({image})")
     parts += [f"{text[0].upper()}{text[1:]}." for text in view.damaged]
     return "\n\n".join([*parts, f"This is the evidence of {view.summary}"]) + "\n"
 
