@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -106,6 +107,19 @@ def test_a_sweep_leaves_its_counts_its_table_and_whole_words(terminal, tmp_path)
     assert text.count("Smaller than in the paper") == 1
     assert "it shows that the code runs, its accuracies mean nothing." in text  # no word is broken
     assert sum("kronecker" in line and "frozen" in line for line in lines) == 1
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_sweep_that_is_stopped_leaves_a_count_and_a_sentence(terminal, tmp_path, workers):
+    sizes = ["--scale", "smoke", "--seeds", 60, "--workers", workers]
+    terminal.type(COMMAND, "reproduce", "width-transfer", *sizes, "--runs", tmp_path)
+    until(lambda: any(tmp_path.glob("*/result.json")))
+    terminal.interrupt()
+    lines = terminal.wait()
+    text = " ".join(line.strip() for line in lines)
+    assert "running" not in text
+    assert len(re.findall(r" of \d+ done", text)) == 1
+    assert text.endswith("filtercov: stopped; what is done is kept, run the same command again to continue")
 
 
 def test_a_list_fits_the_terminal(terminal):

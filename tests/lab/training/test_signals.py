@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from filtercov.lab.training import load_checkpoint
+from filtercov.lab.training import load_checkpoint, read_result
 from filtercov.lab.training.signals import StopRequest
 from tests.lab.training.children import train
 from tests.lab.training.toys import toy_fit
@@ -52,6 +52,17 @@ def test_a_patient_request_outlasts_further_signals():
             os.kill(os.getpid(), number)
         assert stop.requested
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.usefixtures("ctrl_c_interrupts")
+def test_a_signal_after_the_last_step_is_delivered_when_the_run_is_whole(tmp_path):
+    def interrupt(model, path):
+        os.kill(os.getpid(), signal.SIGINT)
+        return {}
+
+    with pytest.raises(KeyboardInterrupt):
+        toy_fit(tmp_path, on_finish=interrupt)
+    assert read_result(tmp_path).steps == 15
 
 
 def test_training_works_outside_the_main_thread(tmp_path):

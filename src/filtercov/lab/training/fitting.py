@@ -96,7 +96,9 @@ def fit(
         watching = watch(model, run.watched, every=watch_interval, step=state.step) if watch_interval else None
         loop = _Loop(state, train_batches, test_batches, config, run, world, metrics, stop, progress, watching)
         loop.run(log_interval, recovery_interval)
-        return world.from_main(lambda: loop.finish(on_finish))
+        result = world.from_main(lambda: loop.finish(on_finish))
+    stop.pass_on()
+    return result
 
 
 def _check(model: nn.Module, train_batches: Batches, test_batches: Batches, config: TrainConfig, world: World) -> None:

@@ -32,6 +32,14 @@ class StopRequest:
         while self._previous:
             signal.signal(*self._previous.popitem())
 
+    def pass_on(self) -> None:
+        """Deliver a request that came too late to be honoured; call it when the handlers are the caller's again.
+
+        A sweep, say, would go on with its next run. Processes under torchrun leave it to their launcher.
+        """
+        if self.signal is not None and not self._patient:
+            signal.raise_signal(self.signal)
+
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self.signal = number
         if not self._patient:
