@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from filtercov.errors import ModelError
 from filtercov.lab import models
 from filtercov.lab.models.blocks import StochasticDepth
 from filtercov.nn import DepthwiseConv2d
@@ -82,14 +81,6 @@ def test_stochastic_depth_drops_whole_images_and_keeps_the_mean() -> None:
     out = StochasticDepth(0.25).train()(torch.ones(4000, 2, 3, 3)).flatten(1)
     assert ((out == 0).all(1) | (out == 1 / 0.75).all(1)).all()
     assert out.mean().item() == pytest.approx(1.0, abs=0.03)
-
-
-@pytest.mark.parametrize(
-    "arguments", [{"num_classes": 0}, {"in_channels": 0}, {"drop_path_rate": 1.0}, {"drop_path_rate": float("nan")}]
-)
-def test_bad_arguments_are_refused(arguments: dict[str, float]) -> None:
-    with pytest.raises(ModelError):
-        models.create("convmixer_8_1_k3_p1", **{"num_classes": 2, **arguments})
 
 
 def test_both_memory_layouts_give_the_same_logits_and_gradients() -> None:

@@ -180,16 +180,6 @@ def test_an_accuracy_of_no_images_is_refused_and_one_that_was_stopped_is_none():
     assert evaluate(toy_model(), Unreadable(), stop=stop) is None
 
 
-def test_a_batch_too_small_to_normalise_is_refused_and_other_errors_of_a_model_are_its_own(tmp_path):
-    model, config = toy_model(), TrainConfig(epochs=1, batch_size=1)
-    model[1] = nn.Conv2d(4, 4, 6, groups=4)  # one value per image and channel
-    with pytest.raises(ConfigError, match="larger batch size"):
-        fit(model, ToyBatches(batch_size=1), ToyBatches(seed=1), config, tmp_path / "alone")
-    model[2].forward = lambda _: int("its own")
-    with pytest.raises(ValueError, match="its own"):
-        fit(model, ToyBatches(batch_size=1), ToyBatches(seed=1), config, tmp_path / "own")
-
-
 @pytest.mark.parametrize(
     "broken",
     [
