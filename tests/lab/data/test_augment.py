@@ -56,15 +56,6 @@ def test_switching_one_operation_on_does_not_change_what_the_others_draw() -> No
         assert torch.equal(getattr(plain, name), getattr(full, name))
 
 
-def test_no_augmentation_is_normalisation() -> None:
-    images = random_images(8)
-    mean, std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
-    out, targets = Augment()(images, torch.arange(8), generator(0), num_classes=10, mean=mean, std=std)
-    reference = (images.double() / 255 - torch.tensor(mean).view(1, 3, 1, 1)) / torch.tensor(std).view(1, 3, 1, 1)
-    torch.testing.assert_close(out.double(), reference, rtol=0, atol=2e-6)
-    assert torch.equal(targets, torch.arange(8))
-
-
 def test_a_share_of_the_draws_chooses_an_operation_and_the_rest_none() -> None:
     images, draws = random_images(400), Augment(randaugment=(1, 9)).draw(400, generator(0))
     changed = randaugment(images, draws.operation, draws.sign, magnitude=21, probability=0.25)

@@ -170,6 +170,7 @@ def test_cifar10_arrives_is_checked_and_is_used_again(tmp_path: Path, served: tu
     np.testing.assert_array_equal(data.test.images, images[100:])
     assert data.train.labels.tolist() == list(range(10)) * 10
     assert (data.num_classes, data.in_channels, data.image_size) == (10, 3, 32)
+    assert (data.mean, data.std) == ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))  # part of runs' identities
     archive.unlink()
     np.testing.assert_array_equal(load("cifar10", root=root).train.images, data.train.images)
     assert [path.name for path in root.iterdir()] == [by_name.CIFAR10]

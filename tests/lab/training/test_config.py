@@ -14,6 +14,7 @@ def test_the_default_is_the_papers_cifar_recipe():
     assert RECIPES["cifar"] == config
     imagenet = RECIPES["imagenet"]
     assert (imagenet.epochs, imagenet.batch_size, imagenet.clip_grad) == (50, 640, 1.0)
+    assert (config.decay_norms, imagenet.decay_norms) == (True, False)
 
 
 @pytest.mark.parametrize(
