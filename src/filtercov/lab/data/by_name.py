@@ -119,7 +119,7 @@ def load_cifar10(root: Path | None = None, *, download: bool = False) -> Dataset
             train = _read_cifar10(archive, [f"data_batch_{number}" for number in range(1, 6)])
             test = _read_cifar10(archive, ["test_batch"])
     except (OSError, http.client.HTTPException) as error:
-        raise DataError(f"CIFAR-10 could not be had at {path}: {error}; put {CIFAR10} there by hand") from error
+        raise DataError(f"CIFAR-10 cannot be fetched to or read from {path}: {error}; put it there by hand") from error
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
     return Dataset("cifar10", train, test, in_channels=3, image_size=32, mean=mean, std=std)
 

@@ -121,11 +121,6 @@ def _open(run: RunDirectory, described: Mapping[str, Any], stack: ExitStack) -> 
     return run.done
 
 
-def step_seed(seed: int, step: int, rank: int) -> int:
-    """The seed of everything random in the forward pass of one step on one process."""
-    return int(np.random.SeedSequence((seed, step, rank)).generate_state(1, np.uint64)[0])
-
-
 @dataclass
 class _Loop:
     """Trains `state` to the end of its configuration, leaving checkpoints and metrics behind."""
@@ -192,7 +187,9 @@ class _Loop:
         rate = learning_rate(config, (state.step + 1) / self.steps)
         for group in state.optimizer.param_groups:
             group["lr"] = rate * group["lr_scale"]
-        torch.manual_seed(step_seed(config.seed, state.step, self.world.rank))
+        # All that is random in the forward pass depends on this, so that no random state has to be kept.
+        (seed,) = np.random.SeedSequence((config.seed, state.step, self.world.rank)).generate_state(1, np.uint64)
+        torch.manual_seed(int(seed))
         with autocast(self._device, config.amp):
             logits = self._module(images)
             loss = F.cross_entropy(logits.float(), targets, label_smoothing=config.smoothing)
