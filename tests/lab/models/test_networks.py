@@ -64,6 +64,9 @@ def test_stochastic_depth_drops_whole_images_and_keeps_the_mean() -> None:
     out = StochasticDepth(0.25).train()(torch.ones(4000, 2, 3, 3)).flatten(1)
     assert ((out == 0).all(1) | (out == 1 / 0.75).all(1)).all()
     assert out.mean().item() == pytest.approx(1.0, abs=0.03)
+    state = torch.get_rng_state()
+    StochasticDepth(0.0).train()(torch.ones(2, 2, 3, 3))
+    assert torch.equal(torch.get_rng_state(), state)  # a rate of 0 draws nothing, so that what follows draws the same
 
 
 def test_ls1_starts_the_same_network_with_a_layer_scale_of_one():
