@@ -73,6 +73,8 @@ def create(name: str, *, num_classes: int, in_channels: int = 3, drop_path_rate:
     >>> create("convnext_atto_div8_p1", num_classes=10).spec.name
     'convnext_atto_div8_p1'
     """
+    if num_classes < 1 or in_channels < 1:
+        raise ModelError(f"a model needs at least 1 class and 1 channel, got {num_classes} and {in_channels}")
     options: dict[str, Any] = {"num_classes": num_classes, "in_channels": in_channels, "drop_path_rate": drop_path_rate}
     spec = parse(name)
     return ConvMixer(spec, **options) if isinstance(spec, ConvMixerSpec) else ConvNeXt(spec, **options)
