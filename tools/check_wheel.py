@@ -47,9 +47,6 @@ USES: dict[str, list[str]] = {
         "assert filtercov.keras.Gaussian(0.5, seed=0)((7, 7, 8, 1)).shape == (7, 7, 8, 1)"
     ],
     "lab,ray": ["filtercov reproduce kronecker --scale smoke --engine ray --data embedded --cpus-per-run 1"],
-    "lab,tensorboard": [
-        "filtercov train --model convmixer_8_2_k5_p4 --data-limit 64 --batch-size 32 --epochs 1 --tensorboard"
-    ],
 }
 
 

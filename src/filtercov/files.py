@@ -123,9 +123,6 @@ def flush(path: Path, flags: int = os.O_RDWR) -> None:
 
 # --- Locks ---
 
-# What filesystems without locks answer.
-NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
-
 
 class Lock:
     """A lock file with one owner at a time among threads, processes and hosts, in a directory that exists.

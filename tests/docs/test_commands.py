@@ -122,12 +122,6 @@ def test_every_command_is_run_or_says_that_it_is_not():
     assert [(page, command) for page, command, marked in shown() if not marked and command not in known] == []
 
 
-def test_commands_stand_in_fenced_blocks_where_the_others_look():
-    indented = re.compile(rf"^ {{4,}}(?:{'|'.join(map(re.escape, PROGRAMS[:4]))}) ", re.MULTILINE)
-    texts = {page.name: BLOCK.sub("", page.read_text(encoding="utf-8")) for page in PAGES}
-    assert [name for name, text in texts.items() if indented.search(text)] == []
-
-
 def test_nothing_is_listed_that_is_not_shown_or_is_marked():
     unmarked = {command for _, command, marked in shown() if not marked}
     assert (AS_IS | SMALLER.keys() | ELSEWHERE.keys()) - unmarked == set()
@@ -169,13 +163,4 @@ def test_commands_of_the_documentation_run(tmp_path, monkeypatch):
         else:
             subprocess.run([program, *arguments], env=environment, check=True, timeout=300, capture_output=True)
     written = {path.name for path in tmp_path.iterdir()}
-    assert written >= {
-        "page.html",
-        "inspect.html",
-        "figures",
-        "start.safetensors",
-        "explore.html",
-        "sheets",
-        "runs",
-        "run.gif",
-    }
+    assert written >= {"page.html", "inspect.html", "figures", "start.safetensors", "explore.html", "sheets", "run.gif"}

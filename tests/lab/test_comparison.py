@@ -12,7 +12,7 @@ import filtercov
 from filtercov.errors import ConfigError, DataError
 from filtercov.lab import compare
 from filtercov.lab.data import load
-from filtercov.lab.data.torch_dataset import TorchBatches
+from filtercov.lab.data.loader import TorchBatches
 from filtercov.lab.experiments.engines import Engine
 from tests.peers import import_peer
 

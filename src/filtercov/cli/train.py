@@ -77,7 +77,6 @@ def train(
         int | None,
         typer.Option("--workers", "-j", callback=options.within(0), help="Processes that decode large images."),
     ] = None,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard's files too.")] = False,
     watch: Annotated[
         int | None,
         typer.Option(
@@ -129,7 +128,6 @@ def train(
             workers=workers,
             device=chosen,
             progress=progress_on() if world.main else Silent(),
-            tensorboard=tensorboard,
             watch_interval=watch,
             on_init=_say_report if world.main else None,
             **{name: value for name, value in written.items() if name in _INTERVALS},

@@ -31,8 +31,7 @@ from filtercov.errors import ConfigError, DataError, RunError
 from filtercov.files import Source
 from filtercov.filters import freeze_, init_
 from filtercov.lab.data import Dataset, load
-from filtercov.lab.data.loader import seeded_generator
-from filtercov.lab.data.torch_dataset import TorchBatches
+from filtercov.lab.data.loader import TorchBatches, seeded_generator
 from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.execute import FILTERS, build_batches, build_model
 from filtercov.lab.experiments.fingerprint import fingerprint

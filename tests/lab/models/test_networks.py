@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from filtercov.errors import ModelError
 from filtercov.lab import models
 from filtercov.lab.models.blocks import StochasticDepth
 from filtercov.nn import DepthwiseConv2d
@@ -52,23 +51,6 @@ def test_the_smallest_image_works_and_one_pixel_less_does_not(name: str) -> None
         net(torch.zeros(1, 1, side, side - 1))
 
 
-@pytest.mark.parametrize(
-    ("name", "sides"),
-    [
-        ("convnext_atto_div8_p1", [32, 16, 8, 4]),
-        ("convnext_atto_div8_p2", [16, 8, 4, 2]),
-        ("convnext_atto_div8_p2_s2", [8, 4, 2, 1]),
-        ("convnext_atto_div8_p4", [8, 4, 2, 1]),
-    ],
-)
-def test_the_stem_divides_by_the_patch_and_every_later_stage_by_two(name: str, sides: list[int]) -> None:
-    net, seen = models.create(name, num_classes=3), []
-    for stage in net.stages:
-        stage.register_forward_hook(lambda _module, _inputs, output: seen.append(output.shape[-1]))
-    net(torch.zeros(1, 3, 32, 32))
-    assert seen == sides
-
-
 @pytest.mark.parametrize("name", SMALL)
 def test_stochastic_depth_grows_linearly_and_leaves_the_state_dict_alone(name: str) -> None:
     net = models.create(name, num_classes=10, drop_path_rate=0.3)
@@ -82,39 +64,14 @@ def test_stochastic_depth_drops_whole_images_and_keeps_the_mean() -> None:
     out = StochasticDepth(0.25).train()(torch.ones(4000, 2, 3, 3)).flatten(1)
     assert ((out == 0).all(1) | (out == 1 / 0.75).all(1)).all()
     assert out.mean().item() == pytest.approx(1.0, abs=0.03)
-
-
-@pytest.mark.parametrize(
-    "arguments", [{"num_classes": 0}, {"in_channels": 0}, {"drop_path_rate": 1.0}, {"drop_path_rate": float("nan")}]
-)
-def test_bad_arguments_are_refused(arguments: dict[str, float]) -> None:
-    with pytest.raises(ModelError):
-        models.create("convmixer_8_1_k3_p1", **{"num_classes": 2, **arguments})
-
-
-def test_both_memory_layouts_give_the_same_logits_and_gradients() -> None:
-    torch.manual_seed(0)
-    for name in SMALL:
-        net = models.create(name, num_classes=5).double()
-        images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
-        plain = net(images)
-        grads = torch.autograd.grad(plain.square().sum(), list(net.parameters()))
-        net = net.to(memory_format=torch.channels_last)
-        last = net(images.to(memory_format=torch.channels_last))
-        torch.testing.assert_close(last, plain)
-        for ours, reference in zip(
-            torch.autograd.grad(last.square().sum(), list(net.parameters())), grads, strict=True
-        ):
-            torch.testing.assert_close(ours, reference, rtol=1e-7, atol=1e-9)
+    state = torch.get_rng_state()
+    StochasticDepth(0.0).train()(torch.ones(2, 2, 3, 3))
+    assert torch.equal(torch.get_rng_state(), state)  # a rate of 0 draws nothing, so that what follows draws the same
 
 
 def test_ls1_starts_the_same_network_with_a_layer_scale_of_one():
     small, one = (models.create(f"convnext_atto_div8_p1{suffix}", num_classes=10) for suffix in ("", "_ls1"))
-    gammas = {name for name in one.state_dict() if name.endswith("gamma")}
-    assert len(gammas) == 12
-    for name, value in one.state_dict().items():
-        if name in gammas:
-            assert (value == 1).all()
-            assert (small.state_dict()[name] == 1e-6).all()
-        assert value.shape == small.state_dict()[name].shape
-    assert one.spec.name == "convnext_atto_div8_p1_ls1"
+    starts = [(one.get_parameter(name), value) for name, value in small.named_parameters() if name.endswith("gamma")]
+    assert len(starts) == 12
+    assert all((ours == 1).all() and (theirs == 1e-6).all() for ours, theirs in starts)
+    assert [*one.state_dict()] == [*small.state_dict()]

@@ -73,23 +73,13 @@ def test_a_fresh_convnext_is_initialised_as_timm_initialises_it() -> None:
             assert parameter.std().item() == pytest.approx(theirs[key].std().item(), rel=0.1), key
 
 
-@pytest.mark.parametrize(
-    ("broken", "message"),
-    [
-        (
-            "raise RuntimeError('operator torchvision::nms does not exist')",
-            r"nms does not exist\); install a torchvision",
-        ),
-        ("import a_package_that_timm_needs", "need a_package_that_timm_needs, which is not installed; install it with"),
-    ],
-)
-def test_a_timm_that_cannot_be_imported_is_told_in_a_sentence(monkeypatch, tmp_path, broken, message):
+def test_a_timm_that_cannot_be_imported_is_told_in_a_sentence(monkeypatch, tmp_path):
     for name in [name for name in sys.modules if name.partition(".")[0] == "timm"]:
         monkeypatch.delitem(sys.modules, name)
     (tmp_path / "timm").mkdir()
-    (tmp_path / "timm" / "__init__.py").write_text(broken)
+    (tmp_path / "timm" / "__init__.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ModelError, match=message):
+    with pytest.raises(ModelError, match=r"nms does not exist\).*torchvision from where torch came"):
         find("timm:convnext_atto")
 
 

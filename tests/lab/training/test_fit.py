@@ -86,12 +86,6 @@ def test_the_result_is_that_of_the_saved_weights_and_the_metrics_agree(tmp_path)
     assert epochs[2]["images_per_second"] > 40 / (epochs[2]["seconds"] - epochs[1]["seconds"])  # evaluation included
 
 
-def test_evaluation_sums_in_float64():
-    model = toy_model().eval()
-    losses = [nn.functional.cross_entropy(model(x), y, reduction="sum").item() for x, y in ToyBatches().epoch(0)]
-    assert evaluate(model, ToyBatches()).loss == sum(losses)
-
-
 def test_the_moving_average_follows_its_recursion(tmp_path):
     model, seen = toy_model(dropout=0.0), []
     model[-1].register_forward_hook(lambda module, _in, _out: seen.append(module.weight.detach().clone()))
@@ -178,16 +172,6 @@ def test_an_accuracy_of_no_images_is_refused_and_one_that_was_stopped_is_none():
     assert evaluate(toy_model(), ToyBatches(), stop=stop).images == 40
     stop.signal = signal.SIGTERM
     assert evaluate(toy_model(), Unreadable(), stop=stop) is None
-
-
-def test_a_batch_too_small_to_normalise_is_refused_and_other_errors_of_a_model_are_its_own(tmp_path):
-    model, config = toy_model(), TrainConfig(epochs=1, batch_size=1)
-    model[1] = nn.Conv2d(4, 4, 6, groups=4)  # one value per image and channel
-    with pytest.raises(ConfigError, match="larger batch size"):
-        fit(model, ToyBatches(batch_size=1), ToyBatches(seed=1), config, tmp_path / "alone")
-    model[2].forward = lambda _: int("its own")
-    with pytest.raises(ValueError, match="its own"):
-        fit(model, ToyBatches(batch_size=1), ToyBatches(seed=1), config, tmp_path / "own")
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_a_patient_request_outlasts_further_signals():
 
 @pytest.mark.usefixtures("ctrl_c_interrupts")
 def test_a_signal_after_the_last_step_is_delivered_when_the_run_is_whole(tmp_path):
-    def interrupt(model, path):
+    def interrupt(_model, _path):
         os.kill(os.getpid(), signal.SIGINT)
         return {}
 

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from filtercov.errors import DataError
 
-_ROWS_HASHED = 4096  # images at a time, so that a memory map is never read whole
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -104,8 +102,7 @@ class ImageArrays:
     def digest(self) -> str:
         """SHA-256 of the shape and the pixels."""
         digest = hashlib.sha256(repr(self.images.shape).encode())
-        for start in range(0, len(self), _ROWS_HASHED):
-            digest.update(self.images[start : start + _ROWS_HASHED].tobytes())
+        digest.update(np.ascontiguousarray(self.images).data)
         return digest.hexdigest()
 
     def mean_and_std(self) -> tuple[tuple[float, ...], tuple[float, ...]]:

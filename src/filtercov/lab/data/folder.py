@@ -17,9 +17,8 @@ import numpy as np
 from filtercov.errors import DataError
 from filtercov.files import Lock, cache_directory, flush
 from filtercov.lab.data.dataset import Dataset, ImageArrays, ImageSource
-from filtercov.lab.data.decode import BadFiles, UndecodableError, fit_square, read_image
-from filtercov.lab.data.streaming import StreamedImages
-from filtercov.lab.data.tree import Tree, open_tree
+from filtercov.lab.data.streaming import BadFiles, StreamedImages, UndecodableError, fit_square, read_image
+from filtercov.lab.data.tree import Tree
 
 SMALL = 64  # images up to this side are decoded once and kept; larger ones are streamed
 LARGE_SIZE = 224  # what large images are scaled to by default
@@ -35,9 +34,7 @@ def load_folder(
     path: Path, *, image_size: int | None = None, bad_limit: int = 100, workers: int | None = None
 ) -> Dataset:
     """Load an image folder; `image_size` scales its images (to at most 64: once, and kept)."""
-    if image_size is not None and not 1 <= image_size <= 4096:
-        raise DataError(f"image_size must lie in 1..4096, got {image_size}")
-    tree = open_tree(path)
+    tree = Tree(path)
     if "test" not in tree.splits:
         raise DataError(f"{path} holds no test/CLASS or val/CLASS images; set some apart to measure accuracy with")
     if len(tree.classes) < 2:
@@ -64,7 +61,7 @@ def load_folder(
         image_size=size,
         mean=mean,
         std=std,
-        validation=sources.get("validation"),
+        validation=sources.get("val"),
     )
 
 
@@ -94,11 +91,10 @@ def cached_arrays(tree: Tree, *, size: int, channels: int, bad: BadFiles) -> dic
     The cache is beside the source or, where that cannot be written, in the cache directory.
     """
     name = tree.fingerprint(_CACHE_VERSION, size, channels)
-    homes = [tree.path.parent / f"{tree.path.name}.filtercov", cache_directory() / "folders"]
+    homes = [tree.path.with_name(f"{tree.path.name}.filtercov"), cache_directory() / "folders"]
     for home in homes:
         if (home / name / "manifest.json").is_file():
             return _open_cache(home / name, tree, bad)
-    reasons = []
     for home in homes:
         lock = Lock(home / f".{name}.lock")
         try:
@@ -107,15 +103,12 @@ def cached_arrays(tree: Tree, *, size: int, channels: int, bad: BadFiles) -> dic
             if not (home / name / "manifest.json").is_file():
                 _fill_cache(home / name, tree, size=size, channels=channels, bad=bad)
         except OSError as error:  # another user's, full, read-only, or a filesystem without locks
-            reasons.append(f"{home} ({error.strerror or error})")
+            reason = error
             continue
         finally:
             lock.release()
         return _open_cache(home / name, tree, bad)
-    raise DataError(
-        f"no place to keep the decoded images of {tree.path}: neither {' nor '.join(reasons)} can be written; set "
-        "FILTERCOV_CACHE to a directory that can"
-    )
+    raise DataError(f"cannot keep the decoded images of {tree.path}: {reason}; set FILTERCOV_CACHE to another place")
 
 
 def _fill_cache(final: Path, tree: Tree, *, size: int, channels: int, bad: BadFiles) -> None:

@@ -1,8 +1,13 @@
-"""`BatchLoader`: batches that are a pure function of (seed, epoch, batch), for one process or a rank of many."""
+"""`BatchLoader`: batches that are a pure function of (seed, epoch, batch), for one process or a rank of many.
 
+`TorchBatches` makes such batches of a PyTorch dataset.
+"""
+
+import hashlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +17,7 @@ from filtercov.errors import DataError
 from filtercov.lab.data.augment import Augment, Draws
 from filtercov.lab.data.dataset import Fetched, ImageSource, Plan
 
-_ORDER, _BATCH = 0, 1  # what a generator is for
+_ORDER, _BATCH, _TORCH_ORDER = 0, 1, 2  # what a generator is for
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,38 @@ class BatchLoader:
             mean=self.mean,
             std=self.std,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class TorchBatches:
+    """Batches of a PyTorch dataset of (image, class), in an order that depends on seed and epoch alone."""
+
+    data: Any
+    batch_size: int = 1
+    seed: int = 0
+    shuffle: bool = False  # for training, which also leaves out a last, smaller batch
+
+    def __len__(self) -> int:
+        whole, rest = divmod(len(self.data), self.batch_size)
+        return whole if self.shuffle else whole + bool(rest)
+
+    def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the batches of an epoch from `start_batch` on."""
+        order = torch.arange(len(self.data))
+        if self.shuffle:
+            order = torch.randperm(len(self.data), generator=seeded_generator(self.seed, _TORCH_ORDER, epoch))
+        for batch in range(start_batch, len(self)):
+            chosen = order[batch * self.batch_size : (batch + 1) * self.batch_size].tolist()
+            images, classes = zip(*(self.data[index] for index in chosen), strict=True)
+            yield torch.stack([torch.as_tensor(image) for image in images]), torch.tensor([int(c) for c in classes])
+
+    def digest(self) -> str:
+        """A checksum of the length and of up to 256 items, evenly spaced."""
+        found = hashlib.sha256(str(len(self.data)).encode())
+        for index in range(0, len(self.data), max(1, len(self.data) // 256)):
+            image, label = self.data[index]
+            found.update(np.ascontiguousarray(torch.as_tensor(image).numpy()).tobytes() + str(int(label)).encode())
+        return found.hexdigest()
 
 
 def seeded_generator(*key: int) -> torch.Generator:

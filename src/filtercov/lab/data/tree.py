@@ -1,4 +1,4 @@
-"""The files of an image folder, as a directory or inside a zip: which are images, of which split and class.
+"""The files of an image folder, a directory or a zip: which are images, of which split and class.
 
 The rule is SPLIT/CLASS/…/image, below any directories. A file is an image by its extension; its content decides the
 format when it is read.
@@ -8,9 +8,8 @@ import hashlib
 import os
 import re
 import zipfile
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from functools import cached_property
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,24 +18,15 @@ from numpy.typing import NDArray
 
 from filtercov.errors import DataError
 
-SPLITS = {"train": "train", "test": "test", "val": "validation", "valid": "validation", "validation": "validation"}
-LARGEST_FILE = 256 * 2**20  # bytes; larger files are not read
 _IMAGES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
 
 # What is above the split nearest to the top, the split, and the class (None for what is directly in the split).
-_PLACE = re.compile(rf"(|.*?/)({'|'.join(SPLITS)})/(?:([^/]+)/)?.*", re.IGNORECASE | re.ASCII | re.DOTALL)
-_CLUTTER = re.compile(r"(^|/)(\.|__macosx(/|$)|@eadir(/|$))", re.IGNORECASE)  # hidden, or left by macOS and Synology
-
-
-class Entry(NamedTuple):
-    """A path with `/` between names and at the end of a directory; a file's stamp changes when the file does."""
-
-    path: str
-    stamp: str = ""
+_PLACE = re.compile(r"(|.*?/)(train|val|test)/(?:([^/]+)/)?.*", re.DOTALL)
+_CLUTTER = re.compile(r"(^|/)(\.|__MACOSX(/|$)|@eaDir(/|$))")  # hidden, or left by macOS and Synology
 
 
 class ImageFile(NamedTuple):
-    """An image: its path within the tree, split (train, validation or test), class, and stamp."""
+    """An image: its path within the tree, split (train, val or test), class, and a stamp that changes when it does."""
 
     path: str
     split: str
@@ -44,46 +34,27 @@ class ImageFile(NamedTuple):
     stamp: str
 
 
-class Tree(ABC):
-    """The files of an image folder."""
+class Tree:
+    """The images of a directory or zip, sorted by path."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-
-    @abstractmethod
-    def _entries(self) -> Iterable[Entry]:
-        """All files and directories."""
-
-    @abstractmethod
-    def _size(self, path: str) -> int: ...
-
-    @abstractmethod
-    def _content(self, path: str) -> bytes: ...
+        try:
+            self.zipped = path.is_file()
+            stamps = _zip_stamps(path) if self.zipped else _directory_stamps(path)
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            raise DataError(
+                f"{path} cannot be read as a directory or zip of images: {error}; repair that or name another"
+            ) from error
+        self.files = find_images(stamps, path)
+        self.splits = tuple(sorted({file.split for file in self.files}))
+        self.classes = tuple(sorted({file.label for file in self.files if file.split == "train"}))
+        if untrained := sorted({file.label for file in self.files} - set(self.classes)):
+            raise DataError(f"{path} tests classes it does not train: {', '.join(untrained[:5])}; remove them")
 
     def read(self, path: str) -> bytes:
-        """The content of a file; one that is too large is an `OSError`."""
-        if self._size(path) > LARGEST_FILE:  # a zip bomb says so here, or fails its checksum
-            raise OSError(f"larger than {LARGEST_FILE} bytes")
-        return self._content(path)
-
-    @cached_property
-    def files(self) -> tuple[ImageFile, ...]:
-        """Every image of every class, sorted by path."""
-        return find_images(self._entries(), self.path)
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The splits that have images: train, and where present validation and test."""
-        return tuple(sorted({file.split for file in self.files}))
-
-    @cached_property
-    def classes(self) -> tuple[str, ...]:
-        """The classes of the training files, sorted; the other splits may have no others."""
-        classes = sorted({file.label for file in self.files if file.split == "train"})
-        untrained = sorted({file.label for file in self.files} - set(classes))
-        if untrained:
-            raise DataError(f"{self.path} tests classes it does not train: {', '.join(untrained[:5])}; remove them")
-        return tuple(classes)
+        """The content of a file."""
+        return _opened(self, os.getpid()).read(path) if self.zipped else (self.path / path).read_bytes()
 
     def labels(self, files: Iterable[ImageFile]) -> NDArray[np.int64]:
         """The number of each file's class, (N,)."""
@@ -98,115 +69,68 @@ class Tree(ABC):
         return digest.hexdigest()[:24]
 
 
-def open_tree(path: Path) -> Tree:
-    """The tree at a directory or zip file."""
-    try:
-        if path.is_dir():
-            return DirectoryTree(path)
-        if path.is_file() and zipfile.is_zipfile(path):
-            return ZipTree(path)
-    except OSError as error:
-        raise DataError(f"{path} cannot be opened: {error.strerror}; make it readable or name another") from error
-    raise DataError(f"{path} is neither a directory nor a zip file of images")
+@lru_cache(maxsize=4)
+def _opened(tree: Tree, process: int) -> zipfile.ZipFile:  # noqa: ARG001
+    """The tree's zip, opened by each process: forked workers would mix up their reads of one file position."""
+    return zipfile.ZipFile(tree.path)
 
 
-class DirectoryTree(Tree):
-    """Files below a directory. Links are followed, but not in circles."""
+def _zip_stamps(path: Path) -> dict[str, str]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: f"{info.file_size} {info.CRC}" for name, info in archive.NameToInfo.items()}
 
-    def _entries(self) -> Iterator[Entry]:
-        return self._below("", frozenset())
 
-    def _below(self, folder: str, above: frozenset[tuple[int, int]]) -> Iterator[Entry]:
-        try:
-            status = (self.path / folder).stat()
-            entries = list(os.scandir(self.path / folder))
-        except OSError as error:  # skipping it would drop a class, or part of one, silently
-            raise DataError(f"{self.path / folder} cannot be listed: {error.strerror}; repair or remove it") from error
-        here = (status.st_dev, status.st_ino)
-        if here in above:
-            return
-        for entry in entries:
-            path = folder + entry.name
-            if _CLUTTER.search(entry.name):
-                continue
-            if entry.is_dir():
-                yield Entry(f"{path}/")
-                yield from self._below(f"{path}/", above | {here})
-            elif entry.is_file():
+def _directory_stamps(root: Path) -> dict[str, str]:
+    """The stamp of each file, by its path from `root`, and an empty one for each directory, whose path ends in `/`.
+
+    What cannot be listed or is a link to nothing is an error: skipping it could drop a class silently.
+    """
+    stamps: dict[str, str] = {}
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for folder, folders, names in os.walk(root, onerror=fail, followlinks=True):
+        above = f"{Path(folder).relative_to(root).as_posix()}/".removeprefix("./")
+        folders[:] = [name for name in folders if not _CLUTTER.search(name)]
+        stamps |= {f"{above}{name}/": "" for name in folders}
+        for name in names:
+            if not _CLUTTER.search(name):
                 # A copy can keep size and time of what it replaces, but not the inode and its own time.
-                file = entry.stat()
-                yield Entry(path, f"{file.st_size} {file.st_mtime_ns} {file.st_ctime_ns} {file.st_ino}")
-            elif entry.is_symlink():
-                if not path.lower().endswith(_IMAGES):  # perhaps a whole class
-                    raise DataError(f"{self.path / path} is a link to nothing; repair or remove it")
-                yield Entry(path, "broken link")  # reported when it is read
-
-    def _size(self, path: str) -> int:
-        return (self.path / path).stat().st_size
-
-    def _content(self, path: str) -> bytes:
-        return (self.path / path).read_bytes()
+                file = (Path(folder) / name).stat()
+                stamps[above + name] = f"{file.st_size} {file.st_mtime_ns} {file.st_ctime_ns} {file.st_ino}"
+    return stamps
 
 
-class ZipTree(Tree):
-    """Files inside a zip, read in place. Of members with the same name the last counts, as when unpacking."""
-
-    def _entries(self) -> Iterator[Entry]:
-        try:
-            return (Entry(path, f"{info.file_size} {info.CRC}") for path, info in self._zip.NameToInfo.items())
-        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-            raise DataError(f"{self.path} cannot be read as a zip file: {error}; fetch or make it anew") from error
-
-    def _size(self, path: str) -> int:
-        return self._zip.getinfo(path).file_size
-
-    def _content(self, path: str) -> bytes:
-        return self._zip.read(path)
-
-    @property
-    def _zip(self) -> zipfile.ZipFile:
-        # Each process opens its own: a shared file position would mix up the reads of forked workers.
-        if getattr(self, "_opened", (None,))[0] != os.getpid():
-            self._opened = (os.getpid(), zipfile.ZipFile(self.path))
-        return self._opened[1]
-
-    def __getstate__(self) -> dict[str, object]:
-        return {key: value for key, value in self.__dict__.items() if key != "_opened"}
-
-
-def find_images(entries: Iterable[Entry], source: Path) -> tuple[ImageFile, ...]:
-    """The images among the entries of `source`, sorted by path, of the splits nearest to the top.
+def find_images(stamps: Mapping[str, str], source: Path) -> tuple[ImageFile, ...]:
+    """The images among the paths of `source`, sorted, of the splits nearest to the top.
 
     Where there is `val/` but no `test/`, as in ImageNet, `val/` is the test set.
 
-    >>> files = find_images([Entry("pets/train/cat/0/a.jpg"), Entry("pets/val/cat/b.jpg")], Path("pets.zip"))
+    >>> files = find_images({"pets/train/cat/0/a.jpg": "", "pets/val/cat/b.jpg": ""}, Path("pets.zip"))
     >>> [(file.split, file.label) for file in files]
     [('train', 'cat'), ('test', 'cat')]
     """
-    places = [(entry, match.groups()) for entry in sorted(entries) if (match := _PLACE.fullmatch(entry.path))]
-    places = [(entry, place) for entry, place in places if not _CLUTTER.search(entry.path)]
-    images = [(entry, place) for entry, place in places if entry.path.lower().endswith(_IMAGES)]
-    tops = {above for _, (above, split, label) in images if split.lower() == "train" and label}
+    found = [(path, *match.groups()) for path in sorted(stamps) if (match := _PLACE.fullmatch(path))]
+    found = [place for place in found if not _CLUTTER.search(place[0])]
+    images = [place for place in found if place[0].lower().endswith(_IMAGES)]
+    tops = {above for _, above, split, label in images if split == "train" and label}
     if not tops:
         raise DataError(f"{source} holds no train/CLASS/image files; arrange it as train/CLASS/*, test/CLASS/*")
     nearest, *others = sorted(tops, key=lambda above: (above.count("/"), above))
     if others and others[0].count("/") == nearest.count("/"):
         raise DataError(f"{source} holds two datasets, {nearest} and {others[0]}; name the directory of one of them")
 
-    images = [(entry, place) for entry, place in images if place[0] == nearest]
-    for entry, (_, split, label) in images:
+    images = [place for place in images if place[1] == nearest]
+    for path, _, split, label in images:
         if not label:
-            raise DataError(f"{source}: {entry.path} is in no class; move it to {split}/CLASS/ or remove it")
-    trained = {label for _, (_, split, label) in images if split.lower() == "train"}
-    for _, (above, split, label) in places:
-        if above == nearest and split.lower() == "train" and label and label not in trained:
-            raise DataError(f"{source}: the class {split}/{label} holds no images; fill it or remove it")
-
-    directories: dict[str, str] = {}  # of each split
-    for directory in dict.fromkeys(split for _, (_, split, _) in images):
-        if (other := directories.setdefault(SPLITS[directory.lower()], directory)) != directory:
-            raise DataError(f"{source} holds both {other}/ and {directory}/, which mean the same; keep one of them")
-    if "test" not in directories and "validation" in directories:
-        directories["test"] = directories.pop("validation")
-    splits = {directory: split for split, directory in directories.items()}
-    return tuple(ImageFile(entry.path, splits[split], label, entry.stamp) for entry, (_, split, label) in images)
+            raise DataError(f"{source}: {path} is in no class; move it to {split}/CLASS/ or remove it")
+    trained = {label for _, _, split, label in images if split == "train"}
+    for _, above, split, label in found:
+        if above == nearest and split == "train" and label and label not in trained:
+            raise DataError(f"{source}: the class train/{label} holds no images; fill it or remove it")
+    tested = any(split == "test" for _, _, split, _ in images)
+    return tuple(
+        ImageFile(path, "test" if split == "val" and not tested else split, label, stamps[path])
+        for path, _, split, label in images
+    )

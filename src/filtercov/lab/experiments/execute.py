@@ -40,7 +40,6 @@ def execute(
     log_interval: int = 50,
     recovery_interval: int | None = None,
     on_init: Callable[[object], None] | None = None,
-    tensorboard: bool = False,
     watch_interval: int | None = None,
 ) -> FitResult:
     """Train what `spec` says in `run_dir`, continuing if it was begun; return the result.
@@ -72,7 +71,6 @@ def execute(
         progress=progress and _Judged(progress, spec.evaluate),
         log_interval=log_interval,
         recovery_interval=recovery_interval,
-        tensorboard=tensorboard,
         watch_interval=watch_interval,
     )
 

@@ -27,9 +27,6 @@ _NUMBER = r"([1-9]\d*)"
 _CONVMIXER = re.compile(rf"convmixer_{_NUMBER}_{_NUMBER}_k{_NUMBER}_p{_NUMBER}")
 _CONVNEXT = re.compile(rf"convnext_({'|'.join(SIZES)})(?:_div{_NUMBER})?_p([124])(_s2)?(?:_k{_NUMBER})?(_ls1)?")
 
-# Beyond these a name is a slip of the finger: the network would exhaust memory before it said so.
-_LARGEST = {"width": 8192, "depth": 512, "kernel_size": 255, "patch_size": 128}
-
 
 def names() -> tuple[str, ...]:
     """The networks of the paper and their common neighbours; any name of the grammar works.
@@ -53,21 +50,16 @@ def parse(name: str) -> ConvMixerSpec | ConvNeXtSpec:
     >>> parse("convnext_atto_p1")
     ConvNeXtSpec(size='atto', patch_size=1, kernel_size=7, divide=1, first_stride=1, layer_scale=1e-06)
     """
-    spec: ConvMixerSpec | ConvNeXtSpec
     if match := _CONVMIXER.fullmatch(name):
-        spec = ConvMixerSpec(*map(int, match.groups()))
-    elif match := _CONVNEXT.fullmatch(name):
+        return ConvMixerSpec(*map(int, match.groups()))
+    if match := _CONVNEXT.fullmatch(name):
         size, divide, patch, halved, kernel, unscaled = match.groups()
         layer_scale = 1.0 if unscaled else LAYER_SCALE
         spec = ConvNeXtSpec(size, int(patch), int(kernel or 7), int(divide or 1), 2 if halved else 1, layer_scale)
         if SIZES[size].width % spec.divide:
             raise ModelError(f"{name!r}: {size}'s width {SIZES[size].width} is not a multiple of {spec.divide}")
-    else:
-        raise ModelError(f"unknown model {name!r}; a name is {GRAMMAR}{_nearest(name, names())}")
-    for what, largest in _LARGEST.items():
-        if (value := getattr(spec, what, 1)) > largest:
-            raise ModelError(f"{name!r}: {what} {value} is more than the {largest} that is supported")
-    return spec
+        return spec
+    raise ModelError(f"unknown model {name!r}; a name is {GRAMMAR}{_nearest(name, names())}")
 
 
 def _nearest(name: str, known: tuple[str, ...] | list[str]) -> str:
@@ -83,8 +75,6 @@ def create(name: str, *, num_classes: int, in_channels: int = 3, drop_path_rate:
     """
     if num_classes < 1 or in_channels < 1:
         raise ModelError(f"a model needs at least 1 class and 1 channel, got {num_classes} and {in_channels}")
-    if not 0.0 <= drop_path_rate < 1.0:
-        raise ModelError(f"drop_path_rate is a probability below 1, got {drop_path_rate}")
     options: dict[str, Any] = {"num_classes": num_classes, "in_channels": in_channels, "drop_path_rate": drop_path_rate}
     spec = parse(name)
     return ConvMixer(spec, **options) if isinstance(spec, ConvMixerSpec) else ConvNeXt(spec, **options)
@@ -138,14 +128,10 @@ def import_timm() -> Any:
     """Import timm, or say what keeps it from being imported."""
     try:
         return importlib.import_module("timm")
-    except ModuleNotFoundError as error:
+    except (ImportError, RuntimeError) as error:  # the latter is torchvision's, if it was built for another torch
         raise ModelError(
-            f"timm's models need {error.name}, which is not installed; install it with `pip install {error.name}`"
-        ) from None
-    except (ImportError, RuntimeError) as error:  # torchvision's, if it was built for another torch
-        raise ModelError(
-            f"timm's models need timm, which cannot be imported here ({error}); install a torchvision that was built "
-            "for this torch, both from the same index"
+            f"timm's models need timm, which cannot be imported here ({error}); `pip install timm`, and a torchvision "
+            "from where torch came from"
         ) from None
 
 

@@ -17,28 +17,18 @@ Schedule = Literal["triangular", "cosine", "constant"]
 Amp = Literal["none", "bfloat16", "float16"]
 
 
-def whole(name: str, value: object, *, least: int, most: int) -> None:
+def whole(name: str, value: object, *, least: int, most: int = 2**63 - 1) -> None:
     """Require an integer in [least, most]."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise ConfigError(f"{name} must be a whole number from {least} to {most}, got {value!r}")
 
 
-def number(
-    name: str,
-    value: Any,
-    *,
-    least: float = -math.inf,
-    above: float = -math.inf,
-    most: float = math.inf,
-    below: float = math.inf,
-) -> None:
-    """Require a finite number within the given bounds."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if is_number and least <= value <= most and above < value < below:
-        return
-    bounds = {"at least": least, "above": above, "at most": most, "below": below}
-    words = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if math.isfinite(bound))
-    raise ConfigError(f"{name} must be a number {words}, got {value!r}")
+def number(name: str, value: Any, *, least: float = 0.0, below: float = math.inf) -> None:
+    """Require a finite number in [least, below)."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not least <= value < below:
+        bound = f" and below {below:g}" if math.isfinite(below) else ""
+        raise ConfigError(f"{name} must be a number of at least {least:g}{bound}, got {value!r}")
 
 
 def text(name: str, value: object) -> None:
@@ -99,7 +89,7 @@ class TrainConfig:
     0.01
     >>> TrainConfig(lr=-1.0)
     Traceback (most recent call last):
-    filtercov.errors.ConfigError: lr must be a number above 0 and at most 1000, got -1.0
+    filtercov.errors.ConfigError: lr must be a number of at least 0, got -1.0
     """
 
     epochs: int = 20
@@ -121,25 +111,17 @@ class TrainConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        whole("epochs", self.epochs, least=1, most=100_000)
-        whole("batch_size", self.batch_size, least=1, most=2**24)
-        whole("seed", self.seed, least=0, most=2**63 - 1)
-        number("lr", self.lr, above=0.0, most=1000.0)
-        number("filter_lr", self.filter_lr, above=0.0, most=1000.0)
-        number("weight_decay", self.weight_decay, least=0.0, most=1000.0)
-        number("opt_eps", self.opt_eps, above=0.0, most=1.0)
-        number("momentum", self.momentum, least=0.0, below=1.0)
-        number("smoothing", self.smoothing, least=0.0, below=1.0)
-        number("warmup_epochs", self.warmup_epochs, least=0.0, below=float(self.epochs))
-        if self.clip_grad is not None:
-            number("clip_grad", self.clip_grad, above=0.0)
-        if self.ema_decay is not None:
-            number("ema_decay", self.ema_decay, least=0.0, below=1.0)
-        choice("opt", self.opt, get_args(Optimizer))
-        choice("sched", self.sched, get_args(Schedule))
-        choice("amp", self.amp, get_args(Amp))
-        flag("decay_norms", self.decay_norms)
-        flag("compile", self.compile)
+        for name in ("epochs", "batch_size"):
+            whole(name, getattr(self, name), least=1)
+        whole("seed", self.seed, least=0)
+        for name in ("lr", "filter_lr", "weight_decay", "opt_eps", "clip_grad", "momentum", "smoothing", "ema_decay"):
+            if (value := getattr(self, name)) is not None:
+                number(name, value, below=1.0 if name in ("momentum", "smoothing", "ema_decay") else math.inf)
+        number("warmup_epochs", self.warmup_epochs, below=float(self.epochs))
+        for name, kind in {"opt": Optimizer, "sched": Schedule, "amp": Amp}.items():
+            choice(name, getattr(self, name), get_args(kind))
+        for name in ("decay_norms", "compile"):
+            flag(name, getattr(self, name))
         if self.warmup_epochs and self.sched == "triangular":
             raise ConfigError(
                 f"warmup_epochs={self.warmup_epochs} does not go with the triangular schedule, which rises by itself; "

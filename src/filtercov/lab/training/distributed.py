@@ -86,13 +86,7 @@ def process_group(device: str = "auto") -> Iterator[tuple[World, torch.device]]:
         return
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
-    try:
-        dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
-    except ValueError as error:  # the environment lacks what a launcher sets
-        raise ConfigError(
-            f"WORLD_SIZE is {os.environ['WORLD_SIZE']!r}, but there is no group of processes to join ({error}); start "
-            "it with torchrun, or unset WORLD_SIZE"
-        ) from error
+    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
     world = current_world()
     try:
         yield world, chosen

@@ -47,7 +47,6 @@ def fit(
     progress: Progress | None = None,
     log_interval: int = 50,
     recovery_interval: int | None = None,
-    tensorboard: bool = False,
     watch_interval: int | None = None,
 ) -> FitResult:
     """Train `model` in place and return the final numbers; an interrupted run continues, a finished one is loaded.
@@ -73,8 +72,6 @@ def fit(
         done = world.from_main(lambda: _open(run, described, stack))
         run.check(described)  # in every process: all must have been given the same settings and files
         if done:
-            if watch_interval is not None and not run.watched.exists():
-                progress.note("the run is finished and was not watched; to watch it, train in another run directory")
             load_weights_(model, load_checkpoint(run.checkpoint)[0])
             return parse_result(read_json(run.result, advice=START_AGAIN), run.result)
         devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
@@ -87,11 +84,7 @@ def fit(
             progress.note(f"resuming at step {state.step} of {config.epochs * len(train_batches)}")
         if config.compile:
             model.compile()
-        metrics = None
-        if world.main:
-            board = run.tensorboard if tensorboard else None
-            metrics = MetricsLog(run.metrics, size=metrics_size, tensorboard=board, step=state.step)
-            stack.enter_context(metrics)
+        metrics = stack.enter_context(MetricsLog(run.metrics, size=metrics_size)) if world.main else None
         stop = stack.enter_context(StopRequest(patient=world.size > 1))
         watching = watch(model, run.watched, every=watch_interval, step=state.step) if watch_interval else None
         loop = _Loop(state, train_batches, test_batches, config, run, world, metrics, stop, progress, watching)
@@ -126,11 +119,6 @@ def _open(run: RunDirectory, described: Mapping[str, Any], stack: ExitStack) -> 
         with suppress(OSError):  # the run may be on a read-only disk by now
             run.state.unlink(missing_ok=True)  # left by a process that was killed just before it did this
     return run.done
-
-
-def step_seed(seed: int, step: int, rank: int) -> int:
-    """The seed of everything random in the forward pass of one step on one process."""
-    return int(np.random.SeedSequence((seed, step, rank)).generate_state(1, np.uint64)[0])
 
 
 @dataclass
@@ -199,9 +187,11 @@ class _Loop:
         rate = learning_rate(config, (state.step + 1) / self.steps)
         for group in state.optimizer.param_groups:
             group["lr"] = rate * group["lr_scale"]
-        torch.manual_seed(step_seed(config.seed, state.step, self.world.rank))
+        # All that is random in the forward pass depends on this, so that no random state has to be kept.
+        (seed,) = np.random.SeedSequence((config.seed, state.step, self.world.rank)).generate_state(1, np.uint64)
+        torch.manual_seed(int(seed))
         with autocast(self._device, config.amp):
-            logits = self._logits(images)
+            logits = self._module(images)
             loss = F.cross_entropy(logits.float(), targets, label_smoothing=config.smoothing)
         state.optimizer.zero_grad(set_to_none=True)
         state.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
@@ -214,18 +204,6 @@ class _Loop:
             state.ema.update_(state.model)
         count = torch.tensor(float(len(images)), device=self._device)
         return torch.stack([loss.detach() * count, count_correct(logits.detach(), targets), count, count * 0.0])
-
-    def _logits(self, images: Tensor) -> Tensor:
-        try:
-            logits: Tensor = self._module(images)
-        except ValueError as error:
-            if "more than 1 value per channel" not in str(error):
-                raise
-            raise ConfigError(
-                f"the model's batch normalisation needs several values of each channel, and a step with {len(images)} "
-                "image has one; choose a larger batch size or larger images"
-            ) from error
-        return logits
 
     def _look(self, sums: Tensor, *, log: bool) -> float:
         """Return the mean loss since the last look; stop if asked to, or if it is not finite."""

@@ -1,19 +1,14 @@
-"""Showing how training goes: a bar on a terminal, plain lines elsewhere, nothing where nobody looks."""
+"""Showing how training goes: a line per epoch; in between one that moves on a terminal, or one a minute elsewhere."""
 
+import shutil
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import IO, Protocol
 
-from rich.console import Console
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
-
-WIDE = 100  # columns from which a bar has room for the speed
+_ERASE = "\r\x1b[K"  # back to the start of the line, and clear it
 
 
 @dataclass(frozen=True)
@@ -31,24 +26,11 @@ class Snapshot:
     test_accuracy: float | None = None  # at the end of an epoch
     judged_on: str = "test"  # the images of that accuracy
 
-    @property
-    def reached(self) -> str:
-        """Epoch, loss and accuracies."""
-        test = "" if self.test_accuracy is None else f"  {self.judged_on} {self.test_accuracy:5.2f} %"
-        return f"epoch {self.epoch}/{self.epochs}  loss {self.loss:.4f}  train {self.accuracy:5.2f} %{test}"
-
-    @property
-    def speed(self) -> str:
-        """Images trained on per second, with a gap before them; empty if not measured."""
-        return "" if self.images_per_second is None else f"  {self.images_per_second:,.0f} images/s"
-
-    @property
-    def left(self) -> str:
-        """The time left, with a gap before it."""
-        return f"  {duration(self.seconds_left)} left"
-
     def __str__(self) -> str:
-        return f"{self.reached}{self.speed}{self.left}"
+        test = "" if self.test_accuracy is None else f"  {self.judged_on} {self.test_accuracy:5.2f} %"
+        speed = "" if self.images_per_second is None else f"  {self.images_per_second:,.0f} images/s"
+        reached = f"epoch {self.epoch}/{self.epochs}  loss {self.loss:.4f}  train {self.accuracy:5.2f} %{test}"
+        return f"{reached}{speed}  {duration(self.seconds_left)} left"
 
 
 class Progress(Protocol):
@@ -77,83 +59,44 @@ class Silent:
         """Do nothing."""
 
 
-class _Display(Silent):
-    """Shows as long as its stream takes it: a closed pipe or a full disk do not end training."""
+class Lines(Silent):
+    """Shows training on a stream, as long as that takes it: a closed pipe or a full disk do not end training."""
 
-    def __init__(self, label: str) -> None:
-        self._label = f"{label}  " if label else ""
-
-    def _show(self, write: Callable[[], None]) -> None:
-        with suppress(OSError):
-            write()
-
-
-class Lines(_Display):
-    """Prints a line per epoch, and one a minute inside long epochs."""
-
-    def __init__(
-        self, stream: IO[str], *, label: str = "", every: float = 60.0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        super().__init__(label)
-        self._stream, self._every, self._clock = stream, every, clock
+    def __init__(self, stream: IO[str], *, label: str = "", clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._label, self._clock = stream, f"{label}  " if label else "", clock
+        self._terminal = stream.isatty()
         self._last = clock()
 
     def update(self, snapshot: Snapshot) -> None:
-        """Print at the end of an epoch, or when the last line is old."""
-        if snapshot.test_accuracy is not None or self._clock() - self._last >= self._every:
-            self.note(str(snapshot))
+        """Keep the line of a finished epoch; show a step if the last one shown is old."""
+        if snapshot.test_accuracy is not None or self._clock() - self._last >= (0.1 if self._terminal else 60.0):
             self._last = self._clock()
+            if snapshot.test_accuracy is None and self._terminal:
+                # A terminal writes ^C behind the line, which could not be erased if it had no room for that.
+                room = shutil.get_terminal_size().columns - 4
+                self._write(f"{_ERASE}{f'{self._label}{snapshot}'[:room]}")
+            else:
+                self.note(str(snapshot))
 
     def note(self, text: str) -> None:
-        """Print it."""
-        self._show(lambda: print(f"{self._label}{text}", file=self._stream, flush=True))
-
-
-class TerminalBar(_Display):
-    """A bar that moves with every step, above it a line per epoch; when it is closed only the lines are left."""
-
-    def __init__(self, console: Console, *, label: str = "") -> None:
-        super().__init__(label)
-        self._live = Live(console=console, transient=True, refresh_per_second=10, redirect_stdout=False)
-
-    def update(self, snapshot: Snapshot) -> None:
-        """Move the bar; keep the line of a finished epoch."""
-        self._show(lambda: self._move(replace(snapshot, test_accuracy=None)))
-        if snapshot.test_accuracy is not None:
-            self.note(f"{snapshot.reached}{snapshot.speed}")
-
-    def note(self, text: str) -> None:
-        """Leave a line above the bar."""
-        self._show(lambda: self._live.console.print(Text(f"{self._label}{text}")))
+        """Print it on a line of its own."""
+        self._write(f"{_ERASE if self._terminal else ''}{self._label}{text}\n")
 
     def close(self) -> None:
-        """Take the bar off the screen."""
-        with suppress(OSError):
-            self._live.stop()
+        """Take the moving line off the terminal."""
+        if self._terminal:
+            self._write(_ERASE)
 
-    def _move(self, snapshot: Snapshot) -> None:
-        console = self._live.console
-        bar = Table.grid(padding=(0, 2, 0, 0), expand=True)
-        bar.add_column(no_wrap=True, overflow="ellipsis")
-        bar.add_column(ratio=1)
-        bar.add_column(no_wrap=True)
-        bar.add_row(
-            Text(f"{self._label}{snapshot.reached}"),
-            ProgressBar(snapshot.steps, snapshot.step),
-            Text(f"{snapshot.speed if console.width >= WIDE else ''}{snapshot.left}".strip()),
-        )
-        # A terminal writes ^C behind the bar: on a line without room for it the bar could not be erased.
-        bar.width = max(1, console.width - 4)
-        self._live.update(bar)
-        self._live.start(refresh=True)
+    def _write(self, text: str) -> None:
+        with suppress(OSError):
+            self._stream.write(text)
+            self._stream.flush()
 
 
 def progress_on(stream: IO[str] | None = None, *, label: str = "") -> Progress:
-    """The display that suits a stream: a bar for a terminal, lines for others, nothing if it is closed."""
+    """What shows training on a stream, by default standard error; nothing if that is closed."""
     chosen: IO[str] | None = stream or sys.stderr
-    if chosen is None:  # closed before the start
-        return Silent()
-    return TerminalBar(Console(file=chosen), label=label) if chosen.isatty() else Lines(chosen, label=label)
+    return Silent() if chosen is None else Lines(chosen, label=label)
 
 
 def duration(seconds: float) -> str:

@@ -10,8 +10,6 @@ result.json              the final numbers; the run is done when this exists
 lock                     held, with its owner's name, while someone trains here
 """
 
-import dataclasses
-import errno
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -20,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from filtercov.errors import ConfigError, RunBusyError, RunError, StorageError
-from filtercov.files import NO_LOCKS, Lock, atomic_write
+from filtercov.errors import RunBusyError, RunError, StorageError
+from filtercov.files import Lock, atomic_write
 
 # What to do about a changed or lost file of a run that only the whole training could make again.
 START_AGAIN = "restore it, or delete the run's directory to start again"
@@ -37,7 +35,7 @@ class RunDirectory:
         self.config, self.metrics = self.path / "config.json", self.path / "metrics.jsonl"
         self.state, self.ema = self.path / "state.safetensors", self.path / "ema.safetensors"
         self.checkpoint, self.result = self.path / "checkpoint.safetensors", self.path / "result.json"
-        self.watched, self.tensorboard = self.path / "filters.watched", self.path / "tensorboard"
+        self.watched = self.path / "filters.watched"
         self._lock = Lock(self.path / "lock")
 
     @property
@@ -116,42 +114,34 @@ def read_result(run_dir: Path | str) -> FitResult | None:
 
 def parse_result(values: Mapping[str, Any], path: Path) -> FitResult:
     """The result with these values, which were read from `path`."""
-    known = {field.name for field in dataclasses.fields(FitResult)}
-    if set(values) != known:
-        raise RunError(
-            f"{path} does not hold a result (fields {', '.join(sorted(set(values) ^ known))} are missing or "
-            f"unknown); {START_AGAIN}"
-        )
-    return FitResult(**values)
+    try:
+        return FitResult(**values)
+    except TypeError as error:  # fields are missing or unknown
+        raise RunError(f"{path} does not hold a result ({error}); {START_AGAIN}") from error
 
 
 class MetricsLog:
-    """Appends records to `path` after its first `size` bytes, and to TensorBoard if given a directory.
+    """Appends records to `path` after its first `size` bytes.
 
     `size` was the length of the file at the last checkpoint: lines written since belong to steps that will be repeated.
     """
 
-    def __init__(self, path: Path, *, size: int = 0, tensorboard: Path | None = None, step: int = 0) -> None:
+    def __init__(self, path: Path, *, size: int = 0) -> None:
         self.path = path
         with storing(path):
             path.touch()
             self._file = path.open("r+b", buffering=0)
             self.size = self._file.truncate(min(size, path.stat().st_size))
             self._file.seek(self.size)
-        self._board = _open_tensorboard(tensorboard, step) if tensorboard else None
 
     def append(self, record: Record) -> None:
-        """Write one record, which has a "step" and no number that is not finite."""
+        """Write one record, of finite numbers."""
         line = json.dumps(record, allow_nan=False).encode() + b"\n"
         with storing(self.path):
             written = 0
             while written < len(line):  # a disk that fills up takes part of a line before it says so
                 written += self._file.write(line[written:])
         self.size += len(line)
-        if self._board:
-            for key, value in record.items():
-                if isinstance(value, float):
-                    self._board.add_scalar(key, value, record["step"])
 
     def sync(self) -> None:
         """Flush to the disk, so that a checkpoint written next never refers to lines that were lost."""
@@ -163,16 +153,6 @@ class MetricsLog:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
-        if self._board:
-            self._board.close()
-
-
-def _open_tensorboard(directory: Path, step: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ConfigError("TensorBoard is missing; pip install tensorboard, or leave --tensorboard out") from error
-    return SummaryWriter(log_dir=str(directory), purge_step=step + 1)  # which forgets the steps to be repeated
 
 
 def read_metrics(path: Path) -> list[Record]:
@@ -220,16 +200,7 @@ def storing(path: Path) -> Iterator[None]:
 
 def storage_error(path: Path, error: OSError) -> StorageError:
     """The error for a file that could not be written: which, why, and what to do about it."""
-    match error.errno:
-        case errno.ENOSPC | errno.EDQUOT:
-            advice = "free some space on that disk"
-        case errno.EROFS | errno.EACCES | errno.EPERM:
-            advice = "make it writable or choose another run directory"
-        case number if number in NO_LOCKS:
-            advice = "choose a run directory on a filesystem with file locks"
-        case _:
-            advice = "check that disk or choose another run directory"
     return StorageError(
-        f"cannot write {path}: {error.strerror or error}; {advice}, then run the same command again to continue "
-        "from the last checkpoint"
+        f"cannot write {path}: {error.strerror or error}; make room or choose another run directory, then run the same "
+        "command again to continue from the last checkpoint"
     )

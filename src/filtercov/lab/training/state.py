@@ -16,12 +16,7 @@ from filtercov.lab.training.optimizer import Ema, build_optimizer
 from filtercov.lab.training.rundir import storing
 from filtercov.layers.state_dict import write_tensors
 
-KIND = Kind(
-    format="filtercov-checkpoint",
-    schema=2,
-    called="checkpoint",
-    advice="restore it or delete its run to start again",
-)
+KIND = Kind("filtercov-checkpoint", 2, "checkpoint", "restore it or delete its run to start again")
 
 
 @dataclass
