@@ -15,12 +15,14 @@ FORMAT = 2
 Optimizer = Literal["adamw", "sgd"]
 Schedule = Literal["triangular", "cosine", "constant"]
 Amp = Literal["none", "bfloat16", "float16"]
+WORD = 2**63 - 1  # the largest integer that files and generators hold
 
 
-def whole(name: str, value: object, *, least: int, most: int = 2**63 - 1) -> None:
+def whole(name: str, value: object, *, least: int, most: int = WORD) -> None:
     """Require an integer in [least, most]."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ConfigError(f"{name} must be a whole number from {least} to {most}, got {value!r}")
+        bound = f" and at most {most}" if most < WORD or (isinstance(value, int) and value > most) else ""
+        raise ConfigError(f"{name} must be a whole number of at least {least}{bound}, got {value!r}")
 
 
 def number(name: str, value: Any, *, least: float = 0.0, below: float = math.inf) -> None:
