@@ -13,7 +13,7 @@ from filtercov.covariance import (
     nearest_kronecker,
     resize_covariance,
 )
-from filtercov.covariance.transfer import OfFilters, Resizing, compare_resized, interpolate_layers, resize_mean
+from filtercov.covariance.transfer import Resizing, compare_resized, interpolate_layers, resize_mean
 from filtercov.errors import CovarianceError
 from tests.reference import slow_resize, usable_covariance
 
@@ -124,13 +124,13 @@ def layer(**changes):
 
 
 def test_statistics_of_a_layer_are_resized_as_a_whole():
-    original = layer(mean=np.arange(9.0), of_filters=OfFilters(0, None, None))
+    original = layer(mean=np.arange(9.0), near_zero=2)
     assert original.resize(3) is original
     resized = original.resize(5).resize((7, 7))
     covariance = resize_covariance(resize_covariance(np.eye(9), 3, 5), 5, 7)
     np.testing.assert_array_equal(resized.covariance, covariance)
     np.testing.assert_array_equal(resized.mean, resize_mean(resize_mean(np.arange(9.0), 3, 5), 5, 7))
-    assert (resized.kernel_size, resized.count, resized.of_filters) == ((7, 7), 8, None)
+    assert (resized.kernel_size, resized.count, resized.near_zero) == ((7, 7), 8, None)
     assert resized.resized.from_size == (3, 3)
     assert resized.resized.survives < original.resize(5).resized.survives < 1
     assert repr(resized) == "<LayerStatistics conv: 8 filters of 7x7, resized from 3x3>"

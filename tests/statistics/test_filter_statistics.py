@@ -40,7 +40,7 @@ def assert_same(some, others):
     assert some.notes == others.notes
     for a, b in zip(some, others, strict=True):
         assert (a.name, a.kernel_size, a.count, a.resized) == (b.name, b.kernel_size, b.count, b.resized)
-        assert a.of_filters == b.of_filters
+        assert a.near_zero == b.near_zero
         np.testing.assert_array_equal(a.mean, b.mean)
         np.testing.assert_array_equal(a.covariance, b.covariance)
 
@@ -83,12 +83,10 @@ def test_layers_are_measured_up_to_the_limits_on_memory(monkeypatch):
     def weights(*shapes):
         return [(str(i), torch.zeros(1).expand(shape)) for i, shape in enumerate(shapes)]
 
-    monkeypatch.setattr(filter_statistics, "FILTERS", 20)
     monkeypatch.setattr(filter_statistics, "PIXELS", 9)
     monkeypatch.setattr(filter_statistics, "MEASURED", 2 * 8 * (90 + 81))
     assert len(measure_layers(weights((10, 1, 9), (10, 1, 3, 3)))) == 2
-    assert len(measure_layers(weights((20, 1, 3)))) == 1
-    for too_large in (weights((21, 1, 3)), weights((2, 1, 10)), weights((10, 1, 9), (10, 1, 9), (1, 1, 1))):
+    for too_large in (weights((2, 1, 10)), weights((10, 1, 9), (10, 1, 9), (1, 1, 1))):
         with pytest.raises(CovarianceError, match=f"^{too_large[-1][0]}: needed .* at most"):
             measure_layers(too_large)
 
@@ -107,7 +105,7 @@ def test_records_are_plain_and_alike_and_say_what_the_filters_say():
             assert record[f"{name}_chance"] == number.chance
     for changed in (statistics.resize(depth=3)[1:2], statistics[:1].kronecker(), statistics.centred()):
         record = changed.to_records()[0]
-        assert record["sparsity"] is record["orthogonality"] is record["gaussian_derivatives"] is None
+        assert record["sparsity"] is record["sparsity_chance"] is None
         assert "sparsity: the statistics hold no filters" in record["absent"]
         assert record["effective_rank"] > 1
     single = fc.LayerStatistics("single", 5, 1, np.zeros(25), np.zeros((25, 25)))
@@ -176,7 +174,7 @@ def test_kronecker_squares_and_centred_statistics():
         assert np.any(before.mean)
         assert not np.any(centred.mean)
         np.testing.assert_array_equal(centred.covariance, before.covariance)
-        assert squared.of_filters is centred.of_filters is None  # which were measured of other filters
+        assert squared.near_zero is centred.near_zero is None  # which were counted of other filters
 
 
 def test_enlarging_much_is_doubted_and_a_little_is_not():
@@ -240,7 +238,7 @@ def rewritten(path, **changes):
 
 
 LAYER = {"name": "a", "count": 4, "kernel_size": [5, 5]}
-MEASURED = {"near_zero": 3, "mean_squared_cosine": 0.25, "types": {"G": 0.5, "Gx": 0.25}}
+EARLIER = {"near_zero": 3, "mean_squared_cosine": 0.25, "types": {"G": 0.5, "Gx": 0.25}}
 RESIZED = {"from_size": [3, 3], "survives": 1.0, "padding": 0.0}
 
 
@@ -250,11 +248,9 @@ def test_files_of_earlier_versions_are_read(path):
     assert path.read_bytes() == original
     rewritten(path, layers=[LAYER])
     assert fc.FilterStatistics.load(path).to_records()[0]["sparsity"] is None
-    rewritten(path, layers=[LAYER | {"of_filters": MEASURED | {"near_zero": 4}, "resized": RESIZED}])
+    rewritten(path, layers=[LAYER | {"of_filters": EARLIER, "resized": RESIZED}])
     [layer] = fc.FilterStatistics.load(path)
-    assert (layer.of_filters.near_zero, layer.of_filters.types, layer.resized.survives) == (4, MEASURED["types"], 1.0)
-    rewritten(path, layers=[LAYER | {"of_filters": {"near_zero": 0, "mean_squared_cosine": None, "types": None}}])
-    assert fc.FilterStatistics.load(path)[0].of_filters.types is None
+    assert (layer.near_zero, layer.resized.survives) == (3, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -269,17 +265,7 @@ def test_files_of_earlier_versions_are_read(path):
         {"layer.0.mean": np.full(25, np.nan)},
         {"layer.0.covariance": np.triu(np.ones((25, 25)))},
         *({"layers": [LAYER | {"resized": RESIZED | bad}]} for bad in ({"survives": 7.0}, {"padding": -0.1})),
-        *(
-            {"layers": [LAYER | {"of_filters": MEASURED | bad}]}
-            for bad in (
-                {"near_zero": 5},
-                {"near_zero": -1},
-                {"mean_squared_cosine": -1},
-                {"types": {"G": 2.0}},
-                {"types": {"G": -1.0, "Gx": 1.5}},
-                {"types": 3},
-            )
-        ),
+        *({"layers": [LAYER | {"near_zero": bad}]} for bad in (5, -1)),
     ],
 )
 def test_files_with_a_right_checksum_and_wrong_contents_are_refused(path, changes):

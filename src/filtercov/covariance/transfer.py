@@ -14,7 +14,7 @@ vec(A) vec(A)ᵀ, so the best A in least squares is the leading eigenvector of t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -236,25 +236,12 @@ def _percent(shares: list[float]) -> str:
     return f"{low}%" if low == high else f"{low} to {high}%"
 
 
-@dataclass(frozen=True)
-class OfFilters:
-    """What mean and covariance do not tell, measured on the filters themselves; see `filtercov.structure`.
-
-    The number of filters near zero; of the others, the mean squared cosine between two, and the share of each type of
-    Gaussian derivative. None where there are no others, or no two.
-    """
-
-    near_zero: int
-    mean_squared_cosine: float | None
-    types: Mapping[str, float] | None
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class LayerStatistics:
     """The Gaussian that the `count` filters of one layer look drawn from: mean (n,) and covariance (n, n).
 
-    `resized` is set if the filters were measured at another kernel size, `of_filters` if they were measured one by one
-    at this size.
+    `resized` is set if the filters were measured at another kernel size; `near_zero`, how many of them have no weight
+    above 1 % of the layer's largest, if that was counted at this size.
     """
 
     name: str
@@ -263,7 +250,7 @@ class LayerStatistics:
     mean: Array
     covariance: Array
     resized: Resizing | None = None
-    of_filters: OfFilters | None = None
+    near_zero: int | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -295,7 +282,7 @@ class LayerStatistics:
             mean=resize_mean(self.mean, self.kernel_size, new),
             covariance=covariance,
             resized=resizing.after(self.resized),
-            of_filters=None,
+            near_zero=None,
         )
 
 

@@ -28,7 +28,6 @@ from torch import Tensor, nn
 from filtercov.covariance.forms import PIXELS, Array, KernelSize, as_whole, check_pixels, kernel_shape, kron, show_size
 from filtercov.covariance.transfer import (
     LayerStatistics,
-    OfFilters,
     Resizing,
     empirical_covariance,
     interpolate_layers,
@@ -42,7 +41,7 @@ from filtercov.layers.find import depthwise_layers, plain_values
 from filtercov.printable import counted, shortened, show_bytes
 from filtercov.schedule import check_depth, fit_layer, relative_depth
 from filtercov.statistics.shipped import locate, shipped_file, shipped_names
-from filtercov.structure import measure_filters, structure_of_layer
+from filtercov.structure import count_near_zero, structure_of_layer
 
 KIND = Kind(
     format="filtercov-statistics",
@@ -51,9 +50,6 @@ KIND = Kind(
     advice="make one from a checkpoint with `filtercov stats CHECKPOINT --out FILE`",
     largest=MEASURED,
 )
-
-FILTERS = 2**16  # of a layer: comparing them with Gaussian derivatives takes up to 20 kB each
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FilterStatistics:
@@ -181,7 +177,7 @@ class FilterStatistics:
     def centred(self) -> FilterStatistics:
         """These statistics with every mean taken as zero."""
         return replace(
-            self, layers=tuple(replace(layer, mean=np.zeros_like(layer.mean), of_filters=None) for layer in self.layers)
+            self, layers=tuple(replace(layer, mean=np.zeros_like(layer.mean), near_zero=None) for layer in self.layers)
         )
 
     def kronecker(self) -> FilterStatistics:
@@ -192,7 +188,7 @@ class FilterStatistics:
 
         def squared(layer: LayerStatistics) -> LayerStatistics:
             A = nearest_kronecker(layer.covariance, layer.kernel_size)
-            return replace(layer, covariance=kron([A, A]), of_filters=None)
+            return replace(layer, covariance=kron([A, A]), near_zero=None)
 
         return replace(self, layers=tuple(squared(layer) for layer in self.layers))
 
@@ -201,7 +197,7 @@ class FilterStatistics:
 
         The nearest σ and its likeness, and every number of `filtercov.structure.Structure`, each beside what chance
         gives. Where there is no number it is None, and `absent` says why: statistics that were resized, interpolated,
-        centred, made Kronecker squares or saved by an earlier version know nothing of single filters.
+        centred or made Kronecker squares know nothing of single filters.
 
         >>> net = nn.Sequential(*(nn.Conv2d(32, 32, 5, groups=32) for _ in range(2)))
         >>> first, second = FilterStatistics.from_model(net).to_records()
@@ -276,9 +272,9 @@ def measure_layers(weights: Iterable[tuple[str, Tensor]]) -> tuple[LayerStatisti
     for name, weight in named:
         size, pixels = tuple(weight.shape[2:]), math.prod(weight.shape[2:])
         total += 8 * (weight.numel() + pixels**2)
-        if len(weight) > FILTERS or pixels > PIXELS or total > MEASURED:
+        if pixels > PIXELS or total > MEASURED:
             raise CovarianceError(
-                f"{name}: needed at most {FILTERS} filters of at most {PIXELS} pixels, and layers that take at most "
+                f"{name}: needed filters of at most {PIXELS} pixels, and layers that take at most "
                 f"{show_bytes(MEASURED)} together with their covariances, got {len(weight)} of {show_size(size)}, "
                 f"{show_bytes(total)} up to this one; measure fewer at a time"
             )
@@ -291,8 +287,8 @@ def _measure_layer(name: str, weight: Tensor) -> LayerStatistics:
         mean, covariance = empirical_covariance(filters)
     except CovarianceError as error:
         raise CovarianceError(f"{name}: {error}") from None
-    size, of_filters = filters.shape[1:], measure_filters(filters)
-    return LayerStatistics(name, size, len(filters), mean, covariance, of_filters=of_filters)
+    size, near_zero = filters.shape[1:], count_near_zero(filters)
+    return LayerStatistics(name, size, len(filters), mean, covariance, near_zero=near_zero)
 
 
 def write_statistics(
@@ -350,8 +346,8 @@ def _describe_layer(layer: LayerStatistics) -> dict[str, Any]:
     described: dict[str, Any] = {"name": layer.name, "kernel_size": list(layer.kernel_size), "count": layer.count}
     if layer.resized is not None:
         described["resized"] = asdict(layer.resized)
-    if layer.of_filters is not None:
-        described["of_filters"] = asdict(layer.of_filters)
+    if layer.near_zero is not None:
+        described["near_zero"] = layer.near_zero
     return described
 
 
@@ -360,19 +356,13 @@ def _read_layer(entry: Mapping[str, Any], mean: Array, covariance: Array) -> Lay
     check_pixels(size)
     if len(name) > NAME:
         raise ValueError(f"needed names of at most {NAME} characters, got {len(name)}")
-    resized, measured = entry.get("resized"), entry.get("of_filters")
-    shares = [] if resized is None else [resized["survives"], resized["padding"]]
-    if measured is not None:
-        shares += [measured["near_zero"] / entry["count"], measured["mean_squared_cosine"] or 0.0]
-        shares += dict(measured["types"] or {}).values()
+    resized, count = entry.get("resized"), entry["count"]
+    # Earlier versions kept the number among others, and the shipped references still have it there.
+    near_zero = entry.get("near_zero", entry.get("of_filters", {}).get("near_zero"))
+    shares = [0.0 if near_zero is None else near_zero / count]
+    if resized is not None:
+        resized = Resizing(**resized | {"from_size": kernel_shape(tuple(resized["from_size"]))})
+        shares += [resized.survives, resized.padding]
     if not all(0 <= share <= 1 + 1e-9 for share in shares):
         raise ValueError(f"needed shares from 0 to 1 of what was measured, got {shares}")
-    return LayerStatistics(
-        name,
-        size,
-        entry["count"],
-        mean,
-        covariance,
-        resized and Resizing(**resized | {"from_size": kernel_shape(tuple(resized["from_size"]))}),
-        measured and OfFilters(**measured),
-    )
+    return LayerStatistics(name, size, count, mean, covariance, resized, near_zero)
