@@ -36,16 +36,12 @@ def as_path(path: object, who: str) -> Path:
 
     >>> as_path(b"net.pth", "load")
     Traceback (most recent call last):
-    filtercov.errors.CheckpointError: load: needed the path of a file, got bytes; pass where the file is, as text
+    filtercov.errors.CheckpointError: load: needed the path of a file, got bytes; pass its path as text
     """
     if isinstance(path, str | os.PathLike):
         return Path(path)
-    came, advice = type(path).__name__, "pass where the file is, as text"
-    if isinstance(path, Mapping):
-        came = "a state dict"
-    elif hasattr(path, "state_dict"):
-        advice = "measure a model with FilterStatistics.from_model(model)"
-    raise CheckpointError(f"{who}: needed the path of a file, got {came}; {advice}")
+    advice = "measure it with FilterStatistics.from_model" if hasattr(path, "state_dict") else "pass its path as text"
+    raise CheckpointError(f"{who}: needed the path of a file, got {type(path).__name__}; {advice}")
 
 
 def cache_directory() -> Path:

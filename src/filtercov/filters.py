@@ -21,7 +21,7 @@ from filtercov.errors import CovarianceError, FiltercovWarning, ModelError, Sour
 from filtercov.layers.assign import assign_filters_, shared_with
 from filtercov.layers.find import DepthwiseLayer, LayerFilter, check_model, depthwise_layers, plain_values
 from filtercov.layers.sample import check_generator, check_held, check_weight, drawing, rounded, sample_filters
-from filtercov.plan import NEEDED, STATISTICS, InitPlan, InitReport, Source, check_filter_fn, row_of
+from filtercov.plan import NEEDED, STATISTICS, InitPlan, InitReport, Source, row_of
 from filtercov.statistics.filter_statistics import find_statistics
 
 Scale = Literal["match"] | float | None
@@ -192,7 +192,6 @@ def thaw_(model: Model, report: InitReport | None = None, *, filter_fn: LayerFil
 def _set_training(
     model: nn.Module, report: InitReport | None, filter_fn: LayerFilter | None, *, trains: bool, who: str
 ) -> None:
-    check_filter_fn(filter_fn, who)
     layers = depthwise_layers(model)
     offered = layers if report is None else _reported(layers, report, who)
     chosen = [layer for layer in offered if filter_fn is None or filter_fn(layer)]

@@ -19,17 +19,16 @@ from typing import Self
 
 import numpy as np
 
-from filtercov.covariance.forms import Array, as_float, as_whole
+from filtercov.covariance.forms import Array, as_float, whole_number
 from filtercov.covariance.likeness import SIGMAS, chance_likeness, likeness
 from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CovarianceError, SourceError
 
-# σ is in square pixels. From about 7e-4 down exp(-1/2σ) is zero, and filters are one pixel whatever σ is; this is a
-# little less, and so far from zero that rounding cannot take a schedule there.
+# σ is in square pixels. From about 7e-4 down exp(-1/2σ) is zero, and filters are one pixel whatever σ is.
 LEAST_SIGMA = 1e-4
 
-# A fitted schedule stays between these at every depth: a little inside of what QuadraticSchedule takes, which leaves
-# room for rounding, and far outside of what makes any difference, which leaves the parabola room to turn.
+# A fitted schedule stays between these at every depth: inside of what QuadraticSchedule takes, which leaves room for
+# rounding, and far outside of what makes any difference, which leaves the parabola room to turn.
 LOWEST, HIGHEST = 1.02 * LEAST_SIGMA, 16 * 64.0
 
 # A smaller gain in likeness is rounding, which would send σ wandering where nothing depends on it.
@@ -57,17 +56,16 @@ class QuadraticSchedule:
     a: float
 
     def __post_init__(self) -> None:
+        given = f"({self.sigma0!r}, {self.v!r}, {self.a!r})"
         for name in ("sigma0", "v", "a"):
             number = as_float(getattr(self, name))
             if number is None or not math.isfinite(number):
-                given = f"({self.sigma0!r}, {self.v!r}, {self.a!r})"
                 raise CovarianceError(f"QuadraticSchedule: needed three finite numbers, got {given}")
             object.__setattr__(self, name, number)
-        lowest, where = _lowest_sigma(self.sigma0, self.v, self.a)
+        lowest = _lowest_sigma(self.sigma0, self.v, self.a)
         if lowest < LEAST_SIGMA:
             raise CovarianceError(
-                f"QuadraticSchedule: needed σ of at least {LEAST_SIGMA:g} at every depth, got σ({where:.3g}) = "
-                f"{lowest:.3g} from ({self.sigma0}, {self.v}, {self.a})"
+                f"QuadraticSchedule: needed σ of at least {LEAST_SIGMA:g} at every depth, got {lowest:.3g} from {given}"
             )
 
     def __call__(self, d: float, /) -> float:
@@ -82,23 +80,19 @@ class QuadraticSchedule:
         QuadraticSchedule(sigma0=0.1514, v=0.2483, a=0.9996)
         """
         numbers = (self.sigma0, self.v, self.a)
-        tolerance = 0.01 * _lowest_sigma(*numbers)[0]
+        tolerance = 0.01 * _lowest_sigma(*numbers)
         for decimals in range(4, 10):
             few = [round(x, decimals) + 0.0 for x in numbers]  # + 0.0 turns -0.0 into 0.0
             off = [abs(x - y) for x, y in zip(few, numbers, strict=True)]
-            if off[0] + off[1] + 0.5 * off[2] <= tolerance and _lowest_sigma(*few)[0] >= LEAST_SIGMA:
+            if off[0] + off[1] + 0.5 * off[2] <= tolerance and _lowest_sigma(*few) >= LEAST_SIGMA:
                 return replace(self, sigma0=few[0], v=few[1], a=few[2])
         return self
 
 
-def _lowest_sigma(sigma0: float, v: float, a: float) -> tuple[float, float]:
-    """The smallest σ₀ + v d + ½ a d² for d in [0, 1], and the d where it is.
-
-    >>> _lowest_sigma(1.0, -2.0, 4.0)
-    (0.5, 0.5)
-    """
+def _lowest_sigma(sigma0: float, v: float, a: float) -> float:
+    """The smallest σ₀ + v d + ½ a d² for d in [0, 1]."""
     turning = min(max(-v / a, 0.0), 1.0) if a else 0.0
-    return min((sigma0 + v * d + 0.5 * a * d * d, d) for d in (0.0, turning, 1.0))
+    return min(sigma0 + v * d + 0.5 * a * d * d for d in (0.0, turning, 1.0))
 
 
 PRESETS: Mapping[str, QuadraticSchedule] = MappingProxyType(
@@ -133,17 +127,17 @@ class SawtoothSchedule:
     stages: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if not callable(self.schedule) or isinstance(self.schedule, type):
+        if not callable(self.schedule):
             raise CovarianceError(
                 f"SawtoothSchedule: needed a schedule, a function of depth, got {self.schedule!r}; pass a "
                 "QuadraticSchedule or PRESETS[name]"
             )
-        stages = [as_whole(count) for count in self.stages] if isinstance(self.stages, Iterable) else []
-        if not stages or None in stages:
+        if not isinstance(self.stages, Sequence) or not self.stages:
             raise CovarianceError(
                 f"SawtoothSchedule: needed the number of layers of each stage, got stages={self.stages!r}"
             )
-        object.__setattr__(self, "stages", tuple(stages))
+        stages = tuple(whole_number(count, "SawtoothSchedule: stages") for count in self.stages)
+        object.__setattr__(self, "stages", stages)
 
     def __call__(self, d: float, /) -> float:
         """Return σ for the layer at relative depth d of the whole network."""
@@ -159,6 +153,17 @@ def relative_depth(index: int, count: int) -> float:
     (1.0, 0.0)
     """
     return index / (count - 1) if count > 1 else 0.0
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A depthwise layer of a model in any framework, its place in forward order, and its relative depth in [0, 1]."""
+
+    name: str
+    kernel_size: tuple[int, ...]
+    channels: int
+    index: int
+    depth: float
 
 
 def check_depth(d: float) -> float:
@@ -260,8 +265,7 @@ class ScheduleFit:
         elif self.likeness < HALF:
             finding = f"not the closed form: it explains {self.likeness**2:.0%} of the covariances"
         else:
-            few = ", which any three layers come near to" if count <= 3 else ""
-            finding = f"follows {count - self.missed} of {count} layers{few}"
+            finding = f"follows {count - self.missed} of {count} layers"
         own, chance = f"{self.attainable:.2f} with each layer's own", f"{self.chance:.2f} by chance"
         return f"{finding} (likeness {self.likeness:.2f} at its σ, {own}, {chance})"
 

@@ -83,7 +83,7 @@ def path(tmp_path):
 @pytest.mark.parametrize(
     "wrap",
     [
-        lambda s: {"best": torch.tensor(71.3), "fc.weight": torch.ones(2, 2), "any": [{"thing": (1, {"here": s})}]},
+        lambda s: {"best": torch.tensor(71.3), "fc.weight": torch.ones(2, 2), "any": {"thing": {"here": s}}},
         lambda s: {"module": OrderedDict(s), "args": argparse.Namespace(lr=0.1, path=Path("x"), loss=np.mean)},
         lambda s: {"model": s, "history": defaultdict(list, loss=[1.0]), "best": np.float64(0.3), "log": {1, 2}},
         lambda s: {"optimizer": {"exp_avg": {**s, **{f"more.{n}": t for n, t in s.items()}}}, "net": s},
@@ -93,7 +93,6 @@ def test_the_dictionary_with_depthwise_weights_is_found_under_any_key(path, wrap
     expected = weights()
     state = read(wrap(expected), path, _use_new_zipfile_serialization=not legacy)
     assert same(state, expected)
-    assert state.notes[0].startswith("read '")
     assert state.in_model_order
 
 
@@ -135,9 +134,8 @@ def test_ema_copies_in_the_same_dictionary_are_left_out(path, prefixes):
     flat = {ema + n: t for n, t in weights(1).items()} | {prefix + n: t for n, t in net.state_dict().items()}
     torch.save(flat, path)
     for like in (None, net):
-        found = measure(path, like)
-        assert told(found) == told(fc.FilterStatistics.from_model(net))
-        assert found.notes[0].startswith(f"left out {ema}blocks.0")
+        assert told(measure(path, like)) == told(fc.FilterStatistics.from_model(net))
+    assert measure(path).notes[0].startswith(f"left out {ema}blocks.0")
     torch.save({ema + n: t for n, t in weights(1).items()}, path)
     assert len(measure(path)) == 3  # where there are no others
 
@@ -219,8 +217,8 @@ def test_directories_and_shards_that_do_not_fit_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (torch.ones(8, 1, 5, 5), "found none in a pickled object"),
-        ({"epoch": 3}, "found none in dict"),
+        (torch.ones(8, 1, 5, 5), "needed a state dict of dense tensors"),
+        ({"epoch": 3}, "needed a state dict of dense tensors"),
         ({"fc.weight": torch.ones(3, 3)}, "found none among its 1 tensors"),
         ({"dw.weight": torch.ones(8, 1, 5, 5).to_sparse()}, "needed a state dict of dense tensors"),
         ({"dw.weight": torch.ones(8, 1, 5, 5, dtype=torch.int8)}, "dw: needed a floating-point weight"),
@@ -330,8 +328,6 @@ def one_shared_weight():
 
 BUILT = {
     "attention": lambda: with_stem(dw=depthwise(), eca=nn.Conv1d(1, 1, 3), pa=nn.Conv2d(1, 1, 3)),
-    "transposed": lambda: with_stem(dw=depthwise(), deconv=nn.ConvTranspose2d(8, 8, 5, groups=8)),
-    "transposed to one channel": lambda: with_stem(dw=depthwise(), last=nn.ConvTranspose2d(8, 1, 5)),
     "grey images": lambda: Named(stem=nn.Conv2d(1, 8, 5), dw=depthwise(), pw=nn.Conv2d(8, 8, 1), dw2=depthwise()),
     "shared module": one_shared_module,
     "shared weight": one_shared_weight,
@@ -344,30 +340,22 @@ BUILT = {
     "stem in colours": lambda: Named(dw=depthwise(), stem=nn.Conv2d(3, 8, 4), pw=nn.Conv2d(8, 8, 1)),
     "bare layer": depthwise,  # whose name is empty
 }
-NOTED = {
-    "attention": "left out eca, pa: dense, one channel to one",
-    "transposed": "left out deconv: transposed",
-    "transposed to one channel": "left out last: transposed",
-    "grey images": "left out stem: dense, of one-channel images",
-    "shared module": "alias is tied to first; counted once",
-}
 
 
 @pytest.mark.parametrize("kind", BUILT)
-def test_a_state_dict_gives_the_layers_of_its_model_and_notes_guesses(kind, path):
+def test_a_state_dict_gives_the_layers_of_its_model(kind, path):
     torch.manual_seed(0)
     net = BUILT[kind]()
     saved(net, path)
     alone, like = measure(path), measure(path, net)
     assert told(alone) == told(like) == told(fc.FilterStatistics.from_model(net))
-    assert len(alone.notes) == (kind in NOTED)
-    assert all(note.startswith(NOTED[kind]) for note in alone.notes)
+    assert len(alone.notes) == (kind == "grey images")
     assert like.notes == ()
 
 
 def test_a_network_of_width_one_is_measured_with_its_model_only(path):
     net = nn.Sequential(nn.Conv2d(3, 1, 1), DepthwiseConv2d(1, 1, 5), DepthwiseConv2d(1, 1, 5))
-    with pytest.raises(CheckpointError, match=r"found none .*1, 2: dense.*pass like=model"):
+    with pytest.raises(CheckpointError, match="found none"):
         measure(saved(net, path))
     assert names(path, net) == ["1", "2"]
 
@@ -376,18 +364,12 @@ def test_a_network_of_width_one_is_measured_with_its_model_only(path):
 
 
 @pytest.mark.parametrize("wrap", [parametrizations.weight_norm, parametrizations.spectral_norm])
-def test_a_parametrised_weight_is_refused_alone_and_computed_with_its_model(wrap, path):
-    torch.manual_seed(0)
-    net, other = (with_stem(dw=wrap(depthwise())) for _ in range(2))
+def test_a_parametrised_weight_is_refused(wrap, path):
+    net = with_stem(dw=wrap(depthwise()))
     with pytest.raises(CheckpointError, match="that of dw is stored as the parameters it is computed from"):
         measure(saved(net, path))
-    assert told(measure(path, other)) == told(fc.FilterStatistics.from_model(net))
-    with pytest.raises(CheckpointError, match=r"needed dw\.weight"):
-        measure(path, with_stem(dw=depthwise()))
-    with pytest.raises(CheckpointError, match=r"needed dw\.weight"):
-        measure(saved(with_stem(other=depthwise()), path), other)
-    plain = with_stem(dw=depthwise())
-    assert told(measure(saved(plain, path), other)) == told(fc.FilterStatistics.from_model(plain))
+    with pytest.raises(CheckpointError, match="given as like"):
+        measure(path, net)
 
 
 def test_one_name_of_a_tie_is_enough_and_so_is_a_model_on_the_meta_device(path):
@@ -410,11 +392,6 @@ def test_a_model_of_another_architecture_is_refused(path):
     ):
         with pytest.raises(CheckpointError, match=r"given as like"):
             measure(path, like)
-
-
-def test_weights_that_the_model_does_not_know_are_noted(path):
-    saved(with_stem(dw=depthwise(), more=depthwise()), path)
-    assert measure(path, with_stem(dw=depthwise())).notes == ("left out more: unknown to the model given as like",)
 
 
 def test_layers_that_lie_under_other_names_are_matched_in_order_and_noted(tmp_path):

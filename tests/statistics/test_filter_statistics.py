@@ -117,11 +117,7 @@ def test_statistics_are_a_sequence_of_layers_that_are_known_by_name_too():
     statistics = fc.FilterStatistics.from_model(network(depth=4))
     first = statistics[:2]
     assert (len(first), first.source, first[1]) == (2, "Sequential", statistics["1"])
-    assert "1" in statistics
-    assert statistics[1] in first
-    assert "nothing" not in statistics
-    assert statistics[3] not in first
-    with pytest.raises(KeyError, match="no layer is called '11'; did you mean '1'"):
+    with pytest.raises(KeyError, match="no layer is called '11'; there are 0, 1, 2, 3"):
         statistics["11"]
     for wrong in ((), [1]):
         with pytest.raises(SourceError, match="LayerStatistics of at least one layer, got"):
@@ -149,7 +145,7 @@ def test_depth_is_interpolated_linearly():
     np.testing.assert_allclose(quarter.covariance, 0.75 * a.covariance + 0.25 * b.covariance, atol=1e-15)
     assert quarter.name == "layers 0 and 1, weighted 0.75 : 0.25"
     for depth in (0, -1, 1.5, "2"):
-        with pytest.raises(SourceError, match="depth of at least one layer"):
+        with pytest.raises(SourceError, match="depth: needed a whole number"):
             statistics.resize(depth=depth)
     with pytest.raises(CovarianceError, match="depth: needed"):
         statistics.at(1.5)

@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from numbers import Real
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from filtercov.errors import CovarianceError
+from filtercov.errors import CovarianceError, FiltercovError
 
 Array = NDArray[np.float64]
 Singles = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
@@ -38,13 +38,12 @@ def kernel_shape(kernel_size: KernelSize) -> tuple[int, ...]:
     ((7, 7), (51, 5), (9,))
     """
     sides = kernel_size if isinstance(kernel_size, tuple | list) else (kernel_size, kernel_size)
-    shape = tuple(whole for side in sides if (whole := as_whole(side)) is not None)
-    if not 1 <= len(shape) == len(sides) <= 3:
+    if not 1 <= len(sides) <= 3:
         raise CovarianceError(
-            f"kernel_size: needed a whole number or a tuple of one to three of them, each at least 1, got "
-            f"{kernel_size!r}; write 9 for 9x9 filters, (9,) for 1-D ones, (51, 5) for rectangular ones"
+            f"kernel_size: needed a whole number or a tuple of one to three of them, got {kernel_size!r}; write 9 for "
+            "9x9 filters, (9,) for 1-D ones, (51, 5) for rectangular ones"
         )
-    return shape
+    return tuple(whole_number(side, "kernel_size") for side in sides)
 
 
 def show_size(kernel_size: KernelSize) -> str:
@@ -150,17 +149,20 @@ def as_array(values: ArrayLike, what: str) -> Array:
         ) from None
 
 
-def as_whole(value: object, least: int = 1) -> int | None:
-    """Return a whole number of at least `least` as an int, or None if `value` is not one.
+def whole_number(
+    value: Any, what: str, *, least: int = 1, error: Callable[[str], FiltercovError] = CovarianceError
+) -> int:
+    """Return a whole number of at least `least` as an int; for anything else raise `error`, which says `what` it is.
 
-    >>> [as_whole(x) for x in (3, np.int64(3), 3.0, 0, True, "3")]
-    [3, 3, None, None, None, None]
+    >>> whole_number(np.int64(3), "depth")
+    3
+    >>> whole_number(3.0, "depth")
+    Traceback (most recent call last):
+    filtercov.errors.CovarianceError: depth: needed a whole number of at least 1, got 3.0
     """
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        return None
-    return None if number < least or isinstance(value, bool) else number
+    if not isinstance(value, SupportsIndex) or isinstance(value, bool) or operator.index(value) < least:
+        raise error(f"{what}: needed a whole number of at least {least}, got {value!r}")
+    return operator.index(value)
 
 
 def as_float(value: object) -> float | None:

@@ -27,12 +27,12 @@ from filtercov.covariance.forms import (
     as_array,
     as_covariance,
     as_mean,
-    as_whole,
     check_finite,
     check_pixels,
     kernel_shape,
     show_size,
     to_block,
+    whole_number,
 )
 from filtercov.errors import CovarianceError
 from filtercov.printable import counted, printable, shortened
@@ -205,30 +205,25 @@ def compare_resized(before: Array, from_size: tuple[int, ...], after: Array, to_
     )
 
 
-def resizing_notes(layers: Iterable[tuple[tuple[int, ...], Resizing | None]]) -> list[tuple[str, bool]]:
-    """Note each pair of kernel sizes that statistics were resized between, and whether the result is doubtful.
+def resizing_doubts(layers: Iterable[tuple[tuple[int, ...], Resizing | None]]) -> list[str]:
+    """Note each pair of kernel sizes between which little of the statistics survived resizing.
 
     `layers` are the kernel sizes that statistics have now, each with its resizing, if there was one.
 
-    >>> resizing_notes([((7, 7), Resizing((3, 3), survives=0.2, padding=0.9)), ((7, 7), None)])[0][0]
-    '1 layer resized from 3x3 to 7x7: 20% of the covariance survives, 90% of the variance lies in the padding; ...'
+    >>> resizing_doubts([((7, 7), Resizing((3, 3), survives=0.2, padding=0.9)), ((7, 7), None)])
+    ['1 layer resized from 3x3 to 7x7: 20% of the covariance survives, 90% of the variance lies in the padding; ...']
     """
     groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Resizing]] = {}
     for size, resized in layers:
-        if resized is not None:
+        if resized is not None and resized.doubtful:
             groups.setdefault((resized.from_size, size), []).append(resized)
-    notes = []
-    for (old, new), group in groups.items():
-        doubtful = any(resizing.doubtful for resizing in group)
-        note = (
-            f"{counted(len(group), 'layer')} resized from {show_size(old)} to {show_size(new)}: "
-            f"{_percent([resizing.survives for resizing in group])} of the covariance survives, "
-            f"{_percent([resizing.padding for resizing in group])} of the variance lies in the padding"
-        )
-        if doubtful:
-            note += "; statistics of filters nearer in size carry over better"
-        notes.append((note, doubtful))
-    return notes
+    return [
+        f"{counted(len(group), 'layer')} resized from {show_size(old)} to {show_size(new)}: "
+        f"{_percent([resizing.survives for resizing in group])} of the covariance survives, "
+        f"{_percent([resizing.padding for resizing in group])} of the variance lies in the padding; statistics of "
+        "filters nearer in size carry over better"
+        for (old, new), group in groups.items()
+    ]
 
 
 def _percent(shares: list[float]) -> str:
@@ -254,10 +249,8 @@ class LayerStatistics:
 
     def __post_init__(self) -> None:
         try:
-            size, count = kernel_shape(self.kernel_size), as_whole(self.count)
+            size, count = kernel_shape(self.kernel_size), whole_number(self.count, "count")
             mean, covariance = as_mean(self.mean, size), as_covariance(self.covariance, kernel_size=size)
-            if count is None:
-                raise CovarianceError(f"count: needed a whole number of at least one filter, got {self.count!r}")
         except CovarianceError as error:
             raise CovarianceError(f"{self.name}: {error}") from None
         checked = {"kernel_size": size, "count": count, "mean": mean, "covariance": covariance}

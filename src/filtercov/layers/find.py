@@ -20,7 +20,7 @@ from torch.optim.swa_utils import AveragedModel
 from filtercov.errors import ModelError
 from filtercov.layers.names import clean_name
 from filtercov.layers.running import blaming_the_example, evaluating, run_once
-from filtercov.schedule import relative_depth
+from filtercov.schedule import Layer, relative_depth
 
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
@@ -47,24 +47,15 @@ def is_uninitialised(module: nn.Module) -> bool:
 
 
 @dataclass(frozen=True)
-class DepthwiseLayer:
+class DepthwiseLayer(Layer):
     """One depthwise convolution of a model: where it is, what it is, and how deep it lies."""
 
-    name: str
     module: Convolution
-    kernel_size: tuple[int, ...]
-    index: int
-    depth: float
 
     @property
     def weight(self) -> Tensor:
         """The filters (channels, 1, *kernel_size), computed anew if they are parametrised."""
         return current_weight(self.module, self.name)
-
-    @property
-    def channels(self) -> int:
-        """The number of filters."""
-        return self.module.out_channels
 
     def trainable(self) -> list[nn.Parameter]:
         """The parameters behind the filters: the weight itself, or those that its parametrisation has."""
@@ -112,7 +103,7 @@ def depthwise_layers(model: nn.Module, example_input: Any = None) -> list[Depthw
             run_once(root, example_input, watch=watched, see=lambda module, _: order.setdefault(module, len(order)))
         found.sort(key=lambda pair: order.get(pair[1], len(order)))
     return [
-        DepthwiseLayer(name, module, _kernel_size(module), i, relative_depth(i, len(found)))
+        DepthwiseLayer(name, _kernel_size(module), module.out_channels, i, relative_depth(i, len(found)), module)
         for i, (name, module) in enumerate(found)
     ]
 

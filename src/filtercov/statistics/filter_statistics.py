@@ -9,7 +9,6 @@ size matters more, float32; its description has everything else. `filtercov.watc
 
 from __future__ import annotations
 
-import difflib
 import math
 import operator
 import os
@@ -25,16 +24,25 @@ import numpy as np
 import safetensors.numpy
 from torch import Tensor, nn
 
-from filtercov.covariance.forms import PIXELS, Array, KernelSize, as_whole, check_pixels, kernel_shape, kron, show_size
+from filtercov.covariance.forms import (
+    PIXELS,
+    Array,
+    KernelSize,
+    check_pixels,
+    kernel_shape,
+    kron,
+    show_size,
+    whole_number,
+)
 from filtercov.covariance.transfer import (
     LayerStatistics,
     Resizing,
     empirical_covariance,
     interpolate_layers,
     nearest_kronecker,
-    resizing_notes,
+    resizing_doubts,
 )
-from filtercov.errors import CheckpointError, CovarianceError, FiltercovError, FiltercovWarning, ModelError, SourceError
+from filtercov.errors import CheckpointError, CovarianceError, FiltercovWarning, ModelError, SourceError
 from filtercov.files import MEASURED, NAME, Kind, as_path, open_checksummed, read_description, write_checksummed
 from filtercov.layers.checkpoint import read_depthwise_weights
 from filtercov.layers.find import depthwise_layers, plain_values
@@ -50,6 +58,7 @@ KIND = Kind(
     advice="make one from a checkpoint with `filtercov stats CHECKPOINT --out FILE`",
     largest=MEASURED,
 )
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FilterStatistics:
@@ -88,9 +97,6 @@ class FilterStatistics:
     def __iter__(self) -> Iterator[LayerStatistics]:
         return iter(self.layers)
 
-    def __contains__(self, key: object) -> bool:
-        return any(layer.name == key if isinstance(key, str) else layer is key for layer in self.layers)
-
     @overload
     def __getitem__(self, key: int | str) -> LayerStatistics: ...
     @overload
@@ -103,8 +109,7 @@ class FilterStatistics:
         for layer in self.layers:
             if layer.name == key:
                 return layer
-        near = difflib.get_close_matches(key, [layer.name for layer in self.layers], n=1)
-        raise KeyError(f"no layer is called {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        raise KeyError(f"no layer is called {key!r}; there are {shortened(', '.join(layer.name for layer in self))}")
 
     def __repr__(self) -> str:
         sizes = " and ".join(dict.fromkeys(show_size(layer.kernel_size) for layer in self.layers))
@@ -165,11 +170,9 @@ class FilterStatistics:
         if depth is None:
             layers = tuple(layer if kernel_size is None else layer.resize(kernel_size) for layer in self.layers)
         else:
-            needed = "resize: needed a whole number as depth of at least one layer"
-            count = whole_number(depth, needed, least=1, error=SourceError)
+            count = whole_number(depth, "resize: depth", error=SourceError)
             layers = tuple(self.at(relative_depth(i, count), kernel_size=kernel_size) for i in range(count))
-        notes = resizing_notes([(layer.kernel_size, layer.resized) for layer in layers])
-        doubts = [note for note, doubtful in notes if doubtful]
+        doubts = resizing_doubts((layer.kernel_size, layer.resized) for layer in layers)
         for doubt in doubts:
             warnings.warn(f"FilterStatistics.resize: {doubt}", FiltercovWarning, stacklevel=2)
         return replace(self, layers=layers, notes=tuple(dict.fromkeys((*self.notes, *doubts))))
@@ -240,14 +243,6 @@ def _record(layer: LayerStatistics, depth: float) -> dict[str, Any]:
         "likeness_beyond_chance": None if math.isnan(fit.likeness) else fit.above_chance,
         **structure_of_layer(layer).as_record(),
     }
-
-
-def whole_number(value: object, needed: str, *, least: int, error: type[FiltercovError]) -> int:
-    """A whole number of at least `least`; anything else raises `error`, which says what was `needed`."""
-    number = as_whole(value, least)
-    if number is None:
-        raise error(f"{needed}, got {value!r}")
-    return number
 
 
 def find_statistics(text: str, root: Path | None = None) -> FilterStatistics:

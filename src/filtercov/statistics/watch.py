@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from filtercov.covariance.forms import Array
+from filtercov.covariance.forms import Array, whole_number
 from filtercov.covariance.transfer import empirical_covariance
 from filtercov.errors import CheckpointError, ConfigError, CovarianceError, FiltercovWarning, ModelError
 from filtercov.files import as_path
@@ -26,7 +26,6 @@ from filtercov.statistics.filter_statistics import (
     FilterStatistics,
     compacted,
     measure_layers,
-    whole_number,
     write_statistics,
 )
 from filtercov.statistics.watched import KIND, START, Watched, followed, moment_file
@@ -66,14 +65,10 @@ class Watch:
         self.path = as_path(path, "watch")
         self.step = 0 if step is None else _steps("step", step)
         self._every = None if every is None else _steps("every", every, least=1)
-        if not isinstance(steps, Iterable):
-            raise ConfigError(
-                f"watch: needed several steps, got steps={steps!r}; pass every={steps!r} or steps=({steps!r},)"
-            )
         self._chosen = {_steps("steps", chosen) for chosen in steps}
         self._gradients = gradients
         self._model, self._source = model, type(unwrap(model)).__name__
-        self._warned: set[str] = set()
+        self._warned = False
         layers = depthwise_layers(model)
         self._known = _described(layers)
         self._written = -1  # the step of the last moment in the directory
@@ -100,7 +95,6 @@ class Watch:
     def close(self) -> None:
         """Measure the last step, if that was not due anyway; its gradients only if they are still there."""
         if self._writes and self._written < self.step:
-            self._warned.add("gradient")
             self._measure()
 
     def __enter__(self) -> Self:
@@ -144,11 +138,6 @@ class Watch:
     def _begin(self, weights: dict[str, Tensor]) -> None:
         measured = FilterStatistics(measure_layers(weights.items()), self._source)
         self.path.mkdir(exist_ok=True)
-        foreign = sorted(file.name for file in self.path.iterdir() if not file.match(LEFTOVERS))
-        if foreign:
-            raise CheckpointError(
-                f"{self.path}: needed a new directory or a watched run, got one with {foreign[0]}; choose another name"
-            )
         self._remove([])
         filters = {f"layer.{i}.filters": _exact(start) for i, start in enumerate(self._start.values())}
         about = {"began": self.step}
@@ -191,7 +180,10 @@ class Watch:
         try:
             measured = FilterStatistics(measure_layers(weights.items()), f"{self._source} at step {self.step}")
         except CovarianceError as error:
-            self._warn_once("bad", f"left out step {self.step}: {error}; later steps like this are left out in silence")
+            if not self._warned:
+                text = f"watch: left out step {self.step}: {error}; later steps like this are left out in silence"
+                warnings.warn(text, FiltercovWarning, stacklevel=4)
+                self._warned = True
             return False
         tensors, drift = {}, []
         for i, (name, weight) in enumerate(weights.items()):
@@ -203,10 +195,6 @@ class Watch:
                 tensors[f"layer.{i}.gradient_mean"] = compacted(mean)
                 tensors[f"layer.{i}.gradient_covariance"] = compacted(covariance)
         file = moment_file(self.path, self.step)
-        if file.exists():
-            raise CheckpointError(
-                f"{file}: is there already, someone else writes; give each run a directory of its own"
-            )
         write_statistics(file, measured, compact=True, tensors=tensors, about={"drift": drift})
         self._written = self.step
         return True
@@ -218,26 +206,14 @@ class Watch:
             weight = layer.module._parameters.get("weight")
             if weight is not None and weight.grad is not None:
                 found[layer.name] = plain_values(weight.grad, layer.name).flatten(0, 1).numpy()
-            elif weight is not None and weight.requires_grad and self.step > 0:
-                self._warn_once(
-                    "gradient",
-                    f"{layer.name} has no gradient at step {self.step}; call the watch after backward and before "
-                    "gradients are set to zero",
-                )
         return found
-
-    def _warn_once(self, what: str, text: str) -> None:
-        if what not in self._warned:
-            warnings.warn(f"watch: {text}", FiltercovWarning, stacklevel=5)
-            self._warned.add(what)
 
 
 watch = Watch  # the public name, a verb like init_ and freeze_
 
 
 def _steps(name: str, value: Any, *, least: int = 0) -> int:
-    needed = f"watch: needed {name} to be a whole number of at least {least}"
-    return whole_number(value, needed, least=least, error=ConfigError)
+    return whole_number(value, f"watch: {name}", least=least, error=ConfigError)
 
 
 def _described(layers: list[DepthwiseLayer]) -> list[tuple[str, int, tuple[int, ...]]]:
