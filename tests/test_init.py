@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrizations
 
 import filtercov as fc
 from filtercov.errors import CovarianceError, FiltercovError, FiltercovWarning, ModelError, SourceError
@@ -119,13 +118,6 @@ def test_a_weight_shared_between_modules_is_initialised_once():
     alone = nn.Sequential(*(depthwise() for _ in range(4)))
     fc.init_(alone, generator=seeded())
     assert torch.equal(net[1].weight, alone[1].weight)
-
-
-def test_parametrised_filters_are_set_through_their_parametrisation():
-    plain, normed = nn.Sequential(depthwise()), nn.Sequential(parametrizations.weight_norm(depthwise()))
-    fc.init_(plain, generator=seeded())
-    fc.init_(normed, generator=seeded())
-    torch.testing.assert_close(normed[0].weight, plain[0].weight)
 
 
 def test_example_input_gives_sigma_by_order_of_execution():

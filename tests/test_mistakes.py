@@ -32,11 +32,10 @@ NEEDS_A_MODEL = [
     ("mistake", "kind", "sentence"),
     [
         *[(lambda net, call=call: call(net.state_dict()), ModelError, "got a state dict") for call in NEEDS_A_MODEL],
-        (lambda net: fc.init_({"model": net}), ModelError, "got dict; pass the model it belongs to"),
-        (lambda _: fc.init_(nn.Conv2d), ModelError, r"got the class Conv2d; make one first, Conv2d\(...\)"),
+        (lambda _: fc.init_(nn.Conv2d), ModelError, "got the class Conv2d; pass the model itself"),
         (lambda _: fc.init_("net.pth"), ModelError, r"got str; .*FilterStatistics.from_checkpoint\(path\)"),
         (lambda net: fc.nn.restore_(list(net)), ModelError, "got list; pass the model itself"),
-        (lambda net: fc.init_(net, generator=0), SourceError, r"needed a torch.Generator or None, got int; .* seed=0"),
+        (lambda net: fc.init_(net, generator=0), SourceError, r"needed a torch.Generator .* got 0; .* seed="),
         (lambda net: fc.init_(net, seed="x"), SourceError, "seed: needed a whole number"),
         (lambda net: fc.init_(net, seed=0, generator=torch.Generator()), SourceError, "got both"),
         (lambda net: fc.fit_schedule(net), SourceError, r"got Sequential; .*FilterStatistics.from_model\(model\)"),
@@ -75,7 +74,7 @@ def test_a_mistake_is_one_sentence_that_says_what_was_meant(mistake, kind, sente
 
 
 def test_python_can_say_which_name_was_meant():
-    with pytest.raises(AttributeError, match="filtercov.*'init'") as caught:
+    with pytest.raises(AttributeError, match=r"filtercov.*'init'") as caught:
         fc.init  # noqa: B018
     assert (caught.value.name, caught.value.obj) == ("init", fc)
     assert "init_" in dir(fc)

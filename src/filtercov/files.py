@@ -232,18 +232,15 @@ def open_checksummed(path: Path, kind: Kind, framework: Literal["numpy", "pt"]) 
     """
     try:
         if path.exists() and not path.is_file():
-            raise OSError(errno.EISDIR, "a directory, a device or a pipe")
+            raise OSError("a directory, a device or a pipe")
         description = _check(path, kind)
         with safetensors.safe_open(path, framework=framework) as tensors:
             yield tensors, description
     except CheckpointError:
         raise
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror or error}); {kind.advice}") from None
     except Exception as error:  # whatever a foreign writer put in
-        raise CheckpointError(
-            f"{path}: its tensors cannot be read ({type(error).__name__}: {error}); {kind.advice}"
-        ) from None
+        reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        raise CheckpointError(f"{path}: cannot be read ({reason}); {kind.advice}") from None
 
 
 def read_description(path: Path) -> dict[str, Any]:

@@ -211,14 +211,9 @@ def _reported(layers: list[DepthwiseLayer], report: InitReport, who: str) -> lis
             f"{who}: needed the report that init_ or copy_filters_ returned, got {type(report).__name__}; to choose "
             "layers by a function pass filter_fn="
         )
-    by_name = {layer.name: layer for layer in layers}
-    for row in report:
-        if row.name not in by_name or by_name[row.name].kernel_size != row.kernel_size:
-            raise ModelError(
-                f"{who}: the report has a layer {row.name!r} with {show_size(row.kernel_size)} filters, which this "
-                "model has not; pass the report of this very model"
-            )
-    return [by_name[row.name] for row in report.initialised]
+    if [(row.name, row.kernel_size) for row in report] != [(layer.name, layer.kernel_size) for layer in layers]:
+        raise ModelError(f"{who}: the report has other layers than this model; pass the report of this very model")
+    return [layer for layer, row in zip(layers, report, strict=True) if row.initialised]
 
 
 def _read_statistics(source: Source[DepthwiseLayer]) -> Source[DepthwiseLayer]:

@@ -193,20 +193,20 @@ class SigmaFit:
         return self.likeness > self.limit
 
 
-def fit_layer(layer: LayerStatistics) -> SigmaFit:
-    """Return the σ, to half a percent, whose closed form is most like a layer's covariance, and how good it is.
+def fit_layer(layer: LayerStatistics, cosines: Array | None = None) -> SigmaFit:
+    """The σ, to half a percent, whose closed form is most like a layer's covariance, and how good it is.
+
+    `cosines` is the layer's likeness at every one of SIGMAS, where that is known already.
 
     >>> from filtercov.covariance import gaussian_covariance
     >>> fit = fit_layer(LayerStatistics("conv", (7, 7), 512, np.zeros(49), 3.0 * gaussian_covariance(7, 0.8)))
     >>> round(fit.sigma, 2), round(fit.likeness, 2), round(fit.chance, 2), fit.above_chance
     (0.8, 1.0, 0.35, True)
     """
-    return _best_sigma(layer, likeness(layer.covariance, layer.kernel_size))
-
-
-def _best_sigma(layer: LayerStatistics, cosines: Array) -> SigmaFit:
     if not layer.covariance.any() or len(layer.mean) == 1:
         return SigmaFit(math.nan, math.nan, math.nan, math.nan)
+    if cosines is None:
+        cosines = likeness(layer.covariance, layer.kernel_size)
     best = int(np.argmax(cosines))
     return SigmaFit(float(SIGMAS[best]), float(cosines[best]), *chance_likeness(layer.kernel_size, layer.count))
 
@@ -319,7 +319,7 @@ def fit_schedule(statistics: Iterable[LayerStatistics], *, min_kernel_size: int 
     schedule = QuadraticSchedule(*found.tolist())
     own, along = [], []
     for (d, layer), of_layer in zip(layers, cosines, strict=True):
-        fit = _best_sigma(layer, of_layer)
+        fit = fit_layer(layer, of_layer)
         if not math.isnan(fit.sigma):  # the others have no spread
             own.append(fit)
             along.append(float(likeness(layer.covariance, layer.kernel_size, schedule(d))[0]))

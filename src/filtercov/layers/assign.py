@@ -3,47 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from filtercov.errors import ModelError
-from filtercov.layers.find import DepthwiseLayer, parametrisation, plain_values
-
-# Parametrisations compute a weight from others in a few steps, each of which rounds once.
-ROUNDINGS = 32
-
-
-class _Saved(NamedTuple):
-    """A tensor before it was written to: the table and name a module keeps it under, and a copy of its values."""
-
-    table: dict[str, Any]
-    name: str
-    tensor: Tensor
-    values: Tensor
-
-    def restore(self) -> None:
-        self.table[self.name] = self.tensor  # a parametrisation may have put another in its place
-        self.tensor.copy_(self.values)
+from filtercov.layers.find import DepthwiseLayer, parametrisation
 
 
 def assign_filters_(layers: Sequence[DepthwiseLayer], filters: list[Tensor]) -> None:
     """Write `filters` (channels, *kernel_size) into the weights of `layers`, keeping dtype, device and memory layout.
 
-    A layer whose weight then differs from what was written, as spectral_norm's does, is refused. `filters` is emptied
-    on the way, so that new and old values never lie in memory three times over.
+    Weights that a parametrisation computes are refused. `filters` is emptied on the way, so that new and old values
+    never lie in memory three times over.
     """
-    saved: list[_Saved] = []
+    for layer in layers:
+        if parametrisation(layer.module) is not None:
+            raise ModelError(
+                f"{layer.name}: needed a plain weight, got one that a parametrisation computes; remove it first with "
+                "torch.nn.utils.parametrize.remove_parametrizations, or leave this layer out with filter_fn"
+            )
+    saved: list[tuple[Tensor, Tensor]] = []
     filters.reverse()
     with torch.no_grad():
         try:
             for layer in layers:
-                saved += _save(layer)
-                _assign(layer, filters.pop())
+                weight = layer.weight
+                saved.append((weight, weight.detach().clone()))
+                weight.copy_(filters.pop().view(weight.shape))
         except BaseException as error:
-            for one in reversed(saved):  # of a tensor saved twice the first copy last
-                one.restore()
+            for weight, values in reversed(saved):  # of a tensor saved twice the first copy last
+                weight.copy_(values)
             if not isinstance(error, Exception):
                 raise
             raise ModelError(f"{layer.name}: its filters cannot be set ({error}); nothing was changed") from error
@@ -64,34 +54,3 @@ def shared_with(layers: Sequence[DepthwiseLayer]) -> dict[DepthwiseLayer, Depthw
 def _memory(parameter: Tensor) -> object:
     plain = type(parameter) is nn.Parameter and not parameter.is_meta
     return (parameter.data_ptr(), parameter.shape, parameter.stride()) if plain else id(parameter)
-
-
-def _save(layer: DepthwiseLayer) -> list[_Saved]:
-    """Copy everything that writing the filters may change: the weight, or all that its parametrisation keeps."""
-    steps = parametrisation(layer.module)
-    if steps is None:
-        tables: list[dict[str, Any]] = [{"weight": layer.weight}]
-    else:
-        tables = [table for step in steps.modules() for table in (step._parameters, step._buffers)]
-    return [
-        _Saved(table, name, tensor, tensor.detach().clone())
-        for table in tables
-        for name, tensor in table.items()
-        if tensor is not None
-    ]
-
-
-def _assign(layer: DepthwiseLayer, filters: Tensor) -> None:
-    weight = layer.weight
-    new = filters.view(weight.shape).to(device=weight.device, dtype=weight.dtype)
-    if parametrisation(layer.module) is None:
-        weight.copy_(new)
-        return
-    layer.module.weight = new
-    wanted, got = plain_values(new, layer.name), plain_values(layer.weight, layer.name)
-    if not (got - wanted).norm() <= ROUNDINGS * torch.finfo(new.dtype).eps * wanted.norm():
-        raise ModelError(
-            f"its weight became another than was written, {float(got.norm() / wanted.norm()):.3g} times as large, as "
-            "parametrisations like spectral_norm make it; remove the parametrisation first, or leave this layer out "
-            "with filter_fn"
-        )

@@ -6,7 +6,6 @@ paint the output instead of reading the input, and have another covariance.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard, cast
@@ -110,17 +109,13 @@ def depthwise_layers(model: nn.Module, example_input: Any = None) -> list[Depthw
 
 def check_model(model: object, what: str = "") -> None:
     """Raise a `ModelError` unless `model` is a module; `what` names the argument."""
-    if isinstance(model, nn.Module):
-        return
-    kind, advice = type(model).__name__, "pass the model itself"
-    if isinstance(model, Mapping):
-        kind = "a state dict" if any(isinstance(value, Tensor) for value in model.values()) else kind
-        advice = "pass the model it belongs to; its own tensors are copies that no model looks at"
-    elif isinstance(model, type):
-        kind, advice = f"the class {model.__name__}", f"make one first, {model.__name__}(...)"
-    elif isinstance(model, str | os.PathLike):
-        advice = "make the model first, or measure a file with FilterStatistics.from_checkpoint(path)"
-    raise ModelError(f"{what}{': ' if what else ''}needed a model, a torch.nn.Module, got {kind}; {advice}")
+    if not isinstance(model, nn.Module):
+        kind = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+        kind = "a state dict" if isinstance(model, Mapping) else kind
+        raise ModelError(
+            f"{what}{': ' if what else ''}needed a model, a torch.nn.Module, got {kind}; pass the model itself, or "
+            "measure a file with FilterStatistics.from_checkpoint(path)"
+        )
 
 
 def unwrap(model: nn.Module) -> nn.Module:

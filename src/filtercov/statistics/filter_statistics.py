@@ -83,13 +83,11 @@ class FilterStatistics:
 
     def __post_init__(self) -> None:
         layers = tuple(self.layers)
-        others = [layer for layer in layers if not isinstance(layer, LayerStatistics)]
-        if others or not layers:
-            came = shortened(repr(others[0])) if others else "none"
+        if not layers or not all(isinstance(layer, LayerStatistics) for layer in layers):
+            came = shortened(repr(self.layers))
             raise SourceError(f"FilterStatistics: needed the LayerStatistics of at least one layer, got {came}")
-        object.__setattr__(self, "layers", layers)
-        object.__setattr__(self, "source", str(self.source))
-        object.__setattr__(self, "notes", tuple(self.notes))
+        for name, value in {"layers": layers, "source": str(self.source), "notes": tuple(self.notes)}.items():
+            object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
         return len(self.layers)
