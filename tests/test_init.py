@@ -142,15 +142,6 @@ def test_scale_match_keeps_the_variance_of_each_layer_and_a_number_multiplies():
     torch.testing.assert_close(half[0].weight, 0.5 * plain[0].weight)
 
 
-def test_layers_with_the_same_sigma_have_the_same_covariance_but_not_the_same_filters():
-    net, again = (nn.Sequential(depthwise(), depthwise(kernel_size=9), depthwise()) for _ in range(2))
-    fc.init_(net, lambda _: 0.7, generator=seeded())
-    fc.init_(again, lambda layer: fc.gaussian_covariance(layer.kernel_size, 0.7), generator=seeded())
-    assert not torch.equal(net[0].weight, net[2].weight)
-    for a, b in zip(net, again, strict=True):
-        torch.testing.assert_close(a.weight, b.weight, rtol=0, atol=1e-5)
-
-
 def test_the_sawtooth_schedule_follows_the_stages():
     net = nn.Sequential(*(depthwise() for _ in range(5)))
     saw = fc.SawtoothSchedule(fc.QuadraticSchedule(0.1, 1.0, 0.0), (2, 3))
@@ -163,15 +154,6 @@ def test_large_kernels_that_stay_mostly_empty_are_warned_of():
     with pytest.warns(FiltercovWarning, match=r"most of the 15x15 filters empty in 2 layers: at most \d+ of 225 pix"):
         fc.init_(nn.Sequential(depthwise(kernel_size=15), depthwise(kernel_size=15)), fc.QuadraticSchedule(0.1, 0.2, 0))
     fc.init_(depthwise(kernel_size=15), lambda _: 6.0)  # warnings are errors here
-
-
-def test_the_report_prints_as_a_table():
-    net = nn.Sequential(depthwise(kernel_size=3), depthwise(kernel_size=9))
-    header, first, second, total = str(fc.init_(net, "cifar-p2")).splitlines()
-    assert header.split() == ["layer", "kernel", "channels", "depth", "source", "negative", "outcome"]
-    assert first.startswith("0         3x3         8  0.000  -")
-    assert "σ = 1.9" in second
-    assert total.startswith("1 of 2 depthwise layers initialised; negative: ")
 
 
 class BadSource:

@@ -1,7 +1,6 @@
 """Schedules against the paper's equation, and `fit_schedule` against brute force and simulated chance."""
 
 import math
-from fractions import Fraction
 from functools import cache
 
 import numpy as np
@@ -75,11 +74,6 @@ def test_a_depth_outside_the_network_is_refused():
     for d in (-0.01, 1.01, math.nan, None):
         with pytest.raises(CovarianceError, match="depth: needed a number from 0"):
             fc.QuadraticSchedule(1, 0, 0)(d)
-
-
-def test_a_schedule_holds_plain_floats_whatever_it_was_made_of():
-    schedule = fc.QuadraticSchedule(np.float32(0.5), torch.tensor(0.25), Fraction(1, 4))
-    assert repr(schedule) == "QuadraticSchedule(sigma0=0.5, v=0.25, a=0.25)"
 
 
 @pytest.mark.parametrize("above", [1e-8, 1e-3, 1.0])

@@ -102,11 +102,3 @@ def test_as_the_readme_says_the_closed_form_is_for_5x5_and_up_statistics_for_all
     assert len(report.initialised) == count
     assert not any(layer.weight.requires_grad for layer in layers)
     assert not any(torch.equal(layer.weight, old) for layer, old in zip(layers, before, strict=True))
-
-
-def test_convnext_gets_the_same_sigmas_here_as_in_other_frameworks():
-    report = fc.init_(build("convnext_tiny"), "imagenet-thawed")
-    # The numbers that tests/test_keras.py asks of Keras' ConvNeXt-Tiny.
-    assert [row.sigma for row in report] == pytest.approx(
-        [0.15 + 0.25 * i / 17 + 0.5 * (i / 17) ** 2 for i in range(18)]
-    )

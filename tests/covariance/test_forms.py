@@ -13,7 +13,6 @@ from filtercov.covariance.forms import (
     check_held,
     check_pixels,
     kernel_shape,
-    kron,
     to_odd,
 )
 from filtercov.errors import CovarianceError
@@ -45,11 +44,6 @@ def test_each_block_pictures_the_covariance_of_its_pixel_with_all_others():
     for i, j in itertools.product(range(3), range(5)):
         picture = block[3 * i : 3 * i + 3, 5 * j : 5 * j + 5]
         np.testing.assert_array_equal(picture, flat[5 * i + j].reshape(3, 5))
-
-
-def test_kron_joins_axes_in_row_major_order():
-    a, b, c = (np.random.default_rng(i).normal(size=(k, k)) for i, k in enumerate((2, 3, 4)))
-    np.testing.assert_allclose(kron([a, b, c]), np.einsum("ij,kl,mn->ikmjln", a, b, c).reshape(24, 24))
 
 
 @pytest.mark.parametrize("bad", [0, 2.5, "9", (), (3, 0), (1, 2, 3, 4), None])

@@ -1,11 +1,6 @@
 """Statistics that ship with the package: what they hold, where they came from, and every way to name them."""
 
 import hashlib
-import shutil
-import subprocess
-import sys
-import tarfile
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -169,28 +164,3 @@ def test_the_tool_refuses_what_cannot_be_shipped(tmp_path: Path, monkeypatch: py
     with pytest.raises(SourceError, match="at most 36 kB together"):
         ship_reference.write(tmp_path / "run", "second", statistics, reference)
     assert [path.read_bytes() for path in (tmp_path / "run").iterdir()] == [first]
-
-
-BUILD = "from setuptools import build_meta; build_meta.build_wheel('dist'); build_meta.build_sdist('dist')"
-
-
-def test_wheel_and_source_archive_hold_the_references_and_their_licence(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
-    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tmp_path)
-    # No compiler, so the wheel has no kernels and takes a second.
-    environment = {"CC": "false", "CXX": "false", "PATH": "/usr/bin:/bin"}
-    ended = subprocess.run(
-        [sys.executable, "-c", BUILD], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
-    )
-    assert ended.returncode == 0, ended.stderr
-    (wheel,), (archive,) = (tmp_path / "dist").glob("*.whl"), (tmp_path / "dist").glob("*.tar.gz")
-    there = {path.name: path.read_bytes() for path in shipped.FOLDER.iterdir()}
-    inside = "filtercov/statistics/shipped/"
-    with zipfile.ZipFile(wheel) as opened:
-        held = {Path(name).name: opened.read(name) for name in opened.namelist() if name.startswith(inside)}
-    assert held == there
-    with tarfile.open(archive) as opened:
-        names = [name for name in opened.getnames() if f"/src/{inside}" in name and "." in Path(name).name]
-        held = {Path(name).name: opened.extractfile(name).read() for name in names}
-    assert held == there
