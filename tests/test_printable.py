@@ -1,5 +1,8 @@
 """Text from files is shown so that it can be read, and does nothing to what shows it."""
 
+import os
+import subprocess
+import sys
 import unicodedata
 
 import pytest
@@ -49,6 +52,17 @@ def test_commands_print_nothing_that_a_terminal_obeys(hostile, tmp_path, command
     assert result.exit_code == 0
     assert printable(result.output.replace("\n", "")) == result.output.replace("\n", "")
     assert "nope" in result.output or first == "inspect"
+
+
+def test_output_that_cannot_spell_sigma_is_no_error(tmp_path):
+    code = "from filtercov.cli import main; main()"
+    arguments = ["init", "convmixer_8_2_k5_p4", "--out", tmp_path / "a.safetensors"]
+    environment = os.environ | {"PYTHONIOENCODING": "cp1252"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], env=environment, capture_output=True, encoding="cp1252", check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "? = 0.15" in done.stdout
 
 
 def test_a_file_whose_name_is_no_utf_8_is_shown(tmp_path):

@@ -1,10 +1,11 @@
-"""`init_` on other people's architectures: timm's, where it can be imported."""
+"""`init_` and checkpoints of other people's architectures: timm's, where it can be imported."""
 
 import warnings
 from functools import cache
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from torch import nn
 
@@ -30,6 +31,11 @@ tiny_vit_5m_224 rexnet_100 rexnetr_100 shvit_s1 swiftformer_xs mambaout_femto rd
 pit_ti_224 legacy_xception xception41p efficientvit_l1 convnext_zepto_rms test_convnext test_efficientnet
 test_mambaout edgenext_small_rw csatv2
 """.split()
+
+# One for each way in which names and shapes mislead: stems sorted behind stages, modules under several names, attention
+# from one channel to one, names that sort against their order, a class of convolution that is not PyTorch's, and none.
+SAMPLE = "fastvit_t8 coat_lite_tiny csatv2 inception_next_atto tf_efficientnet_cc_b0_4e test_convnext".split()
+ALL_BUT_SAMPLE = [name for name in [*QUICK, *OTHERS] if name not in SAMPLE]
 
 
 @cache
@@ -70,6 +76,27 @@ def test_every_depthwise_layer_is_found_reported_and_filled(name):
         trace, deviation = moments(row.kernel_size, row.sigma)
         assert torch.isfinite(filters).all()
         assert abs(float(filters.square().sum(1).mean()) - trace) < 6 * deviation / np.sqrt(len(filters))
+
+
+def told(statistics):
+    """All that statistics say but where they are from."""
+    return [(layer.name, layer.kernel_size, layer.count, layer.covariance.tobytes()) for layer in statistics.layers]
+
+
+@pytest.mark.parametrize("name", [*SAMPLE, *(pytest.param(name, marks=pytest.mark.faults) for name in ALL_BUT_SAMPLE)])
+def test_a_model_its_state_dict_and_its_files_tell_the_same(name, tmp_path):
+    model = build(name)
+    expected = told(fc.FilterStatistics.from_model(model))
+    torch.save(model.state_dict(), tmp_path / "model.pth")
+    file = tmp_path / "model.safetensors"
+    safetensors.torch.save_model(model, file)
+    assert told(fc.FilterStatistics.from_checkpoint(tmp_path / "model.pth")) == expected
+    like = fc.FilterStatistics.from_checkpoint(file, like=model)
+    assert told(like) == expected
+    assert like.notes == ()
+    alone = fc.FilterStatistics.from_checkpoint(file)
+    if told(alone) != expected:
+        assert any("the file does not say in which order" in note for note in alone.notes)
 
 
 @pytest.mark.parametrize(

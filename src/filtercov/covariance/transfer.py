@@ -219,16 +219,11 @@ def resizing_doubts(layers: Iterable[tuple[tuple[int, ...], Resizing | None]]) -
             groups.setdefault((resized.from_size, size), []).append(resized)
     return [
         f"{counted(len(group), 'layer')} resized from {show_size(old)} to {show_size(new)}: "
-        f"{_percent([resizing.survives for resizing in group])} of the covariance survives, "
-        f"{_percent([resizing.padding for resizing in group])} of the variance lies in the padding; statistics of "
-        "filters nearer in size carry over better"
+        f"{min(one.survives for one in group):.0%} of the covariance survives, "
+        f"{max(one.padding for one in group):.0%} of the variance lies in the padding; statistics of filters nearer "
+        "in size carry over better"
         for (old, new), group in groups.items()
     ]
-
-
-def _percent(shares: list[float]) -> str:
-    low, high = round(100 * min(shares)), round(100 * max(shares))
-    return f"{low}%" if low == high else f"{low} to {high}%"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

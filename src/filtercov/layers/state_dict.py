@@ -75,8 +75,7 @@ LFS = b"version https://git-lfs.github.com/spec/"
 
 def _read_file(path: Path) -> StateDict:
     if not path.is_file():
-        what = "nothing" if not path.exists() else "a directory" if path.is_dir() else "a device, a pipe or a socket"
-        raise CheckpointError(f"needed a checkpoint file, found {what}")
+        raise CheckpointError(f"needed a checkpoint file, found {'something else' if path.exists() else 'nothing'}")
     with path.open("rb") as file:
         start = file.read(len(LFS))
     if start == LFS:
