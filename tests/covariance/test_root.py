@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from filtercov.covariance import gaussian_covariance, symmetric_root
-from filtercov.covariance.root import BATCH_ENTRIES, WINDOW_ERROR, Root, covariance_root, gaussian_roots
+from filtercov.covariance.root import WINDOW_ERROR, Root, covariance_root, gaussian_roots
 from filtercov.errors import CovarianceError
 from tests.reference import brute_force_covariance, root_of, usable_covariance
 
@@ -53,28 +53,6 @@ def test_a_large_kernel_is_factored_in_a_small_window_within_the_stated_error(k,
     whole = symmetric_root(gaussian_covariance(k, sigma), negative="abs")
     assert len(root.matrix) < len(whole)
     np.testing.assert_allclose(embedded(root), whole, rtol=0, atol=WINDOW_ERROR)
-
-
-def test_what_symmetry_saves_is_saved_and_neighbours_share_a_call(monkeypatch):
-    factored = []
-
-    def counting(matrix):
-        factored.append(matrix.shape)
-        return eigh(matrix)
-
-    eigh = np.linalg.eigh
-    monkeypatch.setattr(np.linalg, "eigh", counting)
-    alike = [0.1, 0.101, 0.102]  # all have a 7x7 window
-    roots = list(gaussian_roots(31, [*alike, 0.3], negative="clip"))
-    square = [(3, 16, 16), (3, 12, 12), (3, 9, 9)]  # even-even, even-odd (twice), odd-odd
-    assert factored[:3] == square
-    assert {count for count, _, _ in factored[3:]} == {1}
-    [alone] = gaussian_roots(31, [alike[1]], negative="clip")
-    np.testing.assert_allclose(roots[1].matrix, alone.matrix, atol=1e-14)
-    factored.clear()
-    most = BATCH_ENTRIES // 49**2
-    assert len(list(gaussian_roots(7, [1.0] * (most + 1), negative="clip"))) == most + 1
-    assert [count for count, _, _ in factored] == [most] * 3 + [1] * 3
 
 
 def test_the_negative_mass_is_what_is_known_of_the_closed_form():

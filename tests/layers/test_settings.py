@@ -10,7 +10,6 @@ from torch import nn
 
 import filtercov as fc
 from filtercov.covariance.transfer import LayerStatistics
-from filtercov.lab.experiments.adapting import interpolate_weights_, select_weights_
 from filtercov.lab.experiments.initialisations import InitContext, find
 
 COVARIANCE = fc.gaussian_covariance(7, 0.9)
@@ -46,22 +45,15 @@ WAYS = {
     "function": from_init(lambda layer: np.float32(0.5 + layer.index)),
     "covariance_normal_": from_covariance,
     "copied": lambda net: fc.copy_filters_(net, copied_from()),
-    "interpolated": lambda net: interpolate_weights_(net, weights_of(copied_from(5))),
-    "selected": lambda net: select_weights_(net, weights_of(copied_from(channels=48))),
-    **{name: by_name(name) for name in ("uniform", "kaiming", "trunc-normal", "orthogonal", "delta-gaussian", "dog")},
-    **{name: by_name(name) for name in ("identity", "impulse", "box:9", "gaussian-bump:1", "master-keys")},
+    **{name: by_name(name) for name in ("uniform", "kaiming", "orthogonal", "delta-gaussian", "box:9", "master-keys")},
 }
 
 
-def copied_from(kernel=7, channels=32):
-    make = partial(nn.Conv2d, channels, channels, kernel, groups=channels, device="cpu", dtype=torch.float32)
+def copied_from():
+    make = partial(nn.Conv2d, 32, 32, 7, groups=32, device="cpu", dtype=torch.float32)
     source = nn.Sequential(make(), make())
     fc.init_(source, generator=seeded())
     return source
-
-
-def weights_of(net):
-    return [(layer.name, layer.weight) for layer in fc.depthwise_layers(net)]
 
 
 @contextmanager

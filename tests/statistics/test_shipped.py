@@ -151,16 +151,3 @@ def test_a_run_is_shipped_with_the_command_that_trains_it_again(tmp_path: Path) 
     assert fc.__version__ in reference.version
     for kept, layer in zip(fc.FilterStatistics.load(path), statistics, strict=True):
         assert (kept.covariance == layer.covariance.astype(np.float32)).all()
-
-
-def test_the_tool_refuses_what_cannot_be_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "run").mkdir()
-    statistics, reference = fc.FilterStatistics.shipped(NAME), fc.REFERENCES[NAME]
-    with pytest.raises(SourceError, match="needed a name of small letters"):
-        ship_reference.write(tmp_path, "../x", statistics, reference)
-    monkeypatch.setattr(ship_reference, "LARGEST", FILE.stat().st_size + 100)
-    first = ship_reference.write(tmp_path / "run", "first", statistics, reference).read_bytes()
-    ship_reference.write(tmp_path / "run", "first", statistics, reference)  # which takes its own place
-    with pytest.raises(SourceError, match="at most 36 kB together"):
-        ship_reference.write(tmp_path / "run", "second", statistics, reference)
-    assert [path.read_bytes() for path in (tmp_path / "run").iterdir()] == [first]

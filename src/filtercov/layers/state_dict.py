@@ -103,14 +103,9 @@ def _read_safetensors(path: Path) -> StateDict:
 # --- Directories and shards, as the Hugging Face hub lays them out ---
 
 INDEX = ".index.json"
-USUAL = (
-    "model.safetensors.index.json",
-    "model.safetensors",
-    "pytorch_model.bin.index.json",
-    "pytorch_model.bin",
-    "checkpoint.safetensors",  # of our own runs
-)
 ENDINGS = (".safetensors.index.json", ".safetensors", ".bin.index.json", ".bin", ".pth", ".pt", ".ckpt")
+USUAL = ("model.safetensors.index.json", "model.safetensors", "pytorch_model.bin.index.json", "pytorch_model.bin")
+OWN = "checkpoint.safetensors"  # of a run of ours
 
 
 def checkpoint_files(path: Path) -> list[Path]:
@@ -123,7 +118,7 @@ def checkpoint_files(path: Path) -> list[Path]:
 def _in_directory(directory: Path) -> Path:
     """The checkpoint, or the index of one, that a directory holds: under a usual name, or the only one."""
     files = sorted(path for path in directory.iterdir() if path.is_file())
-    groups = [[path for path in files if path.name == name] for name in USUAL]
+    groups = [[path for path in files if path.name == name] for name in (*USUAL, OWN)]
     groups += [[path for path in files if path.name.endswith(ending)] for ending in ENDINGS]
     found: list[Path] = next(filter(None, groups), [])
     if len(found) != 1:
