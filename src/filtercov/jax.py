@@ -28,7 +28,7 @@ PROJECTIONS = {"query", "key", "value"}
 
 
 def gaussian(sigma: float, *, negative: Negative = "clip") -> Callable[..., jax.Array]:
-    """Return an initialiser `init(key, shape, dtype)` of depthwise kernels with the closed-form covariance of one σ.
+    """An initialiser `init(key, shape, dtype)` of depthwise kernels with the closed-form covariance of one σ.
 
     `shape` is (*kernel_size, 1, channels), with one to three axes of pixels. `negative` says what becomes of negative
     eigenvalues, see `symmetric_root`.
@@ -135,7 +135,7 @@ def _building_key(name: str) -> Any:
 
 
 def _draw(key: jax.Array, root: Root, channels: int, dtype: Any, mean: Array | None = None) -> jax.Array:
-    """Return a kernel (*kernel_size, 1, channels) of filters with a root's covariance, in single precision or finer."""
+    """A kernel (*kernel_size, 1, channels) of filters with a root's covariance, in single precision or finer."""
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ModelError(f"needed a floating-point kernel, got {jnp.dtype(dtype)}")
     dtype = jax.dtypes.canonicalize_dtype(dtype)

@@ -46,7 +46,7 @@ class Gaussian(keras.initializers.Initializer):
         self._given_seed, self.seed = seed, _seed(seed)
 
     def __call__(self, shape: Sequence[int], dtype: str | None = None) -> Any:
-        """Return a kernel of a depthwise layer's shape."""
+        """A kernel of a depthwise layer's shape."""
         shape = tuple(shape)
         if not 3 <= len(shape) <= 5:
             raise ModelError(
@@ -58,7 +58,7 @@ class Gaussian(keras.initializers.Initializer):
         return _rounded(kernel, dtype or keras.config.floatx())
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments it was made with."""
+        """The arguments it was made with."""
         return {"sigma": self.sigma, "seed": self._given_seed, "negative": self.negative}
 
 
@@ -101,7 +101,7 @@ def init_(
 
 
 def depthwise_layers(model: Any) -> list[Layer]:
-    """Return the depthwise layers of a Keras model in the order in which it holds them, each once.
+    """The depthwise layers of a Keras model in the order in which it holds them, each once.
 
     >>> net = keras.Sequential([keras.Input((16, 16, 8)), keras.layers.SeparableConv2D(4, 5, name="separable")])
     >>> [(layer.name, layer.kernel_size, layer.channels) for layer in depthwise_layers(net)]
@@ -141,7 +141,7 @@ def _walk(layer: Any, seen: set[int]) -> Iterator[Any]:
 
 
 def _depthwise_kernel(layer: Any) -> Any:
-    """Return the variable of a layer's depthwise filters, None if it has none."""
+    """The variable of a layer's depthwise filters, None if it has none."""
     grouped = isinstance(layer, GROUPED) and layer.groups > 1
     if not isinstance(layer, DEPTHWISE + SEPARABLE) and not grouped:
         return None
@@ -162,7 +162,7 @@ def _depthwise_kernel(layer: Any) -> Any:
 
 
 def _draw(generator: np.random.Generator, root: Root, shape: tuple[int, ...], mean: Array | None = None) -> Array:
-    """Return a float64 kernel (*kernel_size, channels, multiplier) whose every filter has the root's covariance."""
+    """A float64 kernel (*kernel_size, channels, multiplier) whose every filter has the root's covariance."""
     count = math.prod(shape[-2:])
     filters = np.zeros((count, *root.kernel_size))
     window = filters[(slice(None), *root.window)]
@@ -173,7 +173,7 @@ def _draw(generator: np.random.Generator, root: Root, shape: tuple[int, ...], me
 
 
 def _rounded(values: Array, dtype: str) -> Any:
-    """Return values as a tensor, every number rounded once; those that the type cannot hold are refused."""
+    """Values as a tensor, every number rounded once; those that the type cannot hold are refused."""
     dtype = keras.backend.standardize_dtype(dtype)
     if not keras.backend.is_float_dtype(dtype):
         raise CovarianceError(f"needed a floating-point type for filters, got {dtype}")

@@ -69,7 +69,7 @@ class QuadraticSchedule:
             )
 
     def __call__(self, d: float, /) -> float:
-        """Return σ at relative depth d in [0, 1]."""
+        """σ at relative depth d in [0, 1]."""
         d = check_depth(d)
         return self.sigma0 + self.v * d + 0.5 * self.a * d * d
 
@@ -140,7 +140,7 @@ class SawtoothSchedule:
         object.__setattr__(self, "stages", stages)
 
     def __call__(self, d: float, /) -> float:
-        """Return σ for the layer at relative depth d of the whole network."""
+        """σ for the layer at relative depth d of the whole network."""
         layer = round(check_depth(d) * (sum(self.stages) - 1))
         depths = [relative_depth(i, count) for count in self.stages for i in range(count)]
         return self.schedule(depths[layer])
@@ -167,7 +167,7 @@ class Layer:
 
 
 def check_depth(d: float) -> float:
-    """Return d as a float if it is in [0, 1]."""
+    """The depth d as a float, if it is in [0, 1]."""
     number = as_float(d)
     if number is None or not 0.0 <= number <= 1.0:
         raise CovarianceError(f"depth: needed a number from 0 (first layer) to 1 (last layer), got {d!r}")
@@ -285,7 +285,7 @@ class FittedSchedule(QuadraticSchedule):
 
 
 def fit_schedule(statistics: Iterable[LayerStatistics], *, min_kernel_size: int = 5) -> FittedSchedule:
-    """Return the quadratic schedule whose closed forms are, over all layers, most like a model's covariances.
+    """The quadratic schedule whose closed forms are, over all layers, most like a model's covariances.
 
     `statistics` are `FilterStatistics`, or the statistics of layers in forward order. There always is a nearest
     schedule, also to noise: `fit` says how near it is, beside what chance gives, and `fit.usable` whether it is worth
@@ -327,7 +327,7 @@ def fit_schedule(statistics: Iterable[LayerStatistics], *, min_kernel_size: int 
 
 
 def _search(depths: Array, unexplained: Array) -> Array:
-    """Return the (σ₀, v, a) with the least Σ unexplained (layers, SIGMAS).
+    """The (σ₀, v, a) with the least Σ unexplained (layers, SIGMAS).
 
     Points are log σ at the start, the middle and the end of the network, which keeps them comparable in size. A pattern
     search starts from the least-squares parabola and from the best points of a coarse grid, because where σ does not
@@ -354,7 +354,7 @@ def _search(depths: Array, unexplained: Array) -> Array:
 
 
 def _least_squares(depths: Array, unexplained: Array) -> Array:
-    """Return the point (3,) of the parabola through log σ of each layer alone; of a line through σ for two layers."""
+    """The point (3,) of the parabola through log σ of each layer alone; of a line through σ for two layers."""
     each = np.log(SIGMAS)[unexplained.argmin(axis=1)]
     degree = min(2, len(set(depths.tolist())) - 1)
     point = np.polynomial.Polynomial.fit(depths, each, degree)(np.array([0.0, 0.5, 1.0])) if degree else each[[0, 0, 0]]

@@ -32,7 +32,7 @@ PIXELS = 4096  # the most pixels of a filter; its covariance is then 128 MiB of 
 
 
 def kernel_shape(kernel_size: KernelSize) -> tuple[int, ...]:
-    """Return the kernel size as a tuple; a single number k means a square k×k kernel.
+    """The kernel size as a tuple; a single number k means a square k×k kernel.
 
     >>> kernel_shape(7), kernel_shape((51, 5)), kernel_shape((9,))
     ((7, 7), (51, 5), (9,))
@@ -47,7 +47,7 @@ def kernel_shape(kernel_size: KernelSize) -> tuple[int, ...]:
 
 
 def show_size(kernel_size: KernelSize) -> str:
-    """Return the kernel size as people write it.
+    """The kernel size as people write it.
 
     >>> show_size(7), show_size((3, 5, 5)), show_size((9,))
     ('7x7', '3x5x5', '9')
@@ -56,7 +56,7 @@ def show_size(kernel_size: KernelSize) -> str:
 
 
 def to_block(cov: ArrayLike, kernel_size: KernelSize) -> Array:
-    """Return the block form of a flat covariance: (n, n) -> (k₁², …, k_d²).
+    """The block form of a flat covariance: (n, n) -> (k₁², …, k_d²).
 
     Row i, column j of the grid of blocks holds the covariance of pixel (i, j) with every pixel:
 
@@ -76,7 +76,7 @@ def to_block(cov: ArrayLike, kernel_size: KernelSize) -> Array:
 
 
 def to_flat(block: ArrayLike, kernel_size: KernelSize) -> Array:
-    """Return the flat form of a block covariance: (k₁², …, k_d²) -> (n, n). The inverse of `to_block`.
+    """The flat form of a block covariance: (k₁², …, k_d²) -> (n, n). The inverse of `to_block`.
 
     >>> cov = np.arange(36.0).reshape(6, 6)
     >>> np.array_equal(to_flat(to_block(cov, (2, 3)), (2, 3)), cov)
@@ -96,7 +96,7 @@ def _interleaved(axes: int) -> list[int]:
 
 
 def kron(factors: Sequence[Array]) -> Array:
-    """Return the Kronecker product of one or more arrays, which joins filter axes in row-major order."""
+    """The Kronecker product of one or more arrays, which joins filter axes in row-major order."""
     return reduce(np.kron, factors)  # type: ignore[arg-type]
 
 
@@ -125,7 +125,7 @@ def as_covariance(cov: ArrayLike, *, kernel_size: KernelSize | None = None) -> A
 
 
 def as_mean(values: ArrayLike, kernel_size: tuple[int, ...]) -> Array:
-    """Return the mean of `kernel_size` filters, (n,) or *kernel_size, as finite float64 numbers (n,)."""
+    """The mean of `kernel_size` filters, (n,) or *kernel_size, as finite float64 numbers (n,)."""
     n, vector = math.prod(kernel_size), as_array(values, "mean")
     if vector.shape not in ((n,), kernel_size):
         raise CovarianceError(f"{show_size(kernel_size)} filters need a ({n},) mean, got {vector.shape}")
@@ -134,7 +134,7 @@ def as_mean(values: ArrayLike, kernel_size: tuple[int, ...]) -> Array:
 
 
 def as_array(values: ArrayLike, what: str) -> Array:
-    """Return real numbers of any type, lists and torch tensors included, as a float64 array."""
+    """Real numbers of any type, lists and torch tensors included, as a float64 array."""
     given: Any = values
     try:
         if hasattr(given, "detach") and not given.is_complex():  # a tensor, whose type NumPy may not know
@@ -152,7 +152,7 @@ def as_array(values: ArrayLike, what: str) -> Array:
 def whole_number(
     value: Any, what: str, *, least: int = 1, error: Callable[[str], FiltercovError] = CovarianceError
 ) -> int:
-    """Return a whole number of at least `least` as an int; for anything else raise `error`, which says `what` it is.
+    """A whole number of at least `least` as an int; for anything else raise `error`, which says `what` it is.
 
     >>> whole_number(np.int64(3), "depth")
     3
@@ -166,7 +166,7 @@ def whole_number(
 
 
 def as_float(value: object) -> float | None:
-    """Return a real number, or an array or tensor without axes that holds one, as a float; None for anything else.
+    """A real number, or an array or tensor without axes that holds one, as a float; None for anything else.
 
     >>> from fractions import Fraction
     >>> [as_float(x) for x in (2, np.float32(0.5), np.array(0.5), Fraction(1, 2), True, "0.5", np.ones(1))]

@@ -39,7 +39,7 @@ from filtercov.printable import counted, printable, shortened
 
 
 def empirical_covariance(filters: ArrayLike) -> tuple[Array, Array]:
-    """Return the mean (n,) and the covariance (n, n) of filters (H, *kernel_size), in float64.
+    """The mean (n,) and the covariance (n, n) of filters (H, *kernel_size), in float64.
 
     The covariance is the unbiased estimate, with H-1 in the denominator. Fewer filters than pixels give a
     rank-deficient covariance, which is a fine thing to sample from: the paper's best references are narrow. One filter
@@ -83,7 +83,7 @@ def nearest_kronecker(cov: ArrayLike, kernel_size: KernelSize) -> Array:
 
 
 def resize_covariance(cov: ArrayLike, from_size: KernelSize, to_size: KernelSize) -> Array:
-    """Return the covariance of `from_size` filters carried over to `to_size` filters: (n, n) -> (n', n').
+    """The covariance of `from_size` filters carried over to `to_size` filters: (n, n) -> (n', n').
 
     >>> from filtercov.covariance.closed_form import gaussian_covariance
     >>> resize_covariance(gaussian_covariance(7, 1.0), 7, 9).shape
@@ -108,7 +108,7 @@ def resize_covariance(cov: ArrayLike, from_size: KernelSize, to_size: KernelSize
 
 
 def resize_mean(mean: ArrayLike, from_size: KernelSize, to_size: KernelSize) -> Array:
-    """Return a mean filter padded with its mean or clipped around its centre: (n,) -> (n',).
+    """A mean filter padded with its mean or clipped around its centre: (n,) -> (n',).
 
     >>> resize_mean(np.array([1.0, 2.0, 3.0]), (3,), (5,))
     array([2., 1., 2., 3., 2.])
@@ -185,7 +185,7 @@ class Resizing:
 
 
 def compare_resized(before: Array, from_size: tuple[int, ...], after: Array, to_size: tuple[int, ...]) -> Resizing:
-    """Return what is left of the covariance `before` in `after`, the same one resized.
+    """What is left of the covariance `before` in `after`, the same one resized.
 
     >>> cov = np.eye(9)
     >>> resizing = compare_resized(cov, (3, 3), resize_covariance(cov, 3, 7), (7, 7))
@@ -258,7 +258,7 @@ class LayerStatistics:
         return printable(text)
 
     def resize(self, kernel_size: KernelSize) -> LayerStatistics:
-        """Return these statistics for filters of another size."""
+        """These statistics for filters of another size."""
         new = kernel_shape(kernel_size)
         if new == self.kernel_size:
             return self
@@ -275,7 +275,7 @@ class LayerStatistics:
 
 
 def interpolate_layers(below: LayerStatistics, above: LayerStatistics, weight: float) -> LayerStatistics:
-    """Return the statistics between two layers of one kernel size, `weight` of the way from the first to the second.
+    """The statistics between two layers of one kernel size, `weight` of the way from the first to the second.
 
     >>> a, b = (LayerStatistics(name, (1,), 8, [x], [[x]]) for name, x in (("a", 1.0), ("b", 2.0)))
     >>> interpolate_layers(a, b, 0.25).name, interpolate_layers(a, b, 0.25).mean

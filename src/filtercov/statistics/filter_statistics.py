@@ -116,14 +116,14 @@ class FilterStatistics:
         return f"<FilterStatistics{origin}: {counted(len(self), 'layer')} of {sizes} filters{notes}>"
 
     @classmethod
-    def from_model(cls, model: nn.Module, example_input: Any = None, *, source: str | None = None) -> FilterStatistics:
+    def from_model(cls, model: nn.Module, example_input: Any = None) -> FilterStatistics:
         """Measure every depthwise layer of a model; `example_input` traces the execution order."""
         found = depthwise_layers(model, example_input)
         try:
             layers = measure_layers((layer.name, layer.weight) for layer in found)
         except CovarianceError as error:
             raise ModelError(str(error)) from None
-        return cls(layers, source or type(model).__name__)
+        return cls(layers, type(model).__name__)
 
     @classmethod
     def from_checkpoint(
