@@ -30,13 +30,6 @@ def test_the_root_is_symmetric_equals_the_one_by_schur_decompositions_and_square
         np.testing.assert_allclose(root @ root, usable_covariance(indefinite, negative), atol=1e-12)
 
 
-def test_abs_is_how_numpy_samples_a_covariance_that_is_not_positive():
-    cov = gaussian_covariance(9, 1.9)
-    mirrored = symmetric_root(cov, negative="abs")
-    _, singular, v = np.linalg.svd(cov)  # how numpy.random.multivariate_normal factors a covariance
-    np.testing.assert_allclose(mirrored @ mirrored, v.T * singular @ v, atol=1e-12)
-
-
 @pytest.mark.parametrize("negative", MODES)
 @pytest.mark.parametrize("shape", [(2, 2), (7, 7), (1, 11), (12,), (3, 4, 5)])
 def test_the_windowed_parity_root_equals_the_root_of_the_whole(shape, negative):

@@ -95,11 +95,3 @@ def test_the_global_generator_of_the_cpu_is_the_default_whatever_the_default_dev
         with torch.device(device):
             fc.init_(net)
     assert torch.equal(nets[0][1].weight, nets[1][1].weight)
-
-
-def test_a_model_initialised_in_inference_mode_can_still_be_trained():
-    net = nn.Sequential(nn.Conv2d(8, 8, 5, groups=8), nn.Conv2d(8, 8, 5, groups=8))
-    with torch.inference_mode():
-        fc.init_(net, generator=seeded())
-    net(torch.ones(1, 8, 12, 12)).sum().backward()
-    assert all(p.grad is not None for p in net.parameters())

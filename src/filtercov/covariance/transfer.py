@@ -151,7 +151,7 @@ def _interpolate_grid(values: Array, new: tuple[int, ...]) -> Array:
     for axis, k_new in enumerate(new):
         k_old = values.shape[axis]
         position = np.linspace(0, k_old - 1, k_new) if k_new > 1 else np.array([(k_old - 1) / 2])
-        below = np.minimum(np.floor(position).astype(int), max(k_old - 2, 0))
+        below = np.floor(position).astype(int)
         above = np.minimum(below + 1, k_old - 1)
         weight = (position - below).reshape([-1 if a == axis else 1 for a in range(values.ndim)])
         values = (1 - weight) * values.take(below, axis) + weight * values.take(above, axis)
@@ -201,7 +201,7 @@ def compare_resized(before: Array, from_size: tuple[int, ...], after: Array, to_
     return Resizing(
         from_size=from_size,
         survives=min((inner / norms) ** 2, 1.0) if norms else 1.0,  # rounding may exceed 1
-        padding=min(max(1 - kept / total, 0.0), 1.0) if total > 0 else 0.0,
+        padding=max(1 - kept / total, 0.0) if total > 0 else 0.0,
     )
 
 
