@@ -314,6 +314,8 @@ def one_shared_weight():
 
 BUILT = {
     "attention": lambda: with_stem(dw=depthwise(), eca=nn.Conv1d(1, 1, 3), pa=nn.Conv2d(1, 1, 3)),
+    "transposed": lambda: with_stem(dw=depthwise(), deconv=nn.ConvTranspose2d(8, 8, 5, groups=8)),
+    "transposed to one channel": lambda: with_stem(dw=depthwise(), last=nn.ConvTranspose2d(8, 1, 5)),
     "grey images": lambda: Named(stem=nn.Conv2d(1, 8, 5), dw=depthwise(), pw=nn.Conv2d(8, 8, 1), dw2=depthwise()),
     "shared module": one_shared_module,
     "shared weight": one_shared_weight,
@@ -334,7 +336,7 @@ def test_a_state_dict_gives_the_layers_of_its_model(kind, path):
     net = BUILT[kind]()
     assert as_measured(saved(net, path), net)
     assert as_measured(path, net, like=net)
-    assert len(measure(path).notes) == (kind == "grey images")
+    assert len(measure(path).notes) == (kind in ("grey images", "transposed", "transposed to one channel"))
     assert measure(path, net).notes == ()
 
 

@@ -24,6 +24,7 @@ SURE = "pass like=model or --like NAME to be sure"
 HOLDERS = {"model", "module", "net", "network", "online_model"}
 EMA_PREFIXES = ("ema.", "ema_model.", "model_ema.")
 
+TRANSPOSED = re.compile(r"deconv|transpose")
 PARAMETRISED = re.compile(r"\.?(parametrizations\.weight\.original1?|weight_orig|weight_v)$")
 
 
@@ -66,6 +67,7 @@ def depthwise_weights(state: StateDict) -> StateDict:
     if guessed:
         tensors = {name: tensors[name] for name in sorted(tensors, key=building_key)}
     found: dict[object, str] = {}  # by their memory, because a module may have several names
+    left_out: dict[str, list[str]] = {}
     stem = _image_stem(tensors)
     for name, tensor in tensors.items():
         behind = PARAMETRISED.search(name)
@@ -74,11 +76,16 @@ def depthwise_weights(state: StateDict) -> StateDict:
                 f"needed plain weights, but that of {name[: behind.start()]} is stored as the parameters it is "
                 "computed from; load the file into its model and measure that with FilterStatistics.from_model(model)"
             )
+        if not is_depthwise_weight(name, tensor):
+            continue
+        bias = tensors.get(name.removesuffix("weight") + "bias")
         if name == stem:
-            notes.append(f"left out {_layer(name)}: dense, of one-channel images, for it comes first; {SURE}")
-        elif is_depthwise_weight(name, tensor):
-            bias = tensors.get(name.removesuffix("weight") + "bias")
+            left_out.setdefault("dense, of one-channel images, for it comes first", []).append(_layer(name))
+        elif (bias is not None and bias.ndim == 1 and len(bias) != len(tensor)) or TRANSPOSED.search(name.lower()):
+            left_out.setdefault("transposed, for its bias or its name says so", []).append(_layer(name))
+        else:
             found.setdefault((_memory(tensor), None if bias is None else _memory(bias)), name)
+    notes += [f"left out {_few(names)}: {why}; {SURE}" for why, names in left_out.items()]
     if not found:
         raise CheckpointError(
             "needed depthwise weights, (channels, 1, kernel height, kernel width) or the 1-D or 3-D like, found none "

@@ -202,8 +202,7 @@ def _read_torch(path: Path) -> StateDict:
     others = [str(one) for one in found if one.weights and one is not chosen]
     if not chosen.weights or not others:
         return StateDict(chosen.tensors)
-    more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-    return StateDict(chosen.tensors, (f"read {chosen}; the file also holds {', '.join(others[:3])}{more}",))
+    return StateDict(chosen.tensors, (f"read {chosen}; the file also holds {shortened(', '.join(others))}",))
 
 
 def _dictionaries(content: Any) -> Iterator[_Found]:
