@@ -242,7 +242,7 @@ def test_files_of_earlier_versions_are_read(path):
     original = path.read_bytes()
     rewritten(path)
     assert path.read_bytes() == original
-    rewritten(path, layers=[LAYER])
+    rewritten(path, layers=[LAYER | {"name": "a" * NAME}])
     assert fc.FilterStatistics.load(path).to_records()[0]["sparsity"] is None
     rewritten(path, layers=[LAYER | {"of_filters": EARLIER, "resized": RESIZED}])
     [layer] = fc.FilterStatistics.load(path)

@@ -152,7 +152,7 @@ def test_steps_are_those_asked_for_and_the_last(tmp_path):
     assert fc.Watched.load(tmp_path / "c").steps == (0, 3, 4)
 
 
-@pytest.mark.parametrize("stopped_at", [0, 5])
+@pytest.mark.parametrize("stopped_at", [0, 1, 5])
 def test_a_continued_run_leaves_the_files_of_one_that_was_not_interrupted(tmp_path, stopped_at):
     def run(path, training, until, **options):
         watch = fc.watch(training.model, path, every=2, **options)

@@ -146,7 +146,7 @@ def current_weight(module: Convolution, name: str) -> Tensor:
         )
     with evaluating(module):  # in training spectral_norm, for one, moves its state whenever the weight is read
         weight = module.weight
-    needed = (module.out_channels, module.in_channels // module.groups, *module.kernel_size)
+    needed = (module.out_channels, module.in_channels // module.groups, *_kernel_size(module))
     if tuple(weight.shape) != needed:
         raise ModelError(
             f"{name}: needed its whole weight {needed}, got {tuple(weight.shape)}, as wrappers that flatten or shard "
