@@ -103,13 +103,6 @@ def compile_for(
     return triton.compile(source, target=TARGETS[target], options={"num_warps": warps})
 
 
-def for_sm_90(compiled: Any) -> Any:
-    """A kernel compiled for sm_80, for sm_90: quickly, since Triton's slow passes make the same of both."""
-    with tempfile.NamedTemporaryFile(suffix=".ttgir") as file:
-        Path(file.name).write_text(compiled.asm["ttgir"].replace("cuda:80", "cuda:90"), encoding="utf-8")
-        return triton.compile(file.name, target=TARGETS["sm_90"], options={"num_warps": compiled.metadata.num_warps})
-
-
 class Code(NamedTuple):
     """What a compiled kernel needs, and the instructions of its innermost loop."""
 
