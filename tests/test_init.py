@@ -98,14 +98,14 @@ def test_every_kind_of_depthwise_layer_is_initialised(layer):
     assert layer.weight.var(correction=0).item() == pytest.approx(variance_of(layer.kernel_size, 0.8), rel=0.3)
 
 
-def test_statistics_of_another_kernel_size_are_resized_with_a_note():
+def test_statistics_of_another_kernel_size_are_resized_and_a_row_says_so():
     statistics = fc.FilterStatistics.from_model(nn.Sequential(depthwise(64, kernel_size=5)))
     net = nn.Sequential(depthwise(kernel_size=7))
     report = fc.init_(net, statistics, seed=0)
     by_hand = nn.Sequential(depthwise(kernel_size=7))
     fc.init_(by_hand, lambda layer: statistics.at(layer.depth).resize(7), seed=0)
     assert torch.equal(net[0].weight, by_hand[0].weight)
-    assert "resized from 5x5 to 7x7" in report.notes[0]
+    assert "from 5x5" in str(report)
     assert report[0].resized.from_size == (5, 5)
 
 
@@ -150,15 +150,6 @@ def test_scale_match_keeps_the_variance_of_each_layer_and_a_number_multiplies():
     torch.testing.assert_close(half[0].weight, 0.5 * plain[0].weight)
 
 
-def test_layers_with_the_same_sigma_have_the_same_covariance_but_not_the_same_filters():
-    net, again = (nn.Sequential(depthwise(), depthwise(kernel_size=9), depthwise()) for _ in range(2))
-    fc.init_(net, lambda _: 0.7, generator=seeded())
-    fc.init_(again, lambda layer: fc.gaussian_covariance(layer.kernel_size, 0.7), generator=seeded())
-    assert not torch.equal(net[0].weight, net[2].weight)
-    for a, b in zip(net, again, strict=True):
-        torch.testing.assert_close(a.weight, b.weight, rtol=0, atol=1e-5)
-
-
 def test_the_sawtooth_schedule_follows_the_stages():
     net = nn.Sequential(*(depthwise() for _ in range(5)))
     saw = fc.SawtoothSchedule(fc.QuadraticSchedule(0.1, 1.0, 0.0), (2, 3))
@@ -168,18 +159,9 @@ def test_the_sawtooth_schedule_follows_the_stages():
 
 
 def test_large_kernels_that_stay_mostly_empty_are_warned_of():
-    with pytest.warns(FiltercovWarning, match=r"most of the 15x15 filters empty in 2 layers: \d+ to \d+ of 225 pixels"):
+    with pytest.warns(FiltercovWarning, match=r"most of the 15x15 filters empty in 2 layers: at most \d+ of 225 pix"):
         fc.init_(nn.Sequential(depthwise(kernel_size=15), depthwise(kernel_size=15)), fc.QuadraticSchedule(0.1, 0.2, 0))
     fc.init_(depthwise(kernel_size=15), lambda _: 6.0)  # warnings are errors here
-
-
-def test_the_report_prints_as_a_table():
-    net = nn.Sequential(depthwise(kernel_size=3), depthwise(kernel_size=9))
-    header, first, second, total = str(fc.init_(net, "cifar-p2")).splitlines()
-    assert header.split() == ["layer", "kernel", "channels", "depth", "source", "negative", "outcome"]
-    assert first.startswith("0         3x3         8  0.000  -")
-    assert "σ = 1.9" in second
-    assert total.startswith("1 of 2 depthwise layers initialised; negative: ")
 
 
 class BadSource:

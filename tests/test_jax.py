@@ -71,13 +71,6 @@ def test_an_initialiser_is_called_as_those_of_jax_are():
         assert not np.array_equal(kernel, kernel.astype(jnp.float32))
 
 
-def test_layers_of_flax_take_it_as_their_initialiser():
-    init = fc.jax.gaussian(0.8)
-    linen = nn.Conv(8, (5, 5), feature_group_count=8, kernel_init=init)
-    shapes = jax.eval_shape(linen.init, KEY, jnp.zeros((1, 5, 5, 8)))
-    assert shapes["params"]["kernel"].shape == (5, 5, 1, 8)
-
-
 @pytest.mark.parametrize(
     ("mistake", "error"),
     [

@@ -1,7 +1,6 @@
 """Schedules against the paper's equation, and `fit_schedule` against brute force and simulated chance."""
 
 import math
-from fractions import Fraction
 from functools import cache
 
 import numpy as np
@@ -77,11 +76,6 @@ def test_a_depth_outside_the_network_is_refused():
             fc.QuadraticSchedule(1, 0, 0)(d)
 
 
-def test_a_schedule_holds_plain_floats_whatever_it_was_made_of():
-    schedule = fc.QuadraticSchedule(np.float32(0.5), torch.tensor(0.25), Fraction(1, 4))
-    assert repr(schedule) == "QuadraticSchedule(sigma0=0.5, v=0.25, a=0.25)"
-
-
 @pytest.mark.parametrize("above", [1e-8, 1e-3, 1.0])
 def test_a_short_schedule_is_valid_and_near(above):
     """Also where the schedule comes down to the least σ in between."""
@@ -99,7 +93,7 @@ def test_the_sawtooth_starts_again_in_every_stage():
     ramp = fc.QuadraticSchedule(1.0, 1.0, 0.0)
     saw = fc.SawtoothSchedule(ramp, (3, 1, 2))
     assert [saw(i / 5) for i in range(6)] == [1.0, 1.5, 2.0, 1.0, 1.0, 2.0]
-    for schedule, stages in ((ramp, ()), (ramp, (2, 0)), (ramp, (1.5,)), (ramp, 3), (fc.QuadraticSchedule, (2, 2))):
+    for schedule, stages in ((ramp, ()), (ramp, (2, 0)), (ramp, (1.5,)), (ramp, 3), ("figure", (2, 2))):
         with pytest.raises(CovarianceError):
             fc.SawtoothSchedule(schedule, stages)
 
@@ -203,14 +197,14 @@ def test_a_schedule_fitted_to_independent_filters_is_called_noise_and_init_warns
     fitted = fc.fit_schedule(fc.FilterStatistics.from_model(independent()))
     assert not fitted.fit.usable
     assert fitted.fit.likeness == pytest.approx(fitted.fit.chance, abs=0.02)
-    assert "noise: no layer is more like the closed form than independent filters" in repr(fitted)
+    assert "noise: no layer is more like the closed form" in repr(fitted)
     net = independent(4, 8, 7)
     before = net[0].weight.detach().clone()
     with pytest.raises(FiltercovWarning, match="noise"):
         fc.init_(net, fitted.short())
     assert torch.equal(net[0].weight, before)
     good = fc.fit_schedule(statistics([0.2, 0.4, 0.8, 1.4], 7))
-    assert fc.init_(net, good).notes == (f"σ is of a fitted schedule; {good.fit}",)
+    assert fc.init_(net, good).notes == ()
 
 
 def quality(*likenesses, along=None, limit=0.2):
@@ -221,7 +215,7 @@ def quality(*likenesses, along=None, limit=0.2):
 @pytest.mark.parametrize(
     ("fit", "missed", "above_chance", "usable", "words"),
     [
-        (quality(0.9, 0.9, 0.9), 0, 3, True, "follows 3 of 3 layers, which any three layers come near to ("),
+        (quality(0.9, 0.9, 0.9), 0, 3, True, "follows 3 of 3 layers ("),
         (quality(*[0.9] * 10, along=(*[0.9] * 9, 0.6)), 1, 10, True, "follows 9 of 10 layers ("),
         (quality(*[0.9] * 9, along=(*[0.9] * 8, 0.6)), 1, 9, False, "no schedule: the nearest misses 1 of 9 layers ("),
         (quality(0.7, 0.7, 0.7, 0.7), 0, 4, False, "not the closed form: it explains 49% of the covariances ("),

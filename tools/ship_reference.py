@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 
 import filtercov as fc
-from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import RunError, SourceError
 from filtercov.files import file_sha256
 from filtercov.lab.experiments.initialisations import find
@@ -132,11 +131,11 @@ def write(folder: Path, name: str, statistics: fc.FilterStatistics, reference: R
     """Write a reference, unless all of them would then take more than the package has room for."""
     if not NAME.fullmatch(name):
         raise SourceError(f"needed a name of small letters, digits, dots and dashes, got {name!r}")
-    rounded = replace(statistics, source=name, layers=tuple(map(_rounded, statistics.layers)))
+    named = replace(statistics, source=name)
     path = folder / f"{name}{SUFFIX}"
     with tempfile.TemporaryDirectory() as elsewhere:
         made = Path(elsewhere) / path.name
-        write_statistics(made, rounded, compact=True, about={PROVENANCE: asdict(reference)})
+        write_statistics(made, named, compact=True, about={PROVENANCE: asdict(reference)})
         taken = sum(file.stat().st_size for file in [made, *folder.iterdir()] if file != path)
         if taken > LARGEST:
             raise SourceError(
@@ -145,16 +144,6 @@ def write(folder: Path, name: str, statistics: fc.FilterStatistics, reference: R
             )
         shutil.copyfile(made, path)
     return path
-
-
-def _rounded(layer: LayerStatistics) -> LayerStatistics:
-    """Return a layer whose numbers of single filters do not depend on a library's last bits either."""
-    measured = layer.of_filters
-    if measured is None or measured.mean_squared_cosine is None:
-        return layer
-    return replace(
-        layer, of_filters=replace(measured, mean_squared_cosine=float(PRECISION(measured.mean_squared_cosine)))
-    )
 
 
 def _without_folders(data: str) -> str:

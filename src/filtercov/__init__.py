@@ -13,6 +13,7 @@ Names are imported when they are first used, so that the mathematics can be had 
 """
 
 import ast
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name or package once; for any other, say which one was probably meant."""
+    """Import a public name or package once."""
     if name in _HOMES:
         value = getattr(import_module(_HOMES[name]), name)
     elif name in _PACKAGES:
@@ -45,7 +46,8 @@ def __getattr__(name: str) -> Any:
     elif name == "__version__":
         value = import_module("importlib.metadata").version("filtercov")
     else:
-        raise import_module("filtercov.errors").no_such_name("filtercov", name)
+        # With these Python's traceback says which name was probably meant.
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     globals()[name] = value
     return value
 

@@ -6,10 +6,6 @@ command line) can tell a user's mistake from a defect. Those about a bad value a
 
 from __future__ import annotations
 
-import contextlib
-from difflib import get_close_matches
-from importlib import import_module
-
 from filtercov.printable import printable
 
 
@@ -74,19 +70,3 @@ class KernelError(FiltercovError, RuntimeError):
 
 class DamagedRunError(RunError):
     """A run says it is finished, but what it holds is incomplete, changed or another run's."""
-
-
-def no_such_name(module: str, name: str) -> AttributeError:
-    """The error for a name that a module does not have, with the public one that was probably meant.
-
-    >>> no_such_name("filtercov", "freeze")
-    AttributeError("filtercov has no 'freeze'; did you mean filtercov.freeze_?")
-    """
-    known: dict[str, str] = {}
-    if not name.startswith("_"):
-        for home in ("filtercov.nn", "filtercov.covariance", "filtercov"):
-            with contextlib.suppress(ImportError):  # the mathematics can be had without torch
-                known |= dict.fromkeys(import_module(home).__all__, home)
-    near = [n for n in (name, f"{name}_") if n in known] or get_close_matches(name, known, n=1)
-    hint = f"; did you mean {known[near[0]]}.{near[0]}?" if near else ""
-    return AttributeError(f"{module} has no {name!r}{hint}")

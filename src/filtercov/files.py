@@ -36,16 +36,12 @@ def as_path(path: object, who: str) -> Path:
 
     >>> as_path(b"net.pth", "load")
     Traceback (most recent call last):
-    filtercov.errors.CheckpointError: load: needed the path of a file, got bytes; pass where the file is, as text
+    filtercov.errors.CheckpointError: load: needed the path of a file, got bytes; pass its path as text
     """
     if isinstance(path, str | os.PathLike):
         return Path(path)
-    came, advice = type(path).__name__, "pass where the file is, as text"
-    if isinstance(path, Mapping):
-        came = "a state dict"
-    elif hasattr(path, "state_dict"):
-        advice = "measure a model with FilterStatistics.from_model(model)"
-    raise CheckpointError(f"{who}: needed the path of a file, got {came}; {advice}")
+    advice = "measure it with FilterStatistics.from_model" if hasattr(path, "state_dict") else "pass its path as text"
+    raise CheckpointError(f"{who}: needed the path of a file, got {type(path).__name__}; {advice}")
 
 
 def cache_directory() -> Path:
@@ -233,18 +229,15 @@ def open_checksummed(path: Path, kind: Kind, framework: Literal["numpy", "pt"]) 
     """
     try:
         if path.exists() and not path.is_file():
-            raise OSError(errno.EISDIR, "a directory, a device or a pipe")
+            raise OSError("a directory, a device or a pipe")
         description = _check(path, kind)
         with safetensors.safe_open(path, framework=framework) as tensors:
             yield tensors, description
     except CheckpointError:
         raise
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror or error}); {kind.advice}") from None
     except Exception as error:  # whatever a foreign writer put in
-        raise CheckpointError(
-            f"{path}: its tensors cannot be read ({type(error).__name__}: {error}); {kind.advice}"
-        ) from None
+        reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        raise CheckpointError(f"{path}: cannot be read ({reason}); {kind.advice}") from None
 
 
 def read_description(path: Path) -> dict[str, Any]:

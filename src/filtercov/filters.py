@@ -21,7 +21,7 @@ from filtercov.errors import CovarianceError, FiltercovWarning, ModelError, Sour
 from filtercov.layers.assign import assign_filters_, shared_with
 from filtercov.layers.find import DepthwiseLayer, LayerFilter, check_model, depthwise_layers, plain_values
 from filtercov.layers.sample import check_generator, check_held, check_weight, drawing, rounded, sample_filters
-from filtercov.plan import NEEDED, STATISTICS, InitPlan, InitReport, Source, check_filter_fn, row_of
+from filtercov.plan import NEEDED, STATISTICS, InitPlan, InitReport, Source, row_of
 from filtercov.statistics.filter_statistics import find_statistics
 
 Scale = Literal["match"] | float | None
@@ -192,7 +192,6 @@ def thaw_(model: Model, report: InitReport | None = None, *, filter_fn: LayerFil
 def _set_training(
     model: nn.Module, report: InitReport | None, filter_fn: LayerFilter | None, *, trains: bool, who: str
 ) -> None:
-    check_filter_fn(filter_fn, who)
     layers = depthwise_layers(model)
     offered = layers if report is None else _reported(layers, report, who)
     chosen = [layer for layer in offered if filter_fn is None or filter_fn(layer)]
@@ -212,14 +211,9 @@ def _reported(layers: list[DepthwiseLayer], report: InitReport, who: str) -> lis
             f"{who}: needed the report that init_ or copy_filters_ returned, got {type(report).__name__}; to choose "
             "layers by a function pass filter_fn="
         )
-    by_name = {layer.name: layer for layer in layers}
-    for row in report:
-        if row.name not in by_name or by_name[row.name].kernel_size != row.kernel_size:
-            raise ModelError(
-                f"{who}: the report has a layer {row.name!r} with {show_size(row.kernel_size)} filters, which this "
-                "model has not; pass the report of this very model"
-            )
-    return [by_name[row.name] for row in report.initialised]
+    if [(row.name, row.kernel_size) for row in report] != [(layer.name, layer.kernel_size) for layer in layers]:
+        raise ModelError(f"{who}: the report has other layers than this model; pass the report of this very model")
+    return [layer for layer, row in zip(layers, report, strict=True) if row.initialised]
 
 
 def _read_statistics(source: Source[DepthwiseLayer]) -> Source[DepthwiseLayer]:

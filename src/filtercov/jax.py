@@ -7,7 +7,6 @@ on shapes alone, and are constants of the trace.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import jax
@@ -20,7 +19,7 @@ from filtercov.covariance.root import Negative, Root, check_negative, gaussian_r
 from filtercov.errors import ModelError
 from filtercov.layers.names import building_key
 from filtercov.plan import InitPlan, Source
-from filtercov.schedule import relative_depth
+from filtercov.schedule import Layer, relative_depth
 
 Tree = TypeVar("Tree")
 
@@ -29,7 +28,7 @@ PROJECTIONS = {"query", "key", "value"}
 
 
 def gaussian(sigma: float, *, negative: Negative = "clip") -> Callable[..., jax.Array]:
-    """Return an initialiser `init(key, shape, dtype)` of depthwise kernels with the closed-form covariance of one σ.
+    """An initialiser `init(key, shape, dtype)` of depthwise kernels with the closed-form covariance of one σ.
 
     `shape` is (*kernel_size, 1, channels), with one to three axes of pixels. `negative` says what becomes of negative
     eigenvalues, see `symmetric_root`.
@@ -54,23 +53,12 @@ def gaussian(sigma: float, *, negative: Negative = "clip") -> Callable[..., jax.
     return init
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """A depthwise kernel of a parameter tree: what it is, and how deep it lies."""
-
-    name: str
-    kernel_size: tuple[int, ...]
-    channels: int
-    index: int
-    depth: float
-
-
 def init_depthwise(
     params: Tree,
-    source: Source[Kernel] = "imagenet-thawed",
+    source: Source[Layer] = "imagenet-thawed",
     *,
     key: jax.Array,
-    filter_fn: Callable[[Kernel], bool] | None = None,
+    filter_fn: Callable[[Layer], bool] | None = None,
     min_kernel_size: int | None = None,
     negative: Negative = "clip",
     order: Sequence[str] | None = None,
@@ -104,9 +92,9 @@ def init_depthwise(
     kernels = []
     for i, name in enumerate(names):
         *kernel_size, _, channels = values[found[name]].shape
-        kernels.append(Kernel(name, tuple(kernel_size), channels, i, relative_depth(i, len(names))))
+        kernels.append(Layer(name, tuple(kernel_size), channels, i, relative_depth(i, len(names))))
 
-    def sample(kernel: Kernel, root: Root, mean: Array | None) -> jax.Array:
+    def sample(kernel: Layer, root: Root, mean: Array | None) -> jax.Array:
         dtype = values[found[kernel.name]].dtype
         return _draw(jax.random.fold_in(key, kernel.index), root, kernel.channels, dtype, mean)
 
@@ -147,7 +135,7 @@ def _building_key(name: str) -> Any:
 
 
 def _draw(key: jax.Array, root: Root, channels: int, dtype: Any, mean: Array | None = None) -> jax.Array:
-    """Return a kernel (*kernel_size, 1, channels) of filters with a root's covariance, in single precision or finer."""
+    """A kernel (*kernel_size, 1, channels) of filters with a root's covariance, in single precision or finer."""
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ModelError(f"needed a floating-point kernel, got {jnp.dtype(dtype)}")
     dtype = jax.dtypes.canonicalize_dtype(dtype)

@@ -8,18 +8,17 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import keras
 import numpy as np
 
 from filtercov.covariance.closed_form import check_sigma
-from filtercov.covariance.forms import Array, as_whole, check_held, to_odd
+from filtercov.covariance.forms import Array, check_held, to_odd, whole_number
 from filtercov.covariance.root import Negative, Root, check_negative, gaussian_roots
 from filtercov.errors import CovarianceError, ModelError, SourceError
 from filtercov.plan import InitPlan, InitReport, Source
-from filtercov.schedule import relative_depth
+from filtercov.schedule import Layer, relative_depth
 
 DEPTHWISE = (keras.layers.DepthwiseConv1D, keras.layers.DepthwiseConv2D)
 SEPARABLE = (keras.layers.SeparableConv1D, keras.layers.SeparableConv2D)
@@ -47,7 +46,7 @@ class Gaussian(keras.initializers.Initializer):
         self._given_seed, self.seed = seed, _seed(seed)
 
     def __call__(self, shape: Sequence[int], dtype: str | None = None) -> Any:
-        """Return a kernel of a depthwise layer's shape."""
+        """A kernel of a depthwise layer's shape."""
         shape = tuple(shape)
         if not 3 <= len(shape) <= 5:
             raise ModelError(
@@ -59,21 +58,8 @@ class Gaussian(keras.initializers.Initializer):
         return _rounded(kernel, dtype or keras.config.floatx())
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments it was made with."""
+        """The arguments it was made with."""
         return {"sigma": self.sigma, "seed": self._given_seed, "negative": self.negative}
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A depthwise layer of a Keras model: what it is, and how deep it lies."""
-
-    name: str
-    kernel_size: tuple[int, ...]
-    channels: int
-    index: int
-    depth: float
-    layer: Any = field(compare=False, repr=False)
-    kernel: Any = field(compare=False, repr=False)
 
 
 def init_(
@@ -102,27 +88,30 @@ def init_(
     dw7       7x7         8  1.000  σ = 1.9     2.75%  initialised
     1 of 2 depthwise layers initialised; negative: the share of a covariance's spectrum below zero
     """
-    generator = np.random.default_rng(_seed(seed))
-    plan = InitPlan(
-        depthwise_layers(model), source, filter_fn=filter_fn, min_kernel_size=min_kernel_size, negative=negative
-    )
+    generator, kernels = np.random.default_rng(_seed(seed)), _find_kernels(model)
+    plan = InitPlan(list(kernels), source, filter_fn=filter_fn, min_kernel_size=min_kernel_size, negative=negative)
 
     def sample(layer: Layer, root: Root, mean: Array | None) -> Any:
-        return _rounded(_draw(generator, root, tuple(layer.kernel.shape), mean), layer.kernel.dtype)
+        return _rounded(_draw(generator, root, tuple(kernels[layer].shape), mean), kernels[layer].dtype)
 
     drawn, report = plan.draw(sample)
     for layer, filters in zip(plan.chosen, drawn, strict=True):
-        layer.kernel.assign(filters)
+        kernels[layer].assign(filters)
     return report
 
 
 def depthwise_layers(model: Any) -> list[Layer]:
-    """Return the depthwise layers of a Keras model in the order in which it holds them, each once.
+    """The depthwise layers of a Keras model in the order in which it holds them, each once.
 
     >>> net = keras.Sequential([keras.Input((16, 16, 8)), keras.layers.SeparableConv2D(4, 5, name="separable")])
     >>> [(layer.name, layer.kernel_size, layer.channels) for layer in depthwise_layers(net)]
     [('separable', (5, 5), 8)]
     """
+    return list(_find_kernels(model))
+
+
+def _find_kernels(model: Any) -> dict[Layer, Any]:
+    """The depthwise layers of a model, and the variables of their filters."""
     if not isinstance(model, keras.layers.Layer):
         raise ModelError(f"init_: needed a Keras model or layer, got {type(model).__name__}")
     found = [(layer, kernel) for layer in _walk(model, set()) if (kernel := _depthwise_kernel(layer)) is not None]
@@ -132,12 +121,12 @@ def depthwise_layers(model: Any) -> list[Layer]:
             f"{model.name}: needed at least one depthwise layer (DepthwiseConv, SeparableConv, or Conv with as many "
             f"groups as input channels, and more than one), found none{unbuilt}"
         )
-    layers = []
+    kernels = {}
     for i, (layer, kernel) in enumerate(found):
         name = (layer.path or layer.name).removeprefix(f"{model.name}/")
         size, channels, depth = tuple(kernel.shape[:-2]), math.prod(kernel.shape[-2:]), relative_depth(i, len(found))
-        layers.append(Layer(name, size, channels, i, depth, layer, kernel))
-    return layers
+        kernels[Layer(name, size, channels, i, depth)] = kernel
+    return kernels
 
 
 def _walk(layer: Any, seen: set[int]) -> Iterator[Any]:
@@ -152,7 +141,7 @@ def _walk(layer: Any, seen: set[int]) -> Iterator[Any]:
 
 
 def _depthwise_kernel(layer: Any) -> Any:
-    """Return the variable of a layer's depthwise filters, None if it has none."""
+    """The variable of a layer's depthwise filters, None if it has none."""
     grouped = isinstance(layer, GROUPED) and layer.groups > 1
     if not isinstance(layer, DEPTHWISE + SEPARABLE) and not grouped:
         return None
@@ -173,7 +162,7 @@ def _depthwise_kernel(layer: Any) -> Any:
 
 
 def _draw(generator: np.random.Generator, root: Root, shape: tuple[int, ...], mean: Array | None = None) -> Array:
-    """Return a float64 kernel (*kernel_size, channels, multiplier) whose every filter has the root's covariance."""
+    """A float64 kernel (*kernel_size, channels, multiplier) whose every filter has the root's covariance."""
     count = math.prod(shape[-2:])
     filters = np.zeros((count, *root.kernel_size))
     window = filters[(slice(None), *root.window)]
@@ -184,7 +173,7 @@ def _draw(generator: np.random.Generator, root: Root, shape: tuple[int, ...], me
 
 
 def _rounded(values: Array, dtype: str) -> Any:
-    """Return values as a tensor, every number rounded once; those that the type cannot hold are refused."""
+    """Values as a tensor, every number rounded once; those that the type cannot hold are refused."""
     dtype = keras.backend.standardize_dtype(dtype)
     if not keras.backend.is_float_dtype(dtype):
         raise CovarianceError(f"needed a floating-point type for filters, got {dtype}")
@@ -197,7 +186,4 @@ def _rounded(values: Array, dtype: str) -> Any:
 
 def _seed(seed: int | None) -> int:
     """The seed as a number; without one, a number from where Keras takes its own seeds."""
-    number = random.randrange(2**31) if seed is None else as_whole(seed, least=0)
-    if number is None:
-        raise SourceError(f"seed: needed a whole number from 0, or None, got {seed!r}")
-    return number
+    return random.randrange(2**31) if seed is None else whole_number(seed, "seed", least=0, error=SourceError)

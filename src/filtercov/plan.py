@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from filtercov.covariance.closed_form import check_sigma
-from filtercov.covariance.forms import Array, as_array, as_whole, show_size
+from filtercov.covariance.forms import Array, as_array, show_size, whole_number
 from filtercov.covariance.root import Negative, Root, check_negative, covariance_root, gaussian_roots
-from filtercov.covariance.transfer import LayerStatistics, Resizing, resizing_notes
+from filtercov.covariance.transfer import LayerStatistics, Resizing, resizing_doubts
 from filtercov.errors import CovarianceError, FiltercovWarning, ModelError, SourceError
 from filtercov.printable import counted, printable
-from filtercov.schedule import PRESETS, FittedSchedule, QuadraticSchedule, SawtoothSchedule
+from filtercov.schedule import PRESETS, FittedSchedule, Layer, QuadraticSchedule, SawtoothSchedule
 
 STATISTICS = "stats:"  # prefix of a statistics file or of shipped statistics
 CLOSED_FORM_MIN_KERNEL = 5  # the paper found the closed form no help to 3×3 filters
@@ -33,22 +33,6 @@ FILLED = 0.01  # a pixel counts as filled if its standard deviation exceeds this
 LARGE_KERNEL = 11  # the paper's schedules were found with 9×9 filters
 NOT_CHOSEN = "not chosen by filter_fn"
 NEEDED = "needed a preset name, a schedule, FilterStatistics or a function of the layer as source"
-
-
-class Layer(Protocol):
-    """A depthwise layer of any framework."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-
-    @property
-    def kernel_size(self) -> tuple[int, ...]: ...  # noqa: D102
-
-    @property
-    def channels(self) -> int: ...  # noqa: D102
-
-    @property
-    def depth(self) -> float: ...  # noqa: D102
 
 
 class StatisticsByDepth(Protocol):
@@ -165,10 +149,7 @@ class InitPlan(Generic[L]):
         who: str = "init_",
     ) -> None:
         check_negative(negative)
-        check_filter_fn(filter_fn, who)
-        given = 1 if min_kernel_size is None else as_whole(min_kernel_size, least=0)
-        if given is None:
-            raise SourceError(f"min_kernel_size: needed a whole number or None, got {min_kernel_size!r}")
+        given = whole_number(min_kernel_size or 0, "min_kernel_size", least=0, error=SourceError)
         self.layers, self.source, self.negative, self.who = layers, source, negative, who
         self.skipped: dict[L, str] = {}
         self.chosen: dict[L, Target] = {}
@@ -215,15 +196,13 @@ class InitPlan(Generic[L]):
                 drawn.append(sample(layer, root, mean))
             rows[layer] = replace(row, negative_mass=root.negative_mass, filled=root.filled(FILLED))
         in_order = tuple(rows[layer] for layer in self.layers)
-        notes = resizing_notes([(row.kernel_size, row.resized) for row in in_order]) + _empty_notes(in_order)
-        if isinstance(self.source, FittedSchedule):
-            fit = self.source.fit
-            notes.insert(0, (f"σ is of a fitted schedule; {fit}", not fit.usable))
-        for note, doubtful in notes:
-            if doubtful:
-                warnings.warn(f"{self.who}: {note}", FiltercovWarning, stacklevel=3)
+        doubts = resizing_doubts((row.kernel_size, row.resized) for row in in_order) + _empty_kernels(in_order)
+        if isinstance(self.source, FittedSchedule) and not self.source.fit.usable:
+            doubts.append(f"σ is of a fitted schedule; {self.source.fit}")
+        for doubt in doubts:
+            warnings.warn(f"{self.who}: {doubt}", FiltercovWarning, stacklevel=3)
         preset = self.source if isinstance(self.source, str) else None
-        return drawn, InitReport(in_order, tuple(note for note, _ in notes), preset)
+        return drawn, InitReport(in_order, tuple(doubts), preset)
 
     def _nothing_chosen(self) -> str:
         """Say why no layer is left: a call that changes nothing has been misunderstood."""
@@ -239,21 +218,10 @@ class InitPlan(Generic[L]):
         return f"{self.who}: {finding}; {advice}"
 
 
-def check_filter_fn(filter_fn: object, who: str) -> None:
-    """Raise unless a choice of layers is None or a function of a layer; a name, say, is neither."""
-    if filter_fn is not None and not callable(filter_fn):
-        raise SourceError(
-            f"{who}: needed filter_fn to be a function of a layer, got {type(filter_fn).__name__}; pass for example "
-            'lambda layer: "blocks" in layer.name'
-        )
-
-
 def _function_of_layer(source: Source[L], count: int, who: str) -> Callable[[L], object]:
     """Turn any source into a function of the layer, in a model of `count` depthwise layers."""
     if isinstance(source, str):
         source = _preset(source, who)
-    if isinstance(source, type):
-        raise SourceError(f"{who}: {NEEDED}, got the class {source.__name__}; make one first, {source.__name__}(...)")
     if isinstance(source, SawtoothSchedule) and sum(source.stages) != count:
         raise SourceError(
             f"{who}: the model has {count} depthwise layers, but stages={source.stages} add up to {sum(source.stages)}"
@@ -317,21 +285,16 @@ def _naming(layer: Layer) -> Iterator[None]:
         raise type(error)(f"{layer.name}: {error}") from None
 
 
-def _empty_notes(rows: Sequence[InitRow]) -> list[tuple[str, bool]]:
+def _empty_kernels(rows: Sequence[InitRow]) -> list[str]:
     """Note each large kernel size of which even the fullest layer is mostly empty."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for row in rows:
         if row.sigma is not None and row.filled is not None and max(row.kernel_size) >= LARGE_KERNEL:
             groups.setdefault(row.kernel_size, []).append(row.filled)
-    notes = []
-    for size, filled in groups.items():
-        low, high, pixels = min(filled), max(filled), math.prod(size)
-        if 2 * high < pixels:
-            note = (
-                f"σ leaves most of the {show_size(size)} filters empty in {counted(len(filled), 'layer')}: "
-                f"{f'{low} to {high}' if low < high else low} of {pixels} pixels vary by more than {FILLED:.0%} of "
-                "what the centre does; the presets were found with 9x9 filters, pass a schedule with larger σ to use "
-                "larger ones"
-            )
-            notes.append((note, True))
-    return notes
+    return [
+        f"σ leaves most of the {show_size(size)} filters empty in {counted(len(filled), 'layer')}: at most "
+        f"{max(filled)} of {math.prod(size)} pixels vary by more than {FILLED:.0%} of what the centre does; the "
+        "presets were found with 9x9 filters, pass a schedule with larger σ to use larger ones"
+        for size, filled in groups.items()
+        if 2 * max(filled) < math.prod(size)
+    ]

@@ -19,17 +19,16 @@ from typing import Self
 
 import numpy as np
 
-from filtercov.covariance.forms import Array, as_float, as_whole
+from filtercov.covariance.forms import Array, as_float, whole_number
 from filtercov.covariance.likeness import SIGMAS, chance_likeness, likeness
 from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CovarianceError, SourceError
 
-# σ is in square pixels. From about 7e-4 down exp(-1/2σ) is zero, and filters are one pixel whatever σ is; this is a
-# little less, and so far from zero that rounding cannot take a schedule there.
+# σ is in square pixels. From about 7e-4 down exp(-1/2σ) is zero, and filters are one pixel whatever σ is.
 LEAST_SIGMA = 1e-4
 
-# A fitted schedule stays between these at every depth: a little inside of what QuadraticSchedule takes, which leaves
-# room for rounding, and far outside of what makes any difference, which leaves the parabola room to turn.
+# A fitted schedule stays between these at every depth: inside of what QuadraticSchedule takes, which leaves room for
+# rounding, and far outside of what makes any difference, which leaves the parabola room to turn.
 LOWEST, HIGHEST = 1.02 * LEAST_SIGMA, 16 * 64.0
 
 # A smaller gain in likeness is rounding, which would send σ wandering where nothing depends on it.
@@ -57,21 +56,20 @@ class QuadraticSchedule:
     a: float
 
     def __post_init__(self) -> None:
+        given = f"({self.sigma0!r}, {self.v!r}, {self.a!r})"
         for name in ("sigma0", "v", "a"):
             number = as_float(getattr(self, name))
             if number is None or not math.isfinite(number):
-                given = f"({self.sigma0!r}, {self.v!r}, {self.a!r})"
                 raise CovarianceError(f"QuadraticSchedule: needed three finite numbers, got {given}")
             object.__setattr__(self, name, number)
-        lowest, where = _lowest_sigma(self.sigma0, self.v, self.a)
+        lowest = _lowest_sigma(self.sigma0, self.v, self.a)
         if lowest < LEAST_SIGMA:
             raise CovarianceError(
-                f"QuadraticSchedule: needed σ of at least {LEAST_SIGMA:g} at every depth, got σ({where:.3g}) = "
-                f"{lowest:.3g} from ({self.sigma0}, {self.v}, {self.a})"
+                f"QuadraticSchedule: needed σ of at least {LEAST_SIGMA:g} at every depth, got {lowest:.3g} from {given}"
             )
 
     def __call__(self, d: float, /) -> float:
-        """Return σ at relative depth d in [0, 1]."""
+        """σ at relative depth d in [0, 1]."""
         d = check_depth(d)
         return self.sigma0 + self.v * d + 0.5 * self.a * d * d
 
@@ -82,23 +80,19 @@ class QuadraticSchedule:
         QuadraticSchedule(sigma0=0.1514, v=0.2483, a=0.9996)
         """
         numbers = (self.sigma0, self.v, self.a)
-        tolerance = 0.01 * _lowest_sigma(*numbers)[0]
+        tolerance = 0.01 * _lowest_sigma(*numbers)
         for decimals in range(4, 10):
             few = [round(x, decimals) + 0.0 for x in numbers]  # + 0.0 turns -0.0 into 0.0
             off = [abs(x - y) for x, y in zip(few, numbers, strict=True)]
-            if off[0] + off[1] + 0.5 * off[2] <= tolerance and _lowest_sigma(*few)[0] >= LEAST_SIGMA:
+            if off[0] + off[1] + 0.5 * off[2] <= tolerance and _lowest_sigma(*few) >= LEAST_SIGMA:
                 return replace(self, sigma0=few[0], v=few[1], a=few[2])
         return self
 
 
-def _lowest_sigma(sigma0: float, v: float, a: float) -> tuple[float, float]:
-    """The smallest σ₀ + v d + ½ a d² for d in [0, 1], and the d where it is.
-
-    >>> _lowest_sigma(1.0, -2.0, 4.0)
-    (0.5, 0.5)
-    """
+def _lowest_sigma(sigma0: float, v: float, a: float) -> float:
+    """The smallest σ₀ + v d + ½ a d² for d in [0, 1]."""
     turning = min(max(-v / a, 0.0), 1.0) if a else 0.0
-    return min((sigma0 + v * d + 0.5 * a * d * d, d) for d in (0.0, turning, 1.0))
+    return min(sigma0 + v * d + 0.5 * a * d * d for d in (0.0, turning, 1.0))
 
 
 PRESETS: Mapping[str, QuadraticSchedule] = MappingProxyType(
@@ -133,20 +127,20 @@ class SawtoothSchedule:
     stages: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if not callable(self.schedule) or isinstance(self.schedule, type):
+        if not callable(self.schedule):
             raise CovarianceError(
                 f"SawtoothSchedule: needed a schedule, a function of depth, got {self.schedule!r}; pass a "
                 "QuadraticSchedule or PRESETS[name]"
             )
-        stages = [as_whole(count) for count in self.stages] if isinstance(self.stages, Iterable) else []
-        if not stages or None in stages:
+        if not isinstance(self.stages, Sequence) or not self.stages:
             raise CovarianceError(
                 f"SawtoothSchedule: needed the number of layers of each stage, got stages={self.stages!r}"
             )
-        object.__setattr__(self, "stages", tuple(stages))
+        stages = tuple(whole_number(count, "SawtoothSchedule: stages") for count in self.stages)
+        object.__setattr__(self, "stages", stages)
 
     def __call__(self, d: float, /) -> float:
-        """Return σ for the layer at relative depth d of the whole network."""
+        """σ for the layer at relative depth d of the whole network."""
         layer = round(check_depth(d) * (sum(self.stages) - 1))
         depths = [relative_depth(i, count) for count in self.stages for i in range(count)]
         return self.schedule(depths[layer])
@@ -161,8 +155,19 @@ def relative_depth(index: int, count: int) -> float:
     return index / (count - 1) if count > 1 else 0.0
 
 
+@dataclass(frozen=True)
+class Layer:
+    """A depthwise layer of a model in any framework, its place in forward order, and its relative depth in [0, 1]."""
+
+    name: str
+    kernel_size: tuple[int, ...]
+    channels: int
+    index: int
+    depth: float
+
+
 def check_depth(d: float) -> float:
-    """Return d as a float if it is in [0, 1]."""
+    """The depth d as a float, if it is in [0, 1]."""
     number = as_float(d)
     if number is None or not 0.0 <= number <= 1.0:
         raise CovarianceError(f"depth: needed a number from 0 (first layer) to 1 (last layer), got {d!r}")
@@ -188,20 +193,20 @@ class SigmaFit:
         return self.likeness > self.limit
 
 
-def fit_layer(layer: LayerStatistics) -> SigmaFit:
-    """Return the σ, to half a percent, whose closed form is most like a layer's covariance, and how good it is.
+def fit_layer(layer: LayerStatistics, cosines: Array | None = None) -> SigmaFit:
+    """The σ, to half a percent, whose closed form is most like a layer's covariance, and how good it is.
+
+    `cosines` is the layer's likeness at every one of SIGMAS, where that is known already.
 
     >>> from filtercov.covariance import gaussian_covariance
     >>> fit = fit_layer(LayerStatistics("conv", (7, 7), 512, np.zeros(49), 3.0 * gaussian_covariance(7, 0.8)))
     >>> round(fit.sigma, 2), round(fit.likeness, 2), round(fit.chance, 2), fit.above_chance
     (0.8, 1.0, 0.35, True)
     """
-    return _best_sigma(layer, likeness(layer.covariance, layer.kernel_size))
-
-
-def _best_sigma(layer: LayerStatistics, cosines: Array) -> SigmaFit:
     if not layer.covariance.any() or len(layer.mean) == 1:
         return SigmaFit(math.nan, math.nan, math.nan, math.nan)
+    if cosines is None:
+        cosines = likeness(layer.covariance, layer.kernel_size)
     best = int(np.argmax(cosines))
     return SigmaFit(float(SIGMAS[best]), float(cosines[best]), *chance_likeness(layer.kernel_size, layer.count))
 
@@ -260,8 +265,7 @@ class ScheduleFit:
         elif self.likeness < HALF:
             finding = f"not the closed form: it explains {self.likeness**2:.0%} of the covariances"
         else:
-            few = ", which any three layers come near to" if count <= 3 else ""
-            finding = f"follows {count - self.missed} of {count} layers{few}"
+            finding = f"follows {count - self.missed} of {count} layers"
         own, chance = f"{self.attainable:.2f} with each layer's own", f"{self.chance:.2f} by chance"
         return f"{finding} (likeness {self.likeness:.2f} at its σ, {own}, {chance})"
 
@@ -281,7 +285,7 @@ class FittedSchedule(QuadraticSchedule):
 
 
 def fit_schedule(statistics: Iterable[LayerStatistics], *, min_kernel_size: int = 5) -> FittedSchedule:
-    """Return the quadratic schedule whose closed forms are, over all layers, most like a model's covariances.
+    """The quadratic schedule whose closed forms are, over all layers, most like a model's covariances.
 
     `statistics` are `FilterStatistics`, or the statistics of layers in forward order. There always is a nearest
     schedule, also to noise: `fit` says how near it is, beside what chance gives, and `fit.usable` whether it is worth
@@ -315,7 +319,7 @@ def fit_schedule(statistics: Iterable[LayerStatistics], *, min_kernel_size: int 
     schedule = QuadraticSchedule(*found.tolist())
     own, along = [], []
     for (d, layer), of_layer in zip(layers, cosines, strict=True):
-        fit = _best_sigma(layer, of_layer)
+        fit = fit_layer(layer, of_layer)
         if not math.isnan(fit.sigma):  # the others have no spread
             own.append(fit)
             along.append(float(likeness(layer.covariance, layer.kernel_size, schedule(d))[0]))
@@ -323,7 +327,7 @@ def fit_schedule(statistics: Iterable[LayerStatistics], *, min_kernel_size: int 
 
 
 def _search(depths: Array, unexplained: Array) -> Array:
-    """Return the (σ₀, v, a) with the least Σ unexplained (layers, SIGMAS).
+    """The (σ₀, v, a) with the least Σ unexplained (layers, SIGMAS).
 
     Points are log σ at the start, the middle and the end of the network, which keeps them comparable in size. A pattern
     search starts from the least-squares parabola and from the best points of a coarse grid, because where σ does not
@@ -350,7 +354,7 @@ def _search(depths: Array, unexplained: Array) -> Array:
 
 
 def _least_squares(depths: Array, unexplained: Array) -> Array:
-    """Return the point (3,) of the parabola through log σ of each layer alone; of a line through σ for two layers."""
+    """The point (3,) of the parabola through log σ of each layer alone; of a line through σ for two layers."""
     each = np.log(SIGMAS)[unexplained.argmin(axis=1)]
     degree = min(2, len(set(depths.tolist())) - 1)
     point = np.polynomial.Polynomial.fit(depths, each, degree)(np.array([0.0, 0.5, 1.0])) if degree else each[[0, 0, 0]]

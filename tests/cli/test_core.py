@@ -122,8 +122,8 @@ def test_statistics_are_resized_to_the_networks_filters_and_it_says_so(tmp_path)
     start = ["--statistics", tmp_path / "small.stats", "--out", tmp_path / "large.pth"]
     output = run("init", "convmixer_32_4_k9_p2", *start)
     assert "4 of 4 depthwise layers initialised" in output
-    assert "4 layers resized from 5x5 to 9x9" in output
-    assert "resized statistics" not in run("init", "convmixer_32_4_k5_p2", *start)
+    assert output.count(", from 5x5") == 4
+    assert ", from 5x5" not in run("init", "convmixer_32_4_k5_p2", *start)
 
 
 def spelled(name):

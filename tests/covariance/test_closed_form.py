@@ -3,7 +3,6 @@ import pytest
 import torch
 
 from filtercov.covariance import gaussian_covariance, to_block
-from filtercov.covariance.closed_form import axis_gaussians
 from filtercov.errors import CovarianceError
 from tests.reference import brute_force_covariance, paper_block_covariance
 
@@ -27,13 +26,6 @@ def test_the_smallest_sigma_leaves_one_pixel():
     cov = gaussian_covariance(5, 1e-300)
     assert cov[12, 12] == 0.5
     assert np.count_nonzero(cov) == 1
-
-
-def test_a_window_is_a_part_of_the_axis_for_every_sigma():
-    g, G = axis_gaussians(9, [0.3, 2.0])
-    some, of_some = axis_gaussians(9, [0.3, 2.0], window=slice(2, 7))
-    np.testing.assert_array_equal(some, g[:, 2:7])
-    np.testing.assert_array_equal(of_some, G[:, 2:7, 2:7])
 
 
 @pytest.mark.parametrize("sigma", [0, np.nan, np.inf, "1", None, np.array(True), torch.empty((), device="meta")])

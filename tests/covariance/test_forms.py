@@ -1,4 +1,3 @@
-import itertools
 import math
 
 import numpy as np
@@ -8,12 +7,10 @@ import torch
 from filtercov.covariance import symmetric_root, to_block, to_flat
 from filtercov.covariance.forms import (
     as_covariance,
-    as_float,
     as_mean,
     check_held,
     check_pixels,
     kernel_shape,
-    kron,
     to_odd,
 )
 from filtercov.errors import CovarianceError
@@ -37,19 +34,6 @@ def test_flat_and_block_forms_are_inverse_and_share_no_memory(shape):
     np.testing.assert_array_equal(again, flat)
     assert not np.shares_memory(block, flat)
     assert not np.shares_memory(again, block)
-
-
-def test_each_block_pictures_the_covariance_of_its_pixel_with_all_others():
-    flat = np.random.default_rng(0).normal(size=(15, 15))
-    block = to_block(flat, (3, 5))
-    for i, j in itertools.product(range(3), range(5)):
-        picture = block[3 * i : 3 * i + 3, 5 * j : 5 * j + 5]
-        np.testing.assert_array_equal(picture, flat[5 * i + j].reshape(3, 5))
-
-
-def test_kron_joins_axes_in_row_major_order():
-    a, b, c = (np.random.default_rng(i).normal(size=(k, k)) for i, k in enumerate((2, 3, 4)))
-    np.testing.assert_allclose(kron([a, b, c]), np.einsum("ij,kl,mn->ikmjln", a, b, c).reshape(24, 24))
 
 
 @pytest.mark.parametrize("bad", [0, 2.5, "9", (), (3, 0), (1, 2, 3, 4), None])
@@ -95,11 +79,6 @@ def test_a_filter_may_have_as_many_pixels_as_its_covariance_leaves_memory_for():
     check_pixels((64, 64))
     with pytest.raises(CovarianceError, match=r"at most 4096 pixels, got 4097 ones, .* 0\.134 GB"):
         check_pixels((4097,))
-
-
-@pytest.mark.parametrize(("value", "number"), [(10**400, math.inf), (np.bool_(True), None), (1j, None), ([1], None)])
-def test_only_real_numbers_are_numbers(value, number):
-    assert as_float(value) == number
 
 
 def test_rounding_to_odd_and_once_more_is_rounding_once():

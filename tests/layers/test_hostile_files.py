@@ -41,11 +41,8 @@ def test_every_one_is_read_or_refused_in_one_sentence(seen: dict) -> None:
     assert disorderly == []
 
 
-def test_what_is_no_checkpoint_is_never_read(seen: dict) -> None:
+def test_what_is_no_checkpoint_is_never_read_nor_executed(seen: dict) -> None:
     assert [one for one in seen["files"] if one["kind"] in NEVER_READ and one["code"] == 0] == []
-
-
-def test_no_code_is_executed(seen: dict) -> None:
     assert not seen["executed"]
 
 

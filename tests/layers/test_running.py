@@ -80,13 +80,3 @@ def test_a_model_that_changes_when_it_runs_is_as_it_was_after_tracing(fails):
     assert torch.equal(torch.get_rng_state(), random)
     assert (net.training, net.conv.training, net.norm.training) == (True, True, False)
     assert not any(module._forward_hooks for module in net.modules())
-
-
-def test_a_scripted_part_of_a_model_is_run_and_kept():
-    with pytest.warns(DeprecationWarning, match="torch.jit.script"):
-        part = torch.jit.script(nn.BatchNorm1d(4))
-    net = nn.Sequential(nn.Conv1d(4, 4, 5, groups=4), part)
-    [layer] = fc.depthwise_layers(net, torch.ones(2, 4, 9))
-    assert layer.name == "0"
-    assert part.training
-    assert part.num_batches_tracked == 0

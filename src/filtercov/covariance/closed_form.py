@@ -21,7 +21,7 @@ from filtercov.errors import CovarianceError
 
 
 def gaussian_covariance(kernel_size: KernelSize, sigma: float) -> Array:
-    """Return the closed-form covariance Σ′ of `kernel_size` filters: (n, n) float64, flat form.
+    """The closed-form covariance Σ′ of `kernel_size` filters: (n, n) float64, flat form.
 
     σ is the variance parameter of the paper's Gaussians: small σ gives filters focused on their centre, large σ
     diffuse ones. The matrix is symmetric but may have slightly negative eigenvalues; `symmetric_root` deals with them.
@@ -38,7 +38,7 @@ def gaussian_covariance(kernel_size: KernelSize, sigma: float) -> Array:
 
 
 def axis_gaussians(k: int, sigma: ArrayLike, *, window: slice | None = None) -> tuple[Array, Array]:
-    """Return g (…, w) and the circulant G (…, w, w) of one axis of length k, for σ of any shape (…).
+    """The Gaussian g (…, w) and the circulant G (…, w, w) of one axis of length k, for σ of any shape (…).
 
     `window` picks w of the k pixels, by default all; distances still wrap around the whole axis.
     """
@@ -54,7 +54,7 @@ def axis_gaussians(k: int, sigma: ArrayLike, *, window: slice | None = None) -> 
 
 
 def check_sigma(sigma: object) -> float:
-    """Return σ as a float if it is a positive, finite number."""
+    """σ as a float if it is a positive, finite number."""
     number = as_float(sigma)
     if number is None or not 0 < number < math.inf:
         raise CovarianceError(f"sigma: needed a positive, finite number, got {sigma!r}; the paper uses .08 to 6")

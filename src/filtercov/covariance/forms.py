@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from numbers import Real
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from filtercov.errors import CovarianceError
+from filtercov.errors import CovarianceError, FiltercovError
 
 Array = NDArray[np.float64]
 Singles = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
@@ -32,23 +32,22 @@ PIXELS = 4096  # the most pixels of a filter; its covariance is then 128 MiB of 
 
 
 def kernel_shape(kernel_size: KernelSize) -> tuple[int, ...]:
-    """Return the kernel size as a tuple; a single number k means a square k×k kernel.
+    """The kernel size as a tuple; a single number k means a square k×k kernel.
 
     >>> kernel_shape(7), kernel_shape((51, 5)), kernel_shape((9,))
     ((7, 7), (51, 5), (9,))
     """
     sides = kernel_size if isinstance(kernel_size, tuple | list) else (kernel_size, kernel_size)
-    shape = tuple(whole for side in sides if (whole := as_whole(side)) is not None)
-    if not 1 <= len(shape) == len(sides) <= 3:
+    if not 1 <= len(sides) <= 3:
         raise CovarianceError(
-            f"kernel_size: needed a whole number or a tuple of one to three of them, each at least 1, got "
-            f"{kernel_size!r}; write 9 for 9x9 filters, (9,) for 1-D ones, (51, 5) for rectangular ones"
+            f"kernel_size: needed a whole number or a tuple of one to three of them, got {kernel_size!r}; write 9 for "
+            "9x9 filters, (9,) for 1-D ones, (51, 5) for rectangular ones"
         )
-    return shape
+    return tuple(whole_number(side, "kernel_size") for side in sides)
 
 
 def show_size(kernel_size: KernelSize) -> str:
-    """Return the kernel size as people write it.
+    """The kernel size as people write it.
 
     >>> show_size(7), show_size((3, 5, 5)), show_size((9,))
     ('7x7', '3x5x5', '9')
@@ -57,7 +56,7 @@ def show_size(kernel_size: KernelSize) -> str:
 
 
 def to_block(cov: ArrayLike, kernel_size: KernelSize) -> Array:
-    """Return the block form of a flat covariance: (n, n) -> (k₁², …, k_d²).
+    """The block form of a flat covariance: (n, n) -> (k₁², …, k_d²).
 
     Row i, column j of the grid of blocks holds the covariance of pixel (i, j) with every pixel:
 
@@ -77,7 +76,7 @@ def to_block(cov: ArrayLike, kernel_size: KernelSize) -> Array:
 
 
 def to_flat(block: ArrayLike, kernel_size: KernelSize) -> Array:
-    """Return the flat form of a block covariance: (k₁², …, k_d²) -> (n, n). The inverse of `to_block`.
+    """The flat form of a block covariance: (k₁², …, k_d²) -> (n, n). The inverse of `to_block`.
 
     >>> cov = np.arange(36.0).reshape(6, 6)
     >>> np.array_equal(to_flat(to_block(cov, (2, 3)), (2, 3)), cov)
@@ -97,7 +96,7 @@ def _interleaved(axes: int) -> list[int]:
 
 
 def kron(factors: Sequence[Array]) -> Array:
-    """Return the Kronecker product of one or more arrays, which joins filter axes in row-major order."""
+    """The Kronecker product of one or more arrays, which joins filter axes in row-major order."""
     return reduce(np.kron, factors)  # type: ignore[arg-type]
 
 
@@ -126,7 +125,7 @@ def as_covariance(cov: ArrayLike, *, kernel_size: KernelSize | None = None) -> A
 
 
 def as_mean(values: ArrayLike, kernel_size: tuple[int, ...]) -> Array:
-    """Return the mean of `kernel_size` filters, (n,) or *kernel_size, as finite float64 numbers (n,)."""
+    """The mean of `kernel_size` filters, (n,) or *kernel_size, as finite float64 numbers (n,)."""
     n, vector = math.prod(kernel_size), as_array(values, "mean")
     if vector.shape not in ((n,), kernel_size):
         raise CovarianceError(f"{show_size(kernel_size)} filters need a ({n},) mean, got {vector.shape}")
@@ -135,7 +134,7 @@ def as_mean(values: ArrayLike, kernel_size: tuple[int, ...]) -> Array:
 
 
 def as_array(values: ArrayLike, what: str) -> Array:
-    """Return real numbers of any type, lists and torch tensors included, as a float64 array."""
+    """Real numbers of any type, lists and torch tensors included, as a float64 array."""
     given: Any = values
     try:
         if hasattr(given, "detach") and not given.is_complex():  # a tensor, whose type NumPy may not know
@@ -150,21 +149,24 @@ def as_array(values: ArrayLike, what: str) -> Array:
         ) from None
 
 
-def as_whole(value: object, least: int = 1) -> int | None:
-    """Return a whole number of at least `least` as an int, or None if `value` is not one.
+def whole_number(
+    value: Any, what: str, *, least: int = 1, error: Callable[[str], FiltercovError] = CovarianceError
+) -> int:
+    """A whole number of at least `least` as an int; for anything else raise `error`, which says `what` it is.
 
-    >>> [as_whole(x) for x in (3, np.int64(3), 3.0, 0, True, "3")]
-    [3, 3, None, None, None, None]
+    >>> whole_number(np.int64(3), "depth")
+    3
+    >>> whole_number(3.0, "depth")
+    Traceback (most recent call last):
+    filtercov.errors.CovarianceError: depth: needed a whole number of at least 1, got 3.0
     """
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        return None
-    return None if number < least or isinstance(value, bool) else number
+    if not isinstance(value, SupportsIndex) or isinstance(value, bool) or operator.index(value) < least:
+        raise error(f"{what}: needed a whole number of at least {least}, got {value!r}")
+    return operator.index(value)
 
 
 def as_float(value: object) -> float | None:
-    """Return a real number, or an array or tensor without axes that holds one, as a float; None for anything else.
+    """A real number, or an array or tensor without axes that holds one, as a float; None for anything else.
 
     >>> from fractions import Fraction
     >>> [as_float(x) for x in (2, np.float32(0.5), np.array(0.5), Fraction(1, 2), True, "0.5", np.ones(1))]

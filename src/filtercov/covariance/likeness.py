@@ -27,7 +27,7 @@ AT_ONCE = 2**22  # numbers in each of the arrays over σ: large kernels take few
 
 
 def likeness(cov: ArrayLike, kernel_size: KernelSize, sigmas: ArrayLike = SIGMAS) -> Array:
-    """Return the cosine between a flat covariance (n, n) and the closed form at each of `sigmas`: 1 for multiples.
+    """The cosine between a flat covariance (n, n) and the closed form at each of `sigmas`: 1 for multiples.
 
     >>> from filtercov.covariance.closed_form import gaussian_covariance
     >>> likeness(3 * gaussian_covariance(7, 0.5), 7, [0.5]).round(12)
@@ -58,7 +58,7 @@ def likeness(cov: ArrayLike, kernel_size: KernelSize, sigmas: ArrayLike = SIGMAS
 
 
 def chance_likeness(kernel_size: KernelSize, count: int) -> tuple[float, float]:
-    """Return the likeness that `count` filters of independent Gaussian weights have on average, and seldom more than.
+    """The likeness that `count` filters of independent Gaussian weights have on average, and seldom more than.
 
     Their covariance is the identity but for sampling: with n pixels, m = count - 1 and E‖S‖² = n + n(n+1)/m,
 
@@ -105,7 +105,7 @@ def _forms_at_sigmas(shape: tuple[int, ...]) -> tuple[list[Array], list[Array], 
 
 
 def _contract(block: Array, factors: list[Array]) -> Array:
-    """Return the inner product of a block form with a product over axes, for each σ."""
+    """The inner product of a block form with a product over axes, for each σ."""
     first, *others = sorted(range(block.ndim), key=lambda axis: -block.shape[axis])  # longest first
     result = np.tensordot(factors[first], block.transpose(first, *others), axes=(1, 0))
     for axis in others:

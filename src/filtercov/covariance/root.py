@@ -56,7 +56,7 @@ class Root:
 
 
 def symmetric_root(cov: ArrayLike, *, negative: Negative = "clip") -> Array:
-    """Return the symmetric R with R @ R = the nearest usable covariance: (n, n) -> (n, n).
+    """The symmetric R with R @ R = the nearest usable covariance: (n, n) -> (n, n).
 
     The closed form has a few negative eigenvalues; `clip` drops them, the projection the paper's text describes, and
     `abs` mirrors them, which is what its NumPy listing comes to.
@@ -71,7 +71,7 @@ def symmetric_root(cov: ArrayLike, *, negative: Negative = "clip") -> Array:
 
 
 def covariance_root(cov: ArrayLike, kernel_size: KernelSize, *, negative: Negative) -> Root:
-    """Return the root of any covariance of `kernel_size` filters, over the whole filter."""
+    """The root of any covariance of `kernel_size` filters, over the whole filter."""
     shape = kernel_shape(kernel_size)
     matrix = as_covariance(cov, kernel_size=shape)
     eigenvalues, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
@@ -101,7 +101,7 @@ def gaussian_roots(kernel_size: KernelSize, sigmas: Iterable[float], *, negative
 
 
 def support_window(k: int, sigma: float) -> slice:
-    """Return the centred pixels of an axis of length k that carry the closed form, to `WINDOW_ERROR`.
+    """The centred pixels of an axis of length k that carry the closed form, to `WINDOW_ERROR`.
 
     >>> support_window(31, 0.1), support_window(5, 4.0)
     (slice(12, 19, None), slice(0, 5, None))
@@ -125,7 +125,7 @@ def _pixels(window: tuple[slice, ...]) -> int:
 def _gaussian_batch(
     shape: tuple[int, ...], window: tuple[slice, ...], sigmas: Array, negative: Negative
 ) -> tuple[Array, Array]:
-    """Return the roots (s, m, m) over the window, and the negative masses (s,), from the blocks of each parity."""
+    """The roots (s, m, m) over the window, and the negative masses (s,), from the blocks of each parity."""
     count, m = len(sigmas), _pixels(window)
     axes = [_parity_parts(k, pixels, sigmas) for k, pixels in zip(shape, window, strict=True)]
     roots: Array = np.zeros((count, m, m))
@@ -178,7 +178,7 @@ def _parity_parts(k: int, window: slice, sigmas: Array) -> list[_ParityPart]:
 
 
 def _batched_kron(a: Array, b: Array) -> Array:
-    """Return the Kronecker product over the last axis (s, ·), or over the last two (s, ·, ·)."""
+    """The Kronecker product over the last axis (s, ·), or over the last two (s, ·, ·)."""
     size = a.shape[1] * b.shape[1]
     if a.ndim == 2:
         return (a[:, :, None] * b[:, None, :]).reshape(len(a), size)

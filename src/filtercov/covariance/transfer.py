@@ -14,7 +14,7 @@ vec(A) vec(A)ᵀ, so the best A in least squares is the leading eigenvector of t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -27,19 +27,19 @@ from filtercov.covariance.forms import (
     as_array,
     as_covariance,
     as_mean,
-    as_whole,
     check_finite,
     check_pixels,
     kernel_shape,
     show_size,
     to_block,
+    whole_number,
 )
 from filtercov.errors import CovarianceError
 from filtercov.printable import counted, printable, shortened
 
 
 def empirical_covariance(filters: ArrayLike) -> tuple[Array, Array]:
-    """Return the mean (n,) and the covariance (n, n) of filters (H, *kernel_size), in float64.
+    """The mean (n,) and the covariance (n, n) of filters (H, *kernel_size), in float64.
 
     The covariance is the unbiased estimate, with H-1 in the denominator. Fewer filters than pixels give a
     rank-deficient covariance, which is a fine thing to sample from: the paper's best references are narrow. One filter
@@ -83,7 +83,7 @@ def nearest_kronecker(cov: ArrayLike, kernel_size: KernelSize) -> Array:
 
 
 def resize_covariance(cov: ArrayLike, from_size: KernelSize, to_size: KernelSize) -> Array:
-    """Return the covariance of `from_size` filters carried over to `to_size` filters: (n, n) -> (n', n').
+    """The covariance of `from_size` filters carried over to `to_size` filters: (n, n) -> (n', n').
 
     >>> from filtercov.covariance.closed_form import gaussian_covariance
     >>> resize_covariance(gaussian_covariance(7, 1.0), 7, 9).shape
@@ -108,7 +108,7 @@ def resize_covariance(cov: ArrayLike, from_size: KernelSize, to_size: KernelSize
 
 
 def resize_mean(mean: ArrayLike, from_size: KernelSize, to_size: KernelSize) -> Array:
-    """Return a mean filter padded with its mean or clipped around its centre: (n,) -> (n',).
+    """A mean filter padded with its mean or clipped around its centre: (n,) -> (n',).
 
     >>> resize_mean(np.array([1.0, 2.0, 3.0]), (3,), (5,))
     array([2., 1., 2., 3., 2.])
@@ -151,7 +151,7 @@ def _interpolate_grid(values: Array, new: tuple[int, ...]) -> Array:
     for axis, k_new in enumerate(new):
         k_old = values.shape[axis]
         position = np.linspace(0, k_old - 1, k_new) if k_new > 1 else np.array([(k_old - 1) / 2])
-        below = np.minimum(np.floor(position).astype(int), max(k_old - 2, 0))
+        below = np.floor(position).astype(int)
         above = np.minimum(below + 1, k_old - 1)
         weight = (position - below).reshape([-1 if a == axis else 1 for a in range(values.ndim)])
         values = (1 - weight) * values.take(below, axis) + weight * values.take(above, axis)
@@ -185,7 +185,7 @@ class Resizing:
 
 
 def compare_resized(before: Array, from_size: tuple[int, ...], after: Array, to_size: tuple[int, ...]) -> Resizing:
-    """Return what is left of the covariance `before` in `after`, the same one resized.
+    """What is left of the covariance `before` in `after`, the same one resized.
 
     >>> cov = np.eye(9)
     >>> resizing = compare_resized(cov, (3, 3), resize_covariance(cov, 3, 7), (7, 7))
@@ -201,60 +201,37 @@ def compare_resized(before: Array, from_size: tuple[int, ...], after: Array, to_
     return Resizing(
         from_size=from_size,
         survives=min((inner / norms) ** 2, 1.0) if norms else 1.0,  # rounding may exceed 1
-        padding=min(max(1 - kept / total, 0.0), 1.0) if total > 0 else 0.0,
+        padding=max(1 - kept / total, 0.0) if total > 0 else 0.0,
     )
 
 
-def resizing_notes(layers: Iterable[tuple[tuple[int, ...], Resizing | None]]) -> list[tuple[str, bool]]:
-    """Note each pair of kernel sizes that statistics were resized between, and whether the result is doubtful.
+def resizing_doubts(layers: Iterable[tuple[tuple[int, ...], Resizing | None]]) -> list[str]:
+    """Note each pair of kernel sizes between which little of the statistics survived resizing.
 
     `layers` are the kernel sizes that statistics have now, each with its resizing, if there was one.
 
-    >>> resizing_notes([((7, 7), Resizing((3, 3), survives=0.2, padding=0.9)), ((7, 7), None)])[0][0]
-    '1 layer resized from 3x3 to 7x7: 20% of the covariance survives, 90% of the variance lies in the padding; ...'
+    >>> resizing_doubts([((7, 7), Resizing((3, 3), survives=0.2, padding=0.9)), ((7, 7), None)])
+    ['1 layer resized from 3x3 to 7x7: 20% of the covariance survives, 90% of the variance lies in the padding; ...']
     """
     groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Resizing]] = {}
     for size, resized in layers:
-        if resized is not None:
+        if resized is not None and resized.doubtful:
             groups.setdefault((resized.from_size, size), []).append(resized)
-    notes = []
-    for (old, new), group in groups.items():
-        doubtful = any(resizing.doubtful for resizing in group)
-        note = (
-            f"{counted(len(group), 'layer')} resized from {show_size(old)} to {show_size(new)}: "
-            f"{_percent([resizing.survives for resizing in group])} of the covariance survives, "
-            f"{_percent([resizing.padding for resizing in group])} of the variance lies in the padding"
-        )
-        if doubtful:
-            note += "; statistics of filters nearer in size carry over better"
-        notes.append((note, doubtful))
-    return notes
-
-
-def _percent(shares: list[float]) -> str:
-    low, high = round(100 * min(shares)), round(100 * max(shares))
-    return f"{low}%" if low == high else f"{low} to {high}%"
-
-
-@dataclass(frozen=True)
-class OfFilters:
-    """What mean and covariance do not tell, measured on the filters themselves; see `filtercov.structure`.
-
-    The number of filters near zero; of the others, the mean squared cosine between two, and the share of each type of
-    Gaussian derivative. None where there are no others, or no two.
-    """
-
-    near_zero: int
-    mean_squared_cosine: float | None
-    types: Mapping[str, float] | None
+    return [
+        f"{counted(len(group), 'layer')} resized from {show_size(old)} to {show_size(new)}: "
+        f"{min(one.survives for one in group):.0%} of the covariance survives, "
+        f"{max(one.padding for one in group):.0%} of the variance lies in the padding; statistics of filters nearer "
+        "in size carry over better"
+        for (old, new), group in groups.items()
+    ]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LayerStatistics:
     """The Gaussian that the `count` filters of one layer look drawn from: mean (n,) and covariance (n, n).
 
-    `resized` is set if the filters were measured at another kernel size, `of_filters` if they were measured one by one
-    at this size.
+    `resized` is set if the filters were measured at another kernel size; `near_zero`, how many of them have no weight
+    above 1 % of the layer's largest, if that was counted at this size.
     """
 
     name: str
@@ -263,14 +240,12 @@ class LayerStatistics:
     mean: Array
     covariance: Array
     resized: Resizing | None = None
-    of_filters: OfFilters | None = None
+    near_zero: int | None = None
 
     def __post_init__(self) -> None:
         try:
-            size, count = kernel_shape(self.kernel_size), as_whole(self.count)
+            size, count = kernel_shape(self.kernel_size), whole_number(self.count, "count")
             mean, covariance = as_mean(self.mean, size), as_covariance(self.covariance, kernel_size=size)
-            if count is None:
-                raise CovarianceError(f"count: needed a whole number of at least one filter, got {self.count!r}")
         except CovarianceError as error:
             raise CovarianceError(f"{self.name}: {error}") from None
         checked = {"kernel_size": size, "count": count, "mean": mean, "covariance": covariance}
@@ -283,7 +258,7 @@ class LayerStatistics:
         return printable(text)
 
     def resize(self, kernel_size: KernelSize) -> LayerStatistics:
-        """Return these statistics for filters of another size."""
+        """These statistics for filters of another size."""
         new = kernel_shape(kernel_size)
         if new == self.kernel_size:
             return self
@@ -295,12 +270,12 @@ class LayerStatistics:
             mean=resize_mean(self.mean, self.kernel_size, new),
             covariance=covariance,
             resized=resizing.after(self.resized),
-            of_filters=None,
+            near_zero=None,
         )
 
 
 def interpolate_layers(below: LayerStatistics, above: LayerStatistics, weight: float) -> LayerStatistics:
-    """Return the statistics between two layers of one kernel size, `weight` of the way from the first to the second.
+    """The statistics between two layers of one kernel size, `weight` of the way from the first to the second.
 
     >>> a, b = (LayerStatistics(name, (1,), 8, [x], [[x]]) for name, x in (("a", 1.0), ("b", 2.0)))
     >>> interpolate_layers(a, b, 0.25).name, interpolate_layers(a, b, 0.25).mean

@@ -6,17 +6,15 @@ given as `like` decides it exactly.
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 
 from filtercov.errors import CheckpointError
-from filtercov.layers.find import DepthwiseLayer, check_model, current_weight, depthwise_layers, parametrisation, unwrap
+from filtercov.layers.find import DepthwiseLayer, check_model, depthwise_layers, unwrap
 from filtercov.layers.names import building_key, clean_name
 from filtercov.layers.state_dict import StateDict, is_depthwise_weight, read_state_dict
 
@@ -57,48 +55,42 @@ def read_named_weights(path: Path, names: Sequence[str]) -> StateDict:
 def depthwise_weights(state: StateDict) -> StateDict:
     """The depthwise weights of a state dict by names and shapes alone.
 
-    >>> net = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 7, groups=8), nn.Conv1d(1, 1, 3))
+    >>> net = nn.Sequential(nn.Conv2d(1, 8, 5), nn.Conv2d(8, 8, 7, groups=8), nn.Conv2d(8, 8, 1))
     >>> found = depthwise_weights(StateDict(dict(net.state_dict())))
     >>> list(found.tensors)
     ['1']
     >>> print(*found.notes)
-    left out 2: dense, one channel to one, as attention modules have them; pass like=model or --like NAME to be sure
+    left out 0: dense, of one-channel images, for it comes first; pass like=model or --like NAME to be sure
     """
     tensors, notes = _of_network(_cleaned(state.tensors))
     guessed = not state.in_model_order or _sorted_by_writer(tensors)
     if guessed:
         tensors = {name: tensors[name] for name in sorted(tensors, key=building_key)}
-    found: dict[object, str] = {}
+    found: dict[object, str] = {}  # by their memory, because a module may have several names
     left_out: dict[str, list[str]] = {}
-    ties, stem = [], _image_stem(tensors)
+    stem = _image_stem(tensors)
     for name, tensor in tensors.items():
         behind = PARAMETRISED.search(name)
-        if behind and is_depthwise_weight("weight", tensor) and len(tensor) > 1:
+        if behind and is_depthwise_weight("weight", tensor):
             raise CheckpointError(
                 f"needed plain weights, but that of {name[: behind.start()]} is stored as the parameters it is "
-                "computed from; pass like=model with the same parametrisation, or remove it before saving"
+                "computed from; load the file into its model and measure that with FilterStatistics.from_model(model)"
             )
         if not is_depthwise_weight(name, tensor):
             continue
         bias = tensors.get(name.removesuffix("weight") + "bias")
-        if len(tensor) == 1:
-            left_out.setdefault("dense, one channel to one, as attention modules have them", []).append(name)
+        if name == stem:
+            left_out.setdefault("dense, of one-channel images, for it comes first", []).append(_layer(name))
         elif (bias is not None and bias.ndim == 1 and len(bias) != len(tensor)) or TRANSPOSED.search(name.lower()):
-            left_out.setdefault("transposed, for its bias or its name says so", []).append(name)
-        elif name == stem:
-            left_out.setdefault("dense, of one-channel images, for it comes first", []).append(name)
+            left_out.setdefault("transposed, for its bias or its name says so", []).append(_layer(name))
         else:
-            # Names of one module share weight and bias, tied modules only a weight.
-            first = found.setdefault((_memory(tensor), None if bias is None else _memory(bias)), name)
-            if first != name:
-                ties.append(f"{_layer(name)} is tied to {_layer(first)}; counted once")
-    notes += [f"left out {_few([*map(_layer, names)])}: {why}; {SURE}" for why, names in left_out.items()]
+            found.setdefault((_memory(tensor), None if bias is None else _memory(bias)), name)
+    notes += [f"left out {_few(names)}: {why}; {SURE}" for why, names in left_out.items()]
     if not found:
         raise CheckpointError(
             "needed depthwise weights, (channels, 1, kernel height, kernel width) or the 1-D or 3-D like, found none "
             f"among its {len(tensors)} tensors{''.join(f'; {note}' for note in notes)}"
         )
-    notes += ties
     if guessed and len({_without_numbers(name) for name in found.values()}) > 1:
         notes.append(f"the file does not say in which order its layers come: it was guessed from their names; {SURE}")
     return StateDict({_layer(name): tensors[name] for name in found.values()}, tuple(notes))
@@ -131,8 +123,8 @@ def _sorted_by_writer(names: Mapping[str, Tensor]) -> bool:
 def _image_stem(tensors: Mapping[str, Tensor]) -> str:
     """The name of the weight that reads one-channel images, empty if there seems to be none.
 
-    Depthwise layers follow layers that made their channels. The first weight that reads one channel, though none reads
-    the three of coloured images and others read more, is taken for a stem unless another is built like it.
+    The first weight that reads one channel, though none reads the three of coloured images and others read more, is
+    taken for a stem unless another is built like it: depthwise layers follow layers that made their channels.
     """
     weights = {name: tensor.shape for name, tensor in tensors.items() if name.endswith("weight") and tensor.ndim > 1}
     reads = [shape[1] for shape in weights.values()]
@@ -170,49 +162,24 @@ def _weights_like(state: StateDict, model: nn.Module) -> StateDict:
     keys: dict[int, list[str]] = {}  # every name of each parameter: writers drop all but one name of a tie
     for name, parameter in root.named_parameters(remove_duplicate=False):
         keys.setdefault(id(parameter), []).append(clean_name(name))
-    for prefix in _prefixes(tensors, layers[0], keys):
-        found = {layer.name: _stored_weight(layer, keys, prefix, tensors) for layer in layers}
-        strange = [layer for layer in layers if _shape(found[layer.name]) != _needed_shape(layer)]
-        if not strange:
-            break
-    else:
-        if renamed := _under_other_names(state, layers):
-            return renamed
-        raise CheckpointError(
-            f"needed {_inside(strange[0].name, 'weight')} {_needed_shape(strange[0])} as the {type(root).__name__} "
-            f"given as like has it, found {_shape(found[strange[0].name]) or 'none'} among its {len(tensors)} tensors; "
-            "pass a model built as the one that was saved"
-        )
-    known = {prefix + key for names in keys.values() for key in names}
-    more = [_layer(name) for name, tensor in tensors.items() if is_depthwise_weight(name, tensor) and name not in known]
-    notes = (f"left out {_few(more)}: unknown to the model given as like",) if more else ()
-    return StateDict({name: weight for name, weight in found.items() if weight is not None}, notes)
-
-
-def _prefixes(tensors: Mapping[str, Tensor], layer: DepthwiseLayer, keys: Mapping[int, list[str]]) -> list[str]:
-    """What may stand before the names of the model and its first layer in the file, the likeliest first."""
-    names = [_inside(layer.name, "weight"), *(key for p in layer.module.parameters() for key in keys[id(p)])]
-    prefixes = {stored.removesuffix(name) for stored in tensors for name in names if f".{stored}".endswith(f".{name}")}
-    return sorted(prefixes, key=lambda prefix: (prefix.startswith(EMA_PREFIXES), len(prefix))) or [""]
-
-
-def _stored_weight(
-    layer: DepthwiseLayer, keys: Mapping[int, list[str]], prefix: str, tensors: Mapping[str, Tensor]
-) -> Tensor | None:
-    """A layer's weight in the file, computed if a parametrisation computes it in the model; None without one."""
-    for name in keys.get(id(layer.module._parameters.get("weight")), [_inside(layer.name, "weight")]):
-        if prefix + name in tensors:
-            return tensors[prefix + name]
-    if parametrisation(layer.module) is None:
-        return None
-    within, module = prefix + _inside(layer.name, ""), copy.deepcopy(layer.module)
-    try:
-        stored = {name.removeprefix(within): tensor for name, tensor in tensors.items() if name.startswith(within)}
-        module.load_state_dict(stored, assign=True)
-        with torch.no_grad():
-            return current_weight(module, layer.name)
-    except RuntimeError:  # other names or shapes than the model has
-        return None
+    known = {layer: keys.get(id(layer.module._parameters.get("weight")), []) for layer in layers}
+    prefixes = {
+        stored.removesuffix(name)
+        for stored in tensors
+        for name in known[layers[0]]
+        if f".{stored}".endswith(f".{name}")
+    }
+    for prefix in sorted(prefixes, key=lambda prefix: (prefix.startswith(EMA_PREFIXES), len(prefix))):
+        found = {layer: tensors[prefix + name] for layer in layers for name in known[layer] if prefix + name in tensors}
+        if all(layer in found and found[layer].shape == _shape(layer) for layer in layers):
+            return StateDict({layer.name: found[layer] for layer in layers})
+    if renamed := _under_other_names(state, layers):
+        return renamed
+    raise CheckpointError(
+        f"needed the {len(layers)} depthwise weights of the {type(root).__name__} given as like, from that of "
+        f"{layers[0].name} {_shape(layers[0])} on, found others among its {len(tensors)} tensors; pass a model built "
+        "as the one that was saved, or load the file into it and use FilterStatistics.from_model(model)"
+    )
 
 
 def _under_other_names(state: StateDict, layers: Sequence[DepthwiseLayer]) -> StateDict | None:
@@ -224,20 +191,12 @@ def _under_other_names(state: StateDict, layers: Sequence[DepthwiseLayer]) -> St
         found = depthwise_weights(state).tensors
     except CheckpointError:
         return None
-    wanted = [(layer.name.rpartition(".")[2], _needed_shape(layer)) for layer in layers]
-    if wanted != [(name.rpartition(".")[2], _shape(tensor)) for name, tensor in found.items()]:
+    wanted = [(layer.name.rpartition(".")[2], _shape(layer)) for layer in layers]
+    if wanted != [(name.rpartition(".")[2], tensor.shape) for name, tensor in found.items()]:
         return None
     note = f"the file has other names, {next(iter(found))} for {layers[0].name}: layers were matched by order and shape"
     return StateDict(dict(zip([layer.name for layer in layers], found.values(), strict=True)), (note,))
 
 
-def _needed_shape(layer: DepthwiseLayer) -> tuple[int, ...]:
+def _shape(layer: DepthwiseLayer) -> tuple[int, ...]:
     return (layer.channels, 1, *layer.kernel_size)
-
-
-def _shape(weight: Tensor | None) -> tuple[int, ...] | None:
-    return None if weight is None else tuple(weight.shape)
-
-
-def _inside(module: str, name: str) -> str:
-    return f"{module}.{name}" if module else name

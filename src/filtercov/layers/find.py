@@ -6,7 +6,6 @@ paint the output instead of reading the input, and have another covariance.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard, cast
@@ -20,7 +19,7 @@ from torch.optim.swa_utils import AveragedModel
 from filtercov.errors import ModelError
 from filtercov.layers.names import clean_name
 from filtercov.layers.running import blaming_the_example, evaluating, run_once
-from filtercov.schedule import relative_depth
+from filtercov.schedule import Layer, relative_depth
 
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
@@ -47,24 +46,15 @@ def is_uninitialised(module: nn.Module) -> bool:
 
 
 @dataclass(frozen=True)
-class DepthwiseLayer:
+class DepthwiseLayer(Layer):
     """One depthwise convolution of a model: where it is, what it is, and how deep it lies."""
 
-    name: str
     module: Convolution
-    kernel_size: tuple[int, ...]
-    index: int
-    depth: float
 
     @property
     def weight(self) -> Tensor:
         """The filters (channels, 1, *kernel_size), computed anew if they are parametrised."""
         return current_weight(self.module, self.name)
-
-    @property
-    def channels(self) -> int:
-        """The number of filters."""
-        return self.module.out_channels
 
     def trainable(self) -> list[nn.Parameter]:
         """The parameters behind the filters: the weight itself, or those that its parametrisation has."""
@@ -112,24 +102,20 @@ def depthwise_layers(model: nn.Module, example_input: Any = None) -> list[Depthw
             run_once(root, example_input, watch=watched, see=lambda module, _: order.setdefault(module, len(order)))
         found.sort(key=lambda pair: order.get(pair[1], len(order)))
     return [
-        DepthwiseLayer(name, module, _kernel_size(module), i, relative_depth(i, len(found)))
+        DepthwiseLayer(name, _kernel_size(module), module.out_channels, i, relative_depth(i, len(found)), module)
         for i, (name, module) in enumerate(found)
     ]
 
 
 def check_model(model: object, what: str = "") -> None:
     """Raise a `ModelError` unless `model` is a module; `what` names the argument."""
-    if isinstance(model, nn.Module):
-        return
-    kind, advice = type(model).__name__, "pass the model itself"
-    if isinstance(model, Mapping):
-        kind = "a state dict" if any(isinstance(value, Tensor) for value in model.values()) else kind
-        advice = "pass the model it belongs to; its own tensors are copies that no model looks at"
-    elif isinstance(model, type):
-        kind, advice = f"the class {model.__name__}", f"make one first, {model.__name__}(...)"
-    elif isinstance(model, str | os.PathLike):
-        advice = "make the model first, or measure a file with FilterStatistics.from_checkpoint(path)"
-    raise ModelError(f"{what}{': ' if what else ''}needed a model, a torch.nn.Module, got {kind}; {advice}")
+    if not isinstance(model, nn.Module):
+        kind = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+        kind = "a state dict" if isinstance(model, Mapping) else kind
+        raise ModelError(
+            f"{what}{': ' if what else ''}needed a model, a torch.nn.Module, got {kind}; pass the model itself, or "
+            "measure a file with FilterStatistics.from_checkpoint(path)"
+        )
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -160,7 +146,7 @@ def current_weight(module: Convolution, name: str) -> Tensor:
         )
     with evaluating(module):  # in training spectral_norm, for one, moves its state whenever the weight is read
         weight = module.weight
-    needed = (module.out_channels, module.in_channels // module.groups, *module.kernel_size)
+    needed = (module.out_channels, module.in_channels // module.groups, *_kernel_size(module))
     if tuple(weight.shape) != needed:
         raise ModelError(
             f"{name}: needed its whole weight {needed}, got {tuple(weight.shape)}, as wrappers that flatten or shard "

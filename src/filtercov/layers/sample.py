@@ -12,7 +12,7 @@ import functools
 import math
 import operator
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -77,23 +77,11 @@ def rounded(values: Array, dtype: torch.dtype) -> Tensor:
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Compute on one thread, without gradients and autocast, so that torch's settings do not change the filters."""
-    with ExitStack() as settings:
-        settings.enter_context(_one_thread())
-        settings.enter_context(torch.no_grad())
-        for device in ("cpu", "cuda"):
-            if torch.is_autocast_enabled(device):  # a parametrised weight may show another type under it
-                settings.enter_context(torch.autocast(device, enabled=False))
-        yield
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Limit BLAS and torch to one thread: rounding depends on their number, and together they only wait."""
+    """Compute on one thread and without gradients: rounding depends on the number of threads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with _controller().limit(limits=1, user_api="blas"):
+        with _controller().limit(limits=1, user_api="blas"), torch.no_grad():
             yield
     finally:
         torch.set_num_threads(threads)
@@ -106,29 +94,21 @@ def _controller() -> ThreadpoolController:
 
 def check_held(filters: Tensor) -> None:
     """Raise if filters rounded to their type were too large for it, or all became zero."""
-    comparable = filters if filters.dtype.itemsize > 1 else filters.float()  # torch orders no 8-bit numbers
-    low, high = comparable.aminmax()
-    if not (low.isfinite() and high.isfinite()):
-        largest = torch.finfo(filters.dtype).max
+    low, high = filters.aminmax()
+    if not (low.isfinite() and high.isfinite()) or low == high == 0:
+        wrong, use = ("all zero", "larger") if low == high == 0 else ("infinite", "smaller")
         raise CovarianceError(
-            f"needed filters that {filters.dtype} can hold, up to {largest:.3g}, got larger numbers; use a smaller σ, "
-            "covariance or scale"
-        )
-    if low == 0 and high == 0:
-        raise CovarianceError(
-            f"needed a covariance that is not all zero or too small for {filters.dtype}; use a larger σ, covariance or "
+            f"needed filters that {filters.dtype} can hold, got ones that become {wrong}; use a {use} σ, covariance or "
             "scale"
         )
 
 
 def check_weight(weight: Tensor, who: str) -> tuple[int, ...]:
     """The kernel size of a convolution weight that can be filled; a `ModelError` says why another cannot."""
-    needed = "a convolution weight (channels, 1, *kernel_size)"
-    if not isinstance(weight, Tensor):
-        raise ModelError(f"{who}: needed {needed} as a torch.Tensor, got {type(weight).__name__}; pass the tensor")
-    if weight.ndim not in (3, 4, 5):
-        raise ModelError(f"{who}: needed {needed}, got {tuple(weight.shape)}")
-    if weight.device.type == "meta":
+    if not isinstance(weight, Tensor) or weight.ndim not in (3, 4, 5):
+        came = tuple(weight.shape) if isinstance(weight, Tensor) else type(weight).__name__
+        raise ModelError(f"{who}: needed a convolution weight (channels, 1, *kernel_size), a tensor, got {came}")
+    if weight.is_meta:
         raise ModelError(
             f"{who}: needed a weight with storage, got one on the meta device; materialise the model first with "
             "model.to_empty(device=...)"
@@ -147,12 +127,9 @@ def check_generator(generator: torch.Generator | None, seed: int | None) -> torc
             return torch.Generator("cpu").manual_seed(operator.index(seed))
         except (TypeError, RuntimeError, ValueError, OverflowError):
             raise SourceError(f"seed: needed a whole number of at most 64 bits, got {seed!r}") from None
-    if generator is not None and not isinstance(generator, torch.Generator):
-        advice = f"; a number is given as seed={generator!r}" if isinstance(generator, int) else ""
-        raise SourceError(f"generator: needed a torch.Generator or None, got {type(generator).__name__}{advice}")
-    if generator is not None and generator.device.type != "cpu":
-        raise ModelError(
-            f"generator: needed one on the CPU, where all filters are drawn, got one on {generator.device}; pass "
-            "seed=, or torch.Generator().manual_seed(seed)"
+    if generator is not None and (not isinstance(generator, torch.Generator) or generator.device.type != "cpu"):
+        raise SourceError(
+            f"generator: needed a torch.Generator on the CPU, where all filters are drawn, or None, got {generator!r}; "
+            "a number is given as seed="
         )
     return generator

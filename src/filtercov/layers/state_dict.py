@@ -21,7 +21,7 @@ from torch import Tensor
 
 from filtercov.errors import CheckpointError
 from filtercov.files import DESCRIPTION, NAME, Kind, atomic_write, read_description, write_checksummed
-from filtercov.layers.torch_file import Held, Left, load_inertly, too_long
+from filtercov.layers.torch_file import Held, load_inertly, too_long
 from filtercov.printable import shortened
 
 
@@ -44,8 +44,8 @@ def read_state_dict(path: Path) -> StateDict:
     >>> saved = Path(tempfile.mkdtemp(), "net.pth")
     >>> torch.save({"epoch": 3, "net": {"conv.weight": torch.zeros(8, 1, 5, 5)}}, saved)
     >>> state = read_state_dict(saved)
-    >>> list(state.tensors), state.notes
-    (['conv.weight'], ("read 'net'",))
+    >>> list(state.tensors)
+    ['conv.weight']
     """
     try:
         if path.is_dir():
@@ -63,10 +63,11 @@ def read_state_dict(path: Path) -> StateDict:
 def is_depthwise_weight(name: str, tensor: Tensor) -> bool:
     """Whether a tensor is called weight and shaped (channels, 1, *kernel_size) in 1, 2 or 3 dimensions.
 
-    Some dense and transposed convolutions have such weights too. One of (channels, 1, 1) is a norm's or a scale.
+    One channel is dense, as in attention modules; (channels, 1, 1) is a norm's or a scale. Some dense and transposed
+    convolutions have such weights too.
     """
-    shaped = 3 <= tensor.ndim <= 5 and tensor.shape[1] == 1 and tensor.numel() > 0 and tensor.shape[1:] != (1, 1)
-    return shaped and name.rpartition(".")[2] == "weight"
+    shaped = 3 <= tensor.ndim <= 5 and len(tensor) > 1 and tensor.shape[1] == 1 and tensor.shape[1:] != (1, 1)
+    return shaped and tensor.numel() > 0 and name.rpartition(".")[2] == "weight"
 
 
 LFS = b"version https://git-lfs.github.com/spec/"
@@ -74,8 +75,7 @@ LFS = b"version https://git-lfs.github.com/spec/"
 
 def _read_file(path: Path) -> StateDict:
     if not path.is_file():
-        what = "nothing" if not path.exists() else "a directory" if path.is_dir() else "a device, a pipe or a socket"
-        raise CheckpointError(f"needed a checkpoint file, found {what}")
+        raise CheckpointError(f"needed a checkpoint file, found {'something else' if path.exists() else 'nothing'}")
     with path.open("rb") as file:
         start = file.read(len(LFS))
     if start == LFS:
@@ -103,14 +103,9 @@ def _read_safetensors(path: Path) -> StateDict:
 # --- Directories and shards, as the Hugging Face hub lays them out ---
 
 INDEX = ".index.json"
-USUAL = (
-    "model.safetensors.index.json",
-    "model.safetensors",
-    "pytorch_model.bin.index.json",
-    "pytorch_model.bin",
-    "checkpoint.safetensors",  # of our own runs
-)
 ENDINGS = (".safetensors.index.json", ".safetensors", ".bin.index.json", ".bin", ".pth", ".pt", ".ckpt")
+USUAL = ("model.safetensors.index.json", "model.safetensors", "pytorch_model.bin.index.json", "pytorch_model.bin")
+OWN = "checkpoint.safetensors"  # of a run of ours
 
 
 def checkpoint_files(path: Path) -> list[Path]:
@@ -123,7 +118,7 @@ def checkpoint_files(path: Path) -> list[Path]:
 def _in_directory(directory: Path) -> Path:
     """The checkpoint, or the index of one, that a directory holds: under a usual name, or the only one."""
     files = sorted(path for path in directory.iterdir() if path.is_file())
-    groups = [[path for path in files if path.name == name] for name in USUAL]
+    groups = [[path for path in files if path.name == name] for name in (*USUAL, OWN)]
     groups += [[path for path in files if path.name.endswith(ending)] for ending in ENDINGS]
     found: list[Path] = next(filter(None, groups), [])
     if len(found) != 1:
@@ -197,36 +192,34 @@ class _Found:
 
 def _read_torch(path: Path) -> StateDict:
     """The dictionary with the most depthwise weights; an EMA's or an optimiser's only where no other has any."""
-    content = load_inertly(path)
-    found = list(_dictionaries(content))
+    found = list(_dictionaries(load_inertly(path)))
     if not found:
-        kind = "a pickled object" if isinstance(content, Left | Held) else type(content).__name__
         raise CheckpointError(
-            f"needed a state dict of dense tensors, found none in {kind}; save model.state_dict(), its weights "
-            "gathered and not quantised, best as .safetensors"
+            "needed a state dict of dense tensors, found none; save model.state_dict(), its weights gathered and not "
+            "quantised, best as .safetensors"
         )
     chosen = min(found, key=lambda one: (not one.weights, one.is_kept_as(OPTIMISER), one.is_kept_as(EMA), -one.weights))
     others = [str(one) for one in found if one.weights and one is not chosen]
-    more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-    note = f"read {chosen}" + (f"; the file also holds {', '.join(others[:3])}{more}" if others else "")
-    return StateDict(chosen.tensors, (note,) if chosen.weights and (chosen.keys or others) else ())
+    if not chosen.weights or not others:
+        return StateDict(chosen.tensors)
+    return StateDict(chosen.tensors, (f"read {chosen}; the file also holds {shortened(', '.join(others))}",))
 
 
 def _dictionaries(content: Any) -> Iterator[_Found]:
     """Yield every dictionary with tensors, outermost first, each once however often it is referred to."""
-    level: list[tuple[tuple[str, ...], Any]] = [((), content)] if isinstance(content, Mapping | list | tuple) else []
+    level: list[tuple[tuple[str, ...], Any]] = [((), content)] if isinstance(content, Mapping) else []
     seen: set[int] = set()
     for _ in range(NESTING):
         inner = []
-        for keys, value in level:
-            if isinstance(value, Mapping):
-                named = {name: one.value for name, one in value.items() if isinstance(name, str) and type(one) is Held}
-                tensors = {name: one for name, one in named.items() if isinstance(one, Tensor)}
-                if tensors:
-                    yield _Found(keys, tensors, sum(is_depthwise_weight(*item) for item in tensors.items()))
-            for key, one in value.items() if isinstance(value, Mapping) else enumerate(value):
-                # Empty ones are not kept: a pickle has room for millions of them.
-                if isinstance(one, Mapping | list | tuple) and one and id(one) not in seen:
+        for keys, holder in level:
+            held = {name: one.value for name, one in holder.items() if isinstance(name, str) and type(one) is Held}
+            tensors = {name: value for name, value in held.items() if isinstance(value, Tensor)}
+            if tensors:
+                yield _Found(keys, tensors, sum(is_depthwise_weight(*item) for item in tensors.items()))
+            for key, one in holder.items():
+                if (
+                    isinstance(one, Mapping) and one and id(one) not in seen
+                ):  # a pickle has room for millions of empty ones
                     seen.add(id(one))
                     inner.append(((*keys, str(key)), one))
         level = inner

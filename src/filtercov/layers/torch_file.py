@@ -64,8 +64,6 @@ def _check_archive(path: Path) -> None:
         reader: Any = torch._C.PyTorchFileReader(file)  # the one that torch.load uses
         if "constants.pkl" in reader.get_all_records():
             raise CheckpointError("is a TorchScript program; load it with torch.jit.load and save its state dict")
-        if reader.has_record("byteorder") and reader.get_record("byteorder") != b"little":
-            raise CheckpointError("was written on a big-endian machine; save it again on a little-endian one")
 
 
 class _BoundedFile(io.FileIO):

@@ -6,9 +6,6 @@ native kernels are in use, and `keep_freed_memory` spares every step the system'
 `accelerate_` with an example measures whether the Triton kernels of `filtercov.nn.gpu` are faster.
 """
 
-from typing import NoReturn
-
-from filtercov.errors import no_such_name
 from filtercov.nn.acceleration import accelerate_, keep_freed_memory, restore_
 from filtercov.nn.conv import (
     DepthwiseConv1d,
@@ -40,8 +37,3 @@ __all__ = [
     "native_status",
     "restore_",
 ]
-
-
-def __getattr__(name: str) -> NoReturn:
-    """Say which name was probably meant."""
-    raise no_such_name("filtercov.nn", name)

@@ -9,7 +9,6 @@ size matters more, float32; its description has everything else. `filtercov.watc
 
 from __future__ import annotations
 
-import difflib
 import math
 import operator
 import os
@@ -25,24 +24,32 @@ import numpy as np
 import safetensors.numpy
 from torch import Tensor, nn
 
-from filtercov.covariance.forms import PIXELS, Array, KernelSize, as_whole, check_pixels, kernel_shape, kron, show_size
+from filtercov.covariance.forms import (
+    PIXELS,
+    Array,
+    KernelSize,
+    check_pixels,
+    kernel_shape,
+    kron,
+    show_size,
+    whole_number,
+)
 from filtercov.covariance.transfer import (
     LayerStatistics,
-    OfFilters,
     Resizing,
     empirical_covariance,
     interpolate_layers,
     nearest_kronecker,
-    resizing_notes,
+    resizing_doubts,
 )
-from filtercov.errors import CheckpointError, CovarianceError, FiltercovError, FiltercovWarning, ModelError, SourceError
+from filtercov.errors import CheckpointError, CovarianceError, FiltercovWarning, ModelError, SourceError
 from filtercov.files import MEASURED, NAME, Kind, as_path, open_checksummed, read_description, write_checksummed
 from filtercov.layers.checkpoint import read_depthwise_weights
 from filtercov.layers.find import depthwise_layers, plain_values
 from filtercov.printable import counted, shortened, show_bytes
 from filtercov.schedule import check_depth, fit_layer, relative_depth
 from filtercov.statistics.shipped import locate, shipped_file, shipped_names
-from filtercov.structure import measure_filters, structure_of_layer
+from filtercov.structure import count_near_zero, structure_of_layer
 
 KIND = Kind(
     format="filtercov-statistics",
@@ -51,8 +58,6 @@ KIND = Kind(
     advice="make one from a checkpoint with `filtercov stats CHECKPOINT --out FILE`",
     largest=MEASURED,
 )
-
-FILTERS = 2**16  # of a layer: comparing them with Gaussian derivatives takes up to 20 kB each
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,22 +83,17 @@ class FilterStatistics:
 
     def __post_init__(self) -> None:
         layers = tuple(self.layers)
-        others = [layer for layer in layers if not isinstance(layer, LayerStatistics)]
-        if others or not layers:
-            came = shortened(repr(others[0])) if others else "none"
+        if not layers or not all(isinstance(layer, LayerStatistics) for layer in layers):
+            came = shortened(repr(self.layers))
             raise SourceError(f"FilterStatistics: needed the LayerStatistics of at least one layer, got {came}")
-        object.__setattr__(self, "layers", layers)
-        object.__setattr__(self, "source", str(self.source))
-        object.__setattr__(self, "notes", tuple(self.notes))
+        for name, value in {"layers": layers, "source": str(self.source), "notes": tuple(self.notes)}.items():
+            object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
         return len(self.layers)
 
     def __iter__(self) -> Iterator[LayerStatistics]:
         return iter(self.layers)
-
-    def __contains__(self, key: object) -> bool:
-        return any(layer.name == key if isinstance(key, str) else layer is key for layer in self.layers)
 
     @overload
     def __getitem__(self, key: int | str) -> LayerStatistics: ...
@@ -107,8 +107,7 @@ class FilterStatistics:
         for layer in self.layers:
             if layer.name == key:
                 return layer
-        near = difflib.get_close_matches(key, [layer.name for layer in self.layers], n=1)
-        raise KeyError(f"no layer is called {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        raise KeyError(f"no layer is called {key!r}; there are {shortened(', '.join(layer.name for layer in self))}")
 
     def __repr__(self) -> str:
         sizes = " and ".join(dict.fromkeys(show_size(layer.kernel_size) for layer in self.layers))
@@ -117,14 +116,14 @@ class FilterStatistics:
         return f"<FilterStatistics{origin}: {counted(len(self), 'layer')} of {sizes} filters{notes}>"
 
     @classmethod
-    def from_model(cls, model: nn.Module, example_input: Any = None, *, source: str | None = None) -> FilterStatistics:
+    def from_model(cls, model: nn.Module, example_input: Any = None) -> FilterStatistics:
         """Measure every depthwise layer of a model; `example_input` traces the execution order."""
         found = depthwise_layers(model, example_input)
         try:
             layers = measure_layers((layer.name, layer.weight) for layer in found)
         except CovarianceError as error:
             raise ModelError(str(error)) from None
-        return cls(layers, source or type(model).__name__)
+        return cls(layers, type(model).__name__)
 
     @classmethod
     def from_checkpoint(
@@ -169,11 +168,9 @@ class FilterStatistics:
         if depth is None:
             layers = tuple(layer if kernel_size is None else layer.resize(kernel_size) for layer in self.layers)
         else:
-            needed = "resize: needed a whole number as depth of at least one layer"
-            count = whole_number(depth, needed, least=1, error=SourceError)
+            count = whole_number(depth, "resize: depth", error=SourceError)
             layers = tuple(self.at(relative_depth(i, count), kernel_size=kernel_size) for i in range(count))
-        notes = resizing_notes([(layer.kernel_size, layer.resized) for layer in layers])
-        doubts = [note for note, doubtful in notes if doubtful]
+        doubts = resizing_doubts((layer.kernel_size, layer.resized) for layer in layers)
         for doubt in doubts:
             warnings.warn(f"FilterStatistics.resize: {doubt}", FiltercovWarning, stacklevel=2)
         return replace(self, layers=layers, notes=tuple(dict.fromkeys((*self.notes, *doubts))))
@@ -181,7 +178,7 @@ class FilterStatistics:
     def centred(self) -> FilterStatistics:
         """These statistics with every mean taken as zero."""
         return replace(
-            self, layers=tuple(replace(layer, mean=np.zeros_like(layer.mean), of_filters=None) for layer in self.layers)
+            self, layers=tuple(replace(layer, mean=np.zeros_like(layer.mean), near_zero=None) for layer in self.layers)
         )
 
     def kronecker(self) -> FilterStatistics:
@@ -192,7 +189,7 @@ class FilterStatistics:
 
         def squared(layer: LayerStatistics) -> LayerStatistics:
             A = nearest_kronecker(layer.covariance, layer.kernel_size)
-            return replace(layer, covariance=kron([A, A]), of_filters=None)
+            return replace(layer, covariance=kron([A, A]), near_zero=None)
 
         return replace(self, layers=tuple(squared(layer) for layer in self.layers))
 
@@ -201,7 +198,7 @@ class FilterStatistics:
 
         The nearest σ and its likeness, and every number of `filtercov.structure.Structure`, each beside what chance
         gives. Where there is no number it is None, and `absent` says why: statistics that were resized, interpolated,
-        centred, made Kronecker squares or saved by an earlier version know nothing of single filters.
+        centred or made Kronecker squares know nothing of single filters.
 
         >>> net = nn.Sequential(*(nn.Conv2d(32, 32, 5, groups=32) for _ in range(2)))
         >>> first, second = FilterStatistics.from_model(net).to_records()
@@ -246,14 +243,6 @@ def _record(layer: LayerStatistics, depth: float) -> dict[str, Any]:
     }
 
 
-def whole_number(value: object, needed: str, *, least: int, error: type[FiltercovError]) -> int:
-    """A whole number of at least `least`; anything else raises `error`, which says what was `needed`."""
-    number = as_whole(value, least)
-    if number is None:
-        raise error(f"{needed}, got {value!r}")
-    return number
-
-
 def find_statistics(text: str, root: Path | None = None) -> FilterStatistics:
     """Read the statistics that follow `stats:`, the name of shipped ones or a file: of statistics, or a checkpoint."""
     path = locate(text, root)
@@ -276,9 +265,9 @@ def measure_layers(weights: Iterable[tuple[str, Tensor]]) -> tuple[LayerStatisti
     for name, weight in named:
         size, pixels = tuple(weight.shape[2:]), math.prod(weight.shape[2:])
         total += 8 * (weight.numel() + pixels**2)
-        if len(weight) > FILTERS or pixels > PIXELS or total > MEASURED:
+        if pixels > PIXELS or total > MEASURED:
             raise CovarianceError(
-                f"{name}: needed at most {FILTERS} filters of at most {PIXELS} pixels, and layers that take at most "
+                f"{name}: needed filters of at most {PIXELS} pixels, and layers that take at most "
                 f"{show_bytes(MEASURED)} together with their covariances, got {len(weight)} of {show_size(size)}, "
                 f"{show_bytes(total)} up to this one; measure fewer at a time"
             )
@@ -291,8 +280,8 @@ def _measure_layer(name: str, weight: Tensor) -> LayerStatistics:
         mean, covariance = empirical_covariance(filters)
     except CovarianceError as error:
         raise CovarianceError(f"{name}: {error}") from None
-    size, of_filters = filters.shape[1:], measure_filters(filters)
-    return LayerStatistics(name, size, len(filters), mean, covariance, of_filters=of_filters)
+    size, near_zero = filters.shape[1:], count_near_zero(filters)
+    return LayerStatistics(name, size, len(filters), mean, covariance, near_zero=near_zero)
 
 
 def write_statistics(
@@ -350,8 +339,8 @@ def _describe_layer(layer: LayerStatistics) -> dict[str, Any]:
     described: dict[str, Any] = {"name": layer.name, "kernel_size": list(layer.kernel_size), "count": layer.count}
     if layer.resized is not None:
         described["resized"] = asdict(layer.resized)
-    if layer.of_filters is not None:
-        described["of_filters"] = asdict(layer.of_filters)
+    if layer.near_zero is not None:
+        described["near_zero"] = layer.near_zero
     return described
 
 
@@ -360,19 +349,13 @@ def _read_layer(entry: Mapping[str, Any], mean: Array, covariance: Array) -> Lay
     check_pixels(size)
     if len(name) > NAME:
         raise ValueError(f"needed names of at most {NAME} characters, got {len(name)}")
-    resized, measured = entry.get("resized"), entry.get("of_filters")
-    shares = [] if resized is None else [resized["survives"], resized["padding"]]
-    if measured is not None:
-        shares += [measured["near_zero"] / entry["count"], measured["mean_squared_cosine"] or 0.0]
-        shares += dict(measured["types"] or {}).values()
+    resized, count = entry.get("resized"), entry["count"]
+    # Earlier versions kept the number among others, and the shipped references still have it there.
+    near_zero = entry.get("near_zero", entry.get("of_filters", {}).get("near_zero"))
+    shares = [0.0 if near_zero is None else near_zero / count]
+    if resized is not None:
+        resized = Resizing(**resized | {"from_size": kernel_shape(tuple(resized["from_size"]))})
+        shares += [resized.survives, resized.padding]
     if not all(0 <= share <= 1 + 1e-9 for share in shares):
         raise ValueError(f"needed shares from 0 to 1 of what was measured, got {shares}")
-    return LayerStatistics(
-        name,
-        size,
-        entry["count"],
-        mean,
-        covariance,
-        resized and Resizing(**resized | {"from_size": kernel_shape(tuple(resized["from_size"]))}),
-        measured and OfFilters(**measured),
-    )
+    return LayerStatistics(name, size, count, mean, covariance, resized, near_zero)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,18 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from filtercov.covariance.forms import Array
+from filtercov.covariance.forms import Array, whole_number
 from filtercov.covariance.transfer import empirical_covariance
 from filtercov.errors import CheckpointError, ConfigError, CovarianceError, FiltercovWarning, ModelError
 from filtercov.files import as_path
 from filtercov.layers.find import DepthwiseLayer, depthwise_layers, plain_values, unwrap
-from filtercov.statistics.filter_statistics import (
-    FilterStatistics,
-    compacted,
-    measure_layers,
-    whole_number,
-    write_statistics,
-)
+from filtercov.statistics.filter_statistics import FilterStatistics, compacted, measure_layers, write_statistics
 from filtercov.statistics.watched import KIND, START, Watched, followed, moment_file
 
 LEFTOVERS = ".*.tmp"  # of a writer that was killed
@@ -66,22 +60,17 @@ class Watch:
         self.path = as_path(path, "watch")
         self.step = 0 if step is None else _steps("step", step)
         self._every = None if every is None else _steps("every", every, least=1)
-        if not isinstance(steps, Iterable):
-            raise ConfigError(
-                f"watch: needed several steps, got steps={steps!r}; pass every={steps!r} or steps=({steps!r},)"
-            )
         self._chosen = {_steps("steps", chosen) for chosen in steps}
-        self._gradients = gradients
-        self._model, self._source = model, type(unwrap(model)).__name__
-        self._warned: set[str] = set()
-        layers = depthwise_layers(model)
-        self._known = _described(layers)
+        self._model, self._gradients, self._source = model, gradients, type(unwrap(model)).__name__
+        self._warned = False
         self._written = -1  # the step of the last moment in the directory
-        self._start: dict[str, Array] = {}
         group = torch.distributed
         self._writes = not (group.is_available() and group.is_initialized()) or group.get_rank() == 0
         if self._writes:
-            self._open(layers, new=step is None)
+            weights = _weights(depthwise_layers(model))
+            # Copies, because the weights may be the model's own memory.
+            self._start = {name: weight.numpy().copy() for name, weight in weights.items()}
+            self._open(weights, new=step is None)
 
     def __call__(self, step: int | None = None) -> bool:
         """Say that one more step is done, or that `step` steps are; return whether this one was measured.
@@ -100,7 +89,6 @@ class Watch:
     def close(self) -> None:
         """Measure the last step, if that was not due anyway; its gradients only if they are still there."""
         if self._writes and self._written < self.step:
-            self._warned.add("gradient")
             self._measure()
 
     def __enter__(self) -> Self:
@@ -118,18 +106,15 @@ class Watch:
 
     # --- The directory ---
 
-    def _open(self, layers: list[DepthwiseLayer], *, new: bool) -> None:
+    def _open(self, weights: dict[str, Tensor], *, new: bool) -> None:
         """Begin a directory, or continue the one that is there, and measure this step if it should be in it."""
-        weights = _weights(layers)
-        self._start = {name: weight.numpy().copy() for name, weight in weights.items()}  # it may be the model's memory
         try:
             if not os.path.exists(self.path / START):  # noqa: PTH110 - Path.exists raises for impossible names
                 self._begin(weights)
             elif new:
-                last = max(Watched.load(self.path).steps, default=0)
                 raise CheckpointError(
-                    f"{self.path}: needed a new directory, got one with moments up to step {last}; continue it with "
-                    "watch(…, step=N), N the steps that are done, or choose another name"
+                    f"{self.path}: needed a new directory, got that of another run; continue it with watch(…, step=N), "
+                    "N the steps that are done, or choose another name"
                 )
             else:
                 self._continue()
@@ -138,8 +123,8 @@ class Watch:
                 f"{self.path}: needed a directory that can be written to ({error.strerror or error}); choose another "
                 "place, or make it writable"
             ) from None
-        if self._written < self.step and (self._written < 0 or self._due(self.step - 1, self.step)):
-            self._write(weights, self._layer_gradients(layers))
+        if self._written < 0 or (self._written < self.step and self._due(self.step - 1, self.step)):
+            self._measure()
 
     def _begin(self, weights: dict[str, Tensor]) -> None:
         measured = FilterStatistics(measure_layers(weights.items()), self._source)
@@ -158,9 +143,10 @@ class Watch:
         """Keep the moments up to this step, if they are of the same run as far as can be told."""
         watched = Watched.load(self.path)
         kept = {name: filters[:, None] for name, filters in watched.start.items()}
-        theirs, ours = ({name: each.shape for name, each in start.items()} for start in (kept, self._start))
-        same = theirs == ours and all(np.array_equal(kept[name], self._start[name]) for name in kept)
-        if theirs != ours or self.step < watched.began or (self.step == watched.began and not same):
+        alike = _shapes(kept) == _shapes(self._start) and self.step >= watched.began
+        if alike and self.step == watched.began:
+            alike = all(np.array_equal(kept[name], self._start[name]) for name in kept)
+        if not alike:
             raise CheckpointError(
                 f"{self.path}: needed the moments of this run, got those of a {watched.source} that began at step "
                 f"{watched.began} with other filters; choose another name, or remove it"
@@ -177,71 +163,48 @@ class Watch:
     # --- Moments ---
 
     def _measure(self) -> bool:
-        """Measure every layer and write what was found; return whether that was done."""
+        """Write the moment of this step; False where weights are not finite, with a warning the first time."""
         layers = depthwise_layers(self._model)  # others may have swapped modules since the last moment
-        if _described(layers) != self._known:
+        weights = _weights(layers)
+        if _shapes(weights) != _shapes(self._start):
             raise ModelError(
-                f"{self.path}: needed the {len(self._known)} depthwise layers that watching began with, got others, "
+                f"{self.path}: needed the {len(self._start)} depthwise layers that watching began with, got others, "
                 f"{len(layers)} in all; watch the new model in a directory of its own"
             )
-        return self._write(_weights(layers), self._layer_gradients(layers))
-
-    def _write(self, weights: dict[str, Tensor], gradients: Mapping[str, Array]) -> bool:
-        """Write the moment of this step; return False where weights are not finite, with a warning the first time."""
         try:
             measured = FilterStatistics(measure_layers(weights.items()), f"{self._source} at step {self.step}")
         except CovarianceError as error:
-            self._warn_once("bad", f"left out step {self.step}: {error}; later steps like this are left out in silence")
+            if not self._warned:
+                text = f"watch: left out step {self.step}: {error}; later steps like this are left out in silence"
+                warnings.warn(text, FiltercovWarning, stacklevel=3)
+                self._warned = True
             return False
         tensors, drift = {}, []
-        for i, (name, weight) in enumerate(weights.items()):
-            filters, gradient = weight.numpy(), gradients.get(name)
-            drift.append(_drift(filters, self._start[name]))
+        for i, layer in enumerate(layers):
+            filters = weights[layer.name].numpy()
+            drift.append(_drift(filters, self._start[layer.name]))
             tensors[f"layer.{i}.filters"] = compacted(filters[followed(len(filters)), 0])
-            if gradient is not None and np.isfinite(gradient).all():
+            parameter = layer.module._parameters.get("weight") if self._gradients else None
+            if parameter is not None and parameter.grad is not None and parameter.grad.isfinite().all():
+                gradient = plain_values(parameter.grad, layer.name).flatten(0, 1).numpy()
                 mean, covariance = empirical_covariance(gradient)
                 tensors[f"layer.{i}.gradient_mean"] = compacted(mean)
                 tensors[f"layer.{i}.gradient_covariance"] = compacted(covariance)
         file = moment_file(self.path, self.step)
-        if file.exists():
-            raise CheckpointError(
-                f"{file}: is there already, someone else writes; give each run a directory of its own"
-            )
         write_statistics(file, measured, compact=True, tensors=tensors, about={"drift": drift})
         self._written = self.step
         return True
-
-    def _layer_gradients(self, layers: list[DepthwiseLayer]) -> dict[str, Array]:
-        """The gradients (count, *kernel_size) of the weights that have one, if they are watched."""
-        found: dict[str, Array] = {}
-        for layer in layers if self._gradients else ():
-            weight = layer.module._parameters.get("weight")
-            if weight is not None and weight.grad is not None:
-                found[layer.name] = plain_values(weight.grad, layer.name).flatten(0, 1).numpy()
-            elif weight is not None and weight.requires_grad and self.step > 0:
-                self._warn_once(
-                    "gradient",
-                    f"{layer.name} has no gradient at step {self.step}; call the watch after backward and before "
-                    "gradients are set to zero",
-                )
-        return found
-
-    def _warn_once(self, what: str, text: str) -> None:
-        if what not in self._warned:
-            warnings.warn(f"watch: {text}", FiltercovWarning, stacklevel=5)
-            self._warned.add(what)
 
 
 watch = Watch  # the public name, a verb like init_ and freeze_
 
 
 def _steps(name: str, value: Any, *, least: int = 0) -> int:
-    needed = f"watch: needed {name} to be a whole number of at least {least}"
-    return whole_number(value, needed, least=least, error=ConfigError)
+    return whole_number(value, f"watch: {name}", least=least, error=ConfigError)
 
 
-def _described(layers: list[DepthwiseLayer]) -> list[tuple[str, int, tuple[int, ...]]]:
-    return [(layer.name, layer.channels, layer.kernel_size) for layer in layers]
+def _shapes(weights: Mapping[str, Tensor | Array]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(weight.shape) for name, weight in weights.items()}
 
 
 def _weights(layers: list[DepthwiseLayer]) -> dict[str, Tensor]:

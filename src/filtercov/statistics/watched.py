@@ -75,14 +75,6 @@ class Drift:
     cosine: float | None
 
 
-@dataclass(frozen=True)
-class _Contents:
-    statistics: FilterStatistics
-    filters: dict[str, Array]
-    gradients: dict[str, LayerStatistics]
-    drift: dict[str, Drift]
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Moment:
     """The filters of every depthwise layer after `step` steps; its file is read when a number is asked for."""
@@ -96,22 +88,22 @@ class Moment:
     @property
     def statistics(self) -> FilterStatistics:
         """Mean and covariance of every layer, in float32; σ, likeness and structure are in its `to_records()`."""
-        return self._contents.statistics
+        return self._contents[0]
 
     @property
     def filters(self) -> Mapping[str, Array]:
-        """The filters (few, *kernel_size) of each layer that are followed: those at `Watched.followed`, in float32."""
-        return self._contents.filters
+        """The filters (few, *kernel_size) of each layer that are followed, in float32."""
+        return self._contents[1]
 
     @property
     def gradients(self) -> Mapping[str, LayerStatistics]:
         """Mean and covariance of the gradients of those layers that had one, if they were watched."""
-        return self._contents.gradients
+        return self._contents[2]
 
     @property
     def drift(self) -> Mapping[str, Drift]:
         """How far the filters of each layer are from where they were when watching began."""
-        return self._contents.drift
+        return self._contents[3]
 
     def to_records(self) -> list[dict[str, Any]]:
         """The records of `statistics` with the step, the drift and the norm of the gradient."""
@@ -124,17 +116,19 @@ class Moment:
         return records
 
     @cached_property
-    def _contents(self) -> _Contents:
+    def _contents(
+        self,
+    ) -> tuple[FilterStatistics, dict[str, Array], dict[str, LayerStatistics], dict[str, Drift]]:
+        filters, gradients, moved = {}, {}, {}
         with open_statistics(self.path) as (statistics, tensors, about):
-            contents = _Contents(statistics, {}, {}, {})
             for i, (layer, drift) in enumerate(zip(statistics, about["drift"], strict=True)):
                 name, size = layer.name, layer.kernel_size
-                contents.filters[name] = tensors[f"layer.{i}.filters"].reshape(-1, *size)
-                contents.drift[name] = Drift(*drift)
+                filters[name] = tensors[f"layer.{i}.filters"].reshape(-1, *size)
+                moved[name] = Drift(*drift)
                 if f"layer.{i}.gradient_mean" in tensors:
                     mean, covariance = (tensors[f"layer.{i}.gradient_{part}"] for part in ("mean", "covariance"))
-                    contents.gradients[name] = LayerStatistics(name, size, layer.count, mean, covariance)
-            return contents
+                    gradients[name] = LayerStatistics(name, size, layer.count, mean, covariance)
+        return statistics, filters, gradients, moved
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -182,11 +176,6 @@ class Watched:
     def steps(self) -> tuple[int, ...]:
         """The steps of the moments."""
         return tuple(moment.step for moment in self.moments)
-
-    @property
-    def followed(self) -> Mapping[str, tuple[int, ...]]:
-        """Which filters of each layer are kept at every moment, in `Moment.filters`."""
-        return {name: tuple(followed(len(filters))) for name, filters in self.start.items()}
 
     def at(self, step: int) -> Moment:
         """The last moment at or before a step."""

@@ -59,7 +59,6 @@ class LayerNumbers:
         """Every number, null where one is not determined."""
         names = ("depth", "sigma", "likeness", "chance_likeness", "centredness", "kronecker_residual", "mean_share")
         structure = {name: _number_json(number) for name, number in self.structure.numbers().items()}
-        types = self.structure.types
         return {
             "name": self.name,
             "kernel_size": list(self.kernel_size),
@@ -68,7 +67,7 @@ class LayerNumbers:
             "pixel_variance": self.pixel_variance.tolist(),
             "eigenvalues": spectrum(self.statistics.covariance).tolist(),
             "closed_form_eigenvalues": spectrum(self.closed_form).tolist(),
-            "structure": {**structure, "types": None if types is None else dict(types)},
+            "structure": structure,
         }
 
 

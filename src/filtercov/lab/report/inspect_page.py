@@ -132,9 +132,7 @@ COLUMNS: Columns = {
 }
 FOLDED: Columns = {
     "near zero": lambda layer: _beside_chance(layer.structure.sparsity),
-    "orthogonal": lambda layer: _beside_chance(layer.structure.orthogonality),
     "even": lambda layer: _beside_chance(layer.structure.even),
-    "derivatives": lambda layer: _beside_chance(layer.structure.gaussian_derivatives),
     "Kronecker": lambda layer: show(layer.kronecker_residual),
 }
 MEANINGS = {
@@ -146,9 +144,7 @@ MEANINGS = {
     "cosine": "between the covariances of two targets at the same depth, resized where kernels differ",
     "scale": "size of the second target's weights over these, without their means",
     "near zero": "share of filters none of whose weights exceeds 1 % of the layer's largest",
-    "orthogonal": "1 − the root-mean-square cosine between two filters; 1 if all are orthogonal",
     "even": "share of the filters' power that half a turn leaves as it is; the rest is odd",
-    "derivatives": "share of filters that a Gaussian or its first or second derivatives explain to four fifths",
     "Kronecker": "residual of the nearest A⊗A, as a share of the covariance's size",
     "(…)": "the same of as many independent filters; a number is grey if it is no more than that",
 }

@@ -14,7 +14,7 @@ from filtercov.statistics.watched import Moment, Watched
 from filtercov.structure import Structure, spectrum
 
 # What may be beyond chance: likeness to the closed form, and every number of a layer's structure.
-JUDGED = ("likeness", *(f.name for f in fields(Structure) if f.name != "types"))
+JUDGED = ("likeness", *(field.name for field in fields(Structure)))
 _OF_THE_LAYER = ("name", "kernel_size", "filters", "depth")
 
 
