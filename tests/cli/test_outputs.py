@@ -7,8 +7,7 @@ import torch
 from typer.testing import CliRunner
 
 from filtercov.cli.app import app
-from filtercov.cli.options import tell_of_data
-from filtercov.errors import ConfigError, FiltercovError, StorageError
+from filtercov.errors import FiltercovError, StorageError
 from tests.cli.test_core import run, run_installed
 
 EVIDENCE = Path(__file__).parents[2] / "evidence"
@@ -54,32 +53,9 @@ def test_a_report_goes_to_a_page_and_not_to_a_directory_or_a_text(
         "report.md": "call it report.html",
         "report.CSV": "call it report.html",
     }.items():
-        for only in ("*", "claim-c1?"):
-            assert sentence in refused("report", EVIDENCE, "--only", only, "--out", out), out
+        assert sentence in refused("report", EVIDENCE, "--out", out), out
         assert sentence in refused("reproduce", "kronecker", "--scale", "smoke", "--out", out), out
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
-
-
-def test_pages_with_signs_of_addresses_in_their_names_are_linked(tmp_path: Path) -> None:
-    run("report", EVIDENCE, "--only", "claim-c1[37]", "--out", tmp_path / "a#b?%41.html")
-    assert 'href="a%23b%3F%2541-claim-c13-small.html"' in (tmp_path / "a#b?%41.html").read_text()
-
-
-def test_a_claims_page_and_text_have_its_verdict_and_comparisons(tmp_path: Path) -> None:
-    run("report", EVIDENCE, "--only", "claim-c14", "--out", tmp_path / "claim.html")
-    page, text = ((tmp_path / name).read_text() for name in ("claim.html", "claim.md"))
-    assert '<p class="lead">Open. Of 3 comparisons' in page
-    assert "comparisons of C14" in page
-    assert "Verdict: open. Of 3 comparisons" in text
-    assert "  - " in text
-    assert ".." not in text.split("\n\n")[1]
-
-
-def test_a_pattern_that_matches_nothing_is_told_from_runs_that_are_not_there(tmp_path: Path) -> None:
-    said = refused("report", EVIDENCE, "--only", "grid*", "--out", tmp_path / "x.html", kind=ConfigError)
-    assert "--only: needed one of the experiments in" in said
-    assert "claim-c13" in said
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_evidence_is_kept_in_no_file(tmp_path: Path) -> None:
@@ -105,9 +81,6 @@ def test_a_path_that_cannot_be_looked_at_is_one_sentence(command: list[str], tmp
 @pytest.mark.parametrize(
     ("words", "kind", "sentence"),
     [
-        (["reproduce", "kronecker", "--ray-address", "auto"], ConfigError, "are for --engine ray"),
-        (["reproduce", "kronecker", "--gpus-per-run", "1"], ConfigError, "are for --engine ray"),
-        (["bench", "--threads", "99999999999999999999"], ConfigError, "at most 4096"),
         (["inspect", "convmixer_16_2_k5_p2", "--example", "3x10000000x10000000"], FiltercovError, "at most 67,108,864"),
     ],
 )
@@ -126,10 +99,3 @@ def test_layers_without_spread_have_a_dash_for_what_cannot_be_told(tmp_path: Pat
     assert "nan" not in row
     assert row.split()[-3:] == ["-", "-", "-"]
     assert len(heading) == len(row)
-
-
-def test_images_that_are_not_read_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    for scale, data in [("smoke", "folder:mine"), ("small", "folder:mine"), ("smoke", "cifar10")]:
-        tell_of_data(scale, data)
-    said = "scale smoke trains on the images that ship with filtercov; folder:mine is not read\n"
-    assert capsys.readouterr().err == said

@@ -80,11 +80,10 @@ def test_a_run_is_watched_and_trains_as_one_that_is_not(tmp_path):
 
 
 def test_flags_reach_the_configuration(tmp_path):
-    flags = "--lr 0.02 --weight-decay 0.1 --amp --seed 7 --augment none"
-    settings = (
-        "opt=sgd momentum=0.5 sched=cosine warmup_epochs=0.5 smoothing=0.1 clip_grad=1 ema_decay=0.5 drop_path=0.1"
-    )
-    more = [word for setting in f"{settings} decay_norms=false".split() for word in ("--set", setting)]
+    flags = "--lr 0.02 --amp --seed 7 --augment none"
+    settings = "opt=sgd momentum=0.5 sched=cosine warmup_epochs=0.5 smoothing=0.1 clip_grad=1 ema_decay=0.5"
+    others = "weight_decay=0.1 drop_path=0.1 decay_norms=false"
+    more = [word for setting in f"{settings} {others}".split() for word in ("--set", setting)]
     run("--run-dir", tmp_path / "run", *flags.split(), *more)
     stored = json.loads((tmp_path / "run" / "config.json").read_text())
     assert TrainConfig.from_dict(stored["train"]) == TrainConfig(

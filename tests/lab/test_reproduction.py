@@ -10,9 +10,10 @@ import torch
 import filtercov
 from filtercov.errors import ConfigError, RunError
 from filtercov.lab import reproduce, reproduction
+from filtercov.lab.bench import describe_machine
 from filtercov.lab.experiments import initialisations
 from filtercov.lab.experiments.runs import Runs
-from filtercov.lab.experiments.timings import SpeedRecord, Timings, described, measure_speeds, write_speeds
+from filtercov.lab.experiments.timings import SpeedRecord, Timings, measure_speeds
 from tests.lab.experiments.tiny import read_journal
 
 
@@ -87,7 +88,9 @@ def test_steps_are_timed_again_where_timings_are_of_another_machine_or_of_fewer_
 
     def measure(names, *, repeats, device):
         timed.append(repeats)
-        return Timings(described(device), tuple(SpeedRecord(name, 3, 0.2, 0.1, (50.0,) * repeats) for name in names))
+        return Timings(
+            describe_machine(device), tuple(SpeedRecord(name, 3, 0.2, 0.1, (50.0,) * repeats) for name in names)
+        )
 
     def again():
         return reproduce("frozen-speed", scale="smoke", runs=tmp_path).record
@@ -100,7 +103,7 @@ def test_steps_are_timed_again_where_timings_are_of_another_machine_or_of_fewer_
     path.write_text(path.read_text().replace(first.versions["timed on"], "a machine with 96 threads"))
     assert again().versions == first.versions
     fewer = tuple(replace(step, saved=step.saved[:1]) for step in first.speeds)
-    write_speeds(path, Timings(first.versions["timed on"], fewer))
+    Timings(first.versions["timed on"], fewer).write(path)
     assert again().speeds == first.speeds
     assert timed == [2, 2, 2]
     for damaged in ("[{", '{"machine": "one"}', '{"machine": "one", "steps": [{"model": 3}]}'):

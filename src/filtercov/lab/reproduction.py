@@ -16,21 +16,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, overload
+from typing import Any, overload
 
 from filtercov.errors import ConfigError
 from filtercov.lab.experiments import catalogue, initialisations
 from filtercov.lab.experiments.catalogue import Experiment, Options
 from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.initialisations import Fill
-from filtercov.lab.experiments.planning import yardstick_images
 from filtercov.lab.experiments.records import ExperimentRecord, collect
 from filtercov.lab.experiments.run_one import Machine, Outcome, check_images
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import in_order
 from filtercov.lab.experiments.scales import find_scale
-from filtercov.lab.experiments.sweep import record, refuse_failures, sweep
-from filtercov.lab.experiments.timings import REPEATS, described, measure_speeds, write_speeds
+from filtercov.lab.experiments.sweep import refuse_failures, sweep
+from filtercov.lab.experiments.timings import REPEATS, measure_speeds
 from filtercov.lab.report import page
 from filtercov.lab.report.results import write_reports
 from filtercov.lab.report.results_table import lines, notes, table, to_csv, to_terminal, warnings
@@ -114,7 +113,7 @@ def reproduce(
             "entry points of an installed package"
         )
     with _columns(functions):
-        named = initialisations.located([item for item in also if isinstance(item, str)])
+        named = tuple(initialisations.located(item) for item in also if isinstance(item, str))
         options = Options(cifar=data, imagenet=imagenet, also=named, seeds=seeds)
         (result,), outcomes = reproduce_all(
             chosen,
@@ -143,7 +142,6 @@ def reproduce_all(
     engine: Engine,
     machine: Machine,
     functions: Sequence[str] = (),
-    stream: IO[str] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[ResultTable], Mapping[str, Outcome]]:
     """Do every run of the experiments that match; return their tables, and how each run ended.
@@ -161,10 +159,8 @@ def reproduce_all(
     if engine.name == "local":
         check_images(wanted, kept, machine)
     for experiment in chosen:
-        record(experiment, kept, options)
-    outcomes = sweep(
-        wanted, kept.root, engine=engine, machine=machine, stream=stream, weight=lambda run: yardstick_images(run.spec)
-    )
+        kept.record(experiment, options)
+    outcomes = sweep(wanted, kept.root, engine=engine, machine=machine)
     for experiment in chosen:
         if experiment.speed:
             _time_steps(experiment, kept, machine.device)
@@ -176,9 +172,9 @@ def _time_steps(experiment: Experiment, runs: Runs, device: str) -> None:
     device = str(usable_device(device))
     timed = runs.timings(experiment.name, experiment.scale)
     repeats = REPEATS if find_scale(experiment.scale).judges else 2
-    if timed.machine != described(device) or timed.repeats < repeats:
+    if not timed.enough(device, repeats):
         measured = measure_speeds(experiment.speed, repeats=repeats, device=device)
-        write_speeds(runs.speed_file(experiment.name, experiment.scale), measured)
+        measured.write(runs.speed_file(experiment.name, experiment.scale))
 
 
 def _check_columns(chosen: Sequence[Experiment], options: Options, functions: Sequence[str]) -> None:

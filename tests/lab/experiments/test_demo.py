@@ -5,7 +5,7 @@ import re
 import pytest
 from rich.console import Console
 
-from filtercov.cli.demo import results_table
+from filtercov.cli.experiments import results_table
 from filtercov.lab.experiments.demo import demo_specs, run_demo
 from filtercov.lab.report.demo_page import demo_page, demo_rows
 from filtercov.lab.training import TrainConfig

@@ -32,6 +32,9 @@ from torch import Tensor, nn
 
 from filtercov.covariance.forms import Array, show_size
 from filtercov.errors import ConfigError
+from filtercov.layers.assign import assign_filters_
+from filtercov.layers.find import DepthwiseLayer, depthwise_layers
+from filtercov.layers.sample import check_weight, drawing, rounded
 
 Sample = Callable[[torch.Size, torch.Generator], Tensor]
 
@@ -40,6 +43,22 @@ POWER = 1 / 3  # the mean squared norm of U(±1/√n) filters
 # The pooled least-squares fits of arXiv 2509.12746 to the eight filters, deviations in pixels of 7×7 filters.
 ONE_SIDED, CENTRED = 0.522, 1.108
 SHARPENING, SHARPENING_STRENGTH = 0.675, 0.526
+
+
+def fill_(model: nn.Module, sample: Callable[[DepthwiseLayer], Tensor]) -> None:
+    """Fill all layers or none; what is computed in double precision is rounded once."""
+    layers, filters = depthwise_layers(model), []
+    for layer in layers:
+        check_weight(layer.weight, layer.name)
+    with drawing():
+        for layer in layers:
+            try:
+                drawn = sample(layer)
+            except ConfigError as error:
+                raise ConfigError(f"{layer.name}: {error}") from None
+            exact = drawn.dtype == torch.float64
+            filters.append(rounded(drawn.numpy(), layer.weight.dtype) if exact else drawn)
+        assign_filters_(layers, filters)
 
 
 def uniform(shape: torch.Size, generator: torch.Generator) -> Tensor:

@@ -45,7 +45,6 @@ class Engine:
     ray_address: str | None = None
     cpus_per_run: float = 1.0  # on Ray
     gpus_per_run: float = 0.0
-    local_cpus: int | None = None  # of a Ray started here; None: all
 
     def __post_init__(self) -> None:
         if self.name not in ("local", "ray"):
@@ -284,7 +283,7 @@ def _ray_task(run: Run, root: Path, machine: Machine, threads: int) -> tuple[Out
 def _start_ray(ray: Any, engine: Engine) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a sweep has nothing to tell anyone
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # tasks without GPUs see none
-    local = {"num_cpus": engine.local_cpus, "include_dashboard": False} if engine.ray_address is None else {}
+    local = {"include_dashboard": False} if engine.ray_address is None else {}
     try:
         ray.init(address=engine.ray_address, log_to_driver=False, logging_level=logging.ERROR, **local)
     except (OSError, ValueError, RuntimeError) as error:

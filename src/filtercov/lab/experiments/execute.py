@@ -2,7 +2,6 @@
 
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +18,6 @@ from filtercov.lab.experiments.runspec import VERSION, Inputs, RunSpec, read_inp
 from filtercov.lab.models.lookup import find as build
 from filtercov.lab.models.lookup import is_ours
 from filtercov.lab.training import FitResult, Progress, TrainConfig, World, current_world, fit
-from filtercov.lab.training.progress import Snapshot
 from filtercov.lab.training.rundir import storage_error
 from filtercov.nn import accelerate_
 
@@ -69,7 +67,8 @@ def execute(
         run_dir,
         identity=identity(spec, inputs),
         on_finish=lambda model, path: {**_finish(model, path), "evaluated_on": spec.evaluate},
-        progress=progress and _Judged(progress, spec.evaluate),
+        progress=progress,
+        judged_on=spec.evaluate,
         log_interval=log_interval,
         recovery_interval=recovery_interval,
         tensorboard=tensorboard,
@@ -140,7 +139,6 @@ def build_model(
 
 def _check_takes(model: nn.Module, name: str, data: Dataset) -> None:
     """Refuse images that a network of timm's cannot take, of which only the network itself knows."""
-    training = model.training
     try:
         with torch.no_grad():
             logits = model.eval()(torch.zeros(1, data.in_channels, data.image_size, data.image_size))
@@ -150,7 +148,7 @@ def _check_takes(model: nn.Module, name: str, data: Dataset) -> None:
             f"{name} cannot take images of {data.image_size} pixels, as {data.name} has ({reason}); choose larger "
             "images, of a folder with --img-size"
         ) from None
-    model.train(training)
+    model.train()
     if not isinstance(logits, torch.Tensor) or logits.shape != (1, data.num_classes):
         raise ConfigError(f"{name} is no classifier: needed (1, {data.num_classes}) numbers for an image")
 
@@ -182,22 +180,6 @@ def build_batches(
         BatchLoader(data.train, augment=augmentation, shuffle=True, drop_last=True, **shared),
         BatchLoader(judges, **shared),
     )
-
-
-class _Judged:
-    """A `Progress` that tells another which images accuracies are of."""
-
-    def __init__(self, progress: Progress, judged_on: str) -> None:
-        self._progress, self._judged_on = progress, judged_on
-
-    def update(self, snapshot: Snapshot) -> None:
-        self._progress.update(replace(snapshot, judged_on=self._judged_on))
-
-    def note(self, text: str) -> None:
-        self._progress.note(text)
-
-    def close(self) -> None:
-        self._progress.close()
 
 
 def _finish(model: nn.Module, run_dir: Path) -> Mapping[str, Any]:
