@@ -132,8 +132,6 @@ def keep(
     of fewer repeats. Data and files are called by their last name, and known by their checksums.
     """
     kept = keep_runs(directories, to)
-    for sentence in kept.differing:
-        say(sentence)
     if kept.unfinished:
         say(f"left out, not finished: {', '.join(kept.unfinished)}")
     say(f"{counted(len(kept.new), 'run')} new in {to}, {len(kept.there)} there already")

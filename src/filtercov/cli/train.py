@@ -10,7 +10,7 @@ from filtercov.cli import options
 from filtercov.cli.say import say
 from filtercov.errors import ConfigError
 from filtercov.lab.experiments import initialisations
-from filtercov.lab.experiments.execute import execute
+from filtercov.lab.experiments.execute import execute, load_data
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.training import RECIPES, RunDirectory, Silent, TrainConfig, process_group, progress_on
@@ -118,9 +118,7 @@ def train(
         result = execute(
             spec,
             directory,
-            data_root=data_root,
-            download=download,
-            workers=workers,
+            data=load_data(spec, root=data_root, download=download, workers=workers),
             device=chosen,
             progress=progress_on() if world.main else Silent(),
             tensorboard=tensorboard,

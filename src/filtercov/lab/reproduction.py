@@ -14,9 +14,9 @@ import csv
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from filtercov.errors import ConfigError
 from filtercov.lab.experiments import catalogue, initialisations
@@ -39,17 +39,16 @@ from filtercov.printable import counted
 _TEXT = ("experiment", "scale", "row", "network", "data", "filters", "initialisation", "verdict")
 
 
-@dataclass(frozen=True)
-class ResultTable(Sequence[Mapping[str, Any]]):
-    """What came out of an experiment: a dictionary per cell, with the same names as the CSV's columns."""
+class ResultTable(list[dict[str, Any]]):
+    """What came out of an experiment: a dictionary per cell, with the same names as the CSV's columns.
 
-    record: ExperimentRecord
+    Numbers are not rounded; None stands where something is missing or unknown.
+    """
 
-    @property
-    def cells(self) -> list[dict[str, Any]]:
-        """Every cell's numbers, unrounded; None where something is missing or unknown."""
-        rows = csv.DictReader(io.StringIO(to_csv(self.record)))
-        return [{name: _value(name, text) for name, text in row.items()} for row in rows]
+    def __init__(self, record: ExperimentRecord) -> None:
+        rows = csv.DictReader(io.StringIO(to_csv(record)))
+        super().__init__({name: _value(name, text) for name, text in row.items()} for row in rows)
+        self.record = record
 
     @property
     def shown(self) -> list[list[str]]:
@@ -60,16 +59,6 @@ class ResultTable(Sequence[Mapping[str, Any]]):
     def write(self, out: Path | str) -> list[Path]:
         """Write the report as a page, and beside it as Markdown, CSV and LaTeX; return the paths."""
         return write_reports([self.record], Path(out))
-
-    @overload
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        return self.cells[index]
-
-    def __len__(self) -> int:
-        return len(self.record.cells)
 
     def __repr__(self) -> str:
         return to_terminal(self.record)
@@ -192,7 +181,7 @@ def _name(function: Fill) -> str:
 @contextmanager
 def _columns(functions: Sequence[Fill]) -> Iterator[None]:
     """Register functions under their names for as long as it takes."""
-    registered = []
+    before = initialisations.names()
     try:
         for function in functions:
             name = _name(function)
@@ -201,13 +190,10 @@ def _columns(functions: Sequence[Fill]) -> Iterator[None]:
                     f"reproduce: needed names of initialisations or functions with a name in also, got {function!r}; "
                     "write it as def mine(model, context): …"
                 )
-            if name in initialisations.names() and initialisations.find(name).fill is function:
-                continue  # the caller has registered it
             initialisations.register(name, function)
-            registered.append(name)
         yield
     finally:
-        for name in registered:
+        for name in set(map(_name, functions)) & set(initialisations.names()) - set(before):
             initialisations.forget(name)
 
 

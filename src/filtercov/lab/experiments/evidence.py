@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from filtercov.errors import ConfigError, DamagedRunError, FiltercovError, RunError
 from filtercov.files import Source
@@ -172,14 +172,12 @@ def _laid_out(value: Any) -> str:
 # --- Keeping runs ---
 
 
-@dataclass(frozen=True)
-class Kept:
-    """What `keep` did: the runs that are new, there already, there with other numbers, unfinished."""
+class Kept(NamedTuple):
+    """What `keep` did: the runs that are new, those there already, directories of unfinished runs."""
 
-    new: tuple[str, ...]
-    there: tuple[str, ...]
-    differing: tuple[str, ...]  # sentences
-    unfinished: tuple[str, ...]  # names of directories, left out
+    new: list[str]
+    there: list[str]
+    unfinished: list[str]
 
 
 def keep(directories: Sequence[Path | str], evidence: Path | str) -> Kept:
@@ -204,14 +202,16 @@ def keep(directories: Sequence[Path | str], evidence: Path | str) -> Kept:
         for experiment, options in Runs(directory).experiments():
             files |= _request(experiment, options, there)
             files |= _timings(experiment, Runs(directory), there)
-    new = [key for key in found if not there.file(key).exists()]
-    known = [key for key in found if key not in new]
-    differing = [sentence for key in known if (sentence := _difference(there.read(key), found[key]))]
+    known = [key for key in found if there.file(key).exists()]
+    for key in known:
+        if changed := changes(there.read(key).config["inputs"], found[key].config["inputs"]):
+            raise RunError(f"run {key} is kept already and read something else ({'; '.join(changed)})")
+    new = [key for key in found if key not in known]
     for path, content in (files | {there.file(key): seal(found[key].to_dict()) for key in new}).items():
         with storing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, content)
-    return Kept(tuple(new), tuple(known), tuple(differing), tuple(unfinished))
+    return Kept(new, known, unfinished)
 
 
 def portable(run: Run) -> Run:
@@ -253,16 +253,6 @@ def _chain(path: Path) -> tuple[Run, dict[str, KeptRun]]:
     config = read_json(directory.config) | {"data": called.spec.data, "init": called.spec.init}
     epochs = tuple(record for record in read_metrics(directory.metrics) if record.pop("event", None) == "epoch")
     return run, {**kept, called.key: KeptRun(config, epochs, result)}
-
-
-def _difference(old: KeptRun, new: KeptRun) -> str:
-    """Say that a run ended differently from the one that is kept; refuse one that read something else."""
-    if changed := changes(old.config["inputs"], new.config["inputs"]):
-        raise RunError(f"run {old.key} is kept already and read something else ({'; '.join(changed)})")
-    if old.result.weights_sha256 == new.result.weights_sha256:
-        return ""
-    accuracies = f"{old.result.test_accuracy:.2f} % there, {new.result.test_accuracy:.2f} % here"
-    return f"run {old.key} is kept already, ended differently ({accuracies}), and stays as it is"
 
 
 def _request(experiment: Experiment, options: Options, there: Evidence) -> dict[Path, bytes]:
