@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 
 from filtercov.cli.app import COMMANDS, _load, app
 from filtercov.cli.options import SEEDS, within
-from filtercov.errors import ConfigError, DataError, FiltercovError
-from filtercov.lab.data import load
+from filtercov.errors import ConfigError, FiltercovError
 
 # What a command needs besides the number.
 WORDS = {
@@ -67,8 +66,3 @@ def test_bounds_are_held_to_the_number() -> None:
         for value in bad:
             with pytest.raises(ConfigError, match=f"^--share must be .*, got {value}$".replace("+", r"\+")):
                 check(option, value)
-
-
-def test_python_is_told_the_same() -> None:
-    with pytest.raises(DataError, match="workers must be at least 0, got -1"):
-        load("embedded", workers=-1)

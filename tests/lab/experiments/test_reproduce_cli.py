@@ -47,13 +47,6 @@ def test_a_claim_is_printed_with_what_became_of_it(tmp_path):
     assert "Verdict: not run." in output
 
 
-def test_images_that_are_missing_are_named_before_anything_is_trained(tmp_path):
-    data = f"folder:{tmp_path / 'gone'}"
-    with pytest.raises(DataError, match="gone"):
-        run("reproduce", "kronecker", "--scale", "small", "--data", data, "--runs", tmp_path / "runs")
-    assert not list((tmp_path / "runs").glob("*/config.json"))
-
-
 def test_the_report_repeats_what_was_asked_for_and_names_what_is_missing(kronecker, tmp_path):
     root, _ = kronecker
     output = run("report", root, "--out", tmp_path / "report.html")
@@ -114,6 +107,8 @@ def test_mistakes_are_answered_with_a_sentence(tmp_path, monkeypatch):
         (["report", tmp_path], ConfigError, "needed finished runs to report"),
         (["reproduce", "grid-cifar-p2", "--scale", "smoke", "--also", "dog"], ConfigError, "no column for dog"),
         (["reproduce", "kronecker", "--data", tmp_path], DataError, f"did you mean folder:{tmp_path}"),
+        (["reproduce", "kronecker", "--data", "folder:gone"], DataError, "gone"),
+        (["reproduce", "kronecker", "--scale", "smoke", "--workers", 0], ConfigError, "at least 1"),
         (["reproduce", "kronecker", "--scale", "smoke", "--engine", "slurm"], ConfigError, "choose local or ray"),
         (["reproduce", "kronecker", "--scale", "smoke", "--runs", "s3://bucket/runs"], ConfigError, "a directory"),
     ):
