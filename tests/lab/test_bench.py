@@ -19,6 +19,7 @@ from filtercov.lab.bench import (
     KINDS,
     OURS,
     PLAIN,
+    Bench,
     Rival,
     bench,
     plain_network,
@@ -31,12 +32,6 @@ from filtercov.nn.swap import toggles
 from filtercov.nn.timing import Step
 
 MODEL = "convmixer_16_2_k9_p4"
-MAIN = "from filtercov.cli import main; main()"
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", MAIN, "bench", MODEL, "--batch-size", "4", "--seconds", "1", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.mark.parametrize("name", [MODEL, "convnext_atto_div8_p1"])
@@ -46,8 +41,12 @@ def test_plain_networks_have_nothing_of_ours(name: str) -> None:
     assert all(toggle.setting == toggle.plain for toggle in toggles(plain_network(name)))
 
 
-def test_shares_add_up_and_every_contestant_took_turns() -> None:
-    measured = bench(MODEL, batch_size=4, frozen=True, seconds=1)
+@pytest.fixture(scope="module")
+def measured() -> Bench:
+    return bench(MODEL, batch_size=4, frozen=True, seconds=1)
+
+
+def test_shares_add_up_and_every_contestant_took_turns(measured: Bench) -> None:
     assert measured.image_size == 32
     assert [contestant.name for contestant in measured.contestants] == [OURS, PLAIN, CHANNELS_LAST]
     for contestant in measured.contestants:
@@ -62,30 +61,26 @@ def test_shares_add_up_and_every_contestant_took_turns() -> None:
     assert 1e8 < measured.gemm < 1e14
 
 
-def test_the_table_names_the_roof_the_contestants_and_every_layer() -> None:
-    ended = run()
-    assert ended.returncode == 0, ended.stderr
-    for wanted in ("GFLOP/s", OURS, PLAIN, CHANNELS_LAST, "peak MiB", *KINDS, "blocks.0.0.fn.0", "blocks.1.0.fn.0"):
-        assert wanted in ended.stdout
-
-
-@pytest.mark.parametrize("device", ["cuda:99", "abacus"])
-def test_a_gpu_that_is_not_there_is_refused(device: str) -> None:
-    with pytest.raises(ConfigError, match=device):
-        bench(MODEL, device=device)
-
-
-def test_a_gpu_gets_a_block_to_paste(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    measured = bench(MODEL, batch_size=4, seconds=1)
+def test_the_table_names_everything_and_a_gpu_gets_a_block_to_paste(
+    measured: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(cli.lab, "bench", lambda *_, **__: measured)
     cli.bench(MODEL)
     table = capsys.readouterr().out
+    for wanted in ("GFLOP/s", OURS, PLAIN, CHANNELS_LAST, "peak MiB", *KINDS, "blocks.0.0.fn.0", "blocks.1.0.fn.0"):
+        assert wanted in table
     assert "|---|" not in table
     cli.bench(MODEL, device="cuda")
     block = capsys.readouterr().out.removeprefix(table)
     assert block.count("\n|---|") == 2
     for wanted in (measured.machine, MODEL, "| ours |", "| PyTorch, channels_last |", "| blocks.0.0.fn.0 |", "issue"):
         assert wanted in block
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "abacus"])
+def test_a_gpu_that_is_not_there_is_refused(device: str) -> None:
+    with pytest.raises(ConfigError, match=device):
+        bench(MODEL, device=device)
 
 
 @pytest.mark.parametrize(
@@ -140,11 +135,8 @@ class Sleeper:
     def turn(self) -> float:
         return self.seconds
 
-    def process(self) -> int:
-        return os.getpid()
-
-    def threads(self) -> int:
-        return torch.get_num_threads()
+    def process(self) -> tuple[int, int]:
+        return os.getpid(), torch.get_num_threads()
 
     def fail(self) -> None:
         raise ConfigError("as asked for")
@@ -158,22 +150,20 @@ def test_turns_count_what_the_rivals_say_and_not_what_passes_here() -> None:
         began = time.perf_counter()
         times = race_of(rivals, seconds=60, turns=4)
         assert time.perf_counter() - began < 10
-        assert len({os.getpid(), *(rival.ask("process") for rival in rivals.values())}) == 3
-        assert rivals["slow"].ask("threads") == torch.get_num_threads()
+        processes, threads = zip(*(rival.ask("process") for rival in rivals.values()), strict=True)
+        assert len({os.getpid(), *processes}) == 3
+        assert set(threads) == {torch.get_num_threads()}
     assert times["slow"] == pytest.approx([3.0] * 4)
     assert times["fast"] == pytest.approx([1.0] * 4)
     assert not any(child.is_alive() for child in multiprocessing.active_children())
 
 
-def test_what_is_raised_there_is_raised_here() -> None:
+def test_what_is_raised_there_is_raised_here_and_a_process_that_dies_is_one_sentence() -> None:
     with pytest.raises(ConfigError, match="negative"), rivals_of(Sleeper, {"good": (1.0,), "bad": (-1.0,)}):
         pass
     rival = Rival(Sleeper, 1.0)
     with pytest.raises(ConfigError, match="as asked for"):
         rival.ask("fail")
-
-
-def test_a_process_that_dies_is_one_sentence() -> None:
     rival = Rival(Sleeper, 1.0)
     with pytest.raises(FiltercovError, match="exit code -9"):
         rival.ask("die")
