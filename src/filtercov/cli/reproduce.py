@@ -12,8 +12,7 @@ import typer
 from filtercov.cli import options
 from filtercov.cli.say import say, say_table
 from filtercov.errors import ConfigError, TrainingInterrupted
-from filtercov.lab.costs import MachineSpeed, entries, hours_and_minutes, keep_speed, kept_speed
-from filtercov.printable import counted
+from filtercov.lab.costs import YARDSTICK, entries, hours_and_minutes
 
 
 def reproduce(
@@ -38,12 +37,12 @@ def reproduce(
         bool, typer.Option("--list", help="List the experiments at --scale instead of running any.")
     ] = False,
     measure: Annotated[
-        bool, typer.Option("--measure", help="With --list: time some training steps here, and keep the result.")
+        bool, typer.Option("--measure", help="With --list: time some training steps here, for hours and minutes.")
     ] = False,
 ) -> None:
     """Run experiments of the paper and print their tables beside the paper's numbers. Run it again to continue."""
     if list_ or measure:
-        _list(names or [], scale, measure_here() if measure else kept_speed())
+        _list(names or [], scale, measure=measure)
         return
     if not names:
         raise ConfigError("which experiment? filtercov reproduce --list shows them; '*' means all")
@@ -100,16 +99,6 @@ def reproduce(
     refuse_failures(outcomes)
 
 
-def measure_here() -> MachineSpeed:
-    """Time some training steps, and keep the result for the commands that follow."""
-    from filtercov.lab.experiments.timings import measure_machine
-
-    say("measuring the speed of training here…", err=True)
-    speed = measure_machine()
-    keep_speed(speed)
-    return speed
-
-
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Say after Ctrl-C that nothing is lost."""
@@ -120,18 +109,23 @@ def interruptible() -> Iterator[None]:
         raise TrainingInterrupted(message) from None
 
 
-def _list(patterns: list[str], scale: str, speed: MachineSpeed | None) -> None:
+def _list(patterns: list[str], scale: str, *, measure: bool) -> None:
+    speed = 0.0
+    if measure:
+        from filtercov.lab.experiments.timings import images_per_second  # which imports torch
+
+        say("measuring the speed of training here…", err=True)
+        speed = images_per_second()
     rows = [("name", "in the paper", "runs", "epochs", "h:mm", "what it shows")]
     petaflops = megabytes = 0.0
     for entry in entries(patterns or ["*"]):
         load = entry.load(scale)
-        time = hours_and_minutes(load.seconds(speed.images_per_second)) if speed else "-"
+        time = hours_and_minutes(load.seconds(speed)) if speed else "-"
         rows.append((entry.name, entry.place or "-", f"{load.runs:,}", f"{load.epochs:,}", time, entry.shows))
         petaflops, megabytes = petaflops + load.petaflops, megabytes + load.megabytes
     say_table(rows, right=(2, 3, 4))
     say(f"Scale {scale}: {petaflops:,.3g} PFLOP of training, {megabytes:,.0f} MB of finished runs.")
     if speed:
-        measured = f"measured here on {speed.measured} with {counted(speed.threads, 'thread')}"
-        say(f"Hours and minutes are for one worker at {speed.images_per_second:g} images/s, {measured}.")
+        say(f"Hours and minutes are for one worker at the {speed:.3g} images/s of {YARDSTICK} here.")
     else:
-        say("Times are not measured here yet; filtercov reproduce --list --measure takes seconds to.")
+        say("Times are not measured; filtercov reproduce --list --measure takes seconds to.")

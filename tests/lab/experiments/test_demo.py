@@ -22,9 +22,7 @@ def runs(tmp_path_factory):
     ]
     stream = io.StringIO()
     runs = run_demo(tmp_path_factory.mktemp("demo"), specs=small, workers=1, stream=stream)
-    lines = stream.getvalue().splitlines()
-    assert [line[:21].strip() for line in lines] == [run.label for run in runs for _epoch in range(2)]
-    assert all("test" in line and "images/s" in line for line in lines)
+    assert "4 of 4 done" in stream.getvalue().splitlines()[-1]
     return runs
 
 

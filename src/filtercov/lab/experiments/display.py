@@ -37,22 +37,17 @@ Emit = Callable[[Event], None]
 
 
 class Display:
-    """Takes a sweep's events. What cannot be written, to a closed pipe or a full disk, is no reason to stop runs.
-
-    With `epochs`, plain lines tell of the end of every epoch and not of the end of a run.
-    """
+    """Takes a sweep's events. What cannot be written, to a closed pipe or a full disk, is no reason to stop runs."""
 
     def __init__(
         self,
         wanted: Sequence[Run],
         *,
         stream: IO[str] | None = None,
-        epochs: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._runs = {run.key: run for run in wanted}
         self._stream = stream or sys.stderr or io.StringIO()  # none if it was closed before the start
-        self._epochs = epochs
         self._clock, self._began = clock, clock()  # when the first step was seen, once it was
         self._running: set[str] = set()
         self._seen: dict[str, tuple[float, float]] = {}  # from where to where in a run, of 1, we looked on
@@ -82,26 +77,20 @@ class Display:
                 self._follow(event.key, 1.0)
             self._running.discard(event.key)
             self.outcomes[event.key] = event
-        line = self._line(event)
         with suppress(OSError):
             if self._live:
                 self._live.start()
                 if isinstance(event, Note) or (isinstance(event, Outcome) and event.status == "failed"):
-                    self._live.console.print(Text(str(line)))
+                    self._live.console.print(Text(self._line(event)))
                 self._live.update(Text(self._counts()), refresh=True)
-            elif line is not None:
-                print(line, file=self._stream, flush=True)
+            elif not isinstance(event, Step):
+                print(self._line(event), file=self._stream, flush=True)
 
-    def _line(self, event: Event) -> str | None:
+    def _line(self, event: Note | Outcome) -> str:
         if isinstance(event, Note):
             return event.text
-        run = self._runs[event.key]
-        if isinstance(event, Step):
-            ended = self._epochs and event.snapshot.test_accuracy is not None
-            filters = "frozen" if run.spec.freeze_filters else "thawed"
-            return f"{f'{run.spec.init}, {filters}':<21}{event.snapshot}" if ended else None
         why = f": {event.detail}" if event.detail else ""
-        return None if self._epochs else f"{self._counts()}  {event.status:6}  {run}{why}"
+        return f"{self._counts()}  {event.status:6}  {self._runs[event.key]}{why}"
 
     def _follow(self, key: str, reached: float) -> None:
         if not self._seen:

@@ -26,14 +26,10 @@ def sweep(
     engine: Engine | None = None,
     machine: Machine | None = None,
     stream: IO[str] | None = None,
-    epochs: bool = False,
 ) -> dict[str, Outcome]:
-    """Do the runs and all they start from under `root`; return how each ended, by key. What is done stays done.
-
-    With `epochs` a line is printed for each epoch.
-    """
+    """Do the runs and all they start from under `root`; return how each ended, by key. What is done stays done."""
     ordered, engine, machine = in_order(wanted), engine or Engine(), machine or Machine()
-    display = Display(ordered, stream=stream, epochs=epochs)
+    display = Display(ordered, stream=stream)
     forget_datasets()
     with display.watching(), closing(engine.start(Runs(root).root, machine, display)) as workers:
         hand_out(ordered, workers, display)
