@@ -127,16 +127,7 @@ def _docstring(module: str, function: str) -> str:
 
 def _load(name: str) -> Any:
     """Import a command and return it as typer makes it."""
-    try:
-        module = import_module(f"filtercov.cli.{COMMANDS[name]}")
-    except ModuleNotFoundError as error:
-        missing = error.name or ""
-        if missing.partition(".")[0] == "filtercov":
-            raise
-        raise FiltercovError(
-            f"`filtercov {name}` needs {missing}, which is not installed; install it with the rest of the laboratory: "
-            "pip install 'filtercov[lab]'"
-        ) from None
+    module = import_module(f"filtercov.cli.{COMMANDS[name]}")
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     alone.command(name)(getattr(module, name))
     return get_command(alone)

@@ -143,7 +143,7 @@ def test_few_orthogonal_filters_have_unit_norm():
 @pytest.mark.parametrize("name", FORMULAS)
 @pytest.mark.parametrize("kernel_size", [(7, 7), (4, 3, 2), (8,), (1, 1)])
 def test_every_formula_fills_every_kind_of_filter(name, kernel_size):
-    if name == "box:3" and math.prod(kernel_size) < 3:
+    if name in ("box:3", "dog") and math.prod(kernel_size) < 3:
         return
     filters = filled(name, kernel_size)
     assert filters.shape == (16, *kernel_size)
@@ -172,7 +172,7 @@ def test_numbers_that_make_no_filter_are_refused(number):
         find(number)
 
 
-@pytest.mark.parametrize(("name", "kernel"), [("box:20", (3, 3)), ("box", (5, 5)), ("dog", (2, 2)), ("dog", (1, 2))])
+@pytest.mark.parametrize(("name", "kernel"), [("box:20", (3, 3)), ("box", (5, 5)), ("dog", (2, 2)), ("dog", (1, 1))])
 def test_filters_that_a_formula_cannot_fill_are_refused_and_all_are_unchanged(name, kernel):
     net = nn.Sequential(nn.Conv2d(4, 4, 5, groups=4), nn.Conv2d(4, 4, kernel, groups=4))
     before = [layer.weight.detach().clone() for layer in net]

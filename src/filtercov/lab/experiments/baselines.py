@@ -104,11 +104,10 @@ def delta_gaussian(shape: torch.Size, generator: torch.Generator) -> Tensor:
 def difference_of_gaussians(shape: torch.Size, generator: torch.Generator) -> Tensor:
     """Filters that are a narrow Gaussian less one 1.6 times as wide (a near-Laplacian), of norm |N(0, 1)|.
 
-    The narrow one's deviation is uniform from half a pixel to a quarter of the longest side. A single pixel has no
-    such difference and is N(0, 1) itself. Nor have filters of one or two pixels along every side, all as far from the
-    middle, which are refused.
+    The narrow one's deviation is uniform from half a pixel to a quarter of the longest side. Filters of one or two
+    pixels along every side, all as far from the middle, have no such difference and are refused.
     """
-    if max(shape[2:]) == 2:
+    if max(shape[2:]) <= 2:
         size = show_size(tuple(shape[2:]))
         raise ConfigError(f"needed filters of 3 pixels along some side for dog, got {size}; choose another")
     axes = [torch.arange(size, dtype=torch.float32, device="cpu") - (size - 1) / 2 for size in shape[2:]]
@@ -121,8 +120,6 @@ def difference_of_gaussians(shape: torch.Size, generator: torch.Generator) -> Te
         return values / values.flatten(1).sum(1).view(per_filter)
 
     strength = _normal(per_filter, generator)
-    if _pixels(shape) == 1:
-        return strength.reshape(shape)
     filters = gaussian(width) - gaussian(1.6 * width)
     norm = filters.square().flatten(1).sum(1).sqrt().view(per_filter)
     return (strength * filters / norm).reshape(shape)
