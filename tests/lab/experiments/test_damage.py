@@ -1,6 +1,5 @@
 """A run directory that is incomplete, changed or another run's is reported and done again, never averaged in."""
 
-import dataclasses
 import errno
 import json
 import shutil
@@ -14,7 +13,7 @@ from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.run_one import run_one
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run
-from filtercov.lab.training import Silent, TrainConfig
+from filtercov.lab.training import Silent
 from filtercov.statistics import filter_statistics
 from tests.lab.experiments.tiny import spec, table
 
@@ -120,13 +119,6 @@ def test_a_disk_that_fills_up_as_statistics_are_written_stops_the_sweep_and_the_
     assert runs.directory(run).state.exists()
     assert run_one(run, runs).status == "done"
     assert not (runs.root / "damaged").exists()
-
-
-def test_a_network_that_cannot_train_on_such_batches_fails_its_run_alone(tmp_path):
-    alone = dataclasses.replace(spec(model="convmixer_4_2_k3_p28"), train=TrainConfig(epochs=1, batch_size=1))
-    outcome = run_one(Run(alone), Runs(tmp_path))
-    assert outcome.status == "failed"
-    assert "larger batch" in outcome.detail
 
 
 def contents(folder):
