@@ -66,9 +66,12 @@ def test_a_module_of_ones_own_on_datasets_of_ones_own_from_a_function_of_ones_ow
 
 
 def test_what_is_done_is_not_trained_again_and_a_changed_setting_is_another_run(pair, tmp_path):
-    first = own(pair, tmp_path)
+    said = []
+    first = own(pair, tmp_path, say=said.append)
+    assert not any("finished before" in words for words in said)
     done = results(tmp_path)
-    again = own(pair, tmp_path)
+    again = own(pair, tmp_path, say=said.append)
+    assert sum("finished before" in words for words in said) == 4
     assert results(tmp_path) == done
     assert len(done) == 4
     assert again.table[1][1] == first.table[1][1]

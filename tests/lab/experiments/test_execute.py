@@ -127,6 +127,12 @@ def constant(value):
     return fill
 
 
+def typed_in(source):
+    names = {}
+    exec(source, names)
+    return names["f"]
+
+
 def test_changed_code_under_the_same_name_is_another_run(tmp_path, monkeypatch):
     monkeypatch.setattr(initialisations, "_table", dict(initialisations._table))
 
@@ -142,7 +148,11 @@ def test_changed_code_under_the_same_name_is_another_run(tmp_path, monkeypatch):
     execute(registered(constant(1.0)), tmp_path / "run", data=DATA)
     with pytest.raises(FiltercovError, match="code"):
         execute(registered(constant(4.0)), tmp_path / "run", data=DATA)
-    # Of what has no source in Python, the version tells.
+    # Without a source, as after `python -`, what it was compiled to tells; of what is not Python, the version.
+    texts = ["def f(m, c): return 1", "def f(m, c): return 2", "def f(m, c): return (lambda: 1)()", "def f(m, c): m()"]
+    typed = [registered(typed_in(text)).key for text in [*texts, texts[0]]]
+    assert typed[0] == typed[-1]
+    assert len(set(typed)) == len(texts)
     assert registered(sum, "1").key == registered(len, "1").key != registered(sum, "2").key
     with pytest.raises(ConfigError, match="version"):
         registered(sum)

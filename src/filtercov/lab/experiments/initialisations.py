@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import CodeType
 from typing import Any, Literal
 
 import numpy as np
@@ -118,15 +119,22 @@ def _described(function: Any) -> Any:
         return _described(function.func), _plain(function.args), _plain(tuple(function.keywords.items()))
     written = inspect.unwrap(function)
     try:
-        body = textwrap.dedent(inspect.getsource(written))
-    except (OSError, TypeError):
-        raise ConfigError(
-            f"cannot tell when {function!r} changes, for its source cannot be read; write it into a file, or give its "
-            'version, as in register(name, function, version="1")'
-        ) from None
+        body: Any = textwrap.dedent(inspect.getsource(written))
+    except (OSError, TypeError):  # typed, say, into `python -`
+        if not hasattr(written, "__code__"):
+            raise ConfigError(
+                f"cannot tell when {function!r} changes, for it is not written in Python; give its version, as in "
+                'register(name, function, version="1")'
+            ) from None
+        body = _compiled(written.__code__)
     cells = tuple(cell.cell_contents for cell in getattr(written, "__closure__", None) or ())
     keywords = tuple((getattr(written, "__kwdefaults__", None) or {}).items())
     return body, _plain(getattr(written, "__defaults__", None) or ()), _plain(keywords), _plain(cells)
+
+
+def _compiled(code: CodeType) -> Any:
+    constants = tuple(_compiled(part) if isinstance(part, CodeType) else part for part in code.co_consts)
+    return code.co_code, code.co_names, _plain(constants)
 
 
 def _plain(value: Any) -> Any:
@@ -136,11 +144,7 @@ def _plain(value: Any) -> Any:
 
 
 def names() -> tuple[str, ...]:
-    """The names of all initialisations, installed ones included.
-
-    >>> names()[:3]
-    ('default', 'uniform', 'kaiming')
-    """
+    """The names of all initialisations, installed ones included."""
     return (*_table, *sorted(point.name for point in entry_points(group=ENTRY_POINTS) if point.name not in _table))
 
 
