@@ -61,7 +61,7 @@ def test_statistics_of_one_checkpoint_initialise_another_model_resized_if_need_b
     for kernel, resized in ((7, False), (9, True)):
         output = run("init", f"convmixer_64_8_k{kernel}_p2", *start)
         assert "8 of 8 depthwise layers initialised" in output
-        assert ("8 layers resized from 7x7 to 9x9" in output) == resized
+        assert ("from 7x7" in output) == resized
 
 
 def test_a_model_tells_the_layers_of_a_checkpoint_that_shapes_leave_open(tmp_path):
