@@ -1,16 +1,119 @@
 """Write what `filtercov reproduce --list` shows to `src/filtercov/lab/costs.csv`.
 
-`python -m tools.write_listing`; a test compares the file with what this counts.
+`python -m tools.write_listing`; a test compares the file with what this counts, without running anything.
 """
 
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import cache
+from math import prod
+from typing import NamedTuple
 
-from filtercov.lab.costs import COLUMNS, FILE, SCALES
+import torch
+from torch import Tensor, nn
+
+import filtercov as fc
+from filtercov.lab import models
+from filtercov.lab.costs import COLUMNS, FILE, SCALES, YARDSTICK, Load
 from filtercov.lab.experiments import catalogue
-from filtercov.lab.experiments.planning import costs
+from filtercov.lab.experiments.runspec import Run, RunSpec, in_order
+
+# Networks are slower or faster than the yardstick by their multiply-adds.
+YARDSTICK_SIZE = 32
+TRAINING_PASSES = 3  # a step costs a forward pass and, for two gradients, twice that again
+# Narrow networks wait for memory. On a CPU core a step takes about 0.07 ns per multiply-add and 5.3 ns per output
+# value, fitted to ConvMixer-256/8 and -32/8.
+VALUE_COST = 80  # multiply-adds' worth of time for one output value
+
+
+class Images(NamedTuple):
+    """What costs depend on: how many images are trained on in an epoch and judged after it, and their shape."""
+
+    training: int
+    judged: int
+    shape: tuple[int, int, int]  # size, channels, classes
+
+
+IMAGES = {"cifar10": Images(50_000, 10_000, (32, 3, 10)), "embedded": Images(10_000, 2_000, (28, 1, 10))}
+IMAGENET = Images(1_281_167, 50_000, (224, 3, 1000))
+
+
+def costs(wanted: Sequence[Run]) -> Load:
+    """Count what runs and all they start from take."""
+    specs = [run.spec for run in in_order(wanted)]
+    return Load(
+        runs=len(specs),
+        epochs=sum(spec.train.epochs for spec in specs),
+        images=round(sum(map(yardstick_images, specs))),
+        petaflops=sum(map(_training_flops, specs)) / 1e15,
+        megabytes=sum(forward_cost(spec.model, *_images_of(spec).shape).bytes for spec in specs) / 1e6,
+    )
+
+
+def yardstick_images(spec: RunSpec) -> float:
+    """How many images the yardstick would train on in the time of a run, its evaluations included."""
+    relative = (
+        forward_cost(spec.model, *_images_of(spec).shape).time / forward_cost(YARDSTICK, YARDSTICK_SIZE, 3, 10).time
+    )
+    passed = _images_of(spec).training + _images_of(spec).judged / TRAINING_PASSES
+    return relative * passed * spec.train.epochs
+
+
+def _training_flops(spec: RunSpec) -> float:
+    cost = forward_cost(spec.model, *_images_of(spec).shape).multiply_adds
+    return 2.0 * TRAINING_PASSES * cost * _images_of(spec).training * spec.train.epochs
+
+
+def _images_of(spec: RunSpec) -> Images:
+    """The images of a run; a folder is taken for CIFAR-10 or, if its images are resized, ImageNet.
+
+    >>> _images_of(RunSpec(model=YARDSTICK, data="folder:images", image_size=112)).shape
+    (112, 3, 1000)
+    """
+    images = IMAGES.get(spec.data, IMAGES["cifar10"])
+    if spec.data not in IMAGES and spec.image_size is not None:
+        images = IMAGENET._replace(shape=(spec.image_size, *IMAGENET.shape[1:]))
+    return images._replace(training=spec.data_limit or images.training)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one image's forward pass through convolutions and linear layers takes, and what a finished run weighs."""
+
+    multiply_adds: int
+    values: int  # that the layers put out
+    bytes: int  # of weights and statistics
+
+    @property
+    def time(self) -> float:
+        """Time, in units of a multiply-add's."""
+        return self.multiply_adds + VALUE_COST * self.values
+
+
+@cache
+def forward_cost(model: str, image_size: int, channels: int, classes: int) -> Cost:
+    """The cost of one image, counted without allocating the network.
+
+    >>> forward_cost("convmixer_256_8_k9_p2", 32, 3, 10)
+    Cost(multiply_adds=177474048, values=1114122, bytes=3260584)
+    """
+    with torch.device("meta"):
+        shell = models.create(model, num_classes=classes, in_channels=channels)
+    values = 0
+
+    def count(_module: nn.Module, _inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        nonlocal values
+        values += output.numel()
+
+    for module in shell.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            module.register_forward_hook(count)
+    multiply_adds = models.flops(shell, image_size)
+    pixels = [prod(layer.kernel_size) for layer in fc.depthwise_layers(shell)]
+    weights, statistics = 4 * models.parameters(shell), sum(8 * (n * n + n) for n in pixels)
+    return Cost(multiply_adds, values, weights + statistics)
 
 
 def listing(names: Sequence[str] = tuple(catalogue.PLACES)) -> str:

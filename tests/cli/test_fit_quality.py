@@ -49,14 +49,3 @@ def test_filters_of_a_schedule_get_it_back_with_its_likeness(tmp_path):
     report = look(str(drawn))
     assert text(report.inspection.paste_line()) in report.page()
     assert report.as_json()["schedule"]["missed"] == 0
-
-
-def test_enlarged_statistics_are_noted_by_init(tmp_path):
-    net = nn.Sequential(*(nn.Conv2d(64, 64, 3, groups=64) for _ in range(2)))
-    fc.init_(net, lambda _layer: 2.0, min_kernel_size=3, seed=0)
-    layers = fc.FilterStatistics.from_model(net).layers
-    fc.FilterStatistics(tuple(layer.resize(7) for layer in layers)).save(tmp_path / "large.stats")
-    out = tmp_path / "start.pth"
-    output = run("init", "convmixer_16_2_k7_p2", "--statistics", tmp_path / "large.stats", "--out", out)
-    assert "note: 2 layers resized from 3x3 to 7x7" in output
-    assert "lies in the padding; statistics of filters nearer in size carry over better" in output

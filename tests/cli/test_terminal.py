@@ -1,4 +1,4 @@
-"""What is left on a real terminal, tmux's, after Ctrl-C, after continuing and at the end, narrow and wide."""
+"""What is left on a real terminal, tmux's, after Ctrl-C, after continuing and at the end."""
 
 import json
 import os
@@ -51,9 +51,9 @@ class Terminal:
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout
 
 
-@pytest.fixture(params=[80, 120])
-def terminal(request):
-    opened = Terminal(request.param)
+@pytest.fixture
+def terminal():
+    opened = Terminal(80)
     yield opened
     opened.close()
 

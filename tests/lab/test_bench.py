@@ -1,27 +1,37 @@
-"""`filtercov bench`: what it says adds up, as a table and as JSON."""
+"""`filtercov bench`: what it says adds up; and contestants in processes of their own."""
 
-import json
+import multiprocessing
+import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from filtercov.cli import bench as cli
-from filtercov.errors import ConfigError
-from filtercov.lab.bench import CHANNELS_LAST, KINDS, OURS, PLAIN, bench, plain_network, profile
+from filtercov.errors import ConfigError, FiltercovError
+from filtercov.lab.bench import (
+    CHANNELS_LAST,
+    KINDS,
+    OURS,
+    PLAIN,
+    Bench,
+    Rival,
+    bench,
+    plain_network,
+    profile,
+    race_of,
+    rivals_of,
+)
 from filtercov.nn import DepthwiseConv2d
 from filtercov.nn.swap import toggles
 from filtercov.nn.timing import Step
 
 MODEL = "convmixer_16_2_k9_p4"
-MAIN = "from filtercov.cli import main; main()"
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", MAIN, "bench", MODEL, "--batch-size", "4", "--seconds", "1", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.mark.parametrize("name", [MODEL, "convnext_atto_div8_p1"])
@@ -31,8 +41,12 @@ def test_plain_networks_have_nothing_of_ours(name: str) -> None:
     assert all(toggle.setting == toggle.plain for toggle in toggles(plain_network(name)))
 
 
-def test_shares_add_up_and_every_contestant_took_turns() -> None:
-    measured = bench(MODEL, batch_size=4, frozen=True, seconds=1)
+@pytest.fixture(scope="module")
+def measured() -> Bench:
+    return bench(MODEL, batch_size=4, frozen=True, seconds=1)
+
+
+def test_shares_add_up_and_every_contestant_took_turns(measured: Bench) -> None:
     assert measured.image_size == 32
     assert [contestant.name for contestant in measured.contestants] == [OURS, PLAIN, CHANNELS_LAST]
     for contestant in measured.contestants:
@@ -47,43 +61,26 @@ def test_shares_add_up_and_every_contestant_took_turns() -> None:
     assert 1e8 < measured.gemm < 1e14
 
 
-def test_json_has_what_the_table_has() -> None:
-    ended = run("--json", "--img-size", "16")
-    assert ended.returncode == 0, ended.stderr
-    told = json.loads(ended.stdout)
-    assert (told["model"], told["batch_size"], told["image_size"], told["frozen"]) == (MODEL, 4, 16, False)
-    assert [contestant["name"] for contestant in told["contestants"]] == [OURS, PLAIN, CHANNELS_LAST]
-    for contestant in told["contestants"]:
-        faster = contestant["ours_faster"]
-        assert 0 < faster["low"] <= faster["median"] <= faster["high"]
-    assert told["tuning"]["kept"] in [step["name"] for step in told["tuning"]["steps"]]
-    assert {"name", "shape", "chosen", "before", "channels_last", "after"} <= told["tuning"]["layers"][0].keys()
-
-
-def test_the_table_names_the_roof_the_contestants_and_every_layer() -> None:
-    ended = run()
-    assert ended.returncode == 0, ended.stderr
-    for wanted in ("GFLOP/s", OURS, PLAIN, CHANNELS_LAST, "peak MiB", *KINDS, "blocks.0.0.fn.0", "blocks.1.0.fn.0"):
-        assert wanted in ended.stdout
-
-
-@pytest.mark.parametrize("device", ["cuda:99", "abacus"])
-def test_a_gpu_that_is_not_there_is_refused(device: str) -> None:
-    with pytest.raises(ConfigError, match=device):
-        bench(MODEL, device=device)
-
-
-def test_a_gpu_gets_a_block_to_paste(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    measured = bench(MODEL, batch_size=4, seconds=1)
+def test_the_table_names_everything_and_a_gpu_gets_a_block_to_paste(
+    measured: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(cli.lab, "bench", lambda *_, **__: measured)
     cli.bench(MODEL)
     table = capsys.readouterr().out
+    for wanted in ("GFLOP/s", OURS, PLAIN, CHANNELS_LAST, "peak MiB", *KINDS, "blocks.0.0.fn.0", "blocks.1.0.fn.0"):
+        assert wanted in table
     assert "|---|" not in table
     cli.bench(MODEL, device="cuda")
     block = capsys.readouterr().out.removeprefix(table)
     assert block.count("\n|---|") == 2
     for wanted in (measured.machine, MODEL, "| ours |", "| PyTorch, channels_last |", "| blocks.0.0.fn.0 |", "issue"):
         assert wanted in block
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "abacus"])
+def test_a_gpu_that_is_not_there_is_refused(device: str) -> None:
+    with pytest.raises(ConfigError, match=device):
+        bench(MODEL, device=device)
 
 
 @pytest.mark.parametrize(
@@ -110,3 +107,80 @@ def test_the_peak_is_of_what_is_held_at_one_time() -> None:
             torch.ones(1 << 20).add(1.0)  # two of 4 MiB at a time
 
     assert profile(step)[1] == pytest.approx(8 << 20, rel=0.01)
+
+
+ROOT = Path(__file__).parents[2]
+WAITING = """
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background may ignore it
+from filtercov.lab.bench import Rival
+from tests.lab.test_bench import Sleeper
+rival = Rival(Sleeper, 1.0)
+try:
+    print("ready", flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+class Sleeper:
+    """Says that a turn took what it was told, and can do what goes wrong."""
+
+    def __init__(self, seconds: float) -> None:
+        if seconds < 0:
+            raise ConfigError("seconds must not be negative")
+        self.seconds = seconds
+
+    def turn(self) -> float:
+        return self.seconds
+
+    def process(self) -> tuple[int, int]:
+        return os.getpid(), torch.get_num_threads()
+
+    def fail(self) -> None:
+        raise ConfigError("as asked for")
+
+    def die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_turns_count_what_the_rivals_say_and_not_what_passes_here() -> None:
+    with rivals_of(Sleeper, {"slow": (3.0,), "fast": (1.0,)}) as rivals:
+        began = time.perf_counter()
+        times = race_of(rivals, seconds=60, turns=4)
+        assert time.perf_counter() - began < 10
+        processes, threads = zip(*(rival.ask("process") for rival in rivals.values()), strict=True)
+        assert len({os.getpid(), *processes}) == 3
+        assert set(threads) == {torch.get_num_threads()}
+    assert times["slow"] == pytest.approx([3.0] * 4)
+    assert times["fast"] == pytest.approx([1.0] * 4)
+    assert not any(child.is_alive() for child in multiprocessing.active_children())
+
+
+def test_what_is_raised_there_is_raised_here_and_a_process_that_dies_is_one_sentence() -> None:
+    with pytest.raises(ConfigError, match="negative"), rivals_of(Sleeper, {"good": (1.0,), "bad": (-1.0,)}):
+        pass
+    rival = Rival(Sleeper, 1.0)
+    with pytest.raises(ConfigError, match="as asked for"):
+        rival.ask("fail")
+    rival = Rival(Sleeper, 1.0)
+    with pytest.raises(FiltercovError, match="exit code -9"):
+        rival.ask("die")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a terminal's Ctrl-C goes to a process group")
+def test_ctrl_c_ends_all_of_them_without_a_word() -> None:
+    waiting = subprocess.Popen(
+        [sys.executable, "-c", WAITING],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert waiting.stdout is not None
+    assert waiting.stdout.readline() == "ready\n"
+    os.killpg(waiting.pid, signal.SIGINT)
+    assert waiting.communicate(timeout=60)[1] == ""
+    assert waiting.returncode == 130

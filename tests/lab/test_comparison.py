@@ -51,35 +51,32 @@ def results(tmp_path):
 
 
 def test_a_module_of_ones_own_on_datasets_of_ones_own_from_a_function_of_ones_own(pair, tmp_path):
-    result = own(pair, tmp_path, inits=["default", "closed-form", "imagenet-frozen", mine])
-    assert [group.label for group in result.groups] == ["default", "closed-form", "imagenet-frozen", "mine"]
+    result = own(pair, tmp_path, inits=["default", "closed-form", "imagenet-frozen", mine], freeze_filters="both")
+    labels = ["default", "closed-form", "imagenet-frozen", "mine"]
+    assert [group.label for group in result.groups] == [*labels, *(f"{label}, frozen" for label in labels)]
     assert all(len(group.runs) == 2 and len(group.runs[0].curve) == 2 for group in result.groups)
     ((before, after),) = result.groups[3].runs[0].filters.values()
     np.testing.assert_allclose(np.diff(before.reshape(-1)), 1e-3, atol=1e-6)
     assert not np.array_equal(before, after)
+    ((kept, still),) = result.groups[7].runs[0].filters.values()
+    np.testing.assert_array_equal(kept, before)
+    np.testing.assert_array_equal(still, before)  # frozen
     assert "mine" in result.answer
     assert result.write(tmp_path / "page.html").read_text(encoding="utf-8").count("<svg") >= 1
 
 
 def test_what_is_done_is_not_trained_again_and_a_changed_setting_is_another_run(pair, tmp_path):
-    first = own(pair, tmp_path)
+    said = []
+    first = own(pair, tmp_path, say=said.append)
+    assert not any("finished before" in words for words in said)
     done = results(tmp_path)
-    again = own(pair, tmp_path)
+    again = own(pair, tmp_path, say=said.append)
+    assert sum("finished before" in words for words in said) == 4
     assert results(tmp_path) == done
     assert len(done) == 4
     assert again.table[1][1] == first.table[1][1]
     own(pair, tmp_path, lr=0.001)
     assert len(results(tmp_path)) == 8
-
-
-def test_runs_of_one_seed_differ_in_their_filters_alone(pair, tmp_path):
-    result = own(pair, tmp_path, freeze_filters="yes", epochs=1, seeds=1)
-    default, closed_form = result.groups
-    ((before, after),) = closed_form.runs[0].filters.values()
-    np.testing.assert_array_equal(before, after)  # frozen
-    ((other, _),) = default.runs[0].filters.values()
-    assert not np.array_equal(before, other)
-    assert default.label == "default, frozen"
 
 
 def by_name(model, data, tmp_path, **changes):

@@ -10,9 +10,10 @@ import torch
 import filtercov
 from filtercov.errors import ConfigError, RunError
 from filtercov.lab import reproduce, reproduction
+from filtercov.lab.bench import describe_machine
 from filtercov.lab.experiments import initialisations
 from filtercov.lab.experiments.runs import Runs
-from filtercov.lab.experiments.timings import SpeedRecord, Timings, described, measure_speeds, write_speeds
+from filtercov.lab.experiments.timings import SpeedRecord, Timings, measure_speeds
 from tests.lab.experiments.tiny import read_journal
 
 
@@ -33,12 +34,16 @@ def table(tmp_path_factory):
     return root, reproduce("kronecker", scale="smoke", seeds=2, also=[constant, "kaiming"], runs=root)
 
 
-def test_the_table_has_the_papers_columns_and_ones_own(table):
-    _, found = table
+def test_the_table_has_the_papers_columns_and_ones_own_and_the_same_call_trains_nothing_again(table):
+    root, found = table
     columns = ["uniform", "covariance", "kronecker", "kaiming", "constant"]
     assert [cell["initialisation"] for cell in found if cell["filters"] == "frozen"] == columns
     assert len(found) == 10
     assert all(cell["n"] == 2 and 0 <= cell["mean"] <= 100 for cell in found)
+    before = read_journal(Runs(root))
+    again = reproduce("kronecker", scale="smoke", seeds=2, also=[constant, "kaiming"], runs=root)
+    assert read_journal(Runs(root)) == before
+    assert list(again) == list(found)
 
 
 def test_the_function_is_what_the_runs_start_from_and_is_forgotten_after(table):
@@ -50,14 +55,6 @@ def test_the_function_is_what_the_runs_start_from_and_is_forgotten_after(table):
         for layer in filtercov.FilterStatistics.from_checkpoint(directory / "checkpoint.safetensors").layers:
             assert layer.mean == pytest.approx(0.1)
     assert "constant" not in initialisations.names()
-
-
-def test_the_same_call_trains_nothing_again(table):
-    root, found = table
-    before = read_journal(Runs(root))
-    again = reproduce("kronecker", scale="smoke", seeds=2, also=[constant, "kaiming"], runs=root)
-    assert read_journal(Runs(root)) == before
-    assert list(again) == list(found)
 
 
 def test_it_prints_shows_itself_in_a_notebook_and_writes_its_report(table, tmp_path):
@@ -87,7 +84,9 @@ def test_steps_are_timed_again_where_timings_are_of_another_machine_or_of_fewer_
 
     def measure(names, *, repeats, device):
         timed.append(repeats)
-        return Timings(described(device), tuple(SpeedRecord(name, 3, 0.2, 0.1, (50.0,) * repeats) for name in names))
+        return Timings(
+            describe_machine(device), tuple(SpeedRecord(name, 3, 0.2, 0.1, (50.0,) * repeats) for name in names)
+        )
 
     def again():
         return reproduce("frozen-speed", scale="smoke", runs=tmp_path).record
@@ -100,7 +99,7 @@ def test_steps_are_timed_again_where_timings_are_of_another_machine_or_of_fewer_
     path.write_text(path.read_text().replace(first.versions["timed on"], "a machine with 96 threads"))
     assert again().versions == first.versions
     fewer = tuple(replace(step, saved=step.saved[:1]) for step in first.speeds)
-    write_speeds(path, Timings(first.versions["timed on"], fewer))
+    Timings(first.versions["timed on"], fewer).write(path)
     assert again().speeds == first.speeds
     assert timed == [2, 2, 2]
     for damaged in ("[{", '{"machine": "one"}', '{"machine": "one", "steps": [{"model": 3}]}'):
@@ -109,16 +108,22 @@ def test_steps_are_timed_again_where_timings_are_of_another_machine_or_of_fewer_
             again()
 
 
-def test_mistakes_are_answered_with_a_sentence(tmp_path):
-    with pytest.raises(ConfigError, match=r"needed one experiment, 'cifar-convnext-\*' matches"):
-        reproduce("cifar-convnext-*", scale="smoke", runs=tmp_path)
-    with pytest.raises(ConfigError, match="functions in also are known to this process alone"):
-        reproduce("kronecker", scale="smoke", runs=tmp_path, also=[constant], workers=2)
-    with pytest.raises(ConfigError, match="needed names of initialisations or functions with a name"):
-        reproduce("kronecker", scale="smoke", runs=tmp_path, also=[lambda _model, _context: None])
-    with pytest.raises(ConfigError, match="grid-cifar-p2 has no column for constant"):
-        reproduce("grid-cifar-p2", scale="smoke", runs=tmp_path, also=[constant])
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("cifar-convnext-*", {}),
+        ("kronecker", {"also": [constant], "workers": 2}),
+        ("kronecker", {"also": [lambda _model, _context: None]}),
+        ("grid-cifar-p2", {"also": [constant]}),
+    ],
+)
+def test_mistakes_are_refused_before_anything_is_written(tmp_path, name, changes):
+    with pytest.raises(ConfigError):
+        reproduce(name, scale="smoke", runs=tmp_path, **changes)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_initialisation_that_fails_is_named_and_forgotten(tmp_path):
     with pytest.raises(RunError, match=r"1 of 3 runs failed: RuntimeError: it is broken"):
         reproduce("claim-c13", scale="smoke", seeds=1, runs=tmp_path, also=[broken])
     assert "broken" not in initialisations.names()

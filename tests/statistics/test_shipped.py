@@ -116,9 +116,9 @@ def test_a_file_that_exists_goes_before_a_name(tmp_path: Path, monkeypatch: pyte
     fc.init_(own := network(5), f"stats:{NAME}", seed=0)
     fc.init_(same := network(5), fc.FilterStatistics.load(NAME), seed=0)
     assert all(torch.equal(a, b) for a, b in zip(filters(own), filters(same), strict=True))
-    assert located([f"stats:{NAME}"]) == (f"stats:{tmp_path / NAME}",)
+    assert located(f"stats:{NAME}") == f"stats:{tmp_path / NAME}"
     Path(NAME).unlink()
-    assert located([f"stats:{NAME}", "stats:other"]) == (f"stats:{NAME}", f"stats:{tmp_path / 'other'}")
+    assert [located(f"stats:{name}") for name in (NAME, "other")] == [f"stats:{NAME}", f"stats:{tmp_path / 'other'}"]
 
 
 def test_a_run_draws_from_a_reference_and_is_known_by_its_content(tmp_path: Path) -> None:

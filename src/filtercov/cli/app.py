@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import io
 import os
 import shlex
@@ -30,7 +31,7 @@ COMMANDS = {
     "init": "core",
     "stats": "core",
     "train": "train",
-    "compare": "compare",
+    "compare": "experiments",
     "reproduce": "reproduce",
     "report": "experiments",
     "keep": "experiments",
@@ -38,7 +39,7 @@ COMMANDS = {
     "explore": "look",
     "figures": "look",
     "bench": "bench",
-    "demo": "demo",
+    "demo": "experiments",
     "info": "core",
 }
 
@@ -105,26 +106,10 @@ def main() -> None:
         say(f"filtercov: {error}", err=True)
         raise SystemExit(INTERRUPTED if isinstance(error, TrainingInterrupted) else 1) from None
     except OSError as error:
-        if _output_is_unwritable():
-            what, why = "standard output: cannot be written", "; make room, or choose another"
-        elif error.filename is not None:
-            what, why = f"{error.filename}: cannot be used", ""
-        else:
+        if error.filename is None and error.errno != errno.ENOSPC:
             raise
-        say(f"filtercov: {what} ({error.strerror}){why}", err=True)
-        raise SystemExit(1) from None
-
-
-def _output_is_unwritable() -> bool:
-    """Tell whether standard output takes nothing more; then drop what it was not given yet, or Python tries at exit."""
-    try:
-        print(flush=True)
-    except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
-        return True
-    return False
+        say(f"filtercov: {error.filename or 'standard output'}: cannot be used ({error.strerror})", err=True)
+        os._exit(1)  # at a usual end Python would try to write what is left
 
 
 def _one_line(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> str:
@@ -142,16 +127,7 @@ def _docstring(module: str, function: str) -> str:
 
 def _load(name: str) -> Any:
     """Import a command and return it as typer makes it."""
-    try:
-        module = import_module(f"filtercov.cli.{COMMANDS[name]}")
-    except ModuleNotFoundError as error:
-        missing = error.name or ""
-        if missing.partition(".")[0] == "filtercov":
-            raise
-        raise FiltercovError(
-            f"`filtercov {name}` needs {missing}, which is not installed; install it with the rest of the laboratory: "
-            "pip install 'filtercov[lab]'"
-        ) from None
+    module = import_module(f"filtercov.cli.{COMMANDS[name]}")
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     alone.command(name)(getattr(module, name))
     return get_command(alone)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Annotated
 
-import torch
 import typer
 
 from filtercov.cli import options
@@ -29,19 +27,12 @@ def bench(
         ),
     ] = None,
     frozen: Annotated[bool, typer.Option("--frozen", help="Freeze the depthwise filters.")] = False,
-    threads: Annotated[
-        int | None,
-        typer.Option(callback=options.within(1, 4096), help="Threads of the CPU; torch's choice if not given."),
-    ] = None,
     seconds: Annotated[
         float, typer.Option(callback=options.within(0), help="Time for tuning, and again for comparing.")
     ] = SECONDS,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: every turn of every contestant.")] = False,
 ) -> None:
     """Tune a network for this machine and compare its training step with plain PyTorch's, in both layouts."""
-    if threads is not None:
-        torch.set_num_threads(threads)
     try:
         measured = lab.bench(
             model, batch_size=batch_size, image_size=img_size, frozen=frozen, seconds=seconds, device=device
@@ -54,9 +45,6 @@ def bench(
             f"{model}: needed a batch that it can train on, got --batch-size {batch_size} of --img-size "
             f"{img_size or 'its own'} ({reason}); choose others"
         ) from None
-    if as_json:
-        typer.echo(json.dumps(measured.as_json(), indent=2))
-        return
     tuning = measured.tuning
     size = f"{measured.batch_size} x 3 x {measured.image_size} x {measured.image_size}"
     early = ", which was too short to try all" if tuning.ended_early else ""
@@ -84,7 +72,7 @@ def bench(
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows, the first of them the heading, as a table in Markdown.
+    """Rows, the first of them the heading, as a table in Markdown.
 
     >>> print(markdown([("step", "ms"), ("ours", "3.1")]))
     | step | ms |

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import platform
 import warnings
-from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -66,7 +65,7 @@ def init(
         int, typer.Option(callback=options.SEEDS, help="Seed of the model's and the filters' random numbers.")
     ] = 0,
     num_classes: Annotated[int, typer.Option(help="Classes of the model's head.")] = 1000,
-    in_channels: Annotated[int, typer.Option("--in-channels", "--in-chans", help="Channels of the images.")] = 3,
+    in_channels: Annotated[int, typer.Option(help="Channels of the images.")] = 3,
     min_kernel_size: Annotated[
         int | None,
         typer.Option(
@@ -74,10 +73,12 @@ def init(
             help="Leave smaller filters alone; 5 for presets and 1 for statistics if not given.",
         ),
     ] = None,
-    match_scale: Annotated[bool, typer.Option(help="Keep the variance each layer's weights had.")] = False,
 ) -> None:
     """Write an initial checkpoint that any trainer can start from, and print what was done to each layer."""
-    _check_sources({"--preset": preset, "--schedule": schedule, "--statistics": statistics})
+    given = {"--preset": preset, "--schedule": schedule, "--statistics": statistics}
+    named = [flag for flag, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise SourceError(f"needed one source of filters, got {' and '.join(named)}; leave out all but one")
     options.check_output(out, statistics)
     torch.manual_seed(seed)
     built = find(model, num_classes=num_classes, in_channels=in_channels)
@@ -88,7 +89,7 @@ def init(
         source = f"stats:{statistics}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FiltercovWarning)  # the report's notes say the same
-        report = init_(built, source, min_kernel_size=min_kernel_size, scale="match" if match_scale else None)
+        report = init_(built, source, min_kernel_size=min_kernel_size)
     write_state_dict(built.state_dict(), out)
     say(str(report))
     say(f"wrote {out}")
@@ -129,13 +130,6 @@ def _measured_row(layer: LayerStatistics) -> tuple[str, ...]:
     fitted = ((fit.sigma, ".3g"), (fit.likeness, ".2f"), (fit.chance, ".2f"))
     shown = ("-" if math.isnan(number) else format(number, form) for number, form in fitted)
     return (layer.name, show_size(layer.kernel_size), str(layer.count), f"{variance:.2e}", *shown)
-
-
-def _check_sources(given: Mapping[str, object]) -> None:
-    """Refuse two sources for the same filters."""
-    named = [flag for flag, value in given.items() if value is not None]
-    if len(named) > 1:
-        raise SourceError(f"needed one source of filters, got {' and '.join(named)}; leave out all but one")
 
 
 def _version(package: str) -> str | None:

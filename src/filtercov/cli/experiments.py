@@ -1,26 +1,87 @@
-"""`filtercov report` and `keep`: what runs show."""
+"""`filtercov compare`, `report`, `keep` and `demo`: trained networks side by side, and what runs show."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, cast
 
 import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from filtercov.cli import options
-from filtercov.cli.say import say
-from filtercov.errors import ConfigError
-from filtercov.lab.experiments import catalogue
+from filtercov.cli.reproduce import interruptible
+from filtercov.cli.say import say, say_table
+from filtercov.lab.comparison import compare as run_comparison
+from filtercov.lab.experiments.demo import DemoRun, demo_specs, run_demo
+from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.evidence import Evidence
-from filtercov.lab.experiments.keeping import keep as keep_runs
-from filtercov.lab.experiments.records import collect
+from filtercov.lab.experiments.evidence import keep as keep_runs
+from filtercov.lab.experiments.records import ExperimentRecord, collect
+from filtercov.lab.experiments.run_one import Machine
 from filtercov.lab.experiments.runs import Runs
-from filtercov.lab.experiments.sweep import recorded
+from filtercov.lab.experiments.runspec import Run
+from filtercov.lab.report.demo_page import demo_page, demo_rows
 from filtercov.lab.report.evidence import read_view, write_evidence
 from filtercov.lab.report.own_runs import runs_page
-from filtercov.lab.report.page import write_output
-from filtercov.lab.report.results import write_reports
+from filtercov.lab.report.page import Origin, write_output
+from filtercov.lab.report.results import check_place, write_reports
 from filtercov.printable import counted
+
+
+def compare(
+    context: typer.Context,
+    model: Annotated[str, typer.Option(help="One of ours, such as convnext_atto_p2, or a name timm knows.")],
+    data: Annotated[str, typer.Option(help="embedded, cifar10 or folder:PATH (a directory or a zip).")] = "embedded",
+    init: Annotated[
+        str, typer.Option(help="Initialisations with commas between; default is the network's own. See train --init.")
+    ] = "default,closed-form",
+    seeds: Annotated[int, typer.Option(callback=options.within(1), help="Runs of each, with seeds from 0.")] = 3,
+    epochs: Annotated[int, typer.Option(callback=options.within(1), help="Passes over the training images.")] = 10,
+    freeze_filters: Annotated[str, typer.Option(help="no, yes or both: keep the filters as they start.")] = "no",
+    batch_size: options.BatchSize = None,
+    lr: options.LearningRate = None,
+    data_limit: options.DataLimit = None,
+    img_size: options.ImageSize = None,
+    augment: options.Augment = None,
+    runs: options.Runs = options.RUNS,
+    workers: options.Workers = 1,
+    engine: options.EngineName = "local",
+    ray_address: options.RayAddress = None,
+    cpus_per_run: options.CpusPerRun = 1.0,
+    gpus_per_run: options.GpusPerRun = 0.0,
+    device: options.Device = "cpu",
+    data_root: options.DataRoot = None,
+    download: options.Download = False,
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("compare.html"),
+) -> None:
+    """Train a network from several initialisations, and say which ends higher, by how much, and how sure that is."""
+    check_place(out)
+    with interruptible():
+        result = run_comparison(
+            model,
+            data,
+            inits=[name.strip() for name in init.split(",") if name.strip()],
+            seeds=seeds,
+            epochs=epochs,
+            freeze_filters=cast(Literal["no", "yes", "both"], freeze_filters),
+            run_dir=runs,
+            batch_size=batch_size,
+            lr=lr,
+            augment=augment,
+            image_size=img_size,
+            data_limit=data_limit,
+            engine=Engine(engine, workers, ray_address, cpus_per_run, gpus_per_run),
+            machine=Machine(data_root=data_root, download=download, device=device),
+            say=lambda text: say(text, err=True),
+            command=context.obj,
+        )
+    say(result.answer)
+    say_table(result.table, right=range(1, len(result.table[0])))
+    say(result.note)
+    say(f"wrote {result.write(out)}")
 
 
 def report(
@@ -31,66 +92,71 @@ def report(
     out: Annotated[Path, typer.Option(help="The page to write; .md, .csv and .tex go beside it.")] = Path(
         "report.html"
     ),
-    only: Annotated[
-        str, typer.Option(help="Experiments to report, by name or pattern; of evidence these alone.")
-    ] = "*",
 ) -> None:
     """Write what the runs of a directory show as a page, Markdown, CSV and LaTeX; what is missing is named.
 
     Of evidence, which has no weights: runs at the paper's size, its claims and the controls on one page, and a page for
     each experiment.
     """
-    wanted = set(catalogue.names(only))
-    kept = Evidence(directory) if Evidence.is_at(directory) else Runs(directory)
-    if isinstance(kept, Evidence) and only == "*":
+    records: tuple[ExperimentRecord, ...] = ()
+    left_out: list[str] = []
+    if Evidence.is_at(directory):
         view = read_view(directory)
-        records, written = view.records, write_evidence(view, out, command=context.obj)
-        for text in view.damaged:
-            say(text, err=True)
-    else:
-        found = kept.experiments() if isinstance(kept, Evidence) else recorded(kept)
-        asked = [(experiment, chosen) for experiment, chosen in found if experiment.name in wanted]
-        if not found:  # runs of filtercov train, which belong to no experiment
-            html, left_out = runs_page(directory, command=context.obj)
-            say(f"wrote {write_output(out, html)}")
-            for words in left_out:
-                say(f"left out: {words}", err=True)
-            return
-        if not asked:
-            there = ", ".join(dict.fromkeys(experiment.name for experiment, _ in found))
-            raise ConfigError(f"--only: needed one of the experiments in {directory}, {there}, got {only!r}")
-        records = tuple(collect(experiment, kept, chosen) for experiment, chosen in asked)
+        records, left_out = view.records, list(view.damaged)
+        written = write_evidence(view, out, command=context.obj)
+    elif asked := Runs(directory).experiments():
+        records = tuple(collect(experiment, Runs(directory), chosen) for experiment, chosen in asked)
         written = write_reports(records, out, command=context.obj)
-        if isinstance(kept, Runs):
-            of_experiments = {run.key for experiment, _ in found for run in experiment.runs}
-            others = [
-                run.parent.name for run in directory.glob("*/config.json") if run.parent.name not in of_experiments
-            ]
-            if others:
-                say(f"left out, of no experiment here: {', '.join(sorted(others))}", err=True)
+        known = {run.key for experiment, _ in asked for run in experiment.runs}
+        others = {path.parent.name for path in directory.glob("*/config.json")} - known
+        left_out = [f"{name}, of no experiment here" for name in sorted(others)]
+    else:  # runs of filtercov train, which belong to no experiment
+        html, left_out = runs_page(directory, command=context.obj)
+        written = [write_output(out, html)]
     for path in written:
         say(f"wrote {path}")
+    for words in left_out:
+        say(f"left out: {words}", err=True)
     for record in records:
         if record.missing:
-            are = "is" if len(record.missing) == 1 else "are"
-            say(f"{record.name}, scale {record.scale}: {counted(len(record.missing), 'run')} {are} missing")
+            say(f"{record.name}, scale {record.scale}: missing {counted(len(record.missing), 'run')}")
 
 
 def keep(
     directories: Annotated[list[Path], typer.Argument(help="Directories of finished runs, or of one run each.")],
     to: Annotated[Path, typer.Option(help="The directory of evidence, made if it is not there.")] = Path("evidence"),
-    note: Annotated[str, typer.Option(help="Kept with each run.")] = "",
 ) -> None:
     """Put the configuration, metrics and result of finished runs into a directory of evidence, without weights.
 
     Every run is checked first, and if one is damaged nothing is written. What is there stays as it is, but for timings
     of fewer repeats. Data and files are called by their last name, and known by their checksums.
     """
-    kept = keep_runs(directories, to, note=note)
-    for sentence in kept.differing:
-        say(sentence)
+    kept = keep_runs(directories, to)
     if kept.unfinished:
         say(f"left out, not finished: {', '.join(kept.unfinished)}")
-    if kept.timed:
-        say(f"new timings of {', '.join(kept.timed)}")
-    say(f"{counted(len(kept.new), 'run')} new in {to}, {len(kept.there)} there already; {kept.size:,} bytes in all")
+    say(f"{counted(len(kept.new), 'run')} new in {to}, {len(kept.there)} there already")
+
+
+def demo(
+    context: typer.Context,
+    out: Annotated[Path, typer.Option(help="Where the runs and the page go.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(callback=options.SEEDS, help="Seed of all four runs.")] = 0,
+) -> None:
+    """Train a small network four times on embedded data: uniform and closed-form filters, frozen and thawed."""
+    started = time.monotonic()
+    runs = run_demo(out, specs=demo_specs(seed=seed))
+    source = Runs(out / "runs").source([Run(run.spec) for run in runs])
+    path = write_output(out / "index.html", demo_page(runs, origin=Origin((source,), context.obj)))
+    Console().print(results_table(runs))
+    say(f"{counted(round(time.monotonic() - started), 'second')}; open {path} for curves, filters and covariances")
+
+
+def results_table(runs: list[DemoRun]) -> Table:
+    """Test accuracies by initialisation, frozen and thawed, and what the closed form adds."""
+    (first, *others), *rows = demo_rows(runs)
+    table = Table(first, title="Test accuracy, %", caption="One seed: no interval, no verdict.")
+    for name in others:
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(*map(escape, row))  # brackets are no markup
+    return table

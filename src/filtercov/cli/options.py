@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from filtercov.cli.say import say
 from filtercov.errors import ConfigError, StorageError
 
 SCALE = "small"
@@ -17,28 +16,20 @@ RUNS = "runs"
 CIFAR = "cifar10"
 
 
-def within(least: float, most: float = math.inf, *, above: bool = False) -> Callable[..., Any]:
-    """Return the callback of an option that refuses numbers below `least`, or not `above` it, and those over `most`.
+def within(least: float, most: float = math.inf) -> Callable[..., Any]:
+    """The callback of an option that refuses numbers below `least` and those over `most`.
 
     What the library itself refuses by name, such as a learning rate, needs none.
     """
 
     def check(option: typer.CallbackParam, value: Any) -> Any:
         # Written so that nan is refused too; whole numbers may be too large to be made a float of.
-        if value is None or ((value > least if above else value >= least) and value <= most and value < math.inf):
+        if value is None or (value >= least and value <= most and value < math.inf):
             return value
-        bounds = f"{'above' if above else 'at least'} {least}{f' and at most {most}' if most < math.inf else ''}"
+        bounds = f"at least {least}{f' and at most {most}' if most < math.inf else ''}"
         raise ConfigError(f"{option.opts[0]} must be {bounds}, got {value}")
 
     return check
-
-
-def check_ray_options(engine: str, ray_address: str | None, cpus_per_run: float, gpus_per_run: float) -> None:
-    """Refuse what Ray alone would heed."""
-    if engine != "ray" and (ray_address is not None or cpus_per_run != 1.0 or gpus_per_run):
-        raise ConfigError(
-            f"--ray-address, --cpus-per-run and --gpus-per-run are for --engine ray, got them with {engine}"
-        )
 
 
 def check_output(out: Path | None, *read: str | Path | None) -> None:
@@ -55,12 +46,6 @@ def _same(first: str | Path, second: str | Path) -> bool:
         return Path(first).samefile(second)
     except (OSError, ValueError):  # one of them is not there, or no name of a file
         return False
-
-
-def tell_of_data(scale: str, data: str) -> None:
-    """Say so where --data was given in vain."""
-    if scale == "smoke" and data != CIFAR:
-        say(f"scale smoke trains on the images that ship with filtercov; {data} is not read", err=True)
 
 
 SEEDS = within(0, 2**63 - 1)  # what both torch and a run's configuration take
@@ -104,9 +89,15 @@ BatchSize = Annotated[
 ]
 LearningRate = Annotated[float | None, typer.Option("--lr", help="Highest learning rate.")]
 DataLimit = Annotated[
-    int | None, typer.Option("--data-limit", help="Use only so many training images, the classes in proportion.")
+    int | None,
+    typer.Option(
+        "--data-limit", callback=within(1), help="Use only so many training images, the classes in proportion."
+    ),
 ]
-ImageSize = Annotated[int | None, typer.Option("--img-size", help="Scale a folder's images to this size.")]
+ImageSize = Annotated[
+    int | None, typer.Option("--img-size", callback=within(1), help="Scale a folder's images to this size.")
+]
+Augment = Annotated[str | None, typer.Option("--augment", help="none, light, randaugment, cifar or a1.")]
 EngineName = Annotated[str, typer.Option("--engine", help="local or ray.")]
 RayAddress = Annotated[
     str | None, typer.Option("--ray-address", help="A Ray cluster; one is started here if not given.")

@@ -12,10 +12,7 @@ import typer
 from filtercov.cli import options
 from filtercov.cli.say import say, say_table
 from filtercov.errors import ConfigError, TrainingInterrupted
-from filtercov.lab.costs import MachineSpeed, entries, hours_and_minutes, keep_speed, kept_speed
-from filtercov.printable import counted
-
-UNMEASURED = "-"
+from filtercov.lab.costs import YARDSTICK, entries, hours_and_minutes
 
 
 def reproduce(
@@ -40,16 +37,13 @@ def reproduce(
         bool, typer.Option("--list", help="List the experiments at --scale instead of running any.")
     ] = False,
     measure: Annotated[
-        bool, typer.Option("--measure", help="With --list: time some training steps here, and keep the result.")
+        bool, typer.Option("--measure", help="With --list: time some training steps here, for hours and minutes.")
     ] = False,
 ) -> None:
     """Run experiments of the paper and print their tables beside the paper's numbers. Run it again to continue."""
     if list_ or measure:
-        if also or seeds:
-            raise ConfigError("--list shows each scale as it is; leave out --also and --seeds")
-        _list(names or [], scale, measure_here() if measure else kept_speed())
+        _list(names or [], scale, measure=measure)
         return
-    options.check_ray_options(engine, ray_address, cpus_per_run, gpus_per_run)
     if not names:
         raise ConfigError("which experiment? filtercov reproduce --list shows them; '*' means all")
     from filtercov.lab import reproduction as lab  # which imports torch
@@ -72,12 +66,11 @@ def reproduce(
 
     if out is not None:
         check_place(out)
-    options.tell_of_data(scale, data)
     with interruptible():
         tables, outcomes = lab.reproduce_all(
             names,
             scale=scale,
-            options=Options(cifar=data, imagenet=imagenet, also=located(also or ()), seeds=seeds),
+            options=Options(cifar=data, imagenet=imagenet, also=tuple(map(located, also or ())), seeds=seeds),
             runs=runs,
             engine=Engine(engine, workers, ray_address, cpus_per_run, gpus_per_run),
             machine=Machine(data_root=data_root, download=download, device=device),
@@ -106,24 +99,6 @@ def reproduce(
     refuse_failures(outcomes)
 
 
-def measure_here() -> MachineSpeed:
-    """Time some training steps, and keep the result for the commands that follow."""
-    from filtercov.lab.experiments.timings import measure_machine
-
-    say("measuring the speed of training here…", err=True)
-    speed = measure_machine()
-    keep_speed(speed)
-    return speed
-
-
-def described(speed: MachineSpeed) -> str:
-    """Say what times were computed from."""
-    return (
-        f"{speed.images_per_second:g} images/s, measured here on {speed.measured} with "
-        f"{counted(speed.threads, 'thread')}"
-    )
-
-
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Say after Ctrl-C that nothing is lost."""
@@ -134,17 +109,23 @@ def interruptible() -> Iterator[None]:
         raise TrainingInterrupted(message) from None
 
 
-def _list(patterns: list[str], scale: str, speed: MachineSpeed | None) -> None:
+def _list(patterns: list[str], scale: str, *, measure: bool) -> None:
+    speed = 0.0
+    if measure:
+        from filtercov.lab.experiments.timings import images_per_second  # which imports torch
+
+        say("measuring the speed of training here…", err=True)
+        speed = images_per_second()
     rows = [("name", "in the paper", "runs", "epochs", "h:mm", "what it shows")]
     petaflops = megabytes = 0.0
     for entry in entries(patterns or ["*"]):
         load = entry.load(scale)
-        time = hours_and_minutes(load.seconds(speed.images_per_second)) if speed else UNMEASURED
+        time = hours_and_minutes(load.seconds(speed)) if speed else "-"
         rows.append((entry.name, entry.place or "-", f"{load.runs:,}", f"{load.epochs:,}", time, entry.shows))
         petaflops, megabytes = petaflops + load.petaflops, megabytes + load.megabytes
     say_table(rows, right=(2, 3, 4))
     say(f"Scale {scale}: {petaflops:,.3g} PFLOP of training, {megabytes:,.0f} MB of finished runs.")
     if speed:
-        say(f"Hours and minutes are for one worker at {described(speed)}; --measure measures again.")
+        say(f"Hours and minutes are for one worker at the {speed:.3g} images/s of {YARDSTICK} here.")
     else:
-        say("Times are not measured here yet; filtercov reproduce --list --measure takes seconds to.")
+        say("Times are not measured; filtercov reproduce --list --measure takes seconds to.")

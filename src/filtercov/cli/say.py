@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-import sys
-import textwrap
 from collections.abc import Sequence
-from typing import IO
 
 import typer
 from rich.console import Console
@@ -16,17 +11,15 @@ from rich.text import Text
 
 from filtercov.printable import printable
 
-_COLUMNS = re.compile(r"\S {2,}\S")
-
 
 def say(text: str, *, err: bool = False) -> None:
     """Print lines to standard output, or to standard error, with everything that is not for the eye escaped.
 
-    On a terminal lines of prose that are too long are broken between words; lines in columns are left as they are.
+    On a terminal lines that are too long are broken between words.
     """
-    width = _width(sys.stderr if err else sys.stdout)
-    lines = [line for part in text.split("\n") for line in _broken(printable(part), width)]
-    typer.echo("\n".join(lines), err=err)
+    console = Console(stderr=err)
+    lines = "\n".join(map(printable, text.split("\n")))
+    console.print(Text(lines), soft_wrap=not console.is_terminal)
 
 
 def say_table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
@@ -38,8 +31,8 @@ def say_table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> No
         return
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    width = _width(sys.stdout)
-    if width is None or sum(widths) + 2 * (len(widths) - 1) <= width:
+    console = Console()
+    if not console.is_terminal or sum(widths) + 2 * (len(widths) - 1) <= console.width:
         for row in rows:
             cells = [
                 cell.rjust(w) if i in right else cell.ljust(w)
@@ -53,15 +46,4 @@ def say_table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> No
         table.add_column(Text(heading), justify="right" if i in right else "left", min_width=longest)
     for row in rows[1:]:
         table.add_row(*map(Text, row))
-    Console().print(table)
-
-
-def _width(stream: IO[str] | None) -> int | None:
-    """Return how many columns a stream shows, None if it is no terminal or was closed before the start."""
-    return shutil.get_terminal_size().columns if stream is not None and stream.isatty() else None
-
-
-def _broken(line: str, width: int | None) -> list[str]:
-    if width is None or len(line) <= width or _COLUMNS.search(line):
-        return [line]
-    return textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False)
+    console.print(table)

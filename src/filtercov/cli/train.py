@@ -10,9 +10,9 @@ from filtercov.cli import options
 from filtercov.cli.say import say
 from filtercov.errors import ConfigError
 from filtercov.lab.experiments import initialisations
-from filtercov.lab.experiments.execute import execute
+from filtercov.lab.experiments.execute import execute, load_data
 from filtercov.lab.experiments.runs import Runs
-from filtercov.lab.experiments.runspec import AUGMENTATIONS, RunSpec
+from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.training import RECIPES, RunDirectory, Silent, TrainConfig, process_group, progress_on
 from filtercov.lab.training.config import parsed, refuse_unknown
 from filtercov.plan import InitReport
@@ -39,9 +39,6 @@ def train(
     epochs: options.Epochs = None,
     batch_size: options.BatchSize = None,
     lr: options.LearningRate = None,
-    filter_lr: Annotated[
-        float | None, typer.Option(help="Learning rate of the depthwise filters, as a fraction of --lr.")
-    ] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Weight decay.")] = None,
     seed: Annotated[
         int, typer.Option(callback=options.SEEDS, help="Decides weights, order of images and augmentation.")
@@ -57,7 +54,7 @@ def train(
     ] = False,
     data_limit: options.DataLimit = None,
     img_size: options.ImageSize = None,
-    augment: Annotated[str | None, typer.Option(help=f"One of {', '.join(AUGMENTATIONS)}.")] = None,
+    augment: options.Augment = None,
     evaluate: Annotated[
         str, typer.Option(help="test, or validation (a tenth of the training images, or val/) for choosing settings.")
     ] = "test",
@@ -95,7 +92,6 @@ def train(
         "epochs": epochs,
         "batch_size": batch_size,
         "lr": lr,
-        "filter_lr": filter_lr,
         "weight_decay": weight_decay,
         "amp": "bfloat16" if amp else None,
         "seed": seed,
@@ -123,9 +119,7 @@ def train(
         result = execute(
             spec,
             directory,
-            data_root=data_root,
-            download=download,
-            workers=workers,
+            data=load_data(spec, root=data_root, download=download, workers=workers),
             device=chosen,
             progress=progress_on() if world.main else Silent(),
             watch_interval=watch,

@@ -12,7 +12,7 @@ import multiprocessing
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import accumulate
@@ -74,13 +74,6 @@ class Bench:
     def ratio(self, contestant: Contestant) -> Ratio:
         """How many times as fast ours is."""
         return ratio(contestant.seconds, self.contestants[0].seconds)
-
-    def as_json(self) -> dict[str, Any]:
-        """All of it as numbers and names."""
-        tuning = asdict(self.tuning)
-        tuning["layers"] = [asdict(row) for row in self.tuning.layers]
-        contestants = [asdict(c) | {"ours_faster": self.ratio(c)._asdict()} for c in self.contestants]
-        return asdict(self) | {"contestants": contestants, "tuning": tuning}
 
 
 def bench(
@@ -193,7 +186,8 @@ def describe_machine(device: str = "cpu") -> str:
     """The processor or GPU, and what of it is used."""
     if device != "cpu":
         triton = f"triton {version('triton')}" if find_spec("triton") else "no triton"
-        return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}, {triton}"
+        name = torch.cuda.get_device_name(device) if device.startswith("cuda") else device
+        return f"{name}, torch {torch.__version__}, {triton}"
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
     return f"{model}, {counted(torch.get_num_threads(), 'thread')}, torch {torch.__version__}, {native_status()}"

@@ -17,7 +17,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -28,17 +28,15 @@ from torch.nn.functional import cross_entropy
 
 from filtercov.covariance.forms import Array
 from filtercov.errors import ConfigError, DataError, RunError
-from filtercov.files import Source
 from filtercov.filters import freeze_, init_
 from filtercov.lab.data import Dataset, load
 from filtercov.lab.data.loader import TorchBatches, seeded_generator
 from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.execute import FILTERS, build_batches, build_model
-from filtercov.lab.experiments.fingerprint import fingerprint
-from filtercov.lab.experiments.initialisations import InitContext, find, located
-from filtercov.lab.experiments.run_one import Machine, dataset_of
+from filtercov.lab.experiments.initialisations import InitContext, find, fingerprint, located, shown_init
+from filtercov.lab.experiments.run_one import Machine
 from filtercov.lab.experiments.runs import Runs, accuracies
-from filtercov.lab.experiments.runspec import Run, RunSpec, key_of
+from filtercov.lab.experiments.runspec import AUGMENTED, Run, RunSpec, key_of
 from filtercov.lab.experiments.sweep import refuse_failures, sweep
 from filtercov.lab.models.lookup import find as find_model
 from filtercov.lab.report.groups import FinishedRun, Group, answer, group_table, groups_page
@@ -144,35 +142,40 @@ def compare(
     Choosing among more than two is done on validation images. Everything is checked before the first step. Workers and
     Ray need model, data and initialisations by name.
     """
-    columns, engine, tell = (
-        _columns(inits, freeze_filters),
-        engine or Engine(),
-        say or partial(print, file=sys.stderr, flush=True),
-    )
+    columns, engine, machine = _columns(inits, freeze_filters), engine or Engine(), machine or Machine()
+    tell = say or partial(print, file=sys.stderr, flush=True)
     if seeds < 1:
         raise ConfigError(f"compare: needed at least one seed, got {seeds}")
     train = _given(epochs=epochs, batch_size=batch_size, lr=lr)
-    images = _given(augment=augment, image_size=image_size, data_limit=data_limit)
+    images = _given(image_size=image_size, data_limit=data_limit)
     judged = "validation" if len(inits) > 2 and not isinstance(data, tuple) else "test"
-    trials: _NamedTrials | _OwnTrials
-    if isinstance(model, str) and isinstance(data, str) and all(isinstance(init, str) for init in inits):
-        fields = {"model": model, "data": data, "evaluate": judged, **images}
-        trials = _NamedTrials(fields, train, Runs(run_dir), engine, machine or Machine())
-    elif engine.name != "local" or engine.workers > 1:
+    by_name = isinstance(model, str) and isinstance(data, str) and all(isinstance(init, str) for init in inits)
+    if not by_name and (engine.name != "local" or engine.workers > 1):
         raise ConfigError("compare: workers and Ray need model, data and initialisations by name, got an object")
-    else:
-        augmentation = images.pop("augment", "none")
-        trials = _OwnTrials(model, _read(data, judged, images), train, augmentation, judged, Path(run_dir), tell)
-    built, batches = trials.check(columns)
+    trials = _Trials(
+        model=model,
+        data=_read(data, judged, images, machine),
+        train=train,
+        augment=augment or (AUGMENTED["cifar"] if by_name else "none"),
+        judged=judged,
+        runs=Runs(run_dir),
+        fields={"model": model, "data": data, **images} if by_name else None,
+    )
+    first, *_ = [trials.build(column, 0) for column in columns]  # which refuses what does not fit
+    batches, _ = trials.batches(TrainConfig.from_dict(train))
     count = len(columns) * seeds
-    _check_disk(Path(run_dir), built, count)
-    seconds = _step_seconds(built, batches) * len(batches) * epochs * count / engine.workers
+    _check_disk(Path(run_dir), first, count)
+    seconds = _step_seconds(first, batches) * len(batches) * epochs * count / engine.workers
     tell(f"{counted(count, 'run')} of {counted(epochs * len(batches), 'step')}, about {duration(seconds)} here")
-    found = trials.done(columns, range(seeds))
+    runs = [trials.run(column, seed) for column in columns for seed in range(seeds)] if by_name else []
+    if runs:
+        refuse_failures(sweep(runs, run_dir, engine=engine, machine=machine))
+    found = {column: [trials.finished(column, seed, tell) for seed in range(seeds)] for column in columns}
     groups = [Group(column.label, found[column], against=_baseline(column, columns)) for column in columns]
     chosen = " Among more than two initialisations one chooses on these, and reports on test images." * (len(inits) > 2)
     note = f"Accuracies are of {judged} images.{chosen}"
-    return Comparison(trials.title, groups, note, Origin(trials.sources(), command))
+    sources = (trials.runs.source(runs),) if runs else ()  # of one's own objects there is no file to name
+    return Comparison(f"{_name(model)} on {_shown_data(data)}", groups, note, Origin(sources, command))
 
 
 def _given(**settings: Any) -> dict[str, Any]:
@@ -190,15 +193,18 @@ def _columns(inits: Sequence[Any], freeze_filters: str) -> list[Column]:
 
 
 def _name(init: Any) -> str:
-    """The name of an initialisation: of a file its last part, of a function its own, of other sources their kind.
+    """The name of an initialisation or model: of a function its own, of other sources their kind.
 
     >>> _name("stats:there/trained.pth"), _name(_name)
     ('stats:trained.pth', '_name')
     """
-    if isinstance(init, str):
-        kind, colon, argument = init.partition(":")
-        return f"{kind}{colon}{Path(argument).name}"
-    return str(getattr(init, "__name__", type(init).__name__))
+    return shown_init(init) if isinstance(init, str) else str(getattr(init, "__name__", type(init).__name__))
+
+
+def _shown_data(data: Any) -> str:
+    if isinstance(data, Dataset):
+        return data.name
+    return data if isinstance(data, str) else f"{len(data[0]):,} images"
 
 
 def _baseline(column: Column, columns: Sequence[Column]) -> str:
@@ -208,105 +214,33 @@ def _baseline(column: Column, columns: Sequence[Column]) -> str:
 
 
 @dataclass
-class _NamedTrials:
-    """Ordinary runs of a sweep, each a `RunSpec`."""
+class _Trials:
+    """The runs of a comparison, one for each column and seed.
 
-    fields: dict[str, Any]
-    train: dict[str, Any]
-    runs: Runs
-    engine: Engine
-    machine: Machine
-    used: list[Run] = field(default_factory=list)
-
-    @property
-    def title(self) -> str:
-        return f"{self.fields['model']} on {self.fields['data']}"
-
-    def check(self, columns: Sequence[Column]) -> tuple[nn.Module, Batches]:
-        """Build every column's model, which refuses what does not fit; return the first, and its batches."""
-        first, *_ = specs = [self._spec(column, 0) for column in columns]
-        data = dataset_of(first, self.machine)
-        built = [build_model(spec, data, init_root=self.runs.root) for spec in specs]
-        return built[0], build_batches(data, first.train, first.augment, first.evaluate)[0]
-
-    def done(self, columns: Sequence[Column], seeds: range) -> dict[Column, list[FinishedRun]]:
-        """Do the runs that are not done, and read them all."""
-        wanted = {column: [Run(self._spec(column, seed)) for seed in seeds] for column in columns}
-        self.used = [run for runs in wanted.values() for run in runs]
-        refuse_failures(sweep(self.used, self.runs.root, engine=self.engine, machine=self.machine))
-        return {column: [self._read(run) for run in runs] for column, runs in wanted.items()}
-
-    def sources(self) -> tuple[Source, ...]:
-        return (self.runs.source(self.used),)
-
-    def _spec(self, column: Column, seed: int) -> RunSpec:
-        """The run of a column; a preset is the closed form with its schedule."""
-        chosen = {"init": "closed-form", "schedule": column.init}
-        if column.init not in PRESETS:
-            chosen = {"init": located([column.init])[0]}
-        train = {**self.train, "seed": seed}
-        return RunSpec.recipe("cifar", train=train, freeze_filters=column.frozen, **chosen, **self.fields)
-
-    def _read(self, run: Run) -> FinishedRun:
-        result, seed, before = self.runs.result(run), run.spec.train.seed, {}
-        if result is None:
-            raise RunError(f"run {run.key} is being trained elsewhere; run the same command again when it is done")
-        if seed == 0:
-            images = dataset_of(run.spec, self.machine)
-            before = _filters(build_model(run.spec, images, init_root=self.runs.root))
-        return _finished(seed, self.runs.directory(run), result, before)
-
-
-@dataclass
-class _OwnTrials:
-    """Runs of a module, data or initialisation of one's own, one after another in this process."""
+    Where model, data and initialisations are names, they are ordinary runs of a sweep with these `fields` of a
+    `RunSpec`. Else they are trained here, in directories named by a hash of all that can be known of them.
+    """
 
     model: str | Callable[[], nn.Module]
     data: Dataset | tuple[TorchBatches, TorchBatches]
     train: dict[str, Any]
     augment: str
     judged: str
-    root: Path
-    say: Say
+    runs: Runs
+    fields: dict[str, Any] | None
 
-    @property
-    def title(self) -> str:
-        data = self.data.name if isinstance(self.data, Dataset) else f"{len(self.data[0].data):,} images"
-        return f"{_name(self.model)} on {data}"
+    def run(self, column: Column, seed: int) -> Run:
+        """The ordinary run of a column; a preset is the closed form with its schedule."""
+        chosen = {"init": "closed-form", "schedule": column.init}
+        if column.init not in PRESETS:
+            chosen = {"init": located(column.init)}
+        fields = {"augment": self.augment, "evaluate": self.judged, "freeze_filters": column.frozen, **chosen}
+        return Run(RunSpec.recipe("cifar", train={**self.train, "seed": seed}, **fields, **(self.fields or {})))
 
-    def check(self, columns: Sequence[Column]) -> tuple[nn.Module, Batches]:
-        """Build every column's model; return the first, and its batches."""
-        built = [self._build(column, 0) for column in columns]
-        return built[0], self._batches(TrainConfig.from_dict(self.train))[0]
-
-    def done(self, columns: Sequence[Column], seeds: range) -> dict[Column, list[FinishedRun]]:
-        return {column: [self._trained(column, seed) for seed in seeds] for column in columns}
-
-    def sources(self) -> tuple[Source, ...]:
-        return ()  # no file that a page could name
-
-    def _trained(self, column: Column, seed: int) -> FinishedRun:
-        config = TrainConfig.from_dict({**self.train, "seed": seed})
-        model, data, init = self._build(column, seed), self.data, column.init
-        before = _filters(model) if seed == 0 else {}
-        accelerate_(model)
-        identity = {
-            "model": self.model if isinstance(self.model, str) else fingerprint(self.model),
-            "data": data.content_digest if isinstance(data, Dataset) else "+".join(part.digest() for part in data),
-            "init": init if isinstance(init, str) else _checksum(init),
-            "freeze_filters": column.frozen,
-            "augment": self.augment,
-            "evaluate": self.judged,
-        }
-        directory = RunDirectory(self.root / key_of({**identity, "train": config.to_dict()}))
-        if directory.done:
-            self.say(f"{column.label}, seed {seed}: finished before")
-        progress = progress_on(label=f"{column.label}, seed {seed}")
-        result = fit(model, *self._batches(config), config, directory.path, identity=identity, progress=progress)
-        return _finished(seed, directory, result, before)
-
-    def _build(self, column: Column, seed: int) -> nn.Module:
+    def build(self, column: Column, seed: int) -> nn.Module:
         """The model of a column before its first step; all but the filters depends on the seed alone."""
+        if self.fields is not None and isinstance(self.data, Dataset):
+            return build_model(self.run(column, seed).spec, self.data, init_root=self.runs.root)
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
             if not isinstance(self.model, str):
@@ -320,20 +254,74 @@ class _OwnTrials:
         _initialise_(model, column.init, seeded_generator(seed, FILTERS))
         return freeze_(model) if column.frozen else model
 
-    def _batches(self, config: TrainConfig) -> tuple[Batches, Batches]:
+    def batches(self, config: TrainConfig) -> tuple[Batches, Batches]:
+        """The batches to train on and those to judge by."""
         if isinstance(self.data, Dataset):
             return build_batches(self.data, config, self.augment, self.judged)
         train, judge = self.data
         size = config.batch_size
         return replace(train, batch_size=size, seed=config.seed, shuffle=True), replace(judge, batch_size=size)
 
+    def finished(self, column: Column, seed: int, say: Say) -> FinishedRun:
+        """What a run shows: an ordinary one is read, one of one's own trained if it is not done yet."""
+        if self.fields is None:
+            directory, result = self._fit(column, seed, say)
+        else:
+            run = self.run(column, seed)
+            directory, found = self.runs.directory(run), self.runs.result(run)
+            if found is None:
+                raise RunError(f"run {run.key} is being trained elsewhere; run the same command again when it is done")
+            result = found
+        filters = {}
+        if seed == 0:
+            after = load_checkpoint(directory.checkpoint)[0]
+            before = _filters(self.build(column, seed))
+            filters = {name: (old, after[f"{name}.weight"].double().numpy()[:, 0]) for name, old in before.items()}
+        return FinishedRun(seed, accuracies(read_metrics(directory.metrics)), result.seconds / result.steps, filters)
 
-def _read(data: Any, judged: str, options: dict[str, Any]) -> Dataset | tuple[TorchBatches, TorchBatches]:
+    def _fit(self, column: Column, seed: int, say: Say) -> tuple[RunDirectory, FitResult]:
+        config = TrainConfig.from_dict({**self.train, "seed": seed})
+        model, data, init = self.build(column, seed), self.data, column.init
+        accelerate_(model)
+        identity = {
+            "model": self.model if isinstance(self.model, str) else fingerprint(self.model),
+            "data": data.content_digest if isinstance(data, Dataset) else "+".join(part.digest() for part in data),
+            "init": init if isinstance(init, str) else _checksum(init),
+            "freeze_filters": column.frozen,
+            "augment": self.augment,
+            "evaluate": self.judged,
+        }
+        directory = RunDirectory(self.runs.root / key_of({**identity, "train": config.to_dict()}))
+        label = f"{column.label}, seed {seed}"
+        if directory.done:
+            say(f"{label}: finished before")
+        result = fit(
+            model,
+            *self.batches(config),
+            config,
+            directory.path,
+            identity=identity,
+            progress=progress_on(label=label),
+            judged_on=self.judged,
+        )
+        return directory, result
+
+
+def _read(
+    data: Any, judged: str, images: dict[str, Any], machine: Machine
+) -> Dataset | tuple[TorchBatches, TorchBatches]:
+    """The images to train on and to judge by."""
     if isinstance(data, str):
-        limit = options.pop("data_limit", None)
-        return load(data, validation=judged == "validation", limit=limit, **options)
-    if options:
-        raise ConfigError(f"compare: {next(iter(options))} is for data by name, got {type(data).__name__}")
+        return load(
+            data,
+            root=machine.data_root,
+            download=machine.download,
+            image_size=images.get("image_size"),
+            limit=images.get("data_limit"),
+            validation=judged == "validation",
+        )
+    if images:
+        raise ConfigError(f"compare: {next(iter(images))} is for data by name, got {type(data).__name__}")
     if isinstance(data, Dataset):
         missing = judged == "validation" and data.validation is None
         return data.reduced(limit=None, hold_out_validation=True) if missing else data
@@ -362,13 +350,6 @@ def _checksum(init: Any) -> str:
 def _filters(model: nn.Module) -> dict[str, Array]:
     """The filters of each depthwise layer, (count, *kernel_size)."""
     return {layer.name: layer.weight.detach().double().cpu().numpy().copy()[:, 0] for layer in depthwise_layers(model)}
-
-
-def _finished(seed: int, directory: RunDirectory, result: FitResult, before: dict[str, Array]) -> FinishedRun:
-    """What a comparison shows of a finished run; of filters before training, also those after it."""
-    tensors = load_checkpoint(directory.checkpoint)[0] if before else {}
-    filters = {name: (found, tensors[f"{name}.weight"].double().numpy()[:, 0]) for name, found in before.items()}
-    return FinishedRun(seed, accuracies(read_metrics(directory.metrics)), result.seconds / result.steps, filters)
 
 
 def _check_disk(root: Path, model: nn.Module, runs: int) -> None:

@@ -1,4 +1,4 @@
-"""What experiments take, counted beforehand, and the speed of this machine: `reproduce --list`, without torch.
+"""What experiments take, counted beforehand: `reproduce --list`, without torch.
 
 Counting runs and operations takes seconds and depends on the code alone: `costs.csv` is written by
 `python -m tools.write_listing`, and a test compares it with the catalogue.
@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import csv
 import difflib
-import json
 import math
-import platform
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from filtercov.errors import ConfigError
-from filtercov.files import atomic_write, cache_directory
 
 FILE = Path(__file__).with_suffix(".csv")
 SCALES = ("paper", "small", "smoke")
+YARDSTICK = "convmixer_256_8_k9_p2"  # throughput is given for this network on CIFAR-10's images
 SECONDS_PER_RUN = 2.0  # start, set-up and files, whatever the network
 
 
@@ -99,31 +96,3 @@ def hours_and_minutes(seconds: float) -> str:
     """
     hours, minutes = divmod(math.ceil(seconds / 60), 60)
     return f"{hours:,}:{minutes:02d}"
-
-
-@dataclass(frozen=True)
-class MachineSpeed:
-    """The training throughput of the yardstick network on this machine's CPU, and how it was measured."""
-
-    images_per_second: float
-    threads: int
-    measured: str  # the day, as in 2026-01-31
-
-
-def kept_speed() -> MachineSpeed | None:
-    """The speed that was measured on this machine, None if there is none that can be read."""
-    with suppress(OSError, ValueError, TypeError):
-        return MachineSpeed(**json.loads(_speed_file().read_text(encoding="utf-8")))
-    return None
-
-
-def keep_speed(speed: MachineSpeed) -> None:
-    """Keep a measurement for the commands that follow; where the cache cannot be written they do without."""
-    with suppress(OSError):
-        _speed_file().parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(_speed_file()) as temporary:
-            temporary.write_text(json.dumps(asdict(speed)) + "\n", encoding="utf-8")
-
-
-def _speed_file() -> Path:
-    return cache_directory() / f"speed-{platform.node() or 'here'}.json"  # machines that differ share home directories

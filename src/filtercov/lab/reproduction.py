@@ -14,23 +14,22 @@ import csv
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, overload
+from typing import Any
 
 from filtercov.errors import ConfigError
 from filtercov.lab.experiments import catalogue, initialisations
 from filtercov.lab.experiments.catalogue import Experiment, Options
 from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.initialisations import Fill
-from filtercov.lab.experiments.planning import yardstick_images
 from filtercov.lab.experiments.records import ExperimentRecord, collect
 from filtercov.lab.experiments.run_one import Machine, Outcome, check_images
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import in_order
 from filtercov.lab.experiments.scales import find_scale
-from filtercov.lab.experiments.sweep import record, refuse_failures, sweep
-from filtercov.lab.experiments.timings import REPEATS, described, measure_speeds, write_speeds
+from filtercov.lab.experiments.sweep import refuse_failures, sweep
+from filtercov.lab.experiments.timings import REPEATS, measure_speeds
 from filtercov.lab.report import page
 from filtercov.lab.report.results import write_reports
 from filtercov.lab.report.results_table import lines, notes, table, to_csv, to_terminal, warnings
@@ -40,17 +39,16 @@ from filtercov.printable import counted
 _TEXT = ("experiment", "scale", "row", "network", "data", "filters", "initialisation", "verdict")
 
 
-@dataclass(frozen=True)
-class ResultTable(Sequence[Mapping[str, Any]]):
-    """What came out of an experiment: a dictionary per cell, with the same names as the CSV's columns."""
+class ResultTable(list[dict[str, Any]]):
+    """What came out of an experiment: a dictionary per cell, with the same names as the CSV's columns.
 
-    record: ExperimentRecord
+    Numbers are not rounded; None stands where something is missing or unknown.
+    """
 
-    @property
-    def cells(self) -> list[dict[str, Any]]:
-        """Every cell's numbers, unrounded; None where something is missing or unknown."""
-        rows = csv.DictReader(io.StringIO(to_csv(self.record)))
-        return [{name: _value(name, text) for name, text in row.items()} for row in rows]
+    def __init__(self, record: ExperimentRecord) -> None:
+        rows = csv.DictReader(io.StringIO(to_csv(record)))
+        super().__init__({name: _value(name, text) for name, text in row.items()} for row in rows)
+        self.record = record
 
     @property
     def shown(self) -> list[list[str]]:
@@ -61,16 +59,6 @@ class ResultTable(Sequence[Mapping[str, Any]]):
     def write(self, out: Path | str) -> list[Path]:
         """Write the report as a page, and beside it as Markdown, CSV and LaTeX; return the paths."""
         return write_reports([self.record], Path(out))
-
-    @overload
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        return self.cells[index]
-
-    def __len__(self) -> int:
-        return len(self.record.cells)
 
     def __repr__(self) -> str:
         return to_terminal(self.record)
@@ -114,7 +102,7 @@ def reproduce(
             "entry points of an installed package"
         )
     with _columns(functions):
-        named = initialisations.located([item for item in also if isinstance(item, str)])
+        named = tuple(initialisations.located(item) for item in also if isinstance(item, str))
         options = Options(cifar=data, imagenet=imagenet, also=named, seeds=seeds)
         (result,), outcomes = reproduce_all(
             chosen,
@@ -143,7 +131,6 @@ def reproduce_all(
     engine: Engine,
     machine: Machine,
     functions: Sequence[str] = (),
-    stream: IO[str] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[ResultTable], Mapping[str, Outcome]]:
     """Do every run of the experiments that match; return their tables, and how each run ended.
@@ -161,10 +148,8 @@ def reproduce_all(
     if engine.name == "local":
         check_images(wanted, kept, machine)
     for experiment in chosen:
-        record(experiment, kept, options)
-    outcomes = sweep(
-        wanted, kept.root, engine=engine, machine=machine, stream=stream, weight=lambda run: yardstick_images(run.spec)
-    )
+        kept.record(experiment, options)
+    outcomes = sweep(wanted, kept.root, engine=engine, machine=machine)
     for experiment in chosen:
         if experiment.speed:
             _time_steps(experiment, kept, machine.device)
@@ -176,9 +161,9 @@ def _time_steps(experiment: Experiment, runs: Runs, device: str) -> None:
     device = str(usable_device(device))
     timed = runs.timings(experiment.name, experiment.scale)
     repeats = REPEATS if find_scale(experiment.scale).judges else 2
-    if timed.machine != described(device) or timed.repeats < repeats:
+    if not timed.enough(device, repeats):
         measured = measure_speeds(experiment.speed, repeats=repeats, device=device)
-        write_speeds(runs.speed_file(experiment.name, experiment.scale), measured)
+        measured.write(runs.speed_file(experiment.name, experiment.scale))
 
 
 def _check_columns(chosen: Sequence[Experiment], options: Options, functions: Sequence[str]) -> None:
@@ -196,7 +181,7 @@ def _name(function: Fill) -> str:
 @contextmanager
 def _columns(functions: Sequence[Fill]) -> Iterator[None]:
     """Register functions under their names for as long as it takes."""
-    registered = []
+    before = initialisations.names()
     try:
         for function in functions:
             name = _name(function)
@@ -205,13 +190,10 @@ def _columns(functions: Sequence[Fill]) -> Iterator[None]:
                     f"reproduce: needed names of initialisations or functions with a name in also, got {function!r}; "
                     "write it as def mine(model, context): …"
                 )
-            if name in initialisations.names() and initialisations.find(name).fill is function:
-                continue  # the caller has registered it
             initialisations.register(name, function)
-            registered.append(name)
         yield
     finally:
-        for name in registered:
+        for name in set(map(_name, functions)) & set(initialisations.names()) - set(before):
             initialisations.forget(name)
 
 

@@ -52,24 +52,19 @@ def test_a_finished_run_leaves_weights_statistics_and_versions(tmp_path):
     assert result.extra["parameters"] == sum(p.numel() for p in model.parameters())
 
 
-def test_the_seed_decides_everything(tmp_path):
-    results = [execute(SPEC, tmp_path / str(i), data=DATA).weights_sha256 for i in range(2)]
-    other = dataclasses.replace(SPEC, train=dataclasses.replace(SPEC.train, seed=1))
-    assert results[0] == results[1] != execute(other, tmp_path / "other", data=DATA).weights_sha256
-
-
-@pytest.mark.parametrize("augment", ["cifar", "a1"])
-def test_a_crash_in_the_middle_of_an_augmented_epoch_changes_nothing(tmp_path, augment):
+def test_a_crash_in_the_middle_of_an_augmented_epoch_changes_nothing_and_the_seed_does(tmp_path):
     class Crash(Silent):
         def update(self, snapshot):
             if snapshot.step == 7:
                 raise RuntimeError("crash")
 
-    spec = dataclasses.replace(SPEC, augment=augment, drop_path=0.3)
+    spec = dataclasses.replace(SPEC, augment="a1", drop_path=0.3)
     whole = execute(spec, tmp_path / "whole", data=DATA)
     with pytest.raises(RuntimeError, match="crash"):
         execute(spec, tmp_path / "parts", data=DATA, recovery_interval=2, progress=Crash())
     assert execute(spec, tmp_path / "parts", data=DATA).weights_sha256 == whole.weights_sha256
+    other = dataclasses.replace(spec, train=dataclasses.replace(spec.train, seed=1))
+    assert execute(other, tmp_path / "other", data=DATA).weights_sha256 != whole.weights_sha256
 
 
 def test_filters_are_transferred_directly_and_statistics_to_other_sizes(tmp_path):
@@ -132,62 +127,49 @@ def constant(value):
     return fill
 
 
+def typed_in(source):
+    names = {}
+    exec(source, names)
+    return names["f"]
+
+
 def test_changed_code_under_the_same_name_is_another_run(tmp_path, monkeypatch):
     monkeypatch.setattr(initialisations, "_table", dict(initialisations._table))
-    spec = dataclasses.replace(SPEC, init="uniform", schedule=None)
-    ours = spec.key
-    keys = []
-    for fill in (constant(1.0), constant(1.0), constant(2.0), functools.partial(constant(1.0), factor=3.0)):
-        initialisations.register("constant", fill)
-        spec = dataclasses.replace(SPEC, init="constant", schedule=None)
-        keys.append(spec.key)
+
+    def registered(fill, version=None):
+        initialisations.register("constant", fill, version=version)
+        return dataclasses.replace(SPEC, init="constant", schedule=None)
+
+    fills = (constant(1.0), constant(1.0), constant(2.0), functools.partial(constant(1.0), factor=3.0))
+    keys = [registered(fill).key for fill in fills]
     assert keys[0] == keys[1]
     assert len(set(keys)) == 3
     # In one directory: what the older code began is not continued with the newer.
-    execute(spec, tmp_path / "run", data=DATA)
-    initialisations.register("constant", constant(4.0))
+    execute(registered(constant(1.0)), tmp_path / "run", data=DATA)
     with pytest.raises(FiltercovError, match="code"):
-        execute(spec, tmp_path / "run", data=DATA)
-    assert dataclasses.replace(SPEC, init="uniform", schedule=None).key == ours
-
-
-def test_code_without_a_source_is_known_by_what_it_was_compiled_to_or_by_its_version(monkeypatch):
-    monkeypatch.setattr(initialisations, "_table", dict(initialisations._table))
-
-    def key(fill, version=None):
-        initialisations.register("typed", fill, version=version)
-        return dataclasses.replace(SPEC, init="typed", schedule=None).key
-
-    def typed(source):
-        names = {}
-        exec(source, names)
-        return names["f"]
-
+        execute(registered(constant(4.0)), tmp_path / "run", data=DATA)
+    # Without a source, as after `python -`, what it was compiled to tells; of what is not Python, the version.
     texts = ["def f(m, c): return 1", "def f(m, c): return 2", "def f(m, c): return (lambda: 1)()", "def f(m, c): m()"]
-    assert len({key(typed(source)) for source in texts}) == len(texts)
-    assert key(typed(texts[0])) == key(typed(texts[0]))
-    assert key(sum, "1") == key(len, "1") != key(sum, "2")
-    with pytest.raises(ConfigError, match="give its version"):
-        key(sum)
+    typed = [registered(typed_in(text)).key for text in [*texts, texts[0]]]
+    assert typed[0] == typed[-1]
+    assert len(set(typed)) == len(texts)
+    assert registered(sum, "1").key == registered(len, "1").key != registered(sum, "2").key
+    with pytest.raises(ConfigError, match="version"):
+        registered(sum)
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    "fields",
     [
-        ({"init": "stats:nowhere.safetensors"}, "nowhere"),
-        ({"init": "filters:nowhere.pth"}, "nowhere"),
-        ({"init": "stats"}, "after its name"),
-        ({"init": "interpolated:nowhere.pth"}, "nowhere"),
-        ({"init": "selected"}, "after its name"),
-        ({"init": "box"}, "needs a number after its name"),
-        ({"init": "box:26"}, "blocks.0.* needed filters of at least 26 pixels for box:26, got 5x5"),
-        ({"model": "convmixer_8_2_k5_p16"}, "at least 16 pixels"),
-        ({"train": TrainConfig(batch_size=64)}, "batch"),
+        *({"init": f"{kind}:nowhere.pth"} for kind in ("stats", "filters", "interpolated")),
+        *({"init": init} for init in ("stats", "selected", "box", "box:26")),  # of 5x5 filters
+        {"model": "convmixer_8_2_k5_p16"},
+        {"train": TrainConfig(batch_size=64)},
     ],
 )
-def test_what_does_not_fit_the_data_is_refused_before_a_directory_is_made(tmp_path, fields, message):
+def test_what_does_not_fit_the_data_is_refused_before_a_directory_is_made(tmp_path, fields):
     spec = dataclasses.replace(SPEC, **{"schedule": None, "init": "uniform"} | fields)
-    with pytest.raises(FiltercovError, match=message):
+    with pytest.raises(FiltercovError):
         execute(spec, tmp_path / "run", data=DATA)
     assert not (tmp_path / "run").exists()
 

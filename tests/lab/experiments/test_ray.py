@@ -40,7 +40,7 @@ def test_a_killed_ray_worker_costs_no_run_and_repeats_none(tmp_path, undisturbed
     killer = threading.Thread(target=kill_a_worker, args=(runs, long, victims), daemon=True)
     killer.start()
     wanted, told = [long, dependant, *table().runs], io.StringIO()
-    engine = Engine("ray", local_cpus=2)
+    engine = Engine("ray")
     outcomes = sweep([*wanted, broken, after_broken], runs.root, engine=engine, stream=told)
     killer.join(10)
 

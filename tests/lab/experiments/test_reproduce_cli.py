@@ -47,13 +47,6 @@ def test_a_claim_is_printed_with_what_became_of_it(tmp_path):
     assert "Verdict: not run." in output
 
 
-def test_images_that_are_missing_are_named_before_anything_is_trained(tmp_path):
-    data = f"folder:{tmp_path / 'gone'}"
-    with pytest.raises(DataError, match="gone"):
-        run("reproduce", "kronecker", "--scale", "small", "--data", data, "--runs", tmp_path / "runs")
-    assert not list((tmp_path / "runs").glob("*/config.json"))
-
-
 def test_the_report_repeats_what_was_asked_for_and_names_what_is_missing(kronecker, tmp_path):
     root, _ = kronecker
     output = run("report", root, "--out", tmp_path / "report.html")
@@ -63,24 +56,21 @@ def test_the_report_repeats_what_was_asked_for_and_names_what_is_missing(kroneck
     gone = next(path for path in root.iterdir() if (path / "result.json").exists())
     hidden = gone.rename(tmp_path / "hidden")
     try:
-        assert "1 run is missing" in run("report", root, "--out", tmp_path / "report.html")
+        assert "missing 1 run" in run("report", root, "--out", tmp_path / "report.html")
         assert gone.name in (tmp_path / "report.html").read_text()
     finally:
         hidden.rename(gone)
 
 
-def test_the_list_has_every_experiment_its_place_in_the_paper_and_its_costs(tmp_path, monkeypatch):
-    monkeypatch.setenv("FILTERCOV_CACHE", str(tmp_path))
+def test_the_list_has_every_experiment_its_place_in_the_paper_and_its_costs():
     output = run("reproduce", "--list", "--scale", "smoke")
     assert "filtercov reproduce --list --measure" in output
     for name in catalogue.names():
         assert re.search(rf"^{name} +(Table \d+|Figs?\. \d+|-)[ ,.\w]* [\d,]+ +[\d,]+ +-  \S", output, re.MULTILINE)
     assert re.search(r"Scale smoke: 0\.\d+ PFLOP of training, \d+ MB of finished runs", output)
     measured = run("reproduce", "kronecker", "--list", "--measure", "--scale", "paper")
-    assert re.search(r"at [\d.]+ images/s, measured here on \d{4}-\d\d-\d\d with \d+ thread", measured)
-    kept = run("reproduce", "kronecker", "--list", "--scale", "paper")
-    assert [line for line in kept.splitlines() if line in measured.splitlines()] == kept.splitlines()
-    assert re.search(r"^kronecker +Fig. 14 +76 +2,240 +[\d,]+:\d\d  \S", kept, re.MULTILINE)
+    assert re.search(r"at the [\d.]+ images/s of convmixer_256_8_k9_p2 here", measured)
+    assert re.search(r"^kronecker +Fig. 14 +76 +2,240 +[\d,]+:\d\d  \S", measured, re.MULTILINE)
 
 
 def test_the_list_is_what_the_catalogue_counts():
@@ -112,11 +102,11 @@ def test_mistakes_are_answered_with_a_sentence(tmp_path, monkeypatch):
     for words, error, said in (
         (["reproduce", "--runs", tmp_path], ConfigError, "--list shows them"),
         (["report", tmp_path], ConfigError, "needed finished runs to report"),
-        (["reproduce", "--list", "--seeds", 2], ConfigError, "leave out --also and --seeds"),
         (["reproduce", "grid-cifar-p2", "--scale", "smoke", "--also", "dog"], ConfigError, "no column for dog"),
         (["reproduce", "kronecker", "--data", tmp_path], DataError, f"did you mean folder:{tmp_path}"),
+        (["reproduce", "kronecker", "--data", "folder:gone"], DataError, "gone"),
+        (["reproduce", "kronecker", "--scale", "smoke", "--workers", 0], ConfigError, "at least 1"),
         (["reproduce", "kronecker", "--scale", "smoke", "--engine", "slurm"], ConfigError, "choose local or ray"),
-        (["reproduce", "kronecker", "--scale", "smoke", "--gpus-per-run", 1], ConfigError, "for --engine ray"),
         (["reproduce", "kronecker", "--scale", "smoke", "--runs", "s3://bucket/runs"], ConfigError, "a directory"),
     ):
         monkeypatch.chdir(tmp_path)

@@ -7,8 +7,7 @@ from filtercov.lab.experiments.catalogue import Options
 from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import in_order
-from filtercov.lab.experiments.sweep import record, recorded, sweep
-from filtercov.lab.experiments.timings import write_speeds
+from filtercov.lab.experiments.sweep import sweep
 from filtercov.lab.report.results import write_reports
 from tests.lab.experiments.tiny import timings
 
@@ -31,14 +30,14 @@ def smoke(tmp_path_factory):
     outcomes = sweep([*one_of_each(every), *(run for one in reported for run in one.runs)], runs.root)
     assert {outcome.status for outcome in outcomes.values()} == {"done"}
     for one in [*reported, *catalogue.experiments(["frozen-speed", "ranking"], scale="smoke")]:
-        record(one, runs, Options(seeds=1))
+        runs.record(one, Options(seeds=1))
         if one.speed:
-            write_speeds(runs.speed_file(one.name, one.scale), timings(one))
+            timings(one).write(runs.speed_file(one.name, one.scale))
     return runs
 
 
 def test_reports_are_complete_and_list_what_was_asked_for(smoke, tmp_path):
-    asked = recorded(smoke)
+    asked = smoke.experiments()
     assert {one.name for one, _ in asked} == {*REPORTED, "frozen-speed", "ranking"}
     records = [collect(one, smoke, options) for one, options in asked]
     assert {found.name for found in records if found.missing} == {"ranking"}

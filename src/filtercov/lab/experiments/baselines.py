@@ -32,6 +32,9 @@ from torch import Tensor, nn
 
 from filtercov.covariance.forms import Array, show_size
 from filtercov.errors import ConfigError
+from filtercov.layers.assign import assign_filters_
+from filtercov.layers.find import DepthwiseLayer, depthwise_layers
+from filtercov.layers.sample import check_weight, drawing, rounded
 
 Sample = Callable[[torch.Size, torch.Generator], Tensor]
 
@@ -40,6 +43,22 @@ POWER = 1 / 3  # the mean squared norm of U(±1/√n) filters
 # The pooled least-squares fits of arXiv 2509.12746 to the eight filters, deviations in pixels of 7×7 filters.
 ONE_SIDED, CENTRED = 0.522, 1.108
 SHARPENING, SHARPENING_STRENGTH = 0.675, 0.526
+
+
+def fill_(model: nn.Module, sample: Callable[[DepthwiseLayer], Tensor]) -> None:
+    """Fill all layers or none; what is computed in double precision is rounded once."""
+    layers, filters = depthwise_layers(model), []
+    for layer in layers:
+        check_weight(layer.weight, layer.name)
+    with drawing():
+        for layer in layers:
+            try:
+                drawn = sample(layer)
+            except ConfigError as error:
+                raise ConfigError(f"{layer.name}: {error}") from None
+            exact = drawn.dtype == torch.float64
+            filters.append(rounded(drawn.numpy(), layer.weight.dtype) if exact else drawn)
+        assign_filters_(layers, filters)
 
 
 def uniform(shape: torch.Size, generator: torch.Generator) -> Tensor:
@@ -85,11 +104,10 @@ def delta_gaussian(shape: torch.Size, generator: torch.Generator) -> Tensor:
 def difference_of_gaussians(shape: torch.Size, generator: torch.Generator) -> Tensor:
     """Filters that are a narrow Gaussian less one 1.6 times as wide (a near-Laplacian), of norm |N(0, 1)|.
 
-    The narrow one's deviation is uniform from half a pixel to a quarter of the longest side. A single pixel has no
-    such difference and is N(0, 1) itself. Nor have filters of one or two pixels along every side, all as far from the
-    middle, which are refused.
+    The narrow one's deviation is uniform from half a pixel to a quarter of the longest side. Filters of one or two
+    pixels along every side, all as far from the middle, have no such difference and are refused.
     """
-    if max(shape[2:]) == 2:
+    if max(shape[2:]) <= 2:
         size = show_size(tuple(shape[2:]))
         raise ConfigError(f"needed filters of 3 pixels along some side for dog, got {size}; choose another")
     axes = [torch.arange(size, dtype=torch.float32, device="cpu") - (size - 1) / 2 for size in shape[2:]]
@@ -102,8 +120,6 @@ def difference_of_gaussians(shape: torch.Size, generator: torch.Generator) -> Te
         return values / values.flatten(1).sum(1).view(per_filter)
 
     strength = _normal(per_filter, generator)
-    if _pixels(shape) == 1:
-        return strength.reshape(shape)
     filters = gaussian(width) - gaussian(1.6 * width)
     norm = filters.square().flatten(1).sum(1).sqrt().view(per_filter)
     return (strength * filters / norm).reshape(shape)

@@ -91,7 +91,7 @@ def run_demo(
     wanted = [Run(spec) for spec in specs or demo_specs()]
     runs = Runs(out / "runs")
     engine = Engine(workers=workers or min(len(wanted), os.cpu_count() or 1))
-    outcomes = sweep(wanted, runs.root, engine=engine, stream=stream, epochs=True)
+    outcomes = sweep(wanted, runs.root, engine=engine, stream=stream)
     return [_collected(run, runs, outcomes[run.key]) for run in wanted]
 
 

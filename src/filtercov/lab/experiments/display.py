@@ -1,4 +1,4 @@
-"""Showing how a sweep goes: on a terminal a live table that is gone at the end, plain lines elsewhere."""
+"""How far a sweep is: on a terminal a line that is gone at the end, elsewhere a line for each run."""
 
 import io
 import sys
@@ -8,16 +8,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from filtercov.lab.experiments.run_one import Outcome
 from filtercov.lab.experiments.runspec import Run
 from filtercov.lab.training.progress import Snapshot, duration
-
-MOST_ROWS = 20
 
 
 @dataclass(frozen=True)
@@ -40,27 +37,19 @@ Emit = Callable[[Event], None]
 
 
 class Display:
-    """Takes a sweep's events; runs take times in proportion to their `weight`.
-
-    With `epochs`, plain lines tell of the end of every epoch and not of the end of a run. What cannot be written, to a
-    closed pipe or a full disk, is no reason to stop runs.
-    """
+    """Takes a sweep's events. What cannot be written, to a closed pipe or a full disk, is no reason to stop runs."""
 
     def __init__(
         self,
         wanted: Sequence[Run],
         *,
         stream: IO[str] | None = None,
-        weight: Callable[[Run], float] = lambda _: 1.0,
-        epochs: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._runs = {run.key: run for run in wanted}
-        self._weights = {run.key: weight(run) for run in wanted}
         self._stream = stream or sys.stderr or io.StringIO()  # none if it was closed before the start
-        self._epochs = epochs
         self._clock, self._began = clock, clock()  # when the first step was seen, once it was
-        self._running: dict[str, Snapshot] = {}
+        self._running: set[str] = set()
         self._seen: dict[str, tuple[float, float]] = {}  # from where to where in a run, of 1, we looked on
         self.outcomes: dict[str, Outcome] = {}
         self._live: Live | None = None
@@ -70,7 +59,7 @@ class Display:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Emit events inside; on a terminal how much was done stays when the table is gone."""
+        """Emit events inside; on a terminal how much was done stays when the line is gone."""
         try:
             yield
         finally:
@@ -82,47 +71,44 @@ class Display:
     def __call__(self, event: Event) -> None:
         """Take note of an event and show it."""
         if isinstance(event, Step):
-            self._follow(event.key, event.snapshot)
+            self._follow(event.key, event.snapshot.step / event.snapshot.steps)
         elif isinstance(event, Outcome):
-            if self._running.pop(event.key, None) is not None and event.status == "done":
-                self._seen[event.key] = (self._seen[event.key][0], 1.0)
+            if event.key in self._running and event.status == "done":
+                self._follow(event.key, 1.0)
+            self._running.discard(event.key)
             self.outcomes[event.key] = event
         with suppress(OSError):
             if self._live:
                 self._live.start()
-                if isinstance(event, Note):
-                    self._live.console.print(Text(event.text))
-                self._live.update(self._table(), refresh=True)
-            elif (line := self._line(event)) is not None:
-                print(line, file=self._stream, flush=True)
+                if isinstance(event, Note) or (isinstance(event, Outcome) and event.status == "failed"):
+                    self._live.console.print(Text(self._line(event)))
+                self._live.update(Text(self._counts()), refresh=True)
+            elif not isinstance(event, Step):
+                print(self._line(event), file=self._stream, flush=True)
 
-    def _line(self, event: Event) -> str | None:
+    def _line(self, event: Note | Outcome) -> str:
         if isinstance(event, Note):
             return event.text
-        run = self._runs[event.key]
-        if isinstance(event, Step):
-            ended = self._epochs and event.snapshot.test_accuracy is not None
-            filters = "frozen" if run.spec.freeze_filters else "thawed"
-            return f"{f'{run.spec.init}, {filters}':<21}{event.snapshot}" if ended else None
-        return None if self._epochs else f"{self._counts()}  {event.status:6}  {run}{_why(event)}"
+        why = f": {event.detail}" if event.detail else ""
+        return f"{self._counts()}  {event.status:6}  {self._runs[event.key]}{why}"
 
-    def _follow(self, key: str, snapshot: Snapshot) -> None:
+    def _follow(self, key: str, reached: float) -> None:
         if not self._seen:
             self._began = self._clock()
-        reached = snapshot.step / snapshot.steps
         self._seen[key] = (self._seen.get(key, (reached,))[0], reached)
-        self._running[key] = snapshot
+        self._running.add(key)
 
     def time_left(self) -> float | None:
-        """The seconds to go by the pace so far, None before there is one.
+        """The seconds to go by the pace so far, None before there is one; runs count by their epochs.
 
-        Runs count by the part that was trained under our eyes, so that one that continued is no sign of speed.
+        Of a run that continued, only the part that was trained under our eyes is a sign of speed.
         """
-        worked = sum((end - start) * self._weights[key] for key, (start, end) in self._seen.items())
+        epochs = {key: run.spec.train.epochs for key, run in self._runs.items()}
+        worked = sum((end - start) * epochs[key] for key, (start, end) in self._seen.items())
         if worked <= 0:
             return None
-        waiting = self._weights.keys() - self.outcomes.keys()
-        left = sum((1 - self._seen.get(key, (0.0, 0.0))[1]) * self._weights[key] for key in waiting)
+        waiting = epochs.keys() - self.outcomes.keys()
+        left = sum((1 - self._seen.get(key, (0.0, 0.0))[1]) * epochs[key] for key in waiting)
         return (self._clock() - self._began) / worked * left
 
     def _ended(self) -> str:
@@ -136,19 +122,3 @@ class Display:
         parts += [f"{len(self._running)} running"] if self._running else []
         parts += [f"about {duration(left)} left"] if left is not None else []
         return ", ".join(parts)
-
-    def _table(self) -> Group:
-        table = Table(box=None, pad_edge=False)
-        table.add_column("running", no_wrap=True, min_width=16)
-        table.add_column("", no_wrap=True, overflow="ellipsis", ratio=1)
-        table.add_column("progress", no_wrap=True, min_width=26)
-        for key, snapshot in list(self._running.items())[:MOST_ROWS]:
-            progress = f"epoch {snapshot.epoch}/{snapshot.epochs}, {duration(snapshot.seconds_left)} left"
-            table.add_row(key, str(self._runs[key]).partition("  ")[2], progress)
-        failed = [outcome for outcome in self.outcomes.values() if outcome.status == "failed"][:MOST_ROWS]
-        failures = [Text(f"failed: {self._runs[outcome.key]}{_why(outcome)}") for outcome in failed]
-        return Group(*failures, table, Text(self._counts(), style="bold"))
-
-
-def _why(outcome: Outcome) -> str:
-    return f": {outcome.detail}" if outcome.detail else ""

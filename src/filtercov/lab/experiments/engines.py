@@ -1,7 +1,8 @@
 """Where the runs of a sweep are done: in this process, in several, or as Ray tasks.
 
-`start` gives a run to an engine that is `free`; `wait` returns how runs ended. A worker that dies leaves its run, with
-its last checkpoint, to the next one that takes it.
+All three have the same methods. `start` gives a run to workers that are `free`. `wait` returns how runs ended, after at
+most so many seconds; those whose worker died are `busy`: another continues them from their last checkpoint. `close`
+leaves no process behind.
 """
 
 import logging
@@ -15,7 +16,7 @@ from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 
@@ -45,7 +46,6 @@ class Engine:
     ray_address: str | None = None
     cpus_per_run: float = 1.0  # on Ray
     gpus_per_run: float = 0.0
-    local_cpus: int | None = None  # of a Ray started here; None: all
 
     def __post_init__(self) -> None:
         if self.name not in ("local", "ray"):
@@ -58,26 +58,6 @@ class Engine:
         if self.name == "ray":
             return _RayTasks(self, root.absolute(), machine, emit)
         return _Processes(self.workers, root, machine, emit) if self.workers > 1 else _Here(root, machine, emit)
-
-
-class Workers(Protocol):
-    """Something that does runs."""
-
-    def free(self) -> bool:
-        """Whether another run can be started."""
-        ...
-
-    def start(self, run: Run) -> None:
-        """Begin a run."""
-        ...
-
-    def wait(self, seconds: float) -> list[Outcome]:
-        """How runs ended, after at most so many seconds; those whose worker died are `busy` and can be started anew."""
-        ...
-
-    def close(self) -> None:
-        """Leave no process behind, whatever happened."""
-        ...
 
 
 class _Here:
@@ -284,8 +264,11 @@ def _ray_task(run: Run, root: Path, machine: Machine, threads: int) -> tuple[Out
 def _start_ray(ray: Any, engine: Engine) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a sweep has nothing to tell anyone
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # tasks without GPUs see none
-    local = {"num_cpus": engine.local_cpus, "include_dashboard": False} if engine.ray_address is None else {}
+    local = {"include_dashboard": False} if engine.ray_address is None else {}
     try:
         ray.init(address=engine.ray_address, log_to_driver=False, logging_level=logging.ERROR, **local)
     except (OSError, ValueError, RuntimeError) as error:
         raise ConfigError(f"cannot reach Ray at {engine.ray_address or 'this machine'}: {error}") from error
+
+
+Workers = _Here | _Processes | _RayTasks

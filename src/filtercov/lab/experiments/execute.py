@@ -2,7 +2,6 @@
 
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,8 +17,7 @@ from filtercov.lab.experiments.initialisations import InitContext, find
 from filtercov.lab.experiments.runspec import VERSION, Inputs, RunSpec, read_inputs
 from filtercov.lab.models.lookup import find as build
 from filtercov.lab.models.lookup import is_ours
-from filtercov.lab.training import FitResult, Progress, TrainConfig, World, current_world, fit
-from filtercov.lab.training.progress import Snapshot
+from filtercov.lab.training import FitResult, TrainConfig, World, current_world, fit
 from filtercov.lab.training.rundir import storage_error
 from filtercov.nn import accelerate_
 
@@ -31,28 +29,23 @@ def execute(
     run_dir: Path | str,
     *,
     data: Dataset | None = None,
-    data_root: Path | None = None,
-    download: bool = False,
-    workers: int | None = None,
     init_root: Path | str = ".",
     device: torch.device | str = "cpu",
-    progress: Progress | None = None,
-    log_interval: int = 50,
-    recovery_interval: int | None = None,
     on_init: Callable[[object], None] | None = None,
-    watch_interval: int | None = None,
+    **more: Any,
 ) -> FitResult:
     """Train what `spec` says in `run_dir`, continuing if it was begun; return the result.
 
     The statistics of the trained filters are written beside the checkpoint, for runs that start from them. `data` saves
     loading what the specification names; `init_root` is where relative file names in its `init` start. `on_init` gets
-    what the initialisation returned, usually an `InitReport`. Everything else does not change the result.
+    what the initialisation returned, usually an `InitReport`. `more` are settings of `fit` that do not change the
+    result.
 
     A file or run to start from that cannot be read is a `SourceError`; `RunError` and `CheckpointError` are of
     `run_dir` alone.
     """
     world = current_world()
-    data = data or load_data(spec, root=data_root, download=download, workers=workers)
+    data = data or load_data(spec)
     try:
         model = build_model(spec, data, init_root=init_root, on_init=on_init)
         inputs = read_inputs(spec, data.content_digest, init_root=init_root)
@@ -60,18 +53,15 @@ def execute(
         raise SourceError(str(error)) from error
     model.to(device)
     accelerate_(model)
-    batches = build_batches(data, spec.train, spec.augment, spec.evaluate, world=world, device=device)
     return fit(
         model,
-        *batches,
+        *build_batches(data, spec.train, spec.augment, spec.evaluate, world=world, device=device),
         spec.train,
         run_dir,
         identity=identity(spec, inputs),
         on_finish=lambda model, path: {**_finish(model, path), "evaluated_on": spec.evaluate},
-        progress=progress and _Judged(progress, spec.evaluate),
-        log_interval=log_interval,
-        recovery_interval=recovery_interval,
-        watch_interval=watch_interval,
+        judged_on=spec.evaluate,
+        **more,
     )
 
 
@@ -81,24 +71,10 @@ def identity(spec: RunSpec, inputs: Inputs) -> dict[str, Any]:
     return {"version": VERSION, **described, "inputs": inputs}
 
 
-def load_data(
-    spec: RunSpec,
-    *,
-    root: Path | None = None,
-    download: bool = False,
-    workers: int | None = None,
-    reader: Callable[..., Dataset] = load,
-) -> Dataset:
-    """The dataset that a specification names, cut to its limit."""
-    return reader(
-        spec.data,
-        root=root,
-        download=download,
-        image_size=spec.image_size,
-        limit=spec.data_limit,
-        validation=spec.evaluate == "validation",
-        workers=workers,
-    )
+def load_data(spec: RunSpec, *, reader: Callable[..., Dataset] = load, **where: Any) -> Dataset:
+    """The dataset that a specification names, cut to its limit; `where` are `root`, `download` and `workers`."""
+    validation = spec.evaluate == "validation"
+    return reader(spec.data, image_size=spec.image_size, limit=spec.data_limit, validation=validation, **where)
 
 
 def build_model(
@@ -138,7 +114,6 @@ def build_model(
 
 def _check_takes(model: nn.Module, name: str, data: Dataset) -> None:
     """Refuse images that a network of timm's cannot take, of which only the network itself knows."""
-    training = model.training
     try:
         with torch.no_grad():
             logits = model.eval()(torch.zeros(1, data.in_channels, data.image_size, data.image_size))
@@ -148,7 +123,7 @@ def _check_takes(model: nn.Module, name: str, data: Dataset) -> None:
             f"{name} cannot take images of {data.image_size} pixels, as {data.name} has ({reason}); choose larger "
             "images, of a folder with --img-size"
         ) from None
-    model.train(training)
+    model.train()
     if not isinstance(logits, torch.Tensor) or logits.shape != (1, data.num_classes):
         raise ConfigError(f"{name} is no classifier: needed (1, {data.num_classes}) numbers for an image")
 
@@ -180,22 +155,6 @@ def build_batches(
         BatchLoader(data.train, augment=augmentation, shuffle=True, drop_last=True, **shared),
         BatchLoader(judges, **shared),
     )
-
-
-class _Judged:
-    """A `Progress` that tells another which images accuracies are of."""
-
-    def __init__(self, progress: Progress, judged_on: str) -> None:
-        self._progress, self._judged_on = progress, judged_on
-
-    def update(self, snapshot: Snapshot) -> None:
-        self._progress.update(replace(snapshot, judged_on=self._judged_on))
-
-    def note(self, text: str) -> None:
-        self._progress.note(text)
-
-    def close(self) -> None:
-        self._progress.close()
 
 
 def _finish(model: nn.Module, run_dir: Path) -> Mapping[str, Any]:

@@ -1,31 +1,23 @@
-"""Ways to initialise depthwise filters, by name: the columns of every table.
+"""Ways to initialise depthwise filters, by name: the columns of every table. docs/rivals.md describes them.
 
-The table at the end holds ours. Others join with `register`, or from an installed package through the entry point group
-`filtercov.initialisations`.
-
-| names                          | filters                                                                      |
-|--------------------------------|------------------------------------------------------------------------------|
-| `default`                      | as the network was built                                                     |
-| `uniform` to `master-keys`     | by a formula, see `baselines`                                                |
-| `closed-form`                  | the paper's covariance, σ by depth as a schedule says                        |
-| `power` and `CONTROLS`         | the closed form without one property, see `controls`                         |
-| `stats:FILE`                   | drawn from the statistics of a trained model, a file or a shipped name       |
-| `filters:FILE`                 | a checkpoint's very filters                                                  |
-| `interpolated:`, `selected:`   | its filters enlarged, or evenly spaced ones of its first layers, `adapting`  |
-| `statistics-of:RUN`            | drawn from the statistics of a finished run of the same sweep                |
-| `covariances-of:`, `kronecker-of:` | the same with means of zero; with each covariance its nearest A⊗A        |
-| `filters-of:RUN` and so on     | as `filters`, `interpolated`, `selected`, from a finished run                |
-
-RUN is the key of a run in the directory of all runs: a hash of all that decides that run.
+The table at the end holds ours: the network's own filters, formulas (`baselines`), the closed form and what it is
+without one property (`controls`), what a FILE has to give (drawn from its statistics, its very filters, or those
+adapted, see `adapting`), and the same of a finished RUN of the sweep, which is named by its key. Others join with
+`register`, or from an installed package through the entry point group `filtercov.initialisations`.
 """
 
 import difflib
+import functools
+import hashlib
+import inspect
 import math
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Literal
+from types import CodeType
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -39,13 +31,10 @@ from filtercov.lab.experiments import baselines
 from filtercov.lab.experiments.adapting import Weights, interpolate_weights_, select_weights_
 from filtercov.lab.experiments.baselines import Sample
 from filtercov.lab.experiments.controls import CONTROLS, Control, control_covariance, total_variance
-from filtercov.lab.experiments.fingerprint import fingerprint
 from filtercov.lab.training import load_checkpoint
 from filtercov.lab.training.rundir import RunDirectory, read_json
-from filtercov.layers.assign import assign_filters_
 from filtercov.layers.checkpoint import read_depthwise_weights
 from filtercov.layers.find import DepthwiseLayer
-from filtercov.layers.sample import check_weight, drawing, rounded
 from filtercov.schedule import Schedule
 from filtercov.statistics.filter_statistics import find_statistics
 from filtercov.statistics.shipped import REFERENCES
@@ -115,12 +104,47 @@ def forget(name: str) -> None:
     del _table[name]
 
 
-def names() -> tuple[str, ...]:
-    """The names of all initialisations, installed ones included.
+def fingerprint(function: Callable[..., Any], version: str | None = None) -> str:
+    """The checksum of a version, or without one of what a function or class does.
 
-    >>> names()[:3]
-    ('default', 'uniform', 'kaiming')
+    Values that a function closes over and its defaults count where they are numbers or text. Others, such as a tensor,
+    may look different each time, and would make every process's run another one.
     """
+    described = f"version {version}" if version is not None else repr(_described(function))
+    return hashlib.sha256(described.encode()).hexdigest()
+
+
+def _described(function: Any) -> Any:
+    if isinstance(function, functools.partial):
+        return _described(function.func), _plain(function.args), _plain(tuple(function.keywords.items()))
+    written = inspect.unwrap(function)
+    try:
+        body: Any = textwrap.dedent(inspect.getsource(written))
+    except (OSError, TypeError):  # typed, say, into `python -`
+        if not hasattr(written, "__code__"):
+            raise ConfigError(
+                f"cannot tell when {function!r} changes, for it is not written in Python; give its version, as in "
+                'register(name, function, version="1")'
+            ) from None
+        body = _compiled(written.__code__)
+    cells = tuple(cell.cell_contents for cell in getattr(written, "__closure__", None) or ())
+    keywords = tuple((getattr(written, "__kwdefaults__", None) or {}).items())
+    return body, _plain(getattr(written, "__defaults__", None) or ()), _plain(keywords), _plain(cells)
+
+
+def _compiled(code: CodeType) -> Any:
+    constants = tuple(_compiled(part) if isinstance(part, CodeType) else part for part in code.co_consts)
+    return code.co_code, code.co_names, _plain(constants)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_plain(part) for part in value)
+    return value if isinstance(value, int | float | complex | str | bytes | None) else type(value).__qualname__
+
+
+def names() -> tuple[str, ...]:
+    """The names of all initialisations, installed ones included."""
     return (*_table, *sorted(point.name for point in entry_points(group=ENTRY_POINTS) if point.name not in _table))
 
 
@@ -149,19 +173,17 @@ def find(name: str) -> Initialisation:
 
 
 def _check_number(name: str, argument: str, kind: str) -> None:
+    """Refuse a number after the colon that makes no filter."""
     if not argument or kind not in ("N", "VARIANCE"):
         return
     try:
         number = float(argument)
     except ValueError:
         number = math.nan
-    if kind == "N" and not (number >= 1 and argument.isdecimal()):
-        raise ConfigError(f"needed a whole number of pixels, 1 or more, after the colon of {name!r}; write box:9")
-    if kind == "VARIANCE" and not LEAST_VARIANCE <= number < math.inf:
-        raise ConfigError(
-            f"needed a variance in pixels², {LEAST_VARIANCE:g} or more, after the colon of {name!r}; write "
-            "gaussian-bump:1"
-        )
+    least = 1.0 if kind == "N" else LEAST_VARIANCE
+    if not least <= number < math.inf or (kind == "N" and number % 1):
+        needed = "whole number of pixels" if kind == "N" else "variance in pixels²"
+        raise ConfigError(f"needed a {needed}, {least:g} or more, after the colon of {name!r}; write box:9")
 
 
 def reference_key(init: str) -> str | None:
@@ -173,26 +195,31 @@ def reference_key(init: str) -> str | None:
     return init.partition(":")[2] if find(init).argument == "RUN" else None
 
 
-def shown_init(init: str, schedule: str | None) -> str:
+def shown_init(init: str, schedule: str | None = None) -> str:
     """An initialisation for people: with its schedule, files by their last names, runs without their keys.
 
-    >>> shown_init("box:9", None), shown_init("filters-of:0123456789abcdef", None), shown_init("closed-form", "plain")
-    ('box:9', 'filters-of', 'closed-form plain')
+    >>> shown_init("stats:there/net.pth"), shown_init("filters-of:0123456789abcdef"), shown_init("closed-form", "plain")
+    ('stats:net.pth', 'filters-of', 'closed-form plain')
     """
     kind, colon, argument = init.partition(":")
-    words = kind if find(init).argument == "RUN" else f"{kind}{colon}{Path(argument).name}"
+    words = kind if kind.endswith("-of") else f"{kind}{colon}{Path(argument).name}"
     return f"{words} {schedule}" if schedule else words
 
 
-def located(inits: Sequence[str]) -> tuple[str, ...]:
-    """Make the files that initialisations name absolute: runs look for files under their own directory."""
-    found = []
-    for init in inits:
-        kind, _, file = init.partition(":")
-        path = Path(file).absolute()
-        shipped = kind == "stats" and file in REFERENCES and not path.exists()
-        found.append(f"{kind}:{path}" if find(kind).argument == "FILE" and not shipped else init)
-    return tuple(found)
+def with_file(init: str, rename: Callable[[Path], object]) -> str:
+    """An initialisation with the file that it names, if it names one, called otherwise; what ships has but one name.
+
+    >>> with_file("stats:there/net.pth", lambda path: path.name), with_file("uniform", lambda path: path.name)
+    ('stats:net.pth', 'uniform')
+    """
+    kind, _, file = init.partition(":")
+    shipped = kind == "stats" and file in REFERENCES and not Path(file).exists()
+    return init if find(init).argument != "FILE" or shipped else f"{kind}:{rename(Path(file))}"
+
+
+def located(init: str) -> str:
+    """Make the file that an initialisation names absolute: runs look for files under their own directory."""
+    return with_file(init, Path.absolute)
 
 
 def parse_schedule(text: str, model: nn.Module | None = None) -> Schedule:
@@ -226,28 +253,12 @@ def parse_schedule(text: str, model: nn.Module | None = None) -> Schedule:
 
 def _formula(sample: Sample) -> Fill:
     """Fill each depthwise weight (channels, 1, *kernel) with independent samples."""
-    return lambda model, context: _fill(model, lambda layer: sample(layer.weight.shape, context.generator))
+    return lambda model, context: baselines.fill_(model, lambda layer: sample(layer.weight.shape, context.generator))
 
 
 def _numbered(make: Callable[[float], Sample]) -> Fill:
     """Fill with samples that depend on the number after the name."""
     return lambda model, context: _formula(make(float(_argument(context, "number"))))(model, context)
-
-
-def _fill(model: nn.Module, sample: Callable[[DepthwiseLayer], Tensor]) -> None:
-    """Fill all layers or none; what is computed in double precision is rounded once."""
-    layers, filters = fc.depthwise_layers(model), []
-    for layer in layers:
-        check_weight(layer.weight, layer.name)
-    with drawing():
-        for layer in layers:
-            try:
-                drawn = sample(layer)
-            except ConfigError as error:
-                raise ConfigError(f"{layer.name}: {error}") from None
-            exact = drawn.dtype == torch.float64
-            filters.append(rounded(drawn.numpy(), layer.weight.dtype) if exact else drawn)
-        assign_filters_(layers, filters)
 
 
 def _schedule(model: nn.Module, context: InitContext) -> Schedule:
@@ -298,7 +309,7 @@ def _power(model: nn.Module, context: InitContext) -> None:
         noise = baselines.uniform(layer.weight.shape, context.generator).double()
         return noise * math.sqrt(variance / baselines.POWER)
 
-    _fill(model, sample)
+    baselines.fill_(model, sample)
 
 
 def _drawn(

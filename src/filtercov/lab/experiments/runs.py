@@ -9,68 +9,51 @@ journal.jsonl    who began, finished, failed or set aside which run, and when
 
 import json
 import os
+import re
 import socket
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from filtercov.errors import CheckpointError, ConfigError, DamagedRunError, FiltercovError, RunError
 from filtercov.files import Lock, Source, files_sha256
+from filtercov.lab.experiments.catalogue import Experiment, Options, experiment
 from filtercov.lab.experiments.runspec import VERSION, Inputs, Run, RunSpec, changes
 from filtercov.lab.experiments.timings import Timings
 from filtercov.lab.training import FitResult, read_metrics, read_result
 from filtercov.lab.training.config import FORMAT
-from filtercov.lab.training.rundir import START_AGAIN, RunDirectory, read_json, storing
+from filtercov.lab.training.rundir import START_AGAIN, Record, RunDirectory, read_json, storing, write_json
 from filtercov.lab.training.state import read_checksum
 from filtercov.printable import counted
 from filtercov.statistics.filter_statistics import FilterStatistics
 
-Record = dict[str, Any]  # a line of metrics.jsonl
+_KEY = re.compile(r"[0-9a-f]{16}")  # the name of a run in a directory of runs; alone it may have any
 
 
-class Runs:
-    """The runs under `root`."""
+class Results:
+    """What runs and evidence have in common: the experiments that were asked for, and their timings."""
 
     has_weights = True
 
     def __init__(self, root: Path | str) -> None:
-        if "://" in str(root):
-            raise ConfigError(f"runs need a directory that every worker sees, got {root}; mount it, or name another")
         self.root = Path(root)
-        self.journal = self.root / "journal.jsonl"
         self.sweeps = self.root / "sweeps"
 
-    def directory(self, run: Run) -> RunDirectory:
-        """The directory of a run."""
-        return RunDirectory(self.root / run.key)
+    def values(self, path: Path) -> dict[str, Any]:
+        """The values of a JSON file."""
+        return read_json(path)
 
-    def result(self, run: Run, *, inputs: Inputs | None = None) -> FitResult | None:
-        """A finished run's result, None for an unfinished one; raise `DamagedRunError` if it does not add up.
+    def files(self, run: Run) -> list[Path]:
+        """The files that have a run's numbers."""
+        raise NotImplementedError
 
-        With `inputs`, what the run would read today, it must have read the same.
-        """
-        directory = self.directory(run)
-        if not directory.done:
-            return None
-        try:
-            result = read_result(directory.path)
-            assert result is not None  # it is done
-            spec, there = read_identity(directory)
-            if spec.key != run.key:
-                raise RunError("its config.json is another run's")
-            if changed := changes(there, inputs or {}):
-                raise RunError(f"what it read has changed since: {'; '.join(changed)}")
-            check_numbers(result, read_metrics(directory.metrics), directory.result)
-            check_weights(directory, result)
-        except (FiltercovError, ValueError) as error:  # ValueError: metrics that are not JSON
-            raise DamagedRunError(f"run {run.key} is damaged and will not be used: {error}") from error
-        return result
-
-    def curve(self, run: Run) -> tuple[float, ...]:
-        """The test accuracy of a run after each epoch."""
-        return accuracies(read_metrics(self.directory(run).metrics))
+    def experiments(self) -> list[tuple[Experiment, Options]]:
+        """The experiments that were asked for, with their options."""
+        return [asked_for(self.values(path), path) for path in sorted(self.sweeps.glob("*.json"))]
 
     def speed_file(self, name: str, scale: str) -> Path:
         """Where an experiment's timings are kept."""
@@ -79,18 +62,65 @@ class Runs:
     def timings(self, name: str, scale: str) -> Timings:
         """An experiment's timings, without steps if there are none."""
         path = self.speed_file(name, scale)
-        if not path.exists():
-            return Timings()
-        return Timings.parse(read_json(path, advice="delete it to have them taken again"), path)
+        return Timings.parse(self.values(path), path) if path.exists() else Timings()
 
-    def source(self, finished: Iterable[Run], *, beside: Iterable[Path] = ()) -> Source:
-        """Where finished runs are, and one checksum of their numbers.
+    def source(self, finished: Sequence[Run], *, beside: Iterable[Path] = ()) -> Source:
+        """Where finished runs are, and one checksum of their numbers and of the files `beside` them."""
+        return self._source(len(finished), [*beside, *(file for run in finished for file in self.files(run))])
 
-        That is over the files `beside` and every result.json, which has the weights' checksum in it, and metrics.jsonl.
-        """
-        directories = [self.directory(run) for run in finished]
-        files = [*beside, *(file for directory in directories for file in (directory.result, directory.metrics))]
-        return source_of(self.root, len(directories), files)
+    def _source(self, runs: int, files: Sequence[Path]) -> Source:
+        name = f"{counted(runs, 'run')} in {self.root}" if runs else str(self.root)
+        return Source(name, files_sha256(self.root, files) if files else "")
+
+
+def asked_for(asked: Mapping[str, Any], path: Path) -> tuple[Experiment, Options]:
+    """The experiment and the options that the values of a file name."""
+    try:
+        options = Options(**{**asked["options"], "also": tuple(asked["options"]["also"])})
+        return experiment(asked["name"], scale=asked["scale"], options=options), options
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"{path} does not say which experiment was run ({error}); delete it") from error
+
+
+class Runs(Results):
+    """The runs under `root`."""
+
+    def __init__(self, root: Path | str) -> None:
+        if "://" in str(root):
+            raise ConfigError(f"runs need a directory that every worker sees, got {root}; mount it, or name another")
+        super().__init__(root)
+        self.journal = self.root / "journal.jsonl"
+
+    def directory(self, run: Run) -> RunDirectory:
+        """The directory of a run."""
+        return RunDirectory(self.root / run.key)
+
+    def result(self, run: Run, *, inputs: Inputs | None = None) -> FitResult | None:
+        """A finished run's result; with `inputs`, what it would read today, it must have read the same."""
+        directory = self.directory(run)
+        if not directory.done:
+            return None
+        _, there, result = read_finished(directory)
+        if changed := changes(there, inputs or {}):
+            raise DamagedRunError(
+                f"run {run.key} will not be used, what it read has changed since: {'; '.join(changed)}"
+            )
+        return result
+
+    def curve(self, run: Run) -> tuple[float, ...]:
+        """The test accuracy of a run after each epoch."""
+        return accuracies(read_metrics(self.directory(run).metrics))
+
+    def files(self, run: Run) -> list[Path]:
+        """Its result.json, which has the weights' checksum in it, and metrics.jsonl."""
+        return [self.directory(run).result, self.directory(run).metrics]
+
+    def record(self, wanted: Experiment, options: Options) -> None:
+        """Note that an experiment was asked for, so that a report knows what to look for."""
+        with storing(self.sweeps):
+            self.sweeps.mkdir(parents=True, exist_ok=True)
+        asked = {"name": wanted.name, "scale": wanted.scale, "options": asdict(options)}
+        write_json(self.sweeps / f"{wanted.name}--{wanted.scale}.json", asked)
 
     @contextmanager
     def claim(self, run: Run) -> Iterator[bool]:
@@ -105,17 +135,14 @@ class Runs:
         finally:
             lock.release()
 
-    def set_aside(self, run: Run, reason: str) -> Path:
-        """Move what a run left out of the way, so that it can be done again; return where it went."""
+    def set_aside(self, run: Run, reason: str) -> None:
+        """Move what a run left out of the way, so that it can be done again."""
         damaged = self.root / "damaged"
         with storing(damaged):
             damaged.mkdir(exist_ok=True)
-            numbers = [entry.name.removeprefix(f"{run.key}-") for entry in damaged.glob(f"{run.key}-*")]
-            taken = max((int(number) for number in numbers if number.isdecimal()), default=0)
-            target = damaged / f"{run.key}-{taken + 1}"
-            self.directory(run).path.rename(target)
-        self.note("set aside", run, reason=reason, to=target.name)
-        return target
+            places = (damaged / f"{run.key}-{number}" for number in count(1))
+            self.directory(run).path.rename(next(place for place in places if not place.exists()))
+        self.note("set aside", run, reason=reason)
 
     def note(self, event: str, run: Run, **more: Any) -> None:
         """Append a line to the journal."""
@@ -127,15 +154,28 @@ class Runs:
                 journal.write(json.dumps(record).encode() + b"\n")
 
 
-def source_of(root: Path, runs: int, files: Sequence[Path]) -> Source:
-    """How to call some runs under a root, and one checksum of their files."""
-    name = f"{counted(runs, 'run')} in {root}" if runs else str(root)
-    return Source(name, files_sha256(root, files) if files else "")
-
-
 def accuracies(metrics: Iterable[Record]) -> tuple[float, ...]:
     """The test accuracy of each epoch in the metrics."""
     return tuple(record["test_accuracy"] for record in metrics if record.get("event") == "epoch")
+
+
+def read_finished(directory: RunDirectory) -> tuple[RunSpec, Inputs, FitResult]:
+    """A finished run, what it read and its result; raise `DamagedRunError` if its files do not add up."""
+    key = directory.path.name
+    try:
+        spec, inputs = read_identity(directory)
+        if _KEY.fullmatch(key) and key != spec.key:
+            raise RunError("its config.json is another run's")
+        result = read_result(directory.path)
+        if result is None:
+            raise RunError("it is not finished")
+        check_numbers(result, read_metrics(directory.metrics), directory.result)
+        if read_checksum(directory.checkpoint) != result.weights_sha256:
+            raise CheckpointError(f"{directory.checkpoint} holds other weights than its result was written for")
+        FilterStatistics.load(directory.path / "statistics.safetensors")
+    except (FiltercovError, ValueError) as error:  # ValueError: metrics that are not JSON
+        raise DamagedRunError(f"run {key} is damaged and will not be used: {error}") from error
+    return spec, inputs, result
 
 
 def read_identity(directory: RunDirectory) -> tuple[RunSpec, Inputs]:
@@ -158,12 +198,3 @@ def check_numbers(result: FitResult, metrics: Sequence[Record], path: Path) -> N
     measured = [record.get("test_accuracy") for record in metrics if record.get("event") == "epoch"]
     if len(measured) != result.epochs or measured[-1] != result.test_accuracy:
         raise RunError(f"the result in {path} does not agree with the metrics")
-
-
-def check_weights(directory: RunDirectory, result: FitResult) -> None:
-    """Raise unless a run's weights are those that its result was written for, and its statistics can be read."""
-    if read_checksum(directory.checkpoint) != result.weights_sha256:
-        raise CheckpointError(
-            f"{directory.checkpoint} holds other weights than {directory.result.name} was written for"
-        )
-    FilterStatistics.load(directory.path / "statistics.safetensors")

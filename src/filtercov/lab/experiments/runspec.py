@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
@@ -94,7 +94,7 @@ class RunSpec:
 
     def _least_kernel(self, ours: bool) -> int:
         """The bound under which filters are left alone; one that leaves out nothing makes no new run."""
-        least = CLOSED_FORM_MIN_KERNEL if self.min_kernel_size is None else self.min_kernel_size
+        least = self.min_kernel_size or CLOSED_FORM_MIN_KERNEL
         return EVERY_KERNEL if ours and models.parse(self.model).kernel_size >= least else least
 
     @classmethod
@@ -225,13 +225,6 @@ def _init_checksum(init: str, root: Path) -> str | None:
     if not argument or (entry.ours and entry.argument != "FILE") or not path.is_file():
         return None
     try:
-        about = path.stat()
-        return _file_digest(path.absolute(), about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino)
+        return file_sha256(path)
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}; make it readable") from error
-
-
-@lru_cache(maxsize=256)
-def _file_digest(path: Path, *_version: int) -> str:
-    """A file's SHA-256; size, times and inode are in the cache's key, so that a changed file is read anew."""
-    return file_sha256(path)

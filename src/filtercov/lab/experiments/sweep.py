@@ -5,18 +5,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from filtercov.errors import ConfigError, RunError
-from filtercov.lab.experiments.catalogue import Experiment, Options, experiment
+from filtercov.errors import RunError
 from filtercov.lab.experiments.display import Display
 from filtercov.lab.experiments.engines import Engine, Workers
 from filtercov.lab.experiments.run_one import Machine, Outcome, forget_datasets
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run, in_order
-from filtercov.lab.training.rundir import read_json, storing, write_json
 from filtercov.printable import counted
 
 PAUSE = 0.5  # seconds between looks at a run in other hands
@@ -29,15 +26,10 @@ def sweep(
     engine: Engine | None = None,
     machine: Machine | None = None,
     stream: IO[str] | None = None,
-    weight: Callable[[Run], float] = lambda _: 1.0,
-    epochs: bool = False,
 ) -> dict[str, Outcome]:
-    """Do the runs and all they start from under `root`; return how each ended, by key. What is done stays done.
-
-    `weight` says how long runs take relative to one another, for the time left; `epochs` prints a line for each epoch.
-    """
+    """Do the runs and all they start from under `root`; return how each ended, by key. What is done stays done."""
     ordered, engine, machine = in_order(wanted), engine or Engine(), machine or Machine()
-    display = Display(ordered, stream=stream, weight=weight, epochs=epochs)
+    display = Display(ordered, stream=stream)
     forget_datasets()
     with display.watching(), closing(engine.start(Runs(root).root, machine, display)) as workers:
         hand_out(ordered, workers, display)
@@ -77,25 +69,3 @@ def refuse_failures(outcomes: Mapping[str, Outcome]) -> None:
     if reasons:
         said = "; ".join(f"{reason} ({counted(n, 'run')})" if n > 1 else reason for reason, n in reasons.items())
         raise RunError(f"{reasons.total()} of {counted(len(outcomes), 'run')} failed: {said}")
-
-
-def record(wanted: Experiment, runs: Runs, options: Options) -> None:
-    """Note under the runs that an experiment was asked for, so that a report knows what to look for."""
-    with storing(runs.sweeps):
-        runs.sweeps.mkdir(parents=True, exist_ok=True)
-    asked = {"name": wanted.name, "scale": wanted.scale, "options": asdict(options)}
-    write_json(runs.sweeps / f"{wanted.name}--{wanted.scale}.json", asked)
-
-
-def recorded(runs: Runs) -> list[tuple[Experiment, Options]]:
-    """The experiments that were asked for under the runs, with the options they were asked for with."""
-    return [asked_for(read_json(path), path) for path in sorted(runs.sweeps.glob("*.json"))]
-
-
-def asked_for(asked: Mapping[str, Any], path: Path) -> tuple[Experiment, Options]:
-    """The experiment and the options that the values of a file name."""
-    try:
-        options = Options(**{**asked["options"], "also": tuple(asked["options"]["also"])})
-        return experiment(asked["name"], scale=asked["scale"], options=options), options
-    except (KeyError, TypeError) as error:
-        raise ConfigError(f"{path} does not say which experiment was run ({error}); delete it") from error

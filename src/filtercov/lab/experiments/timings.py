@@ -1,6 +1,5 @@
 """How long a training step takes with frozen and with thawed filters: the paper's speed figure, on this machine."""
 
-import datetime
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -17,11 +16,10 @@ import filtercov as fc
 from filtercov.errors import RunError
 from filtercov.lab import models
 from filtercov.lab.bench import describe_machine, race_of, rivals_of
-from filtercov.lab.costs import MachineSpeed
-from filtercov.lab.experiments.planning import YARDSTICK
+from filtercov.lab.costs import YARDSTICK
 from filtercov.lab.training.rundir import write_json
 from filtercov.nn import accelerate_
-from filtercov.nn.timing import race, usual_clock
+from filtercov.nn.timing import usual_clock
 
 IMAGE_SIZE = 32
 BATCH = 64
@@ -52,9 +50,18 @@ class Timings:
         """How often every step was measured, 0 without steps."""
         return min((len(step.saved) for step in self.steps), default=0)
 
+    def enough(self, device: str, repeats: int) -> bool:
+        """Whether they were taken here, and as often."""
+        return self.machine == describe_machine(device) and self.repeats >= repeats
+
     def as_dict(self) -> dict[str, Any]:
         """What `parse` reads."""
         return {"machine": self.machine, "steps": [asdict(step) for step in self.steps]}
+
+    def write(self, path: Path) -> None:
+        """Keep them for the report."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, self.as_dict())
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], path: Path) -> Self:
@@ -82,32 +89,13 @@ def measure_speeds(names: Sequence[str], *, repeats: int = REPEATS, device: str 
     for _ in range(repeats):
         with rivals_of(_Step, given) as rivals:
             raced.append(race_of(rivals, seconds=inf, turns=TURNS))
-    return Timings(described(device), tuple(_speed(name, raced) for name in names))
+    return Timings(describe_machine(device), tuple(_speed(name, raced) for name in names))
 
 
-def described(device: str) -> str:
-    """What steps on a device are timed on; timings of another description are no guide to it.
-
-    >>> described("cpu") == describe_machine(), described("mps").startswith("mps, ")
-    (True, True)
-    """
-    if device == "cpu":
-        return describe_machine()
-    return f"{torch.cuda.get_device_name(device) if device.startswith('cuda') else device}, {describe_machine()}"
-
-
-def measure_machine() -> MachineSpeed:
-    """Time a few steps of the yardstick on this machine's CPU, which takes seconds."""
+def images_per_second() -> float:
+    """How fast the yardstick trains on this machine's CPU, from a few steps, which take seconds."""
     step = _Step(YARDSTICK, "thawed", "cpu")
-    times = race({YARDSTICK: step}, seconds=inf, turns=3, clock=time.perf_counter)[YARDSTICK]
-    today = datetime.date.today().isoformat()
-    return MachineSpeed(round(BATCH / statistics.median(times), 1), torch.get_num_threads(), today)
-
-
-def write_speeds(path: Path, timings: Timings) -> None:
-    """Keep timings for the report."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, timings.as_dict())
+    return BATCH / statistics.median(step.turn() for _ in range(3))
 
 
 def _speed(name: str, raced: Sequence[Mapping[str, Sequence[float]]]) -> SpeedRecord:
@@ -134,19 +122,15 @@ class _Step:
         images = torch.randn(BATCH, 3, IMAGE_SIZE, IMAGE_SIZE, device=device)
         self._images = images.contiguous(memory_format=torch.channels_last)
         self._labels = torch.randint(10, (BATCH,), device=device)
-        self()  # the first one of an optimiser allocates its memory
+        self.turn()  # the first one of an optimiser allocates its memory
 
-    def __call__(self) -> None:
-        """Take a step, and wait until it is done."""
+    def turn(self) -> float:
+        """Take a step, wait until it is done, and return its seconds."""
+        clock = usual_clock() if self._device == "cpu" else time.perf_counter
+        started = clock()
         self._optimizer.zero_grad()
         nn.functional.cross_entropy(self._model(self._images), self._labels).backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
         if self._device != "cpu":
             torch.accelerator.synchronize()
-
-    def turn(self) -> float:
-        """The seconds that a step takes."""
-        clock = usual_clock() if self._device == "cpu" else time.perf_counter
-        started = clock()
-        self()
         return clock() - started

@@ -45,6 +45,7 @@ def fit(
     identity: Mapping[str, Any] | None = None,
     on_finish: OnFinish | None = None,
     progress: Progress | None = None,
+    judged_on: str = "test",
     log_interval: int = 50,
     recovery_interval: int | None = None,
     watch_interval: int | None = None,
@@ -54,8 +55,8 @@ def fit(
     `identity` is whatever else decides the outcome (model, data, initialisation), ready for JSON: a directory belongs
     to one configuration and identity. A checkpoint is written after every epoch and, if given, every
     `recovery_interval` steps. `on_finish(model, run_dir)` runs before the run counts as done; the result keeps what it
-    returns as `extra`. Every `watch_interval` steps, if given, the depthwise filters are measured for
-    `filters.watched`, as `filtercov.watch` does.
+    returns as `extra`. `progress` is told that accuracies are of `judged_on` images. Every `watch_interval` steps, if
+    given, the depthwise filters are measured for `filters.watched`, as `filtercov.watch` does.
 
     Raises `TrainingInterrupted` after SIGTERM or Ctrl-C, `DivergedError` when a number is no longer finite,
     `RunError` when the directory is busy, full, read-only or another run's.
@@ -87,7 +88,9 @@ def fit(
         metrics = stack.enter_context(MetricsLog(run.metrics, size=metrics_size)) if world.main else None
         stop = stack.enter_context(StopRequest(patient=world.size > 1))
         watching = watch(model, run.watched, every=watch_interval, step=state.step) if watch_interval else None
-        loop = _Loop(state, train_batches, test_batches, config, run, world, metrics, stop, progress, watching)
+        loop = _Loop(
+            state, train_batches, test_batches, config, run, world, metrics, stop, progress, judged_on, watching
+        )
         loop.run(log_interval, recovery_interval)
         result = world.from_main(lambda: loop.finish(on_finish))
     stop.pass_on()
@@ -134,6 +137,7 @@ class _Loop:
     metrics: MetricsLog | None  # only the process that writes has one
     stop: StopRequest
     progress: Progress
+    judged_on: str
     watch: Watch | None
 
     def __post_init__(self) -> None:
@@ -325,4 +329,5 @@ class _Loop:
             images_per_second=self._images_per_second,
             seconds_left=per_step * (self.steps - step),
             test_accuracy=test_accuracy,
+            judged_on=self.judged_on,
         )

@@ -178,7 +178,7 @@ class Builder:
     ) -> list[Cell]:
         """A row's cells, none if the scale leaves these epochs out; `model` and `epochs` are the paper's.
 
-        A column that is named twice is there once, and refused if its runs are not the same.
+        Of columns of one name the first is taken.
         """
         trained = self.family.trained_epochs(epochs)
         if trained is None:
@@ -187,13 +187,9 @@ class Builder:
         cells: dict[str, Cell] = {}
         for kind, init in product(filters, inits):
             column = f"{kind}/{init.column}"
-            runs = tuple(self._run(model, init, kind == "frozen", trained, seed) for seed in range(count))
-            cell = Cell(row, column, epochs, runs)
-            if cells.setdefault(column, cell) != cell:
-                raise ConfigError(
-                    f"row {row} has a column {init.column} of its own, whose runs are not those of the initialisation "
-                    f"{init.init}; leave out --also {init.init}, or register yours under another name"
-                )
+            if column not in cells:
+                runs = tuple(self._run(model, init, kind == "frozen", trained, seed) for seed in range(count))
+                cells[column] = Cell(row, column, epochs, runs)
         return list(cells.values())
 
     def reference(self, model: str, *, family: str | None = None, seed: int = 0) -> Run:

@@ -183,7 +183,7 @@ def controls(build: Builder) -> Experiment:
 
 def _ranked(build: Builder, kind: str, kernel: int) -> list[Init]:
     network, smaller = _with_kernel(NETWORKS[kind], kernel), _with_kernel(NETWORKS[kind], SMALLER_KERNEL[kernel])
-    columns = [
+    return [
         UNIFORM,
         closed_form(),
         covariance(network),
@@ -192,9 +192,8 @@ def _ranked(build: Builder, kind: str, kernel: int) -> list[Init]:
         Init("interpolated, smaller k", "interpolated-of", reference=smaller),
         Init("selected, larger", "selected-of", reference=_with_kernel(LARGER[kind], kernel)),
         *(Init(name, name) for name in BY_FORMULA),
+        *build.also(),
     ]
-    there = {init.column for init in columns}
-    return [*columns, *(init for init in build.also() if init.column not in there)]
 
 
 def _with_kernel(network: str, kernel: int) -> str:
