@@ -62,7 +62,7 @@ def test_page_shows_the_numbers_that_json_has(browser: Browser, tmp_path: Path) 
     report = Report(measure_target(same, same))
     tab = browser.open(write_output(tmp_path / "p.html", report.page()))
     head, *rows = tab.evaluate(CELLS.format("#numbers"))
-    names = {"σ": "sigma", "centred": "centredness", "mean": "mean_share"}
+    names = {"σ": "sigma", "centred": "centredness", "Kronecker": "kronecker_residual", "mean": "mean_share"}
     for row, layer in zip(rows, report.as_json()["layers"], strict=True):
         shown = dict(zip(head, row, strict=True))
         numbers = {
@@ -78,26 +78,22 @@ def test_page_shows_the_numbers_that_json_has(browser: Browser, tmp_path: Path) 
     assert tab.errors == []
 
 
-def test_structure_is_beside_chance_and_grey_where_it_is_no_more(browser: Browser, tmp_path: Path) -> None:
+def test_numbers_are_beside_chance_and_grey_where_they_are_no_more(browser: Browser, tmp_path: Path) -> None:
     torch.manual_seed(0)
     net = nn.Sequential(*(nn.Conv2d(96, 96, 5, groups=96) for _ in range(2)))
     fc.init_(net, lambda _: 0.5, filter_fn=lambda layer: layer.name == "1", seed=0)
-    report = Report(measure_target(model_target(net, "half", example_input=torch.randn(1, 96, 15, 15))))
+    report = Report(measure_target(model_target(net, "half")))
     tab = browser.open(write_output(tmp_path / "p.html", report.page()))
     rows = tab.evaluate(
-        "[...document.querySelectorAll('#more tbody tr')].map(row => [...row.querySelectorAll('td')].slice(0, 4)"
+        "[...document.querySelectorAll('#numbers tbody tr')].map(row => [...row.cells].slice(3, 6)"
         ".map(cell => [cell.textContent, cell.querySelector('.quiet') !== null]))"
     )
-    names = ("sparsity", "orthogonality", "even", "gaussian_derivatives")
-    for row, layer in zip(rows, report.as_json()["layers"], strict=True):
-        for (shown, grey), name in zip(row, names, strict=True):
-            number = layer["structure"][name]
-            assert grey != number["beyond_chance"]
-            assert float(shown.split()[0]) == pytest.approx(number["value"], abs=0.006)
-    assert all(grey for _, grey in rows[0])
-    assert not all(grey for _, grey in rows[1])
+    for row, layer, grey in zip(rows, report.as_json()["layers"], (True, False), strict=True):
+        assert [each[1] for each in row] == [grey] * 3
+        rank = layer["effective_rank"]
+        assert rank["beyond_chance"] != grey
+        assert row[2][0] == f"{rank['value']:.1f} ({rank['chance']:.1f})"
     assert "1 of 2 layers is more like the closed form" in report.page()
-    assert tab.evaluate("document.querySelectorAll('#field img').length") == 1
     assert tab.errors == []
 
 

@@ -13,9 +13,10 @@ from filtercov.covariance.forms import Array, show_size
 from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CovarianceError, SourceError
 from filtercov.lab.report.inspect_target import Target
+from filtercov.lab.report.pictures import SHOWN, sampled
+from filtercov.printable import counted
 from filtercov.schedule import FittedSchedule, fit_layer, fit_schedule, relative_depth
-from filtercov.statistics.receptive_field import ReceptiveField
-from filtercov.structure import Number, Structure, centredness, kronecker_residual, spectrum, structure_of_layer
+from filtercov.structure import Number, centredness, kronecker_residual, spectrum, structure_of_layer
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +30,11 @@ class LayerNumbers:
     likeness: float
     chance_likeness: float
     closed_form: Array  # at the best σ, at the scale where it is nearest to the covariance; zeros without a σ
+    effective_rank: Number
     centredness: float
     kronecker_residual: float
     mean_share: float
     above_chance: bool
-    structure: Structure
 
     @property
     def name(self) -> str:
@@ -50,25 +51,17 @@ class LayerNumbers:
         """The size of its filters in words."""
         return show_size(self.kernel_size).replace("x", "×")
 
-    @property
-    def pixel_variance(self) -> Array:
-        """The variance of each pixel, as a filter."""
-        return np.diagonal(self.statistics.covariance).reshape(self.kernel_size)
-
     def as_json(self) -> dict[str, Any]:
         """Every number, null where one is not determined."""
         names = ("depth", "sigma", "likeness", "chance_likeness", "centredness", "kronecker_residual", "mean_share")
-        structure = {name: _number_json(number) for name, number in self.structure.numbers().items()}
-        types = self.structure.types
+        rank = self.effective_rank
         return {
             "name": self.name,
             "kernel_size": list(self.kernel_size),
             "filters": self.statistics.count,
             **{name: _finite(getattr(self, name)) for name in names},
-            "pixel_variance": self.pixel_variance.tolist(),
+            "effective_rank": {"value": rank.value, "chance": rank.chance, "beyond_chance": rank.beyond_chance},
             "eigenvalues": spectrum(self.statistics.covariance).tolist(),
-            "closed_form_eigenvalues": spectrum(self.closed_form).tolist(),
-            "structure": {**structure, "types": None if types is None else dict(types)},
         }
 
 
@@ -105,6 +98,11 @@ class Inspection:
     comparisons: tuple[LayerComparison, ...] = ()
 
     @property
+    def targets(self) -> list[Target]:
+        """The target, and the one it is compared with."""
+        return [self.target] if self.against is None else [self.target, self.against]
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Remarks on the target, and on the one it is compared with."""
         theirs = () if self.against is None else (f"{self.against.label}: {note}" for note in self.against.notes)
@@ -130,12 +128,10 @@ class Inspection:
             "kind": self.target.kind,
             "notes": list(self.notes),
             "schedule": self._schedule_json(),
-            "receptive_field": _field_json(self.target.field),
             "layers": [layer.as_json() for layer in self.layers],
         }
         if self.against is not None:
             numbers["against"] = self.against.label
-            numbers["against_receptive_field"] = _field_json(self.against.field)
             for layer, comparison in zip(numbers["layers"], self.comparisons, strict=True):
                 layer["comparison"] = comparison.as_json()
         return numbers
@@ -177,6 +173,17 @@ def measure_target(target: Target, against: Target | None = None) -> Inspection:
     return Inspection(target, layers, schedule, against, comparisons)
 
 
+def shown_filters(layer: LayerNumbers, target: Target, rng: np.random.Generator) -> tuple[str, Array]:
+    """The strongest filters of a layer with a caption, or drawn ones where there are statistics alone."""
+    filters = target.filters.get(layer.name)
+    if filters is None:
+        drawn = sampled(layer.statistics.covariance, layer.kernel_size, rng, mean=layer.statistics.mean)
+        return "filters drawn from the statistics, which hold none", drawn
+    power = np.square(filters).sum(axis=tuple(range(1, filters.ndim)))
+    strongest = filters[np.argsort(-power, kind="stable")[:SHOWN]]
+    return f"strongest {counted(len(strongest), 'filter')}, each on its own scale", strongest
+
+
 def show(value: float | None, *, digits: int = 2) -> str:
     """A number as pages show it, a dash where there is none.
 
@@ -191,21 +198,6 @@ def show(value: float | None, *, digits: int = 2) -> str:
 def _finite(value: float) -> float | None:
     """A number as JSON can hold it: nan and infinities become null."""
     return value if math.isfinite(value) else None
-
-
-def _field_json(field: ReceptiveField | None) -> dict[str, Any] | None:
-    """The numbers of an effective receptive field, without its picture."""
-    if field is None:
-        return None
-    where = {"layer": field.layer, "size": list(field.shares.shape), "centre": list(field.centre)}
-    return {**where, "widest": field.widest, "radius": _number_json(field.radius)}
-
-
-def _number_json(number: Number) -> dict[str, Any]:
-    described: dict[str, Any] = {"value": number.value, "chance": number.chance, "beyond_chance": number.beyond_chance}
-    if number.low is not None:
-        described["range_of_chance"] = [number.low, number.high]
-    return {**described, "reason": number.reason} if number.reason else described
 
 
 def _measure(layer: LayerStatistics, index: int, depth: float) -> LayerNumbers:
@@ -224,11 +216,11 @@ def _measure(layer: LayerStatistics, index: int, depth: float) -> LayerNumbers:
         likeness=fit.likeness,
         chance_likeness=fit.chance,
         closed_form=closed,
+        effective_rank=structure_of_layer(layer).effective_rank,
         centredness=centredness(cov, size),
         kronecker_residual=kronecker_residual(cov, size),
         mean_share=mean_power / (mean_power + spread) if mean_power + spread else math.nan,
         above_chance=fit.above_chance,
-        structure=structure_of_layer(layer),
     )
 
 

@@ -137,11 +137,6 @@ def filters_picture(filters: Array, *, columns: int | None = None, size: int) ->
     return _tiled(tiles, columns=columns or {1: 2, 2: 4, 3: 2}[filters.ndim - 1], size=size, gap=max(2, size // 60))
 
 
-def variance_picture(variance: Array, *, size: int) -> Picture:
-    """The variance by pixel, as a picture of the filter."""
-    return _tiled([levels(_on_paper(variance), symmetric_limit(variance))], columns=1, size=size, gap=0)
-
-
 def blank_margin(cov: Array, shape: tuple[int, ...]) -> int:
     """How many pixels at every border a picture leaves out: those of little variance, but for a ring of them."""
     variance = np.diagonal(cov).reshape(shape)

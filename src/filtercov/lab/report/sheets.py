@@ -12,8 +12,7 @@ import numpy as np
 from matplotlib import font_manager
 from PIL import Image, ImageDraw, ImageFont
 
-from filtercov.lab.report.inspect_numbers import Inspection, LayerNumbers, show
-from filtercov.lab.report.inspect_page import shown_filters
+from filtercov.lab.report.inspect_numbers import Inspection, LayerNumbers, show, shown_filters
 from filtercov.lab.report.pictures import Picture, covariance_picture, filters_picture, palette
 from filtercov.lab.report.watched import History
 from filtercov.printable import shortened

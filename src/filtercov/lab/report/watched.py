@@ -1,20 +1,34 @@
-"""A watched run in numbers and words: every layer at every moment, and since when its structure is beyond chance."""
+"""A watched run: every layer at every moment in numbers and words, and its page with a player of the moments.
+
+What the player draws takes a byte a number: a covariance is symmetric and drawn in 255 colours, so its upper triangle
+is kept as colours on its own scale, 3.3 kB for 9x9 filters. Filters and spectra take a byte a number as well. A run of
+more moments than fit is thinned out.
+"""
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from filtercov.covariance.forms import Array, show_size
+from filtercov.lab.report import page, pictures
+from filtercov.lab.report.charts import SHARES, Axis, Plot, key, legend, log_axis, over, round_axis, stage
 from filtercov.lab.report.inspect_numbers import show
 from filtercov.printable import counted
-from filtercov.statistics.watched import Moment, Watched
-from filtercov.structure import Structure, spectrum
+from filtercov.statistics.watched import FOLLOWED, Moment, Watched
+from filtercov.structure import spectrum
 
-# What may be beyond chance: likeness to the closed form, and every number of a layer's structure.
-JUDGED = ("likeness", *(f.name for f in fields(Structure) if f.name != "types"))
+MOST_BYTES = 8_000_000  # of all moments on a page, before base64
+MOST_MOMENTS = 200  # more cannot be told apart on a slider
+DECADES = 4  # of a spectrum
+Bytes = NDArray[np.uint8]
 _OF_THE_LAYER = ("name", "kernel_size", "filters", "depth")
 
 
@@ -47,14 +61,14 @@ class LayerHistory:
         kept = [r["likeness_beyond_chance"] if structured else r[key] is not None for r in self.records]
         return [float(r[key]) if keep else math.nan for r, keep in zip(self.records, kept, strict=True)]
 
-    def appeared(self, key: str = "likeness") -> int | None:
-        """The step since when a number is beyond chance at every moment to the last; None if it is not.
+    def appeared(self) -> int | None:
+        """The step since when the likeness is beyond chance at every moment to the last; None if it is not.
 
-        A number that left chance and came back shows nothing yet: among many moments some always stray.
+        A likeness that left chance and came back shows nothing yet: among many moments some always stray.
         """
         since = None
         for record in reversed(self.records):
-            if not record[f"{key}_beyond_chance"]:
+            if not record["likeness_beyond_chance"]:
                 break
             since = int(record["step"])
         return since
@@ -96,19 +110,10 @@ class History:
         """The steps of the moments."""
         return [moment.step for moment in self.moments]
 
-    @property
-    def stills(self) -> list[int]:
-        """The places of the first, the middle and the last moment."""
-        last = len(self.moments) - 1
-        return sorted({0, last // 2, last})
-
     def as_json(self) -> dict[str, Any]:
         """Every number, moment by moment, as plain data."""
         layers = [
-            {
-                **{key: layer.records[0][key] for key in _OF_THE_LAYER},
-                "beyond_chance_since": {key: layer.appeared(key) for key in JUDGED},
-            }
+            {**{key: layer.records[0][key] for key in _OF_THE_LAYER}, "beyond_chance_since": layer.appeared()}
             for layer in self.layers
         ]
         left_out = {"step", *_OF_THE_LAYER} - {"name"}
@@ -180,3 +185,159 @@ def measure_run(label: str, watched: Watched, moments: Sequence[Moment]) -> Hist
         for index, layer in enumerate(moments[0].statistics.layers)
     )
     return History(label, watched, tuple(moments), layers)
+
+
+def watched_page(history: History, *, origin: page.Origin | None = None) -> str:
+    """The page of a run."""
+    watched, layers = history.watched, history.layers
+    lead, *more = history.findings()
+    sizes = " and ".join(dict.fromkeys(layer.size for layer in layers))
+    what = f"{watched.source} while it trained: {counted(len(layers), 'depthwise layer')} of {sizes} filters, "
+    what += f"{counted(len(watched), 'moment')} from step {watched.steps[0]} to {watched.steps[-1]}."
+    head, *rows = history.table()
+    cells = [[page.numbered(each.index, each.name), *row[1:]] for each, row in zip(layers, rows, strict=True)]
+    meaning = "In brackets: no more than chance. Moved: distance over size at the start."
+    sections = [
+        page.heading(history.label, page.text(lead)),
+        f"<p>{page.text(' '.join([*more, what]))}</p>",
+        *(page.note(words) for words in watched.notes),
+        _player(history),
+        _over_time(history),
+        f'<h2>In numbers</h2><p class="quiet">{meaning}</p>{page.table(head, cells, sortable=True)}',
+        page.embedded_json("settings", _page_data(history)),
+    ]
+    scripts = ["drawing.js", "watched.js"]
+    return page.page(f"{history.label} · filtercov", "\n".join(sections), origin=origin, scripts=scripts)
+
+
+def most_moments(watched: Watched) -> int:
+    """How many moments fit on a page: 150 of twelve layers of 9x9 filters."""
+    each = 0
+    for filters in watched.start.values():
+        size = filters.shape[1:]
+        kept = math.prod(map(len, pictures.shown_pixels(size, 0)))
+        each += kept * (kept + 1) // 2 + (FOLLOWED + 1) * math.prod(size)
+    return int(min(max(MOST_BYTES // each, 3), MOST_MOMENTS))
+
+
+def _player(history: History) -> str:
+    last = len(history.moments) - 1
+    buttons = "".join(
+        f'<button type="button" aria-pressed="false" aria-label="layer {layer.index + 1}, {page.text(layer.name)}" '
+        f'title="{page.text(layer.name)}"><canvas class="pixels"></canvas><span>{layer.index + 1}</span></button>'
+        for layer in history.layers
+    )
+    most = max(len(filters) for filters in history.moments[0].filters.values())
+    sigmas = [s for layer in history.layers for s in layer.values("sigma") if math.isfinite(s)] or [0.1, 1.0]
+    by_depth = stage("depths", SHARES, [log_axis(min(sigmas), max(sigmas))], x_label="relative depth d", y_label="σ")
+    decades = log_axis(10.0**-DECADES, 1.0)
+    spectra = stage("spectrum", SHARES, [decades], x_label="rank / number of pixels", y_label="eigenvalue, λ / λ₁")
+    marks = [("more like a closed form than chance", key(0, "mark")), ("no more than chance", key(0, "ring"))]
+    views = [
+        page.figure(
+            '<canvas class="pixels" id="covariance" role="img"></canvas>', 'covariance<span id="limit"></span>'
+        ),
+        page.figure(
+            '<canvas class="pixels" id="filters" role="img"></canvas>',
+            f"the same {counted(most, 'filter')} at every moment, each on its own scale",
+        ),
+        page.figure(spectra + legend([("now", key(0)), ("at the first moment", key(0, dashed=True))]), "spectrum"),
+    ]
+    return f"""<section class="player" id="player" aria-label="player">
+<div class="bar"><button type="button" id="play">Play</button>
+<input type="range" id="moment" min="0" max="{last}" step="1" value="{last}" aria-label="moment of {last + 1}">
+<output id="now" for="moment">step {history.steps[-1]}</output></div>
+<div class="wide"><div><div class="strip" id="strip" role="group" aria-label="layers">{buttons}</div>
+<p class="quiet">Choose a layer. Arrow keys go from moment to moment, space plays. {pictures.BLOCKS}</p></div>
+{page.figure(by_depth + legend(marks), "")}</div>
+<h2 id="layer-title">Layer 1</h2><p id="facts"></p>
+{page.grid(views)}</section>
+<noscript>{page.note("Without scripts the player stays empty; what is below needs none.")}</noscript>"""
+
+
+def _over_time(history: History) -> str:
+    """σ, likeness and drift: a line for each layer, coloured by depth; a script marks one and moves the cursors."""
+    layers = history.layers
+    drawn = [
+        ("σ", "σ of the closed form most like each layer, where it is more like it than chance",
+         [layer.values("sigma", structured=True) for layer in layers]),
+        ("likeness", "likeness to that closed form, where it is more than chance",
+         [layer.values("likeness", structured=True) for layer in layers]),
+        ("‖W − W₀‖ / ‖W₀‖", "distance of the filters from the first moment; 1.41 is that of unrelated filters",
+         [layer.values("relative_distance") for layer in layers]),
+    ]  # fmt: skip
+    figures = []
+    for name, caption, values in drawn:
+        found = [x for line in values for x in line if math.isfinite(x)] or [1.0]
+        y = log_axis(min(found), max(found)) if name == "σ" else round_axis(0.0, max(found) or 1.0)
+        figures.append(page.figure(_lines(history, values, y, name), caption))
+    depths = '<p class="legend"><span><span class="depths key"></span>from the first layer to the last</span></p>'
+    return f"<h2>Over time</h2>{depths}{page.grid(figures)}"
+
+
+def _lines(history: History, values: Sequence[Sequence[float]], y: Axis, name: str) -> str:
+    plot = Plot(over(history.steps), y, label=f"{name} of each layer over time", x_label="step", y_label=name)
+    for layer, line in zip(history.layers, values, strict=True):
+        marked = f' data-layer="{layer.index}" style="--depth:{layer.depth:.0%}"'
+        points = zip(history.steps, line, strict=True)
+        for measured, group in groupby(points, lambda point: math.isfinite(point[1])):
+            piece = list(group) if measured else []
+            if len(piece) == 1:  # a line of one point would not be seen
+                plot.dot(*piece[0], f"{layer.name}: {piece[0][1]:.3g} at step {piece[0][0]:g}", radius=2)
+            plot.line(piece, attributes=marked)
+    plot.cursor()
+    return plot.html()
+
+
+def _page_data(history: History) -> dict[str, Any]:
+    """Everything that the page's scripts draw, ready for JSON."""
+    layers = [_layer_data(layer, history.moments) for layer in history.layers]
+    return {"palette": pictures.palette().tolist(), "decades": DECADES, "steps": history.steps, "layers": layers}
+
+
+def _layer_data(layer: LayerHistory, moments: Sequence[Moment]) -> dict[str, Any]:
+    covariances = [moment.statistics[layer.name].covariance for moment in moments]
+    limits = [pictures.covariance_limit(cov) for cov in covariances]
+    size = layer.kernel_size
+    # One for all moments; gaps are as wide as a number, too wide for blocks of three.
+    margin = max(0, min(*(pictures.blank_margin(cov, size) for cov in covariances), (min(size) - 5) // 2))
+    kept = pictures.shown_pixels(size, margin)
+    pixels = np.ravel_multi_index(np.meshgrid(*kept, indexing="ij"), size).ravel()
+    upper = np.triu_indices(len(pixels))
+    drawn = [
+        pictures.levels(c[np.ix_(pixels, pixels)], limit)[upper] for c, limit in zip(covariances, limits, strict=True)
+    ]
+    filters = [
+        pictures.levels(f, pictures.symmetric_limit(f)).ravel()
+        for moment in moments
+        for f in moment.filters[layer.name]
+    ]
+    numbers = {"sigma": "sigma", "likeness": "likeness", "chance": "likeness_chance", "moved": "relative_distance"}
+    return {
+        "name": layer.name,
+        "depth": layer.depth,
+        "size": size,
+        "kept": [len(k) for k in kept],
+        "covariances": _text(drawn),
+        "limits": [float(f"{limit:.2g}") for limit in limits],
+        "filters": _text(filters),
+        "spectra": _text([spectrum_levels(values) for values in layer.spectra]),
+        "beyond": [bool(record["likeness_beyond_chance"]) for record in layer.records],
+        **{name: [record[column] for record in layer.records] for name, column in numbers.items()},
+    }
+
+
+def spectrum_levels(eigenvalues: Array) -> Bytes:
+    """The height of eigenvalues on a logarithmic scale that ends at the largest; 0 for those below it.
+
+    >>> spectrum_levels(np.array([2.0, 0.02, 0.0])).tolist()
+    [255, 128, 0]
+    """
+    top = max(float(eigenvalues.max(initial=0.0)), np.finfo(float).tiny)
+    shares = np.log10(np.maximum(eigenvalues / top, 10.0**-DECADES)) / DECADES + 1
+    heights: Bytes = np.round(255 * shares).astype(np.uint8)
+    return heights
+
+
+def _text(data: Sequence[Bytes]) -> str:
+    return base64.b64encode(np.concatenate(data).tobytes()).decode()
