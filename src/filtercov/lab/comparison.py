@@ -42,7 +42,7 @@ from filtercov.lab.experiments.runs import Runs, accuracies
 from filtercov.lab.experiments.runspec import Run, RunSpec, key_of
 from filtercov.lab.experiments.sweep import refuse_failures, sweep
 from filtercov.lab.models.lookup import find as find_model
-from filtercov.lab.report.groups import FinishedRun, Group, answer, group_table, groups_page
+from filtercov.lab.report.groups import FinishedRun, Group, answer, group_table, groups_of, groups_page
 from filtercov.lab.report.page import Origin, write_output
 from filtercov.lab.training import (
     Batches,
@@ -170,7 +170,10 @@ def compare(
     seconds = _step_seconds(built, batches) * len(batches) * epochs * count / engine.workers
     tell(f"{counted(count, 'run')} of {counted(epochs * len(batches), 'step')}, about {duration(seconds)} here")
     found = trials.done(columns, range(seeds))
-    groups = [Group(column.label, found[column], against=_baseline(column, columns)) for column in columns]
+    groups = groups_of(
+        {column.label: found[column] for column in columns},
+        against={column.label: _baseline(column, columns) for column in columns},
+    )
     chosen = " Among more than two initialisations one chooses on these, and reports on test images." * (len(inits) > 2)
     note = f"Accuracies are of {judged} images.{chosen}"
     return Comparison(trials.title, groups, note, Origin(trials.sources(), command))

@@ -20,7 +20,7 @@ from filtercov.lab.experiments.reference_claims import DRAWS, REFERENCE_CLAIMS, 
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report import page
 from filtercov.lab.report.charts import dot_chart
-from filtercov.lab.report.groups import answer, group_table, groups_body
+from filtercov.lab.report.groups import Table, answer, group_table, groups_body
 from filtercov.lab.report.own_runs import Setting, at_paper_size, kept_settings
 from filtercov.lab.report.results import (
     check_place,
@@ -31,8 +31,8 @@ from filtercov.lab.report.results import (
     write_report,
 )
 from filtercov.lab.report.results_claims import VERDICTS, Compared, Finding, judge_claim, tally
-from filtercov.lab.report.results_statistics import CONFIDENCE, METHOD, Difference, show_difference
-from filtercov.lab.report.results_table import TOLD_APART, Line, Table, lines, markdown_table, told_apart
+from filtercov.lab.report.results_statistics import CONFIDENCE, METHOD, Difference
+from filtercov.lab.report.results_table import TOLD_APART, Line, lines, markdown_table, told_apart
 from filtercov.lab.training.progress import duration
 from filtercov.printable import counted
 from filtercov.statistics.filter_statistics import FilterStatistics
@@ -221,13 +221,13 @@ def comparison_table(finding: Finding) -> Table:
     """A line for each comparison of a claim."""
     rows = [["comparison", "must be", "the paper's", f"ours, {INTERVAL}", "verdict"]]
     for one in finding.compared:
-        ours = show_difference(one.difference) or "not run"
+        ours = str(one.difference or "not run")
         rows.append([one.comparison.says, one.comparison.needed, _range([one]), ours, one.shown_verdict])
     return rows
 
 
 def _interval(difference: Difference | None) -> str:
-    return show_difference(difference).partition(", n =")[0] or "not run"
+    return str(difference or "not run").partition(", n =")[0]
 
 
 def _range(compared: Sequence[Compared]) -> str:
@@ -279,7 +279,7 @@ def controls_answer(record: ExperimentRecord) -> list[str]:
                 kind = "between it and uniform"
             kinds[kind].append(one.cell.init)
         words = "".join(f"; {kind}: {', '.join(names)}" for kind, names in kinds.items())
-        said.append(f"{title}: the closed form gains {show_difference(closed.difference)}{words}.")
+        said.append(f"{title}: the closed form gains {closed.difference or ''}{words}.")
     return said
 
 
