@@ -16,8 +16,9 @@ from filtercov.cli.say import say, say_table
 from filtercov.errors import SourceError
 from filtercov.lab.report.explore import explore_page
 from filtercov.lab.report.figures import write_figures
-from filtercov.lab.report.inspect import Report, WatchedReport, look
+from filtercov.lab.report.inspect import Report, look
 from filtercov.lab.report.page import write_output
+from filtercov.lab.report.watched import WatchedReport
 from filtercov.printable import counted
 
 TARGET = (
@@ -49,9 +50,9 @@ def inspect(
         if png is not None:
             raise SourceError(f"{target}: --png is for networks, this is a watched run; --animate draws its moments")
         if not as_json:
-            rows, sentences = report.table()
+            rows = report.table()
             say_table(rows, right=range(1, len(rows[0]) - 1))
-            say("\n".join(sentences))
+            say("\n".join(report.findings()))
     if out is None and png is None and animate is None and not as_json:
         out = Path("inspect.html")
     if out is not None:

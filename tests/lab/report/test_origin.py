@@ -72,7 +72,7 @@ def test_every_file_that_was_read_is_named_and_a_network_by_its_name_has_no_chec
     Path("run").mkdir()
     run("init", "convmixer_16_2_k5_p2", "--out", "run/checkpoint.safetensors")
     run("stats", "run/checkpoint.safetensors", "--out", "run/statistics.safetensors")
-    names = [source.name for source in look("run").inspection.target.sources]
+    names = [source.name for source in look("run").target.sources]
     assert names == ["run/checkpoint.safetensors", "run/statistics.safetensors"]
 
 

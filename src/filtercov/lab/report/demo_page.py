@@ -80,7 +80,6 @@ def _covariances(runs: Sequence[DemoRun]) -> str:
         figures = []
         for caption, cov in shown.items():
             picture = covariance_picture(cov, size, size=SIZE)
-            words = f"{caption}; {picture.cut}" if picture.cut else caption
-            figures.append(page.figure(picture.html(f"{caption}, layer {index + 1}"), page.text(words)))
+            figures.append(picture.figure(caption, of=f"{caption}, layer {index + 1}"))
         rows.append(f"<h3>Layer {index + 1}</h3>{page.grid(figures)}")
     return "".join(rows)

@@ -215,8 +215,8 @@ def filters_section(groups: Sequence[Group]) -> str:
             for filters, when in ((before, "before"), (after, "after")):
                 if filters is not None:
                     drawn = filters_picture(filters[:FILTERS], columns=4, size=4 * 70)
-                    picture = drawn.html(f"{group.label}, {name}, {when} training")
-                    figures.append(page.figure(picture, f"layer {index + 1}, {when}"))
+                    of = f"{group.label}, {name}, {when} training"
+                    figures.append(drawn.figure(f"layer {index + 1}, {when}", of=of))
         if figures:
             blocks.append(f'<div><h3>{page.text(group.label)}</h3><div class="pair">{"".join(figures)}</div></div>')
     if not blocks:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,42 +18,24 @@ from torch import nn
 from filtercov.covariance.forms import Array
 from filtercov.errors import SourceError
 from filtercov.files import Source, files_sha256
+from filtercov.lab.report import inspect_target as targets
+from filtercov.lab.report import page
 from filtercov.lab.report.charts import SHARES, Axis, Plot, key, legend, log_axis
 from filtercov.lab.report.inspect_numbers import (
-    Inspection,
     LayerComparison,
     LayerNumbers,
-    measure_target,
+    compare_layer,
+    measure_layer,
     show,
     shown_filters,
 )
-from filtercov.lab.report.inspect_target import (
-    RUN_FILES,
-    Target,
-    find_target,
-    load_watched,
-    model_target,
-    run_label,
-    watched_path,
-)
-from filtercov.lab.report.page import (
-    Origin,
-    copyable,
-    figure,
-    folded,
-    heading,
-    note,
-    numbered,
-    page,
-    table,
-    text,
-    write_output,
-)
-from filtercov.lab.report.pictures import BLOCKS, covariance_picture, filters_picture, sampled
-from filtercov.lab.report.sheets import animation, layer_sheets
-from filtercov.lab.report.watched import History, measure_run, most_moments, watched_page
+from filtercov.lab.report.inspect_target import Target, model_target
+from filtercov.lab.report.pictures import BLOCKS, covariance_picture, filters_picture
+from filtercov.lab.report.sheets import layer_sheets
+from filtercov.lab.report.watched import WatchedReport
 from filtercov.printable import counted
-from filtercov.statistics.watched import START, Watched
+from filtercov.schedule import FittedSchedule, fit_schedule, relative_depth
+from filtercov.statistics.watched import START
 from filtercov.structure import spectrum
 
 THUMB, LARGE = 160, 380  # widths of pictures
@@ -62,68 +43,116 @@ THUMB, LARGE = 160, 380  # widths of pictures
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """A measured target, alone or beside another, ready to be written as a page, as pictures or as numbers."""
+    """A target, measured, ready to be written as a page, as pictures or as numbers.
 
-    inspection: Inspection
+    Its layers are in forward order; `schedule` is None where none can be fitted to them. `comparisons`, one for each
+    layer, compare it with the target `against`.
+    """
+
+    target: Target
+    layers: tuple[LayerNumbers, ...]
+    schedule: FittedSchedule | None
+    against: Target | None = None
+    comparisons: tuple[LayerComparison, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<Report of {self.inspection.target.statistics!r}>"
+        return f"<Report of {self.target.statistics!r}>"
+
+    @property
+    def targets(self) -> list[Target]:
+        """The target, and the one it is compared with."""
+        return [self.target] if self.against is None else [self.target, self.against]
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks on the target, and on the one it is compared with."""
-        return self.inspection.notes
+        theirs = () if self.against is None else (f"{self.against.label}: {note}" for note in self.against.notes)
+        return (*self.target.notes, *theirs)
 
-    def page(self, *, command: str = "") -> str:
-        """The HTML page, which ends with its sources and the `command` that made it."""
-        sources = tuple(source for target in self.inspection.targets for source in target.sources)
-        return _page(self.inspection, Origin(sources, command))
+    @property
+    def too_wide(self) -> bool:
+        """Whether the schedule's σ exceeds the side of a kernel anywhere: then its filters would be nearly flat."""
+        schedule = self.schedule
+        return schedule is not None and any(schedule(each.depth) > max(each.kernel_size) for each in self.layers)
+
+    def paste_line(self) -> str:
+        """Python that initialises another model with the fitted schedule, '' where that is not sane."""
+        if self.schedule is None or not self.schedule.fit.usable or self.too_wide:
+            return ""
+        s = self.schedule.short()
+        return f"filtercov.init_(model, filtercov.QuadraticSchedule({s.sigma0!r}, {s.v!r}, {s.a!r}))"
 
     def as_json(self) -> dict[str, Any]:
         """Every number of the page."""
-        return self.inspection.as_json()
+        numbers: dict[str, Any] = {
+            "target": self.target.label,
+            "kind": self.target.kind,
+            "notes": list(self.notes),
+            "schedule": self._schedule_json(),
+            "layers": [layer.as_json() for layer in self.layers],
+        }
+        if self.against is not None:
+            numbers["against"] = self.against.label
+            for layer, comparison in zip(numbers["layers"], self.comparisons, strict=True):
+                layer["comparison"] = comparison.as_json()
+        return numbers
+
+    def _schedule_json(self) -> dict[str, Any] | None:
+        if self.schedule is None:
+            return None
+        fit = self.schedule.fit
+        return {
+            **{name: getattr(self.schedule, name) for name in ("sigma0", "v", "a")},
+            "likeness": fit.likeness,
+            "attainable_likeness": fit.attainable,
+            "chance_likeness": fit.chance,
+            "layers": len(fit.layers),
+            "missed": fit.missed,
+            "usable": bool(self.paste_line()),
+            "finding": str(fit),
+        }
+
+    def page(self, *, command: str = "") -> str:
+        """The HTML page, which ends with its sources and the `command` that made it."""
+        title, layers = " against ".join(target.label for target in self.targets), self.layers
+        sizes = " and ".join(dict.fromkeys(layer.size for layer in layers))
+        rng = np.random.default_rng(0)
+        sections = [
+            page.heading(title, page.text(_finding(self))),
+            f"<p>A {self.target.kind} with {counted(len(layers), 'depthwise layer')} of {sizes} filters.</p>",
+            *map(page.note, self.notes),
+            _overview(self),
+            _schedule(self),
+            _numbers(self),
+            "<h2>Layer by layer</h2>",
+            *(_card(self, index, rng) for index in range(len(layers))),
+        ]
+        sources = tuple(source for target in self.targets for source in target.sources)
+        return page.page(f"{title} · filtercov", "\n".join(sections), origin=page.Origin(sources, command))
 
     def write_pngs(self, directory: str | os.PathLike[str]) -> list[Path]:
         """Write overview.png and a sheet per layer, layer-01.png and so on; return their paths."""
-        sheets = layer_sheets(self.inspection)
-        return [write_output(Path(directory) / name, png) for name, png in sheets.items()]
+        sheets = layer_sheets(self.target, self.layers)
+        return [page.write_output(Path(directory) / name, png) for name, png in sheets.items()]
 
 
-@dataclass(frozen=True, eq=False)
-class WatchedReport:
-    """A watched run, ready to be written as a page, an animation, numbers or a table."""
+def measure_target(target: Target, against: Target | None = None) -> Report:
+    """Measure every depthwise layer of a target, and compare each with the layer of `against` at its depth.
 
-    label: str
-    watched: Watched
-    source: Source
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Remarks on the files."""
-        return self.watched.notes
-
-    @cached_property
-    def history(self) -> History:
-        """The run at as many of its moments as fit on a page, evenly spaced."""
-        watched = self.watched
-        places = np.linspace(0, len(watched) - 1, min(len(watched), most_moments(watched))).round().astype(int)
-        return measure_run(self.label, watched, [watched[int(place)] for place in places])
-
-    def page(self, *, command: str = "") -> str:
-        """The HTML page, which ends with its source and the `command` that made it."""
-        return watched_page(self.history, origin=Origin((self.source,), command))
-
-    def as_json(self) -> dict[str, Any]:
-        """Every number at every moment, also of those that a page has no room for."""
-        return measure_run(self.label, self.watched, list(self.watched)).as_json()
-
-    def table(self) -> tuple[list[list[str]], list[str]]:
-        """A row for each layer, below a heading, and sentences to stand under them."""
-        return self.history.table(), self.history.findings()
-
-    def write_animation(self, path: str | os.PathLike[str]) -> Path:
-        """Write the moments one after another: a GIF if the path ends in .gif, else an animated PNG."""
-        return write_output(path, animation(self.history, gif=Path(path).suffix.lower() == ".gif"))
+    >>> report = measure_target(model_target(nn.Conv2d(64, 64, 7, groups=64), "one layer"))
+    >>> report.layers[0].kernel_size
+    (7, 7)
+    """
+    found = target.statistics.layers
+    layers = tuple(measure_layer(layer, i, relative_depth(i, len(found))) for i, layer in enumerate(found))
+    try:
+        schedule = fit_schedule(target.statistics)
+    except SourceError:  # no kernel is large enough to tell a σ
+        schedule = None
+    if schedule is not None and not schedule.fit.layers:  # to filters that do not vary any schedule is as near
+        schedule = None
+    comparisons = () if against is None else tuple(compare_layer(layer, against) for layer in layers)
+    return Report(target, layers, schedule, against, comparisons)
 
 
 def look(
@@ -139,19 +168,19 @@ def look(
     [[5, 5], [5, 5]]
     """
     path = Path(target)
-    folder = watched_path(path)
-    has_weights = any((path / name).exists() for name in RUN_FILES)
+    folder = targets.watched_path(path)
+    has_weights = any((path / name).exists() for name in targets.RUN_FILES)
     if folder is not None and against is None and (animate or not has_weights):
-        watched = load_watched(folder)
+        watched = targets.load_watched(folder)
         checksum = files_sha256(folder, [folder / START, *(moment.path for moment in watched)])
-        return WatchedReport(run_label(folder), watched, Source(str(folder), checksum))
+        return WatchedReport(targets.run_label(folder), watched, Source(str(folder), checksum))
     if animate:
         raise SourceError(f"{target}: needed one watched run to animate, or a run that has filters.watched in it")
-    own = find_target(target, untrained=untrained)
-    other = None if against is None else find_target(against, untrained=untrained)
+    own = targets.find_target(target, untrained=untrained)
+    other = None if against is None else targets.find_target(against, untrained=untrained)
     if other is not None and own.label == other.label:  # files of one name are told apart as they were typed
         own, other = replace(own, label=target), replace(other, label=str(against))
-    return Report(measure_target(own, other))
+    return measure_target(own, other)
 
 
 def inspect(
@@ -175,70 +204,46 @@ def inspect(
     if against is not None:
         theirs = type(against).__name__
         other = model_target(against, f"{theirs} beside" if theirs == name else theirs, example_input=example_input)
-    report = Report(measure_target(own, other))
+    report = measure_target(own, other)
     if out is not None:
-        write_output(out, report.page())
+        page.write_output(out, report.page())
     return report
 
 
-def _page(inspection: Inspection, origin: Origin) -> str:
-    """The page of a target, with the target `against` beside it where there is one."""
-    title = " against ".join(target.label for target in inspection.targets)
-    layers, rng = inspection.layers, np.random.default_rng(0)
-    sizes = " and ".join(dict.fromkeys(layer.size for layer in layers))
-    comparisons: Sequence[LayerComparison | None] = inspection.comparisons or [None] * len(layers)
-    sections = [
-        heading(title, text(finding(inspection))),
-        f"<p>A {inspection.target.kind} with {counted(len(layers), 'depthwise layer')} of {sizes} filters.</p>",
-        *map(note, inspection.notes),
-        _overview(inspection),
-        _schedule(inspection),
-        _numbers(inspection),
-        "<h2>Layer by layer</h2>",
-        *(_card(inspection, layer, other, rng) for layer, other in zip(layers, comparisons, strict=True)),
-    ]
-    return page(f"{title} · filtercov", "\n".join(sections), origin=origin)
-
-
-def finding(inspection: Inspection) -> str:
+def _finding(report: Report) -> str:
     """The result in a sentence, or two of two targets."""
-    layers = inspection.layers
+    layers = report.layers
     alike = [layer.sigma for layer in layers if layer.above_chance]
     words = "No layer is more like the closed form than independent filters are."
     if alike:
         words = f"{len(alike)} of {counted(len(layers), 'layer')} {'is' if len(alike) == 1 else 'are'} more like the "
         words += f"closed form than independent filters are, with σ from {min(alike):.2g} to {max(alike):.2g}."
-    cosines = [each.cosine for each in inspection.comparisons if math.isfinite(each.cosine)]
+    cosines = [each.cosine for each in report.comparisons if math.isfinite(each.cosine)]
     if cosines:
         mean = show(sum(cosines) / len(cosines))
         words = f"The covariances of the two have a cosine of {mean} on average; 1 is the same up to scale. {words}"
     return words
 
 
-def _overview(inspection: Inspection) -> str:
-    rows = [inspection.layers, tuple(each.other for each in inspection.comparisons)]
+def _overview(report: Report) -> str:
+    rows = [report.layers, tuple(each.other for each in report.comparisons)]
     strips = []
-    for target, layers in zip(inspection.targets, rows, strict=False):
-        label = text(target.label)
-        thumbs = "".join(
-            f'<a href="#layer-{layer.index}" title="{text(layer.name)}">{_thumb(layer)}'
-            f"<span>{layer.index + 1}</span></a>"
-            for layer in layers
-        )
-        named = f"<h3>{label}</h3>" if inspection.against else ""
+    for target, layers in zip(report.targets, rows, strict=False):
+        label = page.text(target.label)
+        thumbs = ""
+        for layer in layers:
+            picture = covariance_picture(layer.statistics.covariance, layer.kernel_size, size=THUMB)
+            drawn = f"{picture.html(f'covariance of {layer.name}')}<span>{layer.index + 1}</span>"
+            thumbs += f'<a href="#layer-{layer.index}" title="{page.text(layer.name)}">{drawn}</a>'
+        named = f"<h3>{label}</h3>" if report.against else ""
         strips.append(f'{named}<nav class="strip" aria-label="layers of {label}">{thumbs}</nav>')
     return f'<h2>Covariances by depth</h2>{"".join(strips)}<p class="quiet">{BLOCKS}</p>'
 
 
-def _thumb(layer: LayerNumbers) -> str:
-    picture = covariance_picture(layer.statistics.covariance, layer.kernel_size, size=THUMB)
-    return picture.html(f"covariance of {layer.name}")
-
-
-def _schedule(inspection: Inspection) -> str:
-    layers, schedule, against = inspection.layers, inspection.schedule, inspection.against
+def _schedule(report: Report) -> str:
+    layers, schedule, against = report.layers, report.schedule, report.against
     curve = [(float(d), schedule(float(d))) for d in np.linspace(0, 1, 101)] if schedule else []
-    sigmas = [[layer.sigma for layer in layers], [each.other.sigma for each in inspection.comparisons]]
+    sigmas = [[layer.sigma for layer in layers], [each.other.sigma for each in report.comparisons]]
     finite = [s for s in (*sigmas[0], *sigmas[1], *(s for _, s in curve)) if math.isfinite(s)] or [0.1, 1.0]
     label = "σ of each layer over relative depth, with the fitted schedule"
     plot = Plot(SHARES, log_axis(min(finite), max(finite)), label=label, x_label="relative depth d", y_label="σ")
@@ -253,14 +258,14 @@ def _schedule(inspection: Inspection) -> str:
     if schedule is not None:
         keys.append(("nearest schedule", key(0)))
         fitted = f"σ(d) = {schedule.sigma0:.3g} {_signed(schedule.v)} d {_signed(schedule.a / 2)} d²"
-        words = f"<p>The nearest schedule is {text(fitted)}.</p><p>The finding: {text(schedule.fit)}.</p>"
-        if line := inspection.paste_line():
-            words += f"<p>To start another network with filters like these:</p>{copyable(line)}"
+        words = f"<p>The nearest schedule is {page.text(fitted)}.</p><p>The finding: {page.text(schedule.fit)}.</p>"
+        if line := report.paste_line():
+            words += f"<p>To start another network with filters like these:</p>{page.copyable(line)}"
         else:
             flat = "its σ exceeds the side of a kernel, so filters would be nearly flat"
             why = flat if schedule.fit.usable else "it says too little of these layers"
-            words += note(f"It is not offered as a start for another network: {why}.")
-    chart = figure(plot.html() + legend(keys), "")
+            words += page.note(f"It is not offered as a start for another network: {why}.")
+    chart = page.figure(plot.html() + legend(keys), "")
     return f'<h2>σ across depth</h2><div class="pairs">{chart}<div>{words}</div></div>'
 
 
@@ -292,48 +297,45 @@ MEANINGS = {
 }
 
 
-def _numbers(inspection: Inspection) -> str:
+def _numbers(report: Report) -> str:
     rows = [
-        [numbered(layer.index, layer.name, f"#layer-{layer.index}"), *(cell(layer) for cell in COLUMNS.values())]
-        for layer in inspection.layers
+        [page.numbered(layer.index, layer.name, f"#layer-{layer.index}"), *(cell(layer) for cell in COLUMNS.values())]
+        for layer in report.layers
     ]
-    for row, other in zip(rows, inspection.comparisons, strict=False):
+    for row, other in zip(rows, report.comparisons, strict=False):
         row += [show(other.cosine), show(other.scale)]
-    main = table(["layer", *COLUMNS, *(["cosine", "scale"] if inspection.against else [])], rows)
+    main = page.table(["layer", *COLUMNS, *(["cosine", "scale"] if report.against else [])], rows)
     listed = "".join(f"<dt>{name}</dt><dd>{meaning}</dd>" for name, meaning in MEANINGS.items())
-    meanings = folded("What the numbers mean", f"<dl>{listed}</dl>")
+    meanings = page.folded("What the numbers mean", f"<dl>{listed}</dl>")
     return f'<h2>In numbers</h2><div id="numbers">{main}</div>{meanings}'
 
 
-def _card(inspection: Inspection, layer: LayerNumbers, other: LayerComparison | None, rng: np.random.Generator) -> str:
+def _card(report: Report, index: int, rng: np.random.Generator) -> str:
     """A layer in pictures: beside its closed form, or beside the layer of the other target."""
+    layer = report.layers[index]
     closed = _covariance(layer.closed_form, layer, f"closed form, σ = {show(layer.sigma)}")
     spectra = {"layer": layer.statistics.covariance, "closed form": layer.closed_form}
-    own = _pictures(layer, inspection.target, rng)
-    body = f'<div class="thirds">{own}{closed}</div>'
+    own = _pictures(layer, report.target, rng)
+    body, more = f'<div class="thirds">{own}{closed}</div>', ""
     facts = {"σ": layer.sigma, "likeness": layer.likeness, "by chance": layer.chance_likeness}
-    rest = ""
-    if other is not None and inspection.against is not None:
-        label = inspection.against.label
+    if report.against is not None:
+        other, label = report.comparisons[index], report.against.label
         spectra[label] = other.other.statistics.covariance
-        named = f"<h4>{text(label)}{' (resized)' if other.resized else ''}: {text(other.other.name)}</h4>"
-        theirs = f'{named}<div class="pair">{_pictures(other.other, inspection.against, rng)}</div>'
+        named = f"{page.text(label)}{' (resized)' if other.resized else ''}: {page.text(other.other.name)}"
+        theirs = _pictures(other.other, report.against, rng)
         body = (
-            f'<div class="pairs"><div><h4>{text(inspection.target.label)}</h4><div class="pair">{own}</div></div>'
-            f"<div>{theirs}</div></div>"
+            f'<div class="pairs"><div><h4>{page.text(report.target.label)}</h4><div class="pair">{own}</div></div>'
+            f'<div><h4>{named}</h4><div class="pair">{theirs}</div></div></div>'
         )
         facts |= {"cosine": other.cosine, "scale": other.scale}
-        rest = closed
-    rest += figure(spectrum_chart(spectra), "spectra, each over its largest eigenvalue")
-    drawn = filters_picture(sampled(layer.closed_form, layer.kernel_size, rng), size=LARGE)
-    rest += figure(drawn.html(f"drawn from the closed form, {layer.name}"), "filters drawn from the closed form")
-    more = f'<div class="thirds">{rest}</div>'
+        more = closed
+    more += page.figure(spectrum_chart(spectra), "spectra, each over its largest eigenvalue")
+    more = page.folded("More pictures", f'<div class="thirds">{more}</div>')
     listed = "".join(f"<span>{name} <b>{show(value)}</b></span>" for name, value in facts.items())
     about = f"{layer.size} · {counted(layer.statistics.count, 'filter')} · depth {layer.depth:.2f}"
     return (
-        f'<section class="card" id="layer-{layer.index}"><h3>{layer.index + 1}. {text(layer.name)} '
-        f'<span class="quiet">{about}</span></h3><p class="facts">{listed}</p>{body}'
-        f"{folded('More pictures', more)}</section>"
+        f'<section class="card" id="layer-{index}"><h3>{index + 1}. {page.text(layer.name)} '
+        f'<span class="quiet">{about}</span></h3><p class="facts">{listed}</p>{body}{more}</section>'
     )
 
 
@@ -352,14 +354,12 @@ def spectrum_chart(covariances: Mapping[str, Array]) -> str:
 
 def _pictures(layer: LayerNumbers, target: Target, rng: np.random.Generator) -> str:
     caption, filters = shown_filters(layer, target, rng)
-    drawn = filters_picture(filters, size=LARGE).html(f"{caption}, {layer.name}, {target.label}")
-    return _covariance(layer.statistics.covariance, layer, "covariance") + figure(drawn, text(caption))
+    drawn = filters_picture(filters, size=LARGE).figure(caption, of=f"{caption}, {layer.name}, {target.label}")
+    return _covariance(layer.statistics.covariance, layer, "covariance") + drawn
 
 
 def _covariance(cov: Array, layer: LayerNumbers, caption: str) -> str:
-    picture = covariance_picture(cov, layer.kernel_size, size=LARGE)
-    cut = f"; {picture.cut}" if picture.cut else ""
-    return figure(picture.html(f"{caption}, {layer.name}"), f"{text(caption)}{cut}")
+    return covariance_picture(cov, layer.kernel_size, size=LARGE).figure(caption, of=f"{caption}, {layer.name}")
 
 
 def _grey(shown: str, *, unless: bool) -> str:

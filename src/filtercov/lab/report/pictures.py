@@ -106,6 +106,10 @@ class Picture:
         height, width = self.levels.shape
         return page.image(self.png(math.ceil(SHARP / width)), alt, width=width, height=height)
 
+    def figure(self, caption: str, *, of: str = "") -> str:
+        """The picture with a caption, and `of` what for those who cannot see it."""
+        return page.figure(self.html(of or caption), page.text(f"{caption}; {self.cut}" if self.cut else caption))
+
 
 def covariance_picture(cov: Array, kernel_size: KernelSize, *, size: int, limit: float | None = None) -> Picture:
     """The block form of a flat covariance (n, n), about `size` pixels wide, with a gap between blocks.

@@ -289,8 +289,7 @@ def _drawing(drawing: DrawingRecord) -> str:
         sigmas = [PRESETS["figure"](relative_depth(i, LAYERS)) for i in range(LAYERS)]
         found = {f"σ = {s:.2g}": (gaussian_covariance(KERNEL, s), (KERNEL, KERNEL), PICTURE) for s in sigmas}
     pictures = {name: covariance_picture(cov, kernel, size=size) for name, (cov, kernel, size) in found.items()}
-    figures = (page.figure(picture.html(name), page.text(name)) for name, picture in pictures.items())
-    return f'<div class="pictures">{"".join(figures)}</div>'
+    return f'<div class="pictures">{"".join(picture.figure(name) for name, picture in pictures.items())}</div>'
 
 
 def _filters(target: Target) -> str:
@@ -305,7 +304,7 @@ def _filters(target: Target) -> str:
             constructed = sampled(gaussian_covariance(layer.kernel_size, sigma), layer.kernel_size, rng)
             shown[f"layer {i + 1}, closed form"] = constructed
     pictures = {name: filters_picture(filters, size=2 * PICTURE) for name, filters in shown.items()}
-    return page.grid(page.figure(picture.html(name), name) for name, picture in pictures.items())
+    return page.grid(picture.figure(name) for name, picture in pictures.items())
 
 
 def _spread(count: int, most: int = LAYERS) -> list[int]:
