@@ -23,8 +23,12 @@ def demo_page(runs: Sequence[DemoRun], *, origin: page.Origin | None = None) -> 
     head, *rows = demo_rows(runs)
     table = page.table(head, rows, caption="test accuracy, %, one seed each: no interval, no verdict")
     losses, tested = _series(runs, "step", "loss"), _series(runs, "epoch", "test_accuracy")
-    loss = line_chart(losses, label="training loss by step", x_label="step", y_label="training loss", low=0.0)
-    accuracy = line_chart(tested, label="test accuracy by epoch", x_label="epoch", y_label="test accuracy, %")
+    loss = line_chart(
+        losses, label="training loss by step", x_label="step", y_label="training loss", low=0.0, keys=False
+    )
+    accuracy = line_chart(
+        tested, label="test accuracy by epoch", x_label="epoch", y_label="test accuracy, %", keys=False
+    )
     body = f"""{page.heading("What the covariance of filters is worth", page.lines(answer(groups)))}
 <p>{len(runs)} runs of <code>{page.text(spec.model)}</code> on {spec.data_limit:,} images of Fashion-MNIST for
 {spec.train.epochs} epochs, alike in everything but the depthwise filters: drawn independently and uniformly (PyTorch's

@@ -20,7 +20,7 @@ from filtercov.lab.experiments.reference_claims import DRAWS, REFERENCE_CLAIMS, 
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report import page
 from filtercov.lab.report.charts import dot_chart
-from filtercov.lab.report.groups import Table, answer, group_table, groups_body
+from filtercov.lab.report.groups import Table, answer, by, group_table, groups_body
 from filtercov.lab.report.own_runs import Setting, at_paper_size, kept_settings
 from filtercov.lab.report.results import (
     check_place,
@@ -296,11 +296,9 @@ def controls_table(record: ExperimentRecord) -> Table:
 
 def controls_picture(record: ExperimentRecord) -> str:
     """The gains over uniform of all controls, a chart for each kernel size."""
-    rows: dict[str, list[Line]] = defaultdict(list)
-    for found in _by_row(record).values():
-        rows[found[0].shown_row] += found
     charts = []
-    for row, found in rows.items():
+    run = (line for found in _by_row(record).values() for line in found)
+    for row, found in by(lambda line: line.shown_row, run).items():
         ordered = sorted(found, key=lambda line: (line.cell.filters, _above(line)))
         chart = dot_chart(gain_dots(ordered), label=f"points above uniform, {row}", shows=[0.0])
         charts.append(page.figure(chart, f"{page.text(row)}: points above uniform, {INTERVAL}"))
@@ -309,11 +307,12 @@ def controls_picture(record: ExperimentRecord) -> str:
 
 def _by_row(record: ExperimentRecord) -> dict[str, list[Line]]:
     """The lines of each row, frozen and thawed, in which anything but the closed form was run."""
-    rows: dict[str, list[Line]] = defaultdict(list)
-    for line in lines(record):
-        rows[f"{line.cell.row} {line.cell.filters}"].append(line)
-    run = {title: [line.cell.init for line in found if line.difference] for title, found in rows.items()}
-    return {title: found for title, found in rows.items() if set(run[title]) - {"closed-form"}}
+    rows = by(lambda line: f"{line.cell.row} {line.cell.filters}", lines(record))
+    return {
+        title: found
+        for title, found in rows.items()
+        if {line.cell.init for line in found if line.difference} - {"closed-form"}
+    }
 
 
 def _above(line: Line) -> float:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -54,11 +53,9 @@ STYLE: Any = {
 }
 
 
-@contextmanager
-def styled() -> Iterator[None]:
+def styled() -> AbstractContextManager[None]:
     """Draw in the house style inside this context."""
-    with mpl.rc_context(STYLE):
-        yield
+    return mpl.rc_context(STYLE)
 
 
 def write_figures(directory: str | os.PathLike[str], *, seed: int = 0) -> list[Path]:
@@ -168,9 +165,8 @@ def show_covariance(
 
 
 def show_filters(axes: Axes, filters: Array, title: str = "") -> None:
-    """Draw filters (count, *kernel_size) side by side, each on its own symmetric scale."""
-    columns = {1: 3, 2: 6, 3: 3}[filters.ndim - 1]
-    _show_picture(axes, pictures.filters_picture(filters, columns=columns, size=FINE), title)
+    """Draw filters (count, k, k) side by side, each on its own symmetric scale."""
+    _show_picture(axes, pictures.filters_picture(filters, columns=6, size=FINE), title)
 
 
 def _show_picture(axes: Axes, picture: pictures.Picture, title: str) -> None:

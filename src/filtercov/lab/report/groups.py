@@ -14,7 +14,7 @@ import numpy as np
 
 from filtercov.covariance.forms import Array
 from filtercov.lab.report import page
-from filtercov.lab.report.charts import COLOURS, Series, line_chart, series_legend
+from filtercov.lab.report.charts import COLOURS, Series, line_chart
 from filtercov.lab.report.pictures import filters_picture
 from filtercov.lab.report.results_statistics import (
     METHOD,
@@ -85,6 +85,7 @@ class Group:
 
 
 G = TypeVar("G", bound=Group)
+K = TypeVar("K")
 
 
 def groups_of(
@@ -99,6 +100,14 @@ def groups_of(
         group if against[label] == label else replace(group, baseline=alone.get(against[label]))
         for label, group in alone.items()
     ]
+
+
+def by(key: Callable[[G], K], groups: Iterable[G]) -> dict[K, list[G]]:
+    """Groups by a key, in their order."""
+    found: dict[K, list[G]] = {}
+    for group in groups:
+        found.setdefault(key(group), []).append(group)
+    return found
 
 
 def answer(groups: Sequence[Group]) -> str:
@@ -201,7 +210,7 @@ def curves_figure(groups: Sequence[Group], what: str) -> str:
     counts = [len(group.runs) for group in drawn]
     band = "; bands are one standard deviation" if max(counts) > 1 else ""
     words = f"{page.text(what)}, {show_seeds(counts, spread=False)}{band}"
-    return page.figure(chart + series_legend(series), words)
+    return page.figure(chart, words)
 
 
 def filters_section(groups: Sequence[Group]) -> str:

@@ -18,8 +18,8 @@ from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.errors import ConfigError, StorageError
 from filtercov.lab.experiments.records import DrawingRecord, ExperimentRecord
 from filtercov.lab.report import page
-from filtercov.lab.report.charts import Dot, Series, dot_chart, heat_map, line_chart, series_legend
-from filtercov.lab.report.groups import curves_figure, sentence
+from filtercov.lab.report.charts import Dot, Series, dot_chart, heat_map, line_chart
+from filtercov.lab.report.groups import by, curves_figure, sentence
 from filtercov.lab.report.inspect_target import Target, read_target
 from filtercov.lab.report.pictures import construction_parts, covariance_picture, filters_picture, sampled
 from filtercov.lab.report.results_claims import Finding, findings_of
@@ -170,7 +170,7 @@ def _charts(record: ExperimentRecord, found: Sequence[Line]) -> list[str]:
             Series("frozen", [(s.kernel_size, 1000 * s.frozen) for s in record.speeds], colour=1),
         ]
         chart = line_chart(series, label="step time", x_label="kernel size", y_label="milliseconds", low=0.0)
-        return [page.figure(chart + series_legend(series), "time of a training step by kernel size")]
+        return [page.figure(chart, "time of a training step by kernel size")]
     if not complete:
         return []
     if record.chart == "lines":
@@ -180,11 +180,8 @@ def _charts(record: ExperimentRecord, found: Sequence[Line]) -> list[str]:
 
 def _dots(found: Sequence[Line]) -> list[str]:
     """For each row its accuracies, and its gains over uniform where there is a uniform to compare with."""
-    groups: dict[str, list[Line]] = defaultdict(list)
-    for line in found:
-        groups[f"{line.shown_row}, {line.shown_epochs} epochs"].append(line)
     figures = []
-    for name, members in groups.items():
+    for name, members in by(lambda line: f"{line.shown_row}, {line.shown_epochs} epochs", found).items():
         accuracies: dict[str, dict[str, Dot]] = defaultdict(dict)
         for line in members:
             if m := line.measured:
@@ -213,20 +210,16 @@ def gain_dots(found: Sequence[Line]) -> dict[str, dict[str, Dot]]:
 
 def _epoch_charts(found: Sequence[Line]) -> list[str]:
     """Accuracy over the length of training for each row, each point a schedule of its own."""
-    rows: dict[str, dict[str, list[Line]]] = defaultdict(lambda: defaultdict(list))
-    for line in found:
-        rows[line.cell.row][line.cell.init].append(line)
     figures = []
-    for row, inits in rows.items():
+    for row, lines_ in by(lambda line: line.cell.row, found).items():
         series = []
-        for colour, (init, points) in enumerate(inits.items()):
+        for colour, (init, points) in enumerate(by(lambda line: line.cell.init, lines_).items()):
             summaries = [(float(line.cell.trained.epochs), m) for line in points if (m := line.measured)]
             means = [(epochs, m.mean) for epochs, m in summaries]
             series.append(Series(init, means, [m.std for _, m in summaries], colour=colour))
         chart = line_chart(series, label=f"convergence of {row}", x_label="epochs", y_label="test accuracy, %")
-        seeds = show_seeds(len(line.runs) for points in inits.values() for line in points)
-        words = f"{page.text(row)}: each point a schedule of its own; {seeds}"
-        figures.append(page.figure(chart + series_legend(series), words))
+        seeds = show_seeds(len(line.runs) for line in lines_)
+        figures.append(page.figure(chart, f"{page.text(row)}: each point a schedule of its own; {seeds}"))
     return figures
 
 
@@ -253,13 +246,13 @@ def _grids(found: Sequence[Line]) -> list[str]:
 
 def _learning_curves(found: Sequence[Line]) -> list[str]:
     """Test accuracy after each epoch, a chart per row; one epoch makes no curve."""
-    charts: dict[tuple[str, int, str], list[Line]] = defaultdict(list)
-    for line in found:
-        charts[line.cell.row, line.cell.epochs, line.cell.filters].append(line)
+    charts = by(
+        lambda line: (line.cell.row, line.cell.epochs, line.cell.filters), (line for line in found if line.runs)
+    )
     drawn = (
-        curves_figure(lines, f"{row}, {filters}: {lines[0].cell.trained}")
-        for (row, _, filters), lines in charts.items()
-        if sum(bool(line.runs) for line in lines) <= MOST_CURVES
+        curves_figure(each, f"{row}, {filters}: {each[0].cell.trained}")
+        for (row, _, filters), each in charts.items()
+        if len(each) <= MOST_CURVES
     )
     return [figure for figure in drawn if figure]
 
@@ -320,5 +313,4 @@ def _sawtooth_chart() -> str:
         Series(name, [(i + 1, schedule(relative_depth(i, count))) for i in range(count)], dashed=n > 0, colour=n)
         for n, (name, schedule) in enumerate(schedules.items())
     ]
-    chart = line_chart(series, label="σ by layer", x_label="depthwise layer", y_label="σ", low=0.0)
-    return chart + series_legend(series)
+    return line_chart(series, label="σ by layer", x_label="depthwise layer", y_label="σ", low=0.0)

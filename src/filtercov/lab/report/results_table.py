@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -12,7 +12,7 @@ import numpy as np
 
 from filtercov.lab.experiments.records import CellRecord, ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
-from filtercov.lab.report.groups import FinishedRun, Group, Table, tabulate
+from filtercov.lab.report.groups import FinishedRun, Group, Table, by, tabulate
 from filtercov.lab.report.results_claims import claim_lines
 from filtercov.lab.report.results_statistics import (
     CONFIDENCE,
@@ -172,11 +172,10 @@ def rankings(record: ExperimentRecord) -> list[Ranking]:
     """A ranking for each row, frozen and thawed; none where accuracies mean nothing."""
     if record.chart != "ranking" or not find_scale(record.scale).judges:
         return []
-    rows: dict[str, dict[str, Mapping[int, float]]] = defaultdict(dict)
-    for line in lines(record):
-        if line.measured:
-            rows[f"{line.shown_row}, {line.cell.filters}"][line.cell.init] = line.by_seed
-    return [rank(title, inits) for title, inits in rows.items() if len(inits) > 1]
+    rows = by(lambda line: f"{line.shown_row}, {line.cell.filters}", (line for line in lines(record) if line.runs))
+    return [
+        rank(title, {line.cell.init: line.by_seed for line in found}) for title, found in rows.items() if len(found) > 1
+    ]
 
 
 def told_apart(one: Mapping[int, float], other: Mapping[int, float]) -> bool:
