@@ -21,7 +21,6 @@ from filtercov.lab.report.pictures import covariance_picture, filters_picture, p
 from filtercov.lab.report.sheets import layer_sheets
 from tests.browser import Browser
 
-HOSTILE = '<img src=x onerror="window.broken=1">'
 CELLS = "[...document.querySelectorAll('{} tr')].map(r => [...r.children].map(e => e.textContent))"
 
 
@@ -93,20 +92,6 @@ def test_numbers_are_beside_chance_and_grey_where_they_are_no_more(browser: Brow
         assert rank["beyond_chance"] != grey
         assert row[2][0] == f"{rank['value']:.1f} ({rank['chance']:.1f})"
     assert "1 of 2 layers is more like the closed form" in report.page()
-    assert tab.errors == []
-
-
-def test_page_fits_its_window_and_every_picture_is_there(browser: Browser, tmp_path: Path) -> None:
-    thinned_out_and_one_dimensional = target(5, 17, (1, 9), (9,), label=HOSTILE)
-    report = measure_target(thinned_out_and_one_dimensional, thinned_out_and_one_dimensional)
-    tab = browser.open(write_output(tmp_path / "p.html", report.page()))
-    for look in ({}, {"dark": True}, {"width": 390, "height": 844}, {"paper": True, "width": 720}):
-        tab.emulate(**look)
-        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    tab.evaluate("Promise.all([...document.images].map(i => { i.loading = 'eager'; return i.decode() }))")
-    assert tab.evaluate("[...document.images].every(i => i.naturalWidth > 0 && i.alt)")
-    assert tab.evaluate("window.broken") is None
-    assert HOSTILE in tab.evaluate("document.body.textContent")
     assert tab.errors == []
 
 

@@ -27,22 +27,7 @@ from filtercov.lab.report.results_table import (
 from tests.lab.report.results_records import TABLE, TRAINED, cell, record
 
 TEXTS = [to_markdown, to_terminal, to_latex, results_page]
-GRID = record(
-    cell("frozen/uniform", 50.0),
-    *(cell(f"frozen/closed-form {s} {v} {a}", 50 + s + v + a) for s in (0.1, 0.2) for v in (0.5, 1) for a in (2, 4)),
-    chart="grid",
-)
-CURVES = record(
-    *(
-        cell(f"thawed/{init}", e + 1.0, e + 2.0, epochs=e, trained=Trained("net_k9", "toys", e))
-        for init in ("uniform", "closed-form")
-        for e in (2, 5, 9)
-    ),
-    chart="lines",
-)
 SPEEDS = record(speeds=tuple(SpeedRecord(f"net_k{k}", k, 0.1 * k, 0.08 * k) for k in (3, 9, 15)))
-KINDS = ("sawtooth", "construction", "schedule")
-PICTURES = record(drawings=tuple(DrawingRecord(kind, f"The {kind}") for kind in KINDS))
 GONE = record(drawings=(DrawingRecord("filters", "Learned filters", trained=TRAINED),))
 
 
@@ -151,23 +136,11 @@ def test_a_ranking_orders_by_mean_and_says_who_cannot_be_told_apart():
         assert "pair told apart" in make(record(*cells, chart="ranking"))
 
 
-@pytest.mark.parametrize(
-    "found", [TABLE, GRID, CURVES, SPEEDS, PICTURES], ids=["table", "grid", "lines", "speed", "pictures"]
-)
-def test_every_figure_is_rendered_and_the_page_fits_a_phone(open_report, found):
-    tab = open_report(found, width=390)
-    sizes = tab.evaluate(
-        "[...document.querySelectorAll('figure svg, figure img')].map(e => [e.getBoundingClientRect().width, "
-        "e.getBoundingClientRect().height])"
-    )
-    assert sizes
-    assert all(width > 80 and height > 40 for width, height in sizes)
-    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+def test_the_numbers_are_in_sight_on_a_phone(open_report):
+    tab = open_report(TABLE, width=390)
+    number = "[...document.querySelectorAll('.sortable td')].find(e => e.textContent.startsWith('51.00'))"
+    assert tab.evaluate(f"{number}.getBoundingClientRect().right") < 390
     assert tab.evaluate("document.querySelector('h1').textContent") == "Made up <for tests>"
-    assert tab.evaluate("document.querySelector('.lead').textContent.length") > 10
-    if found is TABLE:  # the measured numbers are in sight
-        number = "[...document.querySelectorAll('.sortable td')].find(e => e.textContent.startsWith('51.00'))"
-        assert tab.evaluate(f"{number}.getBoundingClientRect().right") < 390
 
 
 def test_tables_sort_by_the_heading_pressed_with_what_is_empty_last(open_report):

@@ -2,7 +2,6 @@
 
 import json
 import re
-import threading
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -84,31 +83,6 @@ def test_nothing_is_said_of_noise(tmp_path: Path) -> None:
     assert {row[-1] for row in rows[1:]} == {"–"}
     assert sentences[0].startswith("None of 8 layers are more like the closed form than independent filters are at")
     assert not any("appeared" in sentence for sentence in sentences)
-
-
-def test_a_run_can_be_looked_at_while_it_goes_on(tmp_path: Path) -> None:
-    net, path = network(((5, 5),)), tmp_path / "f"
-    watch = fc.watch(net, path, every=1)
-    stop = threading.Event()
-
-    def train() -> None:
-        while not stop.is_set():
-            with torch.no_grad():
-                net[0].weight.mul_(1.001)
-            watch()
-
-    writer = threading.Thread(target=train)
-    writer.start()
-    try:
-        seen = [len(report_of(path).watched)]
-        while len(seen) < 20 or seen[-1] < seen[0] + 20:
-            report = report_of(path)
-            seen.append(len(report.watched))
-            assert len(report.table()) == 2
-    finally:
-        stop.set()
-        writer.join()
-    assert seen == sorted(seen)
 
 
 def test_animations_are_of_the_moments(tmp_path: Path) -> None:

@@ -13,10 +13,8 @@ from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 Verdict = Literal["holds", "contradicted", "open"]
-Array = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
 METHOD = (
@@ -77,20 +75,6 @@ def summarise(values: Sequence[float]) -> Summary:
     return Summary(float(np.mean(values)), std, len(values))
 
 
-def t_interval(values: npt.ArrayLike) -> tuple[Array, Array]:
-    """The ends of Student's 95 % interval for the mean of (..., n) numbers, n of 2 or more; each end is (...).
-
-    >>> low, high = t_interval([1.0, 2.0, 3.0])
-    >>> round(float(low), 3), round(float(high), 3)
-    (-0.484, 4.484)
-    """
-    sample: Array = np.asarray(values, dtype=float)
-    n = sample.shape[-1]
-    half = t_quantile(CONFIDENCE, n - 1) * sample.std(axis=-1, ddof=1) / np.sqrt(n)
-    mean = sample.mean(axis=-1)
-    return mean - half, mean + half
-
-
 def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
     """Values - baseline over the seeds that both have, None if they share none.
 
@@ -110,8 +94,8 @@ def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]
     scale = max(abs(side[seed]) for side in (values, baseline) for seed in seeds)
     if len(seeds) < 2 or np.ptp(differences) <= ROUNDING * scale:
         return Difference(mean, None, None, len(seeds))
-    low, high = t_interval(differences)
-    return Difference(mean, float(low), float(high), len(seeds))
+    half = t_quantile(CONFIDENCE, len(seeds) - 1) * float(differences.std(ddof=1)) / math.sqrt(len(seeds))
+    return Difference(mean, mean - half, mean + half, len(seeds))
 
 
 def judge(difference: Difference, claim: float) -> Verdict:
