@@ -59,14 +59,6 @@ def test_differences_are_from_uniform_in_the_same_row_and_compared_with_the_pape
     assert "1 hold, 0 are contradicted and 1 are open" in verdict_counts(lines(TABLE))
 
 
-def test_columns_with_other_seeds_are_compared_over_those_they_share():
-    uniform = cell("thawed/uniform", 50.0, 51.0, 52.0, paper=89.0)
-    ours = cell("thawed/closed-form", 56.0, 54.0, 99.0, seeds=(1, 0, 7), paper=90.0)
-    _, shared = lines(record(uniform, ours))
-    assert (shared.difference.mean, shared.difference.n) == (4.5, 2)
-    assert "| +4.50 [-1.85, +10.85], n = 2 | 3 | 90.00 ± 0.10 | +1.00 | open |" in to_markdown(record(uniform, ours))
-
-
 def test_what_was_trained_is_named_in_a_few_words():
     cells = [cell("thawed/uniform", 1.0, trained=Trained(f"net{i}", "toys", 5 * i + 5)) for i in range(3)]
     assert record(cells[0]).trained == "net0 on toys, 5 epochs"

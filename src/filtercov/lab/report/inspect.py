@@ -84,11 +84,17 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """Every number of the page."""
+        schedule: dict[str, Any] | None = None
+        if self.schedule is not None:
+            fit = self.schedule.fit
+            schedule = {name: getattr(self.schedule, name) for name in ("sigma0", "v", "a")}
+            schedule |= {"likeness": fit.likeness, "attainable_likeness": fit.attainable, "chance_likeness": fit.chance}
+            schedule |= {"missed": fit.missed, "usable": bool(self.paste_line()), "finding": str(fit)}
         numbers: dict[str, Any] = {
             "target": self.target.label,
             "kind": self.target.kind,
             "notes": list(self.notes),
-            "schedule": self._schedule_json(),
+            "schedule": schedule,
             "layers": [layer.as_json() for layer in self.layers],
         }
         if self.against is not None:
@@ -96,21 +102,6 @@ class Report:
             for layer, comparison in zip(numbers["layers"], self.comparisons, strict=True):
                 layer["comparison"] = comparison.as_json()
         return numbers
-
-    def _schedule_json(self) -> dict[str, Any] | None:
-        if self.schedule is None:
-            return None
-        fit = self.schedule.fit
-        return {
-            **{name: getattr(self.schedule, name) for name in ("sigma0", "v", "a")},
-            "likeness": fit.likeness,
-            "attainable_likeness": fit.attainable,
-            "chance_likeness": fit.chance,
-            "layers": len(fit.layers),
-            "missed": fit.missed,
-            "usable": bool(self.paste_line()),
-            "finding": str(fit),
-        }
 
     def page(self, *, command: str = "") -> str:
         """The HTML page, which ends with its sources and the `command` that made it."""
