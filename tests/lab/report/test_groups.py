@@ -39,6 +39,8 @@ def test_the_answer_says_who_is_ahead_since_when_and_what_is_too_few_to_tell():
     assert "behind from epoch 1" in second
     unclear = answer(beside_first({"own": runs(60.0, 61.0, 62.0), "ours": runs(63.0, 59.5, 64.0)}))
     assert "too few to tell; about" in unclear
+    hopeless = answer(beside_first({"own": runs(60.0, 61.0, 62.0), "ours": runs(62.0, 59.05, 62.0)}))
+    assert "too few to tell; not even 200 seeds would be enough" in hopeless
     assert "one seed: no verdict" in answer(beside_first({"own": runs(60.0), "ours": runs(61.0)}))
     assert answer(beside_first({"own": runs(60.0, 62.0)})) == "own reaches 61.00 ± 1.41 % (2 seeds)."
 

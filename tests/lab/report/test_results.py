@@ -117,12 +117,12 @@ def test_a_ranking_orders_by_mean_and_says_who_cannot_be_told_apart():
     found = rank("toys", {"b": {0: 50.5, 1: 51.0}, "a": {0: 50.0, 1: 52.0}, "c": {0: 40.0, 1: 42.1}})
     assert [row[:2] for row in found.table[1:]] == [["1", "a"], ["2", "b"], ["3", "c"]]
     assert [row[-1] for row in found.table[1:]] == ["2", "1, 3", "2"]
-    assert (found.told, found.pairs) == (1, 3)
+    assert str(found) == "toys: 1 of 3 pairs told apart"
     assert found.table[1][4] == ""
     assert found.table[3][4].startswith("-9.95 [")
     cells = [cell(f"frozen/{init}", 50.0 + i, 51.1 + i) for i, init in enumerate(("uniform", "dog"))]
     (ranking,) = rankings(record(*cells, chart="ranking"))
-    assert ranking.title == "k9: net_k9, frozen"
+    assert str(ranking).startswith("k9: net_k9, frozen: ")
     assert rankings(record(*cells, chart="ranking", scale="smoke")) == rankings(record(*cells)) == []
     for make in (to_markdown, to_terminal, results_page):
         assert "pair told apart" in make(record(*cells, chart="ranking"))

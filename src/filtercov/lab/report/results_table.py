@@ -157,15 +157,13 @@ def speed_table(record: ExperimentRecord) -> Table:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The initialisations of one row, best first, as a table with its heading."""
+    """The initialisations of one row, best first, as a table with its heading; printed, how many can be told apart."""
 
-    title: str
+    says: str
     table: Table
-    told: int  # pairs
-    pairs: int
 
     def __str__(self) -> str:
-        return f"{self.title}: {self.told} of {counted(self.pairs, 'pair')} told apart"
+        return self.says
 
 
 def rankings(record: ExperimentRecord) -> list[Ranking]:
@@ -200,7 +198,7 @@ def rank(title: str, inits: Mapping[str, Mapping[int, float]]) -> Ranking:
         alike = {a if b == init else b for (a, b), told in apart.items() if init in (a, b) and not told}
         others = ", ".join(str(i) for i, other in enumerate(ordered, start=1) if other in alike) or "none"
         rows.append([str(place), init, str(measured), str(measured.n), str(behind or ""), others])
-    return Ranking(title, rows, sum(apart.values()), len(apart))
+    return Ranking(f"{title}: {sum(apart.values())} of {counted(len(apart), 'pair')} told apart", rows)
 
 
 def to_csv(record: ExperimentRecord) -> str:
