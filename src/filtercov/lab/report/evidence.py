@@ -99,15 +99,6 @@ class View:
         return f"{counted(self.runs, 'run')}, which took {duration(self.seconds)} of training in all, by the clock."
 
 
-@dataclass(frozen=True)
-class Section:
-    """A heading, paragraphs and tables, the same in HTML and Markdown; `figure` is HTML, for the page alone."""
-
-    title: str
-    parts: Sequence[str | Table]
-    figure: str = ""
-
-
 def read_view(root: Path | str) -> View:
     """Read the evidence in a directory."""
     evidence = Evidence(root)
@@ -156,8 +147,8 @@ def write_evidence(view: View, out: Path, *, command: str = "") -> list[Path]:
     return written
 
 
-def sections(view: View) -> list[Section]:
-    """The sections that page and Markdown share."""
+def sections(view: View) -> dict[str, list[str | Table]]:
+    """Paragraphs and tables by heading, which page and Markdown share."""
     paper: list[str | Table] = [PAPER_WORDS, METHOD] if view.at_paper_size else ["Nothing was run at the paper's size."]
     for setting in view.at_paper_size:
         paper += [f"{setting.title}:", group_table(setting.groups)]
@@ -167,12 +158,12 @@ def sections(view: View) -> list[Section]:
     if view.controls:
         said = " ".join(controls_answer(view.controls))
         controls = [said, CONTROL_WORDS, controls_table(view.controls), TOLD_APART]
-    return [
-        Section("Findings", [f"{number}. {words}" for number, words in enumerate(three_findings(view), start=1)]),
-        Section("At the paper's size", paper),
-        Section("The paper's claims", claims),
-        Section("What does the work", controls, controls_picture(view.controls) if view.controls else ""),
-    ]
+    return {
+        "Findings": [f"{number}. {words}" for number, words in enumerate(three_findings(view), start=1)],
+        "At the paper's size": paper,
+        "The paper's claims": claims,
+        "What does the work": controls,
+    }
 
 
 def headline(view: View) -> Setting:
@@ -323,13 +314,12 @@ def _above(line: Line) -> float:
 def evidence_markdown(view: View, *, image: str = "") -> str:
     """The shared sections as Markdown, without a title; `image` is where the picture of the controls lies."""
     parts = []
-    for section in sections(view):
-        parts.append(f"## {section.title}")
-        parts += [part if isinstance(part, str) else markdown_table(part) for part in section.parts]
-        if view.controls and section.figure and image:
-            both = len({title.rpartition(" ")[2] for title in _by_row(view.controls)}) > 1
-            colours = ": frozen in blue, thawed in orange" if both else ""
-            parts.append(f"![Points above uniform filters, with the {INTERVAL}{colours}]({image})")
+    for heading, section in sections(view).items():
+        parts += [f"## {heading}", *(part if isinstance(part, str) else markdown_table(part) for part in section)]
+    if view.controls and image:
+        both = len({title.rpartition(" ")[2] for title in _by_row(view.controls)}) > 1
+        colours = ": frozen in blue, thawed in orange" if both else ""
+        parts.append(f"![Points above uniform filters, with the {INTERVAL}{colours}]({image})")
     parts += [f"{text[0].upper()}{text[1:]}." for text in view.damaged]
     return "\n\n".join([*parts, f"This is the evidence of {view.summary}"]) + "\n"
 
@@ -338,12 +328,12 @@ def evidence_page(view: View, out: Path, *, command: str = "") -> str:
     """The page; `out` is where it will lie, with the pages of experiments beside it."""
     body = [page.heading("Evidence", page.text(f"{claims_answer(view)} {view.summary}"))]
     body += [page.note(text, warning=True) for text in view.damaged]
-    for section in sections(view):
-        body.append(f"<h2>{page.text(section.title)}</h2>")
-        body += [f"<p>{page.text(p)}</p>" if isinstance(p, str) else _html_table(p) for p in section.parts]
-        body.append(section.figure)
-        if section.title == "The paper's claims":
+    for heading, section in sections(view).items():
+        body.append(f"<h2>{page.text(heading)}</h2>")
+        body += [f"<p>{page.text(p)}</p>" if isinstance(p, str) else _html_table(p) for p in section]
+        if heading == "The paper's claims":
             body += [_claim(finding, view) for finding in view.findings if finding.begun]
+    body += [controls_picture(view.controls)] if view.controls else []
     if view.records:
         body += ["<h2>Experiments</h2>", experiment_table(view.records, out)]
     if view.others:
