@@ -73,6 +73,9 @@ def test_the_terminal_has_a_row_for_each_layer_and_says_what_chance_would_not(tm
         "3 of 5 layers are more like the closed form than independent filters are at step 30, none at step 0." in lines
     )
     assert "Structure that stayed appeared first in layer 2, by step 20, and last in layer 4, by step 20." in lines
+    moved = sorted((record["relative_distance"], int(record["name"]) + 1) for record in records)
+    least, most = (f"{size:.2g} (layer {layer})" for size, layer in (moved[0], moved[-1]))
+    assert f"Filters moved by {least} to {most} of their size at the start." in lines
     assert lines[-1] == f"wrote {tmp_path / 'p.html'}"
 
 

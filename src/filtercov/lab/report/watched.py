@@ -171,6 +171,12 @@ class WatchedReport:
             (first, one), (last, other) = grown[0], grown[-1]
             ending = f", and last in layer {other}, by step {last}." if len(grown) > 1 else "."
             said.append(f"Structure that stayed appeared first in layer {one}, by step {first}{ending}")
+        drift = [(layer.values("relative_distance")[-1], layer.index + 1) for layer in self.layers]
+        moved = [each for each in drift if each[0] > 0]  # nan is not
+        if moved and len(steps) > 1:
+            (least, one), (most, other) = min(moved), max(moved)
+            size = f"{least:.2g} (layer {one}) to {most:.2g} (layer {other})"
+            said.append(f"Filters moved by {size} of their size at the start.")
         if len(steps) < len(self.watched):
             said.append(f"Looked at {len(steps)} of {len(self.watched)} moments, evenly spaced; --json has all.")
         return said
