@@ -12,7 +12,7 @@ import numpy as np
 
 from filtercov.lab.experiments.records import CellRecord, ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
-from filtercov.lab.report.groups import FinishedRun, Group, Table, by, tabulate
+from filtercov.lab.report.groups import FinishedRun, Group, Table, aligned, by, tabulate
 from filtercov.lab.report.results_claims import claim_lines
 from filtercov.lab.report.results_statistics import (
     CONFIDENCE,
@@ -246,11 +246,11 @@ def to_latex(record: ExperimentRecord) -> str:
 def to_terminal(record: ExperimentRecord) -> str:
     """The table in aligned columns."""
     found, ranked = lines(record), rankings(record)
-    said = [title_line(record), *(_aligned(table(found)) if found else [])]
+    said = [title_line(record), *(aligned(table(found)) if found else [])]
     for ranking in ranked:
-        said += ["", str(ranking), *_aligned(ranking.table)]
+        said += ["", str(ranking), *aligned(ranking.table)]
     said += ["", TOLD_APART] if ranked else []
-    said += _aligned(speed_table(record)) if record.speeds else []
+    said += aligned(speed_table(record)) if record.speeds else []
     return "\n".join([*said, *notes(record, found), *warnings(record)])
 
 
@@ -269,8 +269,3 @@ def markdown_table(rows: Table) -> str:
     """
     head, *body = [[text.replace("|", "\\|") for text in row] for row in rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *body])
-
-
-def _aligned(rows: Table) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
