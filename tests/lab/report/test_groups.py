@@ -14,7 +14,7 @@ from filtercov.errors import ConfigError
 from filtercov.lab.experiments.execute import execute
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.report.groups import FinishedRun, Group, answer, group_table, groups_of, groups_page
-from filtercov.lab.report.own_runs import read_runs
+from filtercov.lab.report.own_runs import read_runs, runs_page
 from filtercov.lab.report.page import text
 from filtercov.lab.report.results_statistics import Summary
 from filtercov.lab.training import TrainConfig
@@ -125,7 +125,19 @@ def test_a_report_of_own_runs_groups_them_and_names_what_it_leaves_out(own, tmp_
     html = (tmp_path / "p.html").read_text()
     assert "left out: unfinished: not finished" in html
     assert "closed-form imagenet-thawed, thawed" in html
+    assert "<h1>convmixer_4_2_k5_p7 on" in html
     (alone,), _, _ = read_runs(own / "uniform")
     assert len(alone.groups) == 1
     with pytest.raises(ConfigError):
         read_runs(tmp_path / "nowhere")
+
+
+def test_runs_of_other_settings_have_tables_of_their_own_named_by_what_differs(tmp_path):
+    for lr in (0.01, 0.02):
+        train = TrainConfig(epochs=1, batch_size=30, lr=lr)
+        execute(RunSpec(model="convmixer_4_2_k5_p7", data="embedded", data_limit=60, train=train), tmp_path / f"{lr}")
+    html, left_out = runs_page(tmp_path)
+    assert left_out == []
+    assert '<p class="lead">2 settings, each with its own table.</p>' in html
+    assert all(f"1 epoch, lr {lr}</h2>" in html for lr in (0.01, 0.02))
+    assert html.count("<table>") == 2

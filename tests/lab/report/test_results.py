@@ -186,3 +186,15 @@ def test_a_report_of_nothing_or_to_nowhere_is_refused(tmp_path):
     for place in (tmp_path, tmp_path / "table.csv"):
         with pytest.raises(StorageError):
             write_reports([TABLE], place)
+
+
+def test_a_claims_page_has_its_comparisons_and_timings_are_drawn_in_milliseconds():
+    cells = cell("thawed/uniform", 50.0, 51.0), cell("frozen/closed-form", 53.0, 54.5)
+    claimed = results_page(record(*cells, name="claim-c4"))
+    assert "<h1>C4: With 2x2 patches" in claimed
+    assert 'aria-label="comparisons of C4"' in claimed
+    assert "comparisons of C4" not in results_page(record(cells[0], name="claim-c4"))
+    timed = results_page(SPEEDS)
+    assert "<title>thawed: 300.00 at 3</title>" in timed
+    assert '<circle class="mark s1"' in timed
+    assert "<title>frozen: 240.00 at 3</title>" in timed
