@@ -66,21 +66,12 @@ class Tab:
         if request.resource_type != "document" and not request.url.startswith("data:"):
             self.requests.append(request.url)
 
-    def emulate(
-        self,
-        *,
-        width: int = 1280,
-        height: int = 900,
-        dark: bool = False,
-        paper: bool = False,
-        reduced_motion: bool = False,
-    ) -> None:
+    def emulate(self, *, width: int = 1280, height: int = 900, dark: bool = False, paper: bool = False) -> None:
         """Make the page believe in a window of that size, a dark system, a printer."""
         self.page.set_viewport_size({"width": width, "height": height})
         self.page.emulate_media(
             media="print" if paper else "screen",
             color_scheme="dark" if dark else "light",
-            reduced_motion="reduce" if reduced_motion else "no-preference",
         )
 
     def evaluate(self, expression: str) -> Any:

@@ -35,7 +35,7 @@ def test_independent_filters_are_called_noise_and_get_no_schedule(tmp_path):
     report = look(str(noise))
     assert "noise: no layer is more like" in report.page()
     assert "QuadraticSchedule(" not in report.page()
-    assert report.inspection.paste_line() == ""
+    assert report.paste_line() == ""
     numbers = report.as_json()
     assert not numbers["schedule"]["usable"]
     assert np.isclose(numbers["layers"][0]["likeness"], numbers["layers"][0]["chance_likeness"], atol=0.05)
@@ -47,5 +47,5 @@ def test_filters_of_a_schedule_get_it_back_with_its_likeness(tmp_path):
     assert "nearest schedule: QuadraticSchedule(" in output
     assert "schedule: follows 5 of 5 layers (likeness 0.9" in output
     report = look(str(drawn))
-    assert text(report.inspection.paste_line()) in report.page()
+    assert text(report.paste_line()) in report.page()
     assert report.as_json()["schedule"]["missed"] == 0

@@ -92,7 +92,7 @@ def test_ordinary_runs_are_shared_with_train_and_compared_with_the_first(tmp_pat
         (init, frozen, seed) for init in ("uniform", "closed-form") for frozen in (False, True) for seed in (0, 1)
     )
     assert {config["data"] for config in configs} == {"embedded"}
-    assert [group.against for group in result.groups] == ["uniform", "uniform", "uniform", "closed-form"]
+    assert [group.baseline.label for group in result.groups[1:]] == ["uniform", "uniform", "closed-form"]
     assert "test images" in str(result)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import webbrowser
@@ -16,36 +15,29 @@ from filtercov.cli import options
 from filtercov.cli.say import say, say_table
 from filtercov.errors import SourceError
 from filtercov.lab.report.explore import explore_page
-from filtercov.lab.report.figures import fitted_to, write_figures
-from filtercov.lab.report.inspect import WatchedReport, look
-from filtercov.lab.report.inspect_target import find_target
+from filtercov.lab.report.figures import write_figures
+from filtercov.lab.report.inspect import Report, look
 from filtercov.lab.report.page import write_output
+from filtercov.lab.report.watched import WatchedReport
 from filtercov.printable import counted
 
 TARGET = (
     "A checkpoint (.safetensors, .pth), a statistics file or the name of one that ships, a run's directory, one of our "
-    "models, or timm:NAME."
+    "models, or timm:NAME; or a watched run (.watched)."
 )
-LARGEST_EXAMPLE = 2**26  # 3 x 4096 x 4096 and more
-INSPECTED = f"{TARGET[:-1]}; or a watched run (.watched)."
 
 
 def inspect(
     context: typer.Context,
-    target: Annotated[str, typer.Argument(help=INSPECTED)],
+    target: Annotated[str, typer.Argument(help=TARGET)],
     against: Annotated[str | None, typer.Option(help="Another target to compare with, layer by layer.")] = None,
     out: Annotated[Path | None, typer.Option(help="HTML page to write; inspect.html if nothing is asked for.")] = None,
-    png: Annotated[
-        Path | None, typer.Option(help="Directory to write a PNG sheet of each layer, or of three moments, to.")
-    ] = None,
+    png: Annotated[Path | None, typer.Option(help="Directory to write a PNG sheet of each layer to.")] = None,
     animate: Annotated[
         Path | None, typer.Option(help="Animated PNG, or GIF if it ends in .gif, to write of a run that was watched.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every number as JSON.")] = False,
     untrained: Annotated[bool, typer.Option(help="Take timm:NAME without its pretrained weights.")] = False,
-    example: Annotated[
-        str | None, typer.Option(help="Size of random inputs, such as 3x224x224: a model's effective receptive field.")
-    ] = None,
 ) -> None:
     """Look at the filters of any model: covariances, spectra and filters of every depthwise layer, and σ by depth.
 
@@ -53,21 +45,22 @@ def inspect(
     """
     for written in (out, animate):
         options.check_output(written, target, against)
-    size = _size(example) if example else ()
-    report = look(target, against=against, untrained=untrained, example=size, animate=animate is not None)
-    watched = report if isinstance(report, WatchedReport) else None
-    if watched is not None and not as_json:
-        rows, sentences = watched.table()
-        say_table(rows, right=range(1, len(rows[0]) - 1))
-        say("\n".join(sentences))
+    report = look(target, against=against, untrained=untrained, animate=animate is not None)
+    if isinstance(report, WatchedReport):
+        if png is not None:
+            raise SourceError(f"{target}: --png is for networks, this is a watched run; --animate draws its moments")
+        if not as_json:
+            rows = report.table()
+            say_table(rows, right=range(1, len(rows[0]) - 1))
+            say("\n".join(report.findings()))
     if out is None and png is None and animate is None and not as_json:
         out = Path("inspect.html")
     if out is not None:
         say(f"wrote {write_output(out, report.page(command=context.obj))}", err=as_json)
-    if png is not None:
+    if isinstance(report, WatchedReport) and animate is not None:
+        say(f"wrote {report.write_animation(animate)}", err=as_json)
+    elif isinstance(report, Report) and png is not None:
         say(f"wrote {counted(len(report.write_pngs(png)), 'picture')} to {png}", err=as_json)
-    if animate is not None and watched is not None:
-        say(f"wrote {watched.write_animation(animate)}", err=as_json)
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=1, allow_nan=False))
     for note in report.notes:
@@ -88,28 +81,11 @@ def explore(
 
 def figures(
     directory: Annotated[Path, typer.Argument(help="Where to write the figures, as SVG and PNG.")],
-    learned: Annotated[str | None, typer.Option(help=f"Set learned filters beside the constructed. {TARGET}")] = None,
     seed: Annotated[int, typer.Option(callback=options.SEEDS, help="Seed of the filters that are drawn.")] = 0,
 ) -> None:
     """Draw the paper's illustrations: the construction, the schedule, covariances by depth and example filters."""
-    target = None if learned is None else find_target(learned)
-    for path in write_figures(directory, target, seed=seed):
+    for path in write_figures(directory, seed=seed):
         say(f"wrote {path}")
-    if target is not None:
-        say(f"schedule: {fitted_to(target).fit}")
-    else:
-        say("without learned filters; name a trained network with --learned to set them beside these", err=True)
-
-
-def _size(words: str) -> tuple[int, ...]:
-    """Return the size of an input, channels first."""
-    sides = words.lower().split("x")
-    if not 2 <= len(sides) <= 4 or not all(side.isdecimal() and int(side) for side in sides):
-        raise SourceError(f"--example: needed channels and size of an input, such as 3x224x224, got {words!r}")
-    size = tuple(map(int, sides))
-    if math.prod(size) > LARGEST_EXAMPLE:
-        raise SourceError(f"--example: needed an input of at most {LARGEST_EXAMPLE:,} numbers, got {words}")
-    return size
 
 
 def _has_screen() -> bool:

@@ -39,7 +39,7 @@ from filtercov.lab.experiments.runs import Runs, accuracies
 from filtercov.lab.experiments.runspec import AUGMENTED, Run, RunSpec, key_of
 from filtercov.lab.experiments.sweep import refuse_failures, sweep
 from filtercov.lab.models.lookup import find as find_model
-from filtercov.lab.report.groups import FinishedRun, Group, answer, group_table, groups_page
+from filtercov.lab.report.groups import FinishedRun, Group, aligned, answer, group_table, groups_of, groups_page
 from filtercov.lab.report.page import Origin, write_output
 from filtercov.lab.training import (
     Batches,
@@ -91,9 +91,7 @@ class Comparison:
         return write_output(Path(out), self.page())
 
     def __str__(self) -> str:
-        widths = [max(map(len, column)) for column in zip(*self.table, strict=True)]
-        rows = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in self.table)
-        return "\n".join([self.answer, "", *(row.rstrip() for row in rows), self.note])
+        return "\n".join([self.answer, "", *aligned(self.table), self.note])
 
     def _repr_html_(self) -> str:
         return self.page()
@@ -171,7 +169,8 @@ def compare(
     if runs:
         refuse_failures(sweep(runs, run_dir, engine=engine, machine=machine))
     found = {column: [trials.finished(column, seed, tell) for seed in range(seeds)] for column in columns}
-    groups = [Group(column.label, found[column], against=_baseline(column, columns)) for column in columns]
+    baselines = {column.label: _baseline(column, columns) for column in columns}
+    groups = groups_of({column.label: found[column] for column in columns}, against=baselines)
     chosen = " Among more than two initialisations one chooses on these, and reports on test images." * (len(inits) > 2)
     note = f"Accuracies are of {judged} images.{chosen}"
     sources = (trials.runs.source(runs),) if runs else ()  # of one's own objects there is no file to name

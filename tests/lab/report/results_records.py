@@ -10,7 +10,7 @@ TRAINED = Trained("net_k9", "10,000 images of toys", 5)
 
 def cell(column: str, *accuracies: float, paper: float | None = None, missing: tuple[str, ...] = (), **more):
     settings = {"row": "k9", "epochs": 20, "trained": TRAINED, "seeds": tuple(range(len(accuracies)))} | more
-    curves = tuple(tuple(a * (epoch + 1) / 5 for epoch in range(5)) for a in accuracies)
+    curves = tuple((*(a * epoch / 5 for epoch in range(1, 5)), a) for a in accuracies)
     number = None if paper is None else PaperNumber(paper, 0.1, "somewhere")
     return CellRecord(column=column, accuracies=accuracies, missing=missing, curves=curves, paper=number, **settings)
 

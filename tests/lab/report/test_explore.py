@@ -252,18 +252,3 @@ def test_a_schedule_that_python_refuses_is_a_sentence_on_the_page(browser: Brows
     tab.click('[data-preset="figure"]')
     assert tab.evaluate("element('problem').hidden") is True
     assert tab.errors == []
-
-
-def test_page_fits_its_window_and_everything_that_can_be_used_or_seen_has_a_name(tab: Tab) -> None:
-    for look in ({"dark": True}, {"width": 390, "height": 844}, {"paper": True, "width": 720}, {}):
-        tab.emulate(**look)
-        finish(tab)
-        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    nodes = tab.page.context.new_cdp_session(tab.page).send("Accessibility.getFullAXTree")["nodes"]
-    roles = {"button", "slider", "spinbutton", "radio", "image", "img", "group", "form", "region"}
-    nameless = [
-        node["role"]["value"]
-        for node in nodes
-        if not node["ignored"] and node["role"]["value"] in roles and not node.get("name", {}).get("value")
-    ]
-    assert (nameless, tab.errors, tab.requests) == ([], [], [])

@@ -15,8 +15,7 @@ import filtercov as fc
 from filtercov.covariance import resize_covariance
 from filtercov.errors import CheckpointError, FiltercovError, ModelError, SourceError
 from filtercov.lab import models
-from filtercov.lab.report.inspect import Report, inspect, look
-from filtercov.lab.report.inspect_numbers import Inspection, measure_target
+from filtercov.lab.report.inspect import Report, inspect, look, measure_target
 from filtercov.lab.report.inspect_target import find_target, model_target
 from tests.peers import import_peer
 
@@ -28,7 +27,7 @@ def network(*kernel_sizes: int, channels: int = 400, seed: int = 0, source: obje
     return net
 
 
-def measured(net: nn.Module, other: nn.Module | None = None) -> Inspection:
+def measured(net: nn.Module, other: nn.Module | None = None) -> Report:
     return measure_target(model_target(net, "a"), None if other is None else model_target(other, "b"))
 
 
@@ -51,7 +50,7 @@ def test_no_schedule_is_offered_where_sigma_exceeds_the_kernel() -> None:
     assert flat.schedule is not None
     assert flat.schedule.fit.usable
     assert (flat.too_wide, flat.paste_line(), flat.as_json()["schedule"]["usable"]) == (True, "", False)
-    page = Report(flat).page()
+    page = flat.page()
     assert "QuadraticSchedule" not in page
     assert "exceeds the side of a kernel" in page
     assert (sane.too_wide, sane.paste_line()[:15]) == (False, "filtercov.init_")
@@ -61,7 +60,7 @@ def test_filters_that_do_not_vary_have_no_schedule() -> None:
     net = network(7, 7, 3, channels=8)
     for layer in net[:2]:
         nn.init.constant_(layer.weight, 0.5)
-    report = Report(measured(net))
+    report = measured(net)
     assert report.as_json()["schedule"] is None
     page = report.page()
     assert "filters that vary: there is no schedule to fit" in page
@@ -116,28 +115,14 @@ def test_our_models_are_seen_as_they_start_and_leave_the_random_state_alone() ->
 def test_timm_models_are_targets_and_untrained_ones_show_nothing_beyond_chance(monkeypatch: pytest.MonkeyPatch) -> None:
     import_peer("timm")
     report = look("timm:mobilenetv2_035", untrained=True)
-    layers = report.inspection.layers
-    beyond = [key for layer in layers for key, n in layer.structure.numbers().items() if n.beyond_chance]
-    assert len(beyond) <= 0.02 * 6 * len(layers) + 1
-    assert report.inspection.paste_line() == ""
+    layers = report.layers
+    assert sum(layer.effective_rank.beyond_chance for layer in layers) <= 0.02 * len(layers) + 1
+    assert report.paste_line() == ""
     with pytest.raises(ModelError, match="no_such_network"):
         find_target("timm:no_such_network", untrained=True)
     monkeypatch.setattr("timm.create_model", lambda *_, **__: (_ for _ in ()).throw(OSError("no network\nat all")))
     with pytest.raises(ModelError, match=r"\(no network\).*--untrained"):
         find_target("timm:test_convnext")
-
-
-def test_the_effective_receptive_field_of_a_model_is_seen_before_and_after(tmp_path: Path) -> None:
-    report = look("convmixer_16_2_k5_p2", against="convmixer_16_4_k5_p2", example=(3, 32, 32))
-    numbers = report.as_json()
-    own, other = numbers["receptive_field"], numbers["against_receptive_field"]
-    assert own["size"] == other["size"] == [32, 32]
-    assert own["radius"]["value"] < other["radius"]["value"] < other["widest"]  # two layers look less far than four
-    assert report.page().count("effective receptive field of convmixer") == 2
-    assert look("convmixer_16_2_k5_p2").as_json()["receptive_field"] is None
-    safetensors.torch.save_file(network(5).state_dict(), tmp_path / "w.safetensors")
-    with pytest.raises(SourceError, match="needed a model by its name for an example input, got a checkpoint"):
-        look(str(tmp_path / "w.safetensors"), example=(3, 32, 32))
 
 
 def test_two_files_of_one_name_are_told_apart_as_typed_and_noted_under_their_names(
@@ -190,7 +175,7 @@ def test_json_holds_every_number_and_no_nan(tmp_path: Path) -> None:
     assert (one_pixel["sigma"], rectangle["kronecker_residual"]) == (None, None)
     assert one_pixel["kronecker_residual"] == pytest.approx(0.0)
     assert rectangle["comparison"]["cosine"] == pytest.approx(1.0)
-    assert np.array(rectangle["pixel_variance"]).shape == (5, 7)
+    assert len(rectangle["eigenvalues"]) == 35
 
 
 def test_broken_files_and_targets_that_are_nothing_are_errors_of_one_line(
@@ -223,7 +208,7 @@ def test_a_model_in_memory_is_inspected_alone_or_beside_another(tmp_path: Path) 
     report = inspect(net, label="mine", against=other, out=tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text() == report.page()
     assert "<h1>mine against Sequential</h1>" in report.page()
-    assert report.inspection.comparisons[0].cosine > 0.9
+    assert report.comparisons[0].cosine > 0.9
     assert inspect(net).as_json()["target"] == "Sequential"
 
 

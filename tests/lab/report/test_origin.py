@@ -11,18 +11,11 @@ from torch import nn
 from typer.testing import CliRunner
 
 from filtercov.cli.app import app
-from filtercov.files import Source
-from filtercov.lab.report.explore import explore_page
 from filtercov.lab.report.inspect import look
-from filtercov.lab.report.page import Origin, page, write_output
+from filtercov.lab.report.page import write_output
 from filtercov.lab.report.results import results_page, write_reports
 from tests.browser import Browser, Tab
 from tests.lab.report.results_records import TABLE
-
-LONG = Origin(
-    (Source("a place/with a long name/" + "deep/" * 12 + "weights.safetensors", "ab" * 32), Source("timm:some_net")),
-    shlex.join(["filtercov", "inspect", "it's <b>odd</b> & long" + "g" * 80, "--out", "a b.html"]),
-)
 
 
 def facts(tab: Tab) -> list[tuple[str, str]]:
@@ -72,16 +65,8 @@ def test_every_file_that_was_read_is_named_and_a_network_by_its_name_has_no_chec
     Path("run").mkdir()
     run("init", "convmixer_16_2_k5_p2", "--out", "run/checkpoint.safetensors")
     run("stats", "run/checkpoint.safetensors", "--out", "run/statistics.safetensors")
-    names = [source.name for source in look("run").inspection.target.sources]
+    names = [source.name for source in look("run").target.sources]
     assert names == ["run/checkpoint.safetensors", "run/statistics.safetensors"]
-
-
-def test_the_explorer_has_no_source_and_from_python_no_command(browser: Browser, tmp_path: Path) -> None:
-    out = tmp_path / "explore.html"
-    run("explore", "--no-open", "--out", out)
-    assert [term for term, _ in facts(browser.open(out))] == ["made by", "with"]
-    write_output(out, explore_page())
-    assert [term for term, _ in facts(browser.open(out))] == ["made by"]
 
 
 def test_reports_name_their_runs_and_the_index_names_them_all(browser: Browser, tmp_path: Path) -> None:
@@ -91,17 +76,3 @@ def test_reports_name_their_runs_and_the_index_names_them_all(browser: Browser, 
     assert facts(browser.open(alone))[1:] == [("from", source), ("with", command)]
     both, *_ = write_reports([TABLE, TABLE], tmp_path / "two.html", command=command)
     assert [said for _, said in facts(browser.open(both))[1:-1]] == [f"made-up, scale small: {source}"] * 2
-
-
-@pytest.mark.parametrize(("width", "look"), [(390, {}), (390, {"dark": True}), (1280, {"paper": True})])
-def test_the_footer_is_whole_everywhere(browser: Browser, tmp_path: Path, width: int, look: dict) -> None:
-    path = write_output(tmp_path / "p.html", page("p", "<p>words</p>", origin=LONG))
-    tab = browser.open(path, width=width, **look)
-    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert tab.evaluate("document.querySelector('footer code').matches('dd *')")
-    assert shlex.split(facts(tab)[-1][1]) == shlex.split(LONG.command)
-    # Nothing is cut off: every box is as large as what is in it.
-    assert tab.evaluate(
-        "[...document.querySelectorAll('footer *')].every(e => e.scrollWidth <= e.clientWidth + 1 || !e.clientWidth)"
-    )
-    assert tab.errors == []

@@ -5,23 +5,8 @@ from pathlib import Path
 import pytest
 
 from filtercov.errors import StorageError
-from filtercov.lab.report.page import copyable, embedded_json, image, page, table, text, write_output
+from filtercov.lab.report.page import copyable, embedded_json, page, table, text, write_output
 from tests.browser import Browser
-
-# A red 1x1 PNG.
-DOT = bytes.fromhex(
-    "89504e470d0a1a0a0000000d49484452000000010000000108020000009077"
-    "53de0000000c49444154789c63f8cfc0000003010100c9fe92ef0000000049454e44ae426082"
-)
-
-
-def test_page_opens_without_errors_or_requests(browser: Browser, tmp_path: Path) -> None:
-    body = f"<h1>Hello</h1>{table(['layer', 'σ'], [['a', 0.5]])}{image(DOT, 'a dot', width=9, height=9)}"
-    tab = browser.open(write_output(tmp_path / "p.html", page("A & B", body)))
-    assert tab.evaluate("document.title") == "A & B"
-    assert tab.evaluate("document.querySelector('img').naturalWidth") == 1
-    assert tab.errors == []
-    assert tab.requests == []
 
 
 def test_colours_follow_the_system_and_the_printer(browser: Browser, tmp_path: Path) -> None:

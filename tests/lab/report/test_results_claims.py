@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from scipy import stats
 
@@ -50,12 +49,11 @@ def test_above_is_above_zero_at_least_above_the_margin_and_same_within_it(
         assert finding.compared[0].difference.mean == pytest.approx(difference)
 
 
-def test_the_interval_is_students():
+def test_a_comparison_says_its_interval_beside_the_papers_difference():
     compared = judge_claim(toy(versus("", OURS, UNIFORM)), with_difference(2.0)).compared[0]
-    expected = stats.t.interval(0.95, 4, loc=2.0, scale=stats.sem(NOISE))
-    assert (compared.difference.low, compared.difference.high) == pytest.approx(expected)
-    assert str(compared) == f", must be above 0: +2.00 [{expected[0]:+.2f}, {expected[1]:+.2f}], n = 5, holds"
-    assert str(replace(compared, paper=1.5)).endswith("n = 5 (the paper's: +1.50), holds")
+    low, high = stats.t.interval(0.95, 4, loc=2.0, scale=stats.sem(NOISE))
+    shown = f", must be above 0: +2.00 [{low:+.2f}, {high:+.2f}], n = 5 (the paper's: +1.50), holds"
+    assert str(replace(compared, paper=1.5)) == shown
 
 
 def claim_of(*means: float | None) -> tuple[Claim, object]:
@@ -115,20 +113,6 @@ def test_what_contradicts_alone_does_not_among_many_unless_it_is_clear():
         assert among.compared[0].verdict == "contradicted"
         assert among.verdict == ("contradicted" if p < 0.05 / 10 else "open")
     assert stats.ttest_1samp(seeds(-0.36), 0.0).pvalue > 0.05 / 10 > stats.ttest_1samp(seeds(-2.0), 0.0).pvalue
-
-
-@pytest.mark.parametrize("m", [1, 4])
-def test_a_claim_that_is_just_true_is_contradicted_and_one_that_is_just_false_holds_in_at_most_5_of_100(m):
-    rng = np.random.default_rng(m)
-    verdicts = []
-    for _ in range(1500):
-        cells = []
-        for row in range(m):
-            a, b = rng.normal(50.0, 1.0, (2, 4))
-            cells += [cell("thawed/a", *a, row=f"k{row}"), cell("thawed/b", *b, row=f"k{row}")]
-        verdicts.append(judge_claim(claim_of(*[0.0] * m)[0], record(*cells)).verdict)
-    assert 0.01 < verdicts.count("contradicted") / 1500 < 0.045  # half of 5 %, one side's
-    assert verdicts.count("holds") / 1500 < 0.045
 
 
 def test_one_seed_leaves_a_claim_open_and_the_smoke_scale_says_nothing():

@@ -171,23 +171,11 @@ def test_fingers_choose_layers_and_play(browser: Browser, written: Path) -> None
     assert tab.errors == []
 
 
-def test_the_page_fits_every_window_and_paper_has_first_middle_and_last(browser: Browser, written: Path) -> None:
-    tab = browser.open(written)
-    for look_ in ({}, {"dark": True}, {"width": 390, "height": 844}, {"width": 390, "dark": True}):
-        tab.emulate(**look_)
-        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    tab.emulate(dark=True)
-    assert tab.evaluate("getComputedStyle(document.querySelector('.bar')).backgroundColor") == "rgb(21, 24, 28)"
+def test_paper_has_the_moment_shown_and_no_slider(tab: Tab) -> None:
     tab.emulate(paper=True, width=720)
-    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert tab.evaluate("element('player').offsetHeight") == 0
-    words = tab.evaluate("[...document.querySelectorAll('.stills figcaption')].map(e => e.textContent)")
-    assert words[:6] == [f"{kind}, step {step}" for kind in ("covariance", "filters") for step in (0, 20, 40)]
-    tab.evaluate("Promise.all([...document.images].map(i => { i.loading = 'eager'; return i.decode() }))")
-    assert tab.evaluate("document.querySelectorAll('.stills img').length") == 5 * 6
-    assert tab.evaluate("[...document.images].every(i => i.naturalWidth > 0 && i.alt && i.offsetHeight > 0)")
-    assert tab.errors == []
-    assert tab.requests == []
+    assert tab.evaluate("['play', 'moment'].every(id => element(id).offsetHeight === 0)")
+    assert tab.evaluate("element('now').innerText") == "step 40"
+    assert tab.evaluate("['covariance', 'filters'].every(id => element(id).offsetHeight > 100)")
 
 
 def test_charts_draw_no_sigma_where_chance_would_have_one_too(tab: Tab) -> None:
@@ -207,6 +195,5 @@ def test_a_single_moment_is_shown_and_cannot_be_played(browser: Browser, tmp_pat
     assert tab.evaluate("[element('play').disabled, element('moment').disabled]") == [True, True]
     assert tab.evaluate("element('now').textContent") == "step 0"
     assert np.ptp(pixels(tab, "#covariance")[..., 0]) > 50
-    assert tab.evaluate("document.querySelectorAll('.stills img').length") == 5 * 2
     tab.press("ArrowRight")
     assert tab.errors == []

@@ -150,8 +150,10 @@ class Plot:
         return _svg(self._parts, HEIGHT, self.label)
 
 
-def line_chart(series: Sequence[Series], *, label: str, x_label: str, y_label: str, low: float | None = None) -> str:
-    """Lines with bands over a common scale, which begins at `low` if that is given; `series_legend` is beside it."""
+def line_chart(
+    series: Sequence[Series], *, label: str, x_label: str, y_label: str, low: float | None = None, keys: bool = True
+) -> str:
+    """Lines with bands over a common scale, which begins at `low` if that is given, above their legend."""
     heights = [y for line in series for side in (-1, 1) for _, y in line.edge(side)]
     x_axis = over({x for line in series for x, _ in line.points})
     y_axis = round_axis(min(heights) if low is None else low, max(heights))
@@ -162,11 +164,11 @@ def line_chart(series: Sequence[Series], *, label: str, x_label: str, y_label: s
         plot.line(line.points, "line dashed" if line.dashed else "line", colour=line.colour)
         for x, y in line.points if len(line.points) <= MOST_MARKS else ():
             plot.dot(x, y, f"{line.name}: {y:.2f} at {x:g}", colour=line.colour)
-    return plot.html()
+    return plot.html() + (series_legend(series) if keys else "")
 
 
 def series_legend(series: Sequence[Series]) -> str:
-    """The legend of a line chart, or of several with the same lines."""
+    """The legend of a line chart, for several with the same lines."""
     return legend([(line.name, key(line.colour, dashed=line.dashed)) for line in series])
 
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import filtercov as fc
 from filtercov.covariance import empirical_covariance
 from filtercov.lab.experiments.demo import DemoRun
+from filtercov.lab.experiments.runs import accuracies
 from filtercov.lab.report import page
 from filtercov.lab.report.charts import Series, line_chart, series_legend
-from filtercov.lab.report.groups import FinishedRun, Group, answer, difference, filters_section
+from filtercov.lab.report.groups import FinishedRun, Group, answer, filters_section, groups_of
 from filtercov.lab.report.pictures import BLOCKS, covariance_picture
-from filtercov.lab.report.results_statistics import show_difference
 
-STATES = {"frozen": True, "thawed": False}
+STATES, INITS = ("frozen", "thawed"), ("uniform", "closed-form")
 SIZE = 400  # of a covariance, in pixels
 
 
@@ -22,9 +22,13 @@ def demo_page(runs: Sequence[DemoRun], *, origin: page.Origin | None = None) -> 
     spec, groups = runs[0].spec, _groups(runs)
     head, *rows = demo_rows(runs)
     table = page.table(head, rows, caption="test accuracy, %, one seed each: no interval, no verdict")
-    losses, accuracies = _series(runs, "step", "loss"), _series(runs, "epoch", "test_accuracy")
-    loss = line_chart(losses, label="training loss by step", x_label="step", y_label="training loss", low=0.0)
-    accuracy = line_chart(accuracies, label="test accuracy by epoch", x_label="epoch", y_label="test accuracy, %")
+    losses, tested = _series(runs, "step", "loss"), _series(runs, "epoch", "test_accuracy")
+    loss = line_chart(
+        losses, label="training loss by step", x_label="step", y_label="training loss", low=0.0, keys=False
+    )
+    accuracy = line_chart(
+        tested, label="test accuracy by epoch", x_label="epoch", y_label="test accuracy, %", keys=False
+    )
     body = f"""{page.heading("What the covariance of filters is worth", page.lines(answer(groups)))}
 <p>{len(runs)} runs of <code>{page.text(spec.model)}</code> on {spec.data_limit:,} images of Fashion-MNIST for
 {spec.train.epochs} epochs, alike in everything but the depthwise filters: drawn independently and uniformly (PyTorch's
@@ -41,23 +45,18 @@ default), or from the paper's closed-form covariance; frozen as drawn, or thawed
 
 def demo_rows(runs: Sequence[DemoRun]) -> list[list[str]]:
     """The table, heading first: accuracies in percent, and the difference the closed form makes."""
-    groups = _groups(runs)
-    by_label = {group.label: group for group in groups}
-    rows = [["filters", *STATES]]
-    for init in ("uniform", "closed-form"):
-        rows.append([init, *(f"{by_label[f'{init}, {state}'].summary.mean:.2f}" for state in STATES)])
-    gains = [show_difference(difference(by_label[f"closed-form, {state}"], groups)) for state in STATES]
-    return [*rows, ["difference", *gains]]
+    groups = {group.label: group for group in _groups(runs)}
+    rows = [[init, *(str(groups[f"{init}, {state}"].measured) for state in STATES)] for init in INITS]
+    gains = [str(groups[f"closed-form, {state}"].difference) for state in STATES]
+    return [["filters", *STATES], *rows, ["difference", *gains]]
 
 
 def _groups(runs: Sequence[DemoRun]) -> list[Group]:
-    groups = []
+    found = {}
     for run in runs:
-        curve = tuple(record["test_accuracy"] for record in run.metrics if record["event"] == "epoch")
         filters = {layer.name: (layer.before, layer.after) for layer in run.layers}
-        finished = FinishedRun(run.spec.train.seed, curve, filters=filters)
-        groups.append(Group(run.label, [finished], against=f"uniform, {'frozen' if run.frozen else 'thawed'}"))
-    return groups
+        found[run.label] = [FinishedRun(run.spec.train.seed, accuracies(run.metrics), filters=filters)]
+    return groups_of(found, against={run.label: f"uniform, {'frozen' if run.frozen else 'thawed'}" for run in runs})
 
 
 def _series(runs: Sequence[DemoRun], event: str, value: str) -> list[Series]:
@@ -85,7 +84,6 @@ def _covariances(runs: Sequence[DemoRun]) -> str:
         figures = []
         for caption, cov in shown.items():
             picture = covariance_picture(cov, size, size=SIZE)
-            words = f"{caption}; {picture.cut}" if picture.cut else caption
-            figures.append(page.figure(picture.html(f"{caption}, layer {index + 1}"), page.text(words)))
+            figures.append(picture.figure(caption, of=f"{caption}, layer {index + 1}"))
         rows.append(f"<h3>Layer {index + 1}</h3>{page.grid(figures)}")
     return "".join(rows)

@@ -20,7 +20,7 @@ from filtercov.lab.experiments.reference_claims import DRAWS, REFERENCE_CLAIMS, 
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report import page
 from filtercov.lab.report.charts import dot_chart
-from filtercov.lab.report.groups import answer, group_table, groups_body
+from filtercov.lab.report.groups import Table, answer, by, group_table, groups_body
 from filtercov.lab.report.own_runs import Setting, at_paper_size, kept_settings
 from filtercov.lab.report.results import (
     check_place,
@@ -31,8 +31,8 @@ from filtercov.lab.report.results import (
     write_report,
 )
 from filtercov.lab.report.results_claims import VERDICTS, Compared, Finding, judge_claim, tally
-from filtercov.lab.report.results_statistics import CONFIDENCE, METHOD, Difference, show_difference
-from filtercov.lab.report.results_table import TOLD_APART, Line, Table, lines, markdown_table, told_apart
+from filtercov.lab.report.results_statistics import CONFIDENCE, METHOD, Difference
+from filtercov.lab.report.results_table import TOLD_APART, Line, lines, markdown_table, told_apart
 from filtercov.lab.training.progress import duration
 from filtercov.printable import counted
 from filtercov.statistics.filter_statistics import FilterStatistics
@@ -99,15 +99,6 @@ class View:
         return f"{counted(self.runs, 'run')}, which took {duration(self.seconds)} of training in all, by the clock."
 
 
-@dataclass(frozen=True)
-class Section:
-    """A heading, paragraphs and tables, the same in HTML and Markdown; `figure` is HTML, for the page alone."""
-
-    title: str
-    parts: Sequence[str | Table]
-    figure: str = ""
-
-
 def read_view(root: Path | str) -> View:
     """Read the evidence in a directory."""
     evidence = Evidence(root)
@@ -156,8 +147,8 @@ def write_evidence(view: View, out: Path, *, command: str = "") -> list[Path]:
     return written
 
 
-def sections(view: View) -> list[Section]:
-    """The sections that page and Markdown share."""
+def sections(view: View) -> dict[str, list[str | Table]]:
+    """Paragraphs and tables by heading, which page and Markdown share."""
     paper: list[str | Table] = [PAPER_WORDS, METHOD] if view.at_paper_size else ["Nothing was run at the paper's size."]
     for setting in view.at_paper_size:
         paper += [f"{setting.title}:", group_table(setting.groups)]
@@ -167,12 +158,12 @@ def sections(view: View) -> list[Section]:
     if view.controls:
         said = " ".join(controls_answer(view.controls))
         controls = [said, CONTROL_WORDS, controls_table(view.controls), TOLD_APART]
-    return [
-        Section("Findings", [f"{number}. {words}" for number, words in enumerate(three_findings(view), start=1)]),
-        Section("At the paper's size", paper),
-        Section("The paper's claims", claims),
-        Section("What does the work", controls, controls_picture(view.controls) if view.controls else ""),
-    ]
+    return {
+        "Findings": [f"{number}. {words}" for number, words in enumerate(three_findings(view), start=1)],
+        "At the paper's size": paper,
+        "The paper's claims": claims,
+        "What does the work": controls,
+    }
 
 
 def headline(view: View) -> Setting:
@@ -221,13 +212,13 @@ def comparison_table(finding: Finding) -> Table:
     """A line for each comparison of a claim."""
     rows = [["comparison", "must be", "the paper's", f"ours, {INTERVAL}", "verdict"]]
     for one in finding.compared:
-        ours = show_difference(one.difference) or "not run"
+        ours = str(one.difference or "not run")
         rows.append([one.comparison.says, one.comparison.needed, _range([one]), ours, one.shown_verdict])
     return rows
 
 
 def _interval(difference: Difference | None) -> str:
-    return show_difference(difference).partition(", n =")[0] or "not run"
+    return str(difference or "not run").partition(", n =")[0]
 
 
 def _range(compared: Sequence[Compared]) -> str:
@@ -279,7 +270,7 @@ def controls_answer(record: ExperimentRecord) -> list[str]:
                 kind = "between it and uniform"
             kinds[kind].append(one.cell.init)
         words = "".join(f"; {kind}: {', '.join(names)}" for kind, names in kinds.items())
-        said.append(f"{title}: the closed form gains {show_difference(closed.difference)}{words}.")
+        said.append(f"{title}: the closed form gains {closed.difference or ''}{words}.")
     return said
 
 
@@ -296,11 +287,9 @@ def controls_table(record: ExperimentRecord) -> Table:
 
 def controls_picture(record: ExperimentRecord) -> str:
     """The gains over uniform of all controls, a chart for each kernel size."""
-    rows: dict[str, list[Line]] = defaultdict(list)
-    for found in _by_row(record).values():
-        rows[found[0].shown_row] += found
     charts = []
-    for row, found in rows.items():
+    run = (line for found in _by_row(record).values() for line in found)
+    for row, found in by(lambda line: line.shown_row, run).items():
         ordered = sorted(found, key=lambda line: (line.cell.filters, _above(line)))
         chart = dot_chart(gain_dots(ordered), label=f"points above uniform, {row}", shows=[0.0])
         charts.append(page.figure(chart, f"{page.text(row)}: points above uniform, {INTERVAL}"))
@@ -309,11 +298,12 @@ def controls_picture(record: ExperimentRecord) -> str:
 
 def _by_row(record: ExperimentRecord) -> dict[str, list[Line]]:
     """The lines of each row, frozen and thawed, in which anything but the closed form was run."""
-    rows: dict[str, list[Line]] = defaultdict(list)
-    for line in lines(record):
-        rows[f"{line.cell.row} {line.cell.filters}"].append(line)
-    run = {title: [line.cell.init for line in found if line.difference] for title, found in rows.items()}
-    return {title: found for title, found in rows.items() if set(run[title]) - {"closed-form"}}
+    rows = by(lambda line: f"{line.cell.row} {line.cell.filters}", lines(record))
+    return {
+        title: found
+        for title, found in rows.items()
+        if {line.cell.init for line in found if line.difference} - {"closed-form"}
+    }
 
 
 def _above(line: Line) -> float:
@@ -324,13 +314,12 @@ def _above(line: Line) -> float:
 def evidence_markdown(view: View, *, image: str = "") -> str:
     """The shared sections as Markdown, without a title; `image` is where the picture of the controls lies."""
     parts = []
-    for section in sections(view):
-        parts.append(f"## {section.title}")
-        parts += [part if isinstance(part, str) else markdown_table(part) for part in section.parts]
-        if view.controls and section.figure and image:
-            both = len({title.rpartition(" ")[2] for title in _by_row(view.controls)}) > 1
-            colours = ": frozen in blue, thawed in orange" if both else ""
-            parts.append(f"![Points above uniform filters, with the {INTERVAL}{colours}]({image})")
+    for heading, section in sections(view).items():
+        parts += [f"## {heading}", *(part if isinstance(part, str) else markdown_table(part) for part in section)]
+    if view.controls and image:
+        both = len({title.rpartition(" ")[2] for title in _by_row(view.controls)}) > 1
+        colours = ": frozen in blue, thawed in orange" if both else ""
+        parts.append(f"![Points above uniform filters, with the {INTERVAL}{colours}]({image})")
     parts += [f"{text[0].upper()}{text[1:]}." for text in view.damaged]
     return "\n\n".join([*parts, f"This is the evidence of {view.summary}"]) + "\n"
 
@@ -339,12 +328,12 @@ def evidence_page(view: View, out: Path, *, command: str = "") -> str:
     """The page; `out` is where it will lie, with the pages of experiments beside it."""
     body = [page.heading("Evidence", page.text(f"{claims_answer(view)} {view.summary}"))]
     body += [page.note(text, warning=True) for text in view.damaged]
-    for section in sections(view):
-        body.append(f"<h2>{page.text(section.title)}</h2>")
-        body += [f"<p>{page.text(p)}</p>" if isinstance(p, str) else _html_table(p) for p in section.parts]
-        body.append(section.figure)
-        if section.title == "The paper's claims":
+    for heading, section in sections(view).items():
+        body.append(f"<h2>{page.text(heading)}</h2>")
+        body += [f"<p>{page.text(p)}</p>" if isinstance(p, str) else _html_table(p) for p in section]
+        if heading == "The paper's claims":
             body += [_claim(finding, view) for finding in view.findings if finding.begun]
+    body += [controls_picture(view.controls)] if view.controls else []
     if view.records:
         body += ["<h2>Experiments</h2>", experiment_table(view.records, out)]
     if view.others:

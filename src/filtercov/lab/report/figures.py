@@ -1,7 +1,7 @@
 """The paper's illustrations for print, as SVG and PNG: the construction, the schedule, covariances, example filters.
 
-They need no training; given a target, the learned covariances and filters are set beside the constructed ones. This is
-the one place that draws with matplotlib: pages have charts.py, which follows the reader's window and colours.
+They need no training; `filtercov inspect` shows learned filters. This is the one place that draws with matplotlib:
+pages have charts.py, which follows the reader's window and colours.
 """
 
 from __future__ import annotations
@@ -9,10 +9,7 @@ from __future__ import annotations
 import io
 import math
 import os
-import textwrap
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,17 +22,12 @@ from matplotlib.figure import Figure
 
 from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.covariance.forms import Array, KernelSize
-from filtercov.covariance.likeness import chance_likeness, likeness
-from filtercov.covariance.transfer import LayerStatistics
 from filtercov.lab.report import pictures
-from filtercov.lab.report.inspect_numbers import show
-from filtercov.lab.report.inspect_target import Target
 from filtercov.lab.report.page import write_output
-from filtercov.schedule import PRESETS, FittedSchedule, fit_schedule, relative_depth
+from filtercov.schedule import PRESETS, relative_depth
 
 KINDS: tuple[Literal["svg", "png"], ...] = ("svg", "png")
-SMALL = 6.5  # points, of words under a panel
-KERNEL, LAYERS = 9, 8  # what is drawn where there is no target: the paper's ConvMixer-256/8 with 9×9 filters
+KERNEL, LAYERS = 9, 8  # the paper's ConvMixer-256/8 with 9×9 filters
 FILTERS = 24  # in a panel
 FINE = 500  # pixels across a panel, more than a printed column resolves
 COLUMN_WIDTH = 5.5  # inches, the text width of the paper
@@ -60,26 +52,20 @@ STYLE: Any = {
     "ytick.labelsize": 7,
 }
 
-MEANING = "Under each σ the likeness of its closed form to the layer's covariance, in brackets that of chance."
 
-Row = tuple[str, dict[str, Array], str]  # label, panels by title, and words under the last of them
-
-
-@contextmanager
-def styled() -> Iterator[None]:
+def styled() -> AbstractContextManager[None]:
     """Draw in the house style inside this context."""
-    with mpl.rc_context(STYLE):
-        yield
+    return mpl.rc_context(STYLE)
 
 
-def write_figures(directory: str | os.PathLike[str], target: Target | None = None, *, seed: int = 0) -> list[Path]:
+def write_figures(directory: str | os.PathLike[str], *, seed: int = 0) -> list[Path]:
     """Draw every figure into a directory, as SVG and as PNG, and return the paths."""
     with styled():
         figures = {
             "construction": construction_figure(7, math.pi / 2),
             "schedule": schedule_figure(),
-            "covariances": covariances_figure(target),
-            "filters": filters_figure(target, seed=seed),
+            "covariances": covariances_figure(),
+            "filters": filters_figure(seed=seed),
         }
         return [
             write_output(Path(directory) / f"{name}.{kind}", save_figure(figure, kind))
@@ -95,9 +81,7 @@ def save_figure(figure: Figure, kind: Literal["svg", "png"], *, dpi: int = 300) 
             shown.set_interpolation("none" if kind == "svg" else "auto")
     stream = io.BytesIO()
     metadata = {"Date": None} if kind == "svg" else {}
-    with warnings.catch_warnings():  # names may be in any script; what the font lacks is an empty box
-        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
-        figure.savefig(stream, format=kind, metadata=metadata, dpi=dpi, bbox_inches="tight", pad_inches=0.03)
+    figure.savefig(stream, format=kind, metadata=metadata, dpi=dpi, bbox_inches="tight", pad_inches=0.03)
     return stream.getvalue()
 
 
@@ -143,63 +127,34 @@ def schedule_figure() -> Figure:
     return figure
 
 
-def covariances_figure(target: Target | None) -> Figure:
-    """Covariances by depth: the closed form's, and above them the learned ones of a target."""
-    learned: list[tuple[int, LayerStatistics]] = []
-    closed: list[tuple[KernelSize, float, str]] = []
-    words: list[str] = []
-    if target is None:
-        closed = [(KERNEL, PRESETS["figure"](relative_depth(i, LAYERS)), "") for i in range(LAYERS)]
-    else:
-        layers, fitted = target.statistics.layers, fitted_to(target)
-        learned = [(i, layers[i]) for i in _chosen(target, LAYERS)]
-        words = textwrap.wrap(f"The schedule: {fitted.fit}.", 110)
-        if fitted.fit.layers:
-            sigmas = [(layer, fitted(relative_depth(i, len(layers)))) for i, layer in learned]
-            closed = [(layer.kernel_size, s, "{}\n({})".format(*_quality(layer, s))) for layer, s in sigmas]
-            words = [MEANING, *words]
-    figure = new_figure(1.05 if not learned else 2.5 if closed else 1.4)
-    rows = figure.subplots(bool(learned) + bool(closed), len(learned or closed), squeeze=False)
-    for axes, (i, layer) in zip(rows[0], learned, strict=False):
-        show_covariance(axes, layer.covariance, layer.kernel_size, f"layer {i + 1}")
-    for axes, (size, sigma, fit) in zip(rows[-1], closed, strict=False):
-        show_covariance(axes, gaussian_covariance(size, sigma), size, f"σ = {sigma:.2g}")
-        axes.set_xlabel(fit, fontsize=SMALL)
-    if learned:
-        rows[-1, 0].set_ylabel("closed form")
-        rows[0, 0].set_ylabel("learned")
-        figure.supxlabel("\n".join(words), fontsize=SMALL)
+def covariances_figure() -> Figure:
+    """The closed form's covariances by depth."""
+    figure = new_figure(1.05)
+    panels = figure.subplots(1, LAYERS)
+    for i, axes in enumerate(panels):
+        sigma = PRESETS["figure"](relative_depth(i, LAYERS))
+        show_covariance(axes, gaussian_covariance(KERNEL, sigma), KERNEL, f"σ = {sigma:.2g}")
     bar = figure.colorbar(
-        ScalarMappable(Normalize(-1, 1), pictures.DIVERGING), ax=rows, aspect=14, shrink=0.62, pad=0.01
+        ScalarMappable(Normalize(-1, 1), pictures.DIVERGING), ax=panels, aspect=14, shrink=0.62, pad=0.01
     )
     bar.set_ticks([-1, 0, 1], labels=["−", "0", "+"])  # panels have their own limits
     bar.outline.set_visible(False)
     return figure
 
 
-def filters_figure(target: Target | None, *, seed: int = 0) -> Figure:
-    """Example filters in rows by depth: learned, drawn from their covariance, drawn from the closed form.
-
-    Without a target standard uniform filters stand beside the closed form. Statistics alone have no learned column,
-    and where no layer has filters that vary, there is no closed form.
-    """
+def filters_figure(*, seed: int = 0) -> Figure:
+    """Example filters in rows by depth: PyTorch's uniform ones, and those drawn from the closed form."""
     rng = np.random.default_rng(seed)
-    rows = [_uniform_and_closed(d, rng) for d in (0.0, 0.5, 1.0)] if target is None else _learned(target, rng)
-    columns = len(rows[0][1])
-    figure = new_figure(len(rows) * (1.22 if columns == 3 else 1.85))
-    grid = figure.subplots(len(rows), columns, squeeze=False)
-    for (label, panels, fit), axes in zip(rows, grid, strict=True):
-        for (title, filters), panel in zip(panels.items(), axes, strict=True):
-            show_filters(panel, filters, title if panel in grid[0] else "")
-        axes[0].set_ylabel(label)
-        axes[-1].set_xlabel(fit, fontsize=SMALL)
+    depths = (0.0, 0.5, 1.0)
+    figure = new_figure(len(depths) * 1.85)
+    for d, (left, right) in zip(depths, figure.subplots(len(depths), 2), strict=True):
+        sigma = PRESETS["cifar-p2"](d)
+        uniform = rng.uniform(-1, 1, size=(FILTERS, KERNEL, KERNEL))
+        drawn = pictures.sampled(gaussian_covariance(KERNEL, sigma), (KERNEL, KERNEL), rng, count=FILTERS)
+        show_filters(left, uniform, "uniform initialisation" if d == 0 else "")
+        show_filters(right, drawn, "closed form" if d == 0 else "")
+        left.set_ylabel(f"$d$ = {d:g}, σ = {sigma:.2g}")
     return figure
-
-
-def fitted_to(target: Target) -> FittedSchedule:
-    """The schedule nearest to a target's layers, and how near it is."""
-    largest = max(max(layer.kernel_size) for layer in target.statistics.layers)
-    return fit_schedule(target.statistics, min_kernel_size=min(5, largest))
 
 
 def show_covariance(
@@ -210,9 +165,8 @@ def show_covariance(
 
 
 def show_filters(axes: Axes, filters: Array, title: str = "") -> None:
-    """Draw filters (count, *kernel_size) side by side, each on its own symmetric scale."""
-    columns = {1: 3, 2: 6, 3: 3}[filters.ndim - 1]
-    _show_picture(axes, pictures.filters_picture(filters, columns=columns, size=FINE), title)
+    """Draw filters (count, k, k) side by side, each on its own symmetric scale."""
+    _show_picture(axes, pictures.filters_picture(filters, columns=6, size=FINE), title)
 
 
 def _show_picture(axes: Axes, picture: pictures.Picture, title: str) -> None:
@@ -226,43 +180,3 @@ def _show_picture(axes: Axes, picture: pictures.Picture, title: str) -> None:
 def new_figure(height: float) -> Figure:
     """An empty figure as wide as a column, `height` inches high; it needs no display and no clean-up."""
     return Figure(figsize=(COLUMN_WIDTH, height), layout="constrained")
-
-
-def _quality(layer: LayerStatistics, sigma: float) -> tuple[str, str]:
-    """The likeness of the closed form at `sigma` to a layer, and that of independent filters by chance."""
-    if not layer.covariance.any():
-        return show(None), show(None)
-    found = float(likeness(layer.covariance, layer.kernel_size, sigma)[0])
-    return show(found), show(chance_likeness(layer.kernel_size, layer.count)[0])
-
-
-def _uniform_and_closed(d: float, rng: np.random.Generator) -> Row:
-    sigma = PRESETS["cifar-p2"](d)
-    uniform = rng.uniform(-1, 1, size=(FILTERS, KERNEL, KERNEL))
-    drawn = pictures.sampled(gaussian_covariance(KERNEL, sigma), (KERNEL, KERNEL), rng, count=FILTERS)
-    return f"$d$ = {d:g}, σ = {sigma:.2g}", {"uniform initialisation": uniform, "closed form": drawn}, ""
-
-
-def _learned(target: Target, rng: np.random.Generator) -> list[Row]:
-    layers, schedule = target.statistics.layers, fitted_to(target)
-    rows = []
-    for i in _chosen(target, 3):
-        layer, fit = layers[i], ""
-        size, filters = layer.kernel_size, target.filters.get(layer.name)
-        panels = {} if filters is None else {"learned": filters[np.sort(rng.permutation(len(filters))[:FILTERS])]}
-        panels["drawn from their covariance"] = pictures.sampled(
-            layer.covariance, size, rng, mean=layer.mean, count=FILTERS
-        )
-        if schedule.fit.layers:
-            sigma = schedule(relative_depth(i, len(layers)))
-            panels["closed form"] = pictures.sampled(gaussian_covariance(size, sigma), size, rng, count=FILTERS)
-            fit = "σ = {:.2g}, likeness {}, by chance {}".format(sigma, *_quality(layer, sigma))
-        rows.append((f"layer {i + 1}", panels, fit))
-    return rows
-
-
-def _chosen(target: Target, count: int) -> list[int]:
-    """Layers spread over depth, of those large enough to have structure if there are any."""
-    sizes = [max(layer.kernel_size) for layer in target.statistics.layers]
-    candidates = [i for i, size in enumerate(sizes) if size >= min(5, max(sizes))]
-    return [candidates[i] for i in sorted({round(x) for x in np.linspace(0, len(candidates) - 1, count)})]

@@ -1,19 +1,20 @@
 """Groups of runs side by side: the answer in a sentence, a table, learning curves with bands, filters before and after.
 
-Runs of one group differ in their seed alone. Groups share seeds, so differences are paired. The demonstration, reports
-of one's own runs and comparisons of initialisations are made of this.
+Runs of one group differ in their seed alone. A group and its baseline share seeds, so differences are paired. Pages of
+experiments, of one's own runs and of evidence, comparisons and the demonstration are all made of this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
 from filtercov.covariance.forms import Array
 from filtercov.lab.report import page
-from filtercov.lab.report.charts import COLOURS, Series, line_chart, series_legend
+from filtercov.lab.report.charts import COLOURS, Series, line_chart
 from filtercov.lab.report.pictures import filters_picture
 from filtercov.lab.report.results_statistics import (
     METHOD,
@@ -21,17 +22,15 @@ from filtercov.lab.report.results_statistics import (
     Summary,
     paired_difference,
     seeds_needed,
-    show_difference,
-    show_mean,
     show_seeds,
     summarise,
     welch_difference,
 )
-from filtercov.lab.report.results_table import Table, without_empty_columns
 from filtercov.printable import counted
 
 FILTERS = 8  # of a layer that are shown
 MOST_SEEDS = 200  # worth naming
+Table = list[list[str]]  # of text, the first row its heading
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,70 +45,97 @@ class FinishedRun:
     step_seconds: float | None = None
     filters: Mapping[str, tuple[Array | None, Array]] = field(default_factory=dict)
 
-    @property
-    def accuracy(self) -> float:
-        """The accuracy after the last epoch."""
-        return self.curve[-1]
-
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Runs that differ in their seed alone; `against` is the label of the group it is compared with."""
+    """Runs that differ in their seed alone, the group they are compared with, and the paper's number for the same."""
 
     label: str
-    runs: Sequence[FinishedRun]
-    against: str = ""  # the first group's, if empty
-    paper: Summary | None = None  # the paper's number for the same setting
+    runs: Sequence[FinishedRun]  # none where any is missing: a mean over some would pass for one over all
+    baseline: Group | None = None
+    paper: Summary | None = None
 
     @property
     def by_seed(self) -> dict[int, float]:
-        """The accuracy of each seed."""
-        return {run.seed: run.accuracy for run in self.runs}
+        """The accuracy of each seed after the last epoch."""
+        return {run.seed: run.curve[-1] for run in self.runs}
 
     @property
-    def summary(self) -> Summary:
+    def measured(self) -> Summary | None:
         """Mean and spread of the accuracies."""
-        return summarise([run.accuracy for run in self.runs])
+        return summarise(list(self.by_seed.values())) if self.runs else None
+
+    @property
+    def difference(self) -> Difference | None:
+        """The paired difference from the baseline, over the seeds that both have."""
+        return paired_difference(self.by_seed, self.baseline.by_seed) if self.baseline else None
+
+    @property
+    def paper_difference(self) -> float | None:
+        """The same difference in the paper."""
+        if not self.paper or not self.baseline or not self.baseline.paper:
+            return None
+        return round(self.paper.mean - self.baseline.paper.mean, 2)
+
+    @property
+    def step_seconds(self) -> float | None:
+        """The mean time of a step, where it is known."""
+        times = [run.step_seconds for run in self.runs if run.step_seconds]
+        return float(np.mean(times)) if times else None
 
 
-def baseline(group: Group, groups: Sequence[Group]) -> Group | None:
-    """The group that a group is compared with, None if it is that itself or there is none."""
-    against = group.against or groups[0].label
-    found = next((other for other in groups if other.label == against), None)
-    return None if found is group else found
+G = TypeVar("G", bound=Group)
+K = TypeVar("K")
 
 
-def difference(group: Group, groups: Sequence[Group]) -> Difference | None:
-    """The paired difference of a group from its baseline."""
-    other = baseline(group, groups)
-    return None if other is None else paired_difference(group.by_seed, other.by_seed)
+def groups_of(
+    runs: Mapping[str, Sequence[FinishedRun]],
+    *,
+    against: Mapping[str, str],
+    paper: Mapping[str, Summary | None] | None = None,
+) -> list[Group]:
+    """A group for each label, with the group of the label `against` it as its baseline and the paper's number."""
+    alone = {label: Group(label, members, paper=(paper or {}).get(label)) for label, members in runs.items()}
+    return [
+        group if against[label] == label else replace(group, baseline=alone.get(against[label]))
+        for label, group in alone.items()
+    ]
+
+
+def by(key: Callable[[G], K], groups: Iterable[G]) -> dict[K, list[G]]:
+    """Groups by a key, in their order."""
+    found: dict[K, list[G]] = {}
+    for group in groups:
+        found.setdefault(key(group), []).append(group)
+    return found
 
 
 def answer(groups: Sequence[Group]) -> str:
     """The result in words: a line for each group with a baseline, the largest difference first.
 
     >>> runs = lambda *ends: [FinishedRun(seed, (50.0, end)) for seed, end in enumerate(ends)]
-    >>> answer([Group("uniform", runs(60.0, 61.0, 62.0)), Group("closed form", runs(63.0, 63.5, 65.2))])
+    >>> uniform = Group("uniform", runs(60.0, 61.0, 62.0))
+    >>> answer([uniform, Group("closed form", runs(63.0, 63.5, 65.2), uniform)])
     'closed form ends 2.90 points above uniform, [+2.00, +3.80], n = 3; ahead from epoch 2.'
     """
-    found = [(d, group) for group in groups if (d := difference(group, groups)) is not None]
-    if not found:
-        best = max(groups, key=lambda group: group.summary.mean)
-        seeds = counted(best.summary.n, "seed")
-        return f"{best.label} reaches {show_mean(best.summary.mean, best.summary.std)} % ({seeds})."
-    ordered = sorted(found, key=lambda each: -each[0].mean)
-    return "\n".join(_sentence(group, d, baseline(group, groups)) for d, group in ordered)
+    if found := [(d.mean, group) for group in groups if (d := group.difference)]:
+        return "\n".join(sentence(group) for _, group in sorted(found, key=lambda each: -each[0]))
+    best = max(groups, key=lambda group: float(np.mean(list(group.by_seed.values()))))
+    return f"{best.label} reaches {best.measured} % ({counted(len(best.runs), 'seed')})."
 
 
-def _sentence(group: Group, d: Difference, other: Group | None) -> str:
-    assert other is not None  # it has a difference
+def sentence(group: Group) -> str:
+    """How a group ends beside its baseline, with which it shares seeds."""
+    other, d = group.baseline, group.difference
+    assert other is not None
+    assert d is not None
+    paper = "" if group.paper_difference is None else f", in the paper {group.paper_difference:+.2f}"
     side = "above" if d.mean >= 0 else "below"
-    paper = f", in the paper {group.paper.mean - other.paper.mean:+.2f}" if group.paper and other.paper else ""
     words = f"{group.label} ends {abs(d.mean):.2f} points {side} {other.label}{_saved(group, other)}"
     if d.low is None or d.high is None:
         return f"{words} ({'one seed' if d.n == 1 else 'no spread'}: no verdict){paper}."
     words += f", [{d.low:+.2f}, {d.high:+.2f}], n = {d.n}{paper}"
-    if d.low * d.high > 0:
+    if d.decided:
         since = _ahead_since(*((group, other) if d.mean > 0 else (other, group)))
         return f"{words}; {'ahead' if d.mean > 0 else 'behind'} from epoch {since}."
     spread = np.std([group.by_seed[s] - other.by_seed[s] for s in group.by_seed if s in other.by_seed], ddof=1)
@@ -120,11 +146,10 @@ def _sentence(group: Group, d: Difference, other: Group | None) -> str:
 
 def _saved(group: Group, other: Group) -> str:
     """How much time freezing saves in a step, of a group that differs from another in that alone."""
-    ours, theirs = ([run.step_seconds for run in each.runs if run.step_seconds] for each in (group, other))
+    ours, theirs = group.step_seconds, other.step_seconds
     if group.label != f"{other.label}, frozen" or not ours or not theirs:
         return ""
-    saved = 1 - float(np.mean(ours) / np.mean(theirs))
-    return f", in {abs(saved):.0%} {'less' if saved > 0 else 'more'} time a step"
+    return f", in {abs(1 - ours / theirs):.0%} {'less' if ours < theirs else 'more'} time a step"
 
 
 def _ahead_since(winner: Group, other: Group) -> int:
@@ -136,48 +161,62 @@ def _ahead_since(winner: Group, other: Group) -> int:
     return int(behind[-1]) + 2 if len(behind) else 1
 
 
+def tabulate(groups: Iterable[G], columns: Mapping[str, Callable[[G], object]]) -> Table:
+    """A row for each group below a heading; None is an empty cell, and columns with nothing else are left out."""
+    made = ([cell(group) for cell in columns.values()] for group in groups)
+    rows = [["" if cell is None else str(cell) for cell in row] for row in made]
+    used = [i for i in range(len(columns)) if any(row[i] for row in rows)]
+    return [[row[i] for i in used] for row in [list(columns), *rows]]
+
+
+def aligned(rows: Table) -> list[str]:
+    """The lines of a table in columns, for a terminal."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
 def group_table(groups: Sequence[Group]) -> Table:
-    """Accuracy, paired difference and time a step of each group, heading first, without empty columns."""
-    rows = [["runs", "accuracy, %", "difference", "n", "the paper's", "from the paper's", "ms a step"]]
-    for group in groups:
-        measured, paper = group.summary, group.paper
-        times = [run.step_seconds for run in group.runs if run.step_seconds is not None]
-        rows.append(
-            [group.label, show_mean(measured.mean, measured.std), show_difference(difference(group, groups))]
-            + [str(measured.n)]
-            + ([show_mean(paper.mean, paper.std), _from_paper(measured, paper)] if paper else ["", ""])
-            + [f"{1000 * float(np.mean(times)):.0f}" if times else ""]
-        )
-    return without_empty_columns(rows)
+    """Accuracy, paired difference, the paper's number and time a step of each group."""
+    return tabulate(
+        groups,
+        {
+            "runs": lambda group: group.label,
+            "accuracy, %": lambda group: group.measured,
+            "difference": lambda group: group.difference,
+            "n": lambda group: len(group.runs),
+            "the paper's": lambda group: group.paper,
+            "from the paper's": _from_paper,
+            "ms a step": lambda group: group.step_seconds and f"{1000 * group.step_seconds:.0f}",
+        },
+    )
 
 
-def _from_paper(measured: Summary, paper: Summary) -> str:
+def _from_paper(group: Group) -> str | None:
     """The difference from the paper's mean, with Welch's interval where both have a spread."""
-    found = welch_difference(measured, paper)
+    if not group.measured or not group.paper:
+        return None
+    found = welch_difference(group.measured, group.paper)
     if found is None:
-        return f"{measured.mean - paper.mean:+.2f}"
+        return f"{group.measured.mean - group.paper.mean:+.2f}"
     return f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
 
 
-def curve_series(name: str, curves: Sequence[Sequence[float]], place: int, *, dashed: bool = False) -> Series:
-    """Accuracy after each epoch, mean over curves of one length, with a band of one standard deviation."""
-    values = np.asarray(curves, dtype=float)
-    points = [(float(epoch + 1), float(mean)) for epoch, mean in enumerate(values.mean(axis=0))]
-    spread = [float(x) for x in values.std(axis=0, ddof=1)] if len(values) > 1 else []
-    return Series(name, points, spread, dashed=dashed or place >= COLOURS, colour=place)
-
-
-def curves_figure(groups: Sequence[Group]) -> str:
+def curves_figure(groups: Sequence[Group], what: str) -> str:
     """Learning curves with bands over seeds and one legend; empty if no run has two epochs."""
-    drawn = [group for group in groups if len(group.runs[0].curve) > 1]
+    drawn = [group for group in groups if group.runs and len(group.runs[0].curve) > 1]
     if not drawn:
         return ""
-    series = [curve_series(group.label, [run.curve for run in group.runs], i) for i, group in enumerate(drawn)]
+    series = []
+    for place, group in enumerate(drawn):
+        curves = np.array([run.curve for run in group.runs])
+        points = [(float(epoch), float(mean)) for epoch, mean in enumerate(curves.mean(axis=0), start=1)]
+        spread = [float(x) for x in curves.std(axis=0, ddof=1)] if len(curves) > 1 else []
+        series.append(Series(group.label, points, spread, dashed=place >= COLOURS, colour=place))
     chart = line_chart(series, label="accuracy by epoch", x_label="epoch", y_label="accuracy, %")
     counts = [len(group.runs) for group in drawn]
     band = "; bands are one standard deviation" if max(counts) > 1 else ""
-    caption = f"accuracy after each epoch, {show_seeds(counts, spread=False)}{band}"
-    return page.figure(chart + series_legend(series), caption)
+    words = f"{page.text(what)}, {show_seeds(counts, spread=False)}{band}"
+    return page.figure(chart, words)
 
 
 def filters_section(groups: Sequence[Group]) -> str:
@@ -191,8 +230,8 @@ def filters_section(groups: Sequence[Group]) -> str:
             for filters, when in ((before, "before"), (after, "after")):
                 if filters is not None:
                     drawn = filters_picture(filters[:FILTERS], columns=4, size=4 * 70)
-                    picture = drawn.html(f"{group.label}, {name}, {when} training")
-                    figures.append(page.figure(picture, f"layer {index + 1}, {when}"))
+                    of = f"{group.label}, {name}, {when} training"
+                    figures.append(drawn.figure(f"layer {index + 1}, {when}", of=of))
         if figures:
             blocks.append(f'<div><h3>{page.text(group.label)}</h3><div class="pair">{"".join(figures)}</div></div>')
     if not blocks:
@@ -209,7 +248,7 @@ def filters_section(groups: Sequence[Group]) -> str:
 def groups_body(groups: Sequence[Group]) -> str:
     """Table, learning curves and filters of groups, without a title."""
     table = page.text_table(group_table(groups))
-    curves = curves_figure(groups)
+    curves = curves_figure(groups, "accuracy after each epoch")
     return f'{table}<p class="quiet">{page.text(METHOD)}</p>{curves}{filters_section(groups)}'
 
 

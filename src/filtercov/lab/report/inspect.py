@@ -1,146 +1,177 @@
-"""`filtercov inspect` as functions: look at anything with depthwise filters, and write down what is seen."""
+"""`filtercov inspect` as functions: look at anything with depthwise filters, and write down what is seen.
+
+The page has the network at a glance, a few numbers a layer, then every layer in pictures.
+"""
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import nn
 
+from filtercov.covariance.forms import Array
 from filtercov.errors import SourceError
 from filtercov.files import Source, files_sha256
-from filtercov.lab.report.inspect_numbers import Inspection, measure_target
-from filtercov.lab.report.inspect_page import inspection_page
-from filtercov.lab.report.inspect_target import (
-    RUN_FILES,
-    find_target,
-    load_watched,
-    model_target,
-    run_label,
-    watched_path,
+from filtercov.lab.report import inspect_target as targets
+from filtercov.lab.report import page
+from filtercov.lab.report.charts import SHARES, Axis, Plot, key, legend, log_axis
+from filtercov.lab.report.inspect_numbers import (
+    LayerComparison,
+    LayerNumbers,
+    compare_layer,
+    measure_layer,
+    show,
+    shown_filters,
 )
-from filtercov.lab.report.page import Origin, write_output
-from filtercov.lab.report.sheets import animation, frame, layer_sheets, png
-from filtercov.lab.report.watched import History, measure_run
-from filtercov.lab.report.watched_page import most_moments, watched_page
-from filtercov.statistics.watched import START, Watched
+from filtercov.lab.report.inspect_target import Target, model_target
+from filtercov.lab.report.pictures import BLOCKS, covariance_picture, filters_picture
+from filtercov.lab.report.sheets import layer_sheets
+from filtercov.lab.report.watched import WatchedReport
+from filtercov.printable import counted
+from filtercov.schedule import FittedSchedule, fit_schedule, relative_depth
+from filtercov.statistics.watched import START
+from filtercov.structure import spectrum
+
+THUMB, LARGE = 160, 380  # widths of pictures
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """A measured target, alone or beside another, ready to be written as a page, as pictures or as numbers."""
+    """A target, measured, ready to be written as a page, as pictures or as numbers.
 
-    inspection: Inspection
+    Its layers are in forward order; `schedule` is None where none can be fitted to them. `comparisons`, one for each
+    layer, compare it with the target `against`.
+    """
+
+    target: Target
+    layers: tuple[LayerNumbers, ...]
+    schedule: FittedSchedule | None
+    against: Target | None = None
+    comparisons: tuple[LayerComparison, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<Report of {self.inspection.target.statistics!r}>"
+        return f"<Report of {self.target.statistics!r}>"
+
+    @property
+    def targets(self) -> list[Target]:
+        """The target, and the one it is compared with."""
+        return [self.target] if self.against is None else [self.target, self.against]
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks on the target, and on the one it is compared with."""
-        return self.inspection.notes
+        theirs = () if self.against is None else (f"{self.against.label}: {note}" for note in self.against.notes)
+        return (*self.target.notes, *theirs)
 
-    def page(self, *, command: str = "") -> str:
-        """The HTML page, which ends with its sources and the `command` that made it."""
-        target, against = self.inspection.target, self.inspection.against
-        sources = target.sources + (() if against is None else against.sources)
-        return inspection_page(self.inspection, origin=Origin(sources, command))
+    @property
+    def too_wide(self) -> bool:
+        """Whether the schedule's σ exceeds the side of a kernel anywhere: then its filters would be nearly flat."""
+        schedule = self.schedule
+        return schedule is not None and any(schedule(each.depth) > max(each.kernel_size) for each in self.layers)
+
+    def paste_line(self) -> str:
+        """Python that initialises another model with the fitted schedule, '' where that is not sane."""
+        if self.schedule is None or not self.schedule.fit.usable or self.too_wide:
+            return ""
+        s = self.schedule.short()
+        return f"filtercov.init_(model, filtercov.QuadraticSchedule({s.sigma0!r}, {s.v!r}, {s.a!r}))"
 
     def as_json(self) -> dict[str, Any]:
         """Every number of the page."""
-        return self.inspection.as_json()
+        schedule: dict[str, Any] | None = None
+        if self.schedule is not None:
+            fit = self.schedule.fit
+            schedule = {name: getattr(self.schedule, name) for name in ("sigma0", "v", "a")}
+            schedule |= {"likeness": fit.likeness, "attainable_likeness": fit.attainable, "chance_likeness": fit.chance}
+            schedule |= {"missed": fit.missed, "usable": bool(self.paste_line()), "finding": str(fit)}
+        numbers: dict[str, Any] = {
+            "target": self.target.label,
+            "kind": self.target.kind,
+            "notes": list(self.notes),
+            "schedule": schedule,
+            "layers": [layer.as_json() for layer in self.layers],
+        }
+        if self.against is not None:
+            numbers["against"] = self.against.label
+            for layer, comparison in zip(numbers["layers"], self.comparisons, strict=True):
+                layer["comparison"] = comparison.as_json()
+        return numbers
+
+    def page(self, *, command: str = "") -> str:
+        """The HTML page, which ends with its sources and the `command` that made it."""
+        title, layers = " against ".join(target.label for target in self.targets), self.layers
+        sizes = " and ".join(dict.fromkeys(layer.size for layer in layers))
+        rng = np.random.default_rng(0)
+        sections = [
+            page.heading(title, page.text(_finding(self))),
+            f"<p>A {self.target.kind} with {counted(len(layers), 'depthwise layer')} of {sizes} filters.</p>",
+            *map(page.note, self.notes),
+            _overview(self),
+            _schedule(self),
+            _numbers(self),
+            "<h2>Layer by layer</h2>",
+            *(_card(self, index, rng) for index in range(len(layers))),
+        ]
+        sources = tuple(source for target in self.targets for source in target.sources)
+        return page.page(f"{title} · filtercov", "\n".join(sections), origin=page.Origin(sources, command))
 
     def write_pngs(self, directory: str | os.PathLike[str]) -> list[Path]:
         """Write overview.png and a sheet per layer, layer-01.png and so on; return their paths."""
-        sheets = layer_sheets(self.inspection)
-        return [write_output(Path(directory) / name, png) for name, png in sheets.items()]
+        sheets = layer_sheets(self.target, self.layers)
+        return [page.write_output(Path(directory) / name, png) for name, png in sheets.items()]
 
 
-@dataclass(frozen=True, eq=False)
-class WatchedReport:
-    """A watched run, ready to be written as a page, pictures, numbers or a table."""
+def measure_target(target: Target, against: Target | None = None) -> Report:
+    """Measure every depthwise layer of a target, and compare each with the layer of `against` at its depth.
 
-    label: str
-    watched: Watched
-    source: Source
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Remarks on the files."""
-        return self.watched.notes
-
-    @cached_property
-    def history(self) -> History:
-        """The run at as many of its moments as fit on a page, evenly spaced."""
-        watched = self.watched
-        places = np.linspace(0, len(watched) - 1, min(len(watched), most_moments(watched))).round().astype(int)
-        return measure_run(self.label, watched, [watched[int(place)] for place in places])
-
-    def page(self, *, command: str = "") -> str:
-        """The HTML page, which ends with its source and the `command` that made it."""
-        return watched_page(self.history, origin=Origin((self.source,), command))
-
-    def as_json(self) -> dict[str, Any]:
-        """Every number at every moment, also of those that a page has no room for."""
-        return measure_run(self.label, self.watched, list(self.watched)).as_json()
-
-    def table(self) -> tuple[list[list[str]], list[str]]:
-        """A row for each layer, below a heading, and sentences to stand under them."""
-        return self.history.table(), self.history.findings()
-
-    def write_pngs(self, directory: str | os.PathLike[str]) -> list[Path]:
-        """Write the first, the middle and the last moment, step-0.png and so on; return their paths."""
-        return [
-            write_output(Path(directory) / f"step-{self.history.steps[place]}.png", png(frame(self.history, place)))
-            for place in self.history.stills
-        ]
-
-    def write_animation(self, path: str | os.PathLike[str]) -> Path:
-        """Write the moments one after another: a GIF if the path ends in .gif, else an animated PNG."""
-        return write_output(path, animation(self.history, gif=Path(path).suffix.lower() == ".gif"))
+    >>> report = measure_target(model_target(nn.Conv2d(64, 64, 7, groups=64), "one layer"))
+    >>> report.layers[0].kernel_size
+    (7, 7)
+    """
+    found = target.statistics.layers
+    layers = tuple(measure_layer(layer, i, relative_depth(i, len(found))) for i, layer in enumerate(found))
+    try:
+        schedule = fit_schedule(target.statistics)
+    except SourceError:  # no kernel is large enough to tell a σ
+        schedule = None
+    if schedule is not None and not schedule.fit.layers:  # to filters that do not vary any schedule is as near
+        schedule = None
+    comparisons = () if against is None else tuple(compare_layer(layer, against) for layer in layers)
+    return Report(target, layers, schedule, against, comparisons)
 
 
 def look(
-    target: str,
-    *,
-    against: str | None = None,
-    untrained: bool = False,
-    example: tuple[int, ...] = (),
-    animate: bool = False,
+    target: str, *, against: str | None = None, untrained: bool = False, animate: bool = False
 ) -> Report | WatchedReport:
     """Measure a target, and compare it with another, each a path or the name of a model.
 
     A watched run is shown over time; with `against` the ends of the two are compared. A run's directory stands for its
-    weights where it has some, or for what was watched of it if it is to `animate`. `example` is the size
-    (channels, *size) of random inputs for the effective receptive field of those that are models.
+    weights where it has some, or for what was watched of it if it is to `animate`.
 
     >>> report = look("convmixer_16_2_k5_p2")
     >>> [layer["kernel_size"] for layer in report.as_json()["layers"]]
     [[5, 5], [5, 5]]
     """
     path = Path(target)
-    folder = watched_path(path)
-    has_weights = any((path / name).exists() for name in RUN_FILES)
-    if folder is not None and against is None and not example and (animate or not has_weights):
-        watched = load_watched(folder)
+    folder = targets.watched_path(path)
+    has_weights = any((path / name).exists() for name in targets.RUN_FILES)
+    if folder is not None and against is None and (animate or not has_weights):
+        watched = targets.load_watched(folder)
         checksum = files_sha256(folder, [folder / START, *(moment.path for moment in watched)])
-        return WatchedReport(run_label(folder), watched, Source(str(folder), checksum))
+        return WatchedReport(targets.run_label(folder), watched, Source(str(folder), checksum))
     if animate:
         raise SourceError(f"{target}: needed one watched run to animate, or a run that has filters.watched in it")
-    own = find_target(target, untrained=untrained, example=example)
-    other = None if against is None else find_target(against, untrained=untrained, example=example)
-    if example and all(found is None or found.kind != "model" for found in (own, other)):
-        raise SourceError(
-            f"{target}: needed a model by its name for an example input, got a {own.kind}, which does not say "
-            "how its layers are put together"
-        )
+    own = targets.find_target(target, untrained=untrained)
+    other = None if against is None else targets.find_target(against, untrained=untrained)
     if other is not None and own.label == other.label:  # files of one name are told apart as they were typed
         own, other = replace(own, label=target), replace(other, label=str(against))
-    return Report(measure_target(own, other))
+    return measure_target(own, other)
 
 
 def inspect(
@@ -153,8 +184,7 @@ def inspect(
 ) -> Report:
     """Look at the depthwise filters of a model in memory; with `out`, also write the page there.
 
-    `against` is another model to set beside it. `example_input` traces the order in which layers run and, if it is a
-    tensor of images, shows the effective receptive field.
+    `against` is another model to set beside it. `example_input` traces the order in which layers run.
 
     >>> report = inspect(nn.Sequential(nn.Conv2d(16, 16, 7, groups=16)), label="mine")
     >>> "mine" in report.page()
@@ -165,7 +195,167 @@ def inspect(
     if against is not None:
         theirs = type(against).__name__
         other = model_target(against, f"{theirs} beside" if theirs == name else theirs, example_input=example_input)
-    report = Report(measure_target(own, other))
+    report = measure_target(own, other)
     if out is not None:
-        write_output(out, report.page())
+        page.write_output(out, report.page())
     return report
+
+
+def _finding(report: Report) -> str:
+    """The result in a sentence, or two of two targets."""
+    layers = report.layers
+    alike = [layer.sigma for layer in layers if layer.above_chance]
+    words = "No layer is more like the closed form than independent filters are."
+    if alike:
+        words = f"{len(alike)} of {counted(len(layers), 'layer')} {'is' if len(alike) == 1 else 'are'} more like the "
+        words += f"closed form than independent filters are, with σ from {min(alike):.2g} to {max(alike):.2g}."
+    cosines = [each.cosine for each in report.comparisons if math.isfinite(each.cosine)]
+    if cosines:
+        mean = show(sum(cosines) / len(cosines))
+        words = f"The covariances of the two have a cosine of {mean} on average; 1 is the same up to scale. {words}"
+    return words
+
+
+def _overview(report: Report) -> str:
+    rows = [report.layers, tuple(each.other for each in report.comparisons)]
+    strips = []
+    for target, layers in zip(report.targets, rows, strict=False):
+        label = page.text(target.label)
+        thumbs = ""
+        for layer in layers:
+            picture = covariance_picture(layer.statistics.covariance, layer.kernel_size, size=THUMB)
+            drawn = f"{picture.html(f'covariance of {layer.name}')}<span>{layer.index + 1}</span>"
+            thumbs += f'<a href="#layer-{layer.index}" title="{page.text(layer.name)}">{drawn}</a>'
+        named = f"<h3>{label}</h3>" if report.against else ""
+        strips.append(f'{named}<nav class="strip" aria-label="layers of {label}">{thumbs}</nav>')
+    return f'<h2>Covariances by depth</h2>{"".join(strips)}<p class="quiet">{BLOCKS}</p>'
+
+
+def _schedule(report: Report) -> str:
+    layers, schedule, against = report.layers, report.schedule, report.against
+    curve = [(float(d), schedule(float(d))) for d in np.linspace(0, 1, 101)] if schedule else []
+    sigmas = [[layer.sigma for layer in layers], [each.other.sigma for each in report.comparisons]]
+    finite = [s for s in (*sigmas[0], *sigmas[1], *(s for _, s in curve)) if math.isfinite(s)] or [0.1, 1.0]
+    label = "σ of each layer over relative depth, with the fitted schedule"
+    plot = Plot(SHARES, log_axis(min(finite), max(finite)), label=label, x_label="relative depth d", y_label="σ")
+    plot.line(curve)
+    for colour, values in enumerate(sigmas):
+        for layer, sigma in zip(layers, values, strict=False):
+            if math.isfinite(sigma):
+                plot.dot(layer.depth, sigma, f"{layer.name}: σ = {sigma:.3g}", colour=colour, radius=3.5)
+    keys = [("σ of each layer", key(0, "mark"))]
+    keys += [(against.label, key(1, "mark"))] if against else []
+    words = "<p>No layer has five pixels along a side or more and filters that vary: there is no schedule to fit.</p>"
+    if schedule is not None:
+        keys.append(("nearest schedule", key(0)))
+        fitted = f"σ(d) = {schedule.sigma0:.3g} {_signed(schedule.v)} d {_signed(schedule.a / 2)} d²"
+        words = f"<p>The nearest schedule is {page.text(fitted)}.</p><p>The finding: {page.text(schedule.fit)}.</p>"
+        if line := report.paste_line():
+            words += f"<p>To start another network with filters like these:</p>{page.copyable(line)}"
+        else:
+            flat = "its σ exceeds the side of a kernel, so filters would be nearly flat"
+            why = flat if schedule.fit.usable else "it says too little of these layers"
+            words += page.note(f"It is not offered as a start for another network: {why}.")
+    chart = page.figure(plot.html() + legend(keys), "")
+    return f'<h2>σ across depth</h2><div class="pairs">{chart}<div>{words}</div></div>'
+
+
+COLUMNS: Mapping[str, Callable[[LayerNumbers], str]] = {
+    "size": lambda layer: layer.size,
+    "filters": lambda layer: str(layer.statistics.count),
+    "σ": lambda layer: _grey(show(layer.sigma), unless=layer.above_chance),
+    "likeness": lambda layer: _grey(
+        f"{show(layer.likeness)} ({show(layer.chance_likeness)})", unless=layer.above_chance
+    ),
+    "rank": lambda layer: _grey(
+        f"{show(layer.effective_rank.value, digits=1)} ({show(layer.effective_rank.chance, digits=1)})",
+        unless=layer.effective_rank.beyond_chance,
+    ),
+    "centred": lambda layer: show(layer.centredness),
+    "Kronecker": lambda layer: show(layer.kronecker_residual),
+    "mean": lambda layer: show(layer.mean_share),
+}
+MEANINGS = {
+    "σ": "of the closed form most like the layer's covariance",
+    "likeness": "cosine between that closed form and the covariance, 1 if they are the same up to scale",
+    "rank": "e to the power of the entropy of the spectrum: the number of directions in which filters vary",
+    "centred": "1 if all variance is in the central pixel, 0 if every pixel varies alike, below 0 if the rim does more",
+    "Kronecker": "residual of the nearest A⊗A, as a share of the covariance's size",
+    "mean": "share of the filters' power that is in their mean",
+    "cosine": "between the covariances of two targets at the same depth, resized where kernels differ",
+    "scale": "size of the second target's weights over these, without their means",
+    "(…)": "the same of as many independent filters; a number is grey if it is no more than that",
+}
+
+
+def _numbers(report: Report) -> str:
+    rows = [
+        [page.numbered(layer.index, layer.name, f"#layer-{layer.index}"), *(cell(layer) for cell in COLUMNS.values())]
+        for layer in report.layers
+    ]
+    for row, other in zip(rows, report.comparisons, strict=False):
+        row += [show(other.cosine), show(other.scale)]
+    main = page.table(["layer", *COLUMNS, *(["cosine", "scale"] if report.against else [])], rows)
+    listed = "".join(f"<dt>{name}</dt><dd>{meaning}</dd>" for name, meaning in MEANINGS.items())
+    meanings = page.folded("What the numbers mean", f"<dl>{listed}</dl>")
+    return f'<h2>In numbers</h2><div id="numbers">{main}</div>{meanings}'
+
+
+def _card(report: Report, index: int, rng: np.random.Generator) -> str:
+    """A layer in pictures: beside its closed form, or beside the layer of the other target."""
+    layer = report.layers[index]
+    closed = _covariance(layer.closed_form, layer, f"closed form, σ = {show(layer.sigma)}")
+    spectra = {"layer": layer.statistics.covariance, "closed form": layer.closed_form}
+    own = _pictures(layer, report.target, rng)
+    body, more = f'<div class="thirds">{own}{closed}</div>', ""
+    facts = {"σ": layer.sigma, "likeness": layer.likeness, "by chance": layer.chance_likeness}
+    if report.against is not None:
+        other, label = report.comparisons[index], report.against.label
+        spectra[label] = other.other.statistics.covariance
+        named = f"{page.text(label)}{' (resized)' if other.resized else ''}: {page.text(other.other.name)}"
+        theirs = _pictures(other.other, report.against, rng)
+        body = (
+            f'<div class="pairs"><div><h4>{page.text(report.target.label)}</h4><div class="pair">{own}</div></div>'
+            f'<div><h4>{named}</h4><div class="pair">{theirs}</div></div></div>'
+        )
+        facts |= {"cosine": other.cosine, "scale": other.scale}
+        more = closed
+    more += page.figure(spectrum_chart(spectra), "spectra, each over its largest eigenvalue")
+    more = page.folded("More pictures", f'<div class="thirds">{more}</div>')
+    listed = "".join(f"<span>{name} <b>{show(value)}</b></span>" for name, value in facts.items())
+    about = f"{layer.size} · {counted(layer.statistics.count, 'filter')} · depth {layer.depth:.2f}"
+    return (
+        f'<section class="card" id="layer-{index}"><h3>{index + 1}. {page.text(layer.name)} '
+        f'<span class="quiet">{about}</span></h3><p class="facts">{listed}</p>{body}{more}</section>'
+    )
+
+
+def spectrum_chart(covariances: Mapping[str, Array]) -> str:
+    """Spectra by name, each over its largest eigenvalue, on a logarithmic scale of four decades, with a legend."""
+    spectra = {name: spectrum(cov) for name, cov in covariances.items()}
+    n, scale = len(next(iter(spectra.values()))), log_axis(1e-4, 1.0)
+    ranks = sorted({1, *(max(2, round(n * quarter / 4)) for quarter in (1, 2, 3, 4))})
+    axis = Axis(1.0, float(ranks[-1]), ranks)
+    plot = Plot(axis, scale, label="spectrum of the covariance", x_label="rank", y_label="eigenvalue, λ / λ₁")
+    for colour, eigenvalues in enumerate(spectra.values()):
+        shares = eigenvalues / (max(float(eigenvalues[0]), 0.0) or 1.0)
+        plot.line([(rank, float(x)) for rank, x in enumerate(shares, start=1) if x > scale.low], colour=colour)
+    return plot.html() + legend([(name, key(colour)) for colour, name in enumerate(spectra)])
+
+
+def _pictures(layer: LayerNumbers, target: Target, rng: np.random.Generator) -> str:
+    caption, filters = shown_filters(layer, target, rng)
+    drawn = filters_picture(filters, size=LARGE).figure(caption, of=f"{caption}, {layer.name}, {target.label}")
+    return _covariance(layer.statistics.covariance, layer, "covariance") + drawn
+
+
+def _covariance(cov: Array, layer: LayerNumbers, caption: str) -> str:
+    return covariance_picture(cov, layer.kernel_size, size=LARGE).figure(caption, of=f"{caption}, {layer.name}")
+
+
+def _grey(shown: str, *, unless: bool) -> str:
+    return shown if unless else f'<span class="quiet">{shown}</span>'
+
+
+def _signed(value: float) -> str:
+    return f"{'−' if value < 0 else '+'} {round(abs(value), 4):.3g}"

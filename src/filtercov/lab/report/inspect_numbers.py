@@ -1,4 +1,4 @@
-"""Everything `filtercov inspect` measures: each layer's structure, σ across depth, and two targets layer by layer."""
+"""What `filtercov inspect` measures of a layer, alone and beside the layer of another target."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from filtercov.covariance.forms import Array, show_size
 from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CovarianceError, SourceError
 from filtercov.lab.report.inspect_target import Target
-from filtercov.schedule import FittedSchedule, fit_layer, fit_schedule, relative_depth
-from filtercov.statistics.receptive_field import ReceptiveField
-from filtercov.structure import Number, Structure, centredness, kronecker_residual, spectrum, structure_of_layer
+from filtercov.lab.report.pictures import SHOWN, sampled
+from filtercov.printable import counted
+from filtercov.schedule import fit_layer
+from filtercov.structure import Number, centredness, kronecker_residual, spectrum, structure_of_layer
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +30,11 @@ class LayerNumbers:
     likeness: float
     chance_likeness: float
     closed_form: Array  # at the best σ, at the scale where it is nearest to the covariance; zeros without a σ
+    effective_rank: Number
     centredness: float
     kronecker_residual: float
     mean_share: float
     above_chance: bool
-    structure: Structure
 
     @property
     def name(self) -> str:
@@ -50,24 +51,17 @@ class LayerNumbers:
         """The size of its filters in words."""
         return show_size(self.kernel_size).replace("x", "×")
 
-    @property
-    def pixel_variance(self) -> Array:
-        """The variance of each pixel, as a filter."""
-        return np.diagonal(self.statistics.covariance).reshape(self.kernel_size)
-
     def as_json(self) -> dict[str, Any]:
         """Every number, null where one is not determined."""
         names = ("depth", "sigma", "likeness", "chance_likeness", "centredness", "kronecker_residual", "mean_share")
-        structure = {name: _number_json(number) for name, number in self.structure.numbers().items()}
+        rank = self.effective_rank
         return {
             "name": self.name,
             "kernel_size": list(self.kernel_size),
             "filters": self.statistics.count,
             **{name: _finite(getattr(self, name)) for name in names},
-            "pixel_variance": self.pixel_variance.tolist(),
+            "effective_rank": {"value": rank.value, "chance": rank.chance, "beyond_chance": rank.beyond_chance},
             "eigenvalues": spectrum(self.statistics.covariance).tolist(),
-            "closed_form_eigenvalues": spectrum(self.closed_form).tolist(),
-            "structure": structure,
         }
 
 
@@ -90,90 +84,15 @@ class LayerComparison:
         return {"other": self.other.name, "resized": self.resized} | {k: _finite(x) for k, x in numbers.items()}
 
 
-@dataclass(frozen=True, eq=False)
-class Inspection:
-    """A target, measured: its layers in forward order and the schedule fitted to them, None where none can be.
-
-    `comparisons`, one for each layer, compare it with the target `against`.
-    """
-
-    target: Target
-    layers: tuple[LayerNumbers, ...]
-    schedule: FittedSchedule | None
-    against: Target | None = None
-    comparisons: tuple[LayerComparison, ...] = ()
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Remarks on the target, and on the one it is compared with."""
-        theirs = () if self.against is None else (f"{self.against.label}: {note}" for note in self.against.notes)
-        return (*self.target.notes, *theirs)
-
-    @property
-    def too_wide(self) -> bool:
-        """Whether the schedule's σ exceeds the side of a kernel anywhere: then its filters would be nearly flat."""
-        schedule = self.schedule
-        return schedule is not None and any(schedule(each.depth) > max(each.kernel_size) for each in self.layers)
-
-    def paste_line(self) -> str:
-        """Python that initialises another model with the fitted schedule, '' where that is not sane."""
-        if self.schedule is None or not self.schedule.fit.usable or self.too_wide:
-            return ""
-        s = self.schedule.short()
-        return f"filtercov.init_(model, filtercov.QuadraticSchedule({s.sigma0!r}, {s.v!r}, {s.a!r}))"
-
-    def as_json(self) -> dict[str, Any]:
-        """Every number of the page."""
-        numbers: dict[str, Any] = {
-            "target": self.target.label,
-            "kind": self.target.kind,
-            "notes": list(self.notes),
-            "schedule": self._schedule_json(),
-            "receptive_field": _field_json(self.target.field),
-            "layers": [layer.as_json() for layer in self.layers],
-        }
-        if self.against is not None:
-            numbers["against"] = self.against.label
-            numbers["against_receptive_field"] = _field_json(self.against.field)
-            for layer, comparison in zip(numbers["layers"], self.comparisons, strict=True):
-                layer["comparison"] = comparison.as_json()
-        return numbers
-
-    def _schedule_json(self) -> dict[str, Any] | None:
-        if self.schedule is None:
-            return None
-        fit = self.schedule.fit
-        return {
-            **{name: getattr(self.schedule, name) for name in ("sigma0", "v", "a")},
-            "likeness": fit.likeness,
-            "attainable_likeness": fit.attainable,
-            "chance_likeness": fit.chance,
-            "layers": len(fit.layers),
-            "missed": fit.missed,
-            "usable": bool(self.paste_line()),
-            "finding": str(fit),
-        }
-
-
-def measure_target(target: Target, against: Target | None = None) -> Inspection:
-    """Measure every depthwise layer of a target, and compare each with the layer of `against` at its depth.
-
-    >>> from torch import nn
-    >>> from filtercov.lab.report.inspect_target import model_target
-    >>> inspection = measure_target(model_target(nn.Conv2d(64, 64, 7, groups=64), "one layer"))
-    >>> inspection.layers[0].kernel_size
-    (7, 7)
-    """
-    found = target.statistics.layers
-    layers = tuple(_measure(layer, i, relative_depth(i, len(found))) for i, layer in enumerate(found))
-    try:
-        schedule = fit_schedule(target.statistics)
-    except SourceError:  # no kernel is large enough to tell a σ
-        schedule = None
-    if schedule is not None and not schedule.fit.layers:  # to filters that do not vary any schedule is as near
-        schedule = None
-    comparisons = () if against is None else tuple(_compare(layer, against) for layer in layers)
-    return Inspection(target, layers, schedule, against, comparisons)
+def shown_filters(layer: LayerNumbers, target: Target, rng: np.random.Generator) -> tuple[str, Array]:
+    """The strongest filters of a layer with a caption, or drawn ones where there are statistics alone."""
+    filters = target.filters.get(layer.name)
+    if filters is None:
+        drawn = sampled(layer.statistics.covariance, layer.kernel_size, rng, mean=layer.statistics.mean)
+        return "filters drawn from the statistics, which hold none", drawn
+    power = np.square(filters).sum(axis=tuple(range(1, filters.ndim)))
+    strongest = filters[np.argsort(-power, kind="stable")[:SHOWN]]
+    return f"strongest {counted(len(strongest), 'filter')}, each on its own scale", strongest
 
 
 def show(value: float | None, *, digits: int = 2) -> str:
@@ -192,22 +111,8 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _field_json(field: ReceptiveField | None) -> dict[str, Any] | None:
-    """The numbers of an effective receptive field, without its picture."""
-    if field is None:
-        return None
-    where = {"layer": field.layer, "size": list(field.shares.shape), "centre": list(field.centre)}
-    return {**where, "widest": field.widest, "radius": _number_json(field.radius)}
-
-
-def _number_json(number: Number) -> dict[str, Any]:
-    described: dict[str, Any] = {"value": number.value, "chance": number.chance, "beyond_chance": number.beyond_chance}
-    if number.low is not None:
-        described["range_of_chance"] = [number.low, number.high]
-    return {**described, "reason": number.reason} if number.reason else described
-
-
-def _measure(layer: LayerStatistics, index: int, depth: float) -> LayerNumbers:
+def measure_layer(layer: LayerStatistics, index: int, depth: float) -> LayerNumbers:
+    """Measure the layer with an index at a relative depth."""
     cov, size = layer.covariance, layer.kernel_size
     fit = fit_layer(layer)
     closed: Array = np.zeros_like(cov)
@@ -223,15 +128,16 @@ def _measure(layer: LayerStatistics, index: int, depth: float) -> LayerNumbers:
         likeness=fit.likeness,
         chance_likeness=fit.chance,
         closed_form=closed,
+        effective_rank=structure_of_layer(layer).effective_rank,
         centredness=centredness(cov, size),
         kronecker_residual=kronecker_residual(cov, size),
         mean_share=mean_power / (mean_power + spread) if mean_power + spread else math.nan,
         above_chance=fit.above_chance,
-        structure=structure_of_layer(layer),
     )
 
 
-def _compare(layer: LayerNumbers, against: Target) -> LayerComparison:
+def compare_layer(layer: LayerNumbers, against: Target) -> LayerComparison:
+    """Compare a layer with that of another target at its depth."""
     try:
         other = against.statistics.at(layer.depth, layer.kernel_size)
     except CovarianceError as error:
@@ -243,7 +149,7 @@ def _compare(layer: LayerNumbers, against: Target) -> LayerComparison:
     layers = against.statistics.layers
     nearest = layers[round(layer.depth * (len(layers) - 1))]
     return LayerComparison(
-        other=_measure(other, layer.index, layer.depth),
+        other=measure_layer(other, layer.index, layer.depth),
         resized=nearest.kernel_size != layer.kernel_size,
         cosine=float(np.vdot(own, theirs)) / norms if norms else math.nan,
         scale=math.sqrt(max(float(np.trace(theirs)), 0.0) / spread) if spread else math.nan,

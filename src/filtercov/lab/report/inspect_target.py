@@ -18,14 +18,12 @@ from filtercov.layers.checkpoint import read_depthwise_weights, read_named_weigh
 from filtercov.layers.find import depthwise_layers, plain_values
 from filtercov.layers.state_dict import checkpoint_files
 from filtercov.statistics.filter_statistics import FilterStatistics, is_statistics, measure_layers
-from filtercov.statistics.receptive_field import ReceptiveField, receptive_field
 from filtercov.statistics.shipped import shipped_file, shipped_names
 from filtercov.statistics.watched import Watched, is_watched_run
 
 UNTRAINED = "not trained: these are the filters the network starts with"
 RUN_FILES = ("checkpoint.safetensors", "statistics.safetensors")
 WATCHED = "filters.watched"
-EXAMPLES = 4  # random inputs for the effective receptive field
 Kind = Literal["checkpoint", "statistics file", "run", "watched run", "model"]
 
 
@@ -33,8 +31,7 @@ Kind = Literal["checkpoint", "statistics file", "run", "watched run", "model"]
 class Target:
     """Filter statistics, and where there are any the filters (count, *kernel_size) by layer.
 
-    `sources` are the files it was read from, or the model's name; `field` is the effective receptive field of a model
-    with an example input.
+    `sources` are the files it was read from, or the model's name.
     """
 
     label: str
@@ -43,13 +40,10 @@ class Target:
     filters: Mapping[str, Array]
     notes: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
-    field: ReceptiveField | None = None
 
 
-def find_target(target: str, *, untrained: bool = False, example: tuple[int, ...] = ()) -> Target:
+def find_target(target: str, *, untrained: bool = False) -> Target:
     """Read a path or statistics that ship, or build one of our models, or `timm:NAME`, pretrained unless `untrained`.
-
-    `example` is the size (channels, *size) of random inputs that show a model's effective receptive field.
 
     >>> len(find_target("convmixer_16_3_k5_p2").statistics.layers)
     3
@@ -61,12 +55,11 @@ def find_target(target: str, *, untrained: bool = False, example: tuple[int, ...
         return read_target(shipped_file(shipped))
     if (path.suffix or len(path.parts) > 1) and not target.startswith("timm:"):
         raise SourceError(f"{target}: needed a checkpoint, a statistics file or the directory of a run, found nothing")
-    inputs = torch.randn(EXAMPLES, *example, generator=torch.Generator().manual_seed(0)) if example else None
     if target.startswith("timm:") and not untrained:
-        return model_target(_pretrained(target), target, example_input=inputs)
+        return model_target(_pretrained(target), target)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return model_target(find(target), target, example_input=inputs, notes=(UNTRAINED,))
+        return model_target(find(target), target, notes=(UNTRAINED,))
 
 
 def read_target(path: Path) -> Target:
@@ -110,20 +103,12 @@ def run_label(path: Path) -> str:
 def model_target(model: nn.Module, label: str, *, example_input: Any = None, notes: tuple[str, ...] = ()) -> Target:
     """Look at a model in memory; `example_input` traces the order in which its layers run.
 
-    If it is a tensor of images, (count, channels, *size), it also shows the effective receptive field.
-
     >>> net = nn.Sequential(nn.Conv2d(8, 8, 7, groups=8))
     >>> model_target(net, "mine").filters["0"].shape
     (8, 7, 7)
     """
     weights = {layer.name: layer.weight for layer in depthwise_layers(model, example_input)}
-    target = replace(_measured(label, "model", weights, notes), sources=(Source(label),))
-    if not isinstance(example_input, Tensor) or example_input.ndim < 3:
-        return target
-    try:
-        return replace(target, field=receptive_field(model, example_input))
-    except ModelError as error:
-        return replace(target, notes=(*notes, f"no effective receptive field: {error}"))
+    return replace(_measured(label, "model", weights, notes), sources=(Source(label),))
 
 
 def _read_run(path: Path) -> Target:

@@ -17,13 +17,12 @@ from filtercov.lab.experiments.records import Trained
 from filtercov.lab.experiments.runs import accuracies, check_numbers, read_identity
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.report import page
-from filtercov.lab.report.groups import FinishedRun, Group, answer, groups_body
+from filtercov.lab.report.groups import FinishedRun, Group, answer, groups_body, groups_of
 from filtercov.lab.report.inspect_target import read_target
-from filtercov.lab.report.results_statistics import Summary
+from filtercov.lab.report.results_statistics import PAPER_SEEDS, Summary
 from filtercov.lab.training import RunDirectory, read_metrics, read_result
 from filtercov.printable import counted
 
-PAPER_SEEDS = 3
 PAPER_EPOCHS = 20
 # Networks of the paper's size, the main one first, and the table and row of the paper they are in.
 PAPER_ROWS = {
@@ -48,21 +47,22 @@ class Setting:
 
 def settings_of(runs: Iterable[tuple[RunSpec, FinishedRun]]) -> list[Setting]:
     """Runs sorted by what was trained, in groups by initialisation and freezing; most runs first."""
-    found: dict[RunSpec, dict[str, list[tuple[RunSpec, FinishedRun]]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[RunSpec, dict[str, list[FinishedRun]]] = defaultdict(lambda: defaultdict(list))
+    paper = {}
     for spec, run in runs:
-        found[_common(spec)][_label(spec)].append((spec, run))
-    settings = []
+        found[_common(spec)][_label(spec)].append(run)
+        paper[_common(spec), _label(spec)] = _paper(spec)
     titles = _titles(list(found))
-    for common, labels in sorted(found.items(), key=lambda each: -sum(map(len, each[1].values()))):
-        groups = []
-        for label in sorted(labels, key=lambda label: (label.split()[-1], "uniform" not in label, label)):
-            spec = labels[label][0][0]
-            uniform = f"uniform, {_state(spec)}"
-            against = uniform if uniform in labels else min(labels)
-            members = sorted((run for _, run in labels[label]), key=lambda run: run.seed)
-            groups.append(Group(label, members, against=against, paper=_paper(spec)))
-        settings.append(Setting(titles[common], tuple(groups), common.model))
-    return settings
+    settings = []
+    for common, labels in found.items():
+        ordered = sorted(labels, key=lambda label: (label.split()[-1], "uniform" not in label, label))
+        uniform = {label: f"uniform, {label.split()[-1]}" for label in labels}
+        against = {label: uniform[label] if uniform[label] in labels else min(labels) for label in labels}
+        numbers = {label: paper[common, label] for label in labels}
+        by_label = {label: sorted(labels[label], key=lambda run: run.seed) for label in ordered}
+        groups = groups_of(by_label, against=against, paper=numbers)
+        settings.append(Setting(titles[common], groups, common.model))
+    return sorted(settings, key=lambda setting: -sum(len(group.runs) for group in setting.groups))
 
 
 def at_paper_size(settings: Iterable[Setting]) -> list[Setting]:

@@ -106,6 +106,10 @@ class Picture:
         height, width = self.levels.shape
         return page.image(self.png(math.ceil(SHARP / width)), alt, width=width, height=height)
 
+    def figure(self, caption: str, *, of: str = "") -> str:
+        """The picture with a caption, and `of` what for those who cannot see it."""
+        return page.figure(self.html(of or caption), page.text(f"{caption}; {self.cut}" if self.cut else caption))
+
 
 def covariance_picture(cov: Array, kernel_size: KernelSize, *, size: int, limit: float | None = None) -> Picture:
     """The block form of a flat covariance (n, n), about `size` pixels wide, with a gap between blocks.
@@ -135,11 +139,6 @@ def filters_picture(filters: Array, *, columns: int | None = None, size: int) ->
     """
     tiles = [levels(_on_paper(f), symmetric_limit(f)) for f in filters]
     return _tiled(tiles, columns=columns or {1: 2, 2: 4, 3: 2}[filters.ndim - 1], size=size, gap=max(2, size // 60))
-
-
-def variance_picture(variance: Array, *, size: int) -> Picture:
-    """The variance by pixel, as a picture of the filter."""
-    return _tiled([levels(_on_paper(variance), symmetric_limit(variance))], columns=1, size=size, gap=0)
 
 
 def blank_margin(cov: Array, shape: tuple[int, ...]) -> int:

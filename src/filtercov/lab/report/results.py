@@ -16,14 +16,14 @@ import numpy as np
 
 from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.errors import ConfigError, StorageError
-from filtercov.lab.experiments.records import CellRecord, DrawingRecord, ExperimentRecord
+from filtercov.lab.experiments.records import DrawingRecord, ExperimentRecord
 from filtercov.lab.report import page
-from filtercov.lab.report.charts import Dot, Series, dot_chart, heat_map, line_chart, series_legend
-from filtercov.lab.report.groups import curve_series
+from filtercov.lab.report.charts import Dot, Series, dot_chart, heat_map, line_chart
+from filtercov.lab.report.groups import by, curves_figure, sentence
 from filtercov.lab.report.inspect_target import Target, read_target
 from filtercov.lab.report.pictures import construction_parts, covariance_picture, filters_picture, sampled
 from filtercov.lab.report.results_claims import Finding, findings_of
-from filtercov.lab.report.results_statistics import CONFIDENCE, show_difference, show_mean, show_seeds, summarise
+from filtercov.lab.report.results_statistics import CONFIDENCE, show_seeds
 from filtercov.lab.report.results_table import (
     TOLD_APART,
     Line,
@@ -119,7 +119,7 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     body += [f"<h2>Ranking</h2><p>{page.text(TOLD_APART)}</p>"] if ranked else []
     body += [f"<h3>{page.text(each)}</h3>{page.text_table(each.table)}" for each in ranked]
     body += _section("Figures", _charts(record, found)) + _drawings(record)
-    body += _section("Learning curves", _learning_curves(record))
+    body += _section("Learning curves", _learning_curves(found))
     facts = {**record.versions, "training time": duration(record.seconds)}
     items = "".join(f"<dt>{page.text(name)}</dt><dd>{page.text(value)}</dd>" for name, value in facts.items())
     body.append(f"<h2>To get it again</h2>{page.copyable(record.command)}<dl>{items}</dl>")
@@ -129,9 +129,7 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
 def claim_picture(finding: Finding) -> str:
     """The comparisons of a claim with their intervals and what each must be above, the paper's as rings."""
     dots = {
-        one.comparison.says: {
-            "difference": Dot(d.mean, d.low, d.high, one.paper, show_difference(d), one.comparison.least)
-        }
+        one.comparison.says: {"difference": Dot(d.mean, d.low, d.high, one.paper, str(d), one.comparison.least)}
         for one in finding.compared
         if (d := one.difference)
     }
@@ -147,9 +145,7 @@ def _lead(record: ExperimentRecord, found: Sequence[Line], findings: Sequence[Fi
     if counts := verdict_counts(found):
         return counts
     if gains := [(line.difference.mean, line) for line in found if line.difference]:
-        _, best = max(gains, key=lambda each: each[0])
-        gain = show_difference(best.difference)
-        return f"The largest gain over uniform is that of {best.cell.init}, {best.cell.filters}: {gain}."
+        return f"The largest gain: {sentence(max(gains, key=lambda each: each[0])[1])}"
     return f"{record.shows[0].upper()}{record.shows[1:].removesuffix('.')}."
 
 
@@ -167,14 +163,14 @@ def _section(title: str, figures: Sequence[str]) -> list[str]:
 
 def _charts(record: ExperimentRecord, found: Sequence[Line]) -> list[str]:
     """An experiment's main charts; cells with runs missing are left out of them."""
-    complete = [cell for cell in record.cells if cell.accuracies]
+    complete = [line for line in found if line.measured]
     if record.speeds:
         series = [
             Series("thawed", [(s.kernel_size, 1000 * s.thawed) for s in record.speeds], colour=0),
             Series("frozen", [(s.kernel_size, 1000 * s.frozen) for s in record.speeds], colour=1),
         ]
         chart = line_chart(series, label="step time", x_label="kernel size", y_label="milliseconds", low=0.0)
-        return [page.figure(chart + series_legend(series), "time of a training step by kernel size")]
+        return [page.figure(chart, "time of a training step by kernel size")]
     if not complete:
         return []
     if record.chart == "lines":
@@ -184,17 +180,14 @@ def _charts(record: ExperimentRecord, found: Sequence[Line]) -> list[str]:
 
 def _dots(found: Sequence[Line]) -> list[str]:
     """For each row its accuracies, and its gains over uniform where there is a uniform to compare with."""
-    groups: dict[str, list[Line]] = defaultdict(list)
-    for line in found:
-        groups[f"{line.shown_row}, {line.shown_epochs} epochs"].append(line)
     figures = []
-    for name, members in groups.items():
+    for name, members in by(lambda line: f"{line.shown_row}, {line.shown_epochs} epochs", found).items():
         accuracies: dict[str, dict[str, Dot]] = defaultdict(dict)
         for line in members:
             if m := line.measured:
                 low, high = (None, None) if m.std is None else (m.mean - m.std, m.mean + m.std)
-                paper = line.cell.paper.mean if line.cell.paper else None
-                accuracies[line.cell.init][line.cell.filters] = Dot(m.mean, low, high, paper, show_mean(m.mean, m.std))
+                paper = line.paper.mean if line.paper else None
+                accuracies[line.cell.init][line.cell.filters] = Dot(m.mean, low, high, paper, str(m))
         if accuracies:
             chart = dot_chart(accuracies, label=f"accuracy by initialisation, {name}")
             figures.append(page.figure(chart, f"{page.text(name)}: test accuracy in percent ± standard deviation"))
@@ -210,32 +203,28 @@ def gain_dots(found: Sequence[Line]) -> dict[str, dict[str, Dot]]:
     gains: dict[str, dict[str, Dot]] = defaultdict(dict)
     for line in found:
         if gain := line.difference:
-            dot = Dot(gain.mean, gain.low, gain.high, line.paper_difference, show_difference(gain))
+            dot = Dot(gain.mean, gain.low, gain.high, line.paper_difference, str(gain))
             gains[line.cell.init][line.cell.filters] = dot
     return gains
 
 
-def _epoch_charts(cells: Sequence[CellRecord]) -> list[str]:
+def _epoch_charts(found: Sequence[Line]) -> list[str]:
     """Accuracy over the length of training for each row, each point a schedule of its own."""
-    rows: dict[str, dict[str, list[CellRecord]]] = defaultdict(lambda: defaultdict(list))
-    for cell in cells:
-        rows[cell.row][cell.init].append(cell)
     figures = []
-    for row, inits in rows.items():
+    for row, lines_ in by(lambda line: line.cell.row, found).items():
         series = []
-        for colour, (init, points) in enumerate(inits.items()):
-            summaries = [summarise(cell.accuracies) for cell in points]
-            places = [(float(c.trained.epochs), s.mean) for c, s in zip(points, summaries, strict=True)]
-            series.append(Series(init, places, [s.std for s in summaries], colour=colour))
+        for colour, (init, points) in enumerate(by(lambda line: line.cell.init, lines_).items()):
+            summaries = [(float(line.cell.trained.epochs), m) for line in points if (m := line.measured)]
+            means = [(epochs, m.mean) for epochs, m in summaries]
+            series.append(Series(init, means, [m.std for _, m in summaries], colour=colour))
         chart = line_chart(series, label=f"convergence of {row}", x_label="epochs", y_label="test accuracy, %")
-        seeds = show_seeds(len(cell.accuracies) for points in inits.values() for cell in points)
-        words = f"{page.text(row)}: each point a schedule of its own; {seeds}"
-        figures.append(page.figure(chart + series_legend(series), words))
+        seeds = show_seeds(len(line.runs) for line in lines_)
+        figures.append(page.figure(chart, f"{page.text(row)}: each point a schedule of its own; {seeds}"))
     return figures
 
 
-def _grids(cells: Sequence[CellRecord]) -> list[str]:
-    means = {cell.init: summarise(cell.accuracies).mean for cell in cells}
+def _grids(found: Sequence[Line]) -> list[str]:
+    means = {line.cell.init: m.mean for line in found if (m := line.measured)}
     points = {
         tuple(init.removeprefix("closed-form ").removeprefix("sawtooth:").split()): mean
         for init, mean in means.items()
@@ -255,22 +244,17 @@ def _grids(cells: Sequence[CellRecord]) -> list[str]:
     ]
 
 
-def _learning_curves(record: ExperimentRecord) -> list[str]:
+def _learning_curves(found: Sequence[Line]) -> list[str]:
     """Test accuracy after each epoch, a chart per row; one epoch makes no curve."""
-    groups: dict[tuple[str, int, str], list[CellRecord]] = defaultdict(list)
-    for cell in record.cells:
-        if cell.curves and cell.trained.epochs > 1:
-            groups[cell.row, cell.epochs, cell.filters].append(cell)
-    figures = []
-    for (row, _, filters), cells in groups.items():
-        if len(cells) > MOST_CURVES:
-            continue
-        series = [curve_series(cell.init, cell.curves, place) for place, cell in enumerate(cells)]
-        chart = line_chart(series, label=f"learning curves of {row}", x_label="epoch", y_label="test accuracy, %")
-        seeds = show_seeds((len(cell.curves) for cell in cells), spread=False)
-        words = f"{page.text(row)}, {filters}: {page.text(cells[0].trained)}, {seeds}"
-        figures.append(page.figure(chart + series_legend(series), words))
-    return figures
+    charts = by(
+        lambda line: (line.cell.row, line.cell.epochs, line.cell.filters), (line for line in found if line.runs)
+    )
+    drawn = (
+        curves_figure(each, f"{row}, {filters}: {each[0].cell.trained}")
+        for (row, _, filters), each in charts.items()
+        if len(each) <= MOST_CURVES
+    )
+    return [figure for figure in drawn if figure]
 
 
 def _drawings(record: ExperimentRecord) -> list[str]:
@@ -298,8 +282,7 @@ def _drawing(drawing: DrawingRecord) -> str:
         sigmas = [PRESETS["figure"](relative_depth(i, LAYERS)) for i in range(LAYERS)]
         found = {f"σ = {s:.2g}": (gaussian_covariance(KERNEL, s), (KERNEL, KERNEL), PICTURE) for s in sigmas}
     pictures = {name: covariance_picture(cov, kernel, size=size) for name, (cov, kernel, size) in found.items()}
-    figures = (page.figure(picture.html(name), page.text(name)) for name, picture in pictures.items())
-    return f'<div class="pictures">{"".join(figures)}</div>'
+    return f'<div class="pictures">{"".join(picture.figure(name) for name, picture in pictures.items())}</div>'
 
 
 def _filters(target: Target) -> str:
@@ -314,7 +297,7 @@ def _filters(target: Target) -> str:
             constructed = sampled(gaussian_covariance(layer.kernel_size, sigma), layer.kernel_size, rng)
             shown[f"layer {i + 1}, closed form"] = constructed
     pictures = {name: filters_picture(filters, size=2 * PICTURE) for name, filters in shown.items()}
-    return page.grid(page.figure(picture.html(name), name) for name, picture in pictures.items())
+    return page.grid(picture.figure(name) for name, picture in pictures.items())
 
 
 def _spread(count: int, most: int = LAYERS) -> list[int]:
@@ -330,5 +313,4 @@ def _sawtooth_chart() -> str:
         Series(name, [(i + 1, schedule(relative_depth(i, count))) for i in range(count)], dashed=n > 0, colour=n)
         for n, (name, schedule) in enumerate(schedules.items())
     ]
-    chart = line_chart(series, label="σ by layer", x_label="depthwise layer", y_label="σ", low=0.0)
-    return chart + series_legend(series)
+    return line_chart(series, label="σ by layer", x_label="depthwise layer", y_label="σ", low=0.0)

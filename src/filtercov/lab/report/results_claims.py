@@ -26,7 +26,6 @@ from filtercov.lab.report.results_statistics import (
     CONFIDENCE,
     Difference,
     paired_difference,
-    show_difference,
     t_quantile,
 )
 
@@ -53,7 +52,7 @@ class Compared:
     def __str__(self) -> str:
         theirs = "" if self.paper is None else f" (the paper's: {self.paper:+.2f})"
         needed = f"must be {self.comparison.needed}"
-        return f"{self.comparison.says}, {needed}: {show_difference(self.difference)}{theirs}, {self.shown_verdict}"
+        return f"{self.comparison.says}, {needed}: {self.difference or ''}{theirs}, {self.shown_verdict}"
 
     @property
     def shown_verdict(self) -> str:

@@ -13,36 +13,56 @@ from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 Verdict = Literal["holds", "contradicted", "open"]
-Array = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
 METHOD = (
     f"Differences are means over the n seeds that both sides have, in brackets Student's {CONFIDENCE:.0%} interval for "
     "independent and normal differences. One seed: no interval, no verdict."
 )
+PAPER_SEEDS = 3
 ROUNDING = 1e-9  # of the mean accuracy: smaller spreads are those of the last bits
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The mean of n numbers and their sample standard deviation, which one number does not have."""
+    """The mean of n numbers and their sample standard deviation, which one number does not have.
+
+    >>> str(Summary(52.184, 0.751, 3)), str(Summary(52.184, None, 1))
+    ('52.18 ± 0.75', '52.18')
+    """
 
     mean: float
     std: float | None
     n: int
 
+    def __str__(self) -> str:
+        return f"{self.mean:.2f}" + ("" if self.std is None else f" ± {self.std:.2f}")
+
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean of n differences, each of two runs of one seed, and its interval, where one was measured."""
+    """The mean of n differences, each of two runs of one seed, and its interval, where one was measured.
+
+    >>> str(Difference(2.0, 0.5, 3.5, 3)), str(Difference(2.0, None, None, 1))
+    ('+2.00 [+0.50, +3.50], n = 3', '+2.00 (one seed)')
+    """
 
     mean: float
     low: float | None
     high: float | None
     n: int
+
+    def __str__(self) -> str:
+        if self.low is None:
+            return f"{self.mean:+.2f} ({'one seed' if self.n == 1 else f'no spread, n = {self.n}'})"
+        return f"{self.mean:+.2f} [{self.low:+.2f}, {self.high:+.2f}], n = {self.n}"
+
+    @property
+    def decided(self) -> bool:
+        """Whether the interval lies on one side of zero."""
+        return self.low is not None and self.high is not None and self.low * self.high > 0
 
 
 def summarise(values: Sequence[float]) -> Summary:
@@ -53,20 +73,6 @@ def summarise(values: Sequence[float]) -> Summary:
     """
     std = float(np.std(values, ddof=1)) if len(values) > 1 else None
     return Summary(float(np.mean(values)), std, len(values))
-
-
-def t_interval(values: npt.ArrayLike) -> tuple[Array, Array]:
-    """The ends of Student's 95 % interval for the mean of (..., n) numbers, n of 2 or more; each end is (...).
-
-    >>> low, high = t_interval([1.0, 2.0, 3.0])
-    >>> round(float(low), 3), round(float(high), 3)
-    (-0.484, 4.484)
-    """
-    sample: Array = np.asarray(values, dtype=float)
-    n = sample.shape[-1]
-    half = t_quantile(CONFIDENCE, n - 1) * sample.std(axis=-1, ddof=1) / np.sqrt(n)
-    mean = sample.mean(axis=-1)
-    return mean - half, mean + half
 
 
 def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
@@ -88,21 +94,20 @@ def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]
     scale = max(abs(side[seed]) for side in (values, baseline) for seed in seeds)
     if len(seeds) < 2 or np.ptp(differences) <= ROUNDING * scale:
         return Difference(mean, None, None, len(seeds))
-    low, high = t_interval(differences)
-    return Difference(mean, float(low), float(high), len(seeds))
+    half = t_quantile(CONFIDENCE, len(seeds) - 1) * float(differences.std(ddof=1)) / math.sqrt(len(seeds))
+    return Difference(mean, mean - half, mean + half, len(seeds))
 
 
-def judge(difference: Difference | None, claim: float) -> Verdict:
+def judge(difference: Difference, claim: float) -> Verdict:
     """Whether a difference has the sign of `claim`: decided by an interval that lies wholly on one side of zero.
 
     >>> above, astride = Difference(2.0, 0.5, 3.5, 3), Difference(2.0, -0.5, 4.5, 3)
-    >>> judge(above, +1.6), judge(above, -1.6), judge(astride, +1.6), judge(None, +1.6)
-    ('holds', 'contradicted', 'open', 'open')
+    >>> judge(above, +1.6), judge(above, -1.6), judge(astride, +1.6)
+    ('holds', 'contradicted', 'open')
     """
-    if difference is None or difference.low is None or difference.high is None:
+    if not difference.decided:
         return "open"
-    nearer, farther = sorted((difference.low * claim, difference.high * claim))
-    return "holds" if nearer > 0 else "contradicted" if farther < 0 else "open"
+    return "holds" if difference.mean * claim > 0 else "contradicted"
 
 
 def welch_difference(ours: Summary, theirs: Summary) -> Difference | None:
@@ -120,28 +125,6 @@ def welch_difference(ours: Summary, theirs: Summary) -> Difference | None:
     half = t_quantile(CONFIDENCE, df) * math.sqrt(total)
     mean = ours.mean - theirs.mean
     return Difference(mean, mean - half, mean + half, ours.n)
-
-
-def show_mean(mean: float, std: float | None) -> str:
-    """Mean ± standard deviation, or the mean alone where no spread was measured.
-
-    >>> show_mean(52.184, 0.751), show_mean(52.184, None)
-    ('52.18 ± 0.75', '52.18')
-    """
-    return f"{mean:.2f}" + ("" if std is None else f" ± {std:.2f}")
-
-
-def show_difference(difference: Difference | None) -> str:
-    """A difference with its interval and the number of pairs.
-
-    >>> show_difference(Difference(2.0, 0.5, 3.5, 3)), show_difference(Difference(2.0, None, None, 1))
-    ('+2.00 [+0.50, +3.50], n = 3', '+2.00 (one seed)')
-    """
-    if difference is None:
-        return ""
-    if difference.low is None:
-        return f"{difference.mean:+.2f} ({'one seed' if difference.n == 1 else f'no spread, n = {difference.n}'})"
-    return f"{difference.mean:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}], n = {difference.n}"
 
 
 def show_seeds(counts: Iterable[int], *, spread: bool = True) -> str:

@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -12,23 +12,21 @@ import numpy as np
 
 from filtercov.lab.experiments.records import CellRecord, ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
+from filtercov.lab.report.groups import FinishedRun, Group, Table, aligned, by, tabulate
 from filtercov.lab.report.results_claims import claim_lines
 from filtercov.lab.report.results_statistics import (
     CONFIDENCE,
     METHOD,
-    Difference,
+    PAPER_SEEDS,
     Summary,
     Verdict,
     judge,
     paired_difference,
-    show_difference,
-    show_mean,
     summarise,
 )
 from filtercov.lab.training.progress import duration
 from filtercov.printable import counted
 
-Table = list[list[str]]  # of text, the first row its heading
 BASELINE = "uniform"
 BY_CHANCE = round(1 / (1 - CONFIDENCE))
 SIGNS = (
@@ -51,20 +49,13 @@ _LATEX = str.maketrans(
 )
 
 
-@dataclass(frozen=True)
-class Line:
-    """A cell beside uniform in the same row; differences are missing where either side is.
-
-    The verdict is on the sign of the paper's difference; there is none where that is zero, where the two sides share
-    fewer than two seeds, or at a scale whose accuracies mean nothing.
-    """
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Line(Group):
+    """A cell of an experiment's table as a group, whose baseline is uniform in the same row."""
 
     cell: CellRecord
     shown_row: str  # the paper's name of the row, and the network that stands for it where that is another
-    measured: Summary | None = None
-    difference: Difference | None = None
-    paper_difference: float | None = None
-    verdict: Verdict | None = None
+    judged: bool  # whether accuracies at this scale mean anything
 
     @property
     def shown_epochs(self) -> str:
@@ -72,54 +63,51 @@ class Line:
         trained, paper = self.cell.trained.epochs, self.cell.epochs
         return str(paper) if trained == paper else f"{trained} ({paper})"
 
+    @property
+    def verdict(self) -> Verdict | None:
+        """Whether the sign of the paper's difference holds; None if that is zero or fewer than two seeds are shared."""
+        papers, found = self.paper_difference, self.difference
+        return judge(found, papers) if self.judged and papers and found and found.n > 1 else None
+
 
 def lines(record: ExperimentRecord) -> list[Line]:
     """A line per cell, in the experiment's order."""
-    uniform = {(cell.row, cell.epochs, cell.filters): cell for cell in record.cells if cell.init == BASELINE}
-    judges = find_scale(record.scale).judges
-    found = []
-    for cell in record.cells:
-        other = uniform.get((cell.row, cell.epochs, cell.filters))
-        row = f"{cell.row}: {cell.trained.model}" if record.reduced else cell.row
-        measured = summarise(cell.accuracies) if cell.accuracies else None
-        if other is None or cell.init == BASELINE:
-            found.append(Line(cell, row, measured))
-            continue
-        difference = paired_difference(cell.by_seed, other.by_seed)
-        papers = round(cell.paper.mean - other.paper.mean, 2) if cell.paper and other.paper else None
-        decides = judges and papers and difference and difference.n > 1
-        verdict = judge(difference, papers) if decides and papers else None
-        found.append(Line(cell, row, measured, difference, papers, verdict))
-    return found
+
+    def line(cell: CellRecord, baseline: Line | None = None) -> Line:
+        return Line(
+            label=f"{cell.init}, {cell.filters}",
+            runs=[FinishedRun(seed, curve) for seed, curve in zip(cell.seeds, cell.curves, strict=True)],
+            baseline=baseline,
+            paper=Summary(cell.paper.mean, cell.paper.std, PAPER_SEEDS) if cell.paper else None,
+            cell=cell,
+            shown_row=f"{cell.row}: {cell.trained.model}" if record.reduced else cell.row,
+            judged=find_scale(record.scale).judges,
+        )
+
+    uniform = {(cell.row, cell.epochs, cell.filters): line(cell) for cell in record.cells if cell.init == BASELINE}
+    return [
+        line(cell, None if cell.init == BASELINE else uniform.get((cell.row, cell.epochs, cell.filters)))
+        for cell in record.cells
+    ]
 
 
 def table(found: Sequence[Line]) -> Table:
-    """The heading and a row per line, without columns that are empty in all of them."""
-    head = ["row", "epochs (the paper's)", "filters", "initialisation", "measured", "over uniform", "n", "paper"]
-    head += ["in the paper", "the paper's sign"]
-    rows = []
-    for line in found:
-        cell, measured = line.cell, line.measured
-        row = [line.shown_row, line.shown_epochs, cell.filters, cell.init]
-        row.append(
-            show_mean(measured.mean, measured.std) if measured else f"missing {counted(len(cell.missing), 'run')}"
-        )
-        row.append(show_difference(line.difference))
-        row.append(str(measured.n) if measured else "")
-        row.append(show_mean(cell.paper.mean, cell.paper.std) if cell.paper else "")
-        row.append("" if line.paper_difference is None else f"{line.paper_difference:+.2f}")
-        rows.append([*row, line.verdict or ""])
-    return without_empty_columns([head, *rows])
-
-
-def without_empty_columns(rows: Table) -> Table:
-    """A table, heading first, without the columns that have a heading alone.
-
-    >>> without_empty_columns([["a", "b"], ["1", ""]])
-    [['a'], ['1']]
-    """
-    used = [i for i in range(len(rows[0])) if any(row[i] for row in rows[1:])]
-    return [[row[i] for i in used] for row in rows]
+    """The numbers of lines beside the paper's and uniform's."""
+    return tabulate(
+        found,
+        {
+            "row": lambda line: line.shown_row,
+            "epochs (the paper's)": lambda line: line.shown_epochs,
+            "filters": lambda line: line.cell.filters,
+            "initialisation": lambda line: line.cell.init,
+            "measured": lambda line: line.measured or f"missing {counted(len(line.cell.missing), 'run')}",
+            "over uniform": lambda line: line.difference,
+            "n": lambda line: len(line.runs) or None,
+            "paper": lambda line: line.paper,
+            "in the paper": lambda line: None if line.paper_difference is None else f"{line.paper_difference:+.2f}",
+            "the paper's sign": lambda line: line.verdict,
+        },
+    )
 
 
 def verdict_counts(found: Sequence[Line]) -> str:
@@ -169,32 +157,29 @@ def speed_table(record: ExperimentRecord) -> Table:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The initialisations of one row, best first, as a table with its heading."""
+    """The initialisations of one row, best first, as a table with its heading; printed, how many can be told apart."""
 
-    title: str
+    says: str
     table: Table
-    told: int  # pairs
-    pairs: int
 
     def __str__(self) -> str:
-        return f"{self.title}: {self.told} of {counted(self.pairs, 'pair')} told apart"
+        return self.says
 
 
 def rankings(record: ExperimentRecord) -> list[Ranking]:
     """A ranking for each row, frozen and thawed; none where accuracies mean nothing."""
     if record.chart != "ranking" or not find_scale(record.scale).judges:
         return []
-    rows: dict[str, dict[str, Mapping[int, float]]] = defaultdict(dict)
-    for line in lines(record):
-        if line.measured:
-            rows[f"{line.shown_row}, {line.cell.filters}"][line.cell.init] = line.cell.by_seed
-    return [rank(title, inits) for title, inits in rows.items() if len(inits) > 1]
+    rows = by(lambda line: f"{line.shown_row}, {line.cell.filters}", (line for line in lines(record) if line.runs))
+    return [
+        rank(title, {line.cell.init: line.by_seed for line in found}) for title, found in rows.items() if len(found) > 1
+    ]
 
 
 def told_apart(one: Mapping[int, float], other: Mapping[int, float]) -> bool:
     """Whether the interval of a paired difference lies on one side of zero."""
-    d = paired_difference(one, other)
-    return d is not None and d.low is not None and d.high is not None and d.low * d.high > 0
+    difference = paired_difference(one, other)
+    return difference is not None and difference.decided
 
 
 def rank(title: str, inits: Mapping[str, Mapping[int, float]]) -> Ranking:
@@ -209,11 +194,11 @@ def rank(title: str, inits: Mapping[str, Mapping[int, float]]) -> Ranking:
     rows = [["rank", "initialisation", "measured", "n", "behind the first", "not told apart from"]]
     for place, init in enumerate(ordered, start=1):
         measured = summarise(list(inits[init].values()))
-        behind = show_difference(paired_difference(inits[init], inits[ordered[0]])) if place > 1 else ""
+        behind = paired_difference(inits[init], inits[ordered[0]]) if place > 1 else None
         alike = {a if b == init else b for (a, b), told in apart.items() if init in (a, b) and not told}
         others = ", ".join(str(i) for i, other in enumerate(ordered, start=1) if other in alike) or "none"
-        rows.append([str(place), init, show_mean(measured.mean, measured.std), str(measured.n), behind, others])
-    return Ranking(title, rows, sum(apart.values()), len(apart))
+        rows.append([str(place), init, str(measured), str(measured.n), str(behind or ""), others])
+    return Ranking(f"{title}: {sum(apart.values())} of {counted(len(apart), 'pair')} told apart", rows)
 
 
 def to_csv(record: ExperimentRecord) -> str:
@@ -222,13 +207,13 @@ def to_csv(record: ExperimentRecord) -> str:
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(CSV_HEAD)
     for line in lines(record):
-        cell, measured, difference = line.cell, line.measured, line.difference
+        cell, measured, paper, difference = line.cell, line.measured, line.paper, line.difference
         writer.writerow(
             [record.name, record.scale, cell.row, cell.epochs, cell.trained.model, cell.trained.data]
             + [cell.trained.epochs, cell.filters, cell.init]
             + ([measured.mean, measured.std, measured.n] if measured else [None] * 3)
             + [len(cell.missing)]
-            + ([cell.paper.mean, cell.paper.std] if cell.paper else [None] * 2)
+            + ([paper.mean, paper.std] if paper else [None] * 2)
             + ([difference.mean, difference.low, difference.high, difference.n] if difference else [None] * 4)
             + [line.paper_difference, line.verdict]
         )
@@ -261,11 +246,11 @@ def to_latex(record: ExperimentRecord) -> str:
 def to_terminal(record: ExperimentRecord) -> str:
     """The table in aligned columns."""
     found, ranked = lines(record), rankings(record)
-    said = [title_line(record), *(_aligned(table(found)) if found else [])]
+    said = [title_line(record), *(aligned(table(found)) if found else [])]
     for ranking in ranked:
-        said += ["", str(ranking), *_aligned(ranking.table)]
+        said += ["", str(ranking), *aligned(ranking.table)]
     said += ["", TOLD_APART] if ranked else []
-    said += _aligned(speed_table(record)) if record.speeds else []
+    said += aligned(speed_table(record)) if record.speeds else []
     return "\n".join([*said, *notes(record, found), *warnings(record)])
 
 
@@ -284,8 +269,3 @@ def markdown_table(rows: Table) -> str:
     """
     head, *body = [[text.replace("|", "\\|") for text in row] for row in rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *body])
-
-
-def _aligned(rows: Table) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]

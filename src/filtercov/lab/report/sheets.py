@@ -1,4 +1,4 @@
-"""Layers as PNG sheets, and the moments of a watched run as an animation, for papers, slides and READMEs."""
+"""Layers as PNG sheets for papers, slides and READMEs; those of a watched run become the frames of an animation."""
 
 from __future__ import annotations
 
@@ -12,19 +12,15 @@ import numpy as np
 from matplotlib import font_manager
 from PIL import Image, ImageDraw, ImageFont
 
-from filtercov.lab.report.inspect_numbers import Inspection, LayerNumbers, show
-from filtercov.lab.report.inspect_page import shown_filters
-from filtercov.lab.report.pictures import Picture, covariance_picture, filters_picture, palette
-from filtercov.lab.report.watched import History
+from filtercov.lab.report.inspect_numbers import LayerNumbers, show, shown_filters
+from filtercov.lab.report.inspect_target import Target
+from filtercov.lab.report.pictures import Picture, covariance_picture, filters_picture
 from filtercov.printable import shortened
 
 ACROSS = 8  # layers in a row of a sheet, and in a frame of an animation
-FRAMES = 36  # at most
-EACH, AT_END = 150, 2000  # milliseconds
 SMALL, LARGE = 97, 280  # widths of pictures
 GAP, EDGE, LINE, LETTER = 10, 12, 20, 7
 PAPER, INK, QUIET, BAR, TRACK = (255, 255, 255), (27, 31, 36), (90, 100, 112), (31, 95, 168), (217, 222, 228)
-COLOURS, GREYS = 21, 8  # of an animation: more cannot be told apart, and take more room
 
 
 class Column(NamedTuple):
@@ -64,9 +60,9 @@ def sheet(title: str, columns: Sequence[Column], *, done: float | None = None) -
     return drawn
 
 
-def layer_sheets(inspection: Inspection) -> dict[str, bytes]:
+def layer_sheets(target: Target, layers: Sequence[LayerNumbers]) -> dict[str, bytes]:
     """PNGs by file name: all covariances and filters by depth, and the pictures of each layer."""
-    layers, target, rng = inspection.layers, inspection.target, np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     filters = {layer.index: shown_filters(layer, target, rng)[1] for layer in layers}
     overview = [
         Column(
@@ -91,44 +87,6 @@ def layer_sheets(inspection: Inspection) -> dict[str, bytes]:
     return sheets
 
 
-def frame(history: History, place: int) -> Image.Image:
-    """One moment: covariances and filters of layers by depth, below them σ, and above the step."""
-    count = len(history.layers)
-    moment, steps = history.moments[place], history.steps
-    columns = []
-    for index in np.unique(np.linspace(0, count - 1, min(count, ACROSS)).round().astype(int)):
-        layer = history.layers[index]
-        record = layer.records[place]
-        cov = moment.statistics[layer.name].covariance
-        pictures = [
-            covariance_picture(cov, layer.kernel_size, size=SMALL),
-            filters_picture(moment.filters[layer.name], size=SMALL),
-        ]
-        sigma = f"σ {show(record['sigma'])}" if record["likeness_beyond_chance"] else "chance"
-        columns.append(Column(pictures, [f"layer {index + 1}", "σ –" if record["sigma"] is None else sigma]))
-    done = (steps[place] - steps[0]) / ((steps[-1] - steps[0]) or 1)
-    return sheet(f"{history.label}, step {steps[place]} of {steps[-1]}", columns, done=done)
-
-
-def animation(history: History, *, gif: bool = False) -> bytes:
-    """The moments, at most `FRAMES` of them, as an animated PNG or a GIF that repeats."""
-    last = len(history.moments) - 1
-    places = np.unique(np.linspace(0, last, min(last + 1, FRAMES)).round().astype(int))
-    drawn = [frame(history, int(place)) for place in places]
-    size = tuple(max(each.size[axis] for each in drawn) for axis in (0, 1))  # as pictures cut to their middle may vary
-    colours = _palette()
-    frames = []
-    for each in drawn:
-        whole = Image.new("RGB", (size[0], size[1]), PAPER)
-        whole.paste(each)
-        frames.append(whole.quantize(palette=colours, dither=Image.Dither.NONE))
-    times = [EACH] * (len(frames) - 1) + [AT_END]
-    stream = io.BytesIO()
-    kind = "GIF" if gif else "PNG"
-    frames[0].save(stream, kind, save_all=True, append_images=frames[1:], duration=times, loop=0, optimize=True)
-    return stream.getvalue()
-
-
 def png(picture: Image.Image) -> bytes:
     """A picture as a PNG."""
     stream = io.BytesIO()
@@ -143,12 +101,3 @@ def _covariance(layer: LayerNumbers, size: int) -> Picture:
 @cache
 def _font() -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(font_manager.findfont("DejaVu Sans"), 13)
-
-
-def _palette() -> Image.Image:
-    """An image whose palette has the colours of numbers, of the bar, and from ink to paper."""
-    numbers = palette()[np.linspace(0, len(palette()) - 1, COLOURS).round().astype(int)]
-    greys = np.linspace(INK, PAPER, GREYS).round().astype(np.uint8)
-    held = Image.new("P", (1, 1))
-    held.putpalette(np.vstack([numbers, greys, [BAR, TRACK]]).astype(np.uint8).ravel().tolist())
-    return held

@@ -1,21 +1,45 @@
-"""A watched run in numbers and words: every layer at every moment, and since when its structure is beyond chance."""
+"""A watched run: every layer at every moment in numbers and words, and its page with a player of the moments.
+
+What the player draws takes a byte a number: a covariance is symmetric and drawn in 255 colours, so its upper triangle
+is kept as colours on its own scale, 3.3 kB for 9x9 filters. Filters and spectra take a byte a number as well. A run of
+more moments than fit is thinned out.
+"""
 
 from __future__ import annotations
 
+import base64
+import io
 import math
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby, takewhile
+from pathlib import Path
 from typing import Any
 
-from filtercov.covariance.forms import Array, show_size
-from filtercov.lab.report.inspect_numbers import show
-from filtercov.printable import counted
-from filtercov.statistics.watched import Moment, Watched
-from filtercov.structure import Structure, spectrum
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
 
-# What may be beyond chance: likeness to the closed form, and every number of a layer's structure.
-JUDGED = ("likeness", *(field.name for field in fields(Structure)))
-_OF_THE_LAYER = ("name", "kernel_size", "filters", "depth")
+from filtercov.covariance.forms import Array, show_size
+from filtercov.files import Source
+from filtercov.lab.report import page, pictures
+from filtercov.lab.report.charts import SHARES, Axis, Plot, key, legend, log_axis, over, round_axis, stage
+from filtercov.lab.report.inspect_numbers import show
+from filtercov.lab.report.pictures import palette
+from filtercov.lab.report.sheets import ACROSS, BAR, INK, PAPER, SMALL, TRACK, Column, sheet
+from filtercov.printable import counted
+from filtercov.statistics.watched import FOLLOWED, Moment, Watched
+from filtercov.structure import spectrum
+
+MOST_BYTES = 8_000_000  # of all moments on a page, before base64
+MOST_MOMENTS = 200  # more cannot be told apart on a slider
+DECADES = 4  # of a spectrum
+Bytes = NDArray[np.uint8]
+FRAMES = 36  # of an animation, at most
+EACH, AT_END = 150, 2000  # milliseconds
+COLOURS, GREYS = 21, 8  # of an animation: more cannot be told apart, and take more room
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,8 +48,8 @@ class LayerHistory:
 
     index: int
     kernel_size: tuple[int, ...]
-    records: tuple[dict[str, Any], ...]
-    spectra: tuple[Array, ...]
+    records: list[dict[str, Any]]
+    spectra: list[Array]
 
     @property
     def name(self) -> str:
@@ -47,17 +71,10 @@ class LayerHistory:
         kept = [r["likeness_beyond_chance"] if structured else r[key] is not None for r in self.records]
         return [float(r[key]) if keep else math.nan for r, keep in zip(self.records, kept, strict=True)]
 
-    def appeared(self, key: str = "likeness") -> int | None:
-        """The step since when a number is beyond chance at every moment to the last; None if it is not.
-
-        A number that left chance and came back shows nothing yet: among many moments some always stray.
-        """
-        since = None
-        for record in reversed(self.records):
-            if not record[f"{key}_beyond_chance"]:
-                break
-            since = int(record["step"])
-        return since
+    @property
+    def since(self) -> int | None:
+        """The step since when the likeness is beyond chance at every moment to the last; None if it is not."""
+        return _since(self.records)
 
     def row(self) -> list[str]:
         """σ and likeness at the first and last moment, drift, and since when there is structure.
@@ -69,7 +86,6 @@ class LayerHistory:
             show(r["sigma"]) if r["sigma"] is None or r["likeness_beyond_chance"] else f"({show(r['sigma'])})"
             for r in (first, last)
         ]
-        since = self.appeared()
         return [
             f"{self.index + 1}. {self.name}",
             self.size,
@@ -78,56 +94,60 @@ class LayerHistory:
             f"{show(first['likeness'])} → {show(last['likeness'])}",
             show(last["likeness_chance"]),
             show(last["relative_distance"]),
-            "–" if since is None else "start" if since == first["step"] else str(since),
+            "–" if self.since is None else "start" if self.since == first["step"] else str(self.since),
         ]
 
 
 @dataclass(frozen=True, eq=False)
-class History:
-    """A watched run, measured at some of its moments."""
+class WatchedReport:
+    """A watched run, measured, ready to be written as a page, an animation, numbers or a table."""
 
     label: str
     watched: Watched
-    moments: tuple[Moment, ...]
-    layers: tuple[LayerHistory, ...]
+    source: Source
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks on the files."""
+        return self.watched.notes
+
+    @cached_property
+    def moments(self) -> list[Moment]:
+        """As many moments as fit on a page, evenly spaced."""
+        last = len(self.watched) - 1
+        places = np.linspace(0, last, min(last + 1, most_moments(self.watched))).round().astype(int)
+        return [self.watched[int(place)] for place in places]
+
+    @cached_property
+    def layers(self) -> list[LayerHistory]:
+        """Every layer at these moments."""
+        records = [moment.to_records() for moment in self.moments]
+        spectra = [[spectrum(layer.covariance) for layer in moment.statistics.layers] for moment in self.moments]
+        return [
+            LayerHistory(index, layer.kernel_size, [r[index] for r in records], [s[index] for s in spectra])
+            for index, layer in enumerate(self.moments[0].statistics.layers)
+        ]
 
     @property
     def steps(self) -> list[int]:
         """The steps of the moments."""
         return [moment.step for moment in self.moments]
 
-    @property
-    def stills(self) -> list[int]:
-        """The places of the first, the middle and the last moment."""
-        last = len(self.moments) - 1
-        return sorted({0, last // 2, last})
-
     def as_json(self) -> dict[str, Any]:
-        """Every number, moment by moment, as plain data."""
-        layers = [
-            {
-                **{key: layer.records[0][key] for key in _OF_THE_LAYER},
-                "beyond_chance_since": {key: layer.appeared(key) for key in JUDGED},
-            }
-            for layer in self.layers
-        ]
-        left_out = {"step", *_OF_THE_LAYER} - {"name"}
-        moments = [
-            [
-                {key: value for key, value in layer.records[place].items() if key not in left_out}
-                | {"eigenvalues": layer.spectra[place].tolist()}
-                for layer in self.layers
-            ]
-            for place in range(len(self.moments))
-        ]
+        """Every number of every layer at every moment, also of those that a page has no room for."""
+        records: dict[str, list[dict[str, Any]]] = {layer.name: [] for layer in self.layers}
+        for record in self.watched.to_records():
+            records[record["name"]].append(record)
         return {
             "target": self.label,
             "kind": "watched run",
             "model": self.watched.source,
-            "notes": list(self.watched.notes),
+            "notes": list(self.notes),
             "began": self.watched.began,
-            "layers": layers,
-            "moments": [{"step": step, "layers": each} for step, each in zip(self.steps, moments, strict=True)],
+            "layers": [
+                {"name": name, "beyond_chance_since": _since(found), "moments": found}
+                for name, found in records.items()
+            ],
         }
 
     def table(self) -> list[list[str]]:
@@ -137,13 +157,7 @@ class History:
 
     def findings(self) -> list[str]:
         """Findings, a sentence each: only what chance would not show too."""
-        shown, there = len(self.moments), len(self.watched)
-        thinned = f"Looked at {shown} of {there} moments, evenly spaced; --json has all."
-        return [*self._structure(), *self._movement(), *([thinned] if shown < there else [])]
-
-    def _structure(self) -> list[str]:
-        steps = self.steps
-        judged = [layer for layer in self.layers if layer.records[-1]["likeness"] is not None]
+        steps, judged = self.steps, [layer for layer in self.layers if layer.records[-1]["likeness"] is not None]
         if not judged:
             return ["No layer has filters that a closed form could be like."]
         early, late = (sum(bool(layer.records[i]["likeness_beyond_chance"]) for layer in judged) for i in (0, -1))
@@ -152,31 +166,225 @@ class History:
             f"form than independent filters are at step {steps[-1]}"
             + (f", {early or 'none'} at step {steps[0]}." if len(steps) > 1 else ".")
         ]
-        appeared = ((layer.appeared(), layer.index + 1) for layer in judged)
-        grown = sorted((step, number) for step, number in appeared if step is not None and step > steps[0])
+        grown = sorted((layer.since, layer.index + 1) for layer in judged if layer.since and layer.since > steps[0])
         if grown:
             (first, one), (last, other) = grown[0], grown[-1]
             ending = f", and last in layer {other}, by step {last}." if len(grown) > 1 else "."
             said.append(f"Structure that stayed appeared first in layer {one}, by step {first}{ending}")
+        drift = [(layer.values("relative_distance")[-1], layer.index + 1) for layer in self.layers]
+        moved = [each for each in drift if each[0] > 0]  # nan is not
+        if moved and len(steps) > 1:
+            (least, one), (most, other) = min(moved), max(moved)
+            size = f"{least:.2g} (layer {one}) to {most:.2g} (layer {other})"
+            said.append(f"Filters moved by {size} of their size at the start.")
+        if len(steps) < len(self.watched):
+            said.append(f"Looked at {len(steps)} of {len(self.watched)} moments, evenly spaced; --json has all.")
         return said
 
-    def _movement(self) -> list[str]:
-        drift = [(layer.values("relative_distance")[-1], layer.index + 1) for layer in self.layers]
-        moved = [each for each in drift if math.isfinite(each[0])]
-        if not moved or len(self.steps) == 1:
-            return []
-        (least, one), (most, other) = min(moved), max(moved)
-        if most == 0:
-            return ["No filter moved."]
-        return [f"Filters moved by {least:.2g} (layer {one}) to {most:.2g} (layer {other}) of their size at the start."]
+    def page(self, *, command: str = "") -> str:
+        """The HTML page, which ends with its source and the `command` that made it."""
+        watched, layers = self.watched, self.layers
+        lead, *more = self.findings()
+        sizes = " and ".join(dict.fromkeys(layer.size for layer in layers))
+        what = f"{watched.source} while it trained: {counted(len(layers), 'depthwise layer')} of {sizes} filters, "
+        what += f"{counted(len(watched), 'moment')} from step {watched.steps[0]} to {watched.steps[-1]}."
+        head, *rows = self.table()
+        cells = [[page.numbered(each.index, each.name), *row[1:]] for each, row in zip(layers, rows, strict=True)]
+        meaning = "In brackets: no more than chance. Moved: distance over size at the start."
+        data = [_layer_data(layer, self.moments) for layer in layers]
+        settings = {"palette": palette().tolist(), "decades": DECADES, "steps": self.steps, "layers": data}
+        sections = [
+            page.heading(self.label, page.text(lead)),
+            f"<p>{page.text(' '.join([*more, what]))}</p>",
+            *map(page.note, watched.notes),
+            _player(self),
+            _over_time(self),
+            f'<h2>In numbers</h2><p class="quiet">{meaning}</p>{page.table(head, cells, sortable=True)}',
+            page.embedded_json("settings", settings),
+        ]
+        origin, scripts = page.Origin((self.source,), command), ["drawing.js", "watched.js"]
+        return page.page(f"{self.label} · filtercov", "\n".join(sections), origin=origin, scripts=scripts)
+
+    def write_animation(self, path: str | os.PathLike[str]) -> Path:
+        """Write the moments one after another: a GIF if the path ends in .gif, else an animated PNG."""
+        return page.write_output(path, _animation(self, gif=Path(path).suffix.lower() == ".gif"))
 
 
-def measure_run(label: str, watched: Watched, moments: Sequence[Moment]) -> History:
-    """Measure every layer of a watched run at these moments."""
-    records = [moment.to_records() for moment in moments]
-    spectra = [[spectrum(layer.covariance) for layer in moment.statistics.layers] for moment in moments]
-    layers = tuple(
-        LayerHistory(index, layer.kernel_size, tuple(r[index] for r in records), tuple(s[index] for s in spectra))
-        for index, layer in enumerate(moments[0].statistics.layers)
+def _since(records: Sequence[dict[str, Any]]) -> int | None:
+    """A likeness that left chance and came back shows nothing yet: among many moments some always stray."""
+    beyond = takewhile(lambda record: record["likeness_beyond_chance"], reversed(records))
+    return min((int(record["step"]) for record in beyond), default=None)
+
+
+def most_moments(watched: Watched) -> int:
+    """How many moments fit on a page: 150 of twelve layers of 9x9 filters."""
+    each = 0
+    for filters in watched.start.values():
+        size = filters.shape[1:]
+        kept = math.prod(map(len, pictures.shown_pixels(size, 0)))
+        each += kept * (kept + 1) // 2 + (FOLLOWED + 1) * math.prod(size)
+    return int(min(max(MOST_BYTES // each, 3), MOST_MOMENTS))
+
+
+def _player(run: WatchedReport) -> str:
+    last = len(run.moments) - 1
+    buttons = "".join(
+        f'<button type="button" aria-pressed="false" aria-label="layer {layer.index + 1}, {page.text(layer.name)}" '
+        f'title="{page.text(layer.name)}"><canvas class="pixels"></canvas><span>{layer.index + 1}</span></button>'
+        for layer in run.layers
     )
-    return History(label, watched, tuple(moments), layers)
+    most = max(len(filters) for filters in run.moments[0].filters.values())
+    sigmas = [s for layer in run.layers for s in layer.values("sigma") if math.isfinite(s)] or [0.1, 1.0]
+    by_depth = stage("depths", SHARES, [log_axis(min(sigmas), max(sigmas))], x_label="relative depth d", y_label="σ")
+    decades = log_axis(10.0**-DECADES, 1.0)
+    spectra = stage("spectrum", SHARES, [decades], x_label="rank / number of pixels", y_label="eigenvalue, λ / λ₁")
+    marks = [("more like a closed form than chance", key(0, "mark")), ("no more than chance", key(0, "ring"))]
+    views = [
+        page.figure(
+            '<canvas class="pixels" id="covariance" role="img"></canvas>', 'covariance<span id="limit"></span>'
+        ),
+        page.figure(
+            '<canvas class="pixels" id="filters" role="img"></canvas>',
+            f"the same {counted(most, 'filter')} at every moment, each on its own scale",
+        ),
+        page.figure(spectra + legend([("now", key(0)), ("at the first moment", key(0, dashed=True))]), "spectrum"),
+    ]
+    return f"""<section class="player" id="player" aria-label="player">
+<div class="bar"><button type="button" id="play">Play</button>
+<input type="range" id="moment" min="0" max="{last}" step="1" value="{last}" aria-label="moment of {last + 1}">
+<output id="now" for="moment">step {run.steps[-1]}</output></div>
+<div class="wide"><div><div class="strip" id="strip" role="group" aria-label="layers">{buttons}</div>
+<p class="quiet">Choose a layer. Arrow keys go from moment to moment, space plays. {pictures.BLOCKS}</p></div>
+{page.figure(by_depth + legend(marks), "")}</div>
+<h2 id="layer-title">Layer 1</h2><p id="facts"></p>
+{page.grid(views)}</section>
+<noscript>{page.note("Without scripts the player stays empty; what is below needs none.")}</noscript>"""
+
+
+def _over_time(run: WatchedReport) -> str:
+    """σ, likeness and drift: a line for each layer, coloured by depth; a script marks one and moves the cursors."""
+    layers = run.layers
+    drawn = [
+        ("σ", "σ of the closed form most like each layer, where it is more like it than chance",
+         [layer.values("sigma", structured=True) for layer in layers]),
+        ("likeness", "likeness to that closed form, where it is more than chance",
+         [layer.values("likeness", structured=True) for layer in layers]),
+        ("‖W − W₀‖ / ‖W₀‖", "distance of the filters from the first moment; 1.41 is that of unrelated filters",
+         [layer.values("relative_distance") for layer in layers]),
+    ]  # fmt: skip
+    figures = []
+    for name, caption, values in drawn:
+        found = [x for line in values for x in line if math.isfinite(x)] or [1.0]
+        y = log_axis(min(found), max(found)) if name == "σ" else round_axis(0.0, max(found) or 1.0)
+        figures.append(page.figure(_lines(run, values, y, name), caption))
+    depths = '<p class="legend"><span><span class="depths key"></span>from the first layer to the last</span></p>'
+    return f"<h2>Over time</h2>{depths}{page.grid(figures)}"
+
+
+def _lines(run: WatchedReport, values: Sequence[Sequence[float]], y: Axis, name: str) -> str:
+    plot = Plot(over(run.steps), y, label=f"{name} of each layer over time", x_label="step", y_label=name)
+    for layer, line in zip(run.layers, values, strict=True):
+        marked = f' data-layer="{layer.index}" style="--depth:{layer.depth:.0%}"'
+        points = zip(run.steps, line, strict=True)
+        for measured, group in groupby(points, lambda point: math.isfinite(point[1])):
+            piece = list(group) if measured else []
+            if len(piece) == 1:  # a line of one point would not be seen
+                plot.dot(*piece[0], f"{layer.name}: {piece[0][1]:.3g} at step {piece[0][0]:g}", radius=2)
+            plot.line(piece, attributes=marked)
+    plot.cursor()
+    return plot.html()
+
+
+def _layer_data(layer: LayerHistory, moments: Sequence[Moment]) -> dict[str, Any]:
+    covariances = [moment.statistics[layer.name].covariance for moment in moments]
+    limits = [pictures.covariance_limit(cov) for cov in covariances]
+    size = layer.kernel_size
+    # One for all moments; gaps are as wide as a number, too wide for blocks of three.
+    margin = max(0, min(*(pictures.blank_margin(cov, size) for cov in covariances), (min(size) - 5) // 2))
+    kept = pictures.shown_pixels(size, margin)
+    pixels = np.ravel_multi_index(np.meshgrid(*kept, indexing="ij"), size).ravel()
+    upper = np.triu_indices(len(pixels))
+    drawn = [
+        pictures.levels(c[np.ix_(pixels, pixels)], limit)[upper] for c, limit in zip(covariances, limits, strict=True)
+    ]
+    filters = [
+        pictures.levels(f, pictures.symmetric_limit(f)).ravel()
+        for moment in moments
+        for f in moment.filters[layer.name]
+    ]
+    numbers = {"sigma": "sigma", "likeness": "likeness", "chance": "likeness_chance", "moved": "relative_distance"}
+    return {
+        "name": layer.name,
+        "depth": layer.depth,
+        "size": size,
+        "kept": [len(k) for k in kept],
+        "covariances": _text(drawn),
+        "limits": [float(f"{limit:.2g}") for limit in limits],
+        "filters": _text(filters),
+        "spectra": _text([spectrum_levels(values) for values in layer.spectra]),
+        "beyond": [bool(record["likeness_beyond_chance"]) for record in layer.records],
+        **{name: [record[column] for record in layer.records] for name, column in numbers.items()},
+    }
+
+
+def spectrum_levels(eigenvalues: Array) -> Bytes:
+    """The height of eigenvalues on a logarithmic scale that ends at the largest; 0 for those below it.
+
+    >>> spectrum_levels(np.array([2.0, 0.02, 0.0])).tolist()
+    [255, 128, 0]
+    """
+    top = max(float(eigenvalues.max(initial=0.0)), np.finfo(float).tiny)
+    shares = np.log10(np.maximum(eigenvalues / top, 10.0**-DECADES)) / DECADES + 1
+    heights: Bytes = np.round(255 * shares).astype(np.uint8)
+    return heights
+
+
+def _text(data: Sequence[Bytes]) -> str:
+    return base64.b64encode(np.concatenate(data).tobytes()).decode()
+
+
+def _frame(run: WatchedReport, place: int) -> Image.Image:
+    """One moment: covariances and filters of layers by depth, below them σ, and above the step."""
+    count = len(run.layers)
+    moment, steps = run.moments[place], run.steps
+    columns = []
+    for index in np.unique(np.linspace(0, count - 1, min(count, ACROSS)).round().astype(int)):
+        layer = run.layers[index]
+        record = layer.records[place]
+        cov = moment.statistics[layer.name].covariance
+        drawn = [
+            pictures.covariance_picture(cov, layer.kernel_size, size=SMALL),
+            pictures.filters_picture(moment.filters[layer.name], size=SMALL),
+        ]
+        sigma = f"σ {show(record['sigma'])}" if record["likeness_beyond_chance"] else "chance"
+        columns.append(Column(drawn, [f"layer {index + 1}", "σ –" if record["sigma"] is None else sigma]))
+    done = (steps[place] - steps[0]) / ((steps[-1] - steps[0]) or 1)
+    return sheet(f"{run.label}, step {steps[place]} of {steps[-1]}", columns, done=done)
+
+
+def _animation(run: WatchedReport, *, gif: bool) -> bytes:
+    """The moments, at most `FRAMES` of them, as an animated PNG or a GIF that repeats."""
+    last = len(run.moments) - 1
+    places = np.unique(np.linspace(0, last, min(last + 1, FRAMES)).round().astype(int))
+    drawn = [_frame(run, int(place)) for place in places]
+    size = tuple(max(each.size[axis] for each in drawn) for axis in (0, 1))  # as pictures cut to their middle may vary
+    colours = _palette()
+    frames = []
+    for each in drawn:
+        whole = Image.new("RGB", (size[0], size[1]), PAPER)
+        whole.paste(each)
+        frames.append(whole.quantize(palette=colours, dither=Image.Dither.NONE))
+    times = [EACH] * (len(frames) - 1) + [AT_END]
+    stream = io.BytesIO()
+    kind = "GIF" if gif else "PNG"
+    frames[0].save(stream, kind, save_all=True, append_images=frames[1:], duration=times, loop=0, optimize=True)
+    return stream.getvalue()
+
+
+def _palette() -> Image.Image:
+    """An image whose palette has the colours of numbers, of the bar, and from ink to paper."""
+    numbers = palette()[np.linspace(0, len(palette()) - 1, COLOURS).round().astype(int)]
+    greys = np.linspace(INK, PAPER, GREYS).round().astype(np.uint8)
+    held = Image.new("P", (1, 1))
+    held.putpalette(np.vstack([numbers, greys, [BAR, TRACK]]).astype(np.uint8).ravel().tolist())
+    return held
