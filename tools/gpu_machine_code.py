@@ -1,13 +1,14 @@
 """Compile the Triton kernels for GPUs that need not be present, and count what is in their machine code.
 
-`python -m tools.gpu_machine_code [float32 float16 bfloat16]` compiles every shipped configuration, kernels 3 to 31,
-and fails if one spills registers or needs too much shared memory. It takes hours the first time; Triton keeps the
-results. `python -m tools.gpu_tables` writes what this counts into docs/gpu.md. Triton's wheel brings the compilers:
-NVIDIA's ptxas and nvdisasm, and LLVM for AMD.
+`python -m tools.gpu_machine_code [FILE]` compiles every shipped configuration and writes its registers into
+docs/gpu-registers.csv, or into another file. It takes hours, may be stopped at any time, and goes on where it was; it
+fails if a configuration spills registers or needs too much shared memory. `python -m tools.gpu_tables` writes the
+tables of docs/gpu.md. Triton's wheel brings the compilers: NVIDIA's ptxas and nvdisasm, and LLVM for AMD.
 """
 
 from __future__ import annotations
 
+import csv
 import re
 import subprocess
 import sys
@@ -31,6 +32,7 @@ TARGETS = {
 }
 SHARED_MEMORY = {"sm_80": 163 * 1024, "sm_90": 227 * 1024, "sm_100": 227 * 1024, "gfx942": 64 * 1024}  # bytes
 TYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+TABLE = Path(__file__).parent.parent / "docs" / "gpu-registers.csv"
 BINARIES = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
 
@@ -53,7 +55,13 @@ class Layer(NamedTuple):
 
     def tile(self) -> Tile:
         """The tile that `launch.py` would choose."""
-        return choose_tile(self.which, *self.shape(), channels_last=self.channels_last)
+        return choose_tile(self.which, *self.shape(), channels_last=self.channels_last, line=self.line)
+
+    def key(self) -> tuple[str, ...]:
+        """What tells configurations apart."""
+        tile = self.tile()
+        layout = ("last" if self.channels_last else "first") + " line" * self.line
+        return self.which, layout, str(self.kernel), self.dtype, "x".join(map(str, tile))
 
     def compile(self, target: str) -> Any:
         """`triton.compile`'s result for the kernel as `launch.py` would call it."""
@@ -67,10 +75,13 @@ class Layer(NamedTuple):
         if self.which == "weight_grad":
             function, more = kernels.correlate, {"grad_h": row, "COLUMNS": tile.columns}
         else:
-            function, more = kernels.convolve, {"filter_h": filter_row, "BIAS": self.which == "forward"}
+            sign = -1 if self.which == "input_grad" else 1  # which reads filters backwards
+            function, more = kernels.convolve, {"filter_h": sign * filter_row, "BIAS": sign == 1}
         # Strides of 1 and multiples of 16 are what Triton itself would see in the arguments.
         axis, others = ("c", "w") if last else ("w", "c")
         more |= {f"{name}_{axis}": 1 for name in ("image", "filter", "out", "grad")}
+        if self.which == "input_grad" and not last:
+            del more["filter_w"]  # -1
         constants |= {name: value for name, value in more.items() if name in function.arg_names}
         sixteens = {"channels", *(f"{name}_{a}" for name in ("image", "out", "grad") for a in ("n", others, "line"))}
         if last:
@@ -78,14 +89,26 @@ class Layer(NamedTuple):
         return compile_for(function, constants, sixteens, TYPES[self.dtype], target, warps=tile.warps)
 
 
-def shipped(dtype: str) -> Iterator[Layer]:
-    """One layer for each configuration of a type, with the largest tiles, which need the most registers."""
-    for kernel in range(31, 2, -1):
-        for which in ("forward", "weight_grad"):  # the input gradient is the forward kernel
-            for last in (False, True):
-                yield Layer(which, kernel, dtype, last, size=64)
-                if kernel >= LEAST_OF_A_LINE:
-                    yield Layer(which, kernel, dtype, last, size=512, line=True)
+def shipped() -> Iterator[Layer]:
+    """One layer for each configuration, those that need the most registers first.
+
+    Filters of any shape are among them: the kernels unroll a filter's height (or the longer side, channels last) and
+    loop over its width; a line of channels-first pixels is unrolled in 2 to 4 rows of 4 or 8 taps. bfloat16 compiles as
+    float16 does, with another conversion.
+    """
+    sizes, passes, dtypes = range(31, 1, -1), ("forward", "weight_grad", "input_grad"), ("float32", "float16")
+    every = [(which, last, dtype) for which in passes for last in (False, True) for dtype in dtypes]
+    layers = [Layer(which, k, dtype, last, 64) for which, last, dtype in every for k in sizes]
+    for which, last, dtype in every:
+        lines = sizes if last else (31, 24, 16, 15, 12, 8)
+        layers += [Layer(which, k, dtype, last, 512, line=True) for k in lines]
+    for size in (56, 16, 14, 8):
+        layers += [Layer(which, k, dtype, last, size) for which, last, dtype in every for k in sizes]
+    known = set()
+    for layer in layers:
+        if layer.key() not in known:
+            known.add(layer.key())
+            yield layer
 
 
 def compile_for(
@@ -101,6 +124,13 @@ def compile_for(
     places = {(function.arg_names.index(name),): value for name, value in constants.items()}
     source = ASTSource(fn=function, signature=signature, constexprs=places, attrs=attributes)
     return triton.compile(source, target=TARGETS[target], options={"num_warps": warps})
+
+
+def for_sm_90(compiled: Any) -> Any:
+    """A kernel compiled for sm_80, for sm_90: quickly, since Triton's slow passes make the same of both."""
+    with tempfile.NamedTemporaryFile(suffix=".ttgir") as file:
+        Path(file.name).write_text(compiled.asm["ttgir"].replace("cuda:80", "cuda:90"), encoding="utf-8")
+        return triton.compile(file.name, target=TARGETS["sm_90"], options={"num_warps": compiled.metadata.num_warps})
 
 
 class Code(NamedTuple):
@@ -134,25 +164,34 @@ def _bytes(load: str) -> int:
     return 4
 
 
-def read_code(compiled: Any, target: str) -> Code:
-    """The numbers that stand in a compiled kernel."""
+def resources(compiled: Any, target: str) -> tuple[int, int, int]:
+    """The registers of a lane, the bytes that it spills, and the bytes of shared memory."""
+    shared = compiled.metadata.shared
     if target.startswith("gfx"):
         text = compiled.asm["amdgcn"]
         registers = max(int(n) for n in re.findall(r"\.vgpr_count:\s+(\d+)", text))
-        spilled = sum(4 * int(n) for n in re.findall(r"\.[sv]gpr_spill_count:\s+(\d+)", text))
-        loop = _innermost_loop(text, r"(\.LBB\w+):", r"\t([a-z]\w+)(?:\s+(\.LBB\w+))?")
-        return Code(registers, spilled, compiled.metadata.shared, loop)
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        Path(file.name).write_bytes(compiled.asm["cubin"])
-        usage = _run("cuobjdump", "-res-usage", file.name)
-        listing = _run("nvdisasm", "-c", file.name)
+        return registers, sum(4 * int(n) for n in re.findall(r"\.[sv]gpr_spill_count:\s+(\d+)", text)), shared
+    usage = _run("cuobjdump", "-res-usage", cubin=compiled.asm["cubin"])
     registers, stack = (int(re.search(rf"{name}:(\d+)", usage)[1]) for name in ("REG", "STACK"))
-    instruction = r"\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][.\w]*)(?:.*`\((\.L_\w+)\))?"
-    return Code(registers, stack, compiled.metadata.shared, _innermost_loop(listing, r"(\.L_\w+):", instruction))
+    return registers, stack, shared
 
 
-def _run(*command: str) -> str:
-    return subprocess.run([BINARIES / command[0], *command[1:]], capture_output=True, text=True, check=True).stdout
+def read_code(compiled: Any, target: str) -> Code:
+    """The numbers that stand in a compiled kernel."""
+    if target.startswith("gfx"):
+        loop = _innermost_loop(compiled.asm["amdgcn"], r"(\.LBB\w+):", r"\t([a-z]\w+)(?:\s+(\.LBB\w+))?")
+    else:
+        listing = _run("nvdisasm", "-c", cubin=compiled.asm["cubin"])
+        instruction = r"\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][.\w]*)(?:.*`\((\.L_\w+)\))?"
+        loop = _innermost_loop(listing, r"(\.L_\w+):", instruction)
+    return Code(*resources(compiled, target), loop)
+
+
+def _run(program: str, option: str, *, cubin: bytes) -> str:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        Path(file.name).write_bytes(cubin)
+        command = [BINARIES / program, option, file.name]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def _innermost_loop(listing: str, label: str, instruction: str) -> list[str]:
@@ -171,20 +210,32 @@ def _innermost_loop(listing: str, label: str, instruction: str) -> list[str]:
     return best or names  # compilers unroll short loops
 
 
-def sweep(dtypes: list[str]) -> int:
-    """Compile every shipped configuration of these types for every target, and return how many do not fit."""
-    bad = 0
-    for layer in (layer for dtype in dtypes for layer in shipped(dtype)):
+def sweep(path: Path) -> int:
+    """Add the configurations that the table lacks, and return how many of all spill, or exceed shared memory.
+
+    A cell is the number of registers, after a minus if the kernel does not fit.
+    """
+    heading = ["pass", "layout", "k", "type", "rows x lanes x channels x columns x warps", *TARGETS]
+    if not path.exists():
+        path.write_text(",".join(heading) + "\n", encoding="utf-8")
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))[1:]
+    done = {tuple(row[:5]) for row in rows}
+    for layer in (layer for layer in shipped() if layer.key() not in done):
+        row = list(layer.key())
+        codes = {target: layer.compile(target) for target in TARGETS if target != "sm_90"}
+        codes["sm_90"] = for_sm_90(codes["sm_80"])
         for target in TARGETS:
-            code = read_code(layer.compile(target), target)
-            fits = code.spilled == 0 and code.shared <= SHARED_MEMORY[target]
-            bad += not fits
-            where = f"{target} {layer.which} {layer.kernel} {layer.dtype}"
-            layout = f"{'last' if layer.channels_last else 'first'}{' line' if layer.line else ''}"
-            print(where, layout, f"registers {code.registers} spilled {code.spilled} shared {code.shared}", flush=True)
-    print(f"{bad} do not fit")
-    return bad
+            registers, spilled, shared = resources(codes[target], target)
+            row.append(str(registers if spilled == 0 and shared <= SHARED_MEMORY[target] else -registers))
+        rows.append(row)
+        with path.open("a", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerow(row)
+        print(*row, flush=True)
+    bad = [row for row in rows if any(int(cell) < 0 for cell in row[5:])]
+    print(f"{len(rows)} configurations, {len(bad)} do not fit", *bad, sep="\n")
+    return len(bad)
 
 
 if __name__ == "__main__":
-    sys.exit(sweep(sys.argv[1:] or list(TYPES)) > 0)
+    sys.exit(sweep(Path(sys.argv[1]) if sys.argv[1:] else TABLE) > 0)

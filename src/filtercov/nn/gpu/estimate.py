@@ -21,7 +21,8 @@ SLOTS_PER_VISITED_TAP = {"forward": 0, "input_grad": 5, "weight_grad": 20}
 # Instructions of ours beside the multiplications: for a pixel loaded (its mask, its zero), and for a tap loaded.
 SLOTS_PER_PIXEL, SLOTS_PER_TAP = 3, 2
 
-ROWS = (16, 14, 8, 7, 4)  # of pixels that a lane computes; 14 and 7 fit images of 224 / 2**n pixels
+ROWS = (16, 14)  # of pixels that a lane computes; 14 fits images of 224 / 2**n pixels
+FEW_ROWS = 8  # for small images, and beside several columns of sums
 SUMS = 27  # of the weight gradient that a lane holds in registers, or up to two columns of taps
 MOST_COLUMNS = 3  # with four, ptxas spills for sm_100
 LEAST_OF_A_LINE = 5  # taps: with fewer, a lane would load each pixel of a line once per tap
@@ -37,30 +38,34 @@ class Tile(NamedTuple):
     warps: int = 4
 
 
-def choose_tile(which: Pass, kernel: Pair, size: Pair, *, channels_last: bool) -> Tile:
-    """The tile for an output of `size`.
+def choose_tile(which: Pass, kernel: Pair, size: Pair, *, channels_last: bool, line: bool = False) -> Tile:
+    """The tile for an output of `size`: for a height of filters, one of at most five in each layout.
+
+    The kernels unroll the height of a filter and loop over its width, on which only `lanes` of a line depend.
 
     >>> choose_tile("forward", (7, 7), (56, 56), channels_last=False)
     Tile(rows=14, lanes=32, channels=4, columns=1, warps=4)
     """
-    high, wide = kernel
-    power = 1 << (size[1] - 1).bit_length()  # the width, rounded up
+    (high, wide), (height, width) = kernel, size
     if channels_last:
         # A lane holds neighbouring channels, which one wide load fetches; large filters lack the registers for many.
         vector = 4 if which != "weight_grad" and high <= 8 else 2
-        lanes = min(power, 4 * vector)
-        channels = max(32, 32 * vector // lanes)
+        lanes, channels = (1, 32 * vector) if line else (8, 32)
         warps = channels * lanes // (32 * vector)
     else:
-        vector, lanes = 1, min(max(power, 4), 32)
-        channels, warps = 128 // lanes, 4
+        vector, warps = 1, 4
+        lanes = wide if line else 8 if width <= 8 else 16 if width <= 16 else 32
+        channels = 128 // lanes
     columns = 1
     if which == "weight_grad":
-        programs = -(-wide // min(wide, max(2, SUMS // high) // vector, MOST_COLUMNS))
-        columns = -(-wide // programs)
-    most = 8 if which == "weight_grad" and high <= 12 else 16  # it holds several columns of sums in registers
-    choices = [rows for rows in ROWS if rows <= most]
-    rows = min(choices, key=lambda rows: -(-size[0] // rows) * _slots_of_column(rows, high))
+        most = min(max(2, SUMS // high) // vector, MOST_COLUMNS)
+        columns = min(wide, -(-high // -(-high // most)))
+    if (which == "weight_grad" and high <= 12) or (width <= 8 and not line):
+        rows = FEW_ROWS
+    elif line:
+        rows = ROWS[0]
+    else:
+        rows = min(ROWS, key=lambda rows: -(-height // rows) * _slots_of_column(rows, high))
     return Tile(rows, lanes, channels, columns, warps)
 
 
@@ -98,11 +103,11 @@ def slots_of_ours(
     memory = _slots_of_memory(size, out, itemsize)
     if channels_last and kernel[1] > kernel[0]:  # turned over, as the launcher does
         size, out, kernel = size[::-1], out[::-1], kernel[::-1]
-    lines = 1
-    if not channels_last and kernel[0] == 1:
+    lines, line = 1, out[1] == 1 if channels_last else kernel[0] == 1
+    if line and not channels_last:
         lines = out[0]
         kernel, out = as_image(kernel[1], out[1])
-    tile = choose_tile(which, kernel, out, channels_last=channels_last)
+    tile = choose_tile(which, kernel, out, channels_last=channels_last, line=line)
     vector = tile.lanes * tile.channels // (32 * tile.warps)
     tiles = lines * -(-out[0] // tile.rows) * -(-out[1] // tile.lanes)
     seen = min(kernel[1], size[1] + tile.lanes - 1)  # columns of taps that do not see padding alone

@@ -100,7 +100,8 @@ def _plan(which: Pass, image: Tensor, out: Tensor, padding: Padding, kernel: Seq
         (high, wide), (rows, columns) = as_image(wide, columns, None if tile is None else tile.lanes)
         step = wide
     if tile is None:
-        tile = choose_tile(which, (high, wide), (rows, columns), channels_last=last)
+        line = columns == 1 if last else step > 1
+        tile = choose_tile(which, (high, wide), (rows, columns), channels_last=last, line=line)
     tiles = -(-rows // tile.rows), lines if step > 1 else -(-columns // tile.lanes)
     return _Plan(image, out, (top, left), last, turned_over, (high, wide), step, tile, tiles)
 
