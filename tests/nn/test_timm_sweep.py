@@ -19,6 +19,7 @@ from torch import nn
 
 from filtercov.layers.find import is_depthwise
 from filtercov.nn import accelerate_
+from filtercov.nn.swap import SAFE
 from tests.peers import import_peer
 
 MOST_PARAMETERS = 60_000_000
@@ -87,7 +88,7 @@ def compare(plain, images):
     happens to get more digits than of the whole is held to the whole's share, a vanishing one to a share of all.
     """
     fast, channels_last = copy.deepcopy(plain), copy.deepcopy(plain).to(memory_format=torch.channels_last)
-    for name in accelerate_(fast).made_safe:  # which would end this process
+    for name in accelerate_(fast).changed.get(SAFE.kind, ()):  # which would end this process
         channels_last.set_submodule(name, copy.deepcopy(fast.get_submodule(name)))
     output, gradients = passes(copy.deepcopy(plain).double(), images.double())
 

@@ -19,11 +19,10 @@ from filtercov.filters import freeze_
 from filtercov.nn import DepthwiseConv2d, FusedSequential, accelerate_, restore_
 from filtercov.nn.conv import PointwiseConv2d, StridedPointwiseConv2d
 from filtercov.nn.layout import Layout
-from filtercov.nn.report import StepTiming, Tuning
 from filtercov.nn.routing import BY_THRESHOLDS
-from filtercov.nn.swap import Part, pass_choices, toggles
+from filtercov.nn.swap import SAFE, Part, pass_choices, toggles
 from filtercov.nn.timing import LEAST_TURNS, Step, best_to_keep, clearly_faster, race, ratio, usual_clock
-from filtercov.nn.tune import AS_IT_WAS, PLAIN_LAST, Tuner, recorded_calls
+from filtercov.nn.tune import AS_IT_WAS, PLAIN_LAST, StepTiming, Tuner, Tuning, recorded_calls
 from tests.nn.support import CHANNELS_LAST, needs_native
 from tests.nn.test_accelerate import state
 from tests.peers import import_peer
@@ -146,7 +145,7 @@ def test_endangered_layers_are_safe_wherever_memory_is_channels_last(channels_la
     report = accelerate_(net, example_input=x, seconds=QUICK)
     safe = channels_last or "channels_last" in report.tuning.kept
     assert type(net[0]) is (StridedPointwiseConv2d if safe else nn.Conv2d)
-    assert report.made_safe == (("0",) if safe else ())
+    assert report.changed.get(SAFE.kind, ()) == (("0",) if safe else ())
     assert torch.allclose(net(x), plain(x.contiguous()), atol=1e-5)
 
 
@@ -308,12 +307,12 @@ def test_every_turn_casts_weights_for_autocast():
 def test_each_needed_pass_is_tried_on_the_other_side():
     (toggle,) = toggles(nn.Conv2d(16, 16, 9, padding=4, groups=16))
     x = torch.randn(2, 16, 12, 12).contiguous(memory_format=CHANNELS_LAST)
-    assert pass_choices(toggle, x.clone().requires_grad_()) == (7, 6, 5, 3)
-    assert pass_choices(toggle, x) == (7, 6, 3)
-    assert pass_choices(toggle, x.contiguous()[0]) == (6, 7, 2)
+    assert pass_choices(toggle, x.clone().requires_grad_())[0] == (7, 6, 5, 3)
+    assert pass_choices(toggle, x)[0] == (7, 6, 3)
+    assert pass_choices(toggle, x.contiguous()[0])[0] == (6, 7, 2)
     toggle.module.weight.requires_grad_(False)
-    assert pass_choices(toggle, x) == (7, 6)
-    assert pass_choices(toggle, x.double()) == (BY_THRESHOLDS,)
+    assert pass_choices(toggle, x)[0] == (7, 6)
+    assert pass_choices(toggle, x.double())[0] == (BY_THRESHOLDS,)
 
 
 @needs_native
@@ -331,7 +330,8 @@ def test_every_candidate_of_a_fused_network_computes_the_same():
     assert [candidate.channels_last for candidate in candidates.values()][:2] == [False, True]
     everything = candidates[AS_IT_WAS]._replace(settings=tuple(toggle.ours for toggle in found))
     variants = tuner._variants("ours", {"ours": everything})
-    assert list(variants) == ["ours, without pair", "ours, without depthwise 9x9", "ours, without pointwise 1x1"]
+    groups = "pair", "depthwise 9x9", "pointwise convolution 1x1"
+    assert list(variants) == [f"ours, without {group}" for group in groups]
     for candidate in (*candidates.values(), everything, *variants.values()):
         tuner._set(candidate)
         assert torch.allclose(net(x), wanted, atol=1e-5)

@@ -94,6 +94,25 @@ def supports(which: Pass, image: Tensor, kernel: Numbers, geometry: Geometry) ->
     return can_win(which, *shape, image.element_size(), channels_last=is_channels_last(image))
 
 
+def spills(which: Pass, image: Tensor, kernel: Numbers, geometry: Geometry) -> bool:
+    """Whether a pass, compiled for this GPU and run once, lacked registers: it would move numbers through memory."""
+    if INTERPRETED:  # which has no registers
+        return False
+    from filtercov.nn.gpu import launch
+
+    x, taps, edges = _as_image(image), (1, *kernel)[-2:], _as_edges(geometry.padding)
+    filters = x.new_zeros(x.shape[1], 1, *taps)
+    launch.spilled.clear()
+    y = launch.forward(x, filters, None, edges)
+    if which != "forward":
+        launch.spilled.clear()
+        if which == "input_grad":
+            launch.input_gradient(y, filters, edges, x.shape[2:], channels_last=is_channels_last(x))
+        else:
+            launch.weight_gradient(y, x, edges, taps)
+    return bool(launch.spilled)
+
+
 # The operators' passes on a GPU; None leaves a pass to PyTorch. Lines are images of one row.
 
 

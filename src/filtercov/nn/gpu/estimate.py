@@ -24,7 +24,9 @@ SLOTS_PER_PIXEL, SLOTS_PER_TAP = 3, 2
 ROWS = (16, 14)  # of pixels that a lane computes; 14 fits images of 224 / 2**n pixels
 FEW_ROWS = 8  # for small images, and beside several columns of sums
 SUMS = 27  # of the weight gradient that a lane holds in registers, or up to two columns of taps
-MOST_COLUMNS = 3  # with four, ptxas spills for sm_100
+MOST_COLUMNS = 3  # of taps at a time
+# All registers, said explicitly: or ptxas, for Blackwell, spills a few to run more programs at a time.
+BLACKWELL = {"maxnreg": 255}
 LEAST_OF_A_LINE = 5  # taps: with fewer, a lane would load each pixel of a line once per tap
 
 
