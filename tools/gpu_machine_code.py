@@ -139,20 +139,23 @@ def compile_quickly(layer: Layer) -> dict[str, Any]:
     last (but for lines). And what enters the last passes for sm_90 is what does for sm_80.
     `tests/gpu/test_machine_code.py` compares.
     """
-    coalesce = passes.ttgpuir.add_coalesce
-    if not (layer.line and layer.channels_last):
-        passes.ttgpuir.add_coalesce = lambda _manager: None
-    try:
-        codes = {target: layer.compile(target) for target in TARGETS if target != "sm_90"}
-    finally:
-        passes.ttgpuir.add_coalesce = coalesce
+    targets = [target for target in TARGETS if target != "sm_90"]
+    if layer.line and layer.channels_last:
+        codes = {target: layer.compile(target) for target in targets}
+    else:
+        with tempfile.TemporaryDirectory() as folder:  # these are not what Triton would compile
+            coalesce, cache = passes.ttgpuir.add_coalesce, triton.knobs.cache.dir
+            passes.ttgpuir.add_coalesce, triton.knobs.cache.dir = lambda _manager: None, folder
+            codes = {target: layer.compile(target) for target in targets}
+            passes.ttgpuir.add_coalesce, triton.knobs.cache.dir = coalesce, cache
     if layer.channels_last and not layer.line:
         codes = {
             target: _compile_again(code, _coalesced(code, layer.tile(), target), target)
             for target, code in codes.items()
         }
     middle = codes["sm_80"].asm["ttgir"].replace("cuda:80", "cuda:90")
-    return codes | {"sm_90": _compile_again(codes["sm_80"], middle, "sm_90")}
+    codes["sm_90"] = _compile_again(codes["sm_80"], middle, "sm_90")
+    return {target: codes[target] for target in TARGETS}
 
 
 def _coalesced(code: Any, tile: Tile, target: str) -> str:
@@ -259,7 +262,6 @@ def sweep(path: Path) -> int:
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))[1:]
     done = {tuple(row[:5]) for row in rows}
-    triton.knobs.cache.dir = tempfile.mkdtemp()  # Triton must not take these for its own
     for layer in (layer for layer in shipped() if layer.key() not in done):
         row = list(layer.key())
         codes = compile_quickly(layer)

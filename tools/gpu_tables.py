@@ -9,6 +9,7 @@ divisions, and counted in the same way.
 
 from __future__ import annotations
 
+from functools import cache
 from math import ceil
 from pathlib import Path
 from typing import NamedTuple, get_args
@@ -17,7 +18,7 @@ import triton
 import triton.language as tl
 
 from filtercov.nn.gpu.estimate import Pass, slots_of_pytorch
-from tools.gpu_machine_code import TARGETS, TYPES, Code, Layer, compile_for, read_code
+from tools.gpu_machine_code import TARGETS, TYPES, Code, Layer, compile_for, compile_quickly, read_code
 
 PAGE = Path(__file__).parent.parent / "docs" / "gpu.md"
 KERNELS = {"float32": (7, 9, 15, 31), "float16": (7, 31)}
@@ -173,6 +174,12 @@ def settings(layouts: tuple[bool, ...] = (False, True)) -> list[tuple[str, int, 
     return [(dtype, k, last) for dtype, sizes in KERNELS.items() for k in sizes for last in layouts]
 
 
+@cache
+def codes_of(layer: Layer) -> dict[str, Code]:
+    """The code of a layer for each target."""
+    return {target: read_code(compiled, target) for target, compiled in compile_quickly(layer).items()}
+
+
 def machine_code_table() -> str:
     """Return the table of registers, multiply-adds and loads; no kernel that spills registers has a place in it."""
     lines = [
@@ -182,7 +189,7 @@ def machine_code_table() -> str:
     for which in ("forward", "weight_grad"):  # the input gradient is the forward kernel
         for dtype, kernel, last in settings():
             layer = Layer(which, kernel, dtype, last)
-            codes = {target: read_code(layer.compile(target), target) for target in TARGETS}
+            codes = codes_of(layer)
             assert not any(code.spilled for code in codes.values()), layer
             tile, cost = layer.tile(), our_cost(layer, codes["sm_90"])
             row = [
@@ -216,7 +223,7 @@ def estimate_table() -> str:
                 ours = []
                 for last in (False, True):
                     mine = layer._replace(channels_last=last, which="forward" if which == "input_grad" else which)
-                    cost = our_cost(mine, read_code(mine.compile(card.target), card.target))
+                    cost = our_cost(mine, codes_of(mine)[card.target])
                     ours.append(card.picoseconds(layer, cost)[0])
                 row += [f"{loads_alone:.1f}–{everything:.1f}", "/".join(f"{time:.1f}" for time in ours)]
                 row += [f"{loads_alone / ours[0]:.1f}"]
