@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from filtercov.errors import KernelError
 from filtercov.nn import native, native_status
 from tests.nn.support import (
     CONVOLVE,
@@ -65,12 +64,6 @@ def test_the_status_is_one_line(monkeypatch):
     assert str(status).startswith(f"native kernels on: {status.isa}, 1 thread (")
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     assert ", 2 threads (" in str(native_status())
-
-
-@needs_native
-def test_a_refused_call_says_what_was_wrong():
-    with pytest.raises(KernelError, match="an argument out of range"):
-        native.call("depthwise_weight_grad", native.Struct(1, 1), None, None, None)  # and kernels of extent zero
 
 
 SCRIPT = """
