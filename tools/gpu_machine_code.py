@@ -23,7 +23,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from filtercov.nn.gpu import kernels
-from filtercov.nn.gpu.estimate import BLACKWELL, Pass, Tile, as_image, choose_tile
+from filtercov.nn.gpu.tiles import BLACKWELL, Pass, Tile, as_image, choose_tile
 
 TARGETS = {
     "sm_80": GPUTarget("cuda", 80, 32),

@@ -10,14 +10,14 @@ divisions, and counted in the same way.
 from __future__ import annotations
 
 from functools import cache
-from math import ceil
+from math import ceil, prod
 from pathlib import Path
 from typing import NamedTuple, get_args
 
 import triton
 import triton.language as tl
 
-from filtercov.nn.gpu.estimate import Pass, slots_of_pytorch
+from filtercov.nn.gpu.tiles import Pass
 from tools.gpu_machine_code import TARGETS, TYPES, Code, Layer, compile_for, compile_quickly, read_code
 
 PAGE = Path(__file__).parent.parent / "docs" / "gpu.md"
@@ -134,10 +134,14 @@ def their_cost(layer: Layer, target: str) -> Cost:
     kernel, size = ((1 if layer.line else n, n) for n in (layer.kernel, layer.size))
     taps = kernel[0] * kernel[1]
     if layer.which == "forward":
-        padding = (kernel[0] // 2, kernel[0] // 2, kernel[1] // 2, kernel[1] // 2)
-        taps = slots_of_pytorch(layer.which, size, kernel, padding, 0) / 8 / (size[0] * size[1])
+        taps = prod(_visible(n, k) for n, k in zip(size, kernel, strict=True))
     each = taps / code.multiply_adds
     return Cost(taps, len(code.loads) * each, len(code.loads) * each, len(code.loop) * each)
+
+
+def _visible(pixels: int, taps: int) -> float:
+    """The mean number of taps that do not see padding, along one axis."""
+    return sum(min(taps, pixels + taps // 2 - at) - max(0, taps // 2 - at) for at in range(pixels)) / pixels
 
 
 class Card(NamedTuple):

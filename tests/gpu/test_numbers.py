@@ -16,7 +16,7 @@ from filtercov.errors import KernelError
 from filtercov.nn import gpu
 from filtercov.nn.geometry import Geometry
 from filtercov.nn.gpu import launch
-from filtercov.nn.gpu.estimate import Tile
+from filtercov.nn.gpu.tiles import Tile
 from tests.gpu.cases import CASES, PASSES, expected, integers, reals, rounded, stored
 
 ERRORS = {torch.float32: 2**-24, torch.float16: 2**-11, torch.bfloat16: 2**-7}  # of rounding, relative; see `rounded`

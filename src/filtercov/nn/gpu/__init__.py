@@ -18,7 +18,7 @@ from torch import Tensor
 from filtercov.errors import KernelError
 from filtercov.nn.conv_operators import depthwise_conv, depthwise_conv_input_grad, depthwise_conv_weight_grad
 from filtercov.nn.geometry import Geometry, Size, parse_geometry
-from filtercov.nn.gpu.estimate import can_win
+from filtercov.nn.gpu.tiles import can_win
 from filtercov.nn.layout import is_channels_last
 from filtercov.nn.operator import implement
 from filtercov.nn.routing import BITS, BY_THRESHOLDS, GPU_DTYPES, INTERPRETED, ON_GPU, Pass, autocast
@@ -90,7 +90,7 @@ def supports(which: Pass, image: Tensor, kernel: Numbers, geometry: Geometry) ->
     """
     if image.numel() == 0 or max(kernel) < 3 or not has_kernel(image, kernel, geometry):
         return False
-    shape: Any = (1, *image.shape[2:])[-2:], (1, *kernel)[-2:], _as_edges(geometry.padding)
+    shape: Any = (1, *image.shape[2:])[-2:], (1, *kernel)[-2:], _as_edges(geometry.padding)[0]
     return can_win(which, *shape, image.element_size(), channels_last=is_channels_last(image))
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from filtercov.nn.geometry import Geometry
 from filtercov.nn.gpu import kernels
-from filtercov.nn.gpu.estimate import BLACKWELL, Pass, Tile, as_image, choose_tile
+from filtercov.nn.gpu.tiles import BLACKWELL, Pass, Tile, as_image, choose_tile
 from filtercov.nn.layout import is_channels_last
 
 Padding = tuple[int, ...]
