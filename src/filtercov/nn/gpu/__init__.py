@@ -90,8 +90,8 @@ def supports(which: Pass, image: Tensor, kernel: Numbers, geometry: Geometry) ->
     """
     if image.numel() == 0 or max(kernel) < 3 or not has_kernel(image, kernel, geometry):
         return False
-    shape: Any = (1, *image.shape[2:])[-2:], (1, *kernel)[-2:], _as_edges(geometry.padding)[0]
-    return can_win(which, *shape, image.element_size(), channels_last=is_channels_last(image))
+    size, taps, above = (1, *image.shape[2:])[-2:], (1, *kernel)[-2:], _as_edges(geometry.padding)[0]
+    return can_win(which, size, taps, above, image.element_size(), channels_last=is_channels_last(image))
 
 
 def spills(which: Pass, image: Tensor, kernel: Numbers, geometry: Geometry) -> bool:

@@ -1,5 +1,6 @@
 """Tiles of the Triton kernels, and which passes are worth timing, from the shapes alone."""
 
+from collections.abc import Sequence
 from math import prod
 from typing import Literal, NamedTuple
 
@@ -67,7 +68,9 @@ def as_image(taps: int, length: int, columns: int | None = None) -> tuple[Pair, 
     return (-(-taps // columns), columns), (-(-length // columns), columns)
 
 
-def can_win(which: Pass, size: Pair, kernel: Pair, above: int, itemsize: int, *, channels_last: bool) -> bool:
+def can_win(
+    which: Pass, size: Sequence[int], kernel: Sequence[int], above: int, itemsize: int, *, channels_last: bool
+) -> bool:
     """Whether our kernel may be faster than PyTorch's by the estimate, and loads no pixel once per tap.
 
     Not where both wait for memory, nor forward over images so small that most taps, which PyTorch skips, see padding.
