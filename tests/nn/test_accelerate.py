@@ -26,7 +26,7 @@ from filtercov.nn import (
     restore_,
 )
 from filtercov.nn.conv import PointwiseConv2d, StridedPointwiseConv2d
-from filtercov.nn.swap import POINTWISE, SAFE, toggles
+from filtercov.nn.swap import DEPTHWISE, POINTWISE, SAFE, toggles
 from tests.nn.support import CHANNELS_LAST, needs_native
 
 ROOT = Path(__file__).parents[2]
@@ -124,12 +124,17 @@ def test_everything_is_as_it_was_after_restore(times):
 
 def test_copies_and_saved_models_know_the_way_back_and_gradients_go_with_their_parameters():
     net = convmixer()
-    strides = [p.stride() for p in net.parameters()]
+    strides, keys = [p.stride() for p in net.parameters()], list(net.state_dict())
     accelerate_(net)
+    (toggle,) = (toggle for toggle in toggles(net) if toggle.swap is DEPTHWISE)
+    toggle.set_(toggle.ours._replace(passes=5))  # as a measurement may have
     net(torch.randn(2, 3, 24, 24)).square().sum().backward()
     gradients = [p.grad.clone() for p in net.parameters()]
+    assert list(net.state_dict()) == keys
     for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net)), net):
+        assert other[1][0].passes == 5
         restore_(other)
+        assert "passes" not in vars(other[1][0])
         assert [p.stride() for p in other.parameters()] == strides
     assert [p.grad.stride() for p in net.parameters()] == strides
     assert all(torch.equal(p.grad, grad) for p, grad in zip(net.parameters(), gradients, strict=True))

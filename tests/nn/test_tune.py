@@ -5,7 +5,6 @@ What is kept depends on the machine and the moment, so the tests hold whatever t
 
 import copy
 import itertools
-import pickle
 import random
 import time
 
@@ -149,17 +148,6 @@ def test_endangered_layers_are_safe_wherever_memory_is_channels_last(channels_la
     assert type(net[0]) is (StridedPointwiseConv2d if safe else nn.Conv2d)
     assert report.changed.get(SAFE.kind, ()) == (("0",) if safe else ())
     assert torch.allclose(net(x), plain(x.contiguous()), atol=1e-5)
-
-
-def test_copies_keep_the_choice_of_passes_and_state_dicts_do_not_know_it():
-    net = nn.Sequential(nn.Conv2d(8, 8, 9, groups=8))
-    keys, toggle = list(net.state_dict()), toggles(net)[0]
-    toggle.set_(toggle.ours._replace(passes=5))
-    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
-        assert (type(other[0]), other[0].passes) == (DepthwiseConv2d, 5)
-    assert list(net.state_dict()) == keys
-    accelerate_(net)
-    assert net[0].passes == BY_THRESHOLDS
 
 
 # What decides.
