@@ -72,22 +72,15 @@ def accelerate_(
     memory, which optimisers with `fused=True` do not notice once they have taken a step: make these afterwards, as for
     `model.to(memory_format=...)`, and again after `restore_`, which undoes it all.
 
-    Where there are native kernels, norms with their activations, GELUs, residuals of ConvMixers and blocks of ConvNeXts
-    (PyTorch's, torchvision's, timm's and ours) are fused: docs/depthwise.md has the list. Layers with a class of their
-    own (subclasses, parametrised ones) are left alone and reported. Strided 1x1 convolutions of a few channels, whose
-    weight gradient corrupts memory in channels_last, become `StridedPointwiseConv2d`.
+    Norms with their activations, GELUs, residuals of ConvMixers and blocks of ConvNeXts are fused: docs/depthwise.md
+    has the list. Layers with a class of their own (subclasses, parametrised ones) are left alone and reported.
 
     With an example (a tensor, or a tuple or dict of what the model's forward takes) each layer, and the layout of the
-    whole, becomes what is fastest on this machine for inputs like it, which may be what it was: the time for that is
-    about `seconds`, and the report has what was measured. A step is timed forward and backward if the model is in
-    training mode and gradients are on and asked for, forward otherwise. Modes, buffers, gradients and random numbers
-    stay as they were. With `keep_memory`, and a model on the CPU, the process keeps the memory it frees from then on.
-
-    A model on a GPU needs an example: without one it stays as it is. Its depthwise convolutions are timed as PyTorch's,
-    in both layouts, and as ours in Triton, under autocast if this is called so; nothing else is swapped (docs/gpu.md).
-
-    `ModelError` is raised for what is no model, has layers that saw no input yet, cannot run the example or is spread
-    over several devices, `ConfigError` for a bad `seconds`.
+    whole, becomes what is fastest on this machine for inputs like it, which may be what it was; that takes about
+    `seconds`. A step is timed forward and backward if the model is in training mode and gradients are on, forward
+    otherwise. Modes, buffers, gradients and random numbers stay as they were. With `keep_memory`, and a model on the
+    CPU, the process keeps the memory it frees from then on. A model on a GPU stays as it is without an example; with
+    one, its depthwise convolutions alone are timed and perhaps swapped (docs/gpu.md).
 
     >>> net = nn.Sequential(nn.Conv2d(8, 8, 9, padding=4, groups=8), nn.GELU(), nn.BatchNorm2d(8))
     >>> report = accelerate_(net)
