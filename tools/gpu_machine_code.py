@@ -23,7 +23,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from filtercov.nn.gpu import kernels
-from filtercov.nn.gpu.tiles import BLACKWELL, Pass, Tile, as_image, choose_tile
+from filtercov.nn.gpu.tiles import ALL_REGISTERS, Pass, Tile, as_image, choose_tile
 
 TARGETS = {
     "sm_80": GPUTarget("cuda", 80, 32),
@@ -87,7 +87,12 @@ class Layer(NamedTuple):
         sixteens = {"channels", *(f"{name}_{a}" for name in ("image", "out", "grad") for a in ("n", others, "line"))}
         if last:
             sixteens |= {"filter_w", "out_h"}
-        return compile_for(function, constants, sixteens, TYPES[self.dtype], target, warps=tile.warps)
+        return compile_for(function, constants, sixteens, TYPES[self.dtype], target, self.options(target))
+
+    def options(self, target: str) -> dict[str, int]:
+        """Triton's options, as `launch.py` gives them."""
+        everything = target == "sm_100" or (self.channels_last and target.startswith("sm"))
+        return {"num_warps": self.tile().warps} | (ALL_REGISTERS if everything else {})
 
 
 def shipped() -> Iterator[Layer]:
@@ -113,7 +118,7 @@ def shipped() -> Iterator[Layer]:
 
 
 def compile_for(
-    function: Any, constants: dict[str, Any], sixteens: set[str], element: str, target: str, *, warps: int
+    function: Any, constants: dict[str, Any], sixteens: set[str], element: str, target: str, options: dict[str, int]
 ) -> Any:
     signature, attributes = {}, {}
     for i, name in enumerate(function.arg_names):
@@ -124,11 +129,7 @@ def compile_for(
             attributes[i,] = [["tt.divisibility", 16]]
     places = {(function.arg_names.index(name),): value for name, value in constants.items()}
     source = ASTSource(fn=function, signature=signature, constexprs=places, attrs=attributes)
-    return triton.compile(source, target=TARGETS[target], options=_options(target, warps))
-
-
-def _options(target: str, warps: int) -> dict[str, int]:
-    return {"num_warps": warps} | (BLACKWELL if target == "sm_100" else {})
+    return triton.compile(source, target=TARGETS[target], options=options)
 
 
 def compile_quickly(layer: Layer) -> dict[str, Any]:
@@ -145,13 +146,13 @@ def compile_quickly(layer: Layer) -> dict[str, Any]:
             passes.ttgpuir.add_coalesce, triton.knobs.cache.dir = lambda _manager: None, folder
         codes = {"sm_80": layer.compile("sm_80")}
         for target in ("sm_100", "gfx942"):
-            codes[target] = _compile_again(codes["sm_80"], codes["sm_80"].asm["ttir"], "ttir", target)
+            codes[target] = _compile_again(layer, codes["sm_80"].asm["ttir"], "ttir", target)
         passes.ttgpuir.add_coalesce, triton.knobs.cache.dir = coalesce, cache
     if layer.channels_last and not layer.line:
         for target, code in codes.items():
-            codes[target] = _compile_again(code, _coalesced(code, layer.tile(), target), "ttgir", target)
+            codes[target] = _compile_again(layer, _coalesced(code, layer.tile(), target), "ttgir", target)
     middle = codes["sm_80"].asm["ttgir"].replace("cuda:80", "cuda:90")
-    codes["sm_90"] = _compile_again(codes["sm_80"], middle, "ttgir", "sm_90")
+    codes["sm_90"] = _compile_again(layer, middle, "ttgir", "sm_90")
     return {target: codes[target] for target in TARGETS}
 
 
@@ -165,11 +166,11 @@ def _coalesced(code: Any, tile: Tile, target: str) -> str:
     return re.sub(r"#blocked = .*", layout, code.asm["ttgir"], count=1)
 
 
-def _compile_again(code: Any, middle: str, stage: str, target: str) -> Any:
+def _compile_again(layer: Layer, middle: str, stage: str, target: str) -> Any:
     """A kernel compiled from its code between two stages."""
     with tempfile.NamedTemporaryFile(suffix=f".{stage}") as file:
         Path(file.name).write_text(middle, encoding="utf-8")
-        return triton.compile(file.name, target=TARGETS[target], options=_options(target, code.metadata.num_warps))
+        return triton.compile(file.name, target=TARGETS[target], options=layer.options(target))
 
 
 class Code(NamedTuple):

@@ -132,7 +132,7 @@ def their_cost(layer: Layer, target: str) -> Cost:
     """The cost of one output of PyTorch's algorithm; its forward pass leaves out taps in the padding."""
     function = THEIRS[layer.which]
     constants = {"BLOCK": 128}
-    code = read_code(compile_for(function, constants, set(), TYPES[layer.dtype], target, warps=4), target)
+    code = read_code(compile_for(function, constants, set(), TYPES[layer.dtype], target, {"num_warps": 4}), target)
     kernel, size = ((1 if layer.line else n, n) for n in (layer.kernel, layer.size))
     taps = kernel[0] * kernel[1]
     if layer.which == "forward":

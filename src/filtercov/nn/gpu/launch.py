@@ -14,7 +14,7 @@ from torch import Tensor
 
 from filtercov.nn.geometry import Geometry
 from filtercov.nn.gpu import kernels
-from filtercov.nn.gpu.tiles import BLACKWELL, Pass, Tile, as_image, choose_tile
+from filtercov.nn.gpu.tiles import ALL_REGISTERS, Pass, Tile, as_image, choose_tile
 from filtercov.nn.layout import is_channels_last
 
 Padding = tuple[int, ...]
@@ -57,9 +57,10 @@ def _empty(like: Tensor, size: Sequence[int], *, channels_last: bool) -> Tensor:
 
 
 @cache
-def _options(device: torch.device) -> dict[str, int]:
-    is_blackwell = device.type == "cuda" and not torch.version.hip and torch.cuda.get_device_capability(device)[0] >= 10
-    return BLACKWELL if is_blackwell else {}
+def _options(device: torch.device, *, channels_last: bool) -> dict[str, int]:
+    if device.type != "cuda" or torch.version.hip:
+        return {}
+    return ALL_REGISTERS if channels_last or torch.cuda.get_device_capability(device)[0] >= 10 else {}
 
 
 class _Plan(NamedTuple):
@@ -90,7 +91,7 @@ class _Plan(NamedTuple):
         tile, (high, wide) = self.tile, self.kernel
         shared = {"KH": high, "KW": wide, "TAPS": taps, "STEP": self.step, "image_h": self.row(self.image)}
         shared |= {"ROWS": tile.rows, "LANES": tile.lanes, "CHANNELS": tile.channels, "num_warps": tile.warps}
-        return shared | _options(self.image.device)
+        return shared | _options(self.image.device, channels_last=self.channels_last)
 
 
 def _plan(which: Pass, image: Tensor, out: Tensor, padding: Padding, kernel: Sequence[int], tile: Tile | None) -> _Plan:

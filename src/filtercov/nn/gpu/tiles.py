@@ -10,8 +10,8 @@ Pair = tuple[int, int]
 SUMS = 27  # of the weight gradient that a lane holds in registers, or up to two columns of taps
 MOST_COLUMNS = 3  # of taps at a time
 LEAST_OF_A_LINE = 5  # taps: with fewer, a lane would load each pixel of a line once per tap
-# All registers, said explicitly: or ptxas, for Blackwell, spills a few to run more programs at a time.
-BLACKWELL = {"maxnreg": 255}
+# What Triton is told for channels-last images, and for Blackwell: or ptxas spills a few to run more programs at a time.
+ALL_REGISTERS = {"maxnreg": 255}
 
 # The estimate of docs/gpu.md in its unit, an instruction of one lane: what PyTorch's own kernels take for a tap (two
 # loads; in gradients, tests and divisions too), and an A100 to move a byte.
