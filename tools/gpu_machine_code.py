@@ -91,7 +91,8 @@ class Layer(NamedTuple):
 
     def options(self, target: str) -> dict[str, int]:
         """Triton's options, as `launch.py` gives them."""
-        everything = target == "sm_100" or (self.channels_last and target.startswith("sm"))
+        large = self.channels_last or self.which == "weight_grad"
+        everything = target == "sm_100" or (large and target.startswith("sm"))
         return {"num_warps": self.tile().warps} | (ALL_REGISTERS if everything else {})
 
 

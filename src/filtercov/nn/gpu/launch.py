@@ -57,10 +57,10 @@ def _empty(like: Tensor, size: Sequence[int], *, channels_last: bool) -> Tensor:
 
 
 @cache
-def _options(device: torch.device, *, channels_last: bool) -> dict[str, int]:
+def _options(device: torch.device, *, large: bool) -> dict[str, int]:
     if device.type != "cuda" or torch.version.hip:
         return {}
-    return ALL_REGISTERS if channels_last or torch.cuda.get_device_capability(device)[0] >= 10 else {}
+    return ALL_REGISTERS if large or torch.cuda.get_device_capability(device)[0] >= 10 else {}
 
 
 class _Plan(NamedTuple):
@@ -87,11 +87,11 @@ class _Plan(NamedTuple):
     def row(self, tensor: Tensor) -> int:
         return tensor.stride(-2) if self.step == 1 else self.step * tensor.stride(-1)
 
-    def constants(self, taps: int) -> dict[str, Any]:
+    def constants(self, taps: int, *, large: bool) -> dict[str, Any]:
         tile, (high, wide) = self.tile, self.kernel
         shared = {"KH": high, "KW": wide, "TAPS": taps, "STEP": self.step, "image_h": self.row(self.image)}
         shared |= {"ROWS": tile.rows, "LANES": tile.lanes, "CHANNELS": tile.channels, "num_warps": tile.warps}
-        return shared | _options(self.image.device, channels_last=self.channels_last)
+        return shared | _options(self.image.device, large=large)
 
 
 def _plan(which: Pass, image: Tensor, out: Tensor, padding: Padding, kernel: Sequence[int], tile: Tile | None) -> _Plan:
@@ -145,7 +145,7 @@ def _convolve(
             *(*of_image, *of_out, plan.row(plan.out), filters.stride(0), sign * filters.stride(2)),
             filter_h=sign * plan.row(filters),
             BIAS=bias is not None,
-            **plan.constants(filters[0].numel()),
+            **plan.constants(filters[0].numel(), large=plan.channels_last),
         )
     _note_spills(compiled, "convolve")
     return result
@@ -179,7 +179,7 @@ def weight_gradient(
             *(*of_grad, *of_image),
             grad_h=plan.row(plan.out),
             COLUMNS=plan.tile.columns,
-            **plan.constants(taps[0].numel()),
+            **plan.constants(taps[0].numel(), large=True),
         )
         kernels.add_parts[(-(-weight.numel() // BLOCK),)](
             partial, weight, channels, parts, taps.shape[2], weight.numel(), *taps.stride(), BLOCK=BLOCK

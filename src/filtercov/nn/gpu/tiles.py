@@ -10,7 +10,7 @@ Pair = tuple[int, int]
 SUMS = 27  # of the weight gradient that a lane holds in registers, or up to two columns of taps
 MOST_COLUMNS = 3  # of taps at a time
 LEAST_OF_A_LINE = 5  # taps: with fewer, a lane would load each pixel of a line once per tap
-# What Triton is told for channels-last images, and for Blackwell: or ptxas spills a few to run more programs at a time.
+# What Triton is told for weight gradients, channels-last images, and Blackwell: or ptxas spills to run more programs.
 ALL_REGISTERS = {"maxnreg": 255}
 
 # The estimate of docs/gpu.md in its unit, an instruction of one lane: what PyTorch's own kernels take for a tap (two
