@@ -1,23 +1,26 @@
 """Write the tables of docs/gpu.md: what the compiled kernels consist of, and a roofline estimate from that.
 
-`python -m tools.gpu_tables`, in the environment of `make test-gpu`; it compiles for minutes the first time, and Triton
-keeps the results. The estimate is the largest of four times, as if they overlapped: memory, multiply-adds, the first
-cache, and the issue of instructions. Memory and arithmetic are NVIDIA's published figures. PyTorch's algorithms, from
-aten/src/ATen/native/cuda/DepthwiseConv2d.cu, are written down below in Triton as loops over the same loads, tests and
-divisions, and counted in the same way.
+`python -m tools.gpu_tables`, in the environment of `make test-gpu`, compiles for minutes; `python -m tools.gpu_tables
+coverage` only says what the sweep has covered. The estimate is the largest of four times, as if they overlapped:
+memory, multiply-adds, the first cache, and the issue of instructions. Memory and arithmetic are NVIDIA's published
+figures. PyTorch's algorithms, from aten/src/ATen/native/cuda/DepthwiseConv2d.cu, are written down below in Triton as
+loops over the same loads, tests and divisions, and counted in the same way.
 """
 
 from __future__ import annotations
 
-from math import ceil
+import csv
+import sys
+from functools import cache
+from math import ceil, prod
 from pathlib import Path
 from typing import NamedTuple, get_args
 
 import triton
 import triton.language as tl
 
-from filtercov.nn.gpu.estimate import Pass, slots_of_pytorch
-from tools.gpu_machine_code import TARGETS, TYPES, Code, Layer, compile_for, read_code
+from filtercov.nn.gpu.tiles import Pass
+from tools.gpu_machine_code import TABLE, TARGETS, TYPES, Code, Layer, compile_for, compile_quickly, read_code, shipped
 
 PAGE = Path(__file__).parent.parent / "docs" / "gpu.md"
 KERNELS = {"float32": (7, 9, 15, 31), "float16": (7, 31)}
@@ -129,14 +132,18 @@ def their_cost(layer: Layer, target: str) -> Cost:
     """The cost of one output of PyTorch's algorithm; its forward pass leaves out taps in the padding."""
     function = THEIRS[layer.which]
     constants = {"BLOCK": 128}
-    code = read_code(compile_for(function, constants, set(), TYPES[layer.dtype], target, warps=4), target)
+    code = read_code(compile_for(function, constants, set(), TYPES[layer.dtype], target, {"num_warps": 4}), target)
     kernel, size = ((1 if layer.line else n, n) for n in (layer.kernel, layer.size))
     taps = kernel[0] * kernel[1]
     if layer.which == "forward":
-        padding = (kernel[0] // 2, kernel[0] // 2, kernel[1] // 2, kernel[1] // 2)
-        taps = slots_of_pytorch(layer.which, size, kernel, padding, 0) / 8 / (size[0] * size[1])
+        taps = prod(_visible(n, k) for n, k in zip(size, kernel, strict=True))
     each = taps / code.multiply_adds
     return Cost(taps, len(code.loads) * each, len(code.loads) * each, len(code.loop) * each)
+
+
+def _visible(pixels: int, taps: int) -> float:
+    """The mean number of taps that do not see padding, along one axis."""
+    return sum(min(taps, pixels + taps // 2 - at) - max(0, taps // 2 - at) for at in range(pixels)) / pixels
 
 
 class Card(NamedTuple):
@@ -173,6 +180,12 @@ def settings(layouts: tuple[bool, ...] = (False, True)) -> list[tuple[str, int, 
     return [(dtype, k, last) for dtype, sizes in KERNELS.items() for k in sizes for last in layouts]
 
 
+@cache
+def codes_of(layer: Layer) -> dict[str, Code]:
+    """The code of a layer for each target."""
+    return {target: read_code(compiled, target) for target, compiled in compile_quickly(layer).items()}
+
+
 def machine_code_table() -> str:
     """Return the table of registers, multiply-adds and loads; no kernel that spills registers has a place in it."""
     lines = [
@@ -182,7 +195,7 @@ def machine_code_table() -> str:
     for which in ("forward", "weight_grad"):  # the input gradient is the forward kernel
         for dtype, kernel, last in settings():
             layer = Layer(which, kernel, dtype, last)
-            codes = {target: read_code(layer.compile(target), target) for target in TARGETS}
+            codes = codes_of(layer)
             assert not any(code.spilled for code in codes.values()), layer
             tile, cost = layer.tile(), our_cost(layer, codes["sm_90"])
             row = [
@@ -216,12 +229,33 @@ def estimate_table() -> str:
                 ours = []
                 for last in (False, True):
                     mine = layer._replace(channels_last=last, which="forward" if which == "input_grad" else which)
-                    cost = our_cost(mine, read_code(mine.compile(card.target), card.target))
+                    cost = our_cost(mine, codes_of(mine)[card.target])
                     ours.append(card.picoseconds(layer, cost)[0])
                 row += [f"{loads_alone:.1f}–{everything:.1f}", "/".join(f"{time:.1f}" for time in ours)]
                 row += [f"{loads_alone / ours[0]:.1f}"]
             lines.append(f"| {' | '.join(map(str, row))} |")
             print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
+def coverage_table() -> str:
+    """What `tools/gpu_machine_code.py` has covered so far; a size is covered by every pass, layout and type."""
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        rows = {tuple(row[:5]): [int(cell) for cell in row[5:]] for row in list(csv.reader(file))[1:]}
+    groups: dict[str, list[tuple[str, ...]]] = {}
+    seen = set()
+    for key in (layer.key() for layer in shipped()):
+        group = "lines" if "line" in key[1] else "images, other tiles" if key[:4] in seen else "images, largest tile"
+        seen.add(key[:4])
+        groups.setdefault(group, []).append(key)
+    lines = [f"| | configurations | covered | sizes | most registers: {'/'.join(TARGETS)} | do not fit |"]
+    lines += ["|---|---|---|---|---|---|"]
+    for group, keys in groups.items():
+        done = [rows[key] for key in keys if key in rows]
+        sizes = sorted({int(key[2]) for key in keys} - {int(key[2]) for key in keys if key not in rows})
+        most = "/".join(str(max(map(abs, column))) for column in zip(*done, strict=True))
+        bad = sum(min(row) < 0 for row in done)
+        lines.append(f"| {group} | {len(keys)} | {len(done)} | {' '.join(map(str, sizes))} | {most} | {bad} |")
     return "\n".join(lines)
 
 
@@ -236,5 +270,7 @@ def write(page: Path, tables: dict[str, str]) -> None:
     page.write_text(text, encoding="utf-8")
 
 
+TABLES = {"estimate": estimate_table, "machine code": machine_code_table, "coverage": coverage_table}
+
 if __name__ == "__main__":
-    write(PAGE, {"estimate": estimate_table(), "machine code": machine_code_table()})
+    write(PAGE, {name: TABLES[name]() for name in sys.argv[1:] or TABLES})

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from filtercov.nn.gpu.estimate import Tile
+from filtercov.nn.gpu.tiles import Tile
 
 LARGE = 40  # taps
 PASSES = ("forward", "input_grad", "weight_grad")

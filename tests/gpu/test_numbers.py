@@ -1,6 +1,8 @@
 """The Triton kernels in Triton's interpreter: their numbers, on a CPU."""
 # ruff: noqa: E402
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
@@ -14,7 +16,7 @@ from filtercov.errors import KernelError
 from filtercov.nn import gpu
 from filtercov.nn.geometry import Geometry
 from filtercov.nn.gpu import launch
-from filtercov.nn.gpu.estimate import Tile
+from filtercov.nn.gpu.tiles import Tile
 from tests.gpu.cases import CASES, PASSES, expected, integers, reals, rounded, stored
 
 ERRORS = {torch.float32: 2**-24, torch.float16: 2**-11, torch.bfloat16: 2**-7}  # of rounding, relative; see `rounded`
@@ -157,6 +159,20 @@ def test_the_kernels_are_offered_where_the_estimate_says_that_they_can_win(passe
     above, beside = how.get("above", kernel[0] // 2), kernel[1] // 2
     geometry = Geometry((above, above, beside, beside), (how.get("stride", 1),) * 2, (1, 1))
     assert tuple(which for which in PASSES if gpu.supports(which, image, kernel, geometry)) == tuple(passes)
+
+
+@pytest.mark.parametrize(("name", "spilling"), [("convolve", PASSES[:2]), ("correlate", PASSES[2:])])
+@pytest.mark.parametrize(("shape", "kernel"), [((2, 3, 8, 8), (5, 5)), ((2, 3, 20), (5,))])
+def test_a_pass_whose_compiled_kernel_spills_is_told_from_others(monkeypatch, name, spilling, shape, kernel):
+    class Kernel:
+        def __getitem__(self, programs):
+            return lambda *_, **__: SimpleNamespace(n_spills=4)
+
+    monkeypatch.setattr(launch.kernels, name, Kernel())
+    geometry = Geometry((2,) * 2 * len(kernel), (1,) * len(kernel), (1,) * len(kernel))
+    assert not gpu.spills(spilling[0], torch.zeros(shape), kernel, geometry)  # in the interpreter
+    monkeypatch.setattr(gpu, "INTERPRETED", False)
+    assert tuple(w for w in PASSES if gpu.spills(w, torch.zeros(shape), kernel, geometry)) == spilling
 
 
 def test_the_clock_adds_up_the_times_between_events(monkeypatch):

@@ -105,10 +105,20 @@ def test_the_passes_that_win_are_kept_and_nothing_but_depthwise_convolutions_cha
     assert getattr(net[1], "passes", None) == (None if kept is None else ON_GPU + kept)
     assert [row.kind for row in report.tuning.layers] == ["depthwise"]
     assert not report.keeps_memory
-    assert not report.made_safe
+    assert set(report.changed) <= {"depthwise"}
     assert torch.equal(net(x), plain(x)) or kept is not None
     restore_(net)
     assert [type(layer) for layer in net] == [type(layer) for layer in plain]
+
+
+def test_passes_that_spill_registers_are_not_offered_and_the_report_says_so(monkeypatch):
+    monkeypatch.setattr(gpu, "spills", lambda which, *_: which == "weight_grad")
+    net = network()
+    report, clock = tuned(monkeypatch, net, torch.randn(IMAGES))
+    assert net[1].passes == ON_GPU + 3
+    assert not any(passes & ON_GPU and passes & BITS["weight_grad"] for _, passes, _ in clock.seen)
+    assert report.tuning.spilling == ("1, weight gradient",)
+    assert "spills registers on this GPU: 1, weight gradient" in str(report)
 
 
 def test_pytorchs_channels_last_is_a_contestant(monkeypatch):
@@ -172,9 +182,9 @@ def test_models_on_several_devices_are_refused(monkeypatch):
 def test_passes_are_timed_where_the_estimate_says_that_they_may_win(layer, choices):
     (toggle,) = toggles(layer)
     x = torch.empty(16, 8, *[56] * len(layer.kernel_size), dtype=layer.weight.dtype).requires_grad_()
-    assert pass_choices(toggle, x) == choices
+    assert pass_choices(toggle, x)[0] == choices
     layer.weight.requires_grad_(False)
-    frozen = pass_choices(toggle, x.detach())
+    frozen, _ = pass_choices(toggle, x.detach())
     assert frozen == ((ON_GPU + 1,) if choices and choices[0] & 1 else ())
 
 

@@ -26,7 +26,7 @@ from filtercov.nn import (
     restore_,
 )
 from filtercov.nn.conv import PointwiseConv2d, StridedPointwiseConv2d
-from filtercov.nn.swap import POINTWISE, toggles
+from filtercov.nn.swap import DEPTHWISE, POINTWISE, SAFE, toggles
 from tests.nn.support import CHANNELS_LAST, needs_native
 
 ROOT = Path(__file__).parents[2]
@@ -48,25 +48,17 @@ def convmixer(width=16):
 
 def lines(width=16):
     """Return a wide depthwise filter, as a Conformer has, a causal one, as Mamba has, and one that halves."""
-    return nn.Sequential(
-        nn.Conv1d(3, width, 1),
-        nn.Conv1d(width, width, 31, padding=15, groups=width),
-        nn.Conv1d(width, width, 4, padding=6, dilation=2, groups=width),
-        nn.Conv1d(width, width, 5, stride=2, groups=width),
-        nn.AdaptiveAvgPool1d(1),
-        nn.Flatten(),
-    )
+    wide = nn.Conv1d(width, width, 31, padding=15, groups=width)
+    causal = nn.Conv1d(width, width, 4, padding=6, dilation=2, groups=width)
+    halving = nn.Conv1d(width, width, 5, stride=2, groups=width)
+    return nn.Sequential(nn.Conv1d(3, width, 1), wide, causal, halving, nn.AdaptiveAvgPool1d(1), nn.Flatten())
 
 
 def volumes(width=16):
     """Return a depthwise convolution as MedNeXt has it, and the one that halves after it."""
-    return nn.Sequential(
-        nn.Conv3d(3, width, 1),
-        nn.Conv3d(width, width, 5, padding=2, groups=width),
-        nn.Conv3d(width, width, 3, stride=2, padding=1, groups=width),
-        nn.AdaptiveAvgPool3d(1),
-        nn.Flatten(),
-    )
+    same = nn.Conv3d(width, width, 5, padding=2, groups=width)
+    halving = nn.Conv3d(width, width, 3, stride=2, padding=1, groups=width)
+    return nn.Sequential(nn.Conv3d(3, width, 1), same, halving, nn.AdaptiveAvgPool3d(1), nn.Flatten())
 
 
 def train(net, x, target):
@@ -118,8 +110,8 @@ def test_everything_is_as_it_was_after_restore(times):
     net[1][1].register_forward_hook(lambda *_: called.append("gelu"))
     before = state(net)
     reports = [accelerate_(net) for _ in range(times)]
-    assert [report.swapped for report in reports] == [("1.0",), ()][:times]
-    assert reports[-1].fused == reports[0].fused
+    assert [report.swapped for report in reports] == [("1.0",)] * times
+    assert reports[-1].changed == reports[0].changed
     assert net[2][0].weight.is_contiguous(memory_format=CHANNELS_LAST)
     net[:-1].eval()(torch.randn(2, 3, 24, 24))
     assert called == ["convolution", "gelu"]
@@ -132,12 +124,17 @@ def test_everything_is_as_it_was_after_restore(times):
 
 def test_copies_and_saved_models_know_the_way_back_and_gradients_go_with_their_parameters():
     net = convmixer()
-    strides = [p.stride() for p in net.parameters()]
+    strides, keys = [p.stride() for p in net.parameters()], list(net.state_dict())
     accelerate_(net)
+    (toggle,) = (toggle for toggle in toggles(net) if toggle.swap is DEPTHWISE)
+    toggle.set_(toggle.ours._replace(passes=5))  # as a measurement may have
     net(torch.randn(2, 3, 24, 24)).square().sum().backward()
     gradients = [p.grad.clone() for p in net.parameters()]
+    assert list(net.state_dict()) == keys
     for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net)), net):
+        assert other[1][0].passes == 5
         restore_(other)
+        assert "passes" not in vars(other[1][0])
         assert [p.stride() for p in other.parameters()] == strides
     assert [p.grad.stride() for p in net.parameters()] == strides
     assert all(torch.equal(p.grad, grad) for p, grad in zip(net.parameters(), gradients, strict=True))
@@ -178,8 +175,9 @@ def test_what_has_a_class_of_its_own_is_left_alone_and_reported():
 # 1x1 convolutions.
 
 
-@pytest.mark.parametrize("size", [(1, 1), (5, 7)])
-@pytest.mark.parametrize("layout", [CHANNELS_LAST, torch.contiguous_format])
+@pytest.mark.parametrize(
+    ("layout", "size"), [(CHANNELS_LAST, (1, 1)), (CHANNELS_LAST, (5, 7)), (torch.contiguous_format, (5, 7))]
+)
 def test_products_of_matrices_give_what_the_convolution_gives(layout, size):
     plain = nn.Conv2d(12, 20, 1, bias=size != (1, 1))
     ours = copy.deepcopy(plain)
@@ -204,15 +202,15 @@ def test_products_of_matrices_are_used_only_where_measured_and_possible():
     accelerate_(net)
     assert type(net[0]) is PointwiseConv2d
     assert restore_(net) == ("0", "1")
-    for other in (nn.Conv2d(8, 8, 1, stride=2), nn.Conv2d(8, 8, 1, groups=2), nn.Conv2d(8, 8, 1, padding=1)):
-        assert [toggle for toggle in toggles(other) if toggle.swap is POINTWISE] == []
+    others = nn.Conv2d(8, 8, 1, stride=2), nn.Conv2d(8, 8, 1, groups=2), nn.Conv2d(8, 8, 1, padding=1)
+    assert not [toggle for other in others for toggle in toggles(other) if toggle.swap is POINTWISE]
 
 
 @pytest.mark.parametrize(("channels", "stride"), [(2, 2), (3, (1, 3)), (15, 2)])
 def test_a_strided_pointwise_convolution_gives_the_same_results(channels, stride):
     plain = nn.Sequential(nn.Conv2d(channels, 12, 1, stride=stride))
     fast = copy.deepcopy(plain)
-    assert accelerate_(fast).made_safe == ("0",)
+    assert accelerate_(fast).changed == {SAFE.kind: ("0",)}
     for size in ((2, channels, 13, 12), (channels, 6, 6)):
         found = []
         for net in (fast, plain):
@@ -239,11 +237,11 @@ def test_only_endangered_convolutions_change_and_subclasses_are_named():
         }
     )
     report = accelerate_(net)
-    assert report.made_safe == ("stem", "valid", "grouped")
-    assert {name for name, layer in net.items() if type(layer) is StridedPointwiseConv2d} == set(report.made_safe)
+    safe = report.changed[SAFE.kind]
+    assert safe == ("stem", "valid", "grouped")
+    assert {name for name, layer in net.items() if type(layer) is StridedPointwiseConv2d} == set(safe)
     assert set(report.skipped) == {"own"}
     assert "3 strided 1x1 convolutions kept out of a memory fault" in str(report)
-    assert accelerate_(net).made_safe == ()
     assert set(restore_(net)) == {"stem", "valid", "grouped", "depthwise"}
 
 
@@ -276,10 +274,6 @@ def test_kept_memory_is_not_asked_for_again(keep):
     assert bool(kept) is keep
     # Of 163,840 pages in five steps; glibc now and then takes one more block, of 4,096, before it has enough.
     assert faults < 10_000 if keep else faults > 100_000
-
-
-def test_a_model_elsewhere_does_not_keep_memory():
-    assert not accelerate_(nn.Conv2d(8, 8, 3, groups=8, device=torch.device("meta"))).keeps_memory
 
 
 @needs_native

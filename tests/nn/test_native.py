@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from filtercov.errors import KernelError
 from filtercov.nn import native, native_status
 from tests.nn.support import (
     CONVOLVE,
@@ -43,34 +42,23 @@ def test_a_missing_or_broken_library_is_explained(tmp_path):
 
 
 @needs_native
-def test_a_library_of_another_version_is_refused(monkeypatch):
-    monkeypatch.setattr(native, "ABI_VERSION", 999)
-    assert "needed is 999" in reason(native.PACKAGE)
-
-
-@needs_native
-def test_the_environment_turns_it_off_or_picks_the_instruction_set():
+def test_the_environment_turns_it_off_or_picks_the_instruction_set_and_another_version_is_refused(monkeypatch):
     assert "FILTERCOV_NATIVE=0" in reason(native.PACKAGE, FILTERCOV_NATIVE="0")
     assert "FILTERCOV_ISA=sse9" in reason(native.PACKAGE, FILTERCOV_ISA="sse9")
     assert native.load(native.PACKAGE, {})[1].isa == native_status().isas[-1]
     for isa in native_status().isas:
         assert native.load(native.PACKAGE, {"FILTERCOV_ISA": isa})[1].isa == isa
+    monkeypatch.setattr(native, "ABI_VERSION", 999)
+    assert "needed is 999" in reason(native.PACKAGE)
 
 
 @needs_native
 def test_the_status_is_one_line(monkeypatch):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    status = native_status()
-    assert (status.available, status.library, status.threads) == (True, "_native.so", 1)
-    assert str(status).startswith(f"native kernels on: {status.isa}, 1 thread (")
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    assert ", 2 threads (" in str(native_status())
-
-
-@needs_native
-def test_a_refused_call_says_what_was_wrong():
-    with pytest.raises(KernelError, match="an argument out of range"):
-        native.call("depthwise_weight_grad", native.Struct(1, 1), None, None, None)  # and kernels of extent zero
+    for threads, words in ((1, "1 thread ("), (2, "2 threads (")):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        status = native_status()
+        assert (status.available, status.library, status.threads) == (True, "_native.so", threads)
+        assert str(status).startswith(f"native kernels on: {status.isa}, {words}")
 
 
 SCRIPT = """

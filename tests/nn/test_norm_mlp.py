@@ -104,13 +104,6 @@ def test_double_backward_in_float32_is_that_of_the_definition():
     torch.testing.assert_close(penalty(fused), penalty(plain), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("optional", [True, False])
-def test_the_operator_passes_torchs_own_checks(optional):
-    x, shortcut, weight, bias, w1, b1, w2, b2, gamma = (t.requires_grad_() for t in arguments(2, 8, 3, 3, 16))
-    given = x, shortcut if optional else None, weight, bias, EPS, w1, b1, w2, b2, gamma if optional else None, True
-    torch.library.opcheck(torch.ops.filtercov.norm_mlp_forward.default, given)
-
-
 def test_pointwise_kernels_keep_their_strides():
     x, shortcut, weight, bias, w1, b1, w2, b2, gamma = arguments(2, 8, 3, 3, 16)
     for layout in (torch.channels_last, torch.contiguous_format):

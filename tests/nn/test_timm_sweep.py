@@ -19,6 +19,7 @@ from torch import nn
 
 from filtercov.layers.find import is_depthwise
 from filtercov.nn import accelerate_
+from filtercov.nn.swap import SAFE
 from tests.peers import import_peer
 
 MOST_PARAMETERS = 60_000_000
@@ -83,11 +84,10 @@ def norm_of(numbers):
 def compare(plain, images):
     """Return how many times plain PyTorch's errors, the greater of its two layouts', the accelerated network's are.
 
-    `gradient` is of all gradients as one vector, `layer` of the worst parameter. A parameter of which plain PyTorch
-    happens to get more digits than of the whole is held to the whole's share, a vanishing one to a share of all.
+    `gradient` is of all gradients as one vector, `layer` of the worst parameter, held to at least the whole's share.
     """
     fast, channels_last = copy.deepcopy(plain), copy.deepcopy(plain).to(memory_format=torch.channels_last)
-    for name in accelerate_(fast).made_safe:  # which would end this process
+    for name in accelerate_(fast).changed.get(SAFE.kind, ()):  # which would end this process
         channels_last.set_submodule(name, copy.deepcopy(fast.get_submodule(name)))
     output, gradients = passes(copy.deepcopy(plain).double(), images.double())
 
@@ -100,14 +100,14 @@ def compare(plain, images):
     norms = {key: float(gradient.norm()) for key, gradient in gradients.items()}
     total = norm_of(norms.values())
     whole = max(LEAST * total, *(norm_of(others.values()) for _, others in theirs))
-    times = {
-        key: layers[key] / max(whole / total * norm, LEAST * total, *(others[key] for _, others in theirs))
+    bounds = {
+        key: max(whole / total * norm, LEAST * total, *(others[key] for _, others in theirs))
         for key, norm in norms.items()
     }
     return {
         "output": out / max(LEAST * float(output.norm()), *(other for other, _ in theirs)),
         "gradient": norm_of(layers.values()) / whole,
-        "layer": max(times.values()),
+        "layer": max(layers[key] / bound for key, bound in bounds.items()),
     }
 
 
@@ -123,8 +123,7 @@ def compare_both(name):
         return {}
     images = images_for(model)
     results = {"training": compare(model, images)}
-    norms = [module for module in model.modules() if isinstance(module, NORMS)]
-    if norms:
+    if norms := [module for module in model.modules() if isinstance(module, NORMS)]:
         del results["training"]["layer"]
         with torch.no_grad():
             model(images)  # running statistics that are not the initial ones

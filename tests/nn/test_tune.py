@@ -5,23 +5,20 @@ What is kept depends on the machine and the moment, so the tests hold whatever t
 
 import copy
 import itertools
-import pickle
 import random
 import time
 
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from filtercov.errors import ConfigError, ModelError
 from filtercov.filters import freeze_
 from filtercov.nn import DepthwiseConv2d, FusedSequential, accelerate_, restore_
 from filtercov.nn.conv import PointwiseConv2d, StridedPointwiseConv2d
 from filtercov.nn.layout import Layout
-from filtercov.nn.report import StepTiming, Tuning
 from filtercov.nn.routing import BY_THRESHOLDS
-from filtercov.nn.swap import Part, pass_choices, toggles
+from filtercov.nn.swap import SAFE, Part, pass_choices, toggles
 from filtercov.nn.timing import LEAST_TURNS, Step, best_to_keep, clearly_faster, race, ratio, usual_clock
 from filtercov.nn.tune import AS_IT_WAS, PLAIN_LAST, Tuner, recorded_calls
 from tests.nn.support import CHANNELS_LAST, needs_native
@@ -71,6 +68,7 @@ def test_a_tuned_network_computes_what_it_did(name):
     assert winner.best == min([step.best for step in tuning.steps if step.clear], default=winner.best)
     assert {n for n in layers if type(net.get_submodule(n)) is DepthwiseConv2d} == set(report.swapped)
     assert str(report).count("\n") >= len(tuning.layers) + len(tuning.steps)
+    assert "kept is the least ms" in str(report)
     for everything in (False, True):
         if everything:
             accelerate_(net)  # all of it, whatever was measured
@@ -98,7 +96,7 @@ class Branches(nn.Module):
 
 
 @pytest.mark.parametrize("as_dict", [False, True])
-def test_examples_are_whatever_the_forward_takes(as_dict):
+def test_examples_are_whatever_the_forward_takes_and_the_report_names_what_was_not_reached(as_dict):
     images = torch.randn(2, 24, 9, 9), torch.randn(2, 24, 11, 11)
     example = dict(zip(("left", "right"), images, strict=True)) if as_dict else images
     report = accelerate_(Branches(), example_input=example, seconds=QUICK)
@@ -108,23 +106,25 @@ def test_examples_are_whatever_the_forward_takes(as_dict):
     assert "not reached" in str(report)
 
 
-def test_an_example_that_does_not_fit_leaves_the_model_alone():
+@pytest.mark.parametrize(
+    ("how", "error"),
+    [
+        ({"channels": 4}, ModelError),
+        ({"device": "meta"}, ModelError),
+        *(({"seconds": seconds}, ConfigError) for seconds in (-1, float("nan"), "60")),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_timed_is_refused_and_leaves_the_model_alone(how, error):
     net = nn.Sequential(nn.Conv2d(3, 8, 1, stride=2), nn.Conv2d(8, 8, 9, groups=8), nn.BatchNorm2d(8))
-    example = torch.randn(2, 4, 12, 12).contiguous(memory_format=CHANNELS_LAST)
-    for _ in range(2):
-        before = state(net), values(net)
-        with pytest.raises(ModelError, match="example_input"):
-            accelerate_(net, example_input=example)
-        assert (state(net), values(net)) == before
-        accelerate_(net)  # and again, with layers of ours, in channels_last
-
-
-def test_bad_times_and_models_elsewhere_are_refused():
-    for seconds in (-1, float("nan"), "60"):
-        with pytest.raises(ConfigError):
-            accelerate_(nn.Conv2d(8, 8, 3, groups=8), example_input=torch.randn(1, 8, 9, 9), seconds=seconds)
-    with pytest.raises(ModelError, match="meta"):
-        accelerate_(nn.Conv2d(8, 8, 3, groups=8, device="meta"), example_input=torch.randn(1, 8, 9, 9))
+    x, seconds = torch.randn(2, how.get("channels", 3), 12, 12), how.get("seconds", QUICK)
+    accelerate_(net)
+    if "device" in how:
+        net[2].to(how["device"])
+    before = [type(m) for m in net.modules()], [(p.device, p.stride()) for p in net.parameters()]
+    with pytest.raises(error):
+        accelerate_(net, example_input=x, seconds=seconds)
+    assert ([type(m) for m in net.modules()], [(p.device, p.stride()) for p in net.parameters()]) == before
 
 
 def test_without_time_the_model_is_what_it_was_before_it_was_accelerated():
@@ -146,19 +146,8 @@ def test_endangered_layers_are_safe_wherever_memory_is_channels_last(channels_la
     report = accelerate_(net, example_input=x, seconds=QUICK)
     safe = channels_last or "channels_last" in report.tuning.kept
     assert type(net[0]) is (StridedPointwiseConv2d if safe else nn.Conv2d)
-    assert report.made_safe == (("0",) if safe else ())
+    assert report.changed.get(SAFE.kind, ()) == (("0",) if safe else ())
     assert torch.allclose(net(x), plain(x.contiguous()), atol=1e-5)
-
-
-def test_copies_keep_the_choice_of_passes_and_state_dicts_do_not_know_it():
-    net = nn.Sequential(nn.Conv2d(8, 8, 9, groups=8))
-    keys, toggle = list(net.state_dict()), toggles(net)[0]
-    toggle.set_(toggle.ours._replace(passes=5))
-    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
-        assert (type(other[0]), other[0].passes) == (DepthwiseConv2d, 5)
-    assert list(net.state_dict()) == keys
-    accelerate_(net)
-    assert net[0].passes == BY_THRESHOLDS
 
 
 # What decides.
@@ -195,17 +184,6 @@ def test_noise_alone_replaces_nothing_and_a_clear_gain_does():
     drift = [1 + 0.02 * i for i in range(20)]
     assert clearly_faster(drift, [0.95 * t for t in drift])
     assert not clearly_faster([1.0] * 9, [0.995] * 9)
-
-
-def test_the_report_says_by_which_column_the_kept_row_is_the_best():
-    steps = (AS_IT_WAS, 2.0, False), ("tuned", 1.0, True), ("a lucky one", 0.9, False)
-    rows = tuple(StepTiming(name, (best,) * 5, clear) for name, best, clear in steps)
-    lines = str(Tuning("tuned", (), rows, 3.0, ended_early=False, learns=True)).splitlines()
-    assert lines[0] == "kept: tuned, after 3 s of timing"
-    assert "least ms" in lines[1]
-    assert "clearly faster" in lines[1]
-    assert [line.endswith("yes") for line in lines[3:6]] == [False, True, False]
-    assert "1000.00  2.00x (2.00 to 2.00)" in lines[4]
 
 
 def clockwork(seconds):
@@ -279,41 +257,16 @@ def test_a_slice_of_a_larger_image_is_timed_as_one_and_no_gradient_is_kept():
     assert net.mix.weight.grad is None
 
 
-class Casts(TorchDispatchMode):
-    count = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.count += function is torch.ops.aten._to_copy.default
-        return function(*args, **(kwargs or {}))
-
-
-def test_every_turn_casts_weights_for_autocast():
-    net = nn.Conv2d(8, 8, 3, groups=8)
-    x = torch.randn(2, 8, 6, 6)
-    with torch.autocast("cpu", dtype=torch.bfloat16), recorded_calls([Part("", (net,))]) as recorded:
-        Step(net, x)()
-        ((call,),) = recorded.values()
-        assert (call.x.dtype, call.grad.dtype) == (torch.float32, torch.bfloat16)
-        for repeat in (Step(net, x), call.repeated(net.forward, [net])):
-            counts = []
-            torch.clear_autocast_cache()
-            for _ in range(2):
-                with Casts() as casts:
-                    repeat()
-                counts.append(casts.count)
-            assert counts[0] == counts[1]
-
-
 @needs_native
 def test_each_needed_pass_is_tried_on_the_other_side():
     (toggle,) = toggles(nn.Conv2d(16, 16, 9, padding=4, groups=16))
     x = torch.randn(2, 16, 12, 12).contiguous(memory_format=CHANNELS_LAST)
-    assert pass_choices(toggle, x.clone().requires_grad_()) == (7, 6, 5, 3)
-    assert pass_choices(toggle, x) == (7, 6, 3)
-    assert pass_choices(toggle, x.contiguous()[0]) == (6, 7, 2)
+    assert pass_choices(toggle, x.clone().requires_grad_())[0] == (7, 6, 5, 3)
+    assert pass_choices(toggle, x)[0] == (7, 6, 3)
+    assert pass_choices(toggle, x.contiguous()[0])[0] == (6, 7, 2)
     toggle.module.weight.requires_grad_(False)
-    assert pass_choices(toggle, x) == (7, 6)
-    assert pass_choices(toggle, x.double()) == (BY_THRESHOLDS,)
+    assert pass_choices(toggle, x)[0] == (7, 6)
+    assert pass_choices(toggle, x.double())[0] == (BY_THRESHOLDS,)
 
 
 @needs_native
@@ -331,7 +284,8 @@ def test_every_candidate_of_a_fused_network_computes_the_same():
     assert [candidate.channels_last for candidate in candidates.values()][:2] == [False, True]
     everything = candidates[AS_IT_WAS]._replace(settings=tuple(toggle.ours for toggle in found))
     variants = tuner._variants("ours", {"ours": everything})
-    assert list(variants) == ["ours, without pair", "ours, without depthwise 9x9", "ours, without pointwise 1x1"]
+    groups = "pair", "depthwise 9x9", "pointwise convolution 1x1"
+    assert list(variants) == [f"ours, without {group}" for group in groups]
     for candidate in (*candidates.values(), everything, *variants.values()):
         tuner._set(candidate)
         assert torch.allclose(net(x), wanted, atol=1e-5)

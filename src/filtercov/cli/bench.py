@@ -11,8 +11,7 @@ from filtercov.cli import options
 from filtercov.cli.say import say, say_table
 from filtercov.errors import FiltercovError, ModelError
 from filtercov.lab import bench as lab
-from filtercov.nn.report import LAYER_HEADING
-from filtercov.nn.tune import SECONDS
+from filtercov.nn.tune import LAYER_HEADING, SECONDS
 
 
 def bench(

@@ -28,10 +28,9 @@ from filtercov.filters import freeze_
 from filtercov.lab.models.lookup import find, is_ours
 from filtercov.nn import Acceleration, accelerate_, gpu, native_status, restore_
 from filtercov.nn.layout import to_channels_last_
-from filtercov.nn.report import Tuning
 from filtercov.nn.swap import SAFE, toggles
 from filtercov.nn.timing import Clock, Ratio, Step, race, ratio, usual_clock
-from filtercov.nn.tune import SECONDS
+from filtercov.nn.tune import SECONDS, Tuning
 from filtercov.printable import counted
 
 OURS, PLAIN, CHANNELS_LAST = "ours", "PyTorch", "PyTorch, channels_last"

@@ -6,7 +6,7 @@ native kernels are in use, and `keep_freed_memory` spares every step the system'
 `accelerate_` with an example measures whether the Triton kernels of `filtercov.nn.gpu` are faster.
 """
 
-from filtercov.nn.acceleration import accelerate_, keep_freed_memory, restore_
+from filtercov.nn.acceleration import Acceleration, accelerate_, keep_freed_memory, restore_
 from filtercov.nn.conv import (
     DepthwiseConv1d,
     DepthwiseConv2d,
@@ -18,7 +18,6 @@ from filtercov.nn.conv import (
 from filtercov.nn.fused import FusedSequential
 from filtercov.nn.native import NativeStatus, native_status
 from filtercov.nn.norm_act import batch_norm_act, gelu_batch_norm
-from filtercov.nn.report import Acceleration
 
 __all__ = [
     "Acceleration",

@@ -1,6 +1,7 @@
 """Put filtercov's layers into an existing model, and make it PyTorch's own again."""
 
 import ctypes
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -12,15 +13,54 @@ from filtercov.layers.running import blaming_the_example, unchanged
 from filtercov.nn import gpu, native
 from filtercov.nn.conv import is_endangered
 from filtercov.nn.layout import restore_layouts_, to_channels_last_
-from filtercov.nn.report import Acceleration
 from filtercov.nn.routing import on_gpu
-from filtercov.nn.swap import BLOCK, DEPTHWISE, GELU, NORM_ACT, PAIRS, POINTWISE, RESIDUAL, SAFE, Swap, toggles
+from filtercov.nn.swap import DEPTHWISE, NORM_ACT, PAIRS, SWAPS, toggles
 from filtercov.nn.timing import Step, usual_clock
-from filtercov.nn.tune import SECONDS, Tuner
+from filtercov.nn.tune import SECONDS, Tuner, Tuning
+from filtercov.printable import counted
 
 # Numbers of glibc's malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _MOST_FROM_THE_HEAP = 32 << 20  # glibc takes no more: larger blocks are the system's in any case
+
+
+@dataclass(frozen=True)
+class Acceleration:
+    """What `accelerate_` did: names of the modules that are filtercov's now, by kind, and layers left alone, and why.
+
+    With an example to measure with, `tuning` has what was measured. `keeps_memory` says whether the process was told to
+    keep what it frees, `needs_example` that the model is on a GPU, where nothing changes without an example.
+    """
+
+    changed: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    tuning: Tuning | None = None
+    keeps_memory: bool = False
+    needs_example: bool = False
+
+    @property
+    def swapped(self) -> tuple[str, ...]:
+        """The depthwise convolutions."""
+        return self.changed.get(DEPTHWISE.kind, ())
+
+    @property
+    def fused(self) -> tuple[str, ...]:
+        """The norms with their activations, in a row or as one module."""
+        return self.changed.get(PAIRS.kind, ()) + self.changed.get(NORM_ACT.kind, ())
+
+    def __str__(self) -> str:
+        """One line for each kind of change and each layer left alone, and what was measured."""
+        if self.needs_example:
+            return "unchanged: on a GPU only a measurement tells; accelerate_(model, example_input=images) makes it"
+        lines = [
+            f"{counted(len(self.swapped), 'depthwise convolution')} swapped, "
+            f"{counted(len(self.fused), 'norm')} fused with activations"
+        ]
+        told = {swap.kind: swap.told for swap in SWAPS if swap.told}
+        lines += [f"{counted(len(self.changed[kind]), kind)} {told[kind]}" for kind in self.changed if kind in told]
+        lines += ["this process keeps the memory it frees, for the next step"] * self.keeps_memory
+        lines += [f"left alone: {name}: {reason}" for name, reason in self.skipped.items()]
+        return "\n".join([*lines, *([str(self.tuning)] if self.tuning else [])])
 
 
 def accelerate_(
@@ -32,22 +72,15 @@ def accelerate_(
     memory, which optimisers with `fused=True` do not notice once they have taken a step: make these afterwards, as for
     `model.to(memory_format=...)`, and again after `restore_`, which undoes it all.
 
-    Where there are native kernels, norms with their activations, GELUs, residuals of ConvMixers and blocks of ConvNeXts
-    (PyTorch's, torchvision's, timm's and ours) are fused: docs/depthwise.md has the list. Layers with a class of their
-    own (subclasses, parametrised ones) are left alone and reported. Strided 1x1 convolutions of a few channels, whose
-    weight gradient corrupts memory in channels_last, become `StridedPointwiseConv2d`.
+    Norms with their activations, GELUs, residuals of ConvMixers and blocks of ConvNeXts are fused: docs/depthwise.md
+    has the list. Layers with a class of their own (subclasses, parametrised ones) are left alone and reported.
 
     With an example (a tensor, or a tuple or dict of what the model's forward takes) each layer, and the layout of the
-    whole, becomes what is fastest on this machine for inputs like it, which may be what it was: the time for that is
-    about `seconds`, and the report has what was measured. A step is timed forward and backward if the model is in
-    training mode and gradients are on and asked for, forward otherwise. Modes, buffers, gradients and random numbers
-    stay as they were. With `keep_memory`, and a model on the CPU, the process keeps the memory it frees from then on.
-
-    A model on a GPU needs an example: without one it stays as it is. Its depthwise convolutions are timed as PyTorch's,
-    in both layouts, and as ours in Triton, under autocast if this is called so; nothing else is swapped (docs/gpu.md).
-
-    `ModelError` is raised for what is no model, has layers that saw no input yet, cannot run the example or is spread
-    over several devices, `ConfigError` for a bad `seconds`.
+    whole, becomes what is fastest on this machine for inputs like it, which may be what it was; that takes about
+    `seconds`. A step is timed forward and backward if the model is in training mode and gradients are on, forward
+    otherwise. Modes, buffers, gradients and random numbers stay as they were. With `keep_memory`, and a model on the
+    CPU, the process keeps the memory it frees from then on. A model on a GPU stays as it is without an example; with
+    one, its depthwise convolutions alone are timed and perhaps swapped (docs/gpu.md).
 
     >>> net = nn.Sequential(nn.Conv2d(8, 8, 9, padding=4, groups=8), nn.GELU(), nn.BatchNorm2d(8))
     >>> report = accelerate_(net)
@@ -72,7 +105,6 @@ def accelerate_(
         _check_example(model, example_input, seconds)
         restore_(model)
     found, tuning = toggles(model), None
-    newly = {toggle.module for toggle in found if toggle.setting == toggle.plain}
     if example_input is None:
         for toggle in found:
             toggle.set_(toggle.default)
@@ -85,25 +117,13 @@ def accelerate_(
             clock = gpu.cuda_clock() if first.is_cuda else usual_clock()
             tuning = Tuner(unwrap(model), example_input, found, seconds=seconds, clock=clock).run_()
 
-    def ours(*swaps: Swap) -> list[Any]:
-        return [t for t in found if t.swap in swaps and t.setting.kind is not t.plain.kind]
-
-    swapped, blocks, residuals, products, activations, made_safe = (
-        tuple(toggle.name for toggle in ours(swap) if toggle.module in newly)
-        for swap in (DEPTHWISE, BLOCK, RESIDUAL, POINTWISE, GELU, SAFE)
-    )
-    return Acceleration(
-        swapped,
-        tuple(part.name for toggle in ours(PAIRS, NORM_ACT) for part in toggle.parts),
-        blocks,
-        _skipped(model, {toggle.module for toggle in found}),
-        made_safe,
-        products,
-        tuning,
-        residuals,
-        activations,
-        keeps_memory=keep_memory and not all_on_gpu,
-    )
+    changed: dict[str, tuple[str, ...]] = {}
+    for toggle in found:
+        if toggle.setting.kind is not toggle.plain.kind:
+            names = tuple(part.name for part in toggle.parts)
+            changed[toggle.swap.kind] = changed.get(toggle.swap.kind, ()) + names
+    skipped = _skipped(model, {toggle.module for toggle in found})
+    return Acceleration(changed, skipped, tuning, keep_memory and not all_on_gpu)
 
 
 def restore_(model: nn.Module) -> tuple[str, ...]:

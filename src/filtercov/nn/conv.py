@@ -144,8 +144,6 @@ class _DepthwiseConv(_ConvNd):
 
     def forward(self, input: Tensor) -> Tensor:
         """The (N, C, *out) convolution of the (N, C, *size) input."""
-        if "_conv_forward" in vars(self) or self.groups != self.in_channels:  # changed since it was made
-            return self._conv_forward(input, self.weight, self.bias)
         padding: Size | str = self.padding
         if self.padding_mode != "zeros":
             input = functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
@@ -190,8 +188,8 @@ class PointwiseConv2d(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """The (N, M, H, W) convolution of the (N, C, H, W) input."""
-        if not _has_rows(input) or "_conv_forward" in vars(self):
-            return self._conv_forward(input, self.weight, self.bias)  # type: ignore[no-any-return]
+        if not _has_rows(input):
+            return super().forward(input)
         rows = functional.linear(input.permute(0, 2, 3, 1), self.weight.flatten(1), self.bias)
         return rows.permute(0, 3, 1, 2)
 
@@ -228,8 +226,6 @@ class StridedPointwiseConv2d(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """The (N, M, OH, OW) convolution of the (N, C, H, W) input."""
-        if "_conv_forward" in vars(self):  # replaced by its owner
-            return self._conv_forward(input, self.weight, self.bias)  # type: ignore[no-any-return]
         down, across = self.stride
         return functional.conv2d(input[..., ::down, ::across], self.weight, self.bias, groups=self.groups)
 

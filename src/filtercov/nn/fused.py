@@ -20,7 +20,7 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from filtercov.nn import native, routing
 from filtercov.nn.layout import is_strided
 from filtercov.nn.norm_act import batch_norm_act_eval, batch_norm_act_train, gelu
-from filtercov.nn.routing import PLAIN_TENSORS, are_usual_vectors, is_traced, is_watched, nothing_intervenes, untraced
+from filtercov.nn.routing import is_traced, is_usual, is_watched, nothing_intervenes, untraced
 
 _REPLACEMENTS: dict[type[nn.Module], type["Replacement"]] = {}  # by the class replaced
 
@@ -88,14 +88,7 @@ class NativeActivation(Replacement):
 
 @untraced
 def _can_use_gelu(x: Tensor) -> bool:
-    return (
-        type(x) in PLAIN_TENSORS
-        and x.dtype == torch.float32
-        and x.is_cpu
-        and is_strided(x)
-        and nothing_intervenes()
-        and _pays(x)
-    )
+    return is_usual(x) and is_strided(x) and nothing_intervenes() and _pays(x)
 
 
 class NativeGELU(NativeActivation, nn.GELU):
@@ -126,11 +119,7 @@ def activation_of(module: nn.Module) -> str | None:
     ('silu', None, None)
     """
     name = ACTIVATION_NAMES.get(type(module))
-    if name == "gelu" and not is_exact(module):
-        return None
-    if isinstance(module, nn.ReLU6) and (module.min_val, module.max_val) != (0, 6):
-        return None
-    return name
+    return None if name == "gelu" and not is_exact(module) else name
 
 
 # BatchNorm2d with an activation.
@@ -171,13 +160,11 @@ def _can_fuse_norm(norm: nn.BatchNorm2d, x: Tensor, activation: nn.Module) -> bo
         norm.eps > 0  # another is nn.BatchNorm2d's to refuse
         and nothing_intervenes()  # before anything is asked of x, which may not answer inside a transform
         and not is_watched(norm, activation)
-        and type(x) is Tensor
-        and x.dtype == torch.float32
-        and x.is_cpu
+        and is_usual(x)
         and x.dim() == 4
         and x.shape[1] == norm.num_features
         and x.is_contiguous(memory_format=torch.channels_last)
-        and are_usual_vectors(norm.num_features, norm.weight, norm.bias, norm.running_mean, norm.running_var)
+        and is_usual(norm.weight, norm.bias, norm.running_mean, norm.running_var)
         # nn.BatchNorm2d has rules for norms that count or average otherwise, and refuses one value per channel.
         and (
             not norm.training
@@ -260,12 +247,7 @@ def _run_alone(layer: nn.Module, x: Tensor) -> Tensor:
 
 @untraced
 def _can_add(x: Tensor, residual: Tensor) -> bool:
-    return (
-        type(residual) in PLAIN_TENSORS
-        and residual.dtype == x.dtype
-        and residual.device == x.device
-        and residual.shape == x.shape
-    )
+    return is_usual(x, residual) and residual.shape == x.shape
 
 
 class FusedLayers(Replacement):

@@ -10,7 +10,7 @@ from filtercov.nn.conv import PointwiseConv2d, is_pointwise
 from filtercov.nn.fused import FusedSequential, Replacement, activation_of, does_nothing, pair_of, run_fused
 from filtercov.nn.layout import is_channels_last
 from filtercov.nn.norm_mlp import Weights, norm_mlp
-from filtercov.nn.routing import PLAIN_TENSORS, is_watched, nothing_intervenes, untraced
+from filtercov.nn.routing import is_usual, is_watched, nothing_intervenes, untraced
 
 
 class FusedResidual(Replacement):
@@ -66,9 +66,7 @@ class FusedBlock(Replacement):
     @untraced
     def _can_fuse(self, x: Tensor) -> bool:
         return (
-            type(x) in PLAIN_TENSORS
-            and x.dtype == torch.float32
-            and x.device.type == "cpu"
+            is_usual(x)
             and x.dim() == 4
             and x.numel() > 0
             and is_channels_last(x)
@@ -90,18 +88,14 @@ class FusedBlock(Replacement):
             and all(does_nothing(part) for part in parts.values())
             and _is_product(first)
             and _is_product(second)
-            and all(_is_usual(p) for p in (norm.weight, norm.bias))
+            and is_usual(norm.weight, norm.bias)
             and norm.eps > 0
-            and (gamma is None or _is_usual(gamma))
+            and (gamma is None or is_usual(gamma))
             and not is_watched(norm, mlp, first, act, second, *parts.values(), self.drop_path)
         )
-
-
-def _is_usual(parameter: Any) -> bool:
-    return type(parameter) in PLAIN_TENSORS and parameter.dtype == torch.float32 and parameter.is_cpu
 
 
 def _is_product(layer: Any) -> bool:
     """Whether a layer multiplies each pixel's channels by a matrix and adds a bias."""
     pointwise = is_pointwise(layer) if type(layer) in (nn.Conv2d, PointwiseConv2d) else type(layer) is nn.Linear
-    return pointwise and _is_usual(layer.weight) and _is_usual(layer.bias)
+    return pointwise and is_usual(layer.weight, layer.bias)

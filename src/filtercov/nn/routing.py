@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import wraps
 from math import prod
-from typing import Literal, ParamSpec, TypeVar, cast
+from typing import Any, Literal, ParamSpec, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -210,16 +210,10 @@ def is_watched(*modules: nn.Module) -> bool:
     return False
 
 
-def are_usual_vectors(count: int, *vectors: Tensor | None) -> bool:
-    """Whether the kernels can read (count,) parameters or buffers: plain float32 on the CPU."""
-    for vector in vectors:
-        if (
-            vector is None
-            or type(vector) not in PLAIN_TENSORS
-            or vector.dtype != torch.float32
-            or not vector.is_cpu
-            or vector.shape != (count,)
-        ):
+def is_usual(*tensors: Any) -> bool:
+    """Whether the kernels can read parameters, buffers or images: plain float32 on the CPU, and none is missing."""
+    for tensor in tensors:  # not all(...): this is asked in every call
+        if type(tensor) not in PLAIN_TENSORS or tensor.dtype != torch.float32 or not tensor.is_cpu:
             return False
     return True
 

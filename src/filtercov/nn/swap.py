@@ -28,7 +28,7 @@ from filtercov.nn.fused import FusedLayers, FusedNormAct, NativeActivation, is_e
 from filtercov.nn.fused_blocks import FusedBlock, FusedResidual, ends_in_pair
 from filtercov.nn.geometry import parse_geometry
 from filtercov.nn.layout import is_channels_last
-from filtercov.nn.routing import BITS, BY_THRESHOLDS, ON_GPU
+from filtercov.nn.routing import BITS, BY_THRESHOLDS, ON_GPU, Pass
 
 Class = type[nn.Module]
 
@@ -45,7 +45,8 @@ class Swap:
     """One kind of swap: of classes, PyTorch's to ours, for modules to which it applies.
 
     `parts` are what is timed of a module, by default all of it. `by_default` says whether a module changes where
-    nothing is measured, `only_last` that ours differs from PyTorch's in channels_last alone.
+    nothing is measured, `only_last` that ours differs from PyTorch's in channels_last alone. `told` ends the report's
+    line about it.
     """
 
     kind: str
@@ -55,6 +56,7 @@ class Swap:
     by_default: bool = True
     only_last: bool = False
     needs_kernels: bool = True
+    told: str = ""
 
     def toggle(self, name: str, module: nn.Module) -> Toggle | None:
         """The module as one that can be swapped, whichever it is now, if it can."""
@@ -130,13 +132,14 @@ def _fused_parts(toggle: Toggle) -> list[nn.Module]:
     return list(toggle.module.modules()) if toggle.swap in (BLOCK, NORM_ACT) else []
 
 
-def pass_choices(toggle: Toggle, x: Tensor) -> tuple[int, ...]:
+def pass_choices(toggle: Toggle, x: Tensor) -> tuple[tuple[int, ...], list[Pass]]:
     """The `passes` worth timing on x: by the thresholds, first, and with each needed pass on the other side.
 
-    On a GPU the first has all passes that may win; there are none if no pass may.
+    On a GPU the first has all passes that may win; there are none if no pass may. Those that might but spill registers
+    are the second result.
     """
     if toggle.swap is not DEPTHWISE:
-        return (BY_THRESHOLDS,)
+        return (BY_THRESHOLDS,), []
     layer = cast(nn.Conv2d, toggle.module)  # or of another dimension
     axes, kernel = len(layer.kernel_size), layer.kernel_size
     padding = layer.padding if layer.padding_mode == "zeros" else 0
@@ -147,15 +150,16 @@ def pass_choices(toggle: Toggle, x: Tensor) -> tuple[int, ...]:
         image, *_ = routing.autocast(image, layer.weight, layer.bias)
         fits = routing.fits(axes, image, layer.weight, layer.bias)
         may_win = [w for w in BITS if needed[w] and fits and gpu.supports(w, image, kernel, geometry)]
-        everything = ON_GPU + sum(BITS[which] for which in may_win)
-        fewer = [everything ^ BITS[which] for which in may_win]
-        return tuple(choice for choice in (everything, *fewer) if choice != ON_GPU)
+        spilled = [which for which in may_win if gpu.spills(which, image, kernel, geometry)]
+        offered = [BITS[which] for which in may_win if which not in spilled]
+        everything = ON_GPU + sum(offered)
+        return tuple(c for c in (everything, *(everything ^ bit for bit in offered)) if c != ON_GPU), spilled
     if not routing.fits(axes, x, layer.weight, layer.bias) or not routing.has_kernels(x, geometry):
-        return (BY_THRESHOLDS,)
+        return (BY_THRESHOLDS,), []
     last = is_channels_last(image)
     wins = {which: routing.native_wins(which, image, kernel, geometry, channels_last=last) for which in BITS}
     by_thresholds = sum(bit for which, bit in BITS.items() if wins[which])
-    return by_thresholds, *(by_thresholds ^ bit for which, bit in BITS.items() if needed[which])
+    return (by_thresholds, *(by_thresholds ^ bit for which, bit in BITS.items() if needed[which])), []
 
 
 def _pairs(name: str, module: nn.Module) -> list[Part]:
@@ -175,15 +179,27 @@ PAIRS = Swap(
     "pair", partial(replacements, FusedLayers), lambda module: bool(_pairs("", module)), parts=_pairs, only_last=True
 )
 NORM_ACT = Swap("norm and activation", partial(replacements, FusedNormAct), is_norm_act, only_last=True)
-GELU = Swap("GELU", partial(replacements, NativeActivation), is_exact)
-BLOCK = Swap("ConvNeXt block", partial(replacements, FusedBlock), only_last=True)
-RESIDUAL = Swap("residual", partial(replacements, FusedResidual), lambda module: ends_in_pair(module.fn))
+GELU = Swap("GELU", partial(replacements, NativeActivation), is_exact, told="computed by filtercov's kernels")
+BLOCK = Swap("ConvNeXt block", partial(replacements, FusedBlock), only_last=True, told="fused")
+RESIDUAL = Swap(
+    "residual",
+    partial(replacements, FusedResidual),
+    lambda module: ends_in_pair(module.fn),
+    told="added by the operator before",
+)
 POINTWISE = Swap(
-    "pointwise",
+    "pointwise convolution",
     lambda: {nn.Conv2d: PointwiseConv2d},
     lambda module: is_pointwise(module) and not is_depthwise(module),
     by_default=False,
     needs_kernels=False,
+    told="run as products of matrices",
 )
-SAFE = Swap("made safe", lambda: {nn.Conv2d: StridedPointwiseConv2d}, is_endangered, needs_kernels=False)
+SAFE = Swap(
+    "strided 1x1 convolution",
+    lambda: {nn.Conv2d: StridedPointwiseConv2d},
+    is_endangered,
+    needs_kernels=False,
+    told="kept out of a memory fault of PyTorch's",
+)
 SWAPS: tuple[Swap, ...] = (DEPTHWISE, PAIRS, NORM_ACT, GELU, BLOCK, RESIDUAL, POINTWISE, SAFE)

@@ -9,7 +9,7 @@ steps contradict the layers' own times, the steps decide, by the rule in `timing
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -21,10 +21,9 @@ from torch import Tensor, nn
 from filtercov.layers.running import unchanged
 from filtercov.nn.fused import FusedSequential
 from filtercov.nn.layout import BothLayouts, Layout, is_channels_last, to_channels_last_
-from filtercov.nn.report import LayerTiming, StepTiming, Tuning
 from filtercov.nn.routing import BITS, BY_THRESHOLDS
 from filtercov.nn.swap import SAFE, Part, Setting, Toggle, pass_choices
-from filtercov.nn.timing import LEAST_GAIN, LEAST_TURNS, Clock, Step, best_to_keep, race, tensors_of
+from filtercov.nn.timing import LEAST_GAIN, LEAST_TURNS, Clock, Step, best_to_keep, race, ratio, tensors_of
 
 SECONDS = 60.0
 LAYERS_END, CANDIDATES_END = 0.4, 0.75  # shares of the time; what one leaves over goes to the next
@@ -36,6 +35,85 @@ PER_LAYER = 0.5  # seconds, at most, of a race between the alternatives of one l
 
 AS_IT_WAS, PLAIN_LAST = PLAIN = "as it was", "PyTorch's in channels_last"
 TUNED_OWN, TUNED_LAST, DEFAULT = "tuned", "tuned in channels_last", "by thresholds in channels_last"
+
+STEP_HEADING = ("ms", "times as fast as it was, median (quartiles)", "clearly faster")
+LAYER_HEADING = ("layer", "kind", "input", "now", "ms before", "ms channels_last", "ms now")
+
+
+@dataclass(frozen=True)
+class LayerTiming:
+    """One layer: the shape it gets, what was chosen, and its seconds alone; None where they were not timed.
+
+    `before` and `channels_last` are PyTorch's own, in the model's layout and in that; `after` is what was chosen.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...] | None
+    chosen: str
+    before: float | None
+    channels_last: float | None
+    after: float | None
+
+    def cells(self) -> tuple[str, ...]:
+        """The row of a table with `LAYER_HEADING`."""
+        shape = "not reached" if self.shape is None else "x".join(map(str, self.shape))
+        times = ["" if s is None else f"{s * 1e3:.2f}" for s in (self.before, self.channels_last, self.after)]
+        return self.name or "(the model)", self.kind, shape, self.chosen, *times
+
+
+@dataclass(frozen=True)
+class StepTiming:
+    """A way to run the whole model, its seconds turn by turn, and whether it is clearly faster than PyTorch's."""
+
+    name: str
+    seconds: tuple[float, ...]
+    clear: bool
+
+    @property
+    def best(self) -> float:
+        """The shortest turn."""
+        return min(self.seconds)
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Which way to run the model was kept, what each layer is now, and the times that decided it.
+
+    `steps` is the race that decided, and begins with the model as it was. `learns` says whether a step was forward and
+    backward, or forward alone. `ended_early` says that the time given was used up. `spilling` names passes of layers
+    whose kernels lack registers on this GPU.
+    """
+
+    kept: str
+    layers: tuple[LayerTiming, ...]
+    steps: tuple[StepTiming, ...]
+    seconds: float
+    ended_early: bool
+    learns: bool
+    spilling: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Which way was kept and why, and tables of steps and layers."""
+        early = "; the time was up before all was tried" if self.ended_early else ""
+        before = self.steps[0].seconds
+        steps = [
+            (step.name, f"{step.best * 1e3:.2f}", str(ratio(before, step.seconds)), "yes" if step.clear else "")
+            for step in self.steps
+        ]
+        lines = [
+            f"kept: {self.kept}, after {self.seconds:.0f} s of timing{early}",
+            "kept is the least ms (best turn) of those clearly faster than PyTorch's, or PyTorch's if none is",
+            *_aligned([("training step" if self.learns else "forward pass", *STEP_HEADING), *steps]),
+            *_aligned([LAYER_HEADING, *(row.cells() for row in self.layers)]),
+            *(f"PyTorch's, since our kernel spills registers on this GPU: {name}" for name in self.spilling),
+        ]
+        return "\n".join(lines)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 # The calls that layers get from the example, repeated by each layer alone.
@@ -101,11 +179,12 @@ Calls = Mapping[Part, list[Call]]
 Seconds = dict[Setting, float]
 
 
-def race_of_settings(toggle: Toggle, calls: Calls, *, clock: Clock) -> Seconds:
-    """The best seconds of each setting of a toggle, summed over its calls."""
+def race_of_settings(toggle: Toggle, calls: Calls, *, clock: Clock, spilling: set[str]) -> Seconds:
+    """The best seconds of each setting of a toggle, summed over its calls; passes that spill are noted and left out."""
     made = list(chain.from_iterable(calls.values()))
     differs = not toggle.swap.only_last or any(one.x.is_channels_last_image for one in made)
-    choices = pass_choices(toggle, made[0].input()) if differs else ()
+    choices, spilled = pass_choices(toggle, made[0].input()) if differs else ((), ())
+    spilling |= {f"{toggle.name}, {_in_words(which)}" for which in spilled}
     if not choices:
         return _seconds(toggle, calls, [toggle.plain], clock)
     first = toggle.ours._replace(passes=choices[0])
@@ -182,6 +261,7 @@ class Tuner:
         tensors = (*tensors_of(example), *model.parameters())
         self.harmless = not any(tensor.dim() == 4 and is_channels_last(tensor) for tensor in tensors)
         self.shapes: dict[str, tuple[int, ...]] = {}
+        self.spilling: set[str] = set()
 
     def run_(self) -> Tuning:
         """Make the model what is fastest, and nothing else of it; return the report."""
@@ -208,7 +288,8 @@ class Tuner:
             to_channels_last_(self.model)
         steps = tuple(StepTiming(name, tuple(seconds), name in clear) for name, seconds in times.items())
         spent = time.perf_counter() - self.began
-        return Tuning(winner, self._rows(kept, layers), steps, spent, self.ended_early, self.step.learns)
+        rows, spilling = self._rows(kept, layers), tuple(sorted(self.spilling))
+        return Tuning(winner, rows, steps, spent, self.ended_early, self.step.learns, spilling)
 
     def _left(self, share: float) -> float:
         return self.began + share * self.seconds - time.perf_counter()
@@ -241,7 +322,7 @@ class Tuner:
             key = _key(toggle, calls)
             if key not in known and any(calls.values()):
                 if self._left(until) > 0:
-                    known[key] = race_of_settings(toggle, calls, clock=self.clock)
+                    known[key] = race_of_settings(toggle, calls, clock=self.clock, spilling=self.spilling)
                 else:
                     self.ended_early = True
             measured.append(known.get(key, {}))
@@ -311,5 +392,9 @@ def _described(toggle: Toggle, setting: Setting) -> str:
         return "PyTorch's"
     if setting.passes == BY_THRESHOLDS:
         return "ours"
-    passes = [which.replace("grad", "gradient") for which, bit in BITS.items() if setting.passes & bit]
-    return f"ours: {', '.join(passes).replace('_', ' ') or 'no pass'}"
+    passes = [_in_words(which) for which, bit in BITS.items() if setting.passes & bit]
+    return f"ours: {', '.join(passes) or 'no pass'}"
+
+
+def _in_words(which: str) -> str:
+    return which.replace("_grad", " gradient")

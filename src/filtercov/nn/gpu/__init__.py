@@ -18,7 +18,7 @@ from torch import Tensor
 from filtercov.errors import KernelError
 from filtercov.nn.conv_operators import depthwise_conv, depthwise_conv_input_grad, depthwise_conv_weight_grad
 from filtercov.nn.geometry import Geometry, Size, parse_geometry
-from filtercov.nn.gpu.estimate import can_win
+from filtercov.nn.gpu.tiles import can_win
 from filtercov.nn.layout import is_channels_last
 from filtercov.nn.operator import implement
 from filtercov.nn.routing import BITS, BY_THRESHOLDS, GPU_DTYPES, INTERPRETED, ON_GPU, Pass, autocast
@@ -90,8 +90,27 @@ def supports(which: Pass, image: Tensor, kernel: Numbers, geometry: Geometry) ->
     """
     if image.numel() == 0 or max(kernel) < 3 or not has_kernel(image, kernel, geometry):
         return False
-    shape: Any = (1, *image.shape[2:])[-2:], (1, *kernel)[-2:], _as_edges(geometry.padding)
-    return can_win(which, *shape, image.element_size(), channels_last=is_channels_last(image))
+    size, taps, above = (1, *image.shape[2:])[-2:], (1, *kernel)[-2:], _as_edges(geometry.padding)[0]
+    return can_win(which, size, taps, above, image.element_size(), channels_last=is_channels_last(image))
+
+
+def spills(which: Pass, image: Tensor, kernel: Numbers, geometry: Geometry) -> bool:
+    """Whether a pass, compiled for this GPU and run once, lacked registers: it would move numbers through memory."""
+    if INTERPRETED:  # which has no registers
+        return False
+    from filtercov.nn.gpu import launch
+
+    x, taps, edges = _as_image(image), (1, *kernel)[-2:], _as_edges(geometry.padding)
+    filters = x.new_zeros(x.shape[1], 1, *taps)
+    launch.spilled.clear()
+    y = launch.forward(x, filters, None, edges)
+    if which != "forward":
+        launch.spilled.clear()
+        if which == "input_grad":
+            launch.input_gradient(y, filters, edges, x.shape[2:], channels_last=is_channels_last(x))
+        else:
+            launch.weight_gradient(y, x, edges, taps)
+    return bool(launch.spilled)
 
 
 # The operators' passes on a GPU; None leaves a pass to PyTorch. Lines are images of one row.

@@ -5,6 +5,7 @@ are small, are copied for channels-last images, so that neighbouring lanes read 
 """
 
 from collections.abc import Sequence
+from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -13,13 +14,15 @@ from torch import Tensor
 
 from filtercov.nn.geometry import Geometry
 from filtercov.nn.gpu import kernels
-from filtercov.nn.gpu.estimate import Pass, Tile, as_image, choose_tile
+from filtercov.nn.gpu.tiles import ALL_REGISTERS, Pass, Tile, as_image, choose_tile
 from filtercov.nn.layout import is_channels_last
 
 Padding = tuple[int, ...]
 
 PROGRAMS = 1024  # into which the weight gradient is divided, if there are as many tiles
 BLOCK = 256  # sums of those, at a time
+
+spilled: set[str] = set()  # kernels that lack registers as compiled for the GPU they ran on: see `gpu.spills`
 
 
 def forward(
@@ -53,6 +56,13 @@ def _empty(like: Tensor, size: Sequence[int], *, channels_last: bool) -> Tensor:
     return like.new_empty(n, *size, c).movedim(-1, 1) if channels_last else like.new_empty(n, c, *size)
 
 
+@cache
+def _options(device: torch.device, *, large: bool) -> dict[str, int]:
+    if device.type != "cuda" or torch.version.hip:
+        return {}
+    return ALL_REGISTERS if large or torch.cuda.get_device_capability(device)[0] >= 10 else {}
+
+
 class _Plan(NamedTuple):
     """A convolution as the kernels see it: rows are the axis to unroll."""
 
@@ -77,10 +87,11 @@ class _Plan(NamedTuple):
     def row(self, tensor: Tensor) -> int:
         return tensor.stride(-2) if self.step == 1 else self.step * tensor.stride(-1)
 
-    def constants(self, taps: int) -> dict[str, Any]:
+    def constants(self, taps: int, *, large: bool) -> dict[str, Any]:
         tile, (high, wide) = self.tile, self.kernel
         shared = {"KH": high, "KW": wide, "TAPS": taps, "STEP": self.step, "image_h": self.row(self.image)}
-        return shared | {"ROWS": tile.rows, "LANES": tile.lanes, "CHANNELS": tile.channels, "num_warps": tile.warps}
+        shared |= {"ROWS": tile.rows, "LANES": tile.lanes, "CHANNELS": tile.channels, "num_warps": tile.warps}
+        return shared | _options(self.image.device, large=large)
 
 
 def _plan(which: Pass, image: Tensor, out: Tensor, padding: Padding, kernel: Sequence[int], tile: Tile | None) -> _Plan:
@@ -100,7 +111,8 @@ def _plan(which: Pass, image: Tensor, out: Tensor, padding: Padding, kernel: Seq
         (high, wide), (rows, columns) = as_image(wide, columns, None if tile is None else tile.lanes)
         step = wide
     if tile is None:
-        tile = choose_tile(which, (high, wide), (rows, columns), channels_last=last)
+        line = columns == 1 if last else step > 1
+        tile = choose_tile(which, (high, wide), (rows, columns), channels_last=last, line=line)
     tiles = -(-rows // tile.rows), lines if step > 1 else -(-columns // tile.lanes)
     return _Plan(image, out, (top, left), last, turned_over, (high, wide), step, tile, tiles)
 
@@ -127,15 +139,21 @@ def _convolve(
     programs = len(image) * prod(plan.tiles), -(-image.shape[1] // plan.tile.channels)
     of_image, of_out = plan.strides()
     with torch.cuda.device_of(image):  # type: ignore[no-untyped-call]
-        kernels.convolve[programs](
+        compiled = kernels.convolve[programs](
             *(plan.image, corner, filters if bias is None else bias.contiguous(), plan.out),
             *plan.sizes(),
             *(*of_image, *of_out, plan.row(plan.out), filters.stride(0), sign * filters.stride(2)),
             filter_h=sign * plan.row(filters),
             BIAS=bias is not None,
-            **plan.constants(filters[0].numel()),
+            **plan.constants(filters[0].numel(), large=plan.channels_last),
         )
+    _note_spills(compiled, "convolve")
     return result
+
+
+def _note_spills(compiled: Any, name: str) -> None:
+    if getattr(compiled, "n_spills", 0):  # None in the interpreter
+        spilled.add(name)
 
 
 def weight_gradient(
@@ -155,15 +173,16 @@ def weight_gradient(
     partial = image.new_empty(parts, taps[0].numel(), channels, dtype=torch.float32)
     of_image, of_grad = plan.strides()
     with torch.cuda.device_of(image):  # type: ignore[no-untyped-call]
-        kernels.correlate[columns, parts, blocks](
+        compiled = kernels.correlate[columns, parts, blocks](
             *(plan.out, plan.image, partial),
             *(*plan.sizes(), tiles, each),
             *(*of_grad, *of_image),
             grad_h=plan.row(plan.out),
             COLUMNS=plan.tile.columns,
-            **plan.constants(taps[0].numel()),
+            **plan.constants(taps[0].numel(), large=True),
         )
         kernels.add_parts[(-(-weight.numel() // BLOCK),)](
             partial, weight, channels, parts, taps.shape[2], weight.numel(), *taps.stride(), BLOCK=BLOCK
         )
+    _note_spills(compiled, "correlate")
     return weight
