@@ -20,7 +20,7 @@ from filtercov.lab.experiments.reference_claims import DRAWS, REFERENCE_CLAIMS, 
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report import page
 from filtercov.lab.report.charts import dot_chart
-from filtercov.lab.report.groups import Table, answer, by, group_table, groups_body
+from filtercov.lab.report.groups import Table, answer, by, group_table, groups_body, sentence
 from filtercov.lab.report.own_runs import Setting, at_paper_size, kept_settings
 from filtercov.lab.report.results import (
     check_place,
@@ -94,6 +94,11 @@ class View:
         return at_paper_size(self.settings)
 
     @property
+    def begun(self) -> list[ExperimentRecord]:
+        """The experiments of which any run is there."""
+        return [record for record in self.records if record.seconds or not record.missing]
+
+    @property
     def summary(self) -> str:
         """How much evidence there is."""
         return f"{counted(self.runs, 'run')}, which took {duration(self.seconds)} of training in all, by the clock."
@@ -136,13 +141,13 @@ def read_view(root: Path | str) -> View:
 
 
 def write_evidence(view: View, out: Path, *, command: str = "") -> list[Path]:
-    """Write the page, the same as Markdown beside it, and a page with its texts for every experiment."""
+    """Write the page, the same as Markdown beside it, and a page with its texts for every experiment begun."""
     check_place(out)
     written = [
         page.write_output(out, evidence_page(view, out, command=command)),
         page.write_output(out.with_suffix(".md"), f"# Evidence\n\n{evidence_markdown(view)}"),
     ]
-    for record in view.records:
+    for record in view.begun:
         written += write_report(record, page_beside(out, record), command=command)
     return written
 
@@ -153,7 +158,7 @@ def sections(view: View) -> dict[str, list[str | Table]]:
     for setting in view.at_paper_size:
         paper += [f"{setting.title}:", group_table(setting.groups)]
     scale = f"At the scale {SCALE}, unless a command says otherwise: {find_scale(SCALE).reduced}."
-    claims: list[str | Table] = [CLAIM_WORDS, claim_table(view), scale, REFERENCE_WORDS, reference_table(view)]
+    claims: list[str | Table] = [claims_answer(view), CLAIM_WORDS, claim_table(view), scale, REFERENCE_WORDS, reference_table(view)]
     controls: list[str | Table] = ["The controls were not run."]
     if view.controls:
         said = " ".join(controls_answer(view.controls))
@@ -174,10 +179,15 @@ def headline(view: View) -> Setting:
 
 
 def three_findings(view: View) -> list[str]:
-    """What the closed form gains, the claims, and what does the work, as far as they were run."""
+    """What a practitioner can act on, as far as it was run: the gain, freezing, and what does the work."""
     main = headline(view) if view.settings else None
-    gain = [f"{main.title}: {' '.join(answer(main.groups).splitlines())}"] if main and main.groups else []
-    return [*gain, claims_answer(view), *(controls_answer(view.controls)[:1] if view.controls else [])]
+    found = [f"{main.title}: {' '.join(answer(main.groups).splitlines())}"] if main and main.groups else []
+    groups = {group.label: group for group in main.groups} if main else {}
+    frozen = next((group for label, group in groups.items() if label.startswith("closed") and "frozen" in label), None)
+    beside = [groups.get("uniform, thawed"), groups.get(frozen.label.replace("frozen", "thawed"))] if frozen else []
+    if frozen and (ends := [sentence(replace(frozen, baseline=other)) for other in beside if other]):
+        found.append(" ".join(ends))
+    return [*found, *(controls_answer(view.controls)[:1] if view.controls else [claims_answer(view)])]
 
 
 def claims_answer(view: View) -> str:
@@ -196,15 +206,15 @@ def claims_answer(view: View) -> str:
 
 
 def claim_table(view: View) -> Table:
-    """A line for each claim: the paper's difference, ours, n and the verdict."""
-    rows = [["#", "claim", "the paper's", f"ours, {INTERVAL}", "n", "verdict"]]
+    """A line for each claim: the verdict, our difference, the paper's and n."""
+    rows = [["#", "claim", "verdict", f"ours, {INTERVAL}", "the paper's", "n"]]
     for finding in view.findings:
         worst = decisive(finding)
         ours = _interval(worst.difference if worst else None)
         ours += f", the worst of {len(finding.run)}" if len(finding.run) > 1 else ""
         ours += f", {len(finding.counted) - len(finding.run)} not run" if finding.in_part else ""
         paper = _range([worst] if worst else finding.counted)
-        rows.append([finding.claim.number, finding.claim.says, paper, ours, str(finding.n or ""), finding.verdict])
+        rows.append([finding.claim.number, finding.claim.says, finding.verdict, ours, paper, str(finding.n or "")])
     return rows
 
 
@@ -218,7 +228,7 @@ def comparison_table(finding: Finding) -> Table:
 
 
 def _interval(difference: Difference | None) -> str:
-    return str(difference or "not run").partition(", n =")[0]
+    return difference.interval if difference else "not run"
 
 
 def _range(compared: Sequence[Compared]) -> str:
@@ -334,8 +344,8 @@ def evidence_page(view: View, out: Path, *, command: str = "") -> str:
         if heading == "The paper's claims":
             body += [_claim(finding, view) for finding in view.findings if finding.begun]
     body += [controls_picture(view.controls)] if view.controls else []
-    if view.records:
-        body += ["<h2>Experiments</h2>", experiment_table(view.records, out)]
+    if view.begun:
+        body += ["<h2>Experiments</h2>", experiment_table(view.begun, out)]
     if view.others:
         listed = "".join(f"<h3>{page.text(each.title)}</h3>{groups_body(each.groups)}" for each in view.others)
         body += ["<h2>Other runs</h2>", page.folded(counted(len(view.others), "setting"), listed)]

@@ -137,7 +137,8 @@ def sentence(group: Group) -> str:
     words += f", [{d.low:+.2f}, {d.high:+.2f}], n = {d.n}{paper}"
     if d.decided:
         since = _ahead_since(*((group, other) if d.mean > 0 else (other, group)))
-        return f"{words}; {'ahead' if d.mean > 0 else 'behind'} from epoch {since}."
+        epochs = len(group.runs[0].curve)
+        return f"{words}; {'ahead' if d.mean > 0 else 'behind'} from epoch {since}." if epochs > 1 else f"{words}."
     spread = np.std([group.by_seed[s] - other.by_seed[s] for s in group.by_seed if s in other.by_seed], ddof=1)
     needed = seeds_needed(float(spread), effect=abs(d.mean)) if abs(d.mean) > spread / 8 else MOST_SEEDS + 1
     enough = f"about {needed} seeds would be" if needed <= MOST_SEEDS else f"not even {MOST_SEEDS} seeds would be"
@@ -182,13 +183,19 @@ def group_table(groups: Sequence[Group]) -> Table:
         {
             "runs": lambda group: group.label,
             "accuracy, %": lambda group: group.measured,
-            "difference": lambda group: group.difference,
+            "difference": _shown_difference,
             "n": lambda group: len(group.runs),
             "the paper's": lambda group: group.paper,
             "from the paper's": _from_paper,
             "ms a step": lambda group: group.step_seconds and f"{1000 * group.step_seconds:.0f}",
         },
     )
+
+
+def _shown_difference(group: Group) -> str | None:
+    """The difference and its interval; with its n where that is not the group's."""
+    found = group.difference
+    return None if found is None else found.interval if found.n == len(group.runs) else str(found)
 
 
 def _from_paper(group: Group) -> str | None:

@@ -55,9 +55,14 @@ class Difference:
     n: int
 
     def __str__(self) -> str:
+        return self.interval if self.n == 1 else f"{self.interval}, n = {self.n}"
+
+    @property
+    def interval(self) -> str:
+        """The mean and its interval."""
         if self.low is None:
-            return f"{self.mean:+.2f} ({'one seed' if self.n == 1 else f'no spread, n = {self.n}'})"
-        return f"{self.mean:+.2f} [{self.low:+.2f}, {self.high:+.2f}], n = {self.n}"
+            return f"{self.mean:+.2f} ({'one seed' if self.n == 1 else 'no spread'})"
+        return f"{self.mean:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
 
     @property
     def decided(self) -> bool:

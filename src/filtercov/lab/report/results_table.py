@@ -33,6 +33,7 @@ SIGNS = (
     "A sign holds if the whole interval lies on its side of zero, is contradicted if it lies on the other, and is open "
     f"otherwise; where there is no difference at all, one in {BY_CHANCE} is decided by chance."
 )
+NAMED = 3  # of the runs that are missing
 TOLD_APART = (
     f"Two initialisations are told apart if the {CONFIDENCE:.0%} interval of their difference, paired over seeds, lies "
     f"on one side of zero; without any difference one pair in {BY_CHANCE} is told apart by chance."
@@ -135,8 +136,10 @@ def warnings(record: ExperimentRecord) -> list[str]:
     """Missing and damaged runs, which are left out of every mean."""
     said = []
     if record.missing:
+        named = "; ".join(record.missing[:NAMED])
+        more = f"; and {len(record.missing) - NAMED} more" if len(record.missing) > NAMED else ""
         count = counted(len(record.missing), "run")
-        said.append(f"Missing, and left out of every mean ({count}): {'; '.join(record.missing)}.")
+        said.append(f"Missing, and left out of every mean ({count}): {named}{more}.")
     return said + [f"{text[0].upper()}{text[1:]}." for text in record.damaged]
 
 
