@@ -99,11 +99,12 @@ def test_the_papers_networks_come_first_beside_its_numbers_and_variants_after(vi
     ]
     papers = [[group.paper.mean for group in setting.groups] for setting in view.at_paper_size]
     assert papers == [[84.97, 90.56], [72.18, 79.36], [72.18, 79.36]]
-    first, claims, controls = evidence.three_findings(view)
-    assert first.startswith("convnext_atto_p2 on")  # the first with several seeds
-    assert ", in the paper +7.18" in first
-    assert claims == "Of 18 claims 1 is open (C4), 17 were not run; 1 was run in part only."
-    assert controls.startswith("k9 frozen: the closed form gains +")
+    gain, freezing, controls = evidence.three_findings(view)
+    assert gain.startswith("What it gains, convnext_atto_p2 on")  # the first with several seeds
+    assert ", in the paper +7.18" in gain
+    assert freezing.startswith("What freezing costs, convmixer_64_8_k9_p2 on")
+    assert evidence.claims_answer(view) == "Of 18 claims 1 is open (C4), 17 were not run; 1 was run in part only."
+    assert controls.startswith("What does the work, k9 frozen: the closed form gains +")
     assert readme_block(view).startswith("convnext_atto_p2 on")
 
 
@@ -111,10 +112,10 @@ def test_claims_are_settled_by_runs_that_others_asked_for_beside_the_papers_diff
     rows = {row[0]: row for row in evidence.claim_table(view)[1:]}
     assert [row[1] for row in rows.values()] == [claim.says for claim in CLAIMS]
     ours = interval(accuracies(root, "closed-form", frozen=True), accuracies(root, "uniform", frozen=False))
-    assert rows["C4"][2:] == ["+1.30", f"{ours}, 2 not run", "10", "open"]  # 90.56 - 89.26
-    assert rows["C1"][2:] == ["+0.25 to +1.55", "not run", "", "not run"]
-    assert rows["C2"][2] == "+2.47"
-    assert rows["C9"][2] == ""  # a figure
+    assert rows["C4"][2:] == ["open", f"{ours}, 2 not run", "+1.30", "10"]  # 90.56 - 89.26
+    assert rows["C1"][2:] == ["not run", "not run", "+0.25 to +1.55", ""]
+    assert rows["C2"][4] == "+2.47"
+    assert rows["C9"][4] == ""  # a figure
 
 
 def test_controls_are_told_from_the_closed_form_and_from_uniform(view, root):
@@ -176,7 +177,7 @@ def test_a_claim_is_shown_by_the_comparison_that_is_worst_for_it(view):
     holds, against = finding(3.0, 2.0, 4.0), finding(-3.0, 2.0, -4.0)
     assert evidence.decisive(against).difference.mean == pytest.approx(-3.95)
     shown = replace(view, findings=(holds, against))
-    (_, _, paper, ours, n, verdict), (*_, last) = evidence.claim_table(shown)[1:]
+    (_, _, verdict, ours, paper, n), (_, _, last, *_) = evidence.claim_table(shown)[1:]
     assert (paper, n, verdict, last) == ("+1.30", "4", "holds", "contradicted")
     assert ours.startswith("+2.05 [")
     assert ours.endswith("], the worst of 3")

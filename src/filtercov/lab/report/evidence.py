@@ -158,7 +158,14 @@ def sections(view: View) -> dict[str, list[str | Table]]:
     for setting in view.at_paper_size:
         paper += [f"{setting.title}:", group_table(setting.groups)]
     scale = f"At the scale {SCALE}, unless a command says otherwise: {find_scale(SCALE).reduced}."
-    claims: list[str | Table] = [claims_answer(view), CLAIM_WORDS, claim_table(view), scale, REFERENCE_WORDS, reference_table(view)]
+    claims: list[str | Table] = [
+        claims_answer(view),
+        CLAIM_WORDS,
+        claim_table(view),
+        scale,
+        REFERENCE_WORDS,
+        reference_table(view),
+    ]
     controls: list[str | Table] = ["The controls were not run."]
     if view.controls:
         said = " ".join(controls_answer(view.controls))
@@ -180,14 +187,28 @@ def headline(view: View) -> Setting:
 
 def three_findings(view: View) -> list[str]:
     """What a practitioner can act on, as far as it was run: the gain, freezing, and what does the work."""
-    main = headline(view) if view.settings else None
-    found = [f"{main.title}: {' '.join(answer(main.groups).splitlines())}"] if main and main.groups else []
-    groups = {group.label: group for group in main.groups} if main else {}
-    frozen = next((group for label, group in groups.items() if label.startswith("closed") and "frozen" in label), None)
-    beside = [groups.get("uniform, thawed"), groups.get(frozen.label.replace("frozen", "thawed"))] if frozen else []
-    if frozen and (ends := [sentence(replace(frozen, baseline=other)) for other in beside if other]):
-        found.append(" ".join(ends))
-    return [*found, *(controls_answer(view.controls)[:1] if view.controls else [claims_answer(view)])]
+    found = []
+    if view.settings and (main := headline(view)).groups:
+        found.append(f"What it gains, {main.title}: {' '.join(answer(main.groups).splitlines())}")
+    if freezing := next(filter(None, map(_freezing, view.settings)), ""):
+        found.append(f"What freezing costs, {freezing}")
+    if view.controls:
+        found.append(f"What does the work, {controls_answer(view.controls)[0]}")
+    return found or [claims_answer(view)]
+
+
+def _freezing(setting: Setting) -> str:
+    """How frozen closed-form filters end beside uniform and closed-form ones that train; empty if not all were run."""
+    groups = {
+        group.label.partition(" ")[0].strip(",") + group.label.rpartition(",")[2]: group for group in setting.groups
+    }
+    frozen, trained = (
+        groups.get("closed-form frozen"),
+        [groups.get(f"{init} thawed") for init in ("uniform", "closed-form")],
+    )
+    if not frozen or not all(trained):
+        return ""
+    return f"{setting.title}: {' '.join(sentence(replace(frozen, baseline=other)) for other in trained)}"
 
 
 def claims_answer(view: View) -> str:
