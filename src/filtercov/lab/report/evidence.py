@@ -95,8 +95,9 @@ class View:
 
     @property
     def begun(self) -> list[ExperimentRecord]:
-        """The experiments of which any run is there."""
-        return [record for record in self.records if record.seconds or not record.missing]
+        """The experiments that have something to show."""
+        shown = (any(cell.accuracies for cell in record.cells) or not record.missing for record in self.records)
+        return [record for record, shows in zip(self.records, shown, strict=True) if shows]
 
     @property
     def summary(self) -> str:

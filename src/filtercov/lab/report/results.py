@@ -107,7 +107,7 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     if found:
         counts = [line.measured.n for line in found if line.measured]
         words = f"Test accuracy in percent, {show_seeds(counts)}." if counts else "Every cell has runs missing."
-        rows = table(found)
+        rows = table(found, networks=False)  # which the introduction names: numbers fit a phone
         if len({tuple(row[:2]) for row in rows[1:]}) == 1:  # a phone has no room for what is the same in all lines
             words = f"{rows[1][0]}, {rows[1][1]} epochs. {words}"
             rows = [row[2:] for row in rows]

@@ -92,12 +92,12 @@ def lines(record: ExperimentRecord) -> list[Line]:
     ]
 
 
-def table(found: Sequence[Line]) -> Table:
-    """The numbers of lines beside the paper's and uniform's."""
+def table(found: Sequence[Line], *, networks: bool = True) -> Table:
+    """The numbers of lines beside the paper's and uniform's; `networks` names those trained in place of the paper's."""
     return tabulate(
         found,
         {
-            "row": lambda line: line.shown_row,
+            "row": lambda line: line.shown_row if networks else line.cell.row,
             "epochs (the paper's)": lambda line: line.shown_epochs,
             "filters": lambda line: line.cell.filters,
             "initialisation": lambda line: line.cell.init,
