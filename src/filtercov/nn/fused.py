@@ -1,4 +1,4 @@
-"""Modules that compute what other people's compute, with several steps fused into one operator.
+"""Fused versions of common modules: norm with activation, residuals and blocks, each as one operator.
 
 A replacement class goes before the class it replaces among the bases of a new one:
 

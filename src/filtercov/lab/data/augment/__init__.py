@@ -1,4 +1,4 @@
-"""Augmentation on batches, per image: every image draws its own, and images that drew the same are changed together."""
+"""Batched augmentation: every image draws its own operations; images with the same draw are processed together."""
 
 from filtercov.lab.data.augment.pipeline import Augment, Draws, normalise
 
