@@ -114,6 +114,9 @@ class InitReport(Sequence[InitRow]):
     def __len__(self) -> int:
         return len(self.rows)
 
+    def __repr__(self) -> str:
+        return str(self)  # what a notebook shows of init_(model)
+
     def __str__(self) -> str:
         head = ("layer", "kernel", "channels", "depth", "source", "negative", "outcome")
         columns = []
