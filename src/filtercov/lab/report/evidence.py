@@ -96,8 +96,7 @@ class View:
     @property
     def begun(self) -> list[ExperimentRecord]:
         """The experiments that have something to show."""
-        shown = (any(cell.accuracies for cell in record.cells) or not record.missing for record in self.records)
-        return [record for record, shows in zip(self.records, shown, strict=True) if shows]
+        return [each for each in self.records if not each.missing or any(cell.accuracies for cell in each.cells)]
 
     @property
     def summary(self) -> str:
