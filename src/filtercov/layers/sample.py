@@ -94,7 +94,8 @@ def _controller() -> ThreadpoolController:
 
 def check_held(filters: Tensor) -> None:
     """Raise if filters rounded to their type were too large for it, or all became zero."""
-    low, high = filters.aminmax()
+    comparable = filters if filters.dtype.itemsize > 1 else filters.float()  # torch orders no 8-bit numbers
+    low, high = comparable.aminmax()
     if not (low.isfinite() and high.isfinite()) or low == high == 0:
         wrong, use = ("all zero", "larger") if low == high == 0 else ("infinite", "smaller")
         raise CovarianceError(
