@@ -1,8 +1,9 @@
-"""Text made fit to show: text from files as one line that no terminal or page would obey, and counts."""
+"""Text made fit to show: text from files as one line that no terminal or page would obey, counts, and columns."""
 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 
 # Controls (escape sequences among them), invisible and direction-changing characters, halves of surrogate pairs, and
 # the two that break lines without being controls.
@@ -54,3 +55,13 @@ def show_bytes(count: int) -> str:
         if value >= 1000:
             value, unit = value / 1000, larger
     return f"{value:,.0f} {unit}" if value >= 10 else f"{value:.2g} {unit}"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table in columns.
+
+    >>> aligned([["layer", "ms"], ["0", "1.5"]])
+    ['layer  ms', '0      1.5']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

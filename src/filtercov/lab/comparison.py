@@ -39,7 +39,7 @@ from filtercov.lab.experiments.runs import Runs, accuracies
 from filtercov.lab.experiments.runspec import AUGMENTED, Run, RunSpec, key_of
 from filtercov.lab.experiments.sweep import refuse_failures, sweep
 from filtercov.lab.models.lookup import find as find_model
-from filtercov.lab.report.groups import FinishedRun, Group, aligned, answer, group_table, groups_of, groups_page
+from filtercov.lab.report.groups import FinishedRun, Group, answer, group_table, groups_of, groups_page
 from filtercov.lab.report.page import Origin, write_output
 from filtercov.lab.training import (
     Batches,
@@ -54,7 +54,7 @@ from filtercov.lab.training import (
 from filtercov.lab.training.progress import duration
 from filtercov.layers.find import depthwise_layers
 from filtercov.nn import accelerate_
-from filtercov.printable import counted
+from filtercov.printable import aligned, counted
 from filtercov.schedule import PRESETS
 
 Freeze = Literal["no", "yes", "both"]

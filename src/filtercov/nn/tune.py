@@ -9,7 +9,7 @@ steps contradict the layers' own times, the steps decide, by the rule in `timing
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -24,6 +24,7 @@ from filtercov.nn.layout import BothLayouts, Layout, is_channels_last, to_channe
 from filtercov.nn.routing import BITS, BY_THRESHOLDS
 from filtercov.nn.swap import SAFE, Part, Setting, Toggle, pass_choices
 from filtercov.nn.timing import LEAST_GAIN, LEAST_TURNS, Clock, Step, best_to_keep, race, ratio, tensors_of
+from filtercov.printable import aligned
 
 SECONDS = 60.0
 LAYERS_END, CANDIDATES_END = 0.4, 0.75  # shares of the time; what one leaves over goes to the next
@@ -104,16 +105,11 @@ class Tuning:
         lines = [
             f"kept: {self.kept}, after {self.seconds:.0f} s of timing{early}",
             "kept is the least ms (best turn) of those clearly faster than PyTorch's, or PyTorch's if none is",
-            *_aligned([("training step" if self.learns else "forward pass", *STEP_HEADING), *steps]),
-            *_aligned([LAYER_HEADING, *(row.cells() for row in self.layers)]),
+            *aligned([("training step" if self.learns else "forward pass", *STEP_HEADING), *steps]),
+            *aligned([LAYER_HEADING, *(row.cells() for row in self.layers)]),
             *(f"PyTorch's, since our kernel spills registers on this GPU: {name}" for name in self.spilling),
         ]
         return "\n".join(lines)
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 # The calls that layers get from the example, repeated by each layer alone.

@@ -20,7 +20,7 @@ from filtercov.lab.experiments.reference_claims import DRAWS, REFERENCE_CLAIMS, 
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report import page
 from filtercov.lab.report.charts import dot_chart
-from filtercov.lab.report.groups import Table, answer, by, group_table, groups_body, sentence
+from filtercov.lab.report.groups import Group, Table, answer, by, group_table, groups_body, sentence
 from filtercov.lab.report.own_runs import Setting, at_paper_size, kept_settings
 from filtercov.lab.report.results import (
     check_place,
@@ -199,13 +199,12 @@ def three_findings(view: View) -> list[str]:
 
 def _freezing(setting: Setting) -> str:
     """How frozen closed-form filters end beside uniform and closed-form ones that train; empty if not all were run."""
-    groups = {
-        group.label.partition(" ")[0].strip(",") + group.label.rpartition(",")[2]: group for group in setting.groups
-    }
-    frozen, trained = (
-        groups.get("closed-form frozen"),
-        [groups.get(f"{init} thawed") for init in ("uniform", "closed-form")],
-    )
+
+    def find(init: str, state: str) -> Group | None:
+        fits = (group for group in setting.groups if group.label.startswith(init) and group.label.endswith(state))
+        return next(fits, None)
+
+    frozen, trained = find("closed-form", "frozen"), [find(init, "thawed") for init in ("uniform", "closed-form")]
     if not frozen or not all(trained):
         return ""
     return f"{setting.title}: {' '.join(sentence(replace(frozen, baseline=other)) for other in trained)}"

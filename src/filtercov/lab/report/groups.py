@@ -170,12 +170,6 @@ def tabulate(groups: Iterable[G], columns: Mapping[str, Callable[[G], object]]) 
     return [[row[i] for i in used] for row in [list(columns), *rows]]
 
 
-def aligned(rows: Table) -> list[str]:
-    """The lines of a table in columns, for a terminal."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
 def group_table(groups: Sequence[Group]) -> Table:
     """Accuracy, paired difference, the paper's number and time a step of each group."""
     return tabulate(

@@ -12,7 +12,7 @@ import numpy as np
 
 from filtercov.lab.experiments.records import CellRecord, ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
-from filtercov.lab.report.groups import FinishedRun, Group, Table, aligned, by, tabulate
+from filtercov.lab.report.groups import FinishedRun, Group, Table, by, tabulate
 from filtercov.lab.report.results_claims import claim_lines
 from filtercov.lab.report.results_statistics import (
     CONFIDENCE,
@@ -25,7 +25,7 @@ from filtercov.lab.report.results_statistics import (
     summarise,
 )
 from filtercov.lab.training.progress import duration
-from filtercov.printable import counted
+from filtercov.printable import aligned, counted
 
 BASELINE = "uniform"
 BY_CHANCE = round(1 / (1 - CONFIDENCE))
