@@ -1,15 +1,13 @@
 """Write the tables of docs/gpu.md: what the compiled kernels consist of, and a roofline estimate from that.
 
-`python -m tools.gpu_tables`, in the environment of `make test-gpu`, compiles for minutes; `python -m tools.gpu_tables
-coverage` only says what the sweep has covered. The estimate is the largest of four times, as if they overlapped:
-memory, multiply-adds, the first cache, and the issue of instructions. Memory and arithmetic are NVIDIA's published
-figures. PyTorch's algorithms, from aten/src/ATen/native/cuda/DepthwiseConv2d.cu, are written down below in Triton as
-loops over the same loads, tests and divisions, and counted in the same way.
+`python -m tools.gpu_tables`, in the environment of `make test-gpu`, compiles for minutes. The estimate is the largest
+of four times, as if they overlapped: memory, multiply-adds, the first cache, and the issue of instructions. Memory and
+arithmetic are NVIDIA's published figures. PyTorch's algorithms, from aten/src/ATen/native/cuda/DepthwiseConv2d.cu, are
+written down below in Triton as loops over the same loads, tests and divisions, and counted in the same way.
 """
 
 from __future__ import annotations
 
-import csv
 import sys
 from functools import cache
 from math import ceil, prod
@@ -20,7 +18,7 @@ import triton
 import triton.language as tl
 
 from filtercov.nn.gpu.tiles import Pass
-from tools.gpu_machine_code import TABLE, TARGETS, TYPES, Code, Layer, compile_for, compile_quickly, read_code, shipped
+from tools.gpu_machine_code import TARGETS, TYPES, Code, Layer, compile_for, compile_quickly, read_code
 
 PAGE = Path(__file__).parent.parent / "docs" / "gpu.md"
 KERNELS = {"float32": (7, 9, 15, 31), "float16": (7, 31)}
@@ -238,27 +236,6 @@ def estimate_table() -> str:
     return "\n".join(lines)
 
 
-def coverage_table() -> str:
-    """What `tools/gpu_machine_code.py` has covered so far; a size is covered by every pass, layout and type."""
-    with TABLE.open(encoding="utf-8", newline="") as file:
-        rows = {tuple(row[:5]): [int(cell) for cell in row[5:]] for row in list(csv.reader(file))[1:]}
-    groups: dict[str, list[tuple[str, ...]]] = {}
-    seen = set()
-    for key in (layer.key() for layer in shipped()):
-        group = "lines" if "line" in key[1] else "images, other tiles" if key[:4] in seen else "images, largest tile"
-        seen.add(key[:4])
-        groups.setdefault(group, []).append(key)
-    lines = [f"| | configurations | covered | sizes | most registers: {'/'.join(TARGETS)} | do not fit |"]
-    lines += ["|---|---|---|---|---|---|"]
-    for group, keys in groups.items():
-        done = [rows[key] for key in keys if key in rows]
-        sizes = sorted({int(key[2]) for key in keys} - {int(key[2]) for key in keys if key not in rows})
-        most = "/".join(str(max(map(abs, column))) for column in zip(*done, strict=True))
-        bad = sum(min(row) < 0 for row in done)
-        lines.append(f"| {group} | {len(keys)} | {len(done)} | {' '.join(map(str, sizes))} | {most} | {bad} |")
-    return "\n".join(lines)
-
-
 def write(page: Path, tables: dict[str, str]) -> None:
     """Replace what stands between a table's markers."""
     text = page.read_text(encoding="utf-8")
@@ -270,7 +247,7 @@ def write(page: Path, tables: dict[str, str]) -> None:
     page.write_text(text, encoding="utf-8")
 
 
-TABLES = {"estimate": estimate_table, "machine code": machine_code_table, "coverage": coverage_table}
+TABLES = {"estimate": estimate_table, "machine code": machine_code_table}
 
 if __name__ == "__main__":
     write(PAGE, {name: TABLES[name]() for name in sys.argv[1:] or TABLES})
