@@ -22,7 +22,7 @@ _PACKAGES = ("covariance", "errors", "jax", "keras", "lab", "nn")
 
 def _homes() -> dict[str, str]:
     """The module of each public name, as the stub beside this file has it."""
-    with open(f"{__file__}i", encoding="utf-8") as stub:  # noqa: PTH123 - pathlib would double the time of the import
+    with open(f"{__file__}i", encoding="utf-8") as stub:  # noqa: PTH123 - importing pathlib takes longer than all this
         body = ast.parse(stub.read()).body
     imports = [node for node in body if isinstance(node, ast.ImportFrom) and node.module != "filtercov"]
     return {alias.name: str(node.module) for node in imports for alias in node.names}
