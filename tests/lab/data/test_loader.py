@@ -132,6 +132,7 @@ def test_mean_and_std_are_the_channels_and_a_constant_channel_is_not_scaled() ->
     np.testing.assert_allclose([std[0], std[2]], (arrays.images / 255).std((0, 1, 2))[[0, 2]])
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=80), st.data())
 def test_any_beginning_of_the_stratified_order_keeps_the_classes_in_proportion(
     labels: list[int], data: st.DataObject
