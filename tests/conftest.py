@@ -1,10 +1,14 @@
-"""The browser that page tests share; where there is none, they are skipped and say so."""
+"""The browser that page tests share; where there is none, they are skipped and say so. No test has a deadline."""
 
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from tests.browser import CHROMIUM, Browser
+
+hypothesis.settings.register_profile("filtercov", deadline=None)  # a busy machine is no fault
+hypothesis.settings.load_profile("filtercov")
 
 
 @pytest.fixture(scope="session")

@@ -53,7 +53,7 @@ def test_the_ranks_shares_make_up_the_batch_of_one_process(world_size: int, augm
     assert_same(together, whole)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 40), st.integers(1, 20), st.integers(1, 6), st.booleans(), st.integers(0, 2**40))
 def test_every_image_is_seen_once_for_any_sizes(
     count: int, batch_size: int, world_size: int, drop_last: bool, seed: int
@@ -132,7 +132,6 @@ def test_mean_and_std_are_the_channels_and_a_constant_channel_is_not_scaled() ->
     np.testing.assert_allclose([std[0], std[2]], (arrays.images / 255).std((0, 1, 2))[[0, 2]])
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=80), st.data())
 def test_any_beginning_of_the_stratified_order_keeps_the_classes_in_proportion(
     labels: list[int], data: st.DataObject
