@@ -13,7 +13,6 @@ import filtercov as fc
 from filtercov.cli.app import app
 from filtercov.errors import CheckpointError, SourceError
 from filtercov.files import read_description
-from filtercov.lab.experiments.execute import build_model, load_data
 from filtercov.lab.experiments.initialisations import located
 from filtercov.lab.experiments.runspec import RunSpec, read_inputs
 from filtercov.lab.training import read_result
@@ -121,13 +120,9 @@ def test_a_file_that_exists_goes_before_a_name(tmp_path: Path, monkeypatch: pyte
     assert [located(f"stats:{name}") for name in (NAME, "other")] == [f"stats:{NAME}", f"stats:{tmp_path / 'other'}"]
 
 
-def test_a_run_draws_from_a_reference_and_is_known_by_its_content(tmp_path: Path) -> None:
+def test_a_run_is_known_by_the_content_of_its_reference(tmp_path: Path) -> None:
     spec = RunSpec(model="convmixer_16_2_k5_p4", data="embedded", data_limit=64, init=f"stats:{NAME}")
-    inputs = read_inputs(spec, None, init_root=tmp_path)
-    assert inputs == {"init": hashlib.sha256(FILE.read_bytes()).hexdigest()}
-    net = build_model(spec, load_data(spec), init_root=tmp_path)
-    uniform = build_model(RunSpec(model=spec.model, data="embedded", data_limit=64), load_data(spec))
-    assert not any(torch.equal(a, b) for a, b in zip(filters(net), filters(uniform), strict=True))
+    assert read_inputs(spec, None, init_root=tmp_path) == {"init": hashlib.sha256(FILE.read_bytes()).hexdigest()}
 
 
 def test_a_run_is_shipped_with_the_command_that_trains_it_again(tmp_path: Path) -> None:
@@ -142,8 +137,6 @@ def test_a_run_is_shipped_with_the_command_that_trains_it_again(tmp_path: Path) 
     assert program == "filtercov"
     command(*again, "--run-dir", tmp_path / "again")
     first, second = read_result(tmp_path / "run"), read_result(tmp_path / "again")
-    assert first is not None
-    assert second is not None
     assert second.weights_sha256 == first.weights_sha256 == reference.weights_sha256
     assert (reference.epochs, reference.accuracy) == (1, first.test_accuracy)
     assert (reference.judged_on, reference.data) == ("test", "embedded, 64 images")
