@@ -29,11 +29,9 @@ def test_plain_pytorch_trains_everything_but_the_frozen_filters(monkeypatch, cap
     monkeypatch.setattr(sys, "argv", ["plain_pytorch.py", "--limit", "1500", "--epochs", "1"])
     names = runpy.run_path(str(EXAMPLES / "plain_pytorch.py"), run_name="__main__")
     model, twin = names["model"], names["network"]()
-    fc.init_(twin, "cifar-p2", generator=torch.Generator().manual_seed(0))
-    drawn = [layer.weight for layer in fc.depthwise_layers(twin)]
-    kept = [layer.weight for layer in fc.depthwise_layers(model)]
-    assert len(kept) == 4
-    assert all(torch.equal(a, b) for a, b in zip(drawn, kept, strict=True))
+    fc.init_(twin, "cifar-p2", seed=0)
+    for drawn, kept in zip(fc.depthwise_layers(twin), fc.depthwise_layers(model), strict=True):
+        assert torch.equal(drawn.weight, kept.weight)
     assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
     said = capsys.readouterr().out
     assert "4 of 4 depthwise layers initialised" in said
@@ -49,7 +47,7 @@ def test_a_lightning_callback_fills_and_freezes_before_the_optimiser_is_made(tmp
     callback = names["InitialiseFilters"]("imagenet-frozen", seed=3, freeze=True)
     pointwise = module.net[1][2].weight.detach().clone()
     names["fit"](module, callback, steps=2, directory=str(tmp_path))
-    fc.init_(twin, "imagenet-frozen", generator=torch.Generator().manual_seed(3))
+    fc.init_(twin, "imagenet-frozen", seed=3)
     assert len(callback.report.initialised) == 3
     for ours, theirs in zip(fc.depthwise_layers(twin), fc.depthwise_layers(module), strict=True):
         assert torch.equal(ours.weight, theirs.weight)

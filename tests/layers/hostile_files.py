@@ -1,4 +1,8 @@
-"""Hostile checkpoints and statistics files, written past every check that PyTorch's and safetensors' writers make."""
+"""Hostile checkpoints and statistics files, written past every check that PyTorch's and safetensors' writers make.
+
+`python hostile_files.py WORK LISTED` runs a command of filtercov on every file of a JSON list of [kind, path], under a
+limit on memory. It prints a JSON line for each, with its exit code and what was printed, and the memory taken.
+"""
 
 import builtins
 import hashlib
@@ -7,15 +11,21 @@ import json
 import os
 import pickle
 import random
+import resource
 import struct
+import sys
 import zipfile
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import numpy as np
 import safetensors.numpy
 import safetensors.torch
 import torch
+
+from filtercov.cli import main
+from filtercov.files import MEMORY
 
 KERNEL = (6, 1, 3, 3)
 
@@ -277,3 +287,32 @@ def hostile_files(folder: Path) -> Iterator[tuple[str, Path]]:
                 yield kind, path
     yield from (("holes", path) for path in holes(folder))
     yield from (("paths", path) for path in paths(folder))
+
+
+def memory() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def run(*arguments: str) -> dict[str, object]:
+    out, err = io.StringIO(), io.StringIO()
+    sys.argv = ["filtercov", *arguments]
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            main()
+    except SystemExit as end:
+        code: object = end.code or 0
+    except BaseException as error:  # anything but an orderly exit is named
+        code = f"{type(error).__name__}: {error}"[:300]
+    return {"code": code, "out": out.getvalue(), "err": err.getvalue()}
+
+
+if __name__ == "__main__":
+    work, listed = sys.argv[1:]
+    run("info")
+    before = memory()
+    addresses = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (addresses + MEMORY, addresses + MEMORY))
+    for kind, path in json.loads(Path(listed).read_text()):
+        command = ("inspect", path, "--json") if kind == "statistics" else ("stats", path, "--out", f"{work}/out")
+        print(json.dumps({"kind": kind, "path": path, **run(*command)}), flush=True)
+    print(json.dumps({"taken": memory() - before}), flush=True)

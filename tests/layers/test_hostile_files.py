@@ -23,7 +23,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict:
     folder.mkdir()
     listed = work / "listed.json"
     listed.write_text(json.dumps([(kind, str(path)) for kind, path in hostile_files(folder)]))
-    command = [sys.executable, Path(__file__).with_name("hostile_child.py"), work, listed]
+    command = [sys.executable, Path(__file__).with_name("hostile_files.py"), work, listed]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=800)
     lines = [json.loads(line) for line in ended.stdout.splitlines()]
     assert ended.returncode == 0, f"died after {lines[-1:]}: {ended.stderr[-2000:]}"
