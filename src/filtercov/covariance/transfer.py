@@ -183,8 +183,8 @@ def compare_resized(before: Array, from_size: tuple[int, ...], after: Array, to_
     norms = float(np.linalg.norm(before) * np.linalg.norm(after))
     if norms == 0:
         return Resizing(from_size, 1.0)
-    wide, narrow = before.reshape(from_size * 2), after.reshape(to_size * 2)
-    inner = [np.vdot(wide[old * 2], narrow[new * 2]) for old, new in _overlays(from_size, to_size)]
+    first, second = before.reshape(from_size * 2), after.reshape(to_size * 2)
+    inner = [np.vdot(first[old * 2], second[new * 2]) for old, new in _overlays(from_size, to_size)]
     return Resizing(from_size, min((float(np.mean(inner)) / norms) ** 2, 1.0))  # rounding may exceed 1
 
 

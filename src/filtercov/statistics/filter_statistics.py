@@ -268,15 +268,14 @@ def measure_layers(weights: Iterable[tuple[str, Tensor]]) -> tuple[LayerStatisti
                 f"{name}: needed layers that take at most {show_bytes(MEASURED)} together with their covariances, got "
                 f"{show_bytes(total)} up to this one; measure fewer at a time"
             )
-    return tuple(_measure_layer(name, weight) for name, weight in named)
-
-
-def _measure_layer(name: str, weight: Tensor) -> LayerStatistics:
-    filters = plain_values(weight, name).flatten(0, 1).numpy()
-    with naming(name):
-        mean, covariance = empirical_covariance(filters)
-    size, near_zero = filters.shape[1:], count_near_zero(filters)
-    return LayerStatistics(name, size, len(filters), mean, covariance, near_zero=near_zero)
+    layers = []
+    for name, weight in named:
+        filters = plain_values(weight, name).flatten(0, 1).numpy()
+        with naming(name):
+            mean, covariance = empirical_covariance(filters)
+        size, near_zero = filters.shape[1:], count_near_zero(filters)
+        layers.append(LayerStatistics(name, size, len(filters), mean, covariance, near_zero=near_zero))
+    return tuple(layers)
 
 
 def write_statistics(
