@@ -29,7 +29,7 @@ test-frameworks: .venv/peers
 	$(PYTHON) -m venv .venv-frameworks
 	.venv-frameworks/bin/pip --disable-pip-version-check --quiet install --no-deps -r requirements-frameworks.lock
 	PYTHONPATH="$(CURDIR)/src:$$(echo $(CURDIR)/.venv/lib/python3*/site-packages)" \
-	  .venv-frameworks/bin/python -m pytest -q tests/test_jax.py tests/test_keras.py tests/test_examples.py tests/test_transformers.py
+	  .venv-frameworks/bin/python -m pytest -q tests/test_jax.py tests/test_keras.py tests/test_examples.py
 
 # Without a GPU: Triton's interpreter computes, and its compilers compile. Triton is about 700 megabytes.
 test-gpu: .venv/peers .venv-gpu/ready

@@ -85,8 +85,8 @@ def peak_memory(name: str) -> tuple[float, float]:
 def resident_peak(*, reset: bool = False) -> float:
     """Return the highest resident memory of this process since the last reset, in MiB (Linux)."""
     if reset:
-        Path("/proc/self/clear_refs").write_text("5")
-    status = Path("/proc/self/status").read_text()
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    status = Path("/proc/self/status").read_text(encoding="ascii")
     return float(status.split("VmHWM:")[1].split()[0]) / 1024
 
 

@@ -40,7 +40,7 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.01)
     images = torch.randn(BATCH, 3, 32, 32).to(memory_format=torch.channels_last)
     targets = torch.randint(10, (BATCH,))
-    taken: dict[str, list[float]] = {"step": [], "moment": [], "with gradients": [], "call between": []}
+    taken: dict[str, list[float]] = {"step": [], "moment": [], "call between": []}
 
     def timed(what: str, action) -> None:
         start = clock()
@@ -56,11 +56,9 @@ def main() -> None:
     step()
     with tempfile.TemporaryDirectory() as folder:
         watch = filtercov.watch(model, f"{folder}/plain", every=EVERY)
-        full = filtercov.watch(model, f"{folder}/gradients", every=1, gradients=True)
         for number in range(1, options.rounds + 1):
             timed("step", step)
             timed("moment", lambda number=number: watch(number * EVERY))
-            timed("with gradients", full)
             timed("call between", lambda number=number: watch(number * EVERY + 1))
     middle = {what: statistics.median(times) for what, times in taken.items()}
 

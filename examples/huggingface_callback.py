@@ -42,7 +42,7 @@ class WatchFilters(TrainerCallback):
     def on_optimizer_step(
         self, _args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: Any
     ) -> None:
-        """Look, if the step is due: the optimiser has made it, it is not counted yet, and gradients are still there."""
+        """Look, if the step is due: the optimiser has made it, it is not counted yet."""
         self.watch(state.global_step + 1)
 
     def on_train_end(self, _args: TrainingArguments, _state: TrainerState, _control: TrainerControl, **_: Any) -> None:

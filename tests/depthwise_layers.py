@@ -12,9 +12,9 @@ def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def weights(net):
-    return [p.detach().clone() for p in net.parameters()]
+def state(net):
+    return {name: tensor.clone() for name, tensor in net.state_dict().items()}
 
 
-def same(before, net):
-    return all(torch.equal(old, new) for old, new in zip(before, net.parameters(), strict=True))
+def unchanged(net, before):
+    return all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())

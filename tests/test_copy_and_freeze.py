@@ -7,7 +7,7 @@ from torch import nn
 
 import filtercov as fc
 from filtercov.errors import FiltercovWarning, ModelError
-from tests.depthwise_layers import depthwise, same, seeded, weights
+from tests.depthwise_layers import depthwise, seeded, state, unchanged
 
 
 def network(*sizes):
@@ -69,11 +69,11 @@ def test_copied_filters_are_rounded_once():
 
 def test_filters_that_do_not_fit_are_refused_and_change_nothing():
     target = network(5, 7)
-    before = weights(target)
-    for source in (network(5, 5), nn.Sequential(depthwise(kernel_size=5), depthwise(16)), target):
+    before = state(target)
+    for source in (network(5, 5), nn.Sequential(depthwise(kernel_size=5), depthwise(16))):
         with pytest.raises(ModelError):
             fc.copy_filters_(target, source)
-    assert same(before, target)
+    assert unchanged(target, before)
 
 
 def test_a_shared_weight_is_copied_once():

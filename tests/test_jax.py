@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import filtercov as fc
-from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CovarianceError, ModelError, SourceError
 from tests.distribution import distribution_faults
 from tests.pages import run_page
@@ -16,7 +15,6 @@ from tests.reference import brute_force_covariance, usable_covariance
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
 jnp = jax.numpy
-nn = pytest.importorskip("flax.linen", reason="flax is not installed")
 nnx = pytest.importorskip("flax.nnx", reason="flax is not installed")
 freeze = pytest.importorskip("flax.core", reason="flax is not installed").freeze
 pytest.importorskip("optax", reason="optax is not installed")
@@ -26,17 +24,18 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "flax_convmixer.py"
 KEY = jax.random.key(0)
 
 
-def samples(kernel):
-    """A kernel (*kernel_size, 1, C) as filters (C, n), pixel by pixel."""
-    return np.asarray(kernel, dtype=np.float64).reshape(-1, kernel.shape[-1]).T
+def faults(kernel, cov, negative="clip", mean=0.0):
+    """How the filters of a kernel (*kernel_size, 1, C) differ from what they should be drawn from."""
+    samples = np.asarray(kernel, dtype=np.float64).reshape(-1, kernel.shape[-1]).T
+    return distribution_faults(samples - mean, usable_covariance(cov, negative))
 
 
-def expected(kernel_size, sigma, negative="clip"):
-    return usable_covariance(brute_force_covariance(kernel_size, sigma), negative)
+def kernels(*names, shape=(5, 5, 1, 8), dtype=jnp.float32):
+    return {name: {"kernel": jnp.zeros(shape, dtype), "bias": jnp.ones(shape[-1])} for name in names}
 
 
-def kernels(*names, shape=(5, 5, 1, 8)):
-    return {name: {"kernel": jnp.zeros(shape), "bias": jnp.ones(shape[-1])} for name in names}
+def fill(params, source="imagenet-thawed", **options):
+    return fc.jax.init_depthwise(params, source, key=KEY, **options)
 
 
 def changed(before, after):
@@ -52,7 +51,7 @@ def test_kernels_have_the_covariance_asked_for_also_under_jit(size, sigma, negat
     shape = (*size, 1, N)
     kernel = jax.jit(lambda key: init(key, shape))(KEY)
     assert (kernel.shape, kernel.dtype) == (shape, jnp.float32)
-    assert distribution_faults(samples(kernel), expected(size, sigma, negative)) == []
+    assert faults(kernel, brute_force_covariance(size, sigma), negative) == []
 
 
 def test_an_initialiser_is_called_as_those_of_jax_are():
@@ -60,15 +59,19 @@ def test_an_initialiser_is_called_as_those_of_jax_are():
     wanted = init(KEY, shape)
     np.testing.assert_array_equal(wanted, init(KEY, list(shape), jnp.float32))
     assert not np.array_equal(wanted, init(jax.random.key(2), shape))
-    for dtype, rtol in ((jnp.float16, 2**-10), (jnp.bfloat16, 2**-7), (jnp.float8_e4m3fn, 0.07)):
+    for dtype, rtol in ((jnp.bfloat16, 2**-7), (jnp.float8_e4m3fn, 0.07)):
         kernel = init(KEY, shape, dtype)
         assert kernel.dtype == dtype
         np.testing.assert_allclose(np.asarray(kernel, np.float32), wanted, rtol=rtol, atol=0.002)
-    assert init(KEY, (5, 5, 1, 0)).shape == (5, 5, 1, 0)
     with jax.enable_x64(True):
         kernel = init(KEY, shape)
         assert kernel.dtype == jnp.float64
         assert not np.array_equal(kernel, kernel.astype(jnp.float32))
+
+
+def too_much(size, dtype):
+    params = kernels("dw", dtype=dtype)
+    return jax.jit(lambda: fill(params, lambda _: size * np.eye(25)))
 
 
 @pytest.mark.parametrize(
@@ -79,59 +82,57 @@ def test_an_initialiser_is_called_as_those_of_jax_are():
         (lambda: fc.jax.gaussian(0.8)(KEY, (5, 5, 1, 8), jnp.int32), ModelError),
         (lambda: fc.jax.gaussian(1.0, negative="mirror"), CovarianceError),
         (lambda: jax.jit(fc.jax.gaussian)(0.8), CovarianceError),  # a σ that is traced
-        (lambda: fc.jax.init_depthwise(kernels("dw"), "cifar-p3", key=KEY), SourceError),
-        (lambda: fc.jax.init_depthwise(kernels("dw"), "stats:efficientnet-lite0", key=KEY), SourceError),
-        (lambda: fc.jax.init_depthwise(kernels("dw"), jnp.ones(3), key=KEY), SourceError),
-        (lambda: fc.jax.init_depthwise(kernels("dw", shape=(3, 3, 1, 8)), key=KEY), ModelError),
-        (lambda: fc.jax.init_depthwise({"a": kernels("b"), **kernels("a.b")}, key=KEY), ModelError),
-        *[
-            (lambda order=order: fc.jax.init_depthwise(kernels("a", "b"), key=KEY, order=order), ModelError)
-            for order in (["c"], ["a", "a"], [])
-        ],
+        (lambda: fill(kernels("dw"), jnp.ones(3)), SourceError),
+        (lambda: fill({"a": kernels("b"), **kernels("a.b")}), ModelError),
+        (lambda: fill(kernels("a", "b"), order=["c"]), ModelError),
+        (lambda: fill(kernels("a", "b"), order=["a", "a"]), ModelError),
+        (lambda: fill(kernels("a", "b"), order=[]), ModelError),
+        (too_much(1e12, "float16"), CovarianceError),
+        (too_much(1e-20, "float16"), CovarianceError),
+        (too_much(0, "float32"), CovarianceError),
     ],
 )
 def test_mistakes_are_errors_of_ours(mistake, error):
-    with pytest.raises(error, match=r"needed|unknown|FilterStatistics"):
+    with pytest.raises(error, match="needed"):
         mistake()
 
 
 def test_every_layer_gets_the_sigma_of_its_depth():
     names = [f"block_{i}" for i in range(12)]  # which JAX sorts 0, 1, 10, 11, 2
-    params = kernels(*names) | {"patches": {"kernel": jnp.zeros((2, 2, 3, 8))}}
-    for name in ("block_2", "block_10"):
-        params[name]["kernel"] = jnp.zeros((5, 5, 1, N))
+    params = kernels(*names) | kernels("block_2", "block_10", shape=(5, 5, 1, N))
     rising = fc.QuadraticSchedule(0.3, 0.4, 1.0)
-    filled = jax.jit(lambda p, key: fc.jax.init_depthwise(p, rising, key=key))(params, jax.random.key(3))
+    filled = jax.jit(lambda p: fill(p, rising))(params)
     for i in (2, 10):
-        got = samples(filled[f"block_{i}"]["kernel"])
-        assert distribution_faults(got, expected((5, 5), 0.3 + 0.4 * i / 11 + 0.5 * (i / 11) ** 2)) == []
-    assert changed(params, filled) == set(names)
+        cov = brute_force_covariance((5, 5), 0.3 + 0.4 * i / 11 + 0.5 * (i / 11) ** 2)
+        assert faults(filled[f"block_{i}"]["kernel"], cov) == []
     assert np.array_equal(filled["block_2"]["bias"], params["block_2"]["bias"])
 
 
 def test_depth_is_told_to_functions_and_counts_layers_left_alone():
     asked = []
-    params = kernels("stem", "conv_0", "conv_1", "conv_2")
-    params["conv_1"]["kernel"] = jnp.zeros((3, 3, 1, 8))
-    source = lambda k: asked.append((k.name, k.depth, k.kernel_size, k.channels)) or 0.5  # noqa: E731
-    filled = fc.jax.init_depthwise(params, source, key=KEY, filter_fn=lambda k: k.name != "conv_0")
+    params = kernels("stem", "conv_0", "conv_2") | kernels("conv_1", shape=(3, 3, 1, 8))
+
+    def source(layer):
+        asked.append((layer.name, layer.depth, layer.kernel_size, layer.channels))
+        return 0.5
+
+    filled = fill(params, source, filter_fn=lambda layer: layer.name != "conv_0")
     assert asked == [("stem", 0.0, (5, 5), 8), ("conv_1", 2 / 3, (3, 3), 8), ("conv_2", 1.0, (5, 5), 8)]
     assert changed(params, filled) == {"stem", "conv_2"}
     asked.clear()
-    filled = fc.jax.init_depthwise(params, source, key=KEY, order=["conv_2", "stem"])  # the others are left out
+    filled = fill(params, source, order=["conv_2", "stem"])  # the others are left out
     assert [(name, depth) for name, depth, *_ in asked] == [("conv_2", 0.0), ("stem", 1.0)]
     assert changed(params, filled) == {"stem", "conv_2"}
 
 
 def test_trees_of_every_kind_are_filled_alike_and_each_layer_with_its_own():
     plain = {"blocks": kernels("0", "1")}
-    flat = {"source": fc.QuadraticSchedule(0.7, 0, 0), "key": KEY}
-    filled = fc.jax.init_depthwise(plain, **flat)
-    frozen = fc.jax.init_depthwise(freeze(plain), **flat)
+    flat = fc.QuadraticSchedule(0.7, 0, 0)
+    filled, frozen = fill(plain, flat), fill(freeze(plain), flat)
     assert type(frozen) is type(freeze(plain))
-    listed = fc.jax.init_depthwise({"blocks": [plain["blocks"]["0"], plain["blocks"]["1"]]}, **flat)
+    listed = fill({"blocks": list(plain["blocks"].values())}, flat)
     network = nnx.Sequential(*(nnx.Conv(8, 8, (5, 5), feature_group_count=8, rngs=nnx.Rngs(0)) for _ in range(2)))
-    nnx.update(network, fc.jax.init_depthwise(nnx.state(network), **flat))
+    nnx.update(network, fill(nnx.state(network), flat))
     for i in range(2):
         want = np.asarray(filled["blocks"][str(i)]["kernel"])
         np.testing.assert_array_equal(frozen["blocks"][str(i)]["kernel"], want)
@@ -141,34 +142,20 @@ def test_trees_of_every_kind_are_filled_alike_and_each_layer_with_its_own():
 
 
 def test_only_depthwise_kernels_are_taken_for_such():
-    others = {
-        "dense": {"kernel": jnp.zeros((5, 5, 2, 8))},
-        "grey": {"kernel": jnp.zeros((5, 5, 1, 1))},
-        "embedding": {"embedding": jnp.zeros((9, 1, 8))},
-        "query": {"kernel": jnp.zeros((16, 1, 16))},
-        "linear": {"kernel": jnp.zeros((1, 8))},
-    }
-    filled = fc.jax.init_depthwise(others | kernels("dw"), key=KEY)
-    assert changed(others | kernels("dw"), filled) == {"dw"}
+    shapes = {"dense": (5, 5, 2, 8), "grey": (5, 5, 1, 1), "query": (16, 1, 16), "linear": (1, 8)}
+    others = {name: {"kernel": jnp.zeros(shape)} for name, shape in shapes.items()}
+    others["embedding"] = {"embedding": jnp.zeros((9, 1, 8))}
+    assert changed(others | kernels("dw"), fill(others | kernels("dw"))) == {"dw"}
     with pytest.raises(ModelError, match="found none among 5 leaves"):
-        fc.jax.init_depthwise(others, key=KEY)
+        fill(others)
 
 
 def test_statistics_carry_mean_and_covariance_over_and_arrays_of_jax_are_covariances():
     mean, cov = np.linspace(-1, 1, 9), fc.gaussian_covariance(3, 0.5)
-    statistics = fc.FilterStatistics((LayerStatistics("measured", (3, 3), 64, mean, cov),))
-    filled = fc.jax.init_depthwise(kernels("dw", shape=(3, 3, 1, N)), statistics, key=KEY)
-    assert distribution_faults(samples(filled["dw"]["kernel"]) - mean, usable_covariance(cov, "clip")) == []
-    given = fc.jax.init_depthwise(kernels("dw", shape=(3, 3, 1, 8)), lambda _: jnp.asarray(cov), key=KEY)
-    assert np.asarray(given["dw"]["kernel"]).std() > 0
-
-
-@pytest.mark.parametrize(("dtype", "size"), [("float16", 1e12), ("bfloat16", 1e90), ("float16", 1e-20), ("float32", 0)])
-def test_filters_that_their_type_cannot_hold_are_refused_by_name_also_under_jit(dtype, size):
-    params = {"dw": {"kernel": jnp.zeros((5, 5, 1, 8), dtype)}}
-    fill = jax.jit(lambda key: fc.jax.init_depthwise(params, lambda _: size * np.eye(25), key=key))
-    with pytest.raises(CovarianceError, match=f"^dw: needed .*{dtype}"):
-        fill(KEY)
+    params = kernels("dw", shape=(3, 3, 1, N))
+    statistics = fc.FilterStatistics((fc.LayerStatistics("measured", (3, 3), 64, mean, cov),))
+    assert faults(fill(params, statistics)["dw"]["kernel"], cov, mean=mean) == []
+    assert faults(fill(params, lambda _: jnp.asarray(cov))["dw"]["kernel"], cov) == []
 
 
 def test_the_page_fills_its_network():

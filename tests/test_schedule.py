@@ -11,6 +11,7 @@ from torch import nn
 import filtercov as fc
 from filtercov.errors import CovarianceError, FiltercovWarning, SourceError
 from filtercov.schedule import LEAST_SIGMA, ScheduleFit, SigmaFit, fit_layer
+from tests.depthwise_layers import depthwise
 
 K = 5
 
@@ -32,13 +33,16 @@ def statistics(sigmas, kernel_size=K, count=64, scale=1.0):
 
 def independent(layers=6, width=256, kernel_size=9):
     torch.manual_seed(0)
-    return nn.Sequential(*(nn.Conv2d(width, width, kernel_size, groups=width) for _ in range(layers)))
+    return nn.Sequential(*(depthwise(width, kernel_size) for _ in range(layers)))
 
 
-def test_the_quadratic_schedule_is_the_papers_equation():
+def test_the_quadratic_schedule_is_the_papers_equation_inside_the_network():
     schedule = fc.QuadraticSchedule(0.08, 0.37, 2.9)
     for d in (0.0, 0.25, 1 / 3, 1.0):
         assert schedule(d) == pytest.approx(0.08 + 0.37 * d + 0.5 * 2.9 * d**2, abs=1e-15)
+    for d in (-0.01, 1.01, math.nan, None):
+        with pytest.raises(CovarianceError, match="depth: needed a number from 0"):
+            schedule(d)
 
 
 def test_the_presets_are_the_papers_settings():
@@ -70,12 +74,6 @@ def test_a_schedule_that_is_not_positive_at_every_depth_is_refused(parameters):
     assert fc.QuadraticSchedule(LEAST_SIGMA, 0, 0)(0.5) == LEAST_SIGMA
 
 
-def test_a_depth_outside_the_network_is_refused():
-    for d in (-0.01, 1.01, math.nan, None):
-        with pytest.raises(CovarianceError, match="depth: needed a number from 0"):
-            fc.QuadraticSchedule(1, 0, 0)(d)
-
-
 @pytest.mark.parametrize("above", [1e-8, 1e-3, 1.0])
 def test_a_short_schedule_is_valid_and_near(above):
     """Also where the schedule comes down to the least σ in between."""
@@ -98,20 +96,10 @@ def test_the_sawtooth_starts_again_in_every_stage():
             fc.SawtoothSchedule(schedule, stages)
 
 
-@pytest.mark.parametrize(("kernel_size", "sigma"), [((7, 3), 2.3), ((11,), 0.45), ((3, 5, 3), 0.45)])
-def test_fit_layer_recovers_the_sigma_of_a_closed_form_at_any_scale(kernel_size, sigma):
-    cov = 0.003 * fc.gaussian_covariance(kernel_size, sigma)
-    fit = fit_layer(fc.LayerStatistics("layer", kernel_size, 64, np.zeros(len(cov)), cov))
-    assert fit.sigma == pytest.approx(sigma, rel=5e-3)
-    assert fit.likeness == pytest.approx(1.0, abs=1e-3)
-    assert fit.above_chance
-
-
-@pytest.mark.parametrize("cov", [np.zeros((9, 9)), np.eye(1)])
-def test_layers_without_spread_or_of_one_pixel_fit_no_sigma(cov):
-    size = (math.isqrt(len(cov)),) * 2
+@pytest.mark.parametrize(("size", "cov"), [(3, np.zeros((9, 9))), (1, np.eye(1))])
+def test_layers_without_spread_or_of_one_pixel_fit_no_sigma(size, cov):
     fit = fit_layer(fc.LayerStatistics("layer", size, 64, np.zeros(len(cov)), cov))
-    assert all(map(math.isnan, (fit.sigma, fit.likeness, fit.chance, fit.limit)))
+    assert np.isnan((fit.sigma, fit.likeness, fit.chance, fit.limit)).all()
     assert not fit.above_chance
 
 
@@ -185,11 +173,8 @@ def test_two_layers_are_joined_by_a_line_and_small_or_dead_ones_between_count_fo
     fitted = fc.fit_schedule(fc.FilterStatistics((first, dead, last, small)))
     assert [fitted(0.0), fitted(2 / 3)] == pytest.approx([0.3, 0.9], rel=0.02)
     assert len(fitted.fit.layers) == 2
-
-
-def test_what_cannot_be_fitted_is_refused():
     with pytest.raises(SourceError, match="kernel of at least 5"):
-        fc.fit_schedule(statistics([0.5, 1.0], kernel_size=3))
+        fc.fit_schedule([small])
 
 
 @pytest.mark.filterwarnings("error::filtercov.errors.FiltercovWarning")

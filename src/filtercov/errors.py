@@ -6,6 +6,9 @@ command line) can tell a user's mistake from a defect. Those about a bad value a
 
 from __future__ import annotations
 
+import collections.abc
+from contextlib import contextmanager
+
 from filtercov.printable import printable
 
 
@@ -14,6 +17,15 @@ class FiltercovError(Exception):
 
     def __str__(self) -> str:
         return printable(super().__str__())  # messages repeat names from files, and files may be hostile
+
+
+@contextmanager
+def naming(what: object) -> collections.abc.Iterator[None]:
+    """Let errors begin with the name of the layer, file or function that they are about."""
+    try:
+        yield
+    except FiltercovError as error:
+        raise type(error)(f"{what}: {error}") from None
 
 
 class FiltercovWarning(UserWarning):

@@ -244,7 +244,7 @@ def read_description(path: Path) -> dict[str, Any]:
     """The unchecked description in a file of filtercov's; empty for other files."""
     try:
         with path.open("rb") as file:
-            return _description(_header(file)[1])
+            return _read_header(file)[1]
     except OSError:
         return {}
 
@@ -257,8 +257,7 @@ def _check(path: Path, kind: Kind) -> dict[str, Any]:
             f"{path}: needed a {kind.called} of at most {show_bytes(kind.largest)}, got one of {show_bytes(size)}"
         )
     with path.open("rb") as file:
-        length, header = _header(file)
-        about = _description(header)
+        header, about = _read_header(file)
         schema, checksum = about.get("schema"), str(about.get("sha256"))
         if about.get("format") != kind.format or not isinstance(schema, int) or len(checksum) != len(BLANK):
             raise CheckpointError(
@@ -268,7 +267,7 @@ def _check(path: Path, kind: Kind) -> dict[str, Any]:
             raise CheckpointError(
                 f"{path}: written with schema {schema}, this filtercov reads up to {kind.schema}; update filtercov"
             )
-        digest = hashlib.sha256(length + header.replace(checksum.encode(), BLANK.encode(), 1))
+        digest = hashlib.sha256(header.replace(checksum.encode(), BLANK.encode(), 1))
         while piece := file.read(MIB):
             digest.update(piece)
     if digest.hexdigest() != checksum:
@@ -276,15 +275,12 @@ def _check(path: Path, kind: Kind) -> dict[str, Any]:
     return about
 
 
-def _header(file: BinaryIO) -> tuple[bytes, bytes]:
-    """Safetensors' header: the length of a JSON text in 8 bytes, and the text."""
+def _read_header(file: BinaryIO) -> tuple[bytes, dict[str, Any]]:
+    """Safetensors' header, the length of a JSON text in 8 bytes and the text, and filtercov's description in it."""
     length = file.read(8)
-    return length, file.read(min(int.from_bytes(length, "little"), DESCRIPTION))
-
-
-def _description(header: bytes) -> dict[str, Any]:
+    text = file.read(min(int.from_bytes(length, "little"), DESCRIPTION))
     try:
-        about = json.loads(json.loads(header.decode("utf-8"))["__metadata__"][METADATA])
+        about = json.loads(json.loads(text)["__metadata__"][METADATA])
     except (KeyError, TypeError, ValueError, RecursionError):
-        return {}
-    return about if isinstance(about, dict) else {}
+        about = {}
+    return length + text, about if isinstance(about, dict) else {}

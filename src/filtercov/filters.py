@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from filtercov.covariance.forms import Array, as_array, as_float, as_mean, show_size
 from filtercov.covariance.root import Negative, Root, check_negative, covariance_root
-from filtercov.errors import CovarianceError, FiltercovWarning, ModelError, SourceError
+from filtercov.errors import FiltercovWarning, ModelError, SourceError, naming
 from filtercov.layers.assign import assign_filters_, shared_with
 from filtercov.layers.find import DepthwiseLayer, LayerFilter, check_model, depthwise_layers, plain_values
-from filtercov.layers.sample import check_generator, check_held, check_weight, drawing, rounded, sample_filters
+from filtercov.layers.sample import check_filters, check_generator, check_weight, drawing, rounded, sample_filters
 from filtercov.plan import NEEDED, STATISTICS, InitPlan, InitReport, Source, row_of
 from filtercov.statistics.filter_statistics import find_statistics
 
@@ -111,17 +111,14 @@ def covariance_normal_(
     """
     generator = check_generator(generator, seed)
     kernel_size = check_weight(weight, "covariance_normal_")
-    with drawing():
-        try:
-            centre = None if mean is None else as_mean(mean, kernel_size)
-            check_negative(negative)
-            root = covariance_root(as_array(cov, "covariance"), kernel_size, negative=negative)
-            count = weight.shape[0] * weight.shape[1]
-            filters = sample_filters(root, count, mean=centre, generator=generator, dtype=weight.dtype)
-            if root.matrix.any() or centre is not None:  # a zero covariance asks for zero filters
-                check_held(filters)
-        except CovarianceError as error:
-            raise CovarianceError(f"covariance_normal_: {error}") from None
+    with drawing(), naming("covariance_normal_"):
+        centre = None if mean is None else as_mean(mean, kernel_size)
+        check_negative(negative)
+        root = covariance_root(as_array(cov, "covariance"), kernel_size, negative=negative)
+        count = weight.shape[0] * weight.shape[1]
+        filters = sample_filters(root, count, mean=centre, generator=generator, dtype=weight.dtype)
+        if root.matrix.any() or centre is not None:  # a zero covariance asks for zero filters
+            check_filters(filters)
         return weight.copy_(filters.view(weight.shape))
 
 
@@ -136,10 +133,7 @@ def copy_filters_(target_model: nn.Module, source_model: nn.Module) -> InitRepor
     '0'
     """
     check_model(source_model, "source_model")
-    sources = depthwise_layers(source_model)
-    if target_model is source_model:
-        raise ModelError("copy_filters_: needed two models, got one twice; pass the model with the filters")
-    return copy_weights_(target_model, [(source.name, source.weight) for source in sources])
+    return copy_weights_(target_model, [(source.name, source.weight) for source in depthwise_layers(source_model)])
 
 
 def copy_weights_(model: nn.Module, weights: Sequence[tuple[str, Tensor]]) -> InitReport:
@@ -239,7 +233,7 @@ def _sample(
     else:
         factor = 1.0 if scale is None else scale
         filters = sample_filters(root, len(weight), mean=mean, generator=generator, dtype=weight.dtype, scale=factor)
-    check_held(filters)
+    check_filters(filters)
     return filters
 
 

@@ -139,8 +139,9 @@ def _draw(key: jax.Array, root: Root, channels: int, dtype: Any, mean: Array | N
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ModelError(f"needed a floating-point kernel, got {jnp.dtype(dtype)}")
     dtype = jax.dtypes.canonicalize_dtype(dtype)
-    deviation = float(np.sqrt((root.matrix**2).sum(axis=0).max()))
-    check_held(deviation + (0.0 if mean is None else float(np.abs(mean).max())), dtype)  # jit knows no drawn number
+    deviation = np.sqrt((root.matrix**2).sum(axis=0).max()) + (0.0 if mean is None else np.abs(mean).max())
+    with np.errstate(over="ignore", under="ignore"):
+        check_held(deviation.astype(dtype), dtype)  # jit knows no drawn number
     work = jnp.float64 if dtype == jnp.float64 else jnp.float32
     drawn = jax.random.normal(key, (channels, len(root.matrix)), work)
     window = jnp.matmul(drawn, jnp.asarray(root.matrix, work), precision=jax.lax.Precision.HIGHEST)

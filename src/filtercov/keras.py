@@ -100,16 +100,6 @@ def init_(
     return report
 
 
-def depthwise_layers(model: Any) -> list[Layer]:
-    """The depthwise layers of a Keras model in the order in which it holds them, each once.
-
-    >>> net = keras.Sequential([keras.Input((16, 16, 8)), keras.layers.SeparableConv2D(4, 5, name="separable")])
-    >>> [(layer.name, layer.kernel_size, layer.channels) for layer in depthwise_layers(net)]
-    [('separable', (5, 5), 8)]
-    """
-    return list(_find_kernels(model))
-
-
 def _find_kernels(model: Any) -> dict[Layer, Any]:
     """The depthwise layers of a model, and the variables of their filters."""
     if not isinstance(model, keras.layers.Layer):
@@ -177,10 +167,11 @@ def _rounded(values: Array, dtype: str) -> Any:
     dtype = keras.backend.standardize_dtype(dtype)
     if not keras.backend.is_float_dtype(dtype):
         raise CovarianceError(f"needed a floating-point type for filters, got {dtype}")
-    if values.size:
-        check_held(float(np.abs(values).max()), dtype)
     # The backends convert float64 to 16 bits by way of float32, which would round twice.
     exact = values if dtype in ("float32", "float64") else to_odd(values)
+    with np.errstate(over="ignore", under="ignore"):
+        if values.size:
+            check_held(np.abs(values).max().astype(dtype), dtype)
     return keras.ops.convert_to_tensor(exact, dtype)
 
 

@@ -11,8 +11,7 @@ import difflib
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -23,8 +22,8 @@ from filtercov.covariance.closed_form import check_sigma
 from filtercov.covariance.forms import Array, as_array, show_size, whole_number
 from filtercov.covariance.root import Negative, Root, check_negative, covariance_root, gaussian_roots
 from filtercov.covariance.transfer import LayerStatistics, Resizing, resizing_doubts
-from filtercov.errors import CovarianceError, FiltercovWarning, ModelError, SourceError
-from filtercov.printable import counted, printable
+from filtercov.errors import FiltercovWarning, ModelError, SourceError, naming
+from filtercov.printable import aligned, counted, printable
 from filtercov.schedule import PRESETS, FittedSchedule, Layer, QuadraticSchedule, SawtoothSchedule
 
 STATISTICS = "stats:"  # prefix of a statistics file or of shipped statistics
@@ -119,11 +118,7 @@ class InitReport(Sequence[InitRow]):
 
     def __str__(self) -> str:
         head = ("layer", "kernel", "channels", "depth", "source", "negative", "outcome")
-        columns = []
-        for column in zip(head, *(row.cells for row in self.rows), strict=True):
-            align = str.ljust if column[0] in ("layer", "source", "outcome") else str.rjust
-            columns.append([align(cell, max(map(len, column))) for cell in column])
-        lines = ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
+        lines = aligned([head, *(row.cells for row in self)], numbers=("kernel", "channels", "depth", "negative"))
         total = f"{len(self.initialised)} of {len(self)} depthwise layers initialised"
         if any(row.negative_mass for row in self.rows):
             total += "; negative: the share of a covariance's spectrum below zero"
@@ -163,7 +158,7 @@ class InitPlan(Generic[L]):
                 self.skipped[layer] = NOT_CHOSEN
                 continue
             if max(layer.kernel_size) >= least:
-                with _naming(layer):
+                with naming(layer.name):
                     self.chosen[layer] = _target(layer, prescribe(layer))
                 if min_kernel_size is None and self.chosen[layer].row.sigma is not None:
                     least = CLOSED_FORM_MIN_KERNEL
@@ -191,7 +186,7 @@ class InitPlan(Generic[L]):
         drawn = []
         rows = {layer: row_of(layer, initialised=False, reason=reason) for layer, reason in self.skipped.items()}
         for layer, (row, covariance, mean) in self.chosen.items():
-            with _naming(layer):
+            with naming(layer.name):
                 if covariance is None:
                     root = next(roots[layer.kernel_size])
                 else:
@@ -277,15 +272,6 @@ def _target(layer: Layer, value: Any) -> Target:
 def row_of(layer: Layer, *, initialised: bool = True, **rest: Any) -> InitRow:
     """A layer's row in a report."""
     return InitRow(layer.name, layer.kernel_size, layer.channels, layer.depth, initialised, **rest)
-
-
-@contextmanager
-def _naming(layer: Layer) -> Iterator[None]:
-    """Let errors begin with the name of the layer that they are about."""
-    try:
-        yield
-    except (CovarianceError, ModelError, SourceError) as error:
-        raise type(error)(f"{layer.name}: {error}") from None
 
 
 def _empty_kernels(rows: Sequence[InitRow]) -> list[str]:

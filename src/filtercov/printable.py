@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 # Controls (escape sequences among them), invisible and direction-changing characters, halves of surrogate pairs, and
 # the two that break lines without being controls.
@@ -57,11 +57,14 @@ def show_bytes(count: int) -> str:
     return f"{value:,.0f} {unit}" if value >= 10 else f"{value:.2g} {unit}"
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table in columns.
+def aligned(rows: Sequence[Sequence[str]], numbers: Collection[str] = ()) -> list[str]:
+    """The lines of a table in columns; those headed by one of `numbers` are flush right.
 
-    >>> aligned([["layer", "ms"], ["0", "1.5"]])
-    ['layer  ms', '0      1.5']
+    >>> aligned([["layer", "ms"], ["0", "1.5"]], numbers=["ms"])
+    ['layer   ms', '0      1.5']
     """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    columns = []
+    for column in zip(*rows, strict=True):
+        align = str.rjust if column[0] in numbers else str.ljust
+        columns.append([align(cell, max(map(len, column))) for cell in column])
+    return ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]

@@ -13,7 +13,7 @@ from filtercov.covariance import (
     nearest_kronecker,
     resize_covariance,
 )
-from filtercov.covariance.transfer import Resizing, compare_resized, interpolate_layers, resize_mean
+from filtercov.covariance.transfer import Resizing, compare_resized, interpolate_layers, resize_mean, resizing_doubts
 from filtercov.errors import CovarianceError
 from tests.reference import slow_resize, usable_covariance
 
@@ -66,29 +66,24 @@ def test_resizing_any_kernel_gives_a_covariance_of_the_new_size_around_the_same_
         np.testing.assert_allclose(mean, np.flip(mean, axis), atol=1e-12)
 
 
-def test_resizing_to_the_same_size_is_a_copy():
-    cov = gaussian_covariance(5, 3.0)
-    same = resize_covariance(cov, 5, 5)
+def test_resizing_to_the_same_size_is_a_copy_and_to_some_refused():
+    cov = np.eye(9)
+    same = resize_covariance(cov, 3, 3)
     np.testing.assert_array_equal(same, cov)
     assert not np.shares_memory(same, cov)
-
-
-def test_sizes_that_cannot_be_resized_are_refused():
     for size in ((5,), 400):
         with pytest.raises(CovarianceError):
-            resize_covariance(np.eye(9), 3, size)
+            resize_covariance(cov, 3, size)
 
 
 def slow_comparison(before, old, after, new):
-    """Squared cosine and padding of 1-D covariances, pixel by pixel, over both ways to lay them over each other."""
-    inner = kept = 0.0
+    """Squared cosine of 1-D covariances, pixel by pixel, over both ways to lay them over each other."""
+    inner = 0.0
     shifts = {(new - old) // 2, -((old - new) // 2)}
     for shift in shifts:
         pairs = [(i, i + shift) for i in range(old) if 0 <= i + shift < new]
         inner += sum(before[i, j] * after[p, q] for (i, p), (j, q) in itertools.product(pairs, pairs)) / len(shifts)
-        kept += sum(after[p, p] for _, p in pairs) / len(shifts)
-    cosine = inner / np.sqrt((before**2).sum() * (after**2).sum())
-    return cosine**2, 1 - kept / np.trace(after)
+    return inner**2 / ((before**2).sum() * (after**2).sum())
 
 
 @pytest.mark.parametrize(("old", "new"), [(3, 7), (4, 7), (7, 4)])
@@ -96,22 +91,15 @@ def test_what_is_left_after_resizing_is_measured_pixel_by_pixel(old, new):
     before = random_covariance(old, seed=new)
     after = resize_covariance(before, (old,), (new,))
     found = compare_resized(before, (old,), after, (new,))
-    survives, padding = slow_comparison(before, old, after, new)
-    assert (found.survives, found.padding) == (pytest.approx(survives), pytest.approx(padding, abs=1e-12))
-    assert found.from_size == (old,)
+    assert found == Resizing((old,), pytest.approx(slow_comparison(before, old, after, new)))
+    assert compare_resized(0 * before, (old,), 0 * after, (new,)) == Resizing((old,), 1.0)
 
 
-def test_of_nothing_everything_is_left():
-    assert compare_resized(np.zeros((3, 3)), (3,), np.zeros((5, 5)), (5,)) == Resizing((3,), 1.0, 0.0)
-
-
-def test_resizings_follow_each_other_and_are_doubtful_where_little_survives():
-    first, second = Resizing((3,), 0.5, 0.2), Resizing((5,), 0.6, 0.5)
-    both = second.after(first)
-    assert (both.from_size, both.survives, both.padding) == ((3,), 0.3, pytest.approx(0.6))
-    assert second.after(None) is second
-    assert (first.doubtful, both.doubtful, Resizing((3,), 0.2, 0.0).doubtful) == (False, True, True)
-    assert not Resizing((3,), 0.25, 0.5).doubtful
+def test_resizings_are_doubtful_where_little_survives_and_told_by_their_sizes():
+    layers = [((7,), Resizing((3,), share)) for share in (0.25, 0.24, 0.1)]
+    first, second = resizing_doubts([*layers, ((7,), None), ((9,), Resizing((3,), 0.2))])
+    assert first.startswith("2 layers resized from 3 to 7: 10% of")
+    assert second.startswith("1 layer resized from 3 to 9: 20% of")
 
 
 def layer(**changes):
@@ -127,9 +115,7 @@ def test_statistics_of_a_layer_are_resized_as_a_whole():
     np.testing.assert_array_equal(resized.covariance, covariance)
     np.testing.assert_array_equal(resized.mean, resize_mean(resize_mean(np.arange(9.0), 3, 5), 5, 7))
     assert (resized.kernel_size, resized.count, resized.near_zero) == ((7, 7), 8, None)
-    assert resized.resized.from_size == (3, 3)
-    assert resized.resized.survives < original.resize(5).resized.survives < 1
-    assert repr(resized) == "<LayerStatistics conv: 8 filters of 7x7, resized from 3x3>"
+    assert repr(resized) == "<LayerStatistics conv: 8 filters of 7x7, resized from 5x5>"
     assert "\x1b" not in repr(layer(name="\x1b[2J"))
 
 
@@ -141,14 +127,15 @@ def test_statistics_that_cannot_be_of_filters_are_refused_by_the_name_of_their_l
 
 def test_between_two_layers_everything_is_interpolated():
     one = layer(name="a", count=1, mean=np.zeros(9))
-    other = layer(name="b", count=8, mean=np.ones(9), covariance=3 * np.eye(9), resized=Resizing((7, 7), 0.4, 0.5))
+    other = layer(name="b", count=8, mean=np.ones(9), covariance=3 * np.eye(9), resized=Resizing((7, 7), 0.4))
     mixed = interpolate_layers(one, other, 0.75)
     assert (mixed.name, mixed.count) == ("layers a and b, weighted 0.25 : 0.75", 8)
     np.testing.assert_allclose(mixed.mean, 0.75)
     np.testing.assert_allclose(mixed.covariance, 2.5 * np.eye(9))
-    assert mixed.resized == Resizing((7, 7), pytest.approx(0.55), pytest.approx(0.375))
-    assert interpolate_layers(one, one, 0.5).resized is None
-    assert interpolate_layers(one, one, 0.5).count == 1
+    assert mixed.resized is interpolate_layers(one, other, 0.25).resized is other.resized
+    third = layer(resized=Resizing((5, 5), 0.9))
+    assert interpolate_layers(third, other, 0.49).resized is third.resized
+    assert (interpolate_layers(one, one, 0.5).resized, interpolate_layers(one, one, 0.5).count) == (None, 1)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
@@ -165,11 +152,8 @@ def test_no_optimiser_finds_a_nearer_kronecker_square(k):
     assert np.trace(A) > 0
 
 
-def test_the_kronecker_factor_is_zero_where_none_is_nearer():
+def test_the_kronecker_factor_is_zero_where_none_is_nearer_and_needs_square_filters():
     assert np.abs(nearest_kronecker(-np.eye(9), 3)).max() < 1e-7
-
-
-def test_kronecker_squares_of_other_than_square_filters_are_refused():
     for size in ((3, 5), (9,)):
         with pytest.raises(CovarianceError, match="needs square 2-D filters"):
             nearest_kronecker(np.eye(int(np.prod(size))), size)

@@ -1,4 +1,4 @@
-"""The plan in docs/design.md, table and picture, is the one that the imports have."""
+"""The picture in docs/design.md is the one that the imports have, and its walks name files that exist."""
 
 import re
 from pathlib import Path
@@ -31,13 +31,6 @@ def test_the_pictures_arrows_are_the_imports():
             same_floor = parts[part] == parts[imported]
             wanted.add((part, imported) if same_floor else (parts[part], parts[imported]))
     assert drawn()[1] == wanted, AGAIN
-
-
-def test_the_table_of_parts_is_the_one_that_is_held():
-    text = (DOCS / "design.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `([\w.]+)` \| [^|]* \| ([^|]*)\|$", text, re.MULTILINE)
-    told = {part: set(re.findall(r"`([\w.]+)`", may)) for part, may in rows if part != "cli"}
-    assert told == {part: may for part, may in (LIBRARY | LABORATORY).items() if part != "lab"}
 
 
 def test_the_walks_name_files_that_exist():

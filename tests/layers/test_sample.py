@@ -1,8 +1,9 @@
-"""The sampler against its distribution and against exact rounding."""
+"""The sampler: its distribution, exact rounding, and the same bits whatever torch's settings, layouts and threads."""
 
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from fractions import Fraction
 
 import numpy as np
@@ -13,7 +14,8 @@ import filtercov as fc
 from filtercov.covariance import LayerStatistics, symmetric_root
 from filtercov.covariance.root import gaussian_roots
 from filtercov.errors import CovarianceError, ModelError
-from filtercov.layers.sample import check_held, rounded, sample_filters
+from filtercov.layers.sample import check_filters, rounded, sample_filters
+from tests.depthwise_layers import depthwise, seeded
 from tests.distribution import distribution_faults
 from tests.reference import usable_covariance
 
@@ -42,10 +44,9 @@ SCRIPT = """
 import hashlib, numpy as np, torch, filtercov as fc
 torch.set_num_threads({threads})
 net = torch.nn.Sequential(*(torch.nn.Conv2d(c, c, k, groups=c) for c, k in [(700, 9), (96, 31), (300, 13)]))
-generator = torch.Generator().manual_seed(0)
-fc.init_(net, "cifar-p2", generator=generator)
+fc.init_(net, "cifar-p2", seed=0)
 factor = np.random.default_rng(0).normal(size=(225, 225))
-weight = fc.covariance_normal_(torch.empty(500, 1, 15, 15), factor @ factor.T, generator=generator)
+weight = fc.covariance_normal_(torch.empty(500, 1, 15, 15), factor @ factor.T, seed=0)
 data = b"".join(p.detach().numpy().tobytes() for p in [*(layer.weight for layer in net), weight])
 print(hashlib.sha256(data).hexdigest())
 """
@@ -55,12 +56,51 @@ def test_the_number_of_threads_does_not_change_a_bit():
     digests = set()
     for threads in ("1", "4"):
         environment = os.environ | {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
-        script = SCRIPT.format(threads=threads)
-        run = subprocess.run(
-            [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
-        )
-        digests.add(run.stdout.strip())
+        command = [sys.executable, "-c", SCRIPT.format(threads=threads)]
+        digests.add(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
     assert len(digests) == 1
+
+
+MEAN = np.linspace(-2, 3, 49)
+COVARIANCE = fc.gaussian_covariance(7, 0.9)
+STATISTICS = fc.FilterStatistics((LayerStatistics("a", (7, 7), 9, MEAN, COVARIANCE),))
+SOURCE = torch.nn.Sequential(depthwise(32), depthwise(32))
+
+
+@contextmanager
+def default_type():
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def network():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(*(depthwise(32) for _ in range(2)))
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        lambda net: fc.init_(net, "cifar-p2", scale="match", seed=5),
+        lambda net: fc.init_(net, STATISTICS, seed=5),
+        lambda net: fc.init_(net),  # from the global generator of the CPU
+        lambda net: fc.covariance_normal_(net[0].weight, COVARIANCE, np.ones(49), seed=5),
+        lambda net: fc.copy_filters_(net, SOURCE),
+    ],
+)
+def test_torchs_settings_change_no_bit_of_the_filters(fill):
+    fill(expected := network())
+    assert not torch.equal(expected[0].weight, network()[0].weight)
+    meta, half = torch.device("meta"), torch.autocast("cpu", torch.bfloat16)
+    for setting in (default_type(), meta, half, torch.inference_mode()):
+        net = network()
+        with setting:
+            fill(net)
+        assert all(torch.equal(layer.weight, other.weight) for layer, other in zip(net, expected, strict=True))
+        assert net[0].weight.requires_grad
 
 
 @pytest.mark.parametrize(
@@ -93,10 +133,7 @@ def nearest(value, dtype):
     return min(candidates, key=lambda c: (abs(Fraction(c[0]) - Fraction(value)), c[1] & 1))[0]
 
 
-NARROW = [torch.bfloat16, torch.float16, torch.float32]
-
-
-@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_every_number_goes_to_the_nearest_one_of_the_type(dtype):
     rng = np.random.default_rng(0)
     precision = {torch.bfloat16: 8, torch.float16: 11, torch.float32: 24}[dtype]
@@ -108,50 +145,44 @@ def test_every_number_goes_to_the_nearest_one_of_the_type(dtype):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "options", "mean"),
+    ("dtype", "source", "options"),
     [
-        (torch.bfloat16, {}, np.linspace(-2, 3, 49)),
-        (torch.float16, {"scale": 0.37}, None),
-        (torch.float32, {"scale": "match"}, np.linspace(-2, 3, 49)),
+        (torch.bfloat16, STATISTICS, {}),
+        (torch.float16, lambda _: COVARIANCE, {"scale": 0.37}),
+        (torch.float32, STATISTICS, {"scale": "match"}),
     ],
 )
-def test_filters_of_a_narrow_type_are_those_in_double_precision_rounded_once(dtype, options, mean):
-    covariance = fc.gaussian_covariance(7, 0.9)
-    source = covariance if mean is None else LayerStatistics("a", (7, 7), 9, mean, covariance)
+def test_filters_of_a_narrow_type_are_those_in_double_precision_rounded_once(dtype, source, options):
     torch.manual_seed(0)
-    nets = [torch.nn.Conv2d(500, 500, 7, groups=500).to(dtype) for _ in range(2)]
+    nets = [depthwise(500).to(dtype) for _ in range(2)]
     nets[1].load_state_dict(nets[0].state_dict())  # scale="match" looks at the weights there were
     nets[1].double()
     for net in nets:
-        fc.init_(net, lambda _: source, generator=torch.Generator().manual_seed(2), **options)
+        fc.init_(net, source, seed=2, **options)
     exact = nets[1].weight.detach().numpy()
     assert torch.equal(nets[0].weight.detach(), rounded(exact, dtype))
-    if mean is not None and not options:  # what the sum is: the draws by the root, plus the mean
-        drawn = torch.randn(500, 49, generator=torch.Generator().manual_seed(2)).double().numpy()
-        np.testing.assert_allclose(exact.reshape(500, 49), drawn @ symmetric_root(covariance) + mean, atol=1e-12)
+    if not options:  # what the sum is: the draws by the root, plus the mean
+        drawn = torch.randn(500, 49, generator=seeded(2)).double().numpy()
+        np.testing.assert_allclose(exact.reshape(500, 49), drawn @ symmetric_root(COVARIANCE) + MEAN, atol=1e-12)
 
 
-def test_outside_the_window_of_a_root_a_filter_is_its_mean():
+def test_outside_the_window_of_a_root_filters_are_zero():
     [root] = gaussian_roots(11, [0.1], negative="clip")
-    mean = np.linspace(1, 2, 121)
-    filters = sample_filters(root, 10, mean=mean, scale=0.5, generator=torch.Generator().manual_seed(0)).numpy()
-    zero_mean = sample_filters(root, 10, scale=0.5, generator=torch.Generator().manual_seed(0)).numpy()
-    assert not zero_mean[:, 0].any()
-    np.testing.assert_allclose(
-        filters - zero_mean, np.broadcast_to(0.5 * mean.reshape(11, 11), (10, 11, 11)), atol=1e-15
-    )
+    filters = sample_filters(root, 10, generator=seeded())
+    assert filters[:, *root.window].all()
+    assert filters.count_nonzero() == 10 * len(root.matrix)
 
 
 def test_filters_are_too_small_only_if_all_are_zero():
     for filters in ([0.0, 1.0], [-1.0, 0.0]):
-        check_held(torch.tensor(filters))
+        check_filters(torch.tensor(filters))
     with pytest.raises(CovarianceError):
-        check_held(torch.zeros(2))
+        check_filters(torch.zeros(2))
 
 
 def test_filters_of_eight_bits_are_drawn_and_rounded():
     weight = torch.empty(16, 1, 5, 5, dtype=torch.float8_e4m3fn)
-    fc.covariance_normal_(weight, fc.gaussian_covariance(5, 1.0), generator=torch.Generator().manual_seed(0))
+    fc.covariance_normal_(weight, fc.gaussian_covariance(5, 1.0), seed=0)
     exact = torch.empty(16, 1, 5, 5, dtype=torch.float64)
-    fc.covariance_normal_(exact, fc.gaussian_covariance(5, 1.0), generator=torch.Generator().manual_seed(0))
+    fc.covariance_normal_(exact, fc.gaussian_covariance(5, 1.0), seed=0)
     assert torch.equal(weight.float(), exact.to(torch.float8_e4m3fn).float())

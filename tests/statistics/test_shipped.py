@@ -13,11 +13,11 @@ import filtercov as fc
 from filtercov.cli.app import app
 from filtercov.errors import CheckpointError, SourceError
 from filtercov.files import read_description
-from filtercov.lab.experiments.execute import build_model, load_data
 from filtercov.lab.experiments.initialisations import located
 from filtercov.lab.experiments.runspec import RunSpec, read_inputs
 from filtercov.lab.training import read_result
 from filtercov.statistics import shipped
+from tests.depthwise_layers import depthwise, state, unchanged
 from tests.peers import lite0_weights
 from tools import ship_reference
 
@@ -26,19 +26,15 @@ NAME = "efficientnet-lite0"
 FILE = shipped.FOLDER / f"{NAME}.safetensors"
 
 
-def network(kernel_size: int, depth: int = 4) -> nn.Sequential:
+def network() -> nn.Sequential:
     torch.manual_seed(0)
-    return nn.Sequential(*(nn.Conv2d(24, 24, kernel_size, groups=24) for _ in range(depth)))
+    return nn.Sequential(*(depthwise(kernel_size=5) for _ in range(4)))
 
 
 def command(*arguments: object) -> str:
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
-
-
-def filters(net: nn.Module) -> list[torch.Tensor]:
-    return [layer.weight.detach() for layer in fc.depthwise_layers(net)]
 
 
 @pytest.mark.parametrize("name", list(fc.REFERENCES))
@@ -87,47 +83,41 @@ def test_the_tool_makes_the_shipped_statistics_again_bit_for_bit(tmp_path: Path)
 
 
 def test_a_reference_initialises_by_its_name_as_its_statistics_do(tmp_path: Path) -> None:
-    named, given = network(5), network(5)
-    report = fc.init_(named, f"stats:{NAME}", seed=1)
+    report = fc.init_(named := network(), f"stats:{NAME}", seed=1)
     statistics = fc.FilterStatistics.shipped(NAME)
-    fc.init_(given, lambda layer: statistics.at(layer.depth, layer.kernel_size), seed=1)
+    fc.init_(given := network(), lambda layer: statistics.at(layer.depth, layer.kernel_size), seed=1)
     assert len(report.initialised) == 4
-    assert all(torch.equal(a, b) for a, b in zip(filters(named), filters(given), strict=True))
+    assert unchanged(named, state(given))
     assert NAME in command("info")
     out = command("init", "convmixer_16_3_k5_p2", "--statistics", NAME, "--seed", 0, "--out", tmp_path / "x.pth")
     assert "3 of 3 depthwise layers initialised" in out
 
 
 def test_a_name_that_nobody_knows_is_answered_with_those_there_are(tmp_path: Path) -> None:
-    net = network(5)
-    before = [weight.clone() for weight in filters(net)]
+    net = network()
     for unknown in ("lite1", f"../shipped/{NAME}"):
         with pytest.raises(SourceError, match=rf"no statistics called '.*' .* those that do are .*{NAME}"):
             fc.FilterStatistics.shipped(unknown)
     for unknown in ("lite1", "x" * 5000, str(tmp_path / "lite1")):
         with pytest.raises(CheckpointError, match=rf"no such file.* nor do statistics of that name .*{NAME}"):
             fc.init_(net, f"stats:{unknown}")
-    assert all(torch.equal(a, b) for a, b in zip(before, filters(net), strict=True))
+    assert unchanged(net, state(network()))
 
 
 def test_a_file_that_exists_goes_before_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    fc.FilterStatistics.from_model(network(5)).save(NAME)
-    fc.init_(own := network(5), f"stats:{NAME}", seed=0)
-    fc.init_(same := network(5), fc.FilterStatistics.load(NAME), seed=0)
-    assert all(torch.equal(a, b) for a, b in zip(filters(own), filters(same), strict=True))
+    fc.FilterStatistics.from_model(network()).save(NAME)
+    fc.init_(own := network(), f"stats:{NAME}", seed=0)
+    fc.init_(same := network(), fc.FilterStatistics.load(NAME), seed=0)
+    assert unchanged(own, state(same))
     assert located(f"stats:{NAME}") == f"stats:{tmp_path / NAME}"
     Path(NAME).unlink()
     assert [located(f"stats:{name}") for name in (NAME, "other")] == [f"stats:{NAME}", f"stats:{tmp_path / 'other'}"]
 
 
-def test_a_run_draws_from_a_reference_and_is_known_by_its_content(tmp_path: Path) -> None:
+def test_a_run_is_known_by_the_content_of_its_reference(tmp_path: Path) -> None:
     spec = RunSpec(model="convmixer_16_2_k5_p4", data="embedded", data_limit=64, init=f"stats:{NAME}")
-    inputs = read_inputs(spec, None, init_root=tmp_path)
-    assert inputs == {"init": hashlib.sha256(FILE.read_bytes()).hexdigest()}
-    net = build_model(spec, load_data(spec), init_root=tmp_path)
-    uniform = build_model(RunSpec(model=spec.model, data="embedded", data_limit=64), load_data(spec))
-    assert not any(torch.equal(a, b) for a, b in zip(filters(net), filters(uniform), strict=True))
+    assert read_inputs(spec, None, init_root=tmp_path) == {"init": hashlib.sha256(FILE.read_bytes()).hexdigest()}
 
 
 def test_a_run_is_shipped_with_the_command_that_trains_it_again(tmp_path: Path) -> None:
@@ -142,8 +132,6 @@ def test_a_run_is_shipped_with_the_command_that_trains_it_again(tmp_path: Path) 
     assert program == "filtercov"
     command(*again, "--run-dir", tmp_path / "again")
     first, second = read_result(tmp_path / "run"), read_result(tmp_path / "again")
-    assert first is not None
-    assert second is not None
     assert second.weights_sha256 == first.weights_sha256 == reference.weights_sha256
     assert (reference.epochs, reference.accuracy) == (1, first.test_accuracy)
     assert (reference.judged_on, reference.data) == ("test", "embedded, 64 images")

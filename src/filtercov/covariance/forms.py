@@ -198,21 +198,17 @@ def check_pixels(kernel_size: tuple[int, ...]) -> None:
         )
 
 
-def check_held(largest: float, dtype: Any) -> None:
-    """Raise if filters with this largest weight would become infinite, or all zero, in a NumPy dtype.
+def check_held(largest: Any, dtype: Any) -> None:
+    """Raise if filters whose largest weight is this, rounded to their type, became infinite or all zero.
 
-    >>> check_held(1e6, "float16")
+    >>> check_held(np.float16(np.inf), "float16")
     Traceback (most recent call last):
-    filtercov.errors.CovarianceError: needed filters that float16 can hold, got numbers up to 1e+06; use smaller ones
+    filtercov.errors.CovarianceError: needed filters that float16 can hold, got ones that become infinite; use a ...
     """
-    kind = np.dtype(dtype)
-    with np.errstate(over="ignore", under="ignore"):
-        rounded = float(np.float64(largest).astype(kind))
-    if not math.isfinite(rounded):
-        raise CovarianceError(f"needed filters that {kind} can hold, got numbers up to {largest:.3g}; use smaller ones")
-    if rounded == 0:
+    if largest == 0 or not math.isfinite(largest):
+        wrong, use = ("infinite", "smaller") if largest else ("all zero", "larger")
         raise CovarianceError(
-            f"needed a covariance that is not all zero, or too small for {kind}, or every filter would be zero"
+            f"needed filters that {dtype} can hold, got ones that become {wrong}; use a {use} σ, covariance or scale"
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import cache, lru_cache
+from itertools import starmap
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -41,20 +42,19 @@ def likeness(cov: ArrayLike, kernel_size: KernelSize, sigmas: ArrayLike = SIGMAS
     size = float(np.linalg.norm(matrix))
     shape = _long(shape)
     block = to_block((matrix + matrix.T) / 2, shape)
-    numbers = sum(block.shape)  # at each σ
-    kept = _forms_at_sigmas(shape) if s is SIGMAS and numbers <= KEPT else None
-    # The first contraction takes the longest axis away, and leaves `rest` numbers at each σ.
-    rest = block.size // max(block.shape)
-    at_once = max(1, AT_ONCE // (rest if kept else max(numbers, rest)))
+    # At each σ the factors have `numbers` numbers, and the first contraction, of the longest axis, leaves `rest`.
+    numbers, rest = sum(block.shape), block.size // max(block.shape)
+    at_once = max(1, AT_ONCE // max(numbers, rest))
+    if s is SIGMAS and numbers <= KEPT and at_once >= len(s):
+        forms = iter([_forms_at_sigmas(shape)])
+    else:
+        forms = (_closed_forms(shape, s[i : i + at_once]) for i in range(0, len(s), at_once))
 
-    def cosines(part: slice) -> Array:
-        u, w, norms = kept or _closed_forms(shape, s[part])
-        if kept:
-            u, w, norms = [x[part] for x in u], [x[part] for x in w], norms[part]
+    def cosines(u: list[Array], w: list[Array], norms: Array) -> Array:
         inner = _contract(block, u) - 0.5 * _contract(block, w)  # symmetric: u and v give the same
         return np.divide(inner, norms * size, out=np.zeros_like(inner), where=norms * size > 0)
 
-    return np.concatenate([cosines(slice(i, i + at_once)) for i in range(0, len(s), at_once)])
+    return np.concatenate(list(starmap(cosines, forms)))
 
 
 def chance_likeness(kernel_size: KernelSize, count: int) -> tuple[float, float]:

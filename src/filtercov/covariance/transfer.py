@@ -34,8 +34,10 @@ from filtercov.covariance.forms import (
     to_block,
     whole_number,
 )
-from filtercov.errors import CovarianceError
+from filtercov.errors import CovarianceError, naming
 from filtercov.printable import counted, printable, shortened
+
+DOUBTFUL = 0.25  # share of a covariance under which too little survives resizing
 
 
 def empirical_covariance(filters: ArrayLike) -> tuple[Array, Array]:
@@ -163,46 +165,27 @@ class Resizing:
     """What is left of a covariance of `from_size` filters at another size.
 
     `survives` is the squared cosine between the covariances before and after, laid over each other around the centre:
-    the share of the new one, in least squares, that the old one explains. `padding` is the share of the new one's
-    variance at pixels that the old filters did not have. Between even and odd sizes both are means over the overlays.
+    the share of the new one, in least squares, that the old one explains. Between even and odd sizes the cosine is the
+    mean over the overlays.
     """
 
     from_size: tuple[int, ...]
     survives: float
-    padding: float
-
-    @property
-    def doubtful(self) -> bool:
-        """Whether little survives: under a quarter of the covariance, or under half of the variance in its place."""
-        return self.survives < 0.25 or self.padding > 0.5
-
-    def after(self, first: Resizing | None) -> Resizing:
-        """This resizing and the one before it, if there was one, as one."""
-        if first is None:
-            return self
-        padding = 1 - (1 - first.padding) * (1 - self.padding)
-        return Resizing(first.from_size, first.survives * self.survives, padding)
 
 
 def compare_resized(before: Array, from_size: tuple[int, ...], after: Array, to_size: tuple[int, ...]) -> Resizing:
     """What is left of the covariance `before` in `after`, the same one resized.
 
     >>> cov = np.eye(9)
-    >>> resizing = compare_resized(cov, (3, 3), resize_covariance(cov, 3, 7), (7, 7))
-    >>> round(resizing.survives, 2), round(resizing.padding, 2)
-    (0.09, 0.57)
+    >>> round(compare_resized(cov, (3, 3), resize_covariance(cov, 3, 7), (7, 7)).survives, 2)
+    0.09
     """
-    first, second = (np.arange(math.prod(size), dtype=np.intp).reshape(size) for size in (from_size, to_size))
-    shared = [(first[old].ravel(), second[new].ravel()) for old, new in _overlays(from_size, to_size)]
     norms = float(np.linalg.norm(before) * np.linalg.norm(after))
-    inner = float(np.mean([np.vdot(before[np.ix_(old, old)], after[np.ix_(new, new)]) for old, new in shared]))
-    variance = np.diagonal(after)
-    total, kept = float(variance.sum()), float(np.mean([variance[new].sum() for _, new in shared]))
-    return Resizing(
-        from_size=from_size,
-        survives=min((inner / norms) ** 2, 1.0) if norms else 1.0,  # rounding may exceed 1
-        padding=max(1 - kept / total, 0.0) if total > 0 else 0.0,
-    )
+    if norms == 0:
+        return Resizing(from_size, 1.0)
+    first, second = before.reshape(from_size * 2), after.reshape(to_size * 2)
+    inner = [np.vdot(first[old * 2], second[new * 2]) for old, new in _overlays(from_size, to_size)]
+    return Resizing(from_size, min((float(np.mean(inner)) / norms) ** 2, 1.0))  # rounding may exceed 1
 
 
 def resizing_doubts(layers: Iterable[tuple[tuple[int, ...], Resizing | None]]) -> list[str]:
@@ -210,19 +193,17 @@ def resizing_doubts(layers: Iterable[tuple[tuple[int, ...], Resizing | None]]) -
 
     `layers` are the kernel sizes that statistics have now, each with its resizing, if there was one.
 
-    >>> resizing_doubts([((7, 7), Resizing((3, 3), survives=0.2, padding=0.9)), ((7, 7), None)])
-    ['1 layer resized from 3x3 to 7x7: 20% of the covariance survives, 90% of the variance lies in the padding; ...']
+    >>> resizing_doubts([((7, 7), Resizing((3, 3), survives=0.2)), ((7, 7), None)])
+    ['1 layer resized from 3x3 to 7x7: 20% of the covariance survives; statistics of filters nearer in size carry ...']
     """
-    groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Resizing]] = {}
+    groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[float]] = {}
     for size, resized in layers:
-        if resized is not None and resized.doubtful:
-            groups.setdefault((resized.from_size, size), []).append(resized)
+        if resized is not None and resized.survives < DOUBTFUL:
+            groups.setdefault((resized.from_size, size), []).append(resized.survives)
     return [
-        f"{counted(len(group), 'layer')} resized from {show_size(old)} to {show_size(new)}: "
-        f"{min(one.survives for one in group):.0%} of the covariance survives, "
-        f"{max(one.padding for one in group):.0%} of the variance lies in the padding; statistics of filters nearer "
-        "in size carry over better"
-        for (old, new), group in groups.items()
+        f"{counted(len(survives), 'layer')} resized from {show_size(old)} to {show_size(new)}: {min(survives):.0%} of "
+        "the covariance survives; statistics of filters nearer in size carry over better"
+        for (old, new), survives in groups.items()
     ]
 
 
@@ -243,11 +224,9 @@ class LayerStatistics:
     near_zero: int | None = None
 
     def __post_init__(self) -> None:
-        try:
+        with naming(self.name):
             size, count = kernel_shape(self.kernel_size), whole_number(self.count, "count")
             mean, covariance = as_mean(self.mean, size), as_covariance(self.covariance, kernel_size=size)
-        except CovarianceError as error:
-            raise CovarianceError(f"{self.name}: {error}") from None
         checked = {"kernel_size": size, "count": count, "mean": mean, "covariance": covariance}
         for field, value in checked.items():
             object.__setattr__(self, field, value)
@@ -262,14 +241,13 @@ class LayerStatistics:
         new = kernel_shape(kernel_size)
         if new == self.kernel_size:
             return self
-        covariance = resize_covariance(self.covariance, self.kernel_size, new)
-        resizing = compare_resized(self.covariance, self.kernel_size, covariance, new)
+        old, covariance = self.kernel_size, resize_covariance(self.covariance, self.kernel_size, new)
         return replace(
             self,
             kernel_size=new,
-            mean=resize_mean(self.mean, self.kernel_size, new),
+            mean=resize_mean(self.mean, old, new),
             covariance=covariance,
-            resized=resizing.after(self.resized),
+            resized=compare_resized(self.covariance, old, covariance, new),
             near_zero=None,
         )
 
@@ -277,18 +255,13 @@ class LayerStatistics:
 def interpolate_layers(below: LayerStatistics, above: LayerStatistics, weight: float) -> LayerStatistics:
     """The statistics between two layers of one kernel size, `weight` of the way from the first to the second.
 
+    `resized` is that of the nearer layer, or of the other if only that was resized.
+
     >>> a, b = (LayerStatistics(name, (1,), 8, [x], [[x]]) for name, x in (("a", 1.0), ("b", 2.0)))
     >>> interpolate_layers(a, b, 0.25).name, interpolate_layers(a, b, 0.25).mean
     ('layers a and b, weighted 0.75 : 0.25', array([1.25]))
     """
-    resized = None
-    if below.resized or above.resized:
-        first, second = (part.resized or Resizing(part.kernel_size, 1.0, 0.0) for part in (below, above))
-        resized = Resizing(
-            from_size=first.from_size if below.resized else second.from_size,
-            survives=(1 - weight) * first.survives + weight * second.survives,
-            padding=(1 - weight) * first.padding + weight * second.padding,
-        )
+    nearer, other = (above, below) if weight > 0.5 else (below, above)
     names = f"{shortened(below.name)} and {shortened(above.name)}"  # which may say of what they are interpolated
     return LayerStatistics(
         name=f"layers {names}, weighted {1 - weight:.2g} : {weight:.2g}",
@@ -296,5 +269,5 @@ def interpolate_layers(below: LayerStatistics, above: LayerStatistics, weight: f
         count=min((count for count in (below.count, above.count) if count > 1), default=1),  # one has no spread
         mean=(1 - weight) * below.mean + weight * above.mean,
         covariance=(1 - weight) * below.covariance + weight * above.covariance,
-        resized=resized,
+        resized=nearer.resized or other.resized,
     )

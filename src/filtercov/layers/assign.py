@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,18 +14,8 @@ from filtercov.layers.find import DepthwiseLayer, parametrisation, plain_values
 # Parametrisations compute a weight from others in a few steps, each of which rounds once.
 ROUNDINGS = 32
 
-
-class _Saved(NamedTuple):
-    """A tensor before it was written to: the table and name a module keeps it under, and a copy of its values."""
-
-    table: dict[str, Any]
-    name: str
-    tensor: Tensor
-    values: Tensor
-
-    def restore(self) -> None:
-        self.table[self.name] = self.tensor  # a parametrisation may have put another in its place
-        self.tensor.copy_(self.values)
+# A tensor before it was written to: the table and name a module keeps it under, and a copy of its values.
+Saved = tuple[dict[str, Any], str, Tensor, Tensor]
 
 
 def assign_filters_(layers: Sequence[DepthwiseLayer], filters: list[Tensor]) -> None:
@@ -34,7 +24,7 @@ def assign_filters_(layers: Sequence[DepthwiseLayer], filters: list[Tensor]) -> 
     A layer whose weight then differs from what was written, as spectral_norm's does, is refused. `filters` is emptied
     on the way, so that new and old values never lie in memory three times over.
     """
-    saved: list[_Saved] = []
+    saved: list[Saved] = []
     filters.reverse()
     with torch.no_grad():
         try:
@@ -42,8 +32,9 @@ def assign_filters_(layers: Sequence[DepthwiseLayer], filters: list[Tensor]) -> 
                 saved += _save(layer)
                 _assign(layer, filters.pop())
         except BaseException as error:
-            for one in reversed(saved):  # of a tensor saved twice the first copy last
-                one.restore()
+            for table, name, tensor, values in reversed(saved):  # of a tensor saved twice the first copy last
+                table[name] = tensor  # a parametrisation may have put another in its place
+                tensor.copy_(values)
             if not isinstance(error, Exception):
                 raise
             raise ModelError(f"{layer.name}: its filters cannot be set ({error}); nothing was changed") from error
@@ -66,7 +57,7 @@ def _memory(parameter: Tensor) -> object:
     return (parameter.data_ptr(), parameter.shape, parameter.stride()) if plain else id(parameter)
 
 
-def _save(layer: DepthwiseLayer) -> list[_Saved]:
+def _save(layer: DepthwiseLayer) -> list[Saved]:
     """Copy everything that writing the filters may change: the weight, or all that its parametrisation keeps."""
     steps = parametrisation(layer.module)
     if steps is None:
@@ -74,7 +65,7 @@ def _save(layer: DepthwiseLayer) -> list[_Saved]:
     else:
         tables = [table for step in steps.modules() for table in (step._parameters, step._buffers)]
     return [
-        _Saved(table, name, tensor, tensor.detach().clone())
+        (table, name, tensor, tensor.detach().clone())
         for table in tables
         for name, tensor in table.items()
         if tensor is not None

@@ -13,16 +13,15 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from filtercov.errors import CheckpointError
+from filtercov.errors import CheckpointError, naming
 from filtercov.layers.find import DepthwiseLayer, check_model, depthwise_layers, unwrap
 from filtercov.layers.names import building_key, clean_name
-from filtercov.layers.state_dict import StateDict, is_depthwise_weight, read_state_dict
+from filtercov.layers.state_dict import EMA, StateDict, is_depthwise_weight, read_state_dict
 
 SURE = "pass like=model or --like NAME to be sure"
 
-# What trainers keep a network under, and EMA copies of it beside that.
+# What trainers keep a network under.
 HOLDERS = {"model", "module", "net", "network", "online_model"}
-EMA_PREFIXES = ("ema.", "ema_model.", "model_ema.")
 
 TRANSPOSED = re.compile(r"deconv|transpose")
 PARAMETRISED = re.compile(r"\.?(parametrizations\.weight\.original1?|weight_orig|weight_v)$")
@@ -34,13 +33,11 @@ def read_depthwise_weights(source: Path | Mapping[str, Tensor], *, like: nn.Modu
         check_model(like, "like")
     if isinstance(source, Mapping):
         tensors = {str(name): value for name, value in source.items() if isinstance(value, Tensor)}
-        state, name = StateDict(tensors), "state dict"
+        state = StateDict(tensors)
     else:
-        state, name = read_state_dict(source), str(source)
-    try:
+        state = read_state_dict(source)
+    with naming("state dict" if isinstance(source, Mapping) else source):
         found = depthwise_weights(state) if like is None else _weights_like(state, like)
-    except CheckpointError as error:
-        raise CheckpointError(f"{name}: {error}") from None
     return replace(found, notes=(*state.notes, *found.notes))
 
 
@@ -102,7 +99,7 @@ def _cleaned(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _of_network(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
     """Leave out EMA copies, with a note, and cut off the holders that all depthwise weights have in common."""
-    own = {name: tensor for name, tensor in tensors.items() if not name.startswith(EMA_PREFIXES)}
+    own = {name: tensor for name, tensor in tensors.items() if not EMA.search(name.partition(".")[0])}
     if not any(is_depthwise_weight(*item) for item in own.items()):
         own = tensors
     copies = [_layer(name) for name in tensors if name not in own and is_depthwise_weight(name, tensors[name])]
@@ -169,33 +166,15 @@ def _weights_like(state: StateDict, model: nn.Module) -> StateDict:
         for name in known[layers[0]]
         if f".{stored}".endswith(f".{name}")
     }
-    for prefix in sorted(prefixes, key=lambda prefix: (prefix.startswith(EMA_PREFIXES), len(prefix))):
+    for prefix in sorted(prefixes, key=lambda prefix: (bool(EMA.search(prefix)), len(prefix))):
         found = {layer: tensors[prefix + name] for layer in layers for name in known[layer] if prefix + name in tensors}
         if all(layer in found and found[layer].shape == _shape(layer) for layer in layers):
             return StateDict({layer.name: found[layer] for layer in layers})
-    if renamed := _under_other_names(state, layers):
-        return renamed
     raise CheckpointError(
         f"needed the {len(layers)} depthwise weights of the {type(root).__name__} given as like, from that of "
         f"{layers[0].name} {_shape(layers[0])} on, found others among its {len(tensors)} tensors; pass a model built "
         "as the one that was saved, or load the file into it and use FilterStatistics.from_model(model)"
     )
-
-
-def _under_other_names(state: StateDict, layers: Sequence[DepthwiseLayer]) -> StateDict | None:
-    """Match layers by order, last part of their name and shape; None if they differ in these.
-
-    transformers, for one, renames the modules that hold the layers when it saves a network.
-    """
-    try:
-        found = depthwise_weights(state).tensors
-    except CheckpointError:
-        return None
-    wanted = [(layer.name.rpartition(".")[2], _shape(layer)) for layer in layers]
-    if wanted != [(name.rpartition(".")[2], tensor.shape) for name, tensor in found.items()]:
-        return None
-    note = f"the file has other names, {next(iter(found))} for {layers[0].name}: layers were matched by order and shape"
-    return StateDict(dict(zip([layer.name for layer in layers], found.values(), strict=True)), (note,))
 
 
 def _shape(layer: DepthwiseLayer) -> tuple[int, ...]:

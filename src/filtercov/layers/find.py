@@ -53,14 +53,28 @@ class DepthwiseLayer(Layer):
 
     @property
     def weight(self) -> Tensor:
-        """The filters (channels, 1, *kernel_size), computed anew if they are parametrised."""
-        return current_weight(self.module, self.name)
+        """The filters (channels, 1, *kernel_size) that the next call in evaluation mode would use."""
+        module = self.module
+        if parametrisation(module) is None and module._parameters.get("weight") is None:
+            raise ModelError(
+                f"{self.name}: needed a weight of its own or one from torch.nn.utils.parametrizations, got none or one "
+                "that is computed before each call (as torch.nn.utils.weight_norm, spectral_norm, prune and FSDP1 do "
+                "it); make it permanent, or use torch.nn.utils.parametrizations"
+            )
+        with evaluating(module):  # in training spectral_norm, for one, moves its state whenever the weight is read
+            weight = module.weight
+        needed = (module.out_channels, module.in_channels // module.groups, *_kernel_size(module))
+        if tuple(weight.shape) != needed:
+            raise ModelError(
+                f"{self.name}: needed its whole weight {needed}, got {tuple(weight.shape)}, as wrappers that flatten "
+                "or shard parameters leave it; gather the whole parameters first"
+            )
+        return weight
 
     def trainable(self) -> list[nn.Parameter]:
         """The parameters behind the filters: the weight itself, or those that its parametrisation has."""
-        current_weight(self.module, self.name)  # refuses weights that have none
-        steps = parametrisation(self.module)
-        return [cast(nn.Parameter, self.module.weight)] if steps is None else list(steps.parameters())
+        weight, steps = self.weight, parametrisation(self.module)
+        return [cast(nn.Parameter, weight)] if steps is None else list(steps.parameters())
 
 
 LayerFilter = Callable[[DepthwiseLayer], bool]
@@ -133,28 +147,6 @@ def _kernel_size(module: Convolution) -> tuple[int, ...]:
     return (size,) * axes if isinstance(size, int) else tuple(size)
 
 
-# --- Weights that are parametrised, or not plain numbers ---
-
-
-def current_weight(module: Convolution, name: str) -> Tensor:
-    """The weight (channels, 1, *kernel_size) that the next call in evaluation mode would use."""
-    if parametrisation(module) is None and module._parameters.get("weight") is None:
-        raise ModelError(
-            f"{name}: needed a weight of its own or one from torch.nn.utils.parametrizations, got none or one that is "
-            "computed before each call (as torch.nn.utils.weight_norm, spectral_norm, prune and FSDP1 do it); make it "
-            "permanent, or use torch.nn.utils.parametrizations"
-        )
-    with evaluating(module):  # in training spectral_norm, for one, moves its state whenever the weight is read
-        weight = module.weight
-    needed = (module.out_channels, module.in_channels // module.groups, *_kernel_size(module))
-    if tuple(weight.shape) != needed:
-        raise ModelError(
-            f"{name}: needed its whole weight {needed}, got {tuple(weight.shape)}, as wrappers that flatten or shard "
-            "parameters leave it; gather the whole parameters first"
-        )
-    return weight
-
-
 def parametrisation(module: nn.Module) -> nn.Module | None:
     """The module with which torch.nn.utils.parametrize computes the weight; None if the weight is plain."""
     if not parametrize.is_parametrized(module, "weight"):
@@ -162,12 +154,20 @@ def parametrisation(module: nn.Module) -> nn.Module | None:
     return cast(nn.Module, module.parametrizations["weight"])  # type: ignore[index]
 
 
-def plain_values(weight: Tensor, name: str) -> Tensor:
-    """A weight's numbers as a dense float64 tensor on the CPU."""
+def check_numbers(weight: Tensor, name: str) -> None:
+    """Raise a `ModelError` unless a weight has floating-point numbers."""
     if weight.is_meta:
-        raise ModelError(f"{name}: needed a weight with storage, got one on the meta device; load it first")
+        raise ModelError(
+            f"{name}: needed a weight with storage, got one on the meta device; load it, or materialise the model with "
+            "model.to_empty(device=...) first"
+        )
     if not weight.is_floating_point():
         raise ModelError(f"{name}: needed a floating-point weight, got {weight.dtype}; dequantise or convert it first")
+
+
+def plain_values(weight: Tensor, name: str) -> Tensor:
+    """A weight's numbers as a dense float64 tensor on the CPU."""
+    check_numbers(weight, name)
     try:
         return torch.from_numpy(weight.detach().cpu().double().resolve_neg().numpy())
     except Exception as error:  # whatever a sparse tensor, a tensor subclass or a backend may raise

@@ -46,21 +46,12 @@ def run_once(model: nn.Module, example: Any, watch: Iterable[nn.Module] = (), se
     >>> net.training
     True
     """
-    with undisturbed(model, watch=watch, see=see), torch.no_grad():
-        call(model, example)
-
-
-@contextmanager
-def undisturbed(model: nn.Module, *, watch: Iterable[nn.Module] = (), see: See = lambda *_: None) -> Iterator[None]:
-    """Put a model into evaluation mode with hooks that call `see`, and restore modes, state and hooks afterwards."""
-    with ExitStack() as stack:
-        stack.enter_context(unchanged(model))
-        stack.enter_context(evaluating(model))
-        stack.enter_context(torch.compiler.set_stance("force_eager"))  # compiled code calls no hooks
+    eager = torch.compiler.set_stance("force_eager")  # compiled code calls no hooks
+    with unchanged(model), evaluating(model), eager, torch.no_grad(), ExitStack() as hooks:
         for module in watch:
             hook = module.register_forward_hook(lambda module, _, output: (see(module, output), None)[1])
-            stack.callback(hook.remove)
-        yield
+            hooks.callback(hook.remove)
+        call(model, example)
 
 
 @contextmanager

@@ -19,9 +19,10 @@ import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from filtercov.covariance.forms import Array, to_odd
+from filtercov.covariance.forms import Array, check_held, to_odd
 from filtercov.covariance.root import Root
-from filtercov.errors import CovarianceError, ModelError, SourceError
+from filtercov.errors import ModelError, SourceError
+from filtercov.layers.find import check_numbers
 
 # Filters are drawn in blocks of about this many weights: enough to keep the multiplication efficient, little enough
 # that the float64 copies of a block stay in cache.
@@ -39,15 +40,13 @@ def sample_filters(
 ) -> Tensor:
     """Draw `count` filters (count, *kernel_size) on the CPU, rounded once to `dtype`.
 
-    `mean` (n,) is added before `scale` multiplies. Call it inside `drawing()` for results that do not depend on the
-    number of threads.
+    `mean` (n,), for roots of whole filters, is added before `scale` multiplies. Call it inside `drawing()` for results
+    that do not depend on the number of threads.
     """
     matrix = root.matrix if scale == 1.0 else root.matrix * scale
-    pixels = len(matrix)  # of the window outside of which filters are zero, or the mean
-    centre = None if mean is None else (mean * scale).reshape(root.kernel_size)
-    filters = torch.empty(count, *root.kernel_size, dtype=dtype, device="cpu")
-    if pixels < math.prod(root.kernel_size):
-        filters[:] = 0.0 if centre is None else rounded(centre, dtype)
+    pixels = len(matrix)  # of the window outside of which filters are zero
+    make = torch.zeros if pixels < math.prod(root.kernel_size) else torch.empty
+    filters = make(count, *root.kernel_size, dtype=dtype, device="cpu")
     window = filters[(slice(None), *root.window)]
     rows = max(1, BLOCK_WEIGHTS // pixels)
     for start in range(0, count, rows):
@@ -55,8 +54,8 @@ def sample_filters(
         shape = (min(rows, count - start), pixels)
         drawn = torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
         sample = drawn.numpy().astype(np.float64) @ matrix
-        if centre is not None:
-            sample += centre[root.window].reshape(pixels)
+        if mean is not None:
+            sample += mean * scale
         window[start : start + rows] = rounded(sample, dtype).view(len(drawn), *window.shape[1:])
     return filters
 
@@ -92,16 +91,11 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def check_held(filters: Tensor) -> None:
+def check_filters(filters: Tensor) -> None:
     """Raise if filters rounded to their type were too large for it, or all became zero."""
     comparable = filters if filters.dtype.itemsize > 1 else filters.float()  # torch orders no 8-bit numbers
     low, high = comparable.aminmax()
-    if not (low.isfinite() and high.isfinite()) or low == high == 0:
-        wrong, use = ("all zero", "larger") if low == high == 0 else ("infinite", "smaller")
-        raise CovarianceError(
-            f"needed filters that {filters.dtype} can hold, got ones that become {wrong}; use a {use} σ, covariance or "
-            "scale"
-        )
+    check_held(float(torch.maximum(-low, high)), filters.dtype)
 
 
 def check_weight(weight: Tensor, who: str) -> tuple[int, ...]:
@@ -109,13 +103,7 @@ def check_weight(weight: Tensor, who: str) -> tuple[int, ...]:
     if not isinstance(weight, Tensor) or weight.ndim not in (3, 4, 5):
         came = tuple(weight.shape) if isinstance(weight, Tensor) else type(weight).__name__
         raise ModelError(f"{who}: needed a convolution weight (channels, 1, *kernel_size), a tensor, got {came}")
-    if weight.is_meta:
-        raise ModelError(
-            f"{who}: needed a weight with storage, got one on the meta device; materialise the model first with "
-            "model.to_empty(device=...)"
-        )
-    if not weight.is_floating_point():
-        raise ModelError(f"{who}: needed a floating-point weight, got {weight.dtype}; convert or dequantise it first")
+    check_numbers(weight, who)
     return tuple(weight.shape[2:])
 
 

@@ -19,7 +19,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from filtercov.errors import CheckpointError
+from filtercov.errors import CheckpointError, naming
 from filtercov.files import DESCRIPTION, NAME, Kind, atomic_write, read_description, write_checksummed
 from filtercov.layers.torch_file import Held, load_inertly, too_long
 from filtercov.printable import shortened
@@ -48,11 +48,12 @@ def read_state_dict(path: Path) -> StateDict:
     ['conv.weight']
     """
     try:
-        if path.is_dir():
-            path = _in_directory(path)
-        return _read_shards(path) if path.name.endswith(INDEX) and path.is_file() else _read_file(path)
-    except CheckpointError as error:
-        raise CheckpointError(f"{path}: {error}") from None
+        with naming(path):
+            file = _in_directory(path) if path.is_dir() else path
+        with naming(file):
+            return _read_shards(file) if file.name.endswith(INDEX) and file.is_file() else _read_file(file)
+    except CheckpointError:
+        raise
     except Exception as error:  # torch, safetensors, zipfile and pickle raise many kinds of error for a bad file
         reason = shortened(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}", 160)
         raise CheckpointError(
@@ -67,7 +68,7 @@ def is_depthwise_weight(name: str, tensor: Tensor) -> bool:
     convolutions have such weights too.
     """
     shaped = 3 <= tensor.ndim <= 5 and len(tensor) > 1 and tensor.shape[1] == 1 and tensor.shape[1:] != (1, 1)
-    return shaped and tensor.numel() > 0 and name.rpartition(".")[2] == "weight"
+    return shaped and name.rpartition(".")[2] == "weight"
 
 
 LFS = b"version https://git-lfs.github.com/spec/"
@@ -156,12 +157,10 @@ def _read_shards(index: Path) -> StateDict:
     tensors: dict[str, Tensor] = {}
     ordered = True
     for shard, names in _read_index(index).items():
-        try:
+        with naming(f"its shard {shard.name}"):
             read, wanted = _read_file(shard), set(names)
             if missing := wanted - read.tensors.keys():
                 raise CheckpointError(f"has no {shortened(min(missing))!r}; get it again")
-        except CheckpointError as error:
-            raise CheckpointError(f"its shard {shard.name}: {error}") from None
         tensors |= {name: tensor for name, tensor in read.tensors.items() if name in wanted}
         ordered &= read.in_model_order
     return StateDict(tensors, in_model_order=ordered)
@@ -174,54 +173,45 @@ OPTIMISER = re.compile(r"optim|momentum|exp_avg|grad", re.IGNORECASE)
 NESTING = 32  # dictionaries inside one another that are searched for weights
 
 
-@dataclass(frozen=True)
-class _Found:
-    """A dictionary of tensors in a checkpoint, the keys it lies under, and how many depthwise weights it has."""
-
-    keys: tuple[str, ...]
-    tensors: dict[str, Tensor]
-    weights: int
-
-    def is_kept_as(self, purpose: re.Pattern[str]) -> bool:
-        return any(purpose.search(key) for key in self.keys)
-
-    def __str__(self) -> str:
-        where = repr(shortened(".".join(self.keys))) if self.keys else "the top level"
-        return f"{where} (EMA weights)" if self.is_kept_as(EMA) else where
-
-
 def _read_torch(path: Path) -> StateDict:
     """The dictionary with the most depthwise weights; an EMA's or an optimiser's only where no other has any."""
-    found = list(_dictionaries(load_inertly(path)))
+    found = dict(_dictionaries(load_inertly(path)))
     if not found:
         raise CheckpointError(
             "needed a state dict of dense tensors, found none; save model.state_dict(), its weights gathered and not "
             "quantised, best as .safetensors"
         )
-    chosen = min(found, key=lambda one: (not one.weights, one.is_kept_as(OPTIMISER), one.is_kept_as(EMA), -one.weights))
-    others = [str(one) for one in found if one.weights and one is not chosen]
-    if not chosen.weights or not others:
-        return StateDict(chosen.tensors)
-    return StateDict(chosen.tensors, (f"read {chosen}; the file also holds {shortened(', '.join(others))}",))
+    weights = {place: sum(map(is_depthwise_weight, tensors, tensors.values())) for place, tensors in found.items()}
+
+    def preference(place: str) -> tuple[bool, bool, bool, int]:
+        return not weights[place], bool(OPTIMISER.search(place)), bool(EMA.search(place)), -weights[place]
+
+    chosen = min(found, key=preference)
+    others = [_show(place) for place in found if weights[place] and place != chosen]
+    note = f"read {_show(chosen)}; the file also holds {shortened(', '.join(others))}"
+    return StateDict(found[chosen], (note,) if others else ())
 
 
-def _dictionaries(content: Any) -> Iterator[_Found]:
-    """Yield every dictionary with tensors, outermost first, each once however often it is referred to."""
-    level: list[tuple[tuple[str, ...], Any]] = [((), content)] if isinstance(content, Mapping) else []
+def _show(place: str) -> str:
+    where = repr(place) if place else "the top level"
+    return f"{where} (EMA weights)" if EMA.search(place) else where
+
+
+def _dictionaries(content: Any) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """Yield place (keys joined by dots) and tensors of every dictionary that has some, outermost first, each once."""
+    level: list[tuple[str, Any]] = [("", content)] if isinstance(content, Mapping) else []
     seen: set[int] = set()
     for _ in range(NESTING):
         inner = []
-        for keys, holder in level:
+        for place, holder in level:
             held = {name: one.value for name, one in holder.items() if isinstance(name, str) and type(one) is Held}
-            tensors = {name: value for name, value in held.items() if isinstance(value, Tensor)}
-            if tensors:
-                yield _Found(keys, tensors, sum(is_depthwise_weight(*item) for item in tensors.items()))
+            if tensors := {name: value for name, value in held.items() if isinstance(value, Tensor)}:
+                yield place, tensors
             for key, one in holder.items():
-                if (
-                    isinstance(one, Mapping) and one and id(one) not in seen
-                ):  # a pickle has room for millions of empty ones
+                if isinstance(one, Mapping) and one and id(one) not in seen:  # millions may be empty
                     seen.add(id(one))
-                    inner.append(((*keys, str(key)), one))
+                    name = shortened(str(key))  # one long key may lead to many dictionaries
+                    inner.append((shortened(f"{place}.{name}") if place else name, one))
         level = inner
 
 

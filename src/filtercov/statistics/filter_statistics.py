@@ -25,7 +25,6 @@ import safetensors.numpy
 from torch import Tensor, nn
 
 from filtercov.covariance.forms import (
-    PIXELS,
     Array,
     KernelSize,
     check_pixels,
@@ -42,7 +41,7 @@ from filtercov.covariance.transfer import (
     nearest_kronecker,
     resizing_doubts,
 )
-from filtercov.errors import CheckpointError, CovarianceError, FiltercovWarning, ModelError, SourceError
+from filtercov.errors import CheckpointError, CovarianceError, FiltercovWarning, ModelError, SourceError, naming
 from filtercov.files import MEASURED, NAME, Kind, as_path, open_checksummed, read_description, write_checksummed
 from filtercov.layers.checkpoint import read_depthwise_weights
 from filtercov.layers.find import depthwise_layers, plain_values
@@ -263,25 +262,20 @@ def measure_layers(weights: Iterable[tuple[str, Tensor]]) -> tuple[LayerStatisti
     """Measure named weights (filters, 1, *kernel_size); those too large for the limits on memory are refused."""
     named, total = list(weights), 0
     for name, weight in named:
-        size, pixels = tuple(weight.shape[2:]), math.prod(weight.shape[2:])
-        total += 8 * (weight.numel() + pixels**2)
-        if pixels > PIXELS or total > MEASURED:
+        total += 8 * (weight.numel() + math.prod(weight.shape[2:]) ** 2)
+        if total > MEASURED:
             raise CovarianceError(
-                f"{name}: needed filters of at most {PIXELS} pixels, and layers that take at most "
-                f"{show_bytes(MEASURED)} together with their covariances, got {len(weight)} of {show_size(size)}, "
+                f"{name}: needed layers that take at most {show_bytes(MEASURED)} together with their covariances, got "
                 f"{show_bytes(total)} up to this one; measure fewer at a time"
             )
-    return tuple(_measure_layer(name, weight) for name, weight in named)
-
-
-def _measure_layer(name: str, weight: Tensor) -> LayerStatistics:
-    filters = plain_values(weight, name).flatten(0, 1).numpy()
-    try:
-        mean, covariance = empirical_covariance(filters)
-    except CovarianceError as error:
-        raise CovarianceError(f"{name}: {error}") from None
-    size, near_zero = filters.shape[1:], count_near_zero(filters)
-    return LayerStatistics(name, size, len(filters), mean, covariance, near_zero=near_zero)
+    layers = []
+    for name, weight in named:
+        filters = plain_values(weight, name).flatten(0, 1).numpy()
+        with naming(name):
+            mean, covariance = empirical_covariance(filters)
+        size, near_zero = filters.shape[1:], count_near_zero(filters)
+        layers.append(LayerStatistics(name, size, len(filters), mean, covariance, near_zero=near_zero))
+    return tuple(layers)
 
 
 def write_statistics(
@@ -330,18 +324,16 @@ def open_statistics(
 
 
 def compacted(values: Array) -> Array:
-    """Round to float32, unless the numbers are too large or too small for that."""
+    """Round to float32, unless the numbers are too large or too small for that, as where training diverges."""
     largest = float(np.abs(values).max(initial=0.0))
     return values.astype(np.float32) if largest == 0 or 1e-30 < largest < 1e38 else values
 
 
 def _describe_layer(layer: LayerStatistics) -> dict[str, Any]:
-    described: dict[str, Any] = {"name": layer.name, "kernel_size": list(layer.kernel_size), "count": layer.count}
-    if layer.resized is not None:
-        described["resized"] = asdict(layer.resized)
-    if layer.near_zero is not None:
-        described["near_zero"] = layer.near_zero
-    return described
+    described = {"name": layer.name, "kernel_size": list(layer.kernel_size), "count": layer.count}
+    resized = None if layer.resized is None else asdict(layer.resized)
+    measured = {"resized": resized, "near_zero": layer.near_zero}
+    return described | {key: value for key, value in measured.items() if value is not None}
 
 
 def _read_layer(entry: Mapping[str, Any], mean: Array, covariance: Array) -> LayerStatistics:
@@ -349,13 +341,10 @@ def _read_layer(entry: Mapping[str, Any], mean: Array, covariance: Array) -> Lay
     check_pixels(size)
     if len(name) > NAME:
         raise ValueError(f"needed names of at most {NAME} characters, got {len(name)}")
-    resized, count = entry.get("resized"), entry["count"]
     # Earlier versions kept the number among others, and the shipped references still have it there.
     near_zero = entry.get("near_zero", entry.get("of_filters", {}).get("near_zero"))
-    shares = [0.0 if near_zero is None else near_zero / count]
+    resized = entry.get("resized")
     if resized is not None:
-        resized = Resizing(**resized | {"from_size": kernel_shape(tuple(resized["from_size"]))})
-        shares += [resized.survives, resized.padding]
-    if not all(0 <= share <= 1 + 1e-9 for share in shares):
-        raise ValueError(f"needed shares from 0 to 1 of what was measured, got {shares}")
-    return LayerStatistics(name, size, count, mean, covariance, resized, near_zero)
+        resized = Resizing(kernel_shape(tuple(resized["from_size"])), float(resized["survives"]))
+    near_zero = None if near_zero is None else int(near_zero)
+    return LayerStatistics(name, size, entry["count"], mean, covariance, resized, near_zero)

@@ -10,7 +10,6 @@ import os
 import warnings
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -18,10 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from filtercov.covariance.forms import Array, whole_number
-from filtercov.covariance.transfer import empirical_covariance
 from filtercov.errors import CheckpointError, ConfigError, CovarianceError, FiltercovWarning, ModelError
 from filtercov.files import as_path
-from filtercov.layers.find import DepthwiseLayer, depthwise_layers, plain_values, unwrap
+from filtercov.layers.find import depthwise_layers, plain_values, unwrap
 from filtercov.statistics.filter_statistics import FilterStatistics, compacted, measure_layers, write_statistics
 from filtercov.statistics.watched import KIND, START, Watched, followed, moment_file
 
@@ -33,8 +31,7 @@ class Watch:
 
     It measures the filters at once, then after `every` steps (None: none) and after those in `steps`, and when it is
     closed, which leaving its `with` block does if nothing was raised. Each moment is a file in the directory `path`,
-    and `filtercov.Watched.load(path)` reads them at any time. `gradients` measures the weights' gradients as well: call
-    it after `backward` and before they are set to zero. Weights that are computed from others have none.
+    and `filtercov.Watched.load(path)` reads them at any time.
 
     A directory that is there is refused with `CheckpointError`, unless a run continues, which says how many steps it
     has done: `step` keeps the moments up to there and has those after it measured again. Where processes train together
@@ -55,19 +52,18 @@ class Watch:
         every: int | None = 100,
         steps: Collection[int] = (),
         step: int | None = None,
-        gradients: bool = False,
     ) -> None:
         self.path = as_path(path, "watch")
         self.step = 0 if step is None else _steps("step", step)
         self._every = None if every is None else _steps("every", every, least=1)
         self._chosen = {_steps("steps", chosen) for chosen in steps}
-        self._model, self._gradients, self._source = model, gradients, type(unwrap(model)).__name__
+        self._model, self._source = model, type(unwrap(model)).__name__
         self._warned = False
         self._written = -1  # the step of the last moment in the directory
         group = torch.distributed
         self._writes = not (group.is_available() and group.is_initialized()) or group.get_rank() == 0
         if self._writes:
-            weights = _weights(depthwise_layers(model))
+            weights = _weights(model)
             # Copies, because the weights may be the model's own memory.
             self._start = {name: weight.numpy().copy() for name, weight in weights.items()}
             self._open(weights, new=step is None)
@@ -87,16 +83,14 @@ class Watch:
         return self._writes and self._due(before, after) and self._measure()
 
     def close(self) -> None:
-        """Measure the last step, if that was not due anyway; its gradients only if they are still there."""
+        """Measure the last step, if that was not due anyway."""
         if self._writes and self._written < self.step:
             self._measure()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
 
@@ -164,12 +158,11 @@ class Watch:
 
     def _measure(self) -> bool:
         """Write the moment of this step; False where weights are not finite, with a warning the first time."""
-        layers = depthwise_layers(self._model)  # others may have swapped modules since the last moment
-        weights = _weights(layers)
+        weights = _weights(self._model)  # others may have swapped modules since the last moment
         if _shapes(weights) != _shapes(self._start):
             raise ModelError(
                 f"{self.path}: needed the {len(self._start)} depthwise layers that watching began with, got others, "
-                f"{len(layers)} in all; watch the new model in a directory of its own"
+                f"{len(weights)} in all; watch the new model in a directory of its own"
             )
         try:
             measured = FilterStatistics(measure_layers(weights.items()), f"{self._source} at step {self.step}")
@@ -180,16 +173,10 @@ class Watch:
                 self._warned = True
             return False
         tensors, drift = {}, []
-        for i, layer in enumerate(layers):
-            filters = weights[layer.name].numpy()
-            drift.append(_drift(filters, self._start[layer.name]))
+        for i, (name, weight) in enumerate(weights.items()):
+            filters = weight.numpy()
+            drift.append(_drift(filters, self._start[name]))
             tensors[f"layer.{i}.filters"] = compacted(filters[followed(len(filters)), 0])
-            parameter = layer.module._parameters.get("weight") if self._gradients else None
-            if parameter is not None and parameter.grad is not None and parameter.grad.isfinite().all():
-                gradient = plain_values(parameter.grad, layer.name).flatten(0, 1).numpy()
-                mean, covariance = empirical_covariance(gradient)
-                tensors[f"layer.{i}.gradient_mean"] = compacted(mean)
-                tensors[f"layer.{i}.gradient_covariance"] = compacted(covariance)
         file = moment_file(self.path, self.step)
         write_statistics(file, measured, compact=True, tensors=tensors, about={"drift": drift})
         self._written = self.step
@@ -207,10 +194,10 @@ def _shapes(weights: Mapping[str, Tensor | Array]) -> dict[str, tuple[int, ...]]
     return {name: tuple(weight.shape) for name, weight in weights.items()}
 
 
-def _weights(layers: list[DepthwiseLayer]) -> dict[str, Tensor]:
+def _weights(model: nn.Module) -> dict[str, Tensor]:
     """Weights (filters, 1, *kernel_size) by the names of their layers, as float64 on the CPU."""
     with torch.no_grad():
-        return {layer.name: plain_values(layer.weight, layer.name) for layer in layers}
+        return {layer.name: plain_values(layer.weight, layer.name) for layer in depthwise_layers(model)}
 
 
 def _exact(filters: Array) -> Array:

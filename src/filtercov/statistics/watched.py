@@ -4,18 +4,16 @@ A watched run is a directory of statistics files, each written whole or not at a
 
     filters.watched/
       start.safetensors      the filters that watching began with
-      00000000.safetensors   a moment: the statistics after so many steps, a few filters of each layer, drift, gradients
+      00000000.safetensors   a moment: the statistics after so many steps, a few filters of each layer, drift
       00000100.safetensors   `FilterStatistics.load` reads any of the moments
 
 Beside the mean and covariance of layer i, a moment has `layer.i.filters`, the filters that are followed from moment to
-moment, and `layer.i.gradient_mean` and `layer.i.gradient_covariance` where gradients were watched, all in float32. The
-start has all filters as `layer.i.filters`, exactly.
+moment, all in float32. The start has all filters as `layer.i.filters`, exactly.
 """
 
 from __future__ import annotations
 
 import bisect
-import math
 import operator
 import os
 from collections.abc import Iterator, Mapping
@@ -27,7 +25,6 @@ from typing import Any
 import numpy as np
 
 from filtercov.covariance.forms import Array
-from filtercov.covariance.transfer import LayerStatistics
 from filtercov.files import MEASURED, Kind, as_path, read_description
 from filtercov.printable import counted, shortened
 from filtercov.statistics.filter_statistics import FilterStatistics, open_statistics
@@ -96,39 +93,27 @@ class Moment:
         return self._contents[1]
 
     @property
-    def gradients(self) -> Mapping[str, LayerStatistics]:
-        """Mean and covariance of the gradients of those layers that had one, if they were watched."""
-        return self._contents[2]
-
-    @property
     def drift(self) -> Mapping[str, Drift]:
         """How far the filters of each layer are from where they were when watching began."""
-        return self._contents[3]
+        return self._contents[2]
 
     def to_records(self) -> list[dict[str, Any]]:
-        """The records of `statistics` with the step, the drift and the norm of the gradient."""
+        """The records of `statistics` with the step and the drift."""
         records = []
         for record in self.statistics.to_records():
-            drift, gradient = self.drift[record["name"]], self.gradients.get(record["name"])
+            drift = self.drift[record["name"]]
             moved = {"distance": drift.distance, "relative_distance": drift.relative, "cosine_to_start": drift.cosine}
-            norm = None if gradient is None else _norm(gradient)
-            records.append({"step": self.step, **record, **moved, "gradient_norm": norm})
+            records.append({"step": self.step, **record, **moved})
         return records
 
     @cached_property
-    def _contents(
-        self,
-    ) -> tuple[FilterStatistics, dict[str, Array], dict[str, LayerStatistics], dict[str, Drift]]:
-        filters, gradients, moved = {}, {}, {}
+    def _contents(self) -> tuple[FilterStatistics, dict[str, Array], dict[str, Drift]]:
+        filters, moved = {}, {}
         with open_statistics(self.path) as (statistics, tensors, about):
             for i, (layer, drift) in enumerate(zip(statistics, about["drift"], strict=True)):
-                name, size = layer.name, layer.kernel_size
-                filters[name] = tensors[f"layer.{i}.filters"].reshape(-1, *size)
-                moved[name] = Drift(*drift)
-                if f"layer.{i}.gradient_mean" in tensors:
-                    mean, covariance = (tensors[f"layer.{i}.gradient_{part}"] for part in ("mean", "covariance"))
-                    gradients[name] = LayerStatistics(name, size, layer.count, mean, covariance)
-        return statistics, filters, gradients, moved
+                filters[layer.name] = tensors[f"layer.{i}.filters"].reshape(-1, *layer.kernel_size)
+                moved[layer.name] = Drift(*drift)
+        return statistics, filters, moved
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -204,9 +189,3 @@ class Watched:
             steps = sorted(int(file.stem) for file in folder.glob("*.safetensors") if file.stem.isdecimal())
         moments = tuple(Moment(step, moment_file(folder, step)) for step in steps)
         return cls(moments, start, began, statistics.source, statistics.notes)
-
-
-def _norm(layer: LayerStatistics) -> float:
-    """The norm of all numbers that mean and covariance, with count - 1 in its denominator, are of."""
-    spread, middle = float(layer.covariance.trace()), float(layer.mean @ layer.mean)
-    return math.sqrt((layer.count - 1) * spread + layer.count * middle)
