@@ -241,7 +241,6 @@ def test_only_endangered_convolutions_change_and_subclasses_are_named():
     assert safe == ("stem", "valid", "grouped")
     assert {name for name, layer in net.items() if type(layer) is StridedPointwiseConv2d} == set(safe)
     assert set(report.skipped) == {"own"}
-    assert "3 strided 1x1 convolutions kept out of a memory fault" in str(report)
     assert set(restore_(net)) == {"stem", "valid", "grouped", "depthwise"}
 
 
@@ -281,4 +280,4 @@ def test_the_report_counts_what_was_done():
     net = models.create("convnext_atto_div8_p1", num_classes=3)
     restore_(net)
     told = str(accelerate_(net, keep_memory=False)).splitlines()
-    assert told == ["12 depthwise convolutions swapped, 0 norms fused with activations", "12 ConvNeXt blocks fused"]
+    assert told == ["changed: 12 x ConvNeXt block, 12 x depthwise"]

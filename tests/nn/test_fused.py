@@ -206,7 +206,7 @@ def test_gelu_is_native_only_where_nobody_can_observe_it():
 @needs_native
 def test_gelus_of_pairs_are_native_where_the_pair_is_not():
     net = nn.Sequential(nn.Conv2d(4, 4, 1), nn.GELU(), nn.BatchNorm2d(4), nn.GELU("tanh"))
-    assert accelerate_(net).changed == {"pair": ("1+2",)}
+    assert accelerate_(net).changed == {"norm and activation": ("1+2",)}
     x = images(2, 4, 5, 6)
     assert GELU not in called(net, x)  # the pair is one operator
     net.eval()

@@ -16,7 +16,7 @@ from filtercov.errors import ConfigError, ModelError
 from filtercov.filters import freeze_
 from filtercov.nn import DepthwiseConv2d, FusedSequential, accelerate_, restore_
 from filtercov.nn.conv import PointwiseConv2d, StridedPointwiseConv2d
-from filtercov.nn.layout import Layout
+from filtercov.nn.tune import Layout
 from filtercov.nn.routing import BY_THRESHOLDS
 from filtercov.nn.swap import SAFE, Part, pass_choices, toggles
 from filtercov.nn.timing import LEAST_TURNS, Step, best_to_keep, clearly_faster, race, ratio, usual_clock
@@ -284,7 +284,7 @@ def test_every_candidate_of_a_fused_network_computes_the_same():
     assert [candidate.channels_last for candidate in candidates.values()][:2] == [False, True]
     everything = candidates[AS_IT_WAS]._replace(settings=tuple(toggle.ours for toggle in found))
     variants = tuner._variants("ours", {"ours": everything})
-    groups = "pair", "depthwise 9x9", "pointwise convolution 1x1"
+    groups = "norm and activation", "depthwise 9x9", "pointwise convolution 1x1"
     assert list(variants) == [f"ours, without {group}" for group in groups]
     for candidate in (*candidates.values(), everything, *variants.values()):
         tuner._set(candidate)

@@ -14,10 +14,9 @@ from filtercov.nn import gpu, native
 from filtercov.nn.conv import is_endangered
 from filtercov.nn.layout import restore_layouts_, to_channels_last_
 from filtercov.nn.routing import on_gpu
-from filtercov.nn.swap import DEPTHWISE, NORM_ACT, PAIRS, SWAPS, toggles
+from filtercov.nn.swap import DEPTHWISE, NORM_ACT, toggles
 from filtercov.nn.timing import Step, usual_clock
 from filtercov.nn.tune import SECONDS, Tuner, Tuning
-from filtercov.printable import counted
 
 # Numbers of glibc's malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -46,18 +45,14 @@ class Acceleration:
     @property
     def fused(self) -> tuple[str, ...]:
         """The norms with their activations, in a row or as one module."""
-        return self.changed.get(PAIRS.kind, ()) + self.changed.get(NORM_ACT.kind, ())
+        return self.changed.get(NORM_ACT.kind, ())
 
     def __str__(self) -> str:
-        """One line for each kind of change and each layer left alone, and what was measured."""
+        """What changed, a line for each layer left alone, and what was measured."""
         if self.needs_example:
             return "unchanged: on a GPU only a measurement tells; accelerate_(model, example_input=images) makes it"
-        lines = [
-            f"{counted(len(self.swapped), 'depthwise convolution')} swapped, "
-            f"{counted(len(self.fused), 'norm')} fused with activations"
-        ]
-        told = {swap.kind: swap.told for swap in SWAPS if swap.told}
-        lines += [f"{counted(len(self.changed[kind]), kind)} {told[kind]}" for kind in self.changed if kind in told]
+        counts = [f"{len(names)} x {kind}" for kind, names in self.changed.items()]
+        lines = [f"changed: {', '.join(counts) or 'nothing'}"]
         lines += ["this process keeps the memory it frees, for the next step"] * self.keeps_memory
         lines += [f"left alone: {name}: {reason}" for name, reason in self.skipped.items()]
         return "\n".join([*lines, *([str(self.tuning)] if self.tuning else [])])
@@ -100,30 +95,29 @@ def accelerate_(
         return Acceleration(needs_example=True)
     if not all_on_gpu:
         native.available()  # says why, once, if nothing will be faster
-        keep_memory = keep_memory and any(parameter.is_cpu for parameter in parameters) and keep_freed_memory()
-    if example_input is not None:
-        _check_example(model, example_input, seconds)
-        restore_(model)
-    found, tuning = toggles(model), None
+    on_cpu = not all_on_gpu and any(parameter.is_cpu for parameter in parameters)
+    keeps_memory = keep_memory and on_cpu and keep_freed_memory()
+    tuning = None
     if example_input is None:
+        found = toggles(model)
         for toggle in found:
             toggle.set_(toggle.default)
         to_channels_last_(model)
     else:
-        if all_on_gpu:  # the other swaps, and the fault, are of the CPU
-            found = [toggle for toggle in found if toggle.swap is DEPTHWISE]
+        _check_example(model, example_input, seconds)
+        restore_(model)
+        # On a GPU only depthwise convolutions change: the other swaps, and the fault, are of the CPU.
+        found = [toggle for toggle in toggles(model) if toggle.swap is DEPTHWISE or not all_on_gpu]
         first = next(iter(parameters), torch.empty(0))
         with torch.cuda.device_of(first):  # type: ignore[no-untyped-call]
             clock = gpu.cuda_clock() if first.is_cuda else usual_clock()
             tuning = Tuner(unwrap(model), example_input, found, seconds=seconds, clock=clock).run_()
-
     changed: dict[str, tuple[str, ...]] = {}
     for toggle in found:
         if toggle.setting.kind is not toggle.plain.kind:
             names = tuple(part.name for part in toggle.parts)
             changed[toggle.swap.kind] = changed.get(toggle.swap.kind, ()) + names
-    skipped = _skipped(model, {toggle.module for toggle in found})
-    return Acceleration(changed, skipped, tuning, keep_memory and not all_on_gpu)
+    return Acceleration(changed, _skipped(model, {toggle.module for toggle in found}), tuning, keeps_memory)
 
 
 def restore_(model: nn.Module) -> tuple[str, ...]:
