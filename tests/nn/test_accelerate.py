@@ -280,4 +280,4 @@ def test_the_report_counts_what_was_done():
     net = models.create("convnext_atto_div8_p1", num_classes=3)
     restore_(net)
     told = str(accelerate_(net, keep_memory=False)).splitlines()
-    assert told == ["changed: 12 x ConvNeXt block, 12 x depthwise"]
+    assert told == ["changed: 12 × ConvNeXt block, 12 × depthwise"]

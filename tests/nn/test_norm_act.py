@@ -6,8 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from filtercov.errors import KernelError
-from filtercov.nn import batch_norm_act, gelu_batch_norm
-from filtercov.nn.norm_act import batch_norm_act_eval, gelu
+from filtercov.nn.norm_act import batch_norm_act_eval, batch_norm_act_train, gelu
 from tests.nn.support import ISAS, assert_no_worse, images, instruction_set, needs_native, same_for_any_threads
 
 SHAPES = [(8, 48, 16, 16), (3, 101, 5, 5), (2, 1, 5, 5), (3, 7, 9, 4), (1, 16, 1, 2), (64, 5, 1, 1)]
@@ -31,9 +30,7 @@ def plain(x, weight, bias, activation, first, residual=None):
 
 
 def fused(x, weight, bias, activation, first, residual=None):
-    if first:
-        return gelu_batch_norm(x, weight, bias, 1e-5, residual)[0]
-    return batch_norm_act(x, weight, bias, 1e-5, activation)[0]
+    return batch_norm_act_train(x, weight, bias, 1e-5, activation, first, residual)[0]
 
 
 def results(function, inputs, grad_y, *pair):
@@ -62,11 +59,10 @@ def test_values_and_gradients_are_as_accurate_as_pytorchs(activation, first, isa
         exact = results(plain, doubles, grad_y.double(), activation, first)
         torch.testing.assert_close(results(fused, doubles, grad_y.double(), activation, first), exact)
         assert_no_worse(ours, theirs, exact)
-        affine = inputs[1:3]
-        statistics = gelu_batch_norm(x, *affine, 1e-5) if first else batch_norm_act(x, *affine, 1e-5, activation)
+        _, mean, variance, _ = batch_norm_act_train(*inputs[:3], 1e-5, activation, first)
         entered = functional.gelu(x) if first else x
-        torch.testing.assert_close(statistics[1], entered.mean((0, 2, 3)), rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(statistics[2], entered.var((0, 2, 3), correction=0), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(mean, entered.mean((0, 2, 3)), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(variance, entered.var((0, 2, 3), correction=0), rtol=1e-4, atol=1e-5)
 
 
 @needs_native
@@ -82,7 +78,7 @@ def test_activations_are_accurate_over_the_whole_range_of_float32(isa, activatio
         # After a norm with weight 0, the bias is what enters; two values a channel give it a variance.
         x = torch.stack([torch.full_like(line, -1.0), torch.ones_like(line)])[:, :, None, None]
         none, bias = torch.zeros_like(line), line.clone().requires_grad_()
-        y = batch_norm_act(x, none, bias, 1.0, activation)[0]
+        y = batch_norm_act_train(x, none, bias, 1.0, activation)[0]
         assert torch.allclose(y[0, :, 0, 0].double(), exact, rtol=3e-7, atol=tolerance)
         (grad,) = torch.autograd.grad(y.sum(), bias)
         assert torch.allclose(grad.double(), 2 * slope, rtol=1e-6, atol=1e-6)  # also at the jumps themselves

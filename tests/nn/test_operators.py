@@ -15,8 +15,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from filtercov.errors import KernelError
-from filtercov.nn import batch_norm_act, gelu_batch_norm
-from filtercov.nn.norm_act import gelu
+from filtercov.nn.norm_act import batch_norm_act_train, gelu
 from filtercov.nn.operator import Plan, check_alike, implement
 from filtercov.nn.operator import operator as register
 from tests.nn.support import CONVOLVE, images, last
@@ -47,10 +46,10 @@ def test_convolutions_agree_with_finite_differences_to_second_order(axes, argume
 
 NORMS = {
     **{
-        name: (lambda *t, name=name: batch_norm_act(*t, 1e-5, name)[0])
+        name: (lambda *t, name=name: batch_norm_act_train(*t, 1e-5, name)[0])
         for name in ("identity", "relu6", "silu", "hardswish", "gelu")
     },
-    "gelu first and a residual": lambda x, *t: gelu_batch_norm(x, *t, 1e-5, x * 2)[0],
+    "gelu first and a residual": lambda x, *t: batch_norm_act_train(x, *t, 1e-5, "gelu", True, x * 2)[0],
     "gelu alone": lambda x, weight, bias: gelu(x) * weight.sum() + bias.sum(),
 }
 

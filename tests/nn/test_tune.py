@@ -16,11 +16,20 @@ from filtercov.errors import ConfigError, ModelError
 from filtercov.filters import freeze_
 from filtercov.nn import DepthwiseConv2d, FusedSequential, accelerate_, restore_
 from filtercov.nn.conv import PointwiseConv2d, StridedPointwiseConv2d
-from filtercov.nn.tune import Layout
 from filtercov.nn.routing import BY_THRESHOLDS
 from filtercov.nn.swap import SAFE, Part, pass_choices, toggles
-from filtercov.nn.timing import LEAST_TURNS, Step, best_to_keep, clearly_faster, race, ratio, usual_clock
-from filtercov.nn.tune import AS_IT_WAS, PLAIN_LAST, Tuner, recorded_calls
+from filtercov.nn.timing import (
+    LEAST_TURNS,
+    Layout,
+    Step,
+    best_to_keep,
+    clearly_faster,
+    race,
+    ratio,
+    recorded_calls,
+    usual_clock,
+)
+from filtercov.nn.tune import AS_IT_WAS, PLAIN_LAST, Tuner
 from tests.nn.support import CHANNELS_LAST, needs_native
 from tests.nn.test_accelerate import state
 from tests.peers import import_peer
@@ -204,14 +213,6 @@ def test_turns_alternate_and_laggards_leave():
     assert order[:4] == ["slow", "quick", "quick", "slow"]
     assert (len(times["slow"]), len(times["quick"])) == (LEAST_TURNS, 12)
     assert ratio(times["slow"], times["quick"]).median == pytest.approx(9)
-
-
-@pytest.mark.parametrize(("first", "counted"), [((1.2, 0.8), 3), ((1.2, 1.1), 4)])
-def test_first_turns_count_together_or_not_at_all(first, counted):
-    seconds = {"warms up": [first[0], 0.5, 0.6, 0.7], "does not": [first[1], 0.8, 0.9, 1.0]}
-    expected = {name: pytest.approx(turns[-counted:]) for name, turns in seconds.items()}
-    contestants, clock = clockwork(seconds)
-    assert race(contestants, seconds=60, turns=counted, clock=clock) == expected
 
 
 def test_a_race_that_decides_nothing_yet_goes_on_for_a_while_and_warming_up_costs_no_turns():

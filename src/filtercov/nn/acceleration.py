@@ -51,7 +51,7 @@ class Acceleration:
         """What changed, a line for each layer left alone, and what was measured."""
         if self.needs_example:
             return "unchanged: on a GPU only a measurement tells; accelerate_(model, example_input=images) makes it"
-        counts = [f"{len(names)} x {kind}" for kind, names in self.changed.items()]
+        counts = [f"{len(names)} × {kind}" for kind, names in self.changed.items()]
         lines = [f"changed: {', '.join(counts) or 'nothing'}"]
         lines += ["this process keeps the memory it frees, for the next step"] * self.keeps_memory
         lines += [f"left alone: {name}: {reason}" for name, reason in self.skipped.items()]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -21,7 +21,6 @@ from filtercov.nn.geometry import Geometry
 from filtercov.nn.layout import empty_image
 
 ISAS = ("portable", "avx2", "avx512", "neon")  # in the order of the C interface, slowest first
-ACTIVATION_CODES = {name: code for code, name in enumerate(("identity", "relu", "relu6", "hardswish", "silu", "gelu"))}
 ABI_VERSION = 7
 PACKAGE = Path(__file__).parent.parent
 OFF_BY_REQUEST = "FILTERCOV_NATIVE=0 is set"  # nothing to warn about
@@ -74,7 +73,6 @@ class NativeStatus:
     isas: tuple[str, ...] = ()
     openmp: bool = False
     threads: int = 1
-    library: str | None = None
 
     def __str__(self) -> str:
         """The one line that `filtercov info` prints."""
@@ -111,8 +109,7 @@ def load(folder: Path, environment: Mapping[str, str]) -> tuple[ctypes.CDLL | No
     isa = environment.get("FILTERCOV_ISA", isas[-1])
     if isa not in isas:
         return off(f"FILTERCOV_ISA={isa} is not one of those this machine runs: {', '.join(isas)}")
-    openmp = bool(library.filtercov_has_openmp())
-    return library, NativeStatus(available=True, isa=isa, isas=isas, openmp=openmp, library=path.name)
+    return library, NativeStatus(available=True, isa=isa, isas=isas, openmp=bool(library.filtercov_has_openmp()))
 
 
 @cache
@@ -163,16 +160,14 @@ _other_isa: int | None = None  # tests set it, to compare instruction sets
 def _function(name: str) -> tuple[Callable[..., int], int]:
     """One function of the C interface, and the code of the instruction set in use."""
     library, status = _loaded()
-    if status.isa is None:
-        raise KernelError(f"{name}: the native kernels are off ({status.reason}); check native_status() first")
-    return getattr(library, f"filtercov_{name}"), ISAS.index(status.isa)
+    return getattr(library, f"filtercov_{name}"), ISAS.index(cast(str, status.isa))
 
 
 def call(name: str, *arguments: object) -> None:
     """Call one function of the C interface, `filtercov_native.h`, with torch's number of threads.
 
-    Tensors are passed as pointers to their numbers, None as a null pointer. They must be float32 on the CPU and have
-    the layout that the function expects: nothing is checked here.
+    Tensors are passed as pointers to their numbers, None as a null pointer. Nothing is checked here: that there are
+    kernels, and that tensors are float32 on the CPU in the layout that the function expects.
     """
     function, isa = _function(name)
     plain = [argument.data_ptr() if isinstance(argument, Tensor) else argument for argument in arguments]

@@ -14,18 +14,8 @@ from typing import Any, NamedTuple, cast
 from torch import Tensor, nn
 
 from filtercov.layers.find import is_depthwise
-from filtercov.nn import gpu, native, routing
-from filtercov.nn.conv import (
-    DepthwiseConv1d,
-    DepthwiseConv2d,
-    DepthwiseConv3d,
-    PointwiseConv2d,
-    StridedPointwiseConv2d,
-    is_endangered,
-    is_pointwise,
-)
-from filtercov.nn.fused import FusedLayers, FusedNormAct, NativeActivation, is_exact, is_norm_act, pair_of, replacements
-from filtercov.nn.fused_blocks import FusedBlock, FusedResidual, ends_in_pair
+from filtercov.nn import conv, fused, gpu, native, routing
+from filtercov.nn.fused import replacements
 from filtercov.nn.geometry import parse_geometry
 from filtercov.nn.layout import is_channels_last
 from filtercov.nn.routing import BITS, BY_THRESHOLDS, ON_GPU, Pass
@@ -109,14 +99,14 @@ def toggles(model: nn.Module) -> list[Toggle]:
     """
     possible = (_toggle(name, module) for name, module in model.named_modules())
     found = [toggle for toggle in possible if toggle is not None]
-    fused: set[nn.Module] = set()  # modules whose work is done by the pair or block that they are part of
+    done: set[nn.Module] = set()  # modules whose work is done by the pair or block that they are part of
     for toggle in found:
         if toggle.swap is PAIRS:
-            fused.update(module for part in toggle.parts for module in part.modules)
+            done.update(module for part in toggle.parts for module in part.modules)
         elif toggle.swap in (BLOCK, NORM_ACT):
-            fused.update(toggle.module.modules())
+            done.update(toggle.module.modules())
     # Swapping a GELU that is fused with others gains nothing; one that is ours already must still be found.
-    return [t for t in found if t.swap is not GELU or t.setting != t.plain or t.module not in fused]
+    return [t for t in found if t.swap is not GELU or t.setting != t.plain or t.module not in done]
 
 
 def _toggle(name: str, module: nn.Module) -> Toggle | None:
@@ -133,7 +123,7 @@ def _pairs(module: nn.Module) -> dict[tuple[str, str], tuple[nn.Module, nn.Modul
     """Each BatchNorm2d of a sequence with the activation before or after it, by their names."""
     children = cast(dict[str, nn.Module], module._modules).items()
     neighbours = {(a, b): (first, second) for (a, first), (b, second) in pairwise(children)}
-    return {names: pair for names, pair in neighbours.items() if pair_of(*pair) is not None}
+    return {names: pair for names, pair in neighbours.items() if fused.pair_of(*pair) is not None}
 
 
 def pass_choices(toggle: Toggle, x: Tensor) -> tuple[tuple[int, ...], list[Pass]]:
@@ -166,20 +156,25 @@ def pass_choices(toggle: Toggle, x: Tensor) -> tuple[tuple[int, ...], list[Pass]
     return (by_thresholds, *(by_thresholds ^ bit for which, bit in BITS.items() if needed[which])), []
 
 
-_DEPTHWISE: dict[Class, Class] = {nn.Conv1d: DepthwiseConv1d, nn.Conv2d: DepthwiseConv2d, nn.Conv3d: DepthwiseConv3d}
-
-DEPTHWISE = Swap("depthwise", lambda: _DEPTHWISE, is_depthwise, needs_kernels=False)
-PAIRS = Swap("norm and activation", partial(replacements, FusedLayers), lambda m: bool(_pairs(m)), only_last=True)
-NORM_ACT = Swap("norm and activation", partial(replacements, FusedNormAct), is_norm_act, only_last=True)
-GELU = Swap("GELU", partial(replacements, NativeActivation), is_exact)
-BLOCK = Swap("ConvNeXt block", partial(replacements, FusedBlock), only_last=True)
-RESIDUAL = Swap("residual", partial(replacements, FusedResidual), lambda module: ends_in_pair(module.fn))
+DEPTHWISE = Swap(
+    "depthwise",
+    lambda: {nn.Conv1d: conv.DepthwiseConv1d, nn.Conv2d: conv.DepthwiseConv2d, nn.Conv3d: conv.DepthwiseConv3d},
+    is_depthwise,
+    needs_kernels=False,
+)
+PAIRS = Swap("norm and activation", partial(replacements, fused.FusedLayers), lambda m: bool(_pairs(m)), only_last=True)
+NORM_ACT = Swap("norm and activation", partial(replacements, fused.FusedNormAct), fused.is_norm_act, only_last=True)
+GELU = Swap("GELU", partial(replacements, fused.NativeActivation), fused.is_exact)
+BLOCK = Swap("ConvNeXt block", partial(replacements, fused.FusedBlock), only_last=True)
+RESIDUAL = Swap("residual", partial(replacements, fused.FusedResidual), lambda module: fused.ends_in_pair(module.fn))
 POINTWISE = Swap(
     "pointwise convolution",
-    lambda: {nn.Conv2d: PointwiseConv2d},
-    lambda module: is_pointwise(module) and not is_depthwise(module),
+    lambda: {nn.Conv2d: conv.PointwiseConv2d},
+    lambda module: conv.is_pointwise(module) and not is_depthwise(module),
     by_default=False,
     needs_kernels=False,
 )
-SAFE = Swap("strided 1x1 convolution", lambda: {nn.Conv2d: StridedPointwiseConv2d}, is_endangered, needs_kernels=False)
+SAFE = Swap(
+    "strided 1x1 convolution", lambda: {nn.Conv2d: conv.StridedPointwiseConv2d}, conv.is_endangered, needs_kernels=False
+)
 SWAPS: tuple[Swap, ...] = (DEPTHWISE, PAIRS, NORM_ACT, GELU, BLOCK, RESIDUAL, POINTWISE, SAFE)

@@ -12,10 +12,11 @@ from torch import nn
 from filtercov.nn.fused import (
     ACTIVATION_NAMES,
     DROPOUTS,
+    FusedBlock,
     FusedNormAct,
+    FusedResidual,
     NativeActivation,
 )
-from filtercov.nn.fused_blocks import FusedBlock, FusedResidual
 
 
 class NativeTimmGELU(NativeActivation, GELU):

@@ -9,22 +9,31 @@ steps contradict the layers' own times, the steps decide, by the rule in `timing
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from filtercov.layers.running import unchanged
 from filtercov.nn.fused import FusedSequential
 from filtercov.nn.layout import as_channels_last_image, is_channels_last, tensors_in, to_channels_last_
 from filtercov.nn.routing import BITS, BY_THRESHOLDS
 from filtercov.nn.swap import SAFE, Part, Setting, Toggle, pass_choices
-from filtercov.nn.timing import LEAST_GAIN, LEAST_TURNS, Clock, Step, best_to_keep, race, ratio, tensors_of
+from filtercov.nn.timing import (
+    LEAST_GAIN,
+    LEAST_TURNS,
+    Call,
+    Clock,
+    Step,
+    best_to_keep,
+    race,
+    ratio,
+    recorded_calls,
+    tensors_of,
+)
 from filtercov.printable import aligned
 
 SECONDS = 60.0
@@ -110,85 +119,6 @@ class Tuning:
             *(f"PyTorch's, since our kernel spills registers on this GPU: {name}" for name in self.spilling),
         ]
         return "\n".join(lines)
-
-
-# The calls that layers get from the example, repeated by each layer alone.
-
-
-class Layout(NamedTuple):
-    """How and where a tensor is stored."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: torch.dtype = torch.float32
-    device: torch.device = torch.device("cpu")
-
-    @classmethod
-    def of(cls, tensor: Tensor) -> Layout:
-        """The layout of a tensor."""
-        return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
-
-    @property
-    def is_channels_last_image(self) -> bool:
-        """Whether it is that of an (N, C, H, W) image in channels_last, perhaps with gaps."""
-        return len(self.shape) == 4 and self.shape[1] > 1 and self.strides[1] == 1
-
-    def random(self) -> Tensor:
-        """A tensor of normal numbers in this layout, which may overlap itself."""
-        reach = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
-        numbers = torch.randn(max(reach, 0) + 1, device=self.device).to(self.dtype)
-        return numbers.as_strided(self.shape, self.strides)
-
-
-@dataclass
-class Call:
-    """One call of a part of a model: layouts of its input and of the gradient that came back, if one did."""
-
-    x: Layout
-    needs_grad: bool
-    grad: Layout | None = None  # of another dtype, perhaps, under autocast
-
-    def input(self) -> Tensor:
-        """An input of random numbers like the one recorded."""
-        return self.x.random().requires_grad_(self.needs_grad)
-
-    def repeated(self, forward: Callable[[Tensor], Tensor], modules: Iterable[nn.Module]) -> Callable[[], object]:
-        """A function that repeats the call: forward, and backward if a gradient came back."""
-        x = self.input()
-        if self.grad is None:
-            return torch.no_grad()(lambda: forward(x))
-        inputs = [tensor for tensor in (x, *(p for m in modules for p in m.parameters())) if tensor.requires_grad]
-        grad_y = self.grad.random()
-
-        def repeat() -> None:
-            torch.clear_autocast_cache()  # each step casts weights once
-            torch.autograd.grad(forward(x), inputs, grad_y, allow_unused=True)
-
-        return repeat
-
-
-@contextmanager
-def recorded_calls(parts: Iterable[Part]) -> Iterator[dict[Part, list[Call]]]:
-    """Record the calls of parts of a model, by hooks that are gone afterwards."""
-    recorded: dict[Part, list[Call]] = {part: [] for part in parts}
-    with ExitStack() as stack:
-        for part, calls in recorded.items():
-            first, last = part.modules[0], part.modules[-1]
-            stack.callback(first.register_forward_pre_hook(partial(_record_input, calls), with_kwargs=True).remove)
-            stack.callback(last.register_forward_hook(partial(_record_gradient, calls)).remove)
-        yield recorded
-
-
-def _record_input(calls: list[Call], _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    x = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
-    if x is not None and x.is_floating_point():
-        calls.append(Call(Layout.of(x), x.requires_grad))
-
-
-def _record_gradient(calls: list[Call], _module: nn.Module, _args: Any, output: Any) -> None:
-    if calls and isinstance(output, Tensor) and output.requires_grad:
-        last = calls[-1]
-        output.register_hook(lambda grad: setattr(last, "grad", Layout.of(grad)))  # type: ignore[no-untyped-call]
 
 
 Calls = Mapping[Part, list[Call]]
