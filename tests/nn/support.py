@@ -104,15 +104,18 @@ class Case(NamedTuple):
         x, grad_y = (last(x), last(grad_y)) if self.channels_last else (x, grad_y)
         return x, integers(self.channels, 1, *self.kernel), integers(self.channels), grad_y
 
-    def exact(self, x, weight, bias, grad_y):
-        """Return y, grad_x and grad_weight in float64, by autograd through explicit padding and F.conv."""
-        x, weight = x.double().requires_grad_(), weight.double().requires_grad_()
-        padding = self.geometry.padding
-        pairs = [padding[i : i + 2] for i in range(0, len(padding), 2)]
-        padded = functional.pad(x, list(chain.from_iterable(reversed(pairs))))
-        steps = self.geometry.stride, 0, self.geometry.dilation
-        y = CONVOLVE[len(self.size)](padded, weight, bias.double(), *steps, self.channels)
-        return y.detach(), *torch.autograd.grad(y, (x, weight), grad_y.double())
+    def exact(self, *tensors):
+        """Return y, grad_x and grad_weight in float64 of what `tensors` returns."""
+        return exact_passes(*tensors, *self.geometry)
+
+
+def exact_passes(x, weight, bias, grad_y, padding, stride, dilation):
+    """Return y, grad_x and grad_weight in float64, by autograd through explicit padding and F.conv."""
+    x, weight = x.double().requires_grad_(), weight.double().requires_grad_()
+    pairs = [padding[i : i + 2] for i in range(0, len(padding), 2)]
+    padded = functional.pad(x, list(chain.from_iterable(reversed(pairs))))
+    y = CONVOLVE[len(stride)](padded, weight, bias.double(), stride, 0, dilation, len(weight))
+    return y.detach(), *torch.autograd.grad(y, (x, weight), grad_y.double())
 
 
 def centred(batch, channels, size, kernel, **more):

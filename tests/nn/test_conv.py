@@ -11,24 +11,15 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
+from filtercov import nn as fast
 from filtercov.errors import FiltercovError
-from filtercov.nn import (
-    DepthwiseConv1d,
-    DepthwiseConv2d,
-    DepthwiseConv3d,
-    conv_operators,
-    depthwise_conv1d,
-    depthwise_conv2d,
-    depthwise_conv3d,
-    native_status,
-    routing,
-)
+from filtercov.nn import DepthwiseConv2d, conv_operators, depthwise_conv2d, native_status, routing
 from filtercov.nn.geometry import Geometry
 from filtercov.nn.routing import BITS, BY_THRESHOLDS
 from tests.nn.support import CHANNELS_LAST, CONVOLVE, called, images, last, needs_native
 
-OURS = {1: depthwise_conv1d, 2: depthwise_conv2d, 3: depthwise_conv3d}
-MODULES = {1: DepthwiseConv1d, 2: DepthwiseConv2d, 3: DepthwiseConv3d}
+OURS = {axes: getattr(fast, f"depthwise_conv{axes}d") for axes in (1, 2, 3)}
+MODULES = {axes: getattr(fast, f"DepthwiseConv{axes}d") for axes in (1, 2, 3)}
 OPERATOR = "filtercov::depthwise_conv"
 LEAST_WORK = routing.LEAST_WORK  # before conftest.py sets it to 0
 

@@ -85,13 +85,6 @@ def test_any_number_of_threads_gives_the_same_bits_around_the_products():
     assert same_for_any_threads(run)
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 2, 3, 5), (1, 4, 1, 1, 2)], ids=str)
-def test_gradients_of_both_orders(shape):
-    inputs = [tensor.double().requires_grad_() for tensor in arguments(*shape)]
-    assert torch.autograd.gradcheck(fused, inputs)
-    assert torch.autograd.gradgradcheck(fused, inputs)
-
-
 @needs_native
 def test_double_backward_in_float32_is_that_of_the_definition():
     inputs, grad = arguments(2, 8, 3, 3, 16), torch.randn(2, 8, 3, 3)

@@ -282,7 +282,8 @@ def _backward(grad_y: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, pad
     steps = geometry.stride, padding, geometry.dilation
     wanted = of == "x", of == "weight", False
     grads = torch.ops.aten.convolution_backward(grad_y, x, weight, None, *steps, False, [0], x.shape[1], wanted)
-    return next(grad for grad in grads if grad is not None)
+    grad: Tensor = grads[wanted.index(True)]
+    return grad
 
 
 def _scaled(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
