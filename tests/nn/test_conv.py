@@ -3,6 +3,7 @@
 import gc
 import warnings
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from filtercov.errors import FiltercovError
 from filtercov.nn import DepthwiseConv2d, conv_operators, depthwise_conv2d, native_status, routing
 from filtercov.nn.geometry import Geometry
 from filtercov.nn.routing import BITS, BY_THRESHOLDS
-from tests.nn.support import CHANNELS_LAST, CONVOLVE, called, images, last, needs_native
+from tests.nn.support import CHANNELS_LAST, CONVOLVE, called, doubles, images, last, needs_native, results
 
 OURS = {axes: getattr(fast, f"depthwise_conv{axes}d") for axes in (1, 2, 3)}
 MODULES = {axes: getattr(fast, f"DepthwiseConv{axes}d") for axes in (1, 2, 3)}
@@ -44,16 +45,13 @@ LAYOUTS = {
 @pytest.mark.parametrize("kernel", [1, 11])
 def test_any_layout_gives_the_exact_result(layout, kernel):
     x = LAYOUTS[layout]()
-    channels = x.shape[1]
+    channels, padding = x.shape[1], kernel // 2
     tensors = x, whole(channels, 1, kernel, kernel), whole(channels)
+    plain = partial(functional.conv2d, padding=padding, groups=channels)
     for grad_y in (whole(*x.shape), last(whole(*x.shape)), torch.ones(()).expand(x.shape)):
-        results = []
-        for dtype, convolve in ((torch.float32, depthwise_conv2d), (torch.float64, functional.conv2d)):
-            inputs = [tensor.to(dtype).detach().requires_grad_() for tensor in tensors]
-            groups = {} if convolve is depthwise_conv2d else {"groups": channels}
-            y = convolve(*inputs, padding=kernel // 2, **groups)
-            results.append((y, *torch.autograd.grad(y, inputs, grad_y.to(dtype))))
-        assert all(torch.equal(ours.double(), exact) for ours, exact in zip(*results, strict=True))
+        ours = results(partial(depthwise_conv2d, padding=padding), *tensors, grad_y=grad_y)
+        exact = results(plain, *doubles(tensors), grad_y=grad_y.double())
+        assert all(torch.equal(a.double(), b) for a, b in zip(ours, exact, strict=True))
 
 
 ARGUMENTS = [
@@ -157,25 +155,23 @@ def run(function):
     return [event.name for event in profile.events()]
 
 
+@pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("chosen", range(BY_THRESHOLDS, 8))
-def test_any_choice_of_passes_runs_what_it_says_and_computes_what_pytorch_does(chosen):
+def test_any_choice_of_passes_runs_what_it_says_and_computes_what_pytorch_does(chosen, stride):
     wide = whole(2, 40, 10, 9) if chosen % 2 else last(whole(2, 40, 10, 9))
-    weight, bias = whole(20, 1, 3, 5), torch.arange(20.0)
-    for stride in (1, 2):
-        results = []
+    weight, found = whole(20, 1, 3, 5), []
 
-        def step(convolve, **more):
-            leaves = [tensor.clone().requires_grad_() for tensor in (wide, weight, bias)]
-            y = convolve(leaves[0][:, 7:27], *leaves[1:], stride, (1, 2), **more)  # noqa: B023
-            results.append([y, *torch.autograd.grad(y.square().sum(), leaves)])  # noqa: B023
+    def step(convolve, **more):
+        part = lambda x, *rest: convolve(x[:, 7:27], *rest, stride, (1, 2), **more)  # noqa: E731
+        found.append(results(part, wide, weight, torch.arange(20.0)))
 
-        step(functional.conv2d, groups=20)
-        names = run(lambda: step(depthwise_conv2d, passes=chosen))
-        assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-        if chosen != BY_THRESHOLDS and native_status().available:
-            assert names.count("aten::convolution") == (0 if chosen & BITS["forward"] else 1)
-            gradients = sum(not chosen & BITS[which] for which in ("input_grad", "weight_grad"))
-            assert names.count("aten::convolution_backward") == gradients
+    step(functional.conv2d, groups=20)
+    names = run(lambda: step(depthwise_conv2d, passes=chosen))
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    if chosen != BY_THRESHOLDS and native_status().available:
+        assert names.count("aten::convolution") == (0 if chosen & BITS["forward"] else 1)
+        gradients = sum(not chosen & BITS[which] for which in ("input_grad", "weight_grad"))
+        assert names.count("aten::convolution_backward") == gradients
 
 
 THRESHOLDS = [  # the pass, a convolution in which PyTorch's is faster, and one in which ours is
@@ -233,11 +229,8 @@ def test_small_images_and_filters_without_a_native_pass_are_spared_the_cost_of_a
 def test_filters_of_one_tap_give_pytorchs_values_and_gradients(axes, chunk, monkeypatch):
     monkeypatch.setattr(conv_operators, "_CHUNK", chunk)
     given = torch.randn(5, 7, *(9, 4, 3)[:axes]), torch.randn(7, 1, *[1] * axes), torch.randn(7)
-    inputs, doubles = [t.clone().requires_grad_() for t in given], [t.double().requires_grad_() for t in given]
-    y, wanted = OURS[axes](*inputs), CONVOLVE[axes](*doubles, groups=7)
-    grad = torch.randn_like(y)
-    found = y, *torch.autograd.grad(y, inputs, grad)
-    for ours, theirs in zip(found, (wanted, *torch.autograd.grad(wanted, doubles, grad.double())), strict=True):
+    wanted = results(partial(CONVOLVE[axes], groups=7), *doubles(given))
+    for ours, theirs in zip(results(OURS[axes], *given), wanted, strict=True):
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-5)
 
 
@@ -312,12 +305,11 @@ def test_the_next_layer_may_change_an_output_in_place(axes, kernel, stride):
 
 
 def test_default_dtype_and_device_of_the_caller_do_not_leak_in():
-    layer, x = DepthwiseConv2d(16, 16, 11, padding=5, groups=16), images(2, 16, 9, 9).requires_grad_()
-    wanted = torch.autograd.grad(layer(x).square().sum(), [x, *layer.parameters()])
+    given, convolve = (images(2, 16, 9, 9), torch.randn(16, 1, 11, 11)), partial(depthwise_conv2d, padding=5)
+    wanted = results(convolve, *given)
     torch.set_default_dtype(torch.float64)
     try:
         with torch.device("meta"):
-            got = torch.autograd.grad(layer(x).square().sum(), [x, *layer.parameters()])
+            assert all(map(torch.equal, results(convolve, *given), wanted))
     finally:
         torch.set_default_dtype(torch.float32)
-    assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
