@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -65,11 +66,26 @@ def test_depthwise_layers_of_any_dimension_are_swapped_and_train_as_before(axes,
     torch.testing.assert_close(fast.state_dict(), plain.state_dict(), rtol=1e-3, atol=1e-4)
 
 
+class State(NamedTuple):
+    """All that a user could hold on to: what `accelerate_` may change, and what nothing may change."""
+
+    kinds: list
+    strides: list
+    rest: list
+
+
 def state(net):
-    """Return all that a user could hold on to."""
-    modules = [(id(m), type(m), sorted(vars(m)), m.training, len(m._forward_hooks)) for m in net.modules()]
-    tensors = [*net.named_parameters(), *net.named_buffers()]
-    return modules, [(name, id(t), t.stride(), t.detach().numpy().tobytes()) for name, t in tensors]
+    tensors, modules = [*net.named_parameters(), *net.named_buffers()], list(net.modules())
+    return State(
+        kinds=[(type(m), sorted(vars(m))) for m in modules],
+        strides=[t.stride() for _, t in tensors],
+        rest=[
+            [(id(m), m.training, len(m._forward_hooks), len(m._forward_pre_hooks)) for m in modules],
+            [(name, id(t), t.requires_grad, t.detach().numpy().tobytes()) for name, t in tensors],
+            [None if p.grad is None else (id(p.grad), p.grad.numpy().tobytes()) for p in net.parameters()],
+            torch.get_rng_state().tolist(),
+        ],
+    )
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -78,12 +94,13 @@ def test_everything_is_as_it_was_after_restore(times):
     net.append(nn.Conv2d(8, 8, 3).to(memory_format=CHANNELS_LAST))
     net[1][0].register_forward_hook(lambda *_: called.append("convolution"))
     net[1][1].register_forward_hook(lambda *_: called.append("gelu"))
+    x = torch.randn(2, 3, 24, 24)
     before = state(net)
     reports = [accelerate_(net) for _ in range(times)]
     assert [report.swapped for report in reports] == [("1.0",)] * times
     assert reports[-1].changed == reports[0].changed
     assert net[2][0].weight.is_contiguous(memory_format=CHANNELS_LAST)
-    net[:-1].eval()(torch.randn(2, 3, 24, 24))
+    net[:-1].eval()(x)
     assert called == ["convolution", "gelu"]
     net.train()
     sequences = {"0", "1", "2"} if native_status().available else set()

@@ -15,6 +15,8 @@ from tests.nn.support import called, double_output_, images, needs_native
 from tests.nn.test_norm_act import MODULES
 from tests.peers import import_peer
 
+pytestmark = needs_native
+
 TRAIN, EVAL, GELU = "filtercov::batch_norm_act_train", "filtercov::batch_norm_act_eval", "filtercov::gelu"
 MLP = "filtercov::norm_mlp_forward"
 
@@ -36,7 +38,6 @@ PAIRS = [*((name, False) for name in MODULES), ("gelu", True)]
 # Norms with activations.
 
 
-@needs_native
 @pytest.mark.parametrize(("activation", "first"), PAIRS)
 def test_a_pair_is_fused_only_where_nobody_can_observe_it(activation, first):
     x, (plain, fused) = images(4, 3, 7, 7), sequences(activation, first=first)
@@ -58,7 +59,6 @@ def test_a_pair_is_fused_only_where_nobody_can_observe_it(activation, first):
     assert TRAIN not in called(fused.double(), x.double())
 
 
-@needs_native
 @pytest.mark.parametrize(("activation", "first"), PAIRS)
 def test_in_evaluation_a_pair_is_fused_without_gradients(activation, first):
     x, (plain, fused) = images(4, 3, 7, 7), sequences(activation, first=first)
@@ -131,7 +131,6 @@ def test_calls_of_both_kinds_share_one_backward_pass(first, monkeypatch):
     assert (fused[0].weight.grad - wanted).norm() < 1e-4 * wanted.norm()
 
 
-@needs_native
 def test_small_images_are_left_to_pytorch(monkeypatch):
     monkeypatch.undo()
     assert TRAIN not in called(sequences()[1], images(4, 3, 7, 7))
@@ -139,7 +138,6 @@ def test_small_images_are_left_to_pytorch(monkeypatch):
     assert TRAIN in called(sequences("gelu", first=True)[1], images(4, 3, 7, 7))
 
 
-@needs_native
 @pytest.mark.parametrize("act", ["relu", "hard_swish", None])
 def test_timms_norm_with_activation_is_fused_and_restored(act):
     layers = import_peer("timm.layers")
@@ -162,7 +160,6 @@ def test_timms_norm_with_activation_is_fused_and_restored(act):
     assert type(net[1]) is layers.BatchNormAct2d
 
 
-@needs_native
 def test_torchvisions_convolution_norm_and_activation_are_fused_and_restored():
     misc = import_peer("torchvision.ops.misc")
     block = misc.Conv2dNormActivation(8, 8, 3, activation_layer=nn.Hardswish)
@@ -179,7 +176,6 @@ def test_torchvisions_convolution_norm_and_activation_are_fused_and_restored():
 # GELU.
 
 
-@needs_native
 def test_gelu_is_native_only_where_nobody_can_observe_it():
     plain = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4))
     net, x, seen = copy.deepcopy(plain), torch.randn(3, 4), []
@@ -196,7 +192,6 @@ def test_gelu_is_native_only_where_nobody_can_observe_it():
     assert type(net[1]) is nn.GELU
 
 
-@needs_native
 def test_gelus_of_pairs_are_native_where_the_pair_is_not():
     net = nn.Sequential(nn.Conv2d(4, 4, 1), nn.GELU(), nn.BatchNorm2d(4), nn.GELU("tanh"))
     assert accelerate_(net).changed == {"norm and activation": ("1+2",)}
@@ -259,7 +254,6 @@ def assert_alike(plain, fast, x):
     assert_close(list(fast.buffers()), list(plain.buffers()))
 
 
-@needs_native
 @pytest.mark.parametrize("name", NETWORKS)
 def test_outputs_gradients_and_statistics_are_the_plain_networks(name):
     build, operator, count = NETWORKS[name]
@@ -281,7 +275,6 @@ def additions(net, x):
     return called(net, x).count("aten::add.Tensor")
 
 
-@needs_native
 def test_residuals_are_added_by_the_operator_before_them_to_the_bit():
     branch = nn.Sequential(nn.Conv2d(40, 40, 1), nn.GELU(), nn.BatchNorm2d(40))
     block, x = Residual(branch, drop_path_rate=0.0), images(4, 40, 9, 9)
@@ -321,7 +314,6 @@ CHANGES = {  # what somebody does to a residual of our ConvMixer, or to a block 
 }
 
 
-@needs_native
 @pytest.mark.parametrize("change", CHANGES)
 def test_residuals_and_blocks_that_were_changed_run_plainly(change):
     name, change_ = CHANGES[change]
@@ -333,7 +325,6 @@ def test_residuals_and_blocks_that_were_changed_run_plainly(change):
     assert_alike(plain, fast, x)
 
 
-@needs_native
 def test_watched_parts_other_numbers_layouts_and_modes_run_plainly():
     plain, fast = pair(NETWORKS[POINTWISE][0])
     x, block = images(2, 3, 16, 16), fast.get_submodule(BLOCK)
