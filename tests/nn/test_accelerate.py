@@ -11,7 +11,6 @@ from typing import NamedTuple
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrize
 
 from filtercov.errors import ModelError
 from filtercov.lab import models
@@ -27,7 +26,7 @@ from filtercov.nn import (
 )
 from filtercov.nn.conv import PointwiseConv2d, StridedPointwiseConv2d
 from filtercov.nn.swap import DEPTHWISE, POINTWISE, SAFE, toggles
-from tests.nn.support import CHANNELS_LAST, needs_native
+from tests.nn.support import CHANNELS_LAST, called, needs_native
 
 ROOT = Path(__file__).parents[2]
 
@@ -132,104 +131,90 @@ def test_layers_without_weights_are_refused():
         accelerate_(nn.Sequential(nn.LazyConv2d(8, 3)))
 
 
-def test_what_has_a_class_of_its_own_is_left_alone_and_reported():
-    class Padded(nn.Conv2d):
-        pass
+class Own(nn.Conv2d):
+    pass
 
-    class Own(DepthwiseConv2d):
-        pass
 
-    net = nn.ModuleDict(
-        {
-            "own": Padded(8, 8, 3, groups=8),
-            "parametrised": torch.nn.utils.parametrizations.weight_norm(nn.Conv2d(8, 8, 3, groups=8)),
-            "full": nn.Conv2d(8, 8, 3),
-            "grouped": nn.Conv2d(8, 8, 3, groups=4),
-            "tanh": nn.Sequential(nn.GELU(approximate="tanh"), nn.BatchNorm2d(8)),
-            "subclass": nn.Sequential(nn.BatchNorm2d(8), type("Mine", (nn.ReLU,), {})()),
-            "plain": nn.Conv2d(8, 8, 3, groups=8),
-        }
-    )
+class OwnDepthwise(DepthwiseConv2d):
+    pass
+
+
+LAYERS = {  # a layer, and the class that it gets, if another
+    "depthwise": (nn.Conv2d(8, 8, 3, groups=8), DepthwiseConv2d),
+    "depthwise, 1x1 and strided": (nn.Conv2d(8, 8, 1, stride=2, groups=8), DepthwiseConv2d),
+    "full": (nn.Conv2d(8, 8, 3), None),
+    "grouped": (nn.Conv2d(8, 8, 3, groups=4), None),
+    "own": (Own(8, 8, 3, groups=8), None),
+    "own depthwise": (OwnDepthwise(8, 8, 3, groups=8), None),
+    "parametrised": (torch.nn.utils.parametrizations.weight_norm(nn.Conv2d(8, 8, 3, groups=8)), None),
+    "gelu of another formula": (nn.Sequential(nn.GELU(approximate="tanh"), nn.BatchNorm2d(8)), None),
+    "own activation": (nn.Sequential(nn.BatchNorm2d(8), type("Mine", (nn.ReLU,), {})()), None),
+    "endangered stem": (nn.Conv2d(3, 8, 1, stride=2), StridedPointwiseConv2d),
+    "endangered, valid": (nn.Conv2d(15, 8, 1, stride=(1, 2), padding="valid"), StridedPointwiseConv2d),
+    "endangered, grouped": (nn.Conv2d(12, 8, 1, stride=2, groups=4), StridedPointwiseConv2d),
+    "endangered, own": (Own(3, 8, 1, stride=2), None),
+    "unstrided": (nn.Conv2d(3, 8, 1), None),
+    "padded": (nn.Conv2d(3, 8, 1, stride=2, padding=1), None),
+    "wide": (nn.Conv2d(16, 8, 1, stride=2), None),
+    "patches": (nn.Conv2d(3, 8, 2, stride=2), None),
+}
+
+
+def test_every_layer_becomes_what_it_should_and_those_with_a_class_of_their_own_are_reported():
+    net = nn.ModuleDict({name: layer for name, (layer, _) in LAYERS.items()})
+    before = {name: type(layer) for name, layer in net.items()}
+    changed = {name: kind for name, (_, kind) in LAYERS.items() if kind is not None}
     report = accelerate_(net)
-    assert (report.swapped, report.fused) == (("plain",), ())
-    assert set(report.skipped) == {"own", "parametrised"}
-    assert "left alone: own: it is a Padded" in str(report)
-    assert parametrize.is_parametrized(net["parametrised"])
-    built = FusedSequential(DepthwiseConv2d(8, 8, 3, groups=8), Own(8, 8, 3, groups=8))
+    assert {name: type(layer) for name, layer in net.items()} == before | changed
+    assert report.changed[SAFE.kind] == tuple(name for name in changed if changed[name] is StridedPointwiseConv2d)
+    assert set(report.skipped) == {"own", "own depthwise", "parametrised", "endangered, own"}
+    assert "left alone: own: it is a Own" in str(report)
+    assert set(restore_(net)) == set(changed)
+    assert {name: type(layer) for name, layer in net.items()} == before
+    built = FusedSequential(DepthwiseConv2d(8, 8, 3, groups=8))
     assert restore_(built) == ("", "0")
-    assert [type(m) for m in built.modules()] == [nn.Sequential, nn.Conv2d, Own]
+    assert [type(m) for m in built.modules()] == [nn.Sequential, nn.Conv2d]
 
 
 # 1x1 convolutions.
 
 
+@pytest.mark.parametrize("layout", [CHANNELS_LAST, torch.contiguous_format])
 @pytest.mark.parametrize(
-    ("layout", "size"), [(CHANNELS_LAST, (1, 1)), (CHANNELS_LAST, (5, 7)), (torch.contiguous_format, (5, 7))]
+    ("kind", "stride", "size"),
+    [
+        (PointwiseConv2d, 1, (3, 12, 1, 1)),
+        (PointwiseConv2d, 1, (3, 12, 5, 7)),
+        (PointwiseConv2d, 1, (12, 5, 7)),
+        (StridedPointwiseConv2d, 2, (2, 2, 13, 12)),
+        (StridedPointwiseConv2d, (1, 3), (2, 3, 13, 12)),
+        (StridedPointwiseConv2d, 2, (15, 6, 6)),
+    ],
 )
-def test_products_of_matrices_give_what_the_convolution_gives(layout, size):
-    plain = nn.Conv2d(12, 20, 1, bias=size != (1, 1))
-    ours = copy.deepcopy(plain)
-    ours.__class__ = PointwiseConv2d
-    x, results = torch.randn(3, 12, *size).to(memory_format=layout), []
-    for layer in (plain, ours):
-        leaf = x.clone().requires_grad_()
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-            y = layer(leaf)
-        results.append((y, *torch.autograd.grad(y.square().sum(), [leaf, *layer.parameters()])))
-    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-4)
-    assert size == (1, 1) or results[1][0].is_contiguous(memory_format=layout)
-    multiplied = "aten::linear" in {event.key for event in profile.key_averages()}
-    assert multiplied is (layout is CHANNELS_LAST and size != (1, 1))
+def test_1x1_convolutions_give_the_same_results(kind, stride, size, layout):
+    plain = nn.Conv2d(size[-3], 20, 1, stride=stride, bias=size[-1] > 1)
+    ours, x = copy.deepcopy(plain), torch.randn(size)
+    ours.__class__ = kind
+    moved = x.to(memory_format=layout) if x.dim() == 4 else x
+    names, found = called(ours, moved), []
+    for layer, image in ((ours, moved), (plain, x)):
+        leaf = image.clone().requires_grad_()
+        y = layer(leaf)
+        found.append([y, *torch.autograd.grad(y.square().sum(), [leaf, *layer.parameters()])])
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+    rows = kind is PointwiseConv2d and layout is CHANNELS_LAST and size == (3, 12, 5, 7)
+    assert ("aten::convolution" not in names) is rows
+    assert not rows or found[0][0].is_contiguous(memory_format=layout)
 
 
 def test_products_of_matrices_are_used_only_where_measured_and_possible():
     net = nn.Sequential(nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 7, padding=3, groups=8))
-    accelerate_(net)
-    assert type(net[0]) is nn.Conv2d
     net[0].__class__ = PointwiseConv2d  # as a measurement may have
     accelerate_(net)
     assert type(net[0]) is PointwiseConv2d
     assert restore_(net) == ("0", "1")
     others = nn.Conv2d(8, 8, 1, stride=2), nn.Conv2d(8, 8, 1, groups=2), nn.Conv2d(8, 8, 1, padding=1)
     assert not [toggle for other in others for toggle in toggles(other) if toggle.swap is POINTWISE]
-
-
-@pytest.mark.parametrize(("channels", "stride"), [(2, 2), (3, (1, 3)), (15, 2)])
-def test_a_strided_pointwise_convolution_gives_the_same_results(channels, stride):
-    plain = nn.Sequential(nn.Conv2d(channels, 12, 1, stride=stride))
-    fast = copy.deepcopy(plain)
-    assert accelerate_(fast).changed == {SAFE.kind: ("0",)}
-    for size in ((2, channels, 13, 12), (channels, 6, 6)):
-        found = []
-        for net in (fast, plain):
-            x = torch.ones(size).cumsum(-1).requires_grad_()
-            x = x.contiguous(memory_format=CHANNELS_LAST) if net is fast and len(size) == 4 else x
-            y = net(x)
-            found.append((y, *torch.autograd.grad(y.square().sum(), (x, *net.parameters()))))
-        torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
-
-
-def test_only_endangered_convolutions_change_and_subclasses_are_named():
-    own = type("Own", (nn.Conv2d,), {})
-    net = nn.ModuleDict(
-        {
-            "stem": nn.Conv2d(3, 8, 1, stride=2),
-            "valid": nn.Conv2d(15, 8, 1, stride=(1, 2), padding="valid"),
-            "grouped": nn.Conv2d(12, 8, 1, stride=2, groups=4),
-            "own": own(3, 8, 1, stride=2),
-            "unstrided": nn.Conv2d(3, 8, 1),
-            "padded": nn.Conv2d(3, 8, 1, stride=2, padding=1),
-            "wide": nn.Conv2d(16, 8, 1, stride=2),
-            "patches": nn.Conv2d(3, 8, 2, stride=2),
-            "depthwise": nn.Conv2d(8, 8, 1, stride=2, groups=8),
-        }
-    )
-    report = accelerate_(net)
-    safe = report.changed[SAFE.kind]
-    assert safe == ("stem", "valid", "grouped")
-    assert {name for name, layer in net.items() if type(layer) is StridedPointwiseConv2d} == set(safe)
-    assert set(report.skipped) == {"own"}
-    assert set(restore_(net)) == {"stem", "valid", "grouped", "depthwise"}
 
 
 # Freed memory: tensors of 16 MiB, held together and freed together as the activations of a step are.
