@@ -13,8 +13,6 @@ def is_channels_last(x: Tensor) -> bool:
 
     Where strides cannot tell (one channel, or one pixel) the answer is no: the two layouts are then the same memory.
 
-    >>> is_channels_last(torch.zeros(1, 3, 2, 2).to(memory_format=torch.channels_last))
-    True
     >>> is_channels_last(torch.zeros(8, 400, 256).mT)
     True
     """
@@ -32,12 +30,7 @@ def dense(x: Tensor, *, channels_last: bool) -> Tensor:
 
 
 def readable(x: Tensor) -> Tensor:
-    """An image as the kernels can read it: with stride 1 along the channels or along the last axis.
-
-    >>> whole = torch.zeros(2, 30, 12, 12).to(memory_format=torch.channels_last)
-    >>> readable(whole[:, 7:27]).data_ptr() == whole[:, 7:27].data_ptr()
-    True
-    """
+    """An image as the kernels can read it: with stride 1 along the channels or along the last axis."""
     return x if x.stride(1) == 1 or x.stride(-1) == 1 else x.contiguous()
 
 
