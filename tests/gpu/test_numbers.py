@@ -135,27 +135,6 @@ def test_images_beyond_the_reach_of_32_bits_are_refused(monkeypatch):
         gpu.depthwise_conv2d(*small())
 
 
-@pytest.mark.parametrize(
-    ("passes", "kernel", "size", "how"),
-    [
-        *((PASSES, (kernel, kernel), 56, {}) for kernel in (5, 7, 15, 31)),
-        (PASSES[1:], (3, 3), 56, {}),  # memory decides the forward pass
-        (PASSES[1:], (31, 31), 7, {}),  # of which PyTorch skips the padding
-        ((), (33, 33), 56, {}),
-        ((), (7, 7), 56, {"stride": 2}),
-        ((), (7, 7), 56, {"dtype": torch.float64}),
-        (PASSES, (1, 31), 56, {}),
-        ((), (1, 31), 56, {"above": 1}),  # the lines that are read as images have no padding above
-        ((), (1, 4), 56, {"dtype": torch.float16}),  # each pixel would be loaded once per tap
-    ],
-)
-def test_the_kernels_are_offered_where_the_estimate_says_that_they_can_win(passes, kernel, size, how):
-    image = torch.zeros(1, 32, size, size, dtype=how.get("dtype"))
-    above, beside = how.get("above", kernel[0] // 2), kernel[1] // 2
-    geometry = Geometry((above, above, beside, beside), (how.get("stride", 1),) * 2, (1, 1))
-    assert tuple(which for which in PASSES if gpu.supports(which, image, kernel, geometry)) == tuple(passes)
-
-
 @pytest.mark.parametrize(("name", "spilling"), [("convolve", PASSES[:2]), ("correlate", PASSES[2:])])
 @pytest.mark.parametrize(("shape", "kernel"), [((2, 3, 8, 8), (5, 5)), ((2, 3, 20), (5,))])
 def test_a_pass_whose_compiled_kernel_spills_is_told_from_others(monkeypatch, name, spilling, shape, kernel):

@@ -157,22 +157,35 @@ def test_without_an_example_a_model_on_a_gpu_stays_as_it_is():
     assert [p.stride() for p in net.parameters()] == strides
 
 
+def depthwise(kernel, *, of=nn.Conv2d, **how):
+    padding = how.pop("padding", tuple(taps // 2 for taps in kernel))
+    return of(8, 8, kernel, padding=padding, groups=8, **how)
+
+
+EVERY = (15, 14, 13, 11)  # all passes, and all but one
+GRADIENTS = (14, 12, 10)
+
+
 @pytest.mark.parametrize(
-    ("layer", "choices"),
+    ("layer", "size", "choices"),
     [
-        (nn.Conv2d(8, 8, 7, padding=3, groups=8), (15, 14, 13, 11)),
-        (nn.Conv2d(8, 8, 3, padding=1, groups=8), (14, 12, 10)),  # memory decides the forward pass
-        (nn.Conv2d(8, 8, 33, padding=16, groups=8), ()),
-        (nn.Conv2d(8, 8, 7, padding=3, groups=8, stride=2), ()),
-        (nn.Conv2d(8, 8, 7, padding=3, groups=8, dtype=torch.float64), ()),
-        (nn.Conv1d(8, 8, 31, padding=15, groups=8), (15, 14, 13, 11)),
-        (nn.Conv3d(8, 8, 3, groups=8), ()),
+        *((depthwise((k, k)), 56, EVERY) for k in (5, 7, 15, 31)),
+        (depthwise((3, 3)), 56, GRADIENTS),  # memory decides the forward pass
+        (depthwise((31, 31)), 7, GRADIENTS),  # of which PyTorch skips the padding
+        (depthwise((33, 33)), 56, ()),
+        (depthwise((7, 7), stride=2), 56, ()),
+        (depthwise((7, 7), dtype=torch.float64), 56, ()),
+        (depthwise((1, 31)), 56, EVERY),
+        (depthwise((1, 31), padding=(1, 15)), 56, ()),  # the lines that are read as images have no padding above
+        (depthwise((1, 4), padding=0, dtype=torch.float16), 56, ()),  # each pixel would be loaded once per tap
+        (depthwise((31,), of=nn.Conv1d), 56, EVERY),
+        (depthwise((3, 3, 3), of=nn.Conv3d), 16, ()),
     ],
     ids=str,
 )
-def test_passes_are_timed_where_the_estimate_says_that_they_may_win(layer, choices):
+def test_passes_are_timed_where_the_estimate_says_that_they_may_win(layer, size, choices):
     (toggle,) = toggles(layer)
-    x = torch.empty(16, 8, *[56] * len(layer.kernel_size), dtype=layer.weight.dtype).requires_grad_()
+    x = torch.empty(16, 8, *[size] * len(layer.kernel_size), dtype=layer.weight.dtype).requires_grad_()
     assert pass_choices(toggle, x)[0] == choices
     layer.weight.requires_grad_(False)
     frozen, _ = pass_choices(toggle, x.detach())
