@@ -1,6 +1,7 @@
 """Depthwise functions and modules in a user's hands: any layout, the same results and kinds of error as PyTorch's."""
 
 import gc
+import itertools
 import warnings
 import weakref
 from functools import partial
@@ -174,31 +175,47 @@ def test_any_choice_of_passes_runs_what_it_says_and_computes_what_pytorch_does(c
         assert names.count("aten::convolution_backward") == gradients
 
 
-THRESHOLDS = [  # the pass, a convolution in which PyTorch's is faster, and one in which ours is
-    ("forward", {"kernel": (4, 5)}, {"kernel": (5, 5)}),
-    ("forward", {"kernel": (5, 5), "channels_last": False}, {"kernel": (15, 15), "channels_last": False}),
-    ("forward", {"kernel": (5, 5), "stride": 2}, {"kernel": (7, 7), "stride": 2}),
-    ("input_grad", {"kernel": (6, 7), "dilation": 2}, {"kernel": (7, 7), "dilation": 2}),
-    ("input_grad", {"kernel": (7, 7), "dilation": 2, "stride": 2}, {"kernel": (7, 7)}),  # the first has no kernel
-    ("forward", {"kernel": (9, 9), "dtype": torch.float64}, {"kernel": (9, 9)}),
-    ("forward", {"kernel": (9, 9), "channels": 4}, {"kernel": (9, 9), "channels": 5}),
-    *((which, {"kernel": (3,)}, {"kernel": (4,)}) for which in BITS),
-    ("forward", {"kernel": (2, 3, 3)}, {"kernel": (3, 3, 3)}),
-    ("forward", {"kernel": (1, 10), "channels_last": False}, {"kernel": (1, 11), "channels_last": False}),
-    ("weight_grad", {"kernel": (11, 1), "channels_last": False}, {"kernel": (11, 1)}),
-]
+PLANES = {k * k - less: (k - less, k + less) for k in (3, 5, 7, 9, 11, 15) for less in (0, 1)} | {10: (2, 5)}
+KERNELS = {  # with so many taps
+    "line": lambda taps: (taps,),
+    "band": lambda taps: (1, taps),
+    "volume": lambda taps: {26: (1, 2, 13), 27: (3, 3, 3)}[taps],
+}
+STEPS = {"strided plane": {"stride": 2}, "dilated plane": {"dilation": 2}}
+THRESHOLDS = {  # of taps: forward, input and weight gradient, each with channels last and first
+    "line": (4, 4, 4, 4, 4, 4),
+    "band": (25, 11, 10, 10, 10, 10),
+    "plane": (25, 225, 25, 49, 10, 25),
+    "strided plane": (49, 121, 25, 81, 25, 25),
+    "dilated plane": (49, 49, 49, 49, 49, 49),
+    "volume": (27, 27, 27, 27, 27, 27),
+}
+
+
+def native_wins(which, kernel, *, channels_last=True, stride=1, dilation=1, channels=16, dtype=torch.float32):
+    axes = len(kernel)
+    geometry = Geometry((20,) * 2 * axes, (stride,) * axes, (dilation,) * axes)
+    image = torch.empty(1, channels, *[20] * axes, dtype=dtype)
+    return routing.native_wins(which, image, kernel, geometry, channels_last=channels_last)
 
 
 @needs_native
-@pytest.mark.parametrize(("which", "loses", "wins"), THRESHOLDS)
-def test_thresholds_depend_on_the_pass_the_layout_and_the_kind_of_convolution(which, loses, wins):
-    def native_wins(kernel, stride=1, dilation=1, channels=16, channels_last=True, dtype=torch.float32):
-        axes = len(kernel)
-        geometry = Geometry((9,) * 2 * axes, (stride,) * axes, (dilation,) * axes)
-        image = torch.empty(1, channels, *[20] * axes, dtype=dtype)
-        return routing.native_wins(which, image, kernel, geometry, channels_last=channels_last)
+@pytest.mark.parametrize("kind", THRESHOLDS)
+def test_thresholds_depend_on_the_pass_the_layout_and_the_kind_of_convolution(kind):
+    kernel_of, steps = KERNELS.get(kind, PLANES.get), STEPS.get(kind, {})
+    for (which, channels_last), taps in zip(itertools.product(BITS, (True, False)), THRESHOLDS[kind], strict=True):
+        wins = [native_wins(which, kernel_of(n), channels_last=channels_last, **steps) for n in (taps - 1, taps)]
+        assert wins == [False, True], (which, channels_last)
 
-    assert (native_wins(**loses), native_wins(**wins)) == (False, True)
+
+@needs_native
+def test_kernels_need_channels_a_dtype_and_a_row_of_taps():
+    large = partial(native_wins, kernel=(9, 9))
+    assert [large("forward", channels=channels) for channels in (4, 5)] == [False, True]
+    assert not large("forward", dtype=torch.float64)
+    assert not large("forward", stride=2, dilation=2)  # along one axis
+    column = partial(native_wins, "weight_grad", (11, 1))
+    assert (column(), column(channels_last=False)) == (True, False)
 
 
 @pytest.mark.parametrize(

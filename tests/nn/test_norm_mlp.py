@@ -76,18 +76,6 @@ def test_any_number_of_threads_gives_the_same_bits_around_the_products():
     assert same_for_any_threads(run)
 
 
-@needs_native
-def test_double_backward_in_float32_is_that_of_the_definition():
-    inputs, grad = arguments(2, 8, 3, 3, 16), torch.randn(2, 8, 3, 3)
-
-    def penalty(function):
-        leaves = [tensor.detach().requires_grad_() for tensor in inputs]
-        (slope,) = torch.autograd.grad(function(*leaves), leaves[0], grad, create_graph=True)
-        return torch.autograd.grad(slope.square().sum(), [leaves[0], *leaves[2:7]])
-
-    torch.testing.assert_close(penalty(fused), penalty(plain), rtol=1e-4, atol=1e-4)
-
-
 def test_pointwise_kernels_keep_their_strides():
     x, shortcut, weight, bias, w1, b1, w2, b2, gamma = arguments(2, 8, 3, 3, 16)
     for layout in (torch.channels_last, torch.contiguous_format):
