@@ -91,10 +91,11 @@ def test_a_failed_build_still_succeeds_and_records_the_reason(tmp_path):
 
 
 def passes(case, x, weight, bias, grad_y):
+    ops, how, all_natively = torch.ops.filtercov, case.geometry, 7
     return (
-        native.forward(x, weight, bias, case.geometry, case.out, channels_last=case.channels_last),
-        native.input_grad(grad_y, weight, case.geometry, case.size, channels_last=case.channels_last),
-        native.weight_grad(grad_y, x, case.geometry, case.kernel),
+        ops.depthwise_conv(x, weight, bias, *how, all_natively),
+        ops.depthwise_conv_input_grad(grad_y, weight, *how, case.size, case.channels_last, all_natively),
+        ops.depthwise_conv_weight_grad(grad_y, x, *how, case.kernel, all_natively),
     )
 
 

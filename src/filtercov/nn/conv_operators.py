@@ -20,7 +20,7 @@ from torch.utils.flop_counter import conv_flop_count
 from filtercov.errors import KernelError
 from filtercov.nn import native
 from filtercov.nn.geometry import Geometry, Numbers
-from filtercov.nn.layout import dense, is_channels_last, readable
+from filtercov.nn.layout import dense, empty_image, is_channels_last, readable
 from filtercov.nn.operator import Plan, Shape, check_alike, check_shape, operator
 from filtercov.nn.routing import BITS, BY_THRESHOLDS, LEAST_CHANNELS, ON_GPU, runs_natively
 
@@ -118,8 +118,11 @@ def depthwise_conv(
     def compute() -> Tensor:
         if not runs_natively("forward", x, kernel, geometry, channels_last=last, passes=passes):
             return dense(reference_forward(x, weight, bias, geometry), channels_last=last)
+        image, y = readable(x), empty_image(out, channels_last=last)
         offset = None if bias is None else bias.contiguous()
-        return native.forward(readable(x), weight.contiguous(), offset, geometry, out[2:], channels_last=last)
+        struct = native.geometry_of(image, kernel, geometry, y)
+        native.call("depthwise_forward", struct, image, weight.contiguous(), offset, y)
+        return y
 
     return Plan(lambda: dense(x.new_empty(out), channels_last=last), compute)
 
@@ -168,7 +171,10 @@ def depthwise_conv_input_grad(
     def compute() -> Tensor:
         if not runs_natively("input_grad", grad_y, kernel, geometry, channels_last=channels_last, passes=passes):
             return dense(reference_input_grad(grad_y, weight, geometry, size), channels_last=channels_last)
-        return native.input_grad(readable(grad_y), weight.contiguous(), geometry, size, channels_last=channels_last)
+        grad, grad_x = readable(grad_y), empty_image(image, channels_last=channels_last)
+        struct = native.geometry_of(grad_x, kernel, geometry, grad)
+        native.call("depthwise_input_grad", struct, grad, weight.contiguous(), grad_x)
+        return grad_x
 
     return Plan(lambda: dense(grad_y.new_empty(image), channels_last=channels_last), compute)
 
@@ -209,12 +215,18 @@ def depthwise_conv_weight_grad(
     geometry, out = _checked(name, x.shape, kernel, padding, stride, dilation, passes=passes)
     check_shape(name, out, grad_y=grad_y)
 
+    def fake() -> Tensor:
+        return x.new_empty((x.shape[1], 1, *kernel))
+
     def compute() -> Tensor:
         if not runs_natively("weight_grad", x, kernel, geometry, channels_last=is_channels_last(x), passes=passes):
             return reference_weight_grad(grad_y, x, geometry, kernel).contiguous()
-        return native.weight_grad(readable(grad_y), readable(x), geometry, kernel)
+        grad, image, grad_weight = readable(grad_y), readable(x), fake()
+        struct = native.geometry_of(image, kernel, geometry, grad)
+        native.call("depthwise_weight_grad", struct, grad, image, grad_weight)
+        return grad_weight
 
-    return Plan(lambda: x.new_empty((x.shape[1], 1, *kernel)), compute)
+    return Plan(fake, compute)
 
 
 # The bias gradient.

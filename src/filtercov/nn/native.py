@@ -18,7 +18,6 @@ from torch import Tensor
 
 from filtercov.errors import KernelError
 from filtercov.nn.geometry import Geometry
-from filtercov.nn.layout import empty_image
 
 ISAS = ("portable", "avx2", "avx512", "neon")  # in the order of the C interface, slowest first
 ABI_VERSION = 7
@@ -176,12 +175,13 @@ def call(name: str, *arguments: object) -> None:
         raise KernelError(f"{name}: the native kernel met {_REASONS.get(status, f'status {status}')}")
 
 
-# Depthwise convolution. Images have either layout, perhaps with gaps, as `layout.readable` makes them; filters and
-# biases are contiguous.
+def geometry_of(x: Tensor, kernel: Sequence[int], geometry: Geometry, y: Tensor) -> Any:
+    """The C interface's geometry of a convolution from x to y, each in either layout, perhaps with gaps."""
+    return _geometry_of(x.shape, x.stride(), tuple(kernel), geometry, y.shape, y.stride())
 
 
 @lru_cache(maxsize=4096)
-def _struct(
+def _geometry_of(
     x_shape: tuple[int, ...],
     x_strides: tuple[int, ...],
     kernel: tuple[int, ...],
@@ -200,34 +200,6 @@ def _struct(
 
 def _triple(values: Sequence[int], missing: int) -> list[int]:
     return [missing] * (3 - len(values)) + list(values)
-
-
-def forward(
-    x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry, out: Sequence[int], *, channels_last: bool
-) -> Tensor:
-    """The (N, C, *out) convolution of (N, C, *size) with (C, 1, *kernel), in the layout asked for."""
-    y = empty_image((*x.shape[:2], *out), channels_last=channels_last)
-    struct = _struct(x.shape, x.stride(), weight.shape[2:], geometry, y.shape, y.stride())
-    call("depthwise_forward", struct, x, weight, bias, y)
-    return y
-
-
-def input_grad(
-    grad_y: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[int], *, channels_last: bool
-) -> Tensor:
-    """The (N, C, *size) gradient of the forward pass's input, in the layout asked for."""
-    grad_x = empty_image((*grad_y.shape[:2], *size), channels_last=channels_last)
-    struct = _struct(grad_x.shape, grad_x.stride(), weight.shape[2:], geometry, grad_y.shape, grad_y.stride())
-    call("depthwise_input_grad", struct, grad_y, weight, grad_x)
-    return grad_x
-
-
-def weight_grad(grad_y: Tensor, x: Tensor, geometry: Geometry, kernel: Sequence[int]) -> Tensor:
-    """The (C, 1, *kernel) gradient of the forward pass's filters."""
-    grad_weight = x.new_empty((x.shape[1], 1, *kernel))
-    struct = _struct(x.shape, x.stride(), tuple(kernel), geometry, grad_y.shape, grad_y.stride())
-    call("depthwise_weight_grad", struct, grad_y, x, grad_weight)
-    return grad_weight
 
 
 def channel_sum(x: Tensor) -> Tensor:
