@@ -274,31 +274,27 @@ def test_filters_of_one_tap_multiply_unless_pytorch_goes_pixel_by_pixel(
 # What people put around it.
 
 
-def test_autocast_gives_what_conv2d_gives():
-    layer, plain = DepthwiseConv2d(16, 16, 9, padding=4, groups=16), nn.Conv2d(16, 16, 9, padding=4, groups=16)
-    plain.load_state_dict(layer.state_dict())
-    x = images(2, 16, 9, 9).requires_grad_()
+def under_autocast(convolve, x, weight):
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        ours, theirs = layer(x), plain(x)
-    assert ours.dtype == torch.bfloat16
-    assert torch.equal(ours, theirs)
-    assert torch.equal(*(torch.autograd.grad(y.float().sum(), x)[0] for y in (ours, theirs)))
+        y = convolve(x, weight)
+    assert y.dtype == torch.bfloat16
+    return y.float()
 
 
-def test_function_transforms_and_forward_mode_fall_back():
-    weight, batches = torch.randn(8, 1, 11, 11), torch.randn(5, 2, 8, 9, 9)
+MODES = {
+    "autocast": lambda convolve, x, weight: results(partial(under_autocast, convolve), x, weight),
+    "vmap of grad": lambda convolve, x, weight: torch.func.vmap(
+        torch.func.grad(lambda weight, x: convolve(x, weight).square().sum()), (None, 0)
+    )(weight, x[:, None]),
+    "jvp": lambda convolve, x, weight: torch.func.jvp(partial(convolve, x), (weight,), (weight,))[1],
+}
 
-    def ours(weight, x):
-        return depthwise_conv2d(x, weight, padding=5).square().sum()
 
-    def plain(weight, x):
-        return functional.conv2d(x, weight, padding=5, groups=8).square().sum()
-
-    for transform in (
-        lambda f: torch.func.vmap(torch.func.grad(f), (None, 0))(weight, batches),
-        lambda f: torch.func.jvp(lambda w: f(w, batches[0]), (weight,), (weight,))[1],
-    ):
-        assert torch.allclose(transform(ours), transform(plain), rtol=1e-4)
+@pytest.mark.parametrize("mode", MODES)
+def test_autocast_transforms_and_forward_mode_fall_back(mode):
+    functions = partial(depthwise_conv2d, padding=5), partial(functional.conv2d, padding=5, groups=8)
+    given = torch.randn(5, 8, 9, 9), torch.randn(8, 1, 11, 11)
+    torch.testing.assert_close(*(MODES[mode](function, *given) for function in functions), rtol=1e-4, atol=1e-4)
 
 
 def test_distributed_data_parallel_trains_it_without_a_complaint(tmp_path):

@@ -18,22 +18,12 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from filtercov.layers.running import unchanged
+from filtercov.nn import timing
 from filtercov.nn.fused import FusedSequential
 from filtercov.nn.layout import as_channels_last_image, is_channels_last, tensors_in, to_channels_last_
 from filtercov.nn.routing import BITS, BY_THRESHOLDS
 from filtercov.nn.swap import SAFE, Part, Setting, Toggle, pass_choices
-from filtercov.nn.timing import (
-    LEAST_GAIN,
-    LEAST_TURNS,
-    Call,
-    Clock,
-    Step,
-    best_to_keep,
-    race,
-    ratio,
-    recorded_calls,
-    tensors_of,
-)
+from filtercov.nn.timing import LEAST_GAIN, LEAST_TURNS, Call, Clock, Step
 from filtercov.printable import aligned
 
 SECONDS = 60.0
@@ -109,7 +99,7 @@ class Tuning:
         early = "; the time was up before all was tried" if self.ended_early else ""
         steps = [("training step" if self.learns else "forward pass", *STEP_HEADING)]
         for step in self.steps:
-            gain = str(ratio(self.steps[0].seconds, step.seconds))
+            gain = str(timing.ratio(self.steps[0].seconds, step.seconds))
             steps.append((step.name, f"{step.best * 1e3:.2f}", gain, "yes" if step.clear else ""))
         lines = [
             f"kept: {self.kept}, after {self.seconds:.0f} s of timing{early}",
@@ -168,7 +158,7 @@ class Tuner:
         tensors = {id(t): t for module in model.modules() for _, t in tensors_in(module) if t.dim() == 4}
         self.layouts = [(tensor, tensor.data, as_channels_last_image(tensor.data)) for tensor in tensors.values()]
         # The fault that endangered layers are kept out of is in channels_last memory.
-        seen = (*tensors_of(example), *model.parameters())
+        seen = (*timing.tensors_of(example), *model.parameters())
         self.harmless = not any(tensor.dim() == 4 and is_channels_last(tensor) for tensor in seen)
         self.began, self.seconds, self.ended_early = time.perf_counter(), seconds, False
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -186,13 +176,13 @@ class Tuner:
             times = self._race(candidates, CANDIDATES_END)
             fastest = min(times, key=lambda name: min(times[name]))
             if fastest not in PLAIN and self._left(1.0) > 0:
-                best = {*PLAIN, best_to_keep(times, PLAIN)[0], fastest}
+                best = {*PLAIN, timing.best_to_keep(times, PLAIN)[0], fastest}
                 finalists = {name: candidate for name, candidate in candidates.items() if name in best}
                 finalists |= self._variants(fastest, candidates)
                 again = self._race(finalists, 1.0)
                 if _enough(again):  # or else the first race stands
                     times, candidates = again, finalists
-        winner, clear = best_to_keep(times, PLAIN)
+        winner, clear = timing.best_to_keep(times, PLAIN)
         kept = candidates[winner]
         self._set_classes(kept)
         if kept.channels_last:
@@ -229,7 +219,7 @@ class Tuner:
     def _tune_layers(self, *, channels_last: bool, until: float) -> list[Seconds]:
         """The seconds of each toggle's settings in one layout; none where it was not timed."""
         self._set(Candidate(self.plain, channels_last))
-        with recorded_calls(part for toggle in self.toggles for part in toggle.parts) as recorded:
+        with timing.recorded_calls(part for toggle in self.toggles for part in toggle.parts) as recorded:
             self.step()
         self.shapes |= {part.name: made[0].x.shape for part, made in recorded.items() if made}
         known: dict[str, Seconds] = {}
@@ -266,7 +256,7 @@ class Tuner:
     def _time_settings(self, toggle: Toggle, calls: Calls, settings: list[Setting]) -> Seconds:
         totals = dict.fromkeys(settings, 0.0)
         for part, one in ((part, one) for part, made in calls.items() for one in made):
-            times = race(
+            times = timing.race(
                 {s: one.repeated(_alone(toggle, part, s), part.modules) for s in settings},
                 seconds=PER_LAYER,
                 turns=LAYER_TURNS,
@@ -306,7 +296,7 @@ class Tuner:
         return {name: candidate for name, candidate in variants.items() if candidate not in tried.values()}
 
     def _race(self, candidates: Mapping[str, Candidate], until: float) -> dict[str, list[float]]:
-        times = race(
+        times = timing.race(
             dict.fromkeys(candidates, self.step),
             clock=self.clock,
             seconds=self._left(until),
