@@ -17,7 +17,8 @@ from filtercov.nn import gpu
 from filtercov.nn.geometry import Geometry
 from filtercov.nn.gpu import launch
 from filtercov.nn.gpu.tiles import Tile
-from tests.gpu.cases import CASES, PASSES, expected, integers, reals, rounded, stored
+from tests.gpu.cases import LAUNCHES, PASSES, expected, rounded, stored
+from tests.nn.support import Case
 
 ERRORS = {torch.float32: 2**-24, torch.float16: 2**-11, torch.bfloat16: 2**-7}  # of rounding, relative; see `rounded`
 
@@ -31,34 +32,32 @@ def computed(which, image, weight, bias, grad, edges, tile=None):
     return launch.weight_gradient(grad, image, edges, weight.shape[2:], tile=tile)
 
 
-assert len(CASES) >= 200
+@pytest.mark.parametrize("launch_", LAUNCHES, ids=str)
+def test_small_integers_come_out_exactly(launch_):
+    case, which, dtype, _, tile = launch_
+    numbers = launch_.tensors(real=False)
+    result = computed(which, *numbers, case.geometry.padding, tile)
+    exact, _ = expected(which, *numbers, case.geometry.padding)
+    assert result.dtype == dtype
+    assert torch.equal(result, rounded(exact, dtype))  # sums are whole numbers below 2**24, rounded once
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_small_integers_come_out_exactly(case):
-    numbers = case.numbers(torch.Generator().manual_seed(0), integers)
-    result = computed(case.which, *numbers, case.edges(), case.small_tile())
-    exact, _ = expected(case.which, *numbers, case.edges())
-    assert result.dtype == case.dtype
-    assert torch.equal(result, rounded(exact, case.dtype))  # sums are whole numbers below 2**24, rounded once
-
-
-@pytest.mark.parametrize("case", CASES[::11], ids=str)
-def test_real_numbers_err_by_the_rounding_of_sums_in_float32(case):
-    numbers = case.numbers(torch.Generator().manual_seed(1), reals)
-    result = computed(case.which, *numbers, case.edges(), case.small_tile())
-    exact, size = expected(case.which, *numbers, case.edges())
+@pytest.mark.parametrize("launch_", LAUNCHES[::11], ids=str)
+def test_real_numbers_err_by_the_rounding_of_sums_in_float32(launch_):
+    case, which, dtype, _, tile = launch_
+    numbers = launch_.tensors(real=True)
+    result = computed(which, *numbers, case.geometry.padding, tile)
+    exact, size = expected(which, *numbers, case.geometry.padding)
     # A sum of n products errs by at most n roundings of its size; n is the taps, or for the weight gradient the pixels.
-    terms = numbers[3][:, 0].numel() if case.which == "weight_grad" else numbers[1][0].numel()
-    bound = (terms + 1) * ERRORS[torch.float32] * size + ERRORS[case.dtype] * exact.abs() + 2**-25
+    terms = numbers[3][:, 0].numel() if which == "weight_grad" else numbers[1][0].numel()
+    bound = (terms + 1) * ERRORS[torch.float32] * size + ERRORS[dtype] * exact.abs() + 2**-25
     assert (result.double() - exact).abs().le(bound).all()
 
 
 def small(layout="first", shape=(2, 3, 5, 6), kernel=(3, 4)):
-    generator = torch.Generator().manual_seed(2)
-    shapes = shape, (shape[1], 1, *kernel), shape[1:2]
-    image, *others = (integers(shape, torch.float32, generator) for shape in shapes)
-    return stored(image, layout), *others
+    case = Case(shape[0], shape[1], shape[2:], kernel, Geometry((0,) * 4, (1, 1), (1, 1)))
+    image, weight, bias, _ = case.tensors(torch.Generator().manual_seed(2), largest=16)
+    return stored(image, layout), weight, bias
 
 
 @pytest.mark.parametrize("layout", ["first", "last"])
@@ -103,7 +102,7 @@ def test_odd_images_are_computed_like_others(which, odd):
 def test_the_weight_gradient_has_the_same_bits_in_every_run_and_is_right_however_it_is_divided(monkeypatch, programs):
     monkeypatch.setattr(launch, "PROGRAMS", programs)
     generator = torch.Generator().manual_seed(3)
-    image, grad = (reals((2, 3, 9, 10), torch.float32, generator) for _ in range(2))
+    image, grad = torch.randn(2, 2, 3, 9, 10, generator=generator)
     results = [launch.weight_gradient(grad, image, (1, 1, 1, 1), (3, 3), tile=Tile(4, 8, 4, 3)) for _ in range(2)]
     assert torch.equal(*results)
     exact, size = expected("weight_grad", image, torch.zeros(3, 1, 3, 3), torch.zeros(3), grad, (1, 1, 1, 1))

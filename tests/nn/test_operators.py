@@ -31,6 +31,7 @@ def block(x, shortcut, weight, bias, *rest):
 IMAGE, VECTOR = (3, 2, 2, 2), (2,)
 DIFFERENTIABLE = {  # functions, and the shapes of their arguments
     "conv1d": (partial(OURS[1], padding=2, dilation=2, passes=7), (1, 2, 4), (2, 1, 2), VECTOR),
+    "conv1d without a kernel": (partial(OURS[1], padding=2, dilation=2, stride=2), (1, 2, 4), (2, 1, 2), VECTOR),
     "conv2d": (partial(OURS[2], padding="same", dilation=2, passes=7), (1, 2, 4, 3), (2, 1, 2, 3), VECTOR),
     "conv3d": (partial(OURS[3], padding=1, stride=2, passes=7), (1, 2, 4, 3, 2), (2, 1, 2, 3, 2), VECTOR),
     **{name: (norm(name), IMAGE, VECTOR, VECTOR) for name in ("identity", "relu6", "silu", "hardswish", "gelu")},
