@@ -72,7 +72,7 @@ def test_a_model_is_accelerated_and_computes_what_it_did(monkeypatch, launched):
     plain, x = copy.deepcopy(net), torch.randn(1, 2, 8, 8)
     with clock:
         report = accelerate_(net, example_input=x, seconds=600)
-    assert report.swapped == ("0",)
+    assert report.changed == {"depthwise": ("0",)}
     assert (type(net[0]), net[0].passes) == (DepthwiseConv2d, ON_GPU + BITS["forward"] + BITS["weight_grad"])
     launched.clear()
     outputs = [model(x) for model in (net, plain)]

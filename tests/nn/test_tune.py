@@ -59,7 +59,9 @@ def test_a_tuned_network_computes_what_it_did(name):
     (winner,) = (step for step in tuning.steps if step.name == tuning.kept)
     assert winner.best <= tuning.steps[0].best
     assert winner.best == min([step.best for step in tuning.steps if step.clear], default=winner.best)
-    assert {n for n in layers if type(net.get_submodule(n)) is DepthwiseConv2d} == set(report.swapped)
+    assert {n for n in layers if type(net.get_submodule(n)) is DepthwiseConv2d} == set(
+        report.changed.get("depthwise", ())
+    )
     assert str(report).count("\n") >= len(tuning.layers) + len(tuning.steps)
     assert "kept is the least ms" in str(report)
     found = []

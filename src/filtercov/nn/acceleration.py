@@ -14,7 +14,7 @@ from filtercov.nn import gpu, native
 from filtercov.nn.conv import is_endangered
 from filtercov.nn.layout import restore_layouts_, to_channels_last_
 from filtercov.nn.routing import on_gpu
-from filtercov.nn.swap import DEPTHWISE, NORM_ACT, toggles
+from filtercov.nn.swap import DEPTHWISE, toggles
 from filtercov.nn.timing import Step, usual_clock
 from filtercov.nn.tune import SECONDS, Tuner, Tuning
 
@@ -36,16 +36,6 @@ class Acceleration:
     tuning: Tuning | None = None
     keeps_memory: bool = False
     needs_example: bool = False
-
-    @property
-    def swapped(self) -> tuple[str, ...]:
-        """The depthwise convolutions."""
-        return self.changed.get(DEPTHWISE.kind, ())
-
-    @property
-    def fused(self) -> tuple[str, ...]:
-        """The norms with their activations, in a row or as one module."""
-        return self.changed.get(NORM_ACT.kind, ())
 
     def __str__(self) -> str:
         """What changed, a line for each layer left alone, and what was measured."""
@@ -79,7 +69,7 @@ def accelerate_(
 
     >>> net = nn.Sequential(nn.Conv2d(8, 8, 9, padding=4, groups=8), nn.GELU(), nn.BatchNorm2d(8))
     >>> report = accelerate_(net)
-    >>> report.swapped, type(net[0]).__name__
+    >>> report.changed["depthwise"], type(net[0]).__name__
     (('0',), 'DepthwiseConv2d')
     """
     check_model(model)

@@ -47,10 +47,10 @@ def race(
 ) -> dict[Name, list[float]]:
     """Return the seconds of each contestant's turns: `turns` of each, or as many rounds as begin within `seconds`.
 
-    An untimed round warms up caches, threads and code generators. While there are fewer turns than
-    `LEAST_TURNS`, which decide little, rounds go on for `grace` seconds more. `before` is called with the contestant's
-    name ahead of each turn, untimed. After `LEAST_TURNS`, contestants slower than the best times `laggard` drop out.
-    Every other round goes backwards.
+    An untimed round warms up caches, threads and code generators. While there are fewer turns than `LEAST_TURNS`, which
+    decide little, rounds go on for `grace` seconds more. `before` is called with the contestant's name ahead of each
+    turn, untimed. After `LEAST_TURNS`, contestants slower than the best times `laggard` drop out. Every other round
+    goes backwards.
 
     >>> times = race({"a": lambda: sum(range(9)), "b": lambda: None}, seconds=1.0, turns=4)
     >>> {name: len(seconds) for name, seconds in times.items()}
