@@ -1,7 +1,7 @@
 """Put filtercov's layers into an existing model, and make it PyTorch's own again."""
 
 import ctypes
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,23 +28,20 @@ class Acceleration:
     """What `accelerate_` did: names of the modules that are filtercov's now, by kind, and layers left alone, and why.
 
     With an example to measure with, `tuning` has what was measured. `keeps_memory` says whether the process was told to
-    keep what it frees, `needs_example` that the model is on a GPU, where nothing changes without an example.
+    keep what it frees.
     """
 
-    changed: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    skipped: dict[str, str] = field(default_factory=dict)
+    changed: dict[str, tuple[str, ...]]
+    skipped: dict[str, str]
     tuning: Tuning | None = None
     keeps_memory: bool = False
-    needs_example: bool = False
 
     def __str__(self) -> str:
         """What changed, a line for each layer left alone, and what was measured."""
-        if self.needs_example:
-            return "unchanged: on a GPU only a measurement tells; accelerate_(model, example_input=images) makes it"
         counts = [f"{len(names)} × {kind}" for kind, names in self.changed.items()]
         lines = [f"changed: {', '.join(counts) or 'nothing'}"]
         lines += ["this process keeps the memory it frees, for the next step"] * self.keeps_memory
-        lines += [f"left alone: {name}: {reason}" for name, reason in self.skipped.items()]
+        lines += [f"left alone: {name or 'the model'}: {reason}" for name, reason in self.skipped.items()]
         return "\n".join([*lines, *([str(self.tuning)] if self.tuning else [])])
 
 
@@ -82,7 +79,9 @@ def accelerate_(
     parameters = list(model.parameters())
     all_on_gpu = bool(parameters) and all(map(on_gpu, parameters))
     if all_on_gpu and example_input is None:
-        return Acceleration(needs_example=True)
+        return Acceleration(
+            {}, {"": "on a GPU only a measurement tells; accelerate_(model, example_input=images) makes it"}
+        )
     if not all_on_gpu:
         native.available()  # says why, once, if nothing will be faster
     on_cpu = not all_on_gpu and any(parameter.is_cpu for parameter in parameters)
