@@ -104,7 +104,11 @@ def test_the_passes_that_win_are_kept_and_nothing_but_depthwise_convolutions_cha
     types = [type(layer) for layer in plain]
     assert [type(layer) for layer in net] == [types[0], DepthwiseConv2d if ours else nn.Conv2d, *types[2:]]
     assert getattr(net[1], "passes", None) == (None if kept is None else ON_GPU + kept)
-    assert [row.kind for row in report.tuning.layers] == ["depthwise"]
+    named = {bit: which.replace("_grad", " gradient") for which, bit in BITS.items()}
+    passes = ", ".join(name for bit, name in named.items() if (kept or 0) & bit)
+    assert [(row.kind, row.chosen) for row in report.tuning.layers] == [
+        ("depthwise", f"ours: {passes}" if ours else "PyTorch's")
+    ]
     assert not report.keeps_memory
     assert torch.equal(net(IMAGES), plain(IMAGES)) or ours
     restore_(net)

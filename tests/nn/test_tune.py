@@ -29,7 +29,7 @@ from filtercov.nn.timing import (
     recorded_calls,
     usual_clock,
 )
-from filtercov.nn.tune import AS_IT_WAS, PLAIN_LAST, Tuner
+from filtercov.nn.tune import AS_IT_WAS, PLAIN_LAST, STEP_HEADING, LayerTiming, StepTiming, Tuner, Tuning
 from tests.nn.support import CHANNELS_LAST, needs_native
 from tests.nn.test_accelerate import state
 from tests.peers import import_peer
@@ -62,8 +62,7 @@ def test_a_tuned_network_computes_what_it_did(name):
     assert {n for n in layers if type(net.get_submodule(n)) is DepthwiseConv2d} == set(
         report.changed.get("depthwise", ())
     )
-    assert str(report).count("\n") >= len(tuning.layers) + len(tuning.steps)
-    assert "kept is the least ms" in str(report)
+    assert str(report).endswith(str(tuning))
     found = []
     for model in (net, plain):
         y, trained = model(x), [p for p in model.parameters() if p.requires_grad]
@@ -73,6 +72,19 @@ def test_a_tuned_network_computes_what_it_did(name):
         assert (a - b).norm() <= 2e-2 * b.norm() + 1e-3 * largest
     restore_(net)
     assert state(net)[:2] == before[:2]
+
+
+def test_the_report_has_a_row_for_each_step_and_layer():
+    steps = StepTiming(AS_IT_WAS, (0.002,) * 5, clear=False), StepTiming("tuned", (0.001,) * 5, clear=True)
+    layer = LayerTiming("mix", "depthwise", (2, 24), "ours", 0.003, None, 0.0015)
+    told = str(Tuning("tuned", (layer,), steps, 7.2, ended_early=False, learns=True)).splitlines()
+    assert told[0] == "kept: tuned, after 7 s of timing"
+    assert [line.split() for line in told[2:5] + told[6:]] == [
+        ["training", "step", *" ".join(STEP_HEADING).split()],
+        ["as", "it", "was", "2.00", "1.00x", "(1.00", "to", "1.00)"],
+        ["tuned", "1.00", "2.00x", "(2.00", "to", "2.00)", "yes"],
+        ["mix", "depthwise", "2x24", "ours", "3.00", "1.50"],
+    ]
 
 
 class Branches(nn.Module):
@@ -190,8 +202,8 @@ def test_turns_alternate_and_laggards_leave():
 
 def test_a_race_that_decides_nothing_yet_goes_on_for_a_while_and_warming_up_costs_no_turns():
     contestants = dict.fromkeys("ab", lambda: time.sleep(0.01))
-    for grace, turns in ((0.0, 1), (60.0, LEAST_TURNS)):
-        times = race(contestants, seconds=0.0, turns=9, grace=grace)
+    for grace, turns in (({}, 1), ({"grace": 60.0}, LEAST_TURNS)):
+        times = race(contestants, seconds=0.0, turns=9, **grace)
         assert {len(seconds) for seconds in times.values()} == {turns}
     pauses = [0.3]  # as a compiler would take
     assert len(race({"a": lambda: time.sleep(pauses.pop() if pauses else 0.0)}, seconds=0.2, turns=5)["a"]) == 5
