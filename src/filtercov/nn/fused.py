@@ -338,8 +338,7 @@ class FusedBlock(Replacement):
         return (
             is_usual(x)
             and x.dim() == 4
-            and x.numel() > 0
-            and is_channels_last(x)
+            and is_channels_last(x)  # never so without a pixel
             and self._has_usual_parts()
             and nothing_intervenes()
             and (torch.compiler.is_compiling() or native.available())  # a compiler could not follow the loading
