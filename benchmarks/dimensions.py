@@ -13,8 +13,14 @@ import torch
 from depthwise import begin, best_times
 from torch import Tensor
 
-from filtercov.nn import native
-from filtercov.nn.conv_operators import reference_forward, reference_input_grad, reference_weight_grad
+from filtercov.nn.conv_operators import (
+    depthwise_conv,
+    depthwise_conv_input_grad,
+    depthwise_conv_weight_grad,
+    reference_forward,
+    reference_input_grad,
+    reference_weight_grad,
+)
 from filtercov.nn.geometry import Geometry, parse_geometry
 from filtercov.nn.layout import dense
 
@@ -39,6 +45,7 @@ CASES = [
     ((64, 256, 16, 16), 9, 1, 4, 1),
 ]
 PASSES = ("forward", "input gradient", "weight gradient")
+NATIVELY = 7  # all passes
 
 
 def times_of(which: str, images: dict[str, tuple[Tensor, Tensor]], weight: Tensor, how: Geometry, seconds: float):  # type: ignore[no-untyped-def]
@@ -46,15 +53,15 @@ def times_of(which: str, images: dict[str, tuple[Tensor, Tensor]], weight: Tenso
     kernel = weight.shape[2:]
     contestants = {}
     for layout, (x, grad_y) in images.items():
-        last, size, out = layout == "last", x.shape[2:], grad_y.shape[2:]
+        last, size = layout == "last", x.shape[2:]
         if which == "forward":
-            ours = partial(native.forward, x, weight, None, how, out, channels_last=last)
+            ours = partial(depthwise_conv, x, weight, None, *how, NATIVELY)
             theirs = partial(reference_forward, x, weight, None, how)
         elif which == "input gradient":
-            ours = partial(native.input_grad, grad_y, weight, how, size, channels_last=last)
+            ours = partial(depthwise_conv_input_grad, grad_y, weight, *how, size, last, NATIVELY)
             theirs = partial(reference_input_grad, grad_y, weight, how, size)
         else:
-            ours = partial(native.weight_grad, grad_y, x, how, kernel)
+            ours = partial(depthwise_conv_weight_grad, grad_y, x, *how, kernel, NATIVELY)
             theirs = partial(reference_weight_grad, grad_y, x, how, kernel)
         contestants |= {f"ours {layout}": ours, f"theirs {layout}": theirs}
     return best_times(contestants, seconds=seconds, rounds=1000)

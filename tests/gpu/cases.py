@@ -1,86 +1,72 @@
-"""Convolutions that cover each pair of what they are made of, and their results in float64, tap by tap."""
+"""Convolutions of every filter over every small image, with layouts, types and tiles drawn for each, and results."""
 
 import itertools
 import random
-from math import prod
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from filtercov.nn.geometry import Geometry
 from filtercov.nn.gpu.tiles import Tile
+from tests.nn.support import Case, exact_passes, last
 
 LARGE = 40  # taps
 PASSES = ("forward", "input_grad", "weight_grad")
-FACTORS = {
-    "which": PASSES,
-    "dtype": (torch.float32, torch.float16, torch.bfloat16),
-    "layout": ("first", "last", "sliced", "mixed"),
-    "kernel": (
-        *((3, 3), (5, 5), (7, 7), (9, 9), (15, 15), (31, 31), (2, 2), (4, 4), (6, 3), (3, 8), (1, 5), (7, 1), (1, 1)),
-        *((31, 3), (2, 31), (5, 11), (10, 10), (1, 31)),
-    ),
-    "padding": ("none", "half", "full", "more", "one side", "uneven"),
-    "channels": (1, 2, 3, 5, 8),
-    # Rows and columns of the output without padding; one row, one column and one pixel are among them.
-    "pixels": ((1, 1), (1, 9), (7, 1), (2, 2), (3, 4), (4, 3), (5, 5), (2, 11), (6, 2), (3, 7), (4, 8), (8, 3)),
-    "tile": (None, Tile(2, 4, 4, 2), Tile(3, 8, 4, 1), Tile(1, 16, 8, 3), Tile(4, 4, 2, 4)),
-}
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+KERNELS = (
+    *((3, 3), (5, 5), (7, 7), (9, 9), (15, 15), (31, 31), (2, 2), (4, 4), (6, 3), (3, 8), (1, 5), (7, 1), (1, 1)),
+    *((31, 3), (2, 31), (5, 11), (10, 10), (1, 31)),
+)
+# Rows and columns of the output without padding; one row, one column and one pixel are among them.
+PIXELS = ((1, 1), (1, 9), (7, 1), (2, 2), (3, 4), (4, 3), (5, 5), (2, 11), (6, 2), (3, 7), (4, 8), (8, 3))
+TILES = (None, Tile(2, 4, 4, 2), Tile(3, 8, 4, 1), Tile(1, 16, 8, 3), Tile(4, 4, 2, 4))
 
 
-class Case(NamedTuple):
+class Launch(NamedTuple):
+    """A pass of a convolution, how its images are stored, and its tile."""
+
+    case: Case
     which: str
     dtype: torch.dtype
-    layout: str
-    kernel: tuple[int, int]
-    padding: str
-    channels: int
-    pixels: tuple[int, int]
+    layouts: tuple[str, str]
     tile: Tile | None
 
-    def __str__(self):
-        dtype = str(self.dtype).removeprefix("torch.")
-        return "-".join(map(str, self._replace(dtype=dtype)))
+    def tensors(self, *, real: bool):
+        """Image, weight, bias and the gradient of the output, of small integers or of real numbers."""
+        tensors = self.case.tensors(torch.Generator().manual_seed(0), largest=16)
+        drawn = map(torch.randn_like, tensors) if real else tensors
+        image, weight, bias, grad = (tensor.to(self.dtype) for tensor in drawn)
+        return stored(image, self.layouts[0]), weight, bias, stored(grad, self.layouts[1])
 
-    def edges(self):
-        """(top, bottom, left, right)."""
-        high, wide = self.kernel
-        return {
-            "none": (0, 0, 0, 0),
-            "half": (high // 2, high // 2, wide // 2, wide // 2),
-            "full": (high - 1, high - 1, wide - 1, wide - 1),
-            "more": (high + 1, 0, 0, wide + 1),  # than the filter covers
-            "one side": (high - 1, 0, 0, wide - 1),
-            "uneven": (0, 1, 2, 1),
-        }[self.padding]
 
-    def numbers(self, generator, draw):
-        """Image, weight, bias and the gradient of the output."""
-        top, bottom, left, right = self.edges()
-        padding = top + bottom, left + right
-        least = zip(self.pixels, self.kernel, padding, strict=True)
-        size = [max(1, pixels + taps - 1 - pads) for pixels, taps, pads in least]
-        out = [pixels + pads - taps + 1 for pixels, taps, pads in zip(size, self.kernel, padding, strict=True)]
-        n, c = (2 if prod(self.kernel) < LARGE else 1), self.channels
-        image = draw((n, c, *size), self.dtype, generator)
-        grad = draw((n, c, *out), self.dtype, generator)
-        weight, bias = draw((c, 1, *self.kernel), self.dtype, generator), draw((c,), self.dtype, generator)
-        layouts = ("last", "first") if self.layout == "mixed" else (self.layout, self.layout)
-        return stored(image, layouts[0]), weight, bias, stored(grad, layouts[1])
+def _launches(seed=0):
+    """Each filter with each size, and every other value at random: about nine in ten of all pairs, or more."""
+    draw = random.Random(seed)
+    for (high, wide), (rows, columns) in itertools.product(KERNELS, PIXELS):
+        none, half, full = (
+            (0, 0, 0, 0),
+            (high // 2, high // 2, wide // 2, wide // 2),
+            (high - 1, high - 1, wide - 1, wide - 1),
+        )
+        more, one_side, uneven = (high + 1, 0, 0, wide + 1), (high - 1, 0, 0, wide - 1), (0, 1, 2, 1)
+        top, bottom, left, right = edges = draw.choice((none, half, full, more, one_side, uneven))
+        size = max(1, rows + high - 1 - top - bottom), max(1, columns + wide - 1 - left - right)
+        tile, batch = draw.choice(TILES), 2
+        if high * wide >= LARGE:  # of whose tiles the interpreter runs few
+            tile, batch = tile and tile._replace(rows=tile.rows + 4, lanes=32, channels=8), 1
+        case = Case(batch, draw.choice((1, 2, 3, 5, 8)), size, (high, wide), Geometry(edges, (1, 1), (1, 1)), False)
+        layouts = draw.choice((("first", "first"), ("last", "last"), ("sliced", "sliced"), ("last", "first")))
+        yield Launch(case, draw.choice(PASSES), draw.choice(DTYPES), layouts, tile)
 
-    def small_tile(self):
-        """The tile, larger for large filters, of which the interpreter runs few."""
-        if self.tile is None or prod(self.kernel) < LARGE:
-            return self.tile
-        return self.tile._replace(rows=self.tile.rows + 4, lanes=32, channels=8)
+
+LAUNCHES = list(_launches())
 
 
 def stored(image: Tensor, layout: str) -> Tensor:
     """The image with other strides: channels last, or as every second row of a larger one, turned over."""
-    if layout == "first":
-        return image.contiguous()
-    if layout == "last":
-        return image.movedim(1, -1).contiguous().movedim(-1, 1)
+    if layout != "sliced":
+        return last(image) if layout == "last" else image.contiguous()
     n, c, h, w = image.shape
     large = image.new_full((n, c + 1, w + 3, 2 * h), 9).mT
     part = large[:, 1:, ::2, 2:-1]
@@ -94,60 +80,8 @@ def rounded(exact: Tensor, dtype: torch.dtype) -> Tensor:
     return (exact.float().view(torch.int32) & -(2**16)).view(torch.float32).to(dtype)
 
 
-def integers(shape, dtype, generator):
-    return torch.randint(-16, 17, shape, generator=generator).to(dtype)
-
-
-def reals(shape, dtype, generator):
-    return torch.randn(shape, generator=generator).to(dtype)
-
-
 def expected(which, image, weight, bias, grad, edges):
     """A pass in float64, and the sum of the absolute values of its terms."""
-    top, bottom, left, right = edges
-    image, weight, bias, grad = (tensor.double() for tensor in (image, weight, bias, grad))
-    n, c, h, w = image.shape
-    padded = image.new_zeros(n, c, h + top + bottom, w + left + right)
-    padded[:, :, top : top + h, left : left + w] = image
-    out = bias.reshape(-1, 1, 1).expand_as(grad).clone()
-    pixels, taps = torch.zeros_like(padded), torch.zeros_like(weight)
-    sizes = out.abs(), pixels.clone(), taps.clone()
-    for i, j in itertools.product(*map(range, weight.shape[2:])):
-        window = (..., slice(i, i + grad.shape[2]), slice(j, j + grad.shape[3]))
-        tap = weight[:, :, i, j].reshape(-1, 1, 1)
-        out += padded[window] * tap
-        pixels[window] += grad * tap
-        taps[:, 0, i, j] = (padded[window] * grad).sum((0, 2, 3))
-        sizes[0].add_(padded[window].abs() * tap.abs())
-        sizes[1][window] += grad.abs() * tap.abs()
-        sizes[2][:, 0, i, j] = (padded[window] * grad).abs().sum((0, 2, 3))
-    inner = (..., slice(top, top + h), slice(left, left + w))
-    return {
-        "forward": (out, sizes[0]),
-        "input_grad": (pixels[inner], sizes[1][inner]),
-        "weight_grad": (taps, sizes[2]),
-    }[which]
-
-
-def pairwise(factors, seed=0):
-    """Rows of values that contain each pair of values of two factors: greedily, the best of some random rows."""
-    draw, values = random.Random(seed), list(factors.values())
-    every = itertools.combinations(range(len(values)), 2)
-    missing = {(a, b, x, y) for a, b in every for x in range(len(values[a])) for y in range(len(values[b]))}
-    rows = []
-    while missing:
-        a, b, x, y = min(missing)
-        candidates = [[draw.randrange(len(value)) for value in values] for _ in range(30)]
-        for row in candidates:
-            row[a], row[b] = x, y
-        best = max(candidates, key=lambda row: len(_pairs(row) & missing))
-        missing -= _pairs(best)
-        rows.append([value[i] for value, i in zip(values, best, strict=True)])
-    return rows
-
-
-def _pairs(row):
-    return {(a, b, row[a], row[b]) for a, b in itertools.combinations(range(len(row)), 2)}
-
-
-CASES = [Case(*row) for row in pairwise(FACTORS)]
+    tensors, steps = (image, weight, bias, grad), ((1, 1), (1, 1))
+    exact, sizes = (exact_passes(*given, edges, *steps) for given in (tensors, [tensor.abs() for tensor in tensors]))
+    return exact[PASSES.index(which)], sizes[PASSES.index(which)]

@@ -9,21 +9,22 @@ import sys
 import pytest
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
 triton = pytest.importorskip("triton", reason="triton is not installed: `make test-gpu` installs it")
 if not triton.knobs.runtime.interpret:
     pytest.skip("Triton's interpreter is off: `make test-gpu` sets TRITON_INTERPRET=1", allow_module_level=True)
 
-from filtercov.errors import KernelError
-from filtercov.nn import DepthwiseConv1d, DepthwiseConv2d, accelerate_, acceleration, depthwise_conv2d, routing, tune
+from filtercov.nn import DepthwiseConv2d, accelerate_, acceleration, depthwise_conv2d, routing, tune
 from filtercov.nn.gpu import launch
 from filtercov.nn.routing import BITS, ON_GPU
 from tests.gpu.test_tuning import Prices
+from tests.nn.support import CONVOLVE, last
+from tests.nn.test_conv import OURS
 
 ops = torch.ops.filtercov
 EVERY = ON_GPU + sum(BITS.values())
+LAUNCHED = ["forward", "input_gradient", "weight_gradient"]
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +36,7 @@ def pretended(monkeypatch):
 def launched(monkeypatch):
     """Return the names of the passes that ran in Triton."""
     names = []
-    for name in ("forward", "input_gradient", "weight_gradient"):
+    for name in LAUNCHED:
         real = getattr(launch, name)
         monkeypatch.setattr(launch, name, lambda *a, _n=name, _r=real, **k: (names.append(_n), _r(*a, **k))[1])
     return names
@@ -71,7 +72,7 @@ def test_a_model_is_accelerated_and_computes_what_it_did(monkeypatch, launched):
     plain, x = copy.deepcopy(net), torch.randn(1, 2, 8, 8)
     with clock:
         report = accelerate_(net, example_input=x, seconds=600)
-    assert report.swapped == ("0",)
+    assert report.changed == {"depthwise": ("0",)}
     assert (type(net[0]), net[0].passes) == (DepthwiseConv2d, ON_GPU + BITS["forward"] + BITS["weight_grad"])
     launched.clear()
     outputs = [model(x) for model in (net, plain)]
@@ -85,51 +86,37 @@ def test_a_model_is_accelerated_and_computes_what_it_did(monkeypatch, launched):
 
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("dtype", routing.GPU_DTYPES)
-def test_layers_with_measured_passes_compute_in_triton_what_pytorch_does(launched, dtype, channels_last):
-    x, weight, bias = (integers(*s, dtype=dtype).requires_grad_() for s in ((2, 3, 6, 5), (3, 1, 3, 3), (3,)))
+@pytest.mark.parametrize(("size", "kernel"), [((6, 5), (3, 3)), ((11,), (5,))])  # lines are images of one row
+def test_layers_with_measured_passes_compute_in_triton_what_pytorch_does(launched, size, kernel, dtype, channels_last):
+    axes, padding = len(size), kernel[0] // 2
+    x, weight, bias = (integers(*s, dtype=dtype).requires_grad_() for s in ((2, 3, *size), (3, 1, *kernel), (3,)))
     if channels_last:
-        x = x.detach().contiguous(memory_format=torch.channels_last).requires_grad_()
-    ours = gradients(lambda *t: depthwise_conv2d(*t, padding=1, passes=EVERY), x, weight, bias)
-    assert sorted(launched) == ["forward", "input_gradient", "weight_gradient"]
-    theirs = gradients(lambda *t: functional.conv2d(*t, padding=1, groups=3), x.float(), weight.float(), bias.float())
+        x = last(x.detach()).requires_grad_()
+    ours = gradients(lambda *t: OURS[axes](*t, padding=padding, passes=EVERY), x, weight, bias)
+    assert sorted(launched) == LAUNCHED
+    floats = x.float(), weight.float(), bias.float()
+    theirs = gradients(lambda *t: CONVOLVE[axes](*t, padding=padding, groups=3), *floats)
     assert all(torch.equal(a.float(), b) for a, b in zip(ours, theirs, strict=True))
     assert ours[0].dtype == dtype
-    assert ours[0].is_contiguous(memory_format=torch.channels_last) == channels_last
+    assert (ours[0].stride(1) == 1) == channels_last
 
 
-@pytest.mark.parametrize("passes", [ON_GPU, ON_GPU + 1, ON_GPU + 6])
-def test_each_pass_runs_where_it_was_measured_to_win(launched, passes):
-    x, weight = integers(1, 2, 5, 5).requires_grad_(), integers(2, 1, 3, 3).requires_grad_()
-    ours = gradients(lambda *t: depthwise_conv2d(*t, passes=passes), x, weight)
-    names = zip(("forward", "input_gradient", "weight_gradient"), BITS.values(), strict=True)
-    assert set(launched) == {name for name, bit in names if passes & bit}
-    assert all(map(torch.equal, ours, gradients(lambda *t: functional.conv2d(*t, groups=2), x, weight)))
-
-
-@pytest.mark.parametrize("how", [{"stride": 2}, {"dilation": 2}, {"padding": 17, "kernel": 33}, {"passes": 7}], ids=str)
-def test_what_has_no_kernel_is_pytorchs(launched, how):
-    kernel, passes = how.pop("kernel", 3), how.pop("passes", EVERY)
+@pytest.mark.parametrize(
+    ("passes", "how"),
+    [
+        *((ON_GPU + passes, {}) for passes in (0, 1, 6)),
+        *((EVERY, how) for how in ({"stride": 2}, {"dilation": 2}, {"padding": 17, "kernel": 33})),  # no kernel
+        (7, {}),  # measured on a CPU
+    ],
+    ids=str,
+)
+def test_each_pass_runs_where_it_was_measured_to_win_and_has_a_kernel(launched, passes, how):
+    kernel = how.pop("kernel", 3)
     x, weight = integers(1, 2, 5, 5).requires_grad_(), integers(2, 1, kernel, kernel).requires_grad_()
     ours = gradients(lambda *t: depthwise_conv2d(*t, **how, passes=passes), x, weight)
-    assert not launched
+    runs = passes & ON_GPU and not how
+    assert set(launched) == {name for name, bit in zip(LAUNCHED, BITS.values(), strict=True) if runs and passes & bit}
     assert all(map(torch.equal, ours, gradients(lambda *t: functional.conv2d(*t, **how, groups=2), x, weight)))
-
-
-@pytest.mark.parametrize("channels_last", [False, True])
-def test_lines_are_images_of_one_row(launched, channels_last):
-    layer = DepthwiseConv1d(3, 3, 5, padding=2, groups=3)
-    layer.passes = EVERY
-    layer.weight.data, layer.bias.data = integers(3, 1, 5), integers(3)
-    x = integers(2, 11, 3).mT if channels_last else integers(2, 3, 11)
-    x.requires_grad_()
-    theirs = functional.conv1d(x, layer.weight, layer.bias, padding=2, groups=3)
-    grad = integers(*theirs.shape)
-    wanted = torch.autograd.grad(theirs, [x, *layer.parameters()], grad)
-    ours = layer(x)
-    assert torch.equal(ours, theirs)
-    assert (ours.stride(1) == 1) == channels_last
-    assert all(map(torch.equal, torch.autograd.grad(ours, [x, *layer.parameters()], grad), wanted))
-    assert sorted(launched) == ["forward", "input_gradient", "weight_gradient"]
 
 
 def test_frozen_filters_compute_no_weight_gradient(launched):
@@ -151,7 +138,7 @@ def test_autocast_casts_as_it_does_for_pytorch(launched):
     theirs = gradients(lambda *t: functional.conv2d(*t, groups=2), x, weight, bias)
     assert torch.equal(ours[0].float(), theirs[0])
     assert all(torch.allclose(a, b, rtol=2**-8) for a, b in zip(ours[1:], theirs[1:], strict=True))
-    assert sorted(launched) == ["forward", "input_gradient", "weight_gradient"]
+    assert sorted(launched) == LAUNCHED
 
 
 def test_compiled_and_exported_layers_call_the_operator(launched):
@@ -177,26 +164,6 @@ def test_the_operators_pass_torchs_own_checks():
     torch.library.opcheck(ops.depthwise_conv.default, (x, weight, None, *how, EVERY))
     torch.library.opcheck(ops.depthwise_conv_input_grad.default, (grad, weight, *how, (5, 5), True, EVERY))
     torch.library.opcheck(ops.depthwise_conv_weight_grad.default, (grad, x, *how, (3, 3), EVERY))
-
-
-def test_tensors_on_a_gpu_have_the_same_checks_and_fakes():
-    for operator in (ops.depthwise_conv, ops.depthwise_conv_input_grad, ops.depthwise_conv_weight_grad):
-        assert torch._C._dispatch_has_kernel_for_dispatch_key(operator.default.name(), "CUDA")
-    how = (3,) * 4, (1, 1), (1, 1)
-    with FakeTensorMode(), torch.no_grad():  # a CPU build of torch cannot record gradients there
-        layer = nn.Conv2d(8, 8, 7, padding=3, groups=8, device="meta", dtype=torch.float16)
-        layer.weight = nn.Parameter(torch.empty(8, 1, 7, 7, device="cuda", dtype=torch.float16))
-        layer.bias = nn.Parameter(torch.empty(8, device="cuda", dtype=torch.float16))
-        x = torch.empty(2, 8, 14, 14, device="cuda", dtype=torch.float16)
-        y = ops.depthwise_conv(x, layer.weight, layer.bias, *how, EVERY)
-        grad_x = ops.depthwise_conv_input_grad(y, layer.weight, *how, (14, 14), False, EVERY)
-        grad_weight = ops.depthwise_conv_weight_grad(y, x, *how, (7, 7), EVERY)
-        with pytest.raises(KernelError):
-            ops.depthwise_conv(x, layer.weight, layer.bias.float(), *how, EVERY)
-        assert routing.on_gpu(x)
-        assert accelerate_(layer).needs_example
-    for result, like in ((y, x), (grad_x, x), (grad_weight, layer.weight)):
-        assert (result.device.type, result.dtype, result.shape) == ("cuda", torch.float16, like.shape)
 
 
 def test_the_flag_needs_both_variables_and_triton_is_imported_late():

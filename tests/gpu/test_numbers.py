@@ -17,7 +17,8 @@ from filtercov.nn import gpu
 from filtercov.nn.geometry import Geometry
 from filtercov.nn.gpu import launch
 from filtercov.nn.gpu.tiles import Tile
-from tests.gpu.cases import CASES, PASSES, expected, integers, reals, rounded, stored
+from tests.gpu.cases import LAUNCHES, PASSES, expected, rounded, stored
+from tests.nn.support import Case
 
 ERRORS = {torch.float32: 2**-24, torch.float16: 2**-11, torch.bfloat16: 2**-7}  # of rounding, relative; see `rounded`
 
@@ -31,42 +32,38 @@ def computed(which, image, weight, bias, grad, edges, tile=None):
     return launch.weight_gradient(grad, image, edges, weight.shape[2:], tile=tile)
 
 
-assert len(CASES) >= 200
+@pytest.mark.parametrize("launch_", LAUNCHES, ids=str)
+def test_small_integers_come_out_exactly(launch_):
+    case, which, dtype, _, tile = launch_
+    numbers = launch_.tensors(real=False)
+    result = computed(which, *numbers, case.geometry.padding, tile)
+    exact, _ = expected(which, *numbers, case.geometry.padding)
+    assert result.dtype == dtype
+    assert torch.equal(result, rounded(exact, dtype))  # sums are whole numbers below 2**24, rounded once
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_small_integers_come_out_exactly(case):
-    numbers = case.numbers(torch.Generator().manual_seed(0), integers)
-    result = computed(case.which, *numbers, case.edges(), case.small_tile())
-    exact, _ = expected(case.which, *numbers, case.edges())
-    assert result.dtype == case.dtype
-    assert torch.equal(result, rounded(exact, case.dtype))  # sums are whole numbers below 2**24, rounded once
-
-
-@pytest.mark.parametrize("case", CASES[::11], ids=str)
-def test_real_numbers_err_by_the_rounding_of_sums_in_float32(case):
-    numbers = case.numbers(torch.Generator().manual_seed(1), reals)
-    result = computed(case.which, *numbers, case.edges(), case.small_tile())
-    exact, size = expected(case.which, *numbers, case.edges())
+@pytest.mark.parametrize("launch_", LAUNCHES[::11], ids=str)
+def test_real_numbers_err_by_the_rounding_of_sums_in_float32(launch_):
+    case, which, dtype, _, tile = launch_
+    numbers = launch_.tensors(real=True)
+    result = computed(which, *numbers, case.geometry.padding, tile)
+    exact, size = expected(which, *numbers, case.geometry.padding)
     # A sum of n products errs by at most n roundings of its size; n is the taps, or for the weight gradient the pixels.
-    terms = numbers[3][:, 0].numel() if case.which == "weight_grad" else numbers[1][0].numel()
-    bound = (terms + 1) * ERRORS[torch.float32] * size + ERRORS[case.dtype] * exact.abs() + 2**-25
+    terms = numbers[3][:, 0].numel() if which == "weight_grad" else numbers[1][0].numel()
+    bound = (terms + 1) * ERRORS[torch.float32] * size + ERRORS[dtype] * exact.abs() + 2**-25
     assert (result.double() - exact).abs().le(bound).all()
 
 
-def small(layout="first", dtype=torch.float32, shape=(2, 3, 5, 6), kernel=(3, 4)):
-    generator = torch.Generator().manual_seed(2)
-    image = stored(integers(shape, dtype, generator), layout)
-    weight, bias = integers((shape[1], 1, *kernel), dtype, generator), integers(shape[1:2], dtype, generator)
-    return image, weight, bias
+def small(layout="first", shape=(2, 3, 5, 6), kernel=(3, 4)):
+    case = Case(shape[0], shape[1], shape[2:], kernel, Geometry((0,) * 4, (1, 1), (1, 1)))
+    image, weight, bias, _ = case.tensors(torch.Generator().manual_seed(2), largest=16)
+    return stored(image, layout), weight, bias
 
 
 @pytest.mark.parametrize("layout", ["first", "last"])
 @pytest.mark.parametrize("padding", [0, (2, 1), "same", "valid"])
 def test_the_way_in_does_what_conv2d_does(layout, padding):
-    image, weight, bias = small(layout)
-    if padding == "same":
-        weight = weight[..., :3]
+    image, weight, bias = small(layout, kernel=(3, 3))
     result = gpu.depthwise_conv2d(image, weight, bias, padding=padding)
     assert torch.equal(result, functional.conv2d(image, weight, bias, padding=padding, groups=3))
     assert (result.stride(1) == 1) == (layout == "last")
@@ -86,29 +83,26 @@ def test_gradients_are_those_of_finite_differences(layout):
     assert gradgradcheck(function, [*inputs[:2], bias], [torch.ones(1, 2, 3, 4)], eps=1.0, atol=1e-6)
 
 
+ODD = {  # images, and gradients of their outputs for padding of one or two
+    "empty batch": (torch.zeros(0, 3, 5, 6), torch.zeros(0, 3, 5, 7)),
+    "single pixel": (torch.ones(1, 3, 1, 1), torch.ones(1, 3, 1, 2)),
+    "memory that repeats itself": (torch.arange(6.0).expand(2, 3, 5, 6), torch.ones(1).expand(2, 3, 5, 7)),
+}
+
+
 @pytest.mark.parametrize("which", PASSES)
-@pytest.mark.parametrize("shape", [(0, 3, 5, 6), (1, 3, 1, 1)])
-def test_empty_batches_and_single_pixels(which, shape):
-    image, weight, bias = small(shape=shape)
-    edges = (1, 1, 2, 2)
-    grad = torch.ones(shape[0], 3, shape[2], shape[3] + 1)
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_images_are_computed_like_others(which, odd):
+    (image, grad), (_, weight, bias), edges = ODD[odd], small(), (1, 1, 2, 2)
     result = computed(which, image, weight, bias, grad, edges)
     assert torch.equal(result.double(), expected(which, image, weight, bias, grad, edges)[0])
-
-
-def test_memory_that_repeats_itself_is_read_by_its_strides():
-    _, weight, bias = small()
-    image, grad = torch.arange(6.0).expand(2, 3, 5, 6), torch.ones(1).expand(2, 3, 3, 3)
-    for which in ("forward", "weight_grad"):
-        result = computed(which, image, weight, bias, grad, (0, 0, 0, 0))
-        assert torch.equal(result.double(), expected(which, image, weight, bias, grad, (0, 0, 0, 0))[0])
 
 
 @pytest.mark.parametrize("programs", [1, 4, 1024])
 def test_the_weight_gradient_has_the_same_bits_in_every_run_and_is_right_however_it_is_divided(monkeypatch, programs):
     monkeypatch.setattr(launch, "PROGRAMS", programs)
     generator = torch.Generator().manual_seed(3)
-    image, grad = (reals((2, 3, 9, 10), torch.float32, generator) for _ in range(2))
+    image, grad = torch.randn(2, 2, 3, 9, 10, generator=generator)
     results = [launch.weight_gradient(grad, image, (1, 1, 1, 1), (3, 3), tile=Tile(4, 8, 4, 3)) for _ in range(2)]
     assert torch.equal(*results)
     exact, size = expected("weight_grad", image, torch.zeros(3, 1, 3, 3), torch.zeros(3), grad, (1, 1, 1, 1))
@@ -131,34 +125,13 @@ def test_the_weight_gradient_has_the_same_bits_in_every_run_and_is_right_however
 def test_what_cannot_be_computed_is_refused(change, padding):
     numbers = dict(zip(("image", "weight", "bias"), small(), strict=True)) | change
     with pytest.raises(KernelError):
-        gpu.depthwise_conv2d(numbers["image"], numbers["weight"], numbers["bias"], padding=padding)
+        gpu.depthwise_conv2d(*numbers.values(), padding=padding)
 
 
 def test_images_beyond_the_reach_of_32_bits_are_refused(monkeypatch):
     monkeypatch.setattr(gpu, "LARGEST_OFFSET", 90)  # one image spans 3 * 5 * 6
     with pytest.raises(KernelError):
         gpu.depthwise_conv2d(*small())
-
-
-@pytest.mark.parametrize(
-    ("passes", "kernel", "size", "how"),
-    [
-        *((PASSES, (kernel, kernel), 56, {}) for kernel in (5, 7, 15, 31)),
-        (PASSES[1:], (3, 3), 56, {}),  # memory decides the forward pass
-        (PASSES[1:], (31, 31), 7, {}),  # of which PyTorch skips the padding
-        ((), (33, 33), 56, {}),
-        ((), (7, 7), 56, {"stride": 2}),
-        ((), (7, 7), 56, {"dtype": torch.float64}),
-        (PASSES, (1, 31), 56, {}),
-        ((), (1, 31), 56, {"above": 1}),  # the lines that are read as images have no padding above
-        ((), (1, 4), 56, {"dtype": torch.float16}),  # each pixel would be loaded once per tap
-    ],
-)
-def test_the_kernels_are_offered_where_the_estimate_says_that_they_can_win(passes, kernel, size, how):
-    image = torch.zeros(1, 32, size, size, dtype=how.get("dtype"))
-    above, beside = how.get("above", kernel[0] // 2), kernel[1] // 2
-    geometry = Geometry((above, above, beside, beside), (how.get("stride", 1),) * 2, (1, 1))
-    assert tuple(which for which in PASSES if gpu.supports(which, image, kernel, geometry)) == tuple(passes)
 
 
 @pytest.mark.parametrize(("name", "spilling"), [("convolve", PASSES[:2]), ("correlate", PASSES[2:])])

@@ -8,9 +8,10 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from filtercov.errors import ModelError
+from filtercov.errors import KernelError
 from filtercov.nn import DepthwiseConv2d, accelerate_, acceleration, gpu, restore_, routing, tune
 from filtercov.nn.routing import BITS, BY_THRESHOLDS, ON_GPU
 from filtercov.nn.swap import pass_choices, toggles
@@ -70,15 +71,16 @@ def network():
     )
 
 
-def tuned(monkeypatch, net, x, **prices):
-    clock = Prices(dict.fromkeys(BITS, WIN) | prices)
+def tuned(monkeypatch, net, *, last=1.0, **prices):
+    """Return the report of accelerating a network with these prices, and the clock."""
+    clock = Prices(dict.fromkeys(BITS, WIN) | prices, last=last)
     monkeypatch.setattr(acceleration, "usual_clock", lambda: clock)
     with clock:
-        report = accelerate_(net, example_input=x, seconds=600)
+        report = accelerate_(net, example_input=IMAGES, seconds=600)
     return report, clock
 
 
-IMAGES = (2, 3, 16, 16)
+IMAGES = torch.randn(2, 3, 16, 16)
 
 
 @pytest.mark.parametrize(
@@ -95,26 +97,28 @@ IMAGES = (2, 3, 16, 16)
 )
 def test_the_passes_that_win_are_kept_and_nothing_but_depthwise_convolutions_changes(monkeypatch, prices, kept):
     net = network()
-    plain, x = copy.deepcopy(net), torch.randn(IMAGES)
-    report, _ = tuned(monkeypatch, net, x, **prices)
+    plain = copy.deepcopy(net)
+    report, _ = tuned(monkeypatch, net, **prices)
     ours = () if kept is None else ("1",)
-    assert report.swapped == ours
-    assert [type(layer) for layer in net] == [
-        DepthwiseConv2d if str(i) in ours else type(layer) for i, layer in enumerate(plain)
-    ]
+    assert report.changed == ({"depthwise": ours} if ours else {})
+    types = [type(layer) for layer in plain]
+    assert [type(layer) for layer in net] == [types[0], DepthwiseConv2d if ours else nn.Conv2d, *types[2:]]
     assert getattr(net[1], "passes", None) == (None if kept is None else ON_GPU + kept)
-    assert [row.kind for row in report.tuning.layers] == ["depthwise"]
+    named = {bit: which.replace("_grad", " gradient") for which, bit in BITS.items()}
+    passes = ", ".join(name for bit, name in named.items() if (kept or 0) & bit)
+    assert [(row.kind, row.chosen) for row in report.tuning.layers] == [
+        ("depthwise", f"ours: {passes}" if ours else "PyTorch's")
+    ]
     assert not report.keeps_memory
-    assert set(report.changed) <= {"depthwise"}
-    assert torch.equal(net(x), plain(x)) or kept is not None
+    assert torch.equal(net(IMAGES), plain(IMAGES)) or ours
     restore_(net)
-    assert [type(layer) for layer in net] == [type(layer) for layer in plain]
+    assert [type(layer) for layer in net] == types
 
 
 def test_passes_that_spill_registers_are_not_offered_and_the_report_says_so(monkeypatch):
     monkeypatch.setattr(gpu, "spills", lambda which, *_: which == "weight_grad")
     net = network()
-    report, clock = tuned(monkeypatch, net, torch.randn(IMAGES))
+    report, clock = tuned(monkeypatch, net)
     assert net[1].passes == ON_GPU + 3
     assert not any(passes & ON_GPU and passes & BITS["weight_grad"] for _, passes, _ in clock.seen)
     assert report.tuning.spilling == ("1, weight gradient",)
@@ -122,10 +126,8 @@ def test_passes_that_spill_registers_are_not_offered_and_the_report_says_so(monk
 
 
 def test_pytorchs_channels_last_is_a_contestant(monkeypatch):
-    net, clock = network(), Prices(dict.fromkeys(BITS, LOSE), last=0.5)
-    monkeypatch.setattr(acceleration, "usual_clock", lambda: clock)
-    with clock:
-        report = accelerate_(net, example_input=torch.randn(IMAGES), seconds=600)
+    net = network()
+    report, _ = tuned(monkeypatch, net, last=0.5, **dict.fromkeys(BITS, LOSE))
     assert report.tuning.kept == tune.PLAIN_LAST
     assert net[1].weight.is_contiguous(memory_format=torch.channels_last)
     assert {step.name for step in report.tuning.steps} == {tune.AS_IT_WAS, tune.PLAIN_LAST}
@@ -135,7 +137,7 @@ def test_autocast_is_measured_as_the_caller_has_it(monkeypatch):
     for dtype in (torch.bfloat16, None):
         net = network()
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype is not None):
-            _, clock = tuned(monkeypatch, net, torch.randn(IMAGES))
+            _, clock = tuned(monkeypatch, net)
         assert net[1].passes == ON_GPU + 7
         assert {seen for _, _, seen in clock.seen} == {dtype or torch.float32}
 
@@ -144,7 +146,7 @@ def test_autocast_is_measured_as_the_caller_has_it(monkeypatch):
 def test_only_passes_that_the_model_runs_are_timed(monkeypatch, frozen, passes):
     net = network().train(frozen)
     net[1].weight.requires_grad_(not frozen)
-    report, clock = tuned(monkeypatch, net, torch.randn(IMAGES))
+    report, clock = tuned(monkeypatch, net)
     assert report.tuning.learns == frozen
     assert {which for which, *_ in clock.seen} == passes
     assert not frozen or net[1].passes == ON_GPU + 3
@@ -159,29 +161,35 @@ def test_without_an_example_a_model_on_a_gpu_stays_as_it_is():
     assert [p.stride() for p in net.parameters()] == strides
 
 
-def test_models_on_several_devices_are_refused(monkeypatch):
-    net = network()
-    net[4].to("meta")
-    with pytest.raises(ModelError):
-        tuned(monkeypatch, net, torch.randn(IMAGES))
+def depthwise(kernel, *, of=nn.Conv2d, **how):
+    padding = how.pop("padding", tuple(taps // 2 for taps in kernel))
+    return of(8, 8, kernel, padding=padding, groups=8, **how)
+
+
+EVERY = (15, 14, 13, 11)  # all passes, and all but one
+GRADIENTS = (14, 12, 10)
 
 
 @pytest.mark.parametrize(
-    ("layer", "choices"),
+    ("layer", "size", "choices"),
     [
-        (nn.Conv2d(8, 8, 7, padding=3, groups=8), (15, 14, 13, 11)),
-        (nn.Conv2d(8, 8, 3, padding=1, groups=8), (14, 12, 10)),  # memory decides the forward pass
-        (nn.Conv2d(8, 8, 33, padding=16, groups=8), ()),
-        (nn.Conv2d(8, 8, 7, padding=3, groups=8, stride=2), ()),
-        (nn.Conv2d(8, 8, 7, padding=3, groups=8, dtype=torch.float64), ()),
-        (nn.Conv1d(8, 8, 31, padding=15, groups=8), (15, 14, 13, 11)),
-        (nn.Conv3d(8, 8, 3, groups=8), ()),
+        *((depthwise((k, k)), 56, EVERY) for k in (5, 7, 15, 31)),
+        (depthwise((3, 3)), 56, GRADIENTS),  # memory decides the forward pass
+        (depthwise((31, 31)), 7, GRADIENTS),  # of which PyTorch skips the padding
+        (depthwise((33, 33)), 56, ()),
+        (depthwise((7, 7), stride=2), 56, ()),
+        (depthwise((7, 7), dtype=torch.float64), 56, ()),
+        (depthwise((1, 31)), 56, EVERY),
+        (depthwise((1, 31), padding=(1, 15)), 56, ()),  # the lines that are read as images have no padding above
+        (depthwise((1, 4), padding=0, dtype=torch.float16), 56, ()),  # each pixel would be loaded once per tap
+        (depthwise((31,), of=nn.Conv1d), 56, EVERY),
+        (depthwise((3, 3, 3), of=nn.Conv3d), 16, ()),
     ],
     ids=str,
 )
-def test_passes_are_timed_where_the_estimate_says_that_they_may_win(layer, choices):
+def test_passes_are_timed_where_the_estimate_says_that_they_may_win(layer, size, choices):
     (toggle,) = toggles(layer)
-    x = torch.empty(16, 8, *[56] * len(layer.kernel_size), dtype=layer.weight.dtype).requires_grad_()
+    x = torch.empty(16, 8, *[size] * len(layer.kernel_size), dtype=layer.weight.dtype).requires_grad_()
     assert pass_choices(toggle, x)[0] == choices
     layer.weight.requires_grad_(False)
     frozen, _ = pass_choices(toggle, x.detach())
@@ -203,3 +211,20 @@ def test_what_was_measured_elsewhere_is_pytorchs(monkeypatch):
     monkeypatch.setattr(routing, "PRETENDED", False)
     assert routing.is_measured(x, 7)
     assert not routing.is_measured(x, ON_GPU + 7)
+
+
+def test_tensors_on_a_gpu_have_the_same_checks_and_fakes():
+    how, every = ((3,) * 4, (1, 1), (1, 1)), ON_GPU + 7
+    with FakeTensorMode(), torch.no_grad():  # a CPU build of torch cannot record gradients there
+        x, weight, bias = (
+            torch.empty(shape, device="cuda", dtype=torch.float16) for shape in ((2, 8, 14, 14), (8, 1, 7, 7), (8,))
+        )
+        y = OPERATORS["forward"](x, weight, bias, *how, every)
+        grad_x = OPERATORS["input_grad"](y, weight, *how, (14, 14), False, every)
+        grad_weight = OPERATORS["weight_grad"](y, x, *how, (7, 7), every)
+        with pytest.raises(KernelError):
+            OPERATORS["forward"](x, weight, bias.float(), *how, every)
+        assert routing.on_gpu(x)
+    for result, like in ((y, x), (grad_x, x), (grad_weight, weight)):
+        assert (result.device.type, result.dtype, result.shape) == ("cuda", torch.float16, like.shape)
+    assert all(torch._C._dispatch_has_kernel_for_dispatch_key(o.name(), "CUDA") for o in OPERATORS.values())

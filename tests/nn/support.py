@@ -1,7 +1,6 @@
 """What the tests of `filtercov.nn` share: operators that were called, oracles in float64, and shapes to try."""
 
 import random
-from contextlib import contextmanager
 from itertools import chain
 from typing import NamedTuple
 
@@ -10,11 +9,10 @@ import torch
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from filtercov.nn import native, native_status
+from filtercov.nn import native_status
 from filtercov.nn.geometry import Geometry
 
 needs_native = pytest.mark.skipif(not native_status().available, reason="native kernels not built")
-ISAS = native_status().isas or ("none",)
 CHANNELS_LAST = torch.channels_last
 CONVOLVE = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 
@@ -26,16 +24,6 @@ def last(x):
 
 def images(*shape):
     return last(torch.randn(shape))
-
-
-@contextmanager
-def instruction_set(isa):
-    """Call kernels of another instruction set than the one in use."""
-    native._other_isa = native.ISAS.index(isa)
-    try:
-        yield
-    finally:
-        native._other_isa = None
 
 
 def double_output_(module):
@@ -59,6 +47,18 @@ def called(function, *args):
     with _Record() as record:
         function(*args)
     return record.names
+
+
+def results(function, *inputs, grad_y=None):
+    """Return the output of a function of tensors, and their gradients: for `grad_y`, or of the sum of squares."""
+    leaves = [tensor if tensor is None else tensor.detach().requires_grad_() for tensor in inputs]
+    y = function(*leaves)
+    wanted = [leaf for leaf in leaves if leaf is not None]
+    return [y.detach(), *torch.autograd.grad(y.square().sum() if grad_y is None else y, wanted, grad_y)]
+
+
+def doubles(tensors):
+    return [tensor if tensor is None else tensor.double() for tensor in tensors]
 
 
 def assert_no_worse(ours, theirs, exact, *, times=2.0):
@@ -104,15 +104,20 @@ class Case(NamedTuple):
         x, grad_y = (last(x), last(grad_y)) if self.channels_last else (x, grad_y)
         return x, integers(self.channels, 1, *self.kernel), integers(self.channels), grad_y
 
-    def exact(self, x, weight, bias, grad_y):
-        """Return y, grad_x and grad_weight in float64, by autograd through explicit padding and F.conv."""
-        x, weight = x.double().requires_grad_(), weight.double().requires_grad_()
-        padding = self.geometry.padding
-        pairs = [padding[i : i + 2] for i in range(0, len(padding), 2)]
-        padded = functional.pad(x, list(chain.from_iterable(reversed(pairs))))
-        steps = self.geometry.stride, 0, self.geometry.dilation
-        y = CONVOLVE[len(self.size)](padded, weight, bias.double(), *steps, self.channels)
-        return y.detach(), *torch.autograd.grad(y, (x, weight), grad_y.double())
+    def exact(self, *tensors):
+        """Return y, grad_x and grad_weight in float64 of what `tensors` returns."""
+        return exact_passes(*tensors, *self.geometry)
+
+
+def exact_passes(x, weight, bias, grad_y, padding, stride, dilation):
+    """Return y, grad_x and grad_weight in float64, by autograd through explicit padding and F.conv."""
+    pairs = [padding[i : i + 2] for i in range(0, len(padding), 2)]
+    edges = list(chain.from_iterable(reversed(pairs)))
+
+    def convolve(x, weight):
+        return CONVOLVE[len(stride)](functional.pad(x, edges), weight, bias.double(), stride, 0, dilation, len(weight))
+
+    return results(convolve, x.double(), weight.double(), grad_y=grad_y.double())
 
 
 def centred(batch, channels, size, kernel, **more):

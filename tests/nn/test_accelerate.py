@@ -6,12 +6,11 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional
-from torch.nn.utils import parametrize
 
 from filtercov.errors import ModelError
 from filtercov.lab import models
@@ -27,7 +26,7 @@ from filtercov.nn import (
 )
 from filtercov.nn.conv import PointwiseConv2d, StridedPointwiseConv2d
 from filtercov.nn.swap import DEPTHWISE, POINTWISE, SAFE, toggles
-from tests.nn.support import CHANNELS_LAST, needs_native
+from tests.nn.support import CHANNELS_LAST, called, needs_native
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,60 +45,46 @@ def convmixer(width=16):
     )
 
 
-def lines(width=16):
-    """Return a wide depthwise filter, as a Conformer has, a causal one, as Mamba has, and one that halves."""
-    wide = nn.Conv1d(width, width, 31, padding=15, groups=width)
-    causal = nn.Conv1d(width, width, 4, padding=6, dilation=2, groups=width)
-    halving = nn.Conv1d(width, width, 5, stride=2, groups=width)
-    return nn.Sequential(nn.Conv1d(3, width, 1), wide, causal, halving, nn.AdaptiveAvgPool1d(1), nn.Flatten())
-
-
-def volumes(width=16):
-    """Return a depthwise convolution as MedNeXt has it, and the one that halves after it."""
-    same = nn.Conv3d(width, width, 5, padding=2, groups=width)
-    halving = nn.Conv3d(width, width, 3, stride=2, padding=1, groups=width)
-    return nn.Sequential(nn.Conv3d(3, width, 1), same, halving, nn.AdaptiveAvgPool3d(1), nn.Flatten())
-
-
-def train(net, x, target):
-    optimiser, losses = torch.optim.SGD(net.parameters(), lr=0.1), []
-    for _ in range(3):
-        optimiser.zero_grad()
-        loss = functional.cross_entropy(net(x), target)
-        loss.backward()
-        optimiser.step()
-        losses.append(loss.item())
-    return losses
-
-
-@pytest.mark.parametrize(
-    ("build", "size", "swapped", "kind"),
-    [
-        (convmixer, (24, 24), ("1.0",), DepthwiseConv2d),
-        (lines, (60,), ("1", "2", "3"), DepthwiseConv1d),
-        (volumes, (9, 10, 11), ("1", "2"), DepthwiseConv3d),
-    ],
-)
-def test_training_gives_the_same_losses_and_weights(build, size, swapped, kind):
-    plain = build()
+@pytest.mark.parametrize(("axes", "kind"), [(1, DepthwiseConv1d), (2, DepthwiseConv2d), (3, DepthwiseConv3d)])
+def test_depthwise_layers_of_any_dimension_are_swapped_and_train_as_before(axes, kind):
+    convolution = getattr(nn, f"Conv{axes}d")
+    steps = {"padding": 2}, {"padding": 6, "dilation": 2}, {"stride": 2}
+    layers = [convolution(16, 16, 5, groups=16, **how) for how in steps]
+    plain = nn.Sequential(convolution(3, 16, 1), *layers)
     fast = copy.deepcopy(plain)
     report = accelerate_(fast)
-    assert report.swapped == swapped
-    assert all(type(fast.get_submodule(name)) is kind for name in swapped)
-    pairs = ("0.1+2", "1.1+2", "2.1+2") if build is convmixer and native_status().available else ()
-    assert report.fused == pairs
-    x, target = torch.randn(8, 3, *size), torch.randint(0, 10, (8,))
-    assert train(fast, x, target) == pytest.approx(train(plain, x, target), rel=1e-4)
+    assert report.changed == {"depthwise": ("1", "2", "3")}
+    assert [type(layer) for layer in fast] == [convolution, kind, kind, kind]
+    x = torch.randn(8, 3, *[15] * axes)
+    for net in (fast, plain):
+        optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(3):
+            optimiser.zero_grad()
+            net(x).square().mean().backward()
+            optimiser.step()
     torch.testing.assert_close(fast.state_dict(), plain.state_dict(), rtol=1e-3, atol=1e-4)
-    restore_(fast)
-    assert [type(module) for module in fast.modules()] == [type(module) for module in plain.modules()]
+
+
+class State(NamedTuple):
+    """All that a user could hold on to: what `accelerate_` may change, and what nothing may change."""
+
+    kinds: list
+    strides: list
+    rest: list
 
 
 def state(net):
-    """Return all that a user could hold on to."""
-    modules = [(id(m), type(m), sorted(vars(m)), m.training, len(m._forward_hooks)) for m in net.modules()]
-    tensors = [*net.named_parameters(), *net.named_buffers()]
-    return modules, [(name, id(t), t.stride(), t.detach().numpy().tobytes()) for name, t in tensors]
+    tensors, modules = [*net.named_parameters(), *net.named_buffers()], list(net.modules())
+    return State(
+        kinds=[(type(m), sorted(vars(m))) for m in modules],
+        strides=[t.stride() for _, t in tensors],
+        rest=[
+            [(id(m), m.training, len(m._forward_hooks), len(m._forward_pre_hooks)) for m in modules],
+            [(name, id(t), t.requires_grad, t.detach().numpy().tobytes()) for name, t in tensors],
+            [None if p.grad is None else (id(p.grad), p.grad.numpy().tobytes()) for p in net.parameters()],
+            torch.get_rng_state().tolist(),
+        ],
+    )
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -108,12 +93,13 @@ def test_everything_is_as_it_was_after_restore(times):
     net.append(nn.Conv2d(8, 8, 3).to(memory_format=CHANNELS_LAST))
     net[1][0].register_forward_hook(lambda *_: called.append("convolution"))
     net[1][1].register_forward_hook(lambda *_: called.append("gelu"))
+    x = torch.randn(2, 3, 24, 24)
     before = state(net)
     reports = [accelerate_(net) for _ in range(times)]
-    assert [report.swapped for report in reports] == [("1.0",)] * times
+    assert reports[0].changed["depthwise"] == ("1.0",)
     assert reports[-1].changed == reports[0].changed
     assert net[2][0].weight.is_contiguous(memory_format=CHANNELS_LAST)
-    net[:-1].eval()(torch.randn(2, 3, 24, 24))
+    net[:-1].eval()(x)
     assert called == ["convolution", "gelu"]
     net.train()
     sequences = {"0", "1", "2"} if native_status().available else set()
@@ -145,104 +131,90 @@ def test_layers_without_weights_are_refused():
         accelerate_(nn.Sequential(nn.LazyConv2d(8, 3)))
 
 
-def test_what_has_a_class_of_its_own_is_left_alone_and_reported():
-    class Padded(nn.Conv2d):
-        pass
+class Own(nn.Conv2d):
+    pass
 
-    class Own(DepthwiseConv2d):
-        pass
 
-    net = nn.ModuleDict(
-        {
-            "own": Padded(8, 8, 3, groups=8),
-            "parametrised": torch.nn.utils.parametrizations.weight_norm(nn.Conv2d(8, 8, 3, groups=8)),
-            "full": nn.Conv2d(8, 8, 3),
-            "grouped": nn.Conv2d(8, 8, 3, groups=4),
-            "tanh": nn.Sequential(nn.GELU(approximate="tanh"), nn.BatchNorm2d(8)),
-            "plain": nn.Conv2d(8, 8, 3, groups=8),
-        }
-    )
+class OwnDepthwise(DepthwiseConv2d):
+    pass
+
+
+LAYERS = {  # a layer, and the class that it gets, if another
+    "depthwise": (nn.Conv2d(8, 8, 3, groups=8), DepthwiseConv2d),
+    "depthwise, 1x1 and strided": (nn.Conv2d(8, 8, 1, stride=2, groups=8), DepthwiseConv2d),
+    "full": (nn.Conv2d(8, 8, 3), None),
+    "grouped": (nn.Conv2d(8, 8, 3, groups=4), None),
+    "own": (Own(8, 8, 3, groups=8), None),
+    "own depthwise": (OwnDepthwise(8, 8, 3, groups=8), None),
+    "parametrised": (torch.nn.utils.parametrizations.weight_norm(nn.Conv2d(8, 8, 3, groups=8)), None),
+    "gelu of another formula": (nn.Sequential(nn.GELU(approximate="tanh"), nn.BatchNorm2d(8)), None),
+    "own activation": (nn.Sequential(nn.BatchNorm2d(8), type("Mine", (nn.ReLU,), {})()), None),
+    "endangered stem": (nn.Conv2d(3, 8, 1, stride=2), StridedPointwiseConv2d),
+    "endangered, valid": (nn.Conv2d(15, 8, 1, stride=(1, 2), padding="valid"), StridedPointwiseConv2d),
+    "endangered, grouped": (nn.Conv2d(12, 8, 1, stride=2, groups=4), StridedPointwiseConv2d),
+    "endangered, own": (Own(3, 8, 1, stride=2), None),
+    "unstrided": (nn.Conv2d(3, 8, 1), None),
+    "padded": (nn.Conv2d(3, 8, 1, stride=2, padding=1), None),
+    "wide": (nn.Conv2d(16, 8, 1, stride=2), None),
+    "patches": (nn.Conv2d(3, 8, 2, stride=2), None),
+}
+
+
+def test_every_layer_becomes_what_it_should_and_those_with_a_class_of_their_own_are_reported():
+    net = nn.ModuleDict({name: layer for name, (layer, _) in LAYERS.items()})
+    before = {name: type(layer) for name, layer in net.items()}
+    changed = {name: kind for name, (_, kind) in LAYERS.items() if kind is not None}
     report = accelerate_(net)
-    assert (report.swapped, report.fused) == (("plain",), ())
-    assert set(report.skipped) == {"own", "parametrised"}
-    assert "left alone: own: it is a Padded" in str(report)
-    assert parametrize.is_parametrized(net["parametrised"])
-    built = FusedSequential(DepthwiseConv2d(8, 8, 3, groups=8), Own(8, 8, 3, groups=8))
+    assert {name: type(layer) for name, layer in net.items()} == before | changed
+    assert report.changed[SAFE.kind] == tuple(name for name in changed if changed[name] is StridedPointwiseConv2d)
+    assert set(report.skipped) == {"own", "own depthwise", "parametrised", "endangered, own"}
+    assert "left alone: own: it is a Own" in str(report)
+    assert set(restore_(net)) == set(changed)
+    assert {name: type(layer) for name, layer in net.items()} == before
+    built = FusedSequential(DepthwiseConv2d(8, 8, 3, groups=8))
     assert restore_(built) == ("", "0")
-    assert [type(m) for m in built.modules()] == [nn.Sequential, nn.Conv2d, Own]
+    assert [type(m) for m in built.modules()] == [nn.Sequential, nn.Conv2d]
 
 
 # 1x1 convolutions.
 
 
+@pytest.mark.parametrize("layout", [CHANNELS_LAST, torch.contiguous_format])
 @pytest.mark.parametrize(
-    ("layout", "size"), [(CHANNELS_LAST, (1, 1)), (CHANNELS_LAST, (5, 7)), (torch.contiguous_format, (5, 7))]
+    ("kind", "stride", "size"),
+    [
+        (PointwiseConv2d, 1, (3, 12, 1, 1)),
+        (PointwiseConv2d, 1, (3, 12, 5, 7)),
+        (PointwiseConv2d, 1, (12, 5, 7)),
+        (StridedPointwiseConv2d, 2, (2, 2, 13, 12)),
+        (StridedPointwiseConv2d, (1, 3), (2, 3, 13, 12)),
+        (StridedPointwiseConv2d, 2, (15, 6, 6)),
+    ],
 )
-def test_products_of_matrices_give_what_the_convolution_gives(layout, size):
-    plain = nn.Conv2d(12, 20, 1, bias=size != (1, 1))
-    ours = copy.deepcopy(plain)
-    ours.__class__ = PointwiseConv2d
-    x, results = torch.randn(3, 12, *size).to(memory_format=layout), []
-    for layer in (plain, ours):
-        leaf = x.clone().requires_grad_()
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-            y = layer(leaf)
-        results.append((y, *torch.autograd.grad(y.square().sum(), [leaf, *layer.parameters()])))
-    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-4)
-    assert size == (1, 1) or results[1][0].is_contiguous(memory_format=layout)
-    multiplied = "aten::linear" in {event.key for event in profile.key_averages()}
-    assert multiplied is (layout is CHANNELS_LAST and size != (1, 1))
+def test_1x1_convolutions_give_the_same_results(kind, stride, size, layout):
+    plain = nn.Conv2d(size[-3], 20, 1, stride=stride, bias=size[-1] > 1)
+    ours, x = copy.deepcopy(plain), torch.randn(size)
+    ours.__class__ = kind
+    moved = x.to(memory_format=layout) if x.dim() == 4 else x
+    names, found = called(ours, moved), []
+    for layer, image in ((ours, moved), (plain, x)):
+        leaf = image.clone().requires_grad_()
+        y = layer(leaf)
+        found.append([y, *torch.autograd.grad(y.square().sum(), [leaf, *layer.parameters()])])
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+    rows = kind is PointwiseConv2d and layout is CHANNELS_LAST and size == (3, 12, 5, 7)
+    assert ("aten::convolution" not in names) is rows
+    assert not rows or found[0][0].is_contiguous(memory_format=layout)
 
 
 def test_products_of_matrices_are_used_only_where_measured_and_possible():
     net = nn.Sequential(nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 7, padding=3, groups=8))
-    accelerate_(net)
-    assert type(net[0]) is nn.Conv2d
     net[0].__class__ = PointwiseConv2d  # as a measurement may have
     accelerate_(net)
     assert type(net[0]) is PointwiseConv2d
     assert restore_(net) == ("0", "1")
     others = nn.Conv2d(8, 8, 1, stride=2), nn.Conv2d(8, 8, 1, groups=2), nn.Conv2d(8, 8, 1, padding=1)
     assert not [toggle for other in others for toggle in toggles(other) if toggle.swap is POINTWISE]
-
-
-@pytest.mark.parametrize(("channels", "stride"), [(2, 2), (3, (1, 3)), (15, 2)])
-def test_a_strided_pointwise_convolution_gives_the_same_results(channels, stride):
-    plain = nn.Sequential(nn.Conv2d(channels, 12, 1, stride=stride))
-    fast = copy.deepcopy(plain)
-    assert accelerate_(fast).changed == {SAFE.kind: ("0",)}
-    for size in ((2, channels, 13, 12), (channels, 6, 6)):
-        found = []
-        for net in (fast, plain):
-            x = torch.ones(size).cumsum(-1).requires_grad_()
-            x = x.contiguous(memory_format=CHANNELS_LAST) if net is fast and len(size) == 4 else x
-            y = net(x)
-            found.append((y, *torch.autograd.grad(y.square().sum(), (x, *net.parameters()))))
-        torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
-
-
-def test_only_endangered_convolutions_change_and_subclasses_are_named():
-    own = type("Own", (nn.Conv2d,), {})
-    net = nn.ModuleDict(
-        {
-            "stem": nn.Conv2d(3, 8, 1, stride=2),
-            "valid": nn.Conv2d(15, 8, 1, stride=(1, 2), padding="valid"),
-            "grouped": nn.Conv2d(12, 8, 1, stride=2, groups=4),
-            "own": own(3, 8, 1, stride=2),
-            "unstrided": nn.Conv2d(3, 8, 1),
-            "padded": nn.Conv2d(3, 8, 1, stride=2, padding=1),
-            "wide": nn.Conv2d(16, 8, 1, stride=2),
-            "patches": nn.Conv2d(3, 8, 2, stride=2),
-            "depthwise": nn.Conv2d(8, 8, 1, stride=2, groups=8),
-        }
-    )
-    report = accelerate_(net)
-    safe = report.changed[SAFE.kind]
-    assert safe == ("stem", "valid", "grouped")
-    assert {name for name, layer in net.items() if type(layer) is StridedPointwiseConv2d} == set(safe)
-    assert set(report.skipped) == {"own"}
-    assert "3 strided 1x1 convolutions kept out of a memory fault" in str(report)
-    assert set(restore_(net)) == {"stem", "valid", "grouped", "depthwise"}
 
 
 # Freed memory: tensors of 16 MiB, held together and freed together as the activations of a step are.
@@ -281,4 +253,4 @@ def test_the_report_counts_what_was_done():
     net = models.create("convnext_atto_div8_p1", num_classes=3)
     restore_(net)
     told = str(accelerate_(net, keep_memory=False)).splitlines()
-    assert told == ["12 depthwise convolutions swapped, 0 norms fused with activations", "12 ConvNeXt blocks fused"]
+    assert told == ["changed: 12 × ConvNeXt block, 12 × depthwise"]

@@ -1,8 +1,10 @@
 """Depthwise functions and modules in a user's hands: any layout, the same results and kinds of error as PyTorch's."""
 
 import gc
+import itertools
 import warnings
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,24 +13,15 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
+from filtercov import nn as fast
 from filtercov.errors import FiltercovError
-from filtercov.nn import (
-    DepthwiseConv1d,
-    DepthwiseConv2d,
-    DepthwiseConv3d,
-    conv_operators,
-    depthwise_conv1d,
-    depthwise_conv2d,
-    depthwise_conv3d,
-    native_status,
-    routing,
-)
+from filtercov.nn import DepthwiseConv2d, conv_operators, depthwise_conv2d, native_status, routing
 from filtercov.nn.geometry import Geometry
 from filtercov.nn.routing import BITS, BY_THRESHOLDS
-from tests.nn.support import CHANNELS_LAST, CONVOLVE, called, images, last, needs_native
+from tests.nn.support import CHANNELS_LAST, CONVOLVE, called, doubles, images, last, needs_native, results
 
-OURS = {1: depthwise_conv1d, 2: depthwise_conv2d, 3: depthwise_conv3d}
-MODULES = {1: DepthwiseConv1d, 2: DepthwiseConv2d, 3: DepthwiseConv3d}
+OURS = {axes: getattr(fast, f"depthwise_conv{axes}d") for axes in (1, 2, 3)}
+MODULES = {axes: getattr(fast, f"DepthwiseConv{axes}d") for axes in (1, 2, 3)}
 OPERATOR = "filtercov::depthwise_conv"
 LEAST_WORK = routing.LEAST_WORK  # before conftest.py sets it to 0
 
@@ -53,16 +46,13 @@ LAYOUTS = {
 @pytest.mark.parametrize("kernel", [1, 11])
 def test_any_layout_gives_the_exact_result(layout, kernel):
     x = LAYOUTS[layout]()
-    channels = x.shape[1]
+    channels, padding = x.shape[1], kernel // 2
     tensors = x, whole(channels, 1, kernel, kernel), whole(channels)
+    plain = partial(functional.conv2d, padding=padding, groups=channels)
     for grad_y in (whole(*x.shape), last(whole(*x.shape)), torch.ones(()).expand(x.shape)):
-        results = []
-        for dtype, convolve in ((torch.float32, depthwise_conv2d), (torch.float64, functional.conv2d)):
-            inputs = [tensor.to(dtype).detach().requires_grad_() for tensor in tensors]
-            groups = {} if convolve is depthwise_conv2d else {"groups": channels}
-            y = convolve(*inputs, padding=kernel // 2, **groups)
-            results.append((y, *torch.autograd.grad(y, inputs, grad_y.to(dtype))))
-        assert all(torch.equal(ours.double(), exact) for ours, exact in zip(*results, strict=True))
+        ours = results(partial(depthwise_conv2d, padding=padding), *tensors, grad_y=grad_y)
+        exact = results(plain, *doubles(tensors), grad_y=grad_y.double())
+        assert all(torch.equal(a.double(), b) for a, b in zip(ours, exact, strict=True))
 
 
 ARGUMENTS = [
@@ -166,52 +156,66 @@ def run(function):
     return [event.name for event in profile.events()]
 
 
+@pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("chosen", range(BY_THRESHOLDS, 8))
-def test_any_choice_of_passes_runs_what_it_says_and_computes_what_pytorch_does(chosen):
+def test_any_choice_of_passes_runs_what_it_says_and_computes_what_pytorch_does(chosen, stride):
     wide = whole(2, 40, 10, 9) if chosen % 2 else last(whole(2, 40, 10, 9))
-    weight, bias = whole(20, 1, 3, 5), torch.arange(20.0)
-    for stride in (1, 2):
-        results = []
+    weight, found = whole(20, 1, 3, 5), []
 
-        def step(convolve, **more):
-            leaves = [tensor.clone().requires_grad_() for tensor in (wide, weight, bias)]
-            y = convolve(leaves[0][:, 7:27], *leaves[1:], stride, (1, 2), **more)  # noqa: B023
-            results.append([y, *torch.autograd.grad(y.square().sum(), leaves)])  # noqa: B023
+    def step(convolve, **more):
+        part = lambda x, *rest: convolve(x[:, 7:27], *rest, stride, (1, 2), **more)  # noqa: E731
+        found.append(results(part, wide, weight, torch.arange(20.0)))
 
-        step(functional.conv2d, groups=20)
-        names = run(lambda: step(depthwise_conv2d, passes=chosen))
-        assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-        if chosen != BY_THRESHOLDS and native_status().available:
-            assert names.count("aten::convolution") == (0 if chosen & BITS["forward"] else 1)
-            gradients = sum(not chosen & BITS[which] for which in ("input_grad", "weight_grad"))
-            assert names.count("aten::convolution_backward") == gradients
+    step(functional.conv2d, groups=20)
+    names = run(lambda: step(depthwise_conv2d, passes=chosen))
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    if chosen != BY_THRESHOLDS and native_status().available:
+        assert names.count("aten::convolution") == (0 if chosen & BITS["forward"] else 1)
+        gradients = sum(not chosen & BITS[which] for which in ("input_grad", "weight_grad"))
+        assert names.count("aten::convolution_backward") == gradients
 
 
-THRESHOLDS = [  # the pass, a convolution in which PyTorch's is faster, and one in which ours is
-    ("forward", {"kernel": (4, 5)}, {"kernel": (5, 5)}),
-    ("forward", {"kernel": (5, 5), "channels_last": False}, {"kernel": (15, 15), "channels_last": False}),
-    ("forward", {"kernel": (5, 5), "stride": 2}, {"kernel": (7, 7), "stride": 2}),
-    ("input_grad", {"kernel": (6, 7), "dilation": 2}, {"kernel": (7, 7), "dilation": 2}),
-    ("input_grad", {"kernel": (7, 7), "dilation": 2, "stride": 2}, {"kernel": (7, 7)}),  # the first has no kernel
-    ("forward", {"kernel": (9, 9), "dtype": torch.float64}, {"kernel": (9, 9)}),
-    ("forward", {"kernel": (9, 9), "channels": 4}, {"kernel": (9, 9), "channels": 5}),
-    *((which, {"kernel": (3,)}, {"kernel": (4,)}) for which in BITS),
-    ("forward", {"kernel": (2, 3, 3)}, {"kernel": (3, 3, 3)}),
-    ("forward", {"kernel": (1, 10), "channels_last": False}, {"kernel": (1, 11), "channels_last": False}),
-    ("weight_grad", {"kernel": (11, 1), "channels_last": False}, {"kernel": (11, 1)}),
-]
+PLANES = {k * k - less: (k - less, k + less) for k in (3, 5, 7, 9, 11, 15) for less in (0, 1)} | {10: (2, 5)}
+KERNELS = {  # with so many taps
+    "line": lambda taps: (taps,),
+    "band": lambda taps: (1, taps),
+    "volume": lambda taps: {26: (1, 2, 13), 27: (3, 3, 3)}[taps],
+}
+STEPS = {"strided plane": {"stride": 2}, "dilated plane": {"dilation": 2}}
+THRESHOLDS = {  # of taps: forward, input and weight gradient, each with channels last and first
+    "line": (4, 4, 4, 4, 4, 4),
+    "band": (25, 11, 10, 10, 10, 10),
+    "plane": (25, 225, 25, 49, 10, 25),
+    "strided plane": (49, 121, 25, 81, 25, 25),
+    "dilated plane": (49, 49, 49, 49, 49, 49),
+    "volume": (27, 27, 27, 27, 27, 27),
+}
+
+
+def native_wins(which, kernel, *, channels_last=True, stride=1, dilation=1, channels=16, dtype=torch.float32):
+    axes = len(kernel)
+    geometry = Geometry((20,) * 2 * axes, (stride,) * axes, (dilation,) * axes)
+    image = torch.empty(1, channels, *[20] * axes, dtype=dtype)
+    return routing.native_wins(which, image, kernel, geometry, channels_last=channels_last)
 
 
 @needs_native
-@pytest.mark.parametrize(("which", "loses", "wins"), THRESHOLDS)
-def test_thresholds_depend_on_the_pass_the_layout_and_the_kind_of_convolution(which, loses, wins):
-    def native_wins(kernel, stride=1, dilation=1, channels=16, channels_last=True, dtype=torch.float32):
-        axes = len(kernel)
-        geometry = Geometry((9,) * 2 * axes, (stride,) * axes, (dilation,) * axes)
-        image = torch.empty(1, channels, *[20] * axes, dtype=dtype)
-        return routing.native_wins(which, image, kernel, geometry, channels_last=channels_last)
+@pytest.mark.parametrize("kind", THRESHOLDS)
+def test_thresholds_depend_on_the_pass_the_layout_and_the_kind_of_convolution(kind):
+    kernel_of, steps = KERNELS.get(kind, PLANES.get), STEPS.get(kind, {})
+    for (which, channels_last), taps in zip(itertools.product(BITS, (True, False)), THRESHOLDS[kind], strict=True):
+        wins = [native_wins(which, kernel_of(n), channels_last=channels_last, **steps) for n in (taps - 1, taps)]
+        assert wins == [False, True], (which, channels_last)
 
-    assert (native_wins(**loses), native_wins(**wins)) == (False, True)
+
+@needs_native
+def test_kernels_need_channels_a_dtype_and_a_row_of_taps():
+    large = partial(native_wins, kernel=(9, 9))
+    assert [large("forward", channels=channels) for channels in (4, 5)] == [False, True]
+    assert not large("forward", dtype=torch.float64)
+    assert not large("forward", stride=2, dilation=2)  # along one axis
+    column = partial(native_wins, "weight_grad", (11, 1))
+    assert (column(), column(channels_last=False)) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -242,11 +246,8 @@ def test_small_images_and_filters_without_a_native_pass_are_spared_the_cost_of_a
 def test_filters_of_one_tap_give_pytorchs_values_and_gradients(axes, chunk, monkeypatch):
     monkeypatch.setattr(conv_operators, "_CHUNK", chunk)
     given = torch.randn(5, 7, *(9, 4, 3)[:axes]), torch.randn(7, 1, *[1] * axes), torch.randn(7)
-    inputs, doubles = [t.clone().requires_grad_() for t in given], [t.double().requires_grad_() for t in given]
-    y, wanted = OURS[axes](*inputs), CONVOLVE[axes](*doubles, groups=7)
-    grad = torch.randn_like(y)
-    found = y, *torch.autograd.grad(y, inputs, grad)
-    for ours, theirs in zip(found, (wanted, *torch.autograd.grad(wanted, doubles, grad.double())), strict=True):
+    wanted = results(partial(CONVOLVE[axes], groups=7), *doubles(given))
+    for ours, theirs in zip(results(OURS[axes], *given), wanted, strict=True):
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-5)
 
 
@@ -273,31 +274,27 @@ def test_filters_of_one_tap_multiply_unless_pytorch_goes_pixel_by_pixel(
 # What people put around it.
 
 
-def test_autocast_gives_what_conv2d_gives():
-    layer, plain = DepthwiseConv2d(16, 16, 9, padding=4, groups=16), nn.Conv2d(16, 16, 9, padding=4, groups=16)
-    plain.load_state_dict(layer.state_dict())
-    x = images(2, 16, 9, 9).requires_grad_()
+def under_autocast(convolve, x, weight):
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        ours, theirs = layer(x), plain(x)
-    assert ours.dtype == torch.bfloat16
-    assert torch.equal(ours, theirs)
-    assert torch.equal(*(torch.autograd.grad(y.float().sum(), x)[0] for y in (ours, theirs)))
+        y = convolve(x, weight)
+    assert y.dtype == torch.bfloat16
+    return y.float()
 
 
-def test_function_transforms_and_forward_mode_fall_back():
-    weight, batches = torch.randn(8, 1, 11, 11), torch.randn(5, 2, 8, 9, 9)
+MODES = {
+    "autocast": lambda convolve, x, weight: results(partial(under_autocast, convolve), x, weight),
+    "vmap of grad": lambda convolve, x, weight: torch.func.vmap(
+        torch.func.grad(lambda weight, x: convolve(x, weight).square().sum()), (None, 0)
+    )(weight, x[:, None]),
+    "jvp": lambda convolve, x, weight: torch.func.jvp(partial(convolve, x), (weight,), (weight,))[1],
+}
 
-    def ours(weight, x):
-        return depthwise_conv2d(x, weight, padding=5).square().sum()
 
-    def plain(weight, x):
-        return functional.conv2d(x, weight, padding=5, groups=8).square().sum()
-
-    for transform in (
-        lambda f: torch.func.vmap(torch.func.grad(f), (None, 0))(weight, batches),
-        lambda f: torch.func.jvp(lambda w: f(w, batches[0]), (weight,), (weight,))[1],
-    ):
-        assert torch.allclose(transform(ours), transform(plain), rtol=1e-4)
+@pytest.mark.parametrize("mode", MODES)
+def test_autocast_transforms_and_forward_mode_fall_back(mode):
+    functions = partial(depthwise_conv2d, padding=5), partial(functional.conv2d, padding=5, groups=8)
+    given = torch.randn(5, 8, 9, 9), torch.randn(8, 1, 11, 11)
+    torch.testing.assert_close(*(MODES[mode](function, *given) for function in functions), rtol=1e-4, atol=1e-4)
 
 
 def test_distributed_data_parallel_trains_it_without_a_complaint(tmp_path):
@@ -321,12 +318,11 @@ def test_the_next_layer_may_change_an_output_in_place(axes, kernel, stride):
 
 
 def test_default_dtype_and_device_of_the_caller_do_not_leak_in():
-    layer, x = DepthwiseConv2d(16, 16, 11, padding=5, groups=16), images(2, 16, 9, 9).requires_grad_()
-    wanted = torch.autograd.grad(layer(x).square().sum(), [x, *layer.parameters()])
+    given, convolve = (images(2, 16, 9, 9), torch.randn(16, 1, 11, 11)), partial(depthwise_conv2d, padding=5)
+    wanted = results(convolve, *given)
     torch.set_default_dtype(torch.float64)
     try:
         with torch.device("meta"):
-            got = torch.autograd.grad(layer(x).square().sum(), [x, *layer.parameters()])
+            assert all(map(torch.equal, results(convolve, *given), wanted))
     finally:
         torch.set_default_dtype(torch.float32)
-    assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))

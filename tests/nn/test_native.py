@@ -10,17 +10,7 @@ import pytest
 import torch
 
 from filtercov.nn import native, native_status
-from tests.nn.support import (
-    CONVOLVE,
-    ISAS,
-    Case,
-    centred,
-    instruction_set,
-    last,
-    needs_native,
-    random_cases,
-    same_for_any_threads,
-)
+from tests.nn.support import CONVOLVE, Case, centred, last, needs_native, random_cases, same_for_any_threads
 
 ROOT = Path(__file__).parents[2]
 UNIT = 2.0**-24  # unit roundoff of float32
@@ -57,7 +47,7 @@ def test_the_status_is_one_line(monkeypatch):
     for threads, words in ((1, "1 thread ("), (2, "2 threads (")):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         status = native_status()
-        assert (status.available, status.library, status.threads) == (True, "_native.so", threads)
+        assert (status.available, status.threads) == (True, threads)
         assert str(status).startswith(f"native kernels on: {status.isa}, {words}")
 
 
@@ -100,23 +90,23 @@ def test_a_failed_build_still_succeeds_and_records_the_reason(tmp_path):
 # The three passes.
 
 
-def passes(case, isa, x, weight, bias, grad_y):
-    with instruction_set(isa):
-        return (
-            native.forward(x, weight, bias, case.geometry, case.out, channels_last=case.channels_last),
-            native.input_grad(grad_y, weight, case.geometry, case.size, channels_last=case.channels_last),
-            native.weight_grad(grad_y, x, case.geometry, case.kernel),
-        )
+def passes(case, x, weight, bias, grad_y):
+    ops, how, all_natively = torch.ops.filtercov, case.geometry, 7
+    return (
+        ops.depthwise_conv(x, weight, bias, *how, all_natively),
+        ops.depthwise_conv_input_grad(grad_y, weight, *how, case.size, case.channels_last, all_natively),
+        ops.depthwise_conv_weight_grad(grad_y, x, *how, case.kernel, all_natively),
+    )
 
 
-@needs_native
+@pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize(("axes", "count"), [(1, 150), (2, 250), (3, 120)])
 def test_small_integers_give_float64_results_exactly(axes, count):
     generator = torch.Generator().manual_seed(0)
-    for i, case in enumerate(random_cases(axes, count, seed=0)):
+    for case in random_cases(axes, count, seed=0):
         inputs = case.tensors(generator)
-        for name, a, b in zip("yxw", passes(case, ISAS[i % len(ISAS)], *inputs), case.exact(*inputs), strict=True):
-            assert torch.equal(a.double(), b), f"{name} differs with {ISAS[i % len(ISAS)]} for {case}"
+        for name, a, b in zip("yxw", passes(case, *inputs), case.exact(*inputs), strict=True):
+            assert torch.equal(a.double(), b), f"{name} differs for {case}"
 
 
 KNOWN = [
@@ -127,13 +117,12 @@ KNOWN = [
 ]
 
 
-@needs_native
-@pytest.mark.parametrize("isa", ISAS)
-def test_widths_with_a_kernel_of_their_own_columns_and_large_outputs_are_exact_too(isa):
+@pytest.mark.usefixtures("isa")
+def test_widths_with_a_kernel_of_their_own_columns_and_large_outputs_are_exact_too():
     generator = torch.Generator().manual_seed(0)
     for case in KNOWN:
         inputs = case.tensors(generator, largest=2 if case.size[0] > 400 else 32)
-        for a, b in zip(passes(case, isa, *inputs), case.exact(*inputs), strict=True):
+        for a, b in zip(passes(case, *inputs), case.exact(*inputs), strict=True):
             assert torch.equal(a.double(), b)
 
 
@@ -147,10 +136,9 @@ REAL = [
 ]
 
 
-@needs_native
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize("case", REAL, ids=lambda case: "x".join(map(str, (*case.size, *case.kernel))))
-def test_real_numbers_stay_within_the_running_error_bound_and_twice_pytorchs_rms(case, isa):
+def test_real_numbers_stay_within_the_running_error_bound_and_twice_pytorchs_rms(case):
     x, weight, bias, grad_y = (torch.randn_like(t) for t in case.tensors(torch.Generator()))
     magnitude = case.exact(x.abs(), weight.abs(), bias.abs(), grad_y.abs())
     terms = prod(case.kernel) + 1, prod(case.kernel), case.batch * prod(case.out)
@@ -162,27 +150,25 @@ def test_real_numbers_stay_within_the_running_error_bound_and_twice_pytorchs_rms
             [True, True, False],
         )[:2],
     )
-    found, wanted = passes(case, isa, x, weight, bias, grad_y), case.exact(x, weight, bias, grad_y)
+    found, wanted = passes(case, x, weight, bias, grad_y), case.exact(x, weight, bias, grad_y)
     for ours, exact, size, n, other in zip(found, wanted, magnitude, terms, theirs, strict=True):
         assert ((ours.double() - exact).abs() <= n * UNIT / (1 - n * UNIT) * size).all()
         assert (ours.double() - exact).square().mean() <= 4 * (other.double() - exact).square().mean()
 
 
-@needs_native
-@pytest.mark.parametrize("isa", ISAS)
-def test_results_are_identical_for_any_number_of_threads(isa):
+@pytest.mark.usefixtures("isa")
+def test_results_are_identical_for_any_number_of_threads():
     for case in (REAL[0], *REAL[3:], centred(7, 5, (12, 12), 5)):
         inputs = [torch.randn_like(t) for t in case.tensors(torch.Generator())]
-        assert same_for_any_threads(lambda: (*passes(case, isa, *inputs), native.channel_sum(last(inputs[0]))))  # noqa: B023
+        assert same_for_any_threads(lambda: (*passes(case, *inputs), native.channel_sum(last(inputs[0]))))  # noqa: B023
 
 
-@needs_native
-@pytest.mark.parametrize("isa", ISAS)
-def test_a_nan_in_one_channel_stays_in_that_channel(isa):
+@pytest.mark.usefixtures("isa")
+def test_a_nan_in_one_channel_stays_in_that_channel():
     for channels_last in (True, False):
         case = centred(2, 20, (9, 9), 5, channels_last=channels_last)
         x, weight, bias, grad_y = (torch.randn_like(t) for t in case.tensors(torch.Generator()))
         x[:, 3], grad_y[:, 3] = torch.nan, torch.nan
-        for result, channel in zip(passes(case, isa, x, weight, bias, grad_y), (1, 1, 0), strict=True):
+        for result, channel in zip(passes(case, x, weight, bias, grad_y), (1, 1, 0), strict=True):
             assert torch.equal(result.movedim(channel, 0).flatten(1).isnan().all(1), torch.arange(20) == 3)
             assert result.isnan().sum() == result.numel() // 20

@@ -6,9 +6,8 @@ from torch import nn
 from torch.nn import functional
 
 from filtercov.errors import KernelError
-from filtercov.nn import batch_norm_act, gelu_batch_norm
-from filtercov.nn.norm_act import batch_norm_act_eval, gelu
-from tests.nn.support import ISAS, assert_no_worse, images, instruction_set, needs_native, same_for_any_threads
+from filtercov.nn.norm_act import batch_norm_act_eval, batch_norm_act_train, gelu
+from tests.nn.support import assert_no_worse, doubles, images, results, same_for_any_threads
 
 SHAPES = [(8, 48, 16, 16), (3, 101, 5, 5), (2, 1, 5, 5), (3, 7, 9, 4), (1, 16, 1, 2), (64, 5, 1, 1)]
 MODULES = {
@@ -23,29 +22,23 @@ JUMPS = torch.tensor([-3.0, 0.0, 3.0, 6.0])  # where one of the activations' slo
 PAIRS = [*((name, False) for name in MODULES), ("gelu", True)]
 
 
-def plain(x, weight, bias, activation, first, residual=None):
+def plain(activation, first):
     activate = MODULES[activation]()
-    y = functional.batch_norm(activate(x) if first else x, None, None, weight, bias, training=True)
-    y = y if first else activate(y)
-    return y if residual is None else y + residual
+
+    def compute(x, weight, bias, *residual):
+        y = functional.batch_norm(activate(x) if first else x, None, None, weight, bias, training=True)
+        return sum(residual, y if first else activate(y))
+
+    return compute
 
 
-def fused(x, weight, bias, activation, first, residual=None):
-    if first:
-        return gelu_batch_norm(x, weight, bias, 1e-5, residual)[0]
-    return batch_norm_act(x, weight, bias, 1e-5, activation)[0]
+def fused(activation, first):
+    return lambda x, w, b, *residual: batch_norm_act_train(x, w, b, 1e-5, activation, first, *residual)[0]
 
 
-def results(function, inputs, grad_y, *pair):
-    inputs = [tensor.detach().requires_grad_() for tensor in inputs]
-    y = function(*inputs[:3], *pair, *inputs[3:])
-    return y.detach(), *torch.autograd.grad(y, inputs, grad_y)
-
-
-@needs_native
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize(("activation", "first"), PAIRS)
-def test_values_and_gradients_are_as_accurate_as_pytorchs(activation, first, isa):
+def test_values_and_gradients_are_as_accurate_as_pytorchs(activation, first):
     for i, shape in enumerate(SHAPES):
         x = images(*shape) * 2 + 30 * (i % 2)
         weight, bias = (torch.randn(shape[1], 2)[:, 0] for _ in range(2))  # strided
@@ -55,61 +48,54 @@ def test_values_and_gradients_are_as_accurate_as_pytorchs(activation, first, isa
             weight, bias = (vector.double() for vector in inputs[1:3])
             z = functional.batch_norm(x.double(), None, None, weight, bias, training=True)
             grad_y = grad_y * ((z[..., None] - JUMPS).abs().amin(-1) > 1e-4)
-        with instruction_set(isa):
-            ours = results(fused, inputs, grad_y, activation, first)
-        theirs = results(plain, inputs, grad_y, activation, first)
-        doubles = [t.double() for t in inputs]
-        exact = results(plain, doubles, grad_y.double(), activation, first)
-        torch.testing.assert_close(results(fused, doubles, grad_y.double(), activation, first), exact)
+        ours = results(fused(activation, first), *inputs, grad_y=grad_y)
+        theirs = results(plain(activation, first), *inputs, grad_y=grad_y)
+        exact = results(plain(activation, first), *doubles(inputs), grad_y=grad_y.double())
+        again = results(fused(activation, first), *doubles(inputs), grad_y=grad_y.double())
+        torch.testing.assert_close(again, exact)
         assert_no_worse(ours, theirs, exact)
-        affine = inputs[1:3]
-        statistics = gelu_batch_norm(x, *affine, 1e-5) if first else batch_norm_act(x, *affine, 1e-5, activation)
+        _, mean, variance, _ = batch_norm_act_train(*inputs[:3], 1e-5, activation, first)
         entered = functional.gelu(x) if first else x
-        torch.testing.assert_close(statistics[1], entered.mean((0, 2, 3)), rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(statistics[2], entered.var((0, 2, 3), correction=0), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(mean, entered.mean((0, 2, 3)), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(variance, entered.var((0, 2, 3), correction=0), rtol=1e-4, atol=1e-5)
 
 
-@needs_native
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize("activation", MODULES)
-def test_activations_are_accurate_over_the_whole_range_of_float32(isa, activation):
+def test_activations_are_accurate_over_the_whole_range_of_float32(activation):
     line = torch.cat([torch.linspace(-15, 15, 6001), torch.tensor([-0.0, 1e-30, -1e-30, 40.0, -40.0, 1e4, -1e4])])
     z = line.double().requires_grad_()
     exact = MODULES[activation]()(z)
     (slope,) = torch.autograd.grad(exact.sum(), z)
     tolerance = 1e-6 if activation == "gelu" else 1e-7
-    with instruction_set(isa):
-        # After a norm with weight 0, the bias is what enters; two values a channel give it a variance.
-        x = torch.stack([torch.full_like(line, -1.0), torch.ones_like(line)])[:, :, None, None]
-        none, bias = torch.zeros_like(line), line.clone().requires_grad_()
-        y = batch_norm_act(x, none, bias, 1.0, activation)[0]
-        assert torch.allclose(y[0, :, 0, 0].double(), exact, rtol=3e-7, atol=tolerance)
-        (grad,) = torch.autograd.grad(y.sum(), bias)
-        assert torch.allclose(grad.double(), 2 * slope, rtol=1e-6, atol=1e-6)  # also at the jumps themselves
-        if activation == "gelu":
-            x = line.clone().requires_grad_()
-            y = gelu(x)
-            assert torch.allclose(y.double(), exact, rtol=3e-7, atol=2e-6)
-            assert torch.allclose(torch.autograd.grad(y.sum(), x)[0].double(), slope, rtol=1e-6, atol=1e-6)
+    # After a norm with weight 0, the bias is what enters; two values a channel give it a variance.
+    x = torch.stack([torch.full_like(line, -1.0), torch.ones_like(line)])[:, :, None, None]
+    none, bias = torch.zeros_like(line), line.clone().requires_grad_()
+    y = batch_norm_act_train(x, none, bias, 1.0, activation)[0]
+    assert torch.allclose(y[0, :, 0, 0].double(), exact, rtol=3e-7, atol=tolerance)
+    (grad,) = torch.autograd.grad(y.sum(), bias)
+    assert torch.allclose(grad.double(), 2 * slope, rtol=1e-6, atol=1e-6)  # also at the jumps themselves
+    if activation == "gelu":
+        x = line.clone().requires_grad_()
+        y = gelu(x)
+        assert torch.allclose(y.double(), exact, rtol=3e-7, atol=2e-6)
+        assert torch.allclose(torch.autograd.grad(y.sum(), x)[0].double(), slope, rtol=1e-6, atol=1e-6)
 
 
-@needs_native
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize(("activation", "first"), PAIRS)
-def test_nan_stays_in_its_channel_and_threads_change_nothing(isa, activation, first):
+def test_nan_stays_in_its_channel_and_threads_change_nothing(activation, first):
     x, grad_y, weight, bias = images(6, 37, 15, 15), images(6, 37, 15, 15), torch.rand(37), torch.rand(37)
-    with instruction_set(isa):
-        assert same_for_any_threads(lambda: results(fused, (x, weight, bias), grad_y, activation, first))
-        x[0, 7] = torch.nan
-        y = fused(x, weight, bias, activation, first)
+    assert same_for_any_threads(lambda: results(fused(activation, first), x, weight, bias, grad_y=grad_y))
+    x[0, 7] = torch.nan
+    y = fused(activation, first)(x, weight, bias)
     assert torch.equal(y.isnan().all(3).all(2).all(0), torch.arange(37) == 7)
     assert y.isnan().sum() == 6 * 15 * 15
 
 
-@needs_native
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize(("activation", "first"), PAIRS)
-def test_values_in_evaluation_are_the_definitions(activation, first, isa):
+def test_values_in_evaluation_are_the_definitions(activation, first):
     for shape in SHAPES:
         weight, bias, mean, variance = vectors = [torch.randn(shape[1], 2)[:, 0] for _ in range(4)]
         variance.abs_().add_(0.1)
@@ -118,8 +104,7 @@ def test_values_in_evaluation_are_the_definitions(activation, first, isa):
         entered = activate(x.double()) if first else x.double()
         wanted = functional.batch_norm(entered, *(v.double() for v in (mean, variance, weight, bias)), eps=1e-3)
         wanted = wanted if first else activate(wanted)
-        with instruction_set(isa):
-            y = batch_norm_act_eval(x, *vectors, 1e-3, activation, first, residual)
+        y = batch_norm_act_eval(x, *vectors, 1e-3, activation, first, residual)
         assert y.is_contiguous(memory_format=torch.channels_last)
         assert (y - (wanted if residual is None else wanted + residual)).abs().max() < 4e-5
     with pytest.raises(KernelError):
@@ -133,9 +118,7 @@ def test_gelu_of_any_shape_and_layout_gives_what_pytorch_gives(shape, dtype):
     layouts = [dense, torch.randn(*shape, 2, dtype=dtype)[..., 0]]
     layouts += [dense.mT.contiguous().mT] if len(shape) > 1 else []
     for x in layouts:
-        z, grad_y = x.detach().requires_grad_(), torch.randn(shape, dtype=dtype)
-        ours, theirs = gelu(z), functional.gelu(z)
-        assert ours.stride() == theirs.stride() or not x.numel()
+        grad_y = torch.randn(shape, dtype=dtype)
+        ours, theirs = (results(function, x, grad_y=grad_y) for function in (gelu, functional.gelu))
+        assert ours[0].stride() == theirs[0].stride() or not x.numel()
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
-        grads = [torch.autograd.grad(y, z, grad_y)[0] for y in (ours, theirs)]
-        torch.testing.assert_close(*grads, rtol=1e-5, atol=1e-6)

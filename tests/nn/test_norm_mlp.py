@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from filtercov.nn import native
 from filtercov.nn import norm_mlp as module
 from filtercov.nn.norm_mlp import norm_mlp
-from tests.nn.support import ISAS, assert_no_worse, called, images, instruction_set, needs_native, same_for_any_threads
+from tests.nn.support import assert_no_worse, called, doubles, images, needs_native, results, same_for_any_threads
 
 # Batch, channels, height, width, hidden: whole vectors and ragged ones, one pixel, few channels.
 SHAPES = [(2, 40, 9, 7, 160), (1, 2, 3, 2, 5), (3, 7, 4, 4, 13), (2, 33, 1, 1, 66), (4, 96, 5, 5, 384)]
@@ -38,15 +38,9 @@ def fused(x, shortcut, weight, bias, w1, b1, w2, b2, gamma):
     return norm_mlp(x, shortcut, module.Weights(weight, bias, w1, b1, w2, b2, gamma), EPS)
 
 
-def results(function, inputs, grad):
-    inputs = [tensor if tensor is None else tensor.detach().requires_grad_() for tensor in inputs]
-    out = function(*inputs)
-    return [out.detach(), *torch.autograd.grad(out, [tensor for tensor in inputs if tensor is not None], grad)]
-
-
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_values_and_gradients_are_as_accurate_as_pytorchs(shape, isa, monkeypatch):
+def test_values_and_gradients_are_as_accurate_as_pytorchs(shape, monkeypatch):
     for missing, offset in ((None, 0.0), (1, 10.0), (-1, 0.0)):  # without shortcut, without scale
         inputs = arguments(*shape, offset=offset)
         if missing is not None:
@@ -54,13 +48,10 @@ def test_values_and_gradients_are_as_accurate_as_pytorchs(shape, isa, monkeypatc
             monkeypatch.setattr(module, "_CHUNK", 96)  # so that there are many
             monkeypatch.setattr(module, "_LEAST_ROWS", 10)
         grad = torch.randn_like(inputs[0])
-        doubles = [tensor if tensor is None else tensor.double() for tensor in inputs]
-        exact = results(plain, doubles, grad.double())
-        torch.testing.assert_close(results(fused, doubles, grad.double()), exact)
-        if isa != "none":
-            with instruction_set(isa):
-                ours = results(fused, inputs, grad)
-            assert_no_worse(ours, results(plain, inputs, grad), exact, times=3)
+        exact = results(plain, *doubles(inputs), grad_y=grad.double())
+        torch.testing.assert_close(results(fused, *doubles(inputs), grad_y=grad.double()), exact)
+        ours, theirs = (results(function, *inputs, grad_y=grad) for function in (fused, plain))
+        assert_no_worse(ours, theirs, exact, times=3)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 511, 512, 5000, 12544])
@@ -83,25 +74,6 @@ def test_any_number_of_threads_gives_the_same_bits_around_the_products():
         return y, moments, to_x, again, sums
 
     assert same_for_any_threads(run)
-
-
-@pytest.mark.parametrize("shape", [(2, 3, 2, 3, 5), (1, 4, 1, 1, 2)], ids=str)
-def test_gradients_of_both_orders(shape):
-    inputs = [tensor.double().requires_grad_() for tensor in arguments(*shape)]
-    assert torch.autograd.gradcheck(fused, inputs)
-    assert torch.autograd.gradgradcheck(fused, inputs)
-
-
-@needs_native
-def test_double_backward_in_float32_is_that_of_the_definition():
-    inputs, grad = arguments(2, 8, 3, 3, 16), torch.randn(2, 8, 3, 3)
-
-    def penalty(function):
-        leaves = [tensor.detach().requires_grad_() for tensor in inputs]
-        (slope,) = torch.autograd.grad(function(*leaves), leaves[0], grad, create_graph=True)
-        return torch.autograd.grad(slope.square().sum(), [leaves[0], *leaves[2:7]])
-
-    torch.testing.assert_close(penalty(fused), penalty(plain), rtol=1e-4, atol=1e-4)
 
 
 def test_pointwise_kernels_keep_their_strides():

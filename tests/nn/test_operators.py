@@ -14,119 +14,71 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from filtercov.errors import KernelError
-from filtercov.nn import batch_norm_act, gelu_batch_norm
-from filtercov.nn.norm_act import gelu
-from filtercov.nn.operator import Plan, check_alike, implement
-from filtercov.nn.operator import operator as register
-from tests.nn.support import CONVOLVE, images, last
+from tests.nn.support import images, last
 from tests.nn.test_conv import OURS
 
 ops = torch.ops.filtercov
 
 
-def double(*shape):
-    return torch.randn(shape, dtype=torch.float64).requires_grad_()
+def norm(activation, *, first=False):
+    return lambda x, w, b, *residual: ops.batch_norm_act_train(x, w, b, 1e-5, activation, first, *residual)[0]
 
 
-@pytest.mark.parametrize(
-    ("axes", "arguments"),
-    [
-        (1, {"padding": 2, "dilation": 2, "stride": 2}),
-        (2, {"padding": "same", "dilation": 2}),
-        (3, {"padding": 1, "stride": 2}),
-    ],
-    ids=str,
-)
-def test_convolutions_agree_with_finite_differences_to_second_order(axes, arguments):
-    inputs = last(double(1, 2, *(4, 3, 2)[:axes])), double(2, 1, *(2, 3, 2)[:axes]), double(2)
-    convolve = partial(OURS[axes], **arguments)
-    assert torch.autograd.gradcheck(convolve, inputs)
-    assert torch.autograd.gradgradcheck(convolve, inputs)
+def block(x, shortcut, weight, bias, *rest):
+    return ops.norm_mlp_forward(x, shortcut, weight, bias, 1e-6, *rest, True)[0]
 
 
-NORMS = {
-    **{
-        name: (lambda *t, name=name: batch_norm_act(*t, 1e-5, name)[0])
-        for name in ("identity", "relu6", "silu", "hardswish", "gelu")
-    },
-    "gelu first and a residual": lambda x, *t: gelu_batch_norm(x, *t, 1e-5, x * 2)[0],
-    "gelu alone": lambda x, weight, bias: gelu(x) * weight.sum() + bias.sum(),
+IMAGE, VECTOR = (3, 2, 2, 2), (2,)
+DIFFERENTIABLE = {  # functions, and the shapes of their arguments
+    "conv1d": (partial(OURS[1], padding=2, dilation=2, passes=7), (1, 2, 4), (2, 1, 2), VECTOR),
+    "conv1d without a kernel": (partial(OURS[1], padding=2, dilation=2, stride=2), (1, 2, 4), (2, 1, 2), VECTOR),
+    "conv2d": (partial(OURS[2], padding="same", dilation=2, passes=7), (1, 2, 4, 3), (2, 1, 2, 3), VECTOR),
+    "conv3d": (partial(OURS[3], padding=1, stride=2, passes=7), (1, 2, 4, 3, 2), (2, 1, 2, 3, 2), VECTOR),
+    **{name: (norm(name), IMAGE, VECTOR, VECTOR) for name in ("identity", "relu6", "silu", "hardswish", "gelu")},
+    "gelu first and a residual": (norm("gelu", first=True), IMAGE, VECTOR, VECTOR, IMAGE),
+    "gelu alone": (ops.gelu, IMAGE),
+    "block": (block, *[(2, 4, 2, 2)] * 2, (4,), (4,), (5, 4), (5,), (4, 5), (4,), (4,)),
 }
 
 
-@pytest.mark.parametrize("name", NORMS)
-def test_norms_agree_with_finite_differences_to_second_order(name):
-    inputs = last(double(3, 2, 2, 2)), double(2), double(2)
-    assert torch.autograd.gradcheck(NORMS[name], inputs)
-    assert torch.autograd.gradgradcheck(NORMS[name], inputs)
-
-
-@pytest.mark.parametrize(("axes", "stride"), [(1, 1), (2, 2), (3, 1)])
-def test_native_second_derivatives_agree_with_pytorchs(axes, stride):
-    def second(convolve, *inputs):
-        first = torch.autograd.grad(convolve(*inputs).square().sum(), inputs, create_graph=True)
-        return torch.autograd.grad(sum(g.square().sum() for g in first), inputs)
-
-    size, kernel = {1: ((40,), (31,)), 2: ((12, 12), (11, 11)), 3: ((6, 7, 8), (5, 3, 5))}[axes]
-    inputs = [t.requires_grad_() for t in (images(2, 20, *size), torch.randn(20, 1, *kernel), torch.randn(20))]
-    ours = second(lambda *t: OURS[axes](*t, padding=5, stride=stride), *inputs)
-    theirs = second(lambda *t: CONVOLVE[axes](*t, padding=5, stride=stride, groups=20), *(t.double() for t in inputs))
-    assert all((a - b).norm() <= 1e-5 * b.norm() for a, b in zip(ours, theirs, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("size", "kernel", "how", "channels_last"),
-    [
-        ((9, 9), (7, 7), ((4, 2, 3, 3), (2, 2), (1, 1)), True),
-        ((40,), (31,), ((30, 30), (1,), (2,)), False),
-        ((6, 7, 8), (3, 5, 3), ((1, 1, 3, 1, 1, 1), (1, 1, 2), (1, 1, 1)), True),
-    ],
-    ids=["2d strided", "1d dilated", "3d"],
-)
-def test_convolutions_pass_torchs_own_checks(size, kernel, how, channels_last):
-    x = images(2, 16, *size) if channels_last else torch.randn(2, 16, *size)
-    weight, bias = torch.randn(16, 1, *kernel), torch.randn(16)
-    x, weight, bias = (tensor.requires_grad_() for tensor in (x, weight, bias))
-    y = ops.depthwise_conv(x, weight, bias, *how).detach().requires_grad_()
-    check = partial(torch.library.opcheck, rtol=1e-5, atol=1e-4)  # PyTorch's own sums differ by layout
-    check(ops.depthwise_conv.default, (x, weight, bias, *how))
-    check(ops.depthwise_conv_input_grad.default, (y, weight, *how, size, channels_last))
-    check(ops.depthwise_conv_weight_grad.default, (y, x, *how, kernel))
-    check(ops.channel_sum.default, (y,))
-
-
-def test_a_second_implementation_keeps_checks_and_fake():
-    @register()
-    def multiplied_in_a_test(x: Tensor, times: int = 2) -> Plan:
-        check_alike("multiplied_in_a_test", x=x)
-        return Plan(lambda: torch.empty_like(x), lambda: x * times)
-
-    name = "filtercov::multiplied_in_a_test"
-    with FakeTensorMode():
-        x = torch.empty(3, device="cuda")
-        implement(multiplied_in_a_test, "cuda")(lambda x, times: x * times)
-        assert multiplied_in_a_test(x).device.type == "cuda"
-        with pytest.raises(KernelError):
-            multiplied_in_a_test(x.long())
-    assert torch._C._dispatch_has_kernel_for_dispatch_key(name, "CUDA")
-    assert torch.equal(multiplied_in_a_test(torch.ones(3)), torch.full((3,), 2.0))
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_operators_agree_with_finite_differences_to_second_order(name):
+    function, *shapes = DIFFERENTIABLE[name]
+    x, *others = (torch.randn(shape, dtype=torch.float64).requires_grad_() for shape in shapes)
+    inputs = last(x), *others
+    assert torch.autograd.gradcheck(function, inputs)
+    assert torch.autograd.gradgradcheck(function, inputs)
+    found = []
+    for dtype in (torch.float32, torch.float64):  # the kernels', and what was just checked
+        leaves = [tensor.detach().to(dtype).requires_grad_() for tensor in inputs]
+        first = torch.autograd.grad(function(*leaves).square().sum(), leaves, create_graph=True)
+        found.append(torch.autograd.grad(sum(grad.square().sum() for grad in first), leaves))
+    assert all((a - b).norm() <= 1e-4 * b.norm() + 1e-4 for a, b in zip(*found, strict=True))
 
 
 # One argument is wrong in each case: its position, and what it is instead.
 
 
+def convolution(size, kernel, how, channels_last=True):
+    """Return arguments of the operators of a convolution that belong together."""
+    x = images(2, 8, *size) if channels_last else torch.randn(2, 8, *size)
+    weight, bias = torch.randn(8, 1, *kernel), torch.rand(8)
+    y = ops.depthwise_conv(x, weight, bias, *how)
+    return {
+        "depthwise_conv": [x, weight, bias, *how, -1],
+        "depthwise_conv_input_grad": [y, weight, *how, size, channels_last, -1],
+        "depthwise_conv_weight_grad": [y, x, *how, kernel, -1],
+        "channel_sum": [y],
+    }
+
+
 def right():
     """Return arguments of every operator that belong together."""
-    x, y, weight, v = images(2, 8, 6, 6), images(2, 8, 6, 6), torch.randn(8, 1, 5, 5), torch.rand(8)
-    same = (2, 2, 2, 2), (1, 1), (1, 1)
+    x, y, v = images(2, 8, 6, 6), images(2, 8, 6, 6), torch.rand(8)
     w1, b1, w2 = torch.randn(16, 8), torch.randn(16), torch.randn(8, 16)
     kept = torch.rand(72), torch.rand(72), torch.randn(72, 16)
     return {
-        "depthwise_conv": [x, weight, v, *same, -1],
-        "depthwise_conv_input_grad": [y, weight, *same, (6, 6), True, -1],
-        "depthwise_conv_weight_grad": [y, x, *same, (5, 5), -1],
-        "channel_sum": [x],
+        **convolution((6, 6), (5, 5), ((2, 2, 2, 2), (1, 1), (1, 1))),
         "batch_norm_act_train": [x, v, v, 1e-5, "gelu", True, y],
         "batch_norm_act_backward": [y, x, v, v, v, v, "gelu", False],
         "batch_norm_act_eval": [x, v, v, v, v, 1e-5, "gelu", True, y],
@@ -222,9 +174,17 @@ def test_fakes_refuse_the_same():
             assert refusal(operator, fakes) == "KernelError", name
 
 
-@pytest.mark.parametrize("operator", right())
-def test_what_belongs_together_is_taken_and_passes_torchs_own_checks(operator):
+TAKEN = {
+    "": right(),
+    "2d strided": convolution((9, 9), (7, 7), ((4, 2, 3, 3), (2, 2), (1, 1))),
+    "1d dilated": convolution((40,), (31,), ((30, 30), (1,), (2,)), channels_last=False),
+    "3d": convolution((6, 7, 8), (3, 5, 3), ((1, 1, 3, 1, 1, 1), (1, 1, 2), (1, 1, 1))),
+}
+
+
+@pytest.mark.parametrize(("case", "operator"), [(case, operator) for case in TAKEN for operator in TAKEN[case]])
+def test_what_belongs_together_is_taken_and_passes_torchs_own_checks(case, operator):
     has_gradient = not operator.endswith("backward") and operator != "batch_norm_act_eval"
-    arguments = [a.requires_grad_(has_gradient) if isinstance(a, Tensor) else a for a in right()[operator]]
+    arguments = [a.requires_grad_(has_gradient) if isinstance(a, Tensor) else a for a in TAKEN[case][operator]]
     checks = {} if has_gradient else {"test_utils": ("test_schema", "test_faketensor")}
     torch.library.opcheck(getattr(ops, operator).default, arguments, **checks, rtol=1e-4, atol=1e-4)

@@ -7,7 +7,6 @@ tests.nn.test_timm_sweep NAME ...` prints a line of JSON before and after each n
 import copy
 import json
 import os
-import signal
 import subprocess
 import sys
 import warnings
@@ -67,55 +66,37 @@ def images_for(model):
 
 
 def passes(model, images):
-    """Return the output, flat, and the gradients of a random projection of it."""
+    """Return the output, and the gradients of a random projection of it, each as one vector."""
     output = model(images)
     tensors = output if isinstance(output, list | tuple) else [output]
     flat = torch.cat([tensor.flatten() for tensor in tensors])
     generator = torch.Generator().manual_seed(2)
     flat.backward(torch.randn(flat.shape, generator=generator).to(flat.dtype))
-    named = {name: p.grad.detach().double() for name, p in model.named_parameters() if p.grad is not None}
-    return flat.detach().double(), named
-
-
-def norm_of(numbers):
-    return sum(number**2 for number in numbers) ** 0.5
+    gradients = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
+    return flat.detach().double(), torch.cat(gradients).double()
 
 
 def compare(plain, images):
-    """Return how many times plain PyTorch's errors, the greater of its two layouts', the accelerated network's are.
-
-    `gradient` is of all gradients as one vector, `layer` of the worst parameter, held to at least the whole's share.
-    """
+    """Return how many times plain PyTorch's errors, the greater of its two layouts', the accelerated network's are."""
     fast, channels_last = copy.deepcopy(plain), copy.deepcopy(plain).to(memory_format=torch.channels_last)
     for name in accelerate_(fast).changed.get(SAFE.kind, ()):  # which would end this process
         channels_last.set_submodule(name, copy.deepcopy(fast.get_submodule(name)))
-    output, gradients = passes(copy.deepcopy(plain).double(), images.double())
+    exact = passes(copy.deepcopy(plain).double(), images.double())
 
     def errors(model):
-        found, named = passes(model, images)
-        assert named.keys() == gradients.keys()
-        return float((found - output).norm()), {key: float((named[key] - g).norm()) for key, g in gradients.items()}
+        return [float((found - right).norm()) for found, right in zip(passes(model, images), exact, strict=True)]
 
-    (out, layers), *theirs = (errors(model) for model in (fast, copy.deepcopy(plain), channels_last))
-    norms = {key: float(gradient.norm()) for key, gradient in gradients.items()}
-    total = norm_of(norms.values())
-    whole = max(LEAST * total, *(norm_of(others.values()) for _, others in theirs))
-    bounds = {
-        key: max(whole / total * norm, LEAST * total, *(others[key] for _, others in theirs))
-        for key, norm in norms.items()
-    }
-    return {
-        "output": out / max(LEAST * float(output.norm()), *(other for other, _ in theirs)),
-        "gradient": norm_of(layers.values()) / whole,
-        "layer": max(layers[key] / bound for key, bound in bounds.items()),
-    }
+    ours, *theirs = map(errors, (fast, copy.deepcopy(plain), channels_last))
+    least = [LEAST * float(right.norm()) for right in exact]
+    ratios = [error / max(others) for error, *others in zip(ours, *theirs, least, strict=True)]
+    return dict(zip(("output", "gradients"), ratios, strict=True))
 
 
 def compare_both(name):
     """Return the comparisons in training mode and, where there is BatchNorm, with its statistics frozen.
 
-    BatchNorm of a few values turns rounding errors into chaos layer by layer; in training, networks with it are
-    compared as a whole. Networks without depthwise layers, and very large ones, are not compared.
+    BatchNorm of a few values turns rounding errors into chaos layer by layer. Networks without depthwise layers, and
+    very large ones, are not compared.
     """
     torch.manual_seed(0)
     model = build(name)
@@ -124,7 +105,6 @@ def compare_both(name):
     images = images_for(model)
     results = {"training": compare(model, images)}
     if norms := [module for module in model.modules() if isinstance(module, NORMS)]:
-        del results["training"]["layer"]
         with torch.no_grad():
             model(images)  # running statistics that are not the initial ones
         for norm in norms:
@@ -134,22 +114,15 @@ def compare_both(name):
 
 
 def faults_of(names):
-    """Return a line for each network whose process died or that errs more than plain PyTorch does."""
-    outcomes, faults = {}, []
-    while remaining := [name for name in names if name not in outcomes]:
-        command = [sys.executable, "-W", "ignore", "-m", "tests.nn.test_timm_sweep", *remaining]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        run = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, env=environment)
-        lines = [json.loads(line) for line in run.stdout.splitlines()]
-        outcomes |= {line["name"]: line["results"] for line in lines if "results" in line}
-        if run.returncode != 0:
-            name = lines[-1]["name"] if lines else remaining[0]
-            died = signal.Signals(-run.returncode).name if run.returncode < 0 else run.stderr.strip()[-500:]
-            outcomes[name] = {}
-            faults.append(f"{name}: {died}")
-    for name, outcome in outcomes.items():
-        faults += [f"{name}, {mode}: {result}" for mode, result in outcome.items() if max(result.values()) > TIMES]
-    return faults
+    """Return a line for each network that errs more than plain PyTorch does, and for one that ended the process."""
+    command = [sys.executable, "-W", "ignore", "-m", "tests.nn.test_timm_sweep", *names]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    run = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, env=environment)
+    lines = [json.loads(line) for line in run.stdout.splitlines()]
+    results = [(line["name"], *result) for line in lines for result in line.get("results", {}).items()]
+    faults = [f"{name}, {mode}: {result}" for name, mode, result in results if max(result.values()) > TIMES]
+    died = [f"{lines[-1:]} ended the process with {run.returncode}: {run.stderr[-500:]}"]
+    return faults + (died if run.returncode != 0 else [])
 
 
 def test_some_networks_err_no_more_than_plain_pytorch():

@@ -13,40 +13,37 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 import filtercov as fc
-from filtercov.lab import models
-from filtercov.nn import accelerate_, depthwise_conv2d, gelu_batch_norm, restore_
+from filtercov.nn import accelerate_, depthwise_conv2d
 from filtercov.nn.conv import PointwiseConv2d
 from filtercov.nn.swap import DEPTHWISE, toggles
+from tests.nn.support import images
+from tests.nn.test_fused import MIXER, NETWORKS, POINTWISE, both
 from tests.peers import import_peer
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 
 
-def timms_convnext():
-    convnext = import_peer("timm.models.convnext").ConvNeXt
-    return convnext(depths=(1, 1, 1, 1), dims=(8, 8, 8, 8), patch_size=1, kernel_sizes=9, num_classes=3)
+def other_layers():
+    layers, misc = import_peer("timm.layers"), import_peer("torchvision.ops.misc")
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 1),
+        layers.BatchNormAct2d(8, act_layer=nn.SiLU),
+        misc.Conv2dNormActivation(8, 8, 3, activation_layer=nn.Hardswish),
+        nn.Conv2d(8, 8, 1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 9, padding=4, groups=8),
+        nn.GELU(),
+    )
 
 
-NETWORKS = {
-    "timm's ConvNeXt": timms_convnext,
-    "our ConvMixer": lambda: models.create("convmixer_8_2_k9_p2", num_classes=3),
-    "our ConvNeXt": lambda: models.create("convnext_atto_div8_p1_k9", num_classes=3),
-}
-
-
-def images():
-    return torch.randn(2, 3, 16, 16)
-
-
-def network(name, *, frozen, training=False):
-    net = NETWORKS[name]()
-    with torch.no_grad():  # so that every layer, also behind a layer scale, can be seen in the output
-        for parameter in net.parameters():
-            parameter.copy_(torch.rand_like(parameter) - 0.4)
-    accelerate_(net)
+def network(build, *, frozen, training):
+    """Return a network and the same one accelerated."""
+    plain, net = (model.train(training) for model in both(build))
     if frozen:
+        fc.freeze_(plain)
         fc.freeze_(net)
-    return net.train(training)
+    return plain, net
 
 
 def compiled(net, x):
@@ -82,39 +79,25 @@ def close(ours, wanted):
     ("name", "frozen", "grad"),
     [
         # A frozen network, and any network without gradients, is where there is no graph to record.
-        ("our ConvMixer", True, True),
-        ("our ConvMixer", False, False),
-        ("timm's ConvNeXt", False, True),
+        (MIXER, True, True),
+        (MIXER, False, False),
+        (POINTWISE, False, True),
         pytest.param("our ConvNeXt", True, False, marks=pytest.mark.faults),
     ],
 )
 @pytest.mark.parametrize("tool", TOOLS)
-def test_tools_give_what_the_network_gives(tool, name, frozen, grad):
-    net, x = network(name, frozen=frozen), images()
+def test_tools_give_what_the_plain_network_gives(tool, name, frozen, grad):
+    (plain, net), x = network(NETWORKS[name][0], frozen=frozen, training=False), images(2, 3, 16, 16)
     with torch.set_grad_enabled(grad):
-        assert close(TOOLS[tool](net, x), net(x))
+        assert close(TOOLS[tool](net, x), plain(x))
 
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_tools_give_what_other_layers_give_in_training_and_keep_what_was_measured(tool):
-    layers, misc = import_peer("timm.layers"), import_peer("torchvision.ops.misc")
-    net = nn.Sequential(
-        nn.Conv2d(3, 8, 1),
-        layers.BatchNormAct2d(8, act_layer=nn.SiLU),
-        misc.Conv2dNormActivation(8, 8, 3, activation_layer=nn.Hardswish),
-        nn.Conv2d(8, 8, 1),
-        nn.BatchNorm2d(8),
-        nn.ReLU(),
-        nn.Conv2d(8, 8, 9, padding=4, groups=8),
-        nn.GELU(),
-    )
-    plain, report = copy.deepcopy(net), accelerate_(net)
-    assert len(report.fused) == 3
-    assert report.changed["GELU"] == ("7",)
+    (plain, net), x = network(other_layers, frozen=False, training=True), images(2, 3, 16, 16)
     net[3].__class__ = PointwiseConv2d
     (toggle,) = (toggle for toggle in toggles(net) if toggle.swap is DEPTHWISE)
     toggle.set_(toggle.ours._replace(passes=6))
-    x = images().to(memory_format=torch.channels_last)
     assert close(TOOLS[tool](net, x), plain(x))
 
 
@@ -134,9 +117,9 @@ def test_a_traced_network_takes_other_sizes_and_keeps_training():
 
 
 @pytest.mark.parametrize("frozen", [True, False], ids=["frozen", "thawed"])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", [MIXER, "our ConvNeXt", POINTWISE])
 def test_recorded_checkpointed_and_counted_training_steps_are_those_of_eager_mode(name, frozen):
-    net, x = network(name, frozen=frozen, training=True), images().requires_grad_()
+    (plain, net), x = network(NETWORKS[name][0], frozen=frozen, training=True), images(2, 3, 16, 16).requires_grad_()
     parameters = [x, *(p for p in net.parameters() if p.requires_grad)]
 
     def gradients(x):
@@ -153,20 +136,16 @@ def test_recorded_checkpointed_and_counted_training_steps_are_those_of_eager_mod
             parameter.grad = None
         checkpoint(net, x, use_reentrant=reentrant).square().sum().backward()
         assert all(torch.equal(p.grad, grad) for p, grad in zip(parameters, wanted, strict=True))
-    plain, counts = copy.deepcopy(net), []
-    assert restore_(plain)
+    counts = []
     for model in (net, plain):
         with FlopCounterMode(display=False) as counter:
-            model(images()).sum().backward()
+            model(x).sum().backward()
         counts.append(counter.get_total_flops())
     assert counts[0] == counts[1] > 0
 
 
 def test_functions_are_one_node_to_torch_fx():
-    def both(x, weight, scale):
-        return gelu_batch_norm(depthwise_conv2d(x, weight, padding="same"), scale, scale, 1e-5)[0]
-
-    inputs = torch.randn(2, 8, 5, 5), torch.randn(8, 1, 9, 9), torch.rand(8)
-    traced = torch.fx.symbolic_trace(both)
+    traced = torch.fx.symbolic_trace(lambda x, weight: depthwise_conv2d(x, weight, padding="same"))
     assert depthwise_conv2d in [node.target for node in traced.graph.nodes]
-    assert close(traced(*inputs), both(*inputs))
+    x, weight = torch.randn(2, 8, 5, 5), torch.randn(8, 1, 9, 9)
+    assert torch.equal(traced(x, weight), depthwise_conv2d(x, weight, padding=4))

@@ -17,7 +17,6 @@ from filtercov.nn.conv import (
 )
 from filtercov.nn.fused import FusedSequential
 from filtercov.nn.native import NativeStatus, native_status
-from filtercov.nn.norm_act import batch_norm_act, gelu_batch_norm
 
 __all__ = [
     "Acceleration",
@@ -27,11 +26,9 @@ __all__ = [
     "FusedSequential",
     "NativeStatus",
     "accelerate_",
-    "batch_norm_act",
     "depthwise_conv1d",
     "depthwise_conv2d",
     "depthwise_conv3d",
-    "gelu_batch_norm",
     "keep_freed_memory",
     "native_status",
     "restore_",

@@ -1,7 +1,7 @@
 """Put filtercov's layers into an existing model, and make it PyTorch's own again."""
 
 import ctypes
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,10 +14,9 @@ from filtercov.nn import gpu, native
 from filtercov.nn.conv import is_endangered
 from filtercov.nn.layout import restore_layouts_, to_channels_last_
 from filtercov.nn.routing import on_gpu
-from filtercov.nn.swap import DEPTHWISE, NORM_ACT, PAIRS, SWAPS, toggles
+from filtercov.nn.swap import DEPTHWISE, toggles
 from filtercov.nn.timing import Step, usual_clock
 from filtercov.nn.tune import SECONDS, Tuner, Tuning
-from filtercov.printable import counted
 
 # Numbers of glibc's malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -29,37 +28,20 @@ class Acceleration:
     """What `accelerate_` did: names of the modules that are filtercov's now, by kind, and layers left alone, and why.
 
     With an example to measure with, `tuning` has what was measured. `keeps_memory` says whether the process was told to
-    keep what it frees, `needs_example` that the model is on a GPU, where nothing changes without an example.
+    keep what it frees.
     """
 
-    changed: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    skipped: dict[str, str] = field(default_factory=dict)
+    changed: dict[str, tuple[str, ...]]
+    skipped: dict[str, str]
     tuning: Tuning | None = None
     keeps_memory: bool = False
-    needs_example: bool = False
-
-    @property
-    def swapped(self) -> tuple[str, ...]:
-        """The depthwise convolutions."""
-        return self.changed.get(DEPTHWISE.kind, ())
-
-    @property
-    def fused(self) -> tuple[str, ...]:
-        """The norms with their activations, in a row or as one module."""
-        return self.changed.get(PAIRS.kind, ()) + self.changed.get(NORM_ACT.kind, ())
 
     def __str__(self) -> str:
-        """One line for each kind of change and each layer left alone, and what was measured."""
-        if self.needs_example:
-            return "unchanged: on a GPU only a measurement tells; accelerate_(model, example_input=images) makes it"
-        lines = [
-            f"{counted(len(self.swapped), 'depthwise convolution')} swapped, "
-            f"{counted(len(self.fused), 'norm')} fused with activations"
-        ]
-        told = {swap.kind: swap.told for swap in SWAPS if swap.told}
-        lines += [f"{counted(len(self.changed[kind]), kind)} {told[kind]}" for kind in self.changed if kind in told]
+        """What changed, a line for each layer left alone, and what was measured."""
+        counts = [f"{len(names)} × {kind}" for kind, names in self.changed.items()]
+        lines = [f"changed: {', '.join(counts) or 'nothing'}"]
         lines += ["this process keeps the memory it frees, for the next step"] * self.keeps_memory
-        lines += [f"left alone: {name}: {reason}" for name, reason in self.skipped.items()]
+        lines += [f"left alone: {name or 'the model'}: {reason}" for name, reason in self.skipped.items()]
         return "\n".join([*lines, *([str(self.tuning)] if self.tuning else [])])
 
 
@@ -84,7 +66,7 @@ def accelerate_(
 
     >>> net = nn.Sequential(nn.Conv2d(8, 8, 9, padding=4, groups=8), nn.GELU(), nn.BatchNorm2d(8))
     >>> report = accelerate_(net)
-    >>> report.swapped, type(net[0]).__name__
+    >>> report.changed["depthwise"], type(net[0]).__name__
     (('0',), 'DepthwiseConv2d')
     """
     check_model(model)
@@ -97,33 +79,34 @@ def accelerate_(
     parameters = list(model.parameters())
     all_on_gpu = bool(parameters) and all(map(on_gpu, parameters))
     if all_on_gpu and example_input is None:
-        return Acceleration(needs_example=True)
+        return Acceleration(
+            {}, {"": "on a GPU only a measurement tells; accelerate_(model, example_input=images) makes it"}
+        )
     if not all_on_gpu:
         native.available()  # says why, once, if nothing will be faster
-        keep_memory = keep_memory and any(parameter.is_cpu for parameter in parameters) and keep_freed_memory()
-    if example_input is not None:
-        _check_example(model, example_input, seconds)
-        restore_(model)
-    found, tuning = toggles(model), None
+    on_cpu = not all_on_gpu and any(parameter.is_cpu for parameter in parameters)
+    keeps_memory = keep_memory and on_cpu and keep_freed_memory()
+    tuning = None
     if example_input is None:
+        found = toggles(model)
         for toggle in found:
             toggle.set_(toggle.default)
         to_channels_last_(model)
     else:
-        if all_on_gpu:  # the other swaps, and the fault, are of the CPU
-            found = [toggle for toggle in found if toggle.swap is DEPTHWISE]
+        _check_example(model, example_input, seconds)
+        restore_(model)
+        # On a GPU only depthwise convolutions change: the other swaps, and the fault, are of the CPU.
+        found = [toggle for toggle in toggles(model) if toggle.swap is DEPTHWISE or not all_on_gpu]
         first = next(iter(parameters), torch.empty(0))
         with torch.cuda.device_of(first):  # type: ignore[no-untyped-call]
             clock = gpu.cuda_clock() if first.is_cuda else usual_clock()
             tuning = Tuner(unwrap(model), example_input, found, seconds=seconds, clock=clock).run_()
-
     changed: dict[str, tuple[str, ...]] = {}
     for toggle in found:
         if toggle.setting.kind is not toggle.plain.kind:
             names = tuple(part.name for part in toggle.parts)
             changed[toggle.swap.kind] = changed.get(toggle.swap.kind, ()) + names
-    skipped = _skipped(model, {toggle.module for toggle in found})
-    return Acceleration(changed, skipped, tuning, keep_memory and not all_on_gpu)
+    return Acceleration(changed, _skipped(model, {toggle.module for toggle in found}), tuning, keeps_memory)
 
 
 def restore_(model: nn.Module) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ keep their layout. `passes` says which run natively: a sum of `routing.BITS` and
 `routing.BY_THRESHOLDS`. A pass that does not run natively is PyTorch's. `gpu` has the passes on a GPU.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain
 from math import prod
 from typing import Any
@@ -14,29 +15,21 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.nn import grad as gradients
 from torch.utils.flop_counter import conv_flop_count
 
 from filtercov.errors import KernelError
 from filtercov.nn import native
-from filtercov.nn.geometry import Geometry, Numbers, checked_output
-from filtercov.nn.layout import dense, is_channels_last, readable
+from filtercov.nn.geometry import Geometry, Numbers
+from filtercov.nn.layout import dense, empty_image, is_channels_last, readable
 from filtercov.nn.operator import Plan, Shape, check_alike, check_shape, operator
 from filtercov.nn.routing import BITS, BY_THRESHOLDS, LEAST_CHANNELS, ON_GPU, runs_natively
 
 CONVOLVE = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
-GRADIENTS: dict[int, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {  # of the input, and of the weight
-    1: (gradients.conv1d_input, gradients.conv1d_weight),
-    2: (gradients.conv2d_input, gradients.conv2d_weight),
-    3: (gradients.conv3d_input, gradients.conv3d_weight),
-}
 # Numbers that `_scale_grad` multiplies at a time: 4 MiB, so that it holds no further image.
 _CHUNK = 2**20
 
 
-def _checked(
-    name: str, image: Shape, kernel: Shape, *steps: Sequence[int], passes: int
-) -> tuple[Geometry, tuple[int, ...]]:
+def _checked(name: str, image: Shape, kernel: Shape, *steps: Shape, passes: int) -> tuple[Geometry, Numbers]:
     """The geometry, and the shape of the output for an (N, C, *size) image; raise if there is none."""
     if not BY_THRESHOLDS <= passes <= sum(BITS.values()) + ON_GPU:
         raise KernelError(
@@ -44,7 +37,33 @@ def _checked(
             f"thresholds, got {passes}"
         )
     geometry = Geometry(*map(tuple, steps))
-    return geometry, checked_output(name, tuple(image), tuple(kernel), geometry)
+    arguments = name, tuple(image), tuple(kernel), geometry
+    try:
+        return geometry, _checked_output(*arguments)
+    except TypeError:  # sizes that are symbols while a graph is drawn cannot be looked up
+        return geometry, _checked_output.__wrapped__(*arguments)
+
+
+@lru_cache(maxsize=4096)
+def _checked_output(name: str, image: Numbers, kernel: Numbers, geometry: Geometry) -> Numbers:
+    padding, stride, dilation = geometry
+    axes, size = len(kernel), image[2:]
+    if axes not in (1, 2, 3) or len(size) != axes or min(*image[1:], *kernel) < 1:
+        raise KernelError(
+            f"{name}: images must be (N, C, 1 to 3 sizes) and filters as many sizes, all at least 1, got {image} and "
+            f"{kernel}"
+        )
+    if len(padding) != 2 * axes or min(padding) < 0:
+        raise KernelError(f"{name}: padding must be {2 * axes} numbers >= 0 for {axes} axes, got {padding}")
+    if any(len(steps) != axes or min(steps) < 1 for steps in (stride, dilation)):
+        raise KernelError(f"{name}: stride and dilation must be {axes} numbers >= 1, got {stride} and {dilation}")
+    spans = geometry.spans(kernel)
+    if any(size[i] + padding[2 * i] + padding[2 * i + 1] < spans[i] for i in range(axes)):
+        raise KernelError(
+            f"{name}: a filter spanning {spans} does not fit an image of {tuple(size)} with padding {padding}; use a "
+            "smaller filter or more padding"
+        )
+    return *image[:2], *geometry.out_size(size, kernel)
 
 
 # The forward pass.
@@ -99,8 +118,11 @@ def depthwise_conv(
     def compute() -> Tensor:
         if not runs_natively("forward", x, kernel, geometry, channels_last=last, passes=passes):
             return dense(reference_forward(x, weight, bias, geometry), channels_last=last)
+        image, y = readable(x), empty_image(out, channels_last=last)
         offset = None if bias is None else bias.contiguous()
-        return native.forward(readable(x), weight.contiguous(), offset, geometry, out[2:], channels_last=last)
+        struct = native.geometry_of(image, kernel, geometry, y)
+        native.call("depthwise_forward", struct, image, weight.contiguous(), offset, y)
+        return y
 
     return Plan(lambda: dense(x.new_empty(out), channels_last=last), compute)
 
@@ -149,7 +171,10 @@ def depthwise_conv_input_grad(
     def compute() -> Tensor:
         if not runs_natively("input_grad", grad_y, kernel, geometry, channels_last=channels_last, passes=passes):
             return dense(reference_input_grad(grad_y, weight, geometry, size), channels_last=channels_last)
-        return native.input_grad(readable(grad_y), weight.contiguous(), geometry, size, channels_last=channels_last)
+        grad, grad_x = readable(grad_y), empty_image(image, channels_last=channels_last)
+        struct = native.geometry_of(grad_x, kernel, geometry, grad)
+        native.call("depthwise_input_grad", struct, grad, weight.contiguous(), grad_x)
+        return grad_x
 
     return Plan(lambda: dense(grad_y.new_empty(image), channels_last=channels_last), compute)
 
@@ -190,12 +215,18 @@ def depthwise_conv_weight_grad(
     geometry, out = _checked(name, x.shape, kernel, padding, stride, dilation, passes=passes)
     check_shape(name, out, grad_y=grad_y)
 
+    def fake() -> Tensor:
+        return x.new_empty((x.shape[1], 1, *kernel))
+
     def compute() -> Tensor:
         if not runs_natively("weight_grad", x, kernel, geometry, channels_last=is_channels_last(x), passes=passes):
             return reference_weight_grad(grad_y, x, geometry, kernel).contiguous()
-        return native.weight_grad(readable(grad_y), readable(x), geometry, kernel)
+        grad, image, grad_weight = readable(grad_y), readable(x), fake()
+        struct = native.geometry_of(image, kernel, geometry, grad)
+        native.call("depthwise_weight_grad", struct, grad, image, grad_weight)
+        return grad_weight
 
-    return Plan(lambda: x.new_empty((x.shape[1], 1, *kernel)), compute)
+    return Plan(fake, compute)
 
 
 # The bias gradient.
@@ -243,8 +274,7 @@ def reference_input_grad(grad_y: Tensor, weight: Tensor, geometry: Geometry, siz
         return _scaled(grad_y, weight)
     shared, rest = _split(geometry.padding)
     padded = (*grad_y.shape[:2], *(extent + sum(edges) for extent, edges in zip(size, rest, strict=True)))
-    input_grad, _ = GRADIENTS[len(size)]
-    grad = input_grad(padded, weight, grad_y, geometry.stride, shared, geometry.dilation, weight.shape[0])
+    grad = _backward(grad_y, grad_y.new_empty(1).expand(padded), weight, geometry, shared, of="x")
     for axis, extent in enumerate(size):  # crop what was padded on one side alone
         grad = grad.narrow(2 + axis, rest[axis][0], extent)
     return grad
@@ -255,9 +285,17 @@ def reference_weight_grad(grad_y: Tensor, x: Tensor, geometry: Geometry, kernel:
     if geometry.is_scaling(kernel):
         return _scale_grad(grad_y, x)
     x, shared = _pad_rest(x, geometry.padding)
-    _, weight_grad = GRADIENTS[len(kernel)]
-    shape = x.shape[1], 1, *kernel
-    return weight_grad(x, shape, grad_y, geometry.stride, shared, geometry.dilation, x.shape[1])
+    weight = grad_y.new_empty(1).expand(x.shape[1], 1, *kernel)
+    return _backward(grad_y, x, weight, geometry, shared, of="weight")
+
+
+def _backward(grad_y: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, padding: list[int], of: str) -> Tensor:
+    """PyTorch's gradient of "x" or of "weight", of which only the shape is read."""
+    steps = geometry.stride, padding, geometry.dilation
+    wanted = of == "x", of == "weight", False
+    grads = torch.ops.aten.convolution_backward(grad_y, x, weight, None, *steps, False, [0], x.shape[1], wanted)
+    grad: Tensor = grads[wanted.index(True)]
+    return grad
 
 
 def _scaled(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -18,8 +18,10 @@ from torch import Tensor, nn
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from filtercov.nn import native, routing
-from filtercov.nn.layout import is_strided
+from filtercov.nn.conv import PointwiseConv2d, is_pointwise
+from filtercov.nn.layout import is_channels_last, is_strided
 from filtercov.nn.norm_act import batch_norm_act_eval, batch_norm_act_train, gelu
+from filtercov.nn.norm_mlp import Weights, norm_mlp
 from filtercov.nn.routing import is_traced, is_usual, is_watched, nothing_intervenes, untraced
 
 _REPLACEMENTS: dict[type[nn.Module], type["Replacement"]] = {}  # by the class replaced
@@ -64,11 +66,7 @@ def replacements(kind: type[Replacement]) -> dict[type[nn.Module], type[Replacem
 
 
 def does_nothing(layer: nn.Module) -> bool:
-    """Whether a layer returns its input: Identity, and dropout of a known kind where it is off.
-
-    >>> does_nothing(nn.Dropout(0.5)), does_nothing(nn.Dropout(0.5).eval())
-    (False, True)
-    """
+    """Whether a layer returns its input: Identity, and dropout of a known kind where it is off."""
     if type(layer) is nn.Identity:
         return True
     rate = DROPOUTS.get(type(layer))
@@ -151,31 +149,31 @@ class Pair(NamedTuple):
         # In evaluation PyTorch's own calls serve gradients, and traces, which may be made to run elsewhere.
         if not training and (torch.is_grad_enabled() or is_traced()):
             return False
-        return _can_fuse_norm(self.norm, x, self.activation) and ((self.gelu_first and training) or _pays(x))
+        return self._cannot_be_observed(x) and ((self.gelu_first and training) or _pays(x))
 
-
-@untraced
-def _can_fuse_norm(norm: nn.BatchNorm2d, x: Tensor, activation: nn.Module) -> bool:
-    return (
-        norm.eps > 0  # another is nn.BatchNorm2d's to refuse
-        and nothing_intervenes()  # before anything is asked of x, which may not answer inside a transform
-        and not is_watched(norm, activation)
-        and is_usual(x)
-        and x.dim() == 4
-        and x.shape[1] == norm.num_features
-        and x.is_contiguous(memory_format=torch.channels_last)
-        and is_usual(norm.weight, norm.bias, norm.running_mean, norm.running_var)
-        # nn.BatchNorm2d has rules for norms that count or average otherwise, and refuses one value per channel.
-        and (
-            not norm.training
-            or (
-                norm.track_running_stats
-                and norm.momentum is not None
-                and norm.num_batches_tracked is not None
-                and x.numel() > norm.num_features
+    @untraced
+    def _cannot_be_observed(self, x: Tensor) -> bool:
+        norm = self.norm
+        return (
+            norm.eps > 0  # another is nn.BatchNorm2d's to refuse
+            and nothing_intervenes()  # before anything is asked of x, which may not answer inside a transform
+            and not is_watched(norm, self.activation)
+            and is_usual(x)
+            and x.dim() == 4
+            and x.shape[1] == norm.num_features
+            and x.is_contiguous(memory_format=torch.channels_last)
+            and is_usual(norm.weight, norm.bias, norm.running_mean, norm.running_var)
+            # nn.BatchNorm2d has rules for norms that count or average otherwise, and refuses one value per channel.
+            and (
+                not norm.training
+                or (
+                    norm.track_running_stats
+                    and norm.momentum is not None
+                    and norm.num_batches_tracked is not None
+                    and x.numel() > norm.num_features
+                )
             )
         )
-    )
 
 
 @untraced
@@ -205,11 +203,7 @@ def _uncounted(*tensors: Tensor) -> AbstractContextManager[object]:
 
 
 def pair_of(layer: nn.Module, following: nn.Module | None = None) -> Pair | None:
-    """Two neighbours as a pair if they are an affine BatchNorm2d and an activation, not subclasses.
-
-    >>> pair_of(nn.BatchNorm2d(4), nn.ReLU6()) is None, pair_of(nn.ReLU(), nn.BatchNorm2d(4)) is None
-    (False, True)
-    """
+    """Two neighbours as a pair if they are an affine BatchNorm2d and an activation, not subclasses."""
     gelu_first = activation_of(layer) == "gelu"
     norm, activation = (following, layer) if gelu_first else (layer, following)
     if type(norm) is not nn.BatchNorm2d or norm.weight is None or activation is None or not activation_of(activation):
@@ -218,11 +212,7 @@ def pair_of(layer: nn.Module, following: nn.Module | None = None) -> Pair | None
 
 
 def run_fused(layers: list[nn.Module], x: Tensor, residual: Tensor | None = None) -> Tensor:
-    """The output of layers one after the other, plus a residual, each pair as one operator if possible.
-
-    >>> run_fused([nn.Identity()], torch.ones(1), residual=torch.ones(1))
-    tensor([2.])
-    """
+    """The output of layers one after the other, plus a residual, each pair as one operator if possible."""
     i = 0
     while i < len(layers):
         pair = pair_of(*layers[i : i + 2])
@@ -288,3 +278,93 @@ class FusedNormAct(Replacement):
 def is_norm_act(module: nn.Module) -> bool:
     """Whether a BatchNorm2d with an `act` is affine, and the activation can be fused."""
     return module.weight is not None and activation_of(cast(nn.Module, module.act)) is not None
+
+
+# Blocks of ConvMixer and ConvNeXt, by timm's names for their parts.
+
+
+class FusedResidual(Replacement):
+    """ConvMixer's x + fn(x), by timm's names `fn` and perhaps `drop_path`: added by the operator that ends `fn`."""
+
+    fn: Any
+
+    def fused_forward(self, x: Tensor) -> Tensor | None:
+        """The (N, C, H, W) output of the branch plus its input."""
+        others = [module for name, module in self.named_children() if name != "fn"]
+        fused = (
+            type(self.fn) in (nn.Sequential, FusedSequential)
+            and all(does_nothing(module) for module in others)
+            and not is_watched(self.fn, *others)
+        )
+        return run_fused(list(self.fn), x, residual=x) if fused else None
+
+
+def ends_in_pair(branch: nn.Module) -> bool:
+    """Whether a branch is a sequence that ends in GELU and BatchNorm2d, so that a residual can be fused."""
+    layers = list(branch) if type(branch) in (nn.Sequential, FusedSequential) else []  # type: ignore[call-overload]
+    pair = pair_of(*layers[-2:]) if len(layers) > 1 else None
+    return pair is not None and pair.gelu_first
+
+
+class FusedBlock(Replacement):
+    """A ConvNeXt block by timm's names: `conv_dw`, `norm`, `mlp` with `fc1`, `act` and `fc2`, `gamma`, `drop_path`.
+
+    All that follows the depthwise layer is one operator, `norm_mlp`.
+    """
+
+    conv_dw: Any
+    norm: Any
+    mlp: Any
+    gamma: Any
+    drop_path: Any
+
+    mlps: ClassVar[tuple[type[nn.Module], ...]]  # that are fc2(act(fc1(x))), but for parts that do nothing
+    norms: ClassVar[tuple[type[nn.Module], ...]] = (nn.LayerNorm,)  # that normalise channels, as nn.LayerNorm does
+
+    def fused_forward(self, x: Tensor) -> Tensor | None:
+        """The (N, C, H, W) output of the block."""
+        if not self._can_fuse(x):
+            return None
+        shortcut = getattr(self, "shortcut", None)
+        branch, kept = self.conv_dw(x), x if shortcut is None else shortcut(x)
+        norm, first, second = self.norm, self.mlp.fc1, self.mlp.fc2
+        weights = Weights(norm.weight, norm.bias, first.weight, first.bias, second.weight, second.bias, self.gamma)
+        if does_nothing(self.drop_path):
+            return norm_mlp(branch, kept, weights, norm.eps)
+        return self.drop_path(norm_mlp(branch, None, weights, norm.eps)) + kept  # type: ignore[no-any-return]
+
+    @untraced
+    def _can_fuse(self, x: Tensor) -> bool:
+        return (
+            is_usual(x)
+            and x.dim() == 4
+            and is_channels_last(x)  # never so without a pixel
+            and self._has_usual_parts()
+            and nothing_intervenes()
+            and (torch.compiler.is_compiling() or native.available())  # a compiler could not follow the loading
+        )
+
+    def _has_usual_parts(self) -> bool:
+        norm, mlp, gamma = self.norm, self.mlp, self.gamma
+        parts = dict(mlp.named_children())
+        first, act, second = (parts.pop(name, None) for name in ("fc1", "act", "fc2"))
+        return (
+            type(norm) in self.norms
+            and type(mlp) in self.mlps
+            and not getattr(norm, "_fast_norm", False)
+            and act is not None
+            and activation_of(act) == "gelu"
+            and all(does_nothing(part) for part in parts.values())
+            and _is_product(first)
+            and _is_product(second)
+            and is_usual(norm.weight, norm.bias)
+            and norm.eps > 0
+            and (gamma is None or is_usual(gamma))
+            and not is_watched(norm, mlp, first, act, second, *parts.values(), self.drop_path)
+        )
+
+
+def _is_product(layer: Any) -> bool:
+    """Whether a layer multiplies each pixel's channels by a matrix and adds a bias."""
+    pointwise = is_pointwise(layer) if type(layer) in (nn.Conv2d, PointwiseConv2d) else type(layer) is nn.Linear
+    return pointwise and is_usual(layer.weight, layer.bias)

@@ -4,7 +4,6 @@ Padding is (before, after) along each axis in turn; for images that is (top, bot
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from math import prod
 from operator import index
 from typing import NamedTuple
@@ -74,33 +73,3 @@ def _numbers(axes: int, value: Size) -> Numbers:
         return (value,) * axes
     values = tuple(map(index, value)) if isinstance(value, Sequence) else (index(value),)
     return values * axes if len(values) == 1 else values
-
-
-def checked_output(name: str, image: Numbers, kernel: Numbers, geometry: Geometry) -> Numbers:
-    """The shape of the output for (N, C, *size) images; raise if there is none."""
-    try:
-        return _cached_output(name, image, kernel, geometry)
-    except TypeError:  # sizes that are symbols while a graph is drawn cannot be looked up
-        return _cached_output.__wrapped__(name, image, kernel, geometry)
-
-
-@lru_cache(maxsize=4096)
-def _cached_output(name: str, image: Numbers, kernel: Numbers, geometry: Geometry) -> Numbers:
-    padding, stride, dilation = geometry
-    axes, size = len(kernel), image[2:]
-    if axes not in (1, 2, 3) or len(size) != axes or min(*image[1:], *kernel) < 1:
-        raise KernelError(
-            f"{name}: images must be (N, C, 1 to 3 sizes) and filters as many sizes, all at least 1, got {image} and "
-            f"{kernel}"
-        )
-    if len(padding) != 2 * axes or min(padding) < 0:
-        raise KernelError(f"{name}: padding must be {2 * axes} numbers >= 0 for {axes} axes, got {padding}")
-    if any(len(steps) != axes or min(steps) < 1 for steps in (stride, dilation)):
-        raise KernelError(f"{name}: stride and dilation must be {axes} numbers >= 1, got {stride} and {dilation}")
-    spans = geometry.spans(kernel)
-    if any(size[i] + padding[2 * i] + padding[2 * i + 1] < spans[i] for i in range(axes)):
-        raise KernelError(
-            f"{name}: a filter spanning {spans} does not fit an image of {tuple(size)} with padding {padding}; use a "
-            "smaller filter or more padding"
-        )
-    return *image[:2], *geometry.out_size(size, kernel)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +13,6 @@ def is_channels_last(x: Tensor) -> bool:
 
     Where strides cannot tell (one channel, or one pixel) the answer is no: the two layouts are then the same memory.
 
-    >>> is_channels_last(torch.zeros(1, 3, 2, 2).to(memory_format=torch.channels_last))
-    True
     >>> is_channels_last(torch.zeros(8, 400, 256).mT)
     True
     """
@@ -33,12 +30,7 @@ def dense(x: Tensor, *, channels_last: bool) -> Tensor:
 
 
 def readable(x: Tensor) -> Tensor:
-    """An image as the kernels can read it: with stride 1 along the channels or along the last axis.
-
-    >>> whole = torch.zeros(2, 30, 12, 12).to(memory_format=torch.channels_last)
-    >>> readable(whole[:, 7:27]).data_ptr() == whole[:, 7:27].data_ptr()
-    True
-    """
+    """An image as the kernels can read it: with stride 1 along the channels or along the last axis."""
     return x if x.stride(1) == 1 or x.stride(-1) == 1 else x.contiguous()
 
 
@@ -62,31 +54,6 @@ def as_empty_image(x: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.channels_last)
 
 
-class Layout(NamedTuple):
-    """How and where a tensor is stored."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: torch.dtype = torch.float32
-    device: torch.device = torch.device("cpu")
-
-    @classmethod
-    def of(cls, tensor: Tensor) -> "Layout":
-        """The layout of a tensor."""
-        return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
-
-    @property
-    def is_channels_last_image(self) -> bool:
-        """Whether it is that of an (N, C, H, W) image in channels_last, perhaps with gaps."""
-        return len(self.shape) == 4 and self.shape[1] > 1 and self.strides[1] == 1
-
-    def random(self) -> Tensor:
-        """A tensor of normal numbers in this layout."""
-        reach = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
-        numbers = torch.randn(max(reach, 0) + 1, device=self.device).to(self.dtype)
-        return numbers.as_strided(self.shape, self.strides)
-
-
 # The names of a module's tensors that `to_channels_last_` moved. It is an attribute of the module, so that a copied,
 # pickled or partly moved model still has it.
 _MOVED = "_moved_to_channels_last"
@@ -94,11 +61,11 @@ _MOVED = "_moved_to_channels_last"
 
 def to_channels_last_(model: nn.Module) -> None:
     """Move the images and filters of a model, and their gradients, to channels_last; note which were elsewhere."""
-    before = {module: {name: t.stride() for name, t in _tensors(module)} for module in model.modules()}
+    before = {module: {name: t.stride() for name, t in tensors_in(module)} for module in model.modules()}
     # Not model.to(memory_format=...), which would refuse the five axes of a Conv3d's weight.
-    model._apply(_channels_last)  # type: ignore[no-untyped-call]
+    model._apply(as_channels_last_image)  # type: ignore[no-untyped-call]
     for module, strides in before.items():
-        if moved := {name for name, t in _tensors(module) if t.stride() != strides[name]}:
+        if moved := {name for name, t in tensors_in(module) if t.stride() != strides[name]}:
             setattr(module, _MOVED, moved | getattr(module, _MOVED, set()))
 
 
@@ -106,34 +73,19 @@ def restore_layouts_(model: nn.Module) -> None:
     """Undo `to_channels_last_`, also for gradients: what it moved becomes contiguous."""
     for module in model.modules():
         moved = module.__dict__.pop(_MOVED, ())
-        for tensor in (tensor for name, tensor in _tensors(module) if name in moved):
+        for tensor in (tensor for name, tensor in tensors_in(module) if name in moved):
             for part in (tensor, tensor.grad):
                 if part is not None:  # cloned: contiguous tensors may spell strides of axes of size 1 otherwise
                     part.data = part.data.clone(memory_format=torch.contiguous_format)
 
 
-class BothLayouts:
-    """The four-dimensional tensors of a model in their own layout and in channels_last, to switch at no cost.
-
-    Valid for as long as nobody writes to them.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        tensors = {id(t): t for module in model.modules() for _, t in _tensors(module) if t.dim() == 4}
-        self._pairs = [(tensor, tensor.data, _channels_last(tensor.data)) for tensor in tensors.values()]
-        self.differ = any(own.stride() != last.stride() for _, own, last in self._pairs)
-
-    def set_(self, *, channels_last: bool) -> None:
-        """Give every tensor its data in the layout asked for."""
-        for tensor, own, last in self._pairs:
-            tensor.data = last if channels_last else own
-
-
-def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def tensors_in(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The parameters and buffers of a module itself that have strides, by name."""
     tensors = chain(module.named_parameters(recurse=False), module.named_buffers(recurse=False))
     return ((name, t) for name, t in tensors if not is_lazy(t) and is_strided(t))
 
 
-def _channels_last(tensor: Tensor) -> Tensor:
+def as_channels_last_image(tensor: Tensor) -> Tensor:
+    """A tensor in channels_last if it is an image or a filter of one; else itself."""
     image = tensor.dim() == 4 and is_strided(tensor) and not tensor.is_quantized
     return tensor.to(memory_format=torch.channels_last) if image else tensor

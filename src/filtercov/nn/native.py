@@ -11,17 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from filtercov.errors import KernelError
 from filtercov.nn.geometry import Geometry
-from filtercov.nn.layout import empty_image
 
 ISAS = ("portable", "avx2", "avx512", "neon")  # in the order of the C interface, slowest first
-ACTIVATION_CODES = {name: code for code, name in enumerate(("identity", "relu", "relu6", "hardswish", "silu", "gelu"))}
 ABI_VERSION = 7
 PACKAGE = Path(__file__).parent.parent
 OFF_BY_REQUEST = "FILTERCOV_NATIVE=0 is set"  # nothing to warn about
@@ -74,7 +72,6 @@ class NativeStatus:
     isas: tuple[str, ...] = ()
     openmp: bool = False
     threads: int = 1
-    library: str | None = None
 
     def __str__(self) -> str:
         """The one line that `filtercov info` prints."""
@@ -111,8 +108,7 @@ def load(folder: Path, environment: Mapping[str, str]) -> tuple[ctypes.CDLL | No
     isa = environment.get("FILTERCOV_ISA", isas[-1])
     if isa not in isas:
         return off(f"FILTERCOV_ISA={isa} is not one of those this machine runs: {', '.join(isas)}")
-    openmp = bool(library.filtercov_has_openmp())
-    return library, NativeStatus(available=True, isa=isa, isas=isas, openmp=openmp, library=path.name)
+    return library, NativeStatus(available=True, isa=isa, isas=isas, openmp=bool(library.filtercov_has_openmp()))
 
 
 @cache
@@ -163,16 +159,14 @@ _other_isa: int | None = None  # tests set it, to compare instruction sets
 def _function(name: str) -> tuple[Callable[..., int], int]:
     """One function of the C interface, and the code of the instruction set in use."""
     library, status = _loaded()
-    if status.isa is None:
-        raise KernelError(f"{name}: the native kernels are off ({status.reason}); check native_status() first")
-    return getattr(library, f"filtercov_{name}"), ISAS.index(status.isa)
+    return getattr(library, f"filtercov_{name}"), ISAS.index(cast(str, status.isa))
 
 
 def call(name: str, *arguments: object) -> None:
     """Call one function of the C interface, `filtercov_native.h`, with torch's number of threads.
 
-    Tensors are passed as pointers to their numbers, None as a null pointer. They must be float32 on the CPU and have
-    the layout that the function expects: nothing is checked here.
+    Tensors are passed as pointers to their numbers, None as a null pointer. Nothing is checked here: that there are
+    kernels, and that tensors are float32 on the CPU in the layout that the function expects.
     """
     function, isa = _function(name)
     plain = [argument.data_ptr() if isinstance(argument, Tensor) else argument for argument in arguments]
@@ -181,12 +175,13 @@ def call(name: str, *arguments: object) -> None:
         raise KernelError(f"{name}: the native kernel met {_REASONS.get(status, f'status {status}')}")
 
 
-# Depthwise convolution. Images have either layout, perhaps with gaps, as `layout.readable` makes them; filters and
-# biases are contiguous.
+def geometry_of(x: Tensor, kernel: Sequence[int], geometry: Geometry, y: Tensor) -> Any:
+    """The C interface's geometry of a convolution from x to y, each in either layout, perhaps with gaps."""
+    return _geometry_of(x.shape, x.stride(), tuple(kernel), geometry, y.shape, y.stride())
 
 
 @lru_cache(maxsize=4096)
-def _struct(
+def _geometry_of(
     x_shape: tuple[int, ...],
     x_strides: tuple[int, ...],
     kernel: tuple[int, ...],
@@ -205,34 +200,6 @@ def _struct(
 
 def _triple(values: Sequence[int], missing: int) -> list[int]:
     return [missing] * (3 - len(values)) + list(values)
-
-
-def forward(
-    x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry, out: Sequence[int], *, channels_last: bool
-) -> Tensor:
-    """The (N, C, *out) convolution of (N, C, *size) with (C, 1, *kernel), in the layout asked for."""
-    y = empty_image((*x.shape[:2], *out), channels_last=channels_last)
-    struct = _struct(x.shape, x.stride(), weight.shape[2:], geometry, y.shape, y.stride())
-    call("depthwise_forward", struct, x, weight, bias, y)
-    return y
-
-
-def input_grad(
-    grad_y: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[int], *, channels_last: bool
-) -> Tensor:
-    """The (N, C, *size) gradient of the forward pass's input, in the layout asked for."""
-    grad_x = empty_image((*grad_y.shape[:2], *size), channels_last=channels_last)
-    struct = _struct(grad_x.shape, grad_x.stride(), weight.shape[2:], geometry, grad_y.shape, grad_y.stride())
-    call("depthwise_input_grad", struct, grad_y, weight, grad_x)
-    return grad_x
-
-
-def weight_grad(grad_y: Tensor, x: Tensor, geometry: Geometry, kernel: Sequence[int]) -> Tensor:
-    """The (C, 1, *kernel) gradient of the forward pass's filters."""
-    grad_weight = x.new_empty((x.shape[1], 1, *kernel))
-    struct = _struct(x.shape, x.stride(), tuple(kernel), geometry, grad_y.shape, grad_y.stride())
-    call("depthwise_weight_grad", struct, grad_y, x, grad_weight)
-    return grad_weight
 
 
 def channel_sum(x: Tensor) -> Tensor:

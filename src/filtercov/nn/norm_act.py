@@ -17,36 +17,7 @@ from filtercov.nn import native
 from filtercov.nn.layout import as_channels_last, as_empty_image
 from filtercov.nn.operator import Plan, check_alike, check_images, check_shape, differentiate, operator
 
-
-def batch_norm_act(
-    x: Tensor, weight: Tensor, bias: Tensor, eps: float, activation: str
-) -> tuple[Tensor, Tensor, Tensor]:
-    """activation(BatchNorm(x)) of (N, C, H, W) in training mode, and the (C,) mean and biased variance it used.
-
-    Activations are identity, relu, relu6, hardswish, silu and gelu (the exact one).
-
-    >>> y, mean, variance = batch_norm_act(torch.randn(8, 4, 5, 5), torch.ones(4), torch.zeros(4), 1e-5, "relu")
-    >>> bool((y >= 0).all()), mean.shape
-    (True, torch.Size([4]))
-    """
-    return batch_norm_act_train(x, weight, bias, eps, activation)[:3]  # type: ignore[no-any-return]
-
-
-def gelu_batch_norm(
-    x: Tensor, weight: Tensor, bias: Tensor, eps: float, residual: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """BatchNorm(GELU(x)) of (N, C, H, W) in training mode, and the (C,) mean and biased variance it used.
-
-    A residual of the same shape is added to the first.
-
-    >>> y, mean, variance = gelu_batch_norm(torch.randn(8, 4, 5, 5), torch.ones(4), torch.zeros(4), 1e-5)
-    >>> torch.allclose(y.mean((0, 2, 3)), torch.zeros(4), atol=1e-5)
-    True
-    """
-    return batch_norm_act_train(x, weight, bias, eps, "gelu", True, residual)[:3]  # type: ignore[no-any-return]
-
-
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {  # in the order of the C interface
     "identity": lambda z: z,
     "relu": functional.relu,
     "relu6": functional.relu6,
@@ -54,6 +25,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": functional.silu,
     "gelu": functional.gelu,
 }
+_CODES = {name: code for code, name in enumerate(_ACTIVATIONS)}
 
 
 def _check_norm(
@@ -62,12 +34,12 @@ def _check_norm(
     """Raise unless images are (N, C, H, W) like x, vectors are (C,), and there is such a norm."""
     check_images(name, x, images, **vectors)
     check_shape(name, x.shape[1:2], **vectors)
-    if activation not in _ACTIVATIONS:
-        raise KernelError(f"{name}: activation must be one of {', '.join(_ACTIVATIONS)}, got {activation!r}")
-    if first and activation != "gelu":
-        raise KernelError(f"{name}: only gelu can come first, got {activation}; put it after the norm")
-    if images.get("residual") is not None and not first:
-        raise KernelError(f"{name}: a residual can be added only if gelu comes first; leave it out")
+    has_residual = images.get("residual") is not None
+    if activation not in _ACTIVATIONS or (first and activation != "gelu") or (has_residual and not first):
+        raise KernelError(
+            f"{name}: activation must be one of {', '.join(_ACTIVATIONS)}, of which gelu alone can come first, with or "
+            f"without a residual; got {activation!r}, first: {first}, residual: {has_residual}"
+        )
 
 
 def _empty(x: Tensor, vectors: int) -> tuple[Tensor, ...]:
@@ -79,7 +51,7 @@ def _kernel(name: str, x: Tensor, activation: str, first: bool, *arguments: obje
     """Call a native norm on a channels-last image, as a matrix of pixels and channels."""
     native.check(name, x)
     batch, channels, height, width = x.shape
-    native.call(name, batch * height * width, channels, native.ACTIVATION_CODES[activation], first, *arguments)
+    native.call(name, batch * height * width, channels, _CODES[activation], first, *arguments)
 
 
 # Training.

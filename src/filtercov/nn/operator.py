@@ -29,11 +29,6 @@ Shape = Sequence[int]
 _unseen = _AutoDispatchBelowADInplaceOrView
 
 
-def no_flops(*_shapes: Any, **_out: Any) -> int:
-    """Count nothing, as PyTorch does for sums, activations and norms."""
-    return 0
-
-
 class Plan(NamedTuple):
     """How to make the outputs of an operator: empty ones, for fake tensors, or computed ones."""
 
@@ -45,14 +40,18 @@ _plans: dict[OpOverload, Callable[..., Plan]] = {}
 
 
 def operator(
-    *, outputs: int = 1, flops: Function = no_flops, save: Function | None = None, gradients: Function | None = None
+    *,
+    outputs: int = 1,
+    flops: Function = lambda *_shapes, **_out: 0,
+    save: Function | None = None,
+    gradients: Function | None = None,
 ) -> Callable[[Callable[..., Plan]], OpOverload]:
     """Make a function the operator `filtercov::<its name>` on every device, with the schema of its annotations.
 
     The function raises unless its arguments belong together, and returns a `Plan` for as many tensors as `outputs`
-    says. `flops` takes shapes in place of tensors and returns what `FlopCounterMode` counts. `save(ctx, arguments,
-    output)` keeps what `gradients(ctx, *grads)` needs to return one gradient for each argument; without them the
-    operator has no gradient.
+    says. `flops` takes shapes in place of tensors and returns what `FlopCounterMode` counts: nothing for sums,
+    activations and norms, as in PyTorch. `save(ctx, arguments, output)` keeps what `gradients(ctx, *grads)` needs to
+    return one gradient for each argument; without them the operator has no gradient.
     """
 
     def define(plan: Callable[..., Plan]) -> OpOverload:

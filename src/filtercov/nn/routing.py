@@ -193,13 +193,7 @@ _any_global_hook = cast(Callable[[], bool], torch_module._has_any_global_hook)
 
 
 def is_watched(*modules: nn.Module) -> bool:
-    """Whether skipping calls of modules could be observed: by hooks, or a `forward` set on a module itself.
-
-    >>> layer = nn.GELU()
-    >>> handle = layer.register_forward_hook(print)
-    >>> is_watched(layer), is_watched(nn.GELU())
-    (True, False)
-    """
+    """Whether skipping calls of modules could be observed: by hooks, or a `forward` set on a module itself."""
     if _any_global_hook():
         return True
     for module in modules:  # not any(...): this is asked in every call

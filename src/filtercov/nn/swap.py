@@ -14,18 +14,8 @@ from typing import Any, NamedTuple, cast
 from torch import Tensor, nn
 
 from filtercov.layers.find import is_depthwise
-from filtercov.nn import gpu, native, routing
-from filtercov.nn.conv import (
-    DepthwiseConv1d,
-    DepthwiseConv2d,
-    DepthwiseConv3d,
-    PointwiseConv2d,
-    StridedPointwiseConv2d,
-    is_endangered,
-    is_pointwise,
-)
-from filtercov.nn.fused import FusedLayers, FusedNormAct, NativeActivation, is_exact, is_norm_act, pair_of, replacements
-from filtercov.nn.fused_blocks import FusedBlock, FusedResidual, ends_in_pair
+from filtercov.nn import conv, fused, gpu, native, routing
+from filtercov.nn.fused import replacements
 from filtercov.nn.geometry import parse_geometry
 from filtercov.nn.layout import is_channels_last
 from filtercov.nn.routing import BITS, BY_THRESHOLDS, ON_GPU, Pass
@@ -44,28 +34,16 @@ class Part(NamedTuple):
 class Swap:
     """One kind of swap: of classes, PyTorch's to ours, for modules to which it applies.
 
-    `parts` are what is timed of a module, by default all of it. `by_default` says whether a module changes where
-    nothing is measured, `only_last` that ours differs from PyTorch's in channels_last alone. `told` ends the report's
-    line about it.
+    `by_default`: modules change where nothing is measured. `only_last`: ours differs from PyTorch's in channels_last
+    alone.
     """
 
     kind: str
     classes: Callable[[], Mapping[Class, Class]]  # asked each time, since libraries may have been imported
     applies: Callable[[Any], bool] = lambda _module: True
-    parts: Callable[[str, nn.Module], list[Part]] = lambda name, module: [Part(name, (module,))]
     by_default: bool = True
     only_last: bool = False
     needs_kernels: bool = True
-    told: str = ""
-
-    def toggle(self, name: str, module: nn.Module) -> Toggle | None:
-        """The module as one that can be swapped, whichever it is now, if it can."""
-        own = type(module)
-        for plain, ours in self.classes().items():
-            usable = own is plain and (not self.needs_kernels or native.available()) and self.applies(module)
-            if usable or own is ours:
-                return Toggle(name, module, self, Setting(plain), Setting(ours))
-        return None
 
 
 class Setting(NamedTuple):
@@ -105,8 +83,11 @@ class Toggle(NamedTuple):
 
     @property
     def parts(self) -> list[Part]:
-        """The parts of the module worth timing."""
-        return self.swap.parts(self.name, self.module)
+        """What is timed of the module: all of it, or each pair of a sequence."""
+        if self.swap is not PAIRS:
+            return [Part(self.name, (self.module,))]
+        prefix = f"{self.name}." if self.name else ""
+        return [Part(f"{prefix}{first}+{second}", pair) for (first, second), pair in _pairs(self.module).items()]
 
 
 def toggles(model: nn.Module) -> list[Toggle]:
@@ -116,20 +97,33 @@ def toggles(model: nn.Module) -> list[Toggle]:
     >>> [(toggle.name, toggle.swap.kind, toggle.ours.kind.__name__) for toggle in toggles(net)]
     [('0', 'depthwise', 'DepthwiseConv2d')]
     """
-    found = []
-    for name, module in model.named_modules():
-        possible = (swap.toggle(name, module) for swap in SWAPS)
-        found += [toggle for toggle in possible if toggle is not None][:1]
-    fused = {module for toggle in found for module in _fused_parts(toggle)}
+    possible = (_toggle(name, module) for name, module in model.named_modules())
+    found = [toggle for toggle in possible if toggle is not None]
+    done: set[nn.Module] = set()  # modules whose work is done by the pair or block that they are part of
+    for toggle in found:
+        if toggle.swap is PAIRS:
+            done.update(module for part in toggle.parts for module in part.modules)
+        elif toggle.swap in (BLOCK, NORM_ACT):
+            done.update(toggle.module.modules())
     # Swapping a GELU that is fused with others gains nothing; one that is ours already must still be found.
-    return [t for t in found if t.swap is not GELU or t.setting != t.plain or t.module not in fused]
+    return [t for t in found if t.swap is not GELU or t.setting != t.plain or t.module not in done]
 
 
-def _fused_parts(toggle: Toggle) -> list[nn.Module]:
-    """The modules whose work is done by the pair or block that they are part of."""
-    if toggle.swap is PAIRS:
-        return [module for part in toggle.parts for module in part.modules]
-    return list(toggle.module.modules()) if toggle.swap in (BLOCK, NORM_ACT) else []
+def _toggle(name: str, module: nn.Module) -> Toggle | None:
+    own = type(module)
+    for swap in SWAPS:
+        for plain, ours in swap.classes().items():
+            usable = own is plain and (not swap.needs_kernels or native.available()) and swap.applies(module)
+            if usable or own is ours:
+                return Toggle(name, module, swap, Setting(plain), Setting(ours))
+    return None
+
+
+def _pairs(module: nn.Module) -> dict[tuple[str, str], tuple[nn.Module, nn.Module]]:
+    """Each BatchNorm2d of a sequence with the activation before or after it, by their names."""
+    children = cast(dict[str, nn.Module], module._modules).items()
+    neighbours = {(a, b): (first, second) for (a, first), (b, second) in pairwise(children)}
+    return {names: pair for names, pair in neighbours.items() if fused.pair_of(*pair) is not None}
 
 
 def pass_choices(toggle: Toggle, x: Tensor) -> tuple[tuple[int, ...], list[Pass]]:
@@ -162,44 +156,25 @@ def pass_choices(toggle: Toggle, x: Tensor) -> tuple[tuple[int, ...], list[Pass]
     return (by_thresholds, *(by_thresholds ^ bit for which, bit in BITS.items() if needed[which])), []
 
 
-def _pairs(name: str, module: nn.Module) -> list[Part]:
-    """Each BatchNorm2d and the activation before or after it in a sequence of that name."""
-    prefix = f"{name}." if name else ""
-    return [
-        Part(f"{prefix}{first}+{second}", (layer, norm))
-        for (first, layer), (second, norm) in pairwise(cast(Any, module._modules).items())
-        if pair_of(layer, norm) is not None
-    ]
-
-
-_DEPTHWISE: dict[Class, Class] = {nn.Conv1d: DepthwiseConv1d, nn.Conv2d: DepthwiseConv2d, nn.Conv3d: DepthwiseConv3d}
-
-DEPTHWISE = Swap("depthwise", lambda: _DEPTHWISE, is_depthwise, needs_kernels=False)
-PAIRS = Swap(
-    "pair", partial(replacements, FusedLayers), lambda module: bool(_pairs("", module)), parts=_pairs, only_last=True
+DEPTHWISE = Swap(
+    "depthwise",
+    lambda: {nn.Conv1d: conv.DepthwiseConv1d, nn.Conv2d: conv.DepthwiseConv2d, nn.Conv3d: conv.DepthwiseConv3d},
+    is_depthwise,
+    needs_kernels=False,
 )
-NORM_ACT = Swap("norm and activation", partial(replacements, FusedNormAct), is_norm_act, only_last=True)
-GELU = Swap("GELU", partial(replacements, NativeActivation), is_exact, told="computed by filtercov's kernels")
-BLOCK = Swap("ConvNeXt block", partial(replacements, FusedBlock), only_last=True, told="fused")
-RESIDUAL = Swap(
-    "residual",
-    partial(replacements, FusedResidual),
-    lambda module: ends_in_pair(module.fn),
-    told="added by the operator before",
-)
+PAIRS = Swap("norm and activation", partial(replacements, fused.FusedLayers), lambda m: bool(_pairs(m)), only_last=True)
+NORM_ACT = Swap("norm and activation", partial(replacements, fused.FusedNormAct), fused.is_norm_act, only_last=True)
+GELU = Swap("GELU", partial(replacements, fused.NativeActivation), fused.is_exact)
+BLOCK = Swap("ConvNeXt block", partial(replacements, fused.FusedBlock), only_last=True)
+RESIDUAL = Swap("residual", partial(replacements, fused.FusedResidual), lambda module: fused.ends_in_pair(module.fn))
 POINTWISE = Swap(
     "pointwise convolution",
-    lambda: {nn.Conv2d: PointwiseConv2d},
-    lambda module: is_pointwise(module) and not is_depthwise(module),
+    lambda: {nn.Conv2d: conv.PointwiseConv2d},
+    lambda module: conv.is_pointwise(module) and not is_depthwise(module),
     by_default=False,
     needs_kernels=False,
-    told="run as products of matrices",
 )
 SAFE = Swap(
-    "strided 1x1 convolution",
-    lambda: {nn.Conv2d: StridedPointwiseConv2d},
-    is_endangered,
-    needs_kernels=False,
-    told="kept out of a memory fault of PyTorch's",
+    "strided 1x1 convolution", lambda: {nn.Conv2d: conv.StridedPointwiseConv2d}, conv.is_endangered, needs_kernels=False
 )
 SWAPS: tuple[Swap, ...] = (DEPTHWISE, PAIRS, NORM_ACT, GELU, BLOCK, RESIDUAL, POINTWISE, SAFE)

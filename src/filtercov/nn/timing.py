@@ -1,4 +1,4 @@
-"""Time contestants against each other, and decide which one to keep; and a model's step, the usual contestant.
+"""Time contestants against each other, and decide which one to keep; contestants are steps of a model or of a layer.
 
 Contestants take turns, so that whatever else the machine does slows all alike. A ratio is taken turn by turn, between
 neighbours in time, and comes with the quartiles of those turns. The caller chooses the clock, a function that returns
@@ -8,8 +8,10 @@ more threads, which wait for each other, it is the time that passed.
 
 import statistics
 import time
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import is_dataclass
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, is_dataclass
+from functools import partial
 from math import inf
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,13 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from filtercov.layers.running import call
+from filtercov.nn.swap import Part
 
 Name = TypeVar("Name", bound=Hashable)
 Clock = Callable[[], float]
 
-# The first turns warm up caches, threads and code generators, and count only if they are too long for that to matter;
-# all or none, so that the turns of contestants with one number are neighbours.
-LONG = 1.0
 # What a contestant needs to replace another: see `clearly_faster`.
 LEAST_TURNS = 5
 LEAST_GAIN = 0.01
@@ -47,10 +47,10 @@ def race(
 ) -> dict[Name, list[float]]:
     """Return the seconds of each contestant's turns: `turns` of each, or as many rounds as begin within `seconds`.
 
-    There is at least one round beside the first, which may warm up for longer than that. While there are fewer than
-    `LEAST_TURNS`, which decide little, rounds go on for `grace` seconds more. `before` is called with the contestant's
-    name ahead of each turn, untimed. After `LEAST_TURNS`, contestants slower than the best times `laggard` drop out.
-    Every other round goes backwards.
+    An untimed round warms up caches, threads and code generators. While there are fewer turns than `LEAST_TURNS`, which
+    decide little, rounds go on for `grace` seconds more. `before` is called with the contestant's name ahead of each
+    turn, untimed. After `LEAST_TURNS`, contestants slower than the best times `laggard` drop out. Every other round
+    goes backwards.
 
     >>> times = race({"a": lambda: sum(range(9)), "b": lambda: None}, seconds=1.0, turns=4)
     >>> {name: len(seconds) for name, seconds in times.items()}
@@ -59,21 +59,19 @@ def race(
     clock = clock or usual_clock()
     times: dict[Name, list[float]] = {name: [] for name in contestants}
     racing = list(contestants)
-    end = time.perf_counter() + seconds
+    end = 0.0
     for turn in range(turns + 1):
         for name in racing if turn % 2 == 0 else reversed(racing):
             before(name)
             started = clock()
             contestants[name]()
-            times[name].append(clock() - started)
-        if turn == 0 and min(map(min, times.values())) <= LONG:
-            times = {name: [] for name in contestants}
+            if turn > 0:
+                times[name].append(clock() - started)
+        if turn == 0:
             end = time.perf_counter() + seconds
-        fewest = min(len(times[name]) for name in racing)
-        late = time.perf_counter() > end + (grace if fewest < LEAST_TURNS else 0.0)
-        if fewest >= turns or (fewest and late):
+        elif time.perf_counter() > end + (grace if turn < LEAST_TURNS else 0.0):
             break
-        if turn >= LEAST_TURNS:
+        elif turn >= LEAST_TURNS:
             best = min(min(times[name]) for name in racing)
             racing = [name for name in racing if min(times[name]) <= laggard * best]
     return times
@@ -182,3 +180,82 @@ def tensors_of(nested: Any) -> Iterator[Tensor]:
             yield from tensors_of(value)
     elif is_dataclass(nested):
         yield from tensors_of(vars(nested))
+
+
+# The calls that layers get in a step, to be repeated by each layer alone.
+
+
+class Layout(NamedTuple):
+    """How and where a tensor is stored."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype = torch.float32
+    device: torch.device = torch.device("cpu")
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "Layout":
+        """The layout of a tensor."""
+        return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
+
+    @property
+    def is_channels_last_image(self) -> bool:
+        """Whether it is that of an (N, C, H, W) image in channels_last, perhaps with gaps."""
+        return len(self.shape) == 4 and self.shape[1] > 1 and self.strides[1] == 1
+
+    def random(self) -> Tensor:
+        """A tensor of normal numbers in this layout, which may overlap itself."""
+        reach = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
+        numbers = torch.randn(max(reach, 0) + 1, device=self.device).to(self.dtype)
+        return numbers.as_strided(self.shape, self.strides)
+
+
+@dataclass
+class Call:
+    """One call of a part of a model: layouts of its input and of the gradient that came back, if one did."""
+
+    x: Layout
+    needs_grad: bool
+    grad: Layout | None = None  # of another dtype, perhaps, under autocast
+
+    def input(self) -> Tensor:
+        """An input of random numbers like the one recorded."""
+        return self.x.random().requires_grad_(self.needs_grad)
+
+    def repeated(self, forward: Callable[[Tensor], Tensor], modules: Iterable[nn.Module]) -> Callable[[], object]:
+        """A function that repeats the call: forward, and backward if a gradient came back."""
+        x = self.input()
+        if self.grad is None:
+            return torch.no_grad()(lambda: forward(x))
+        inputs = [tensor for tensor in (x, *(p for m in modules for p in m.parameters())) if tensor.requires_grad]
+        grad_y = self.grad.random()
+
+        def repeat() -> None:
+            torch.clear_autocast_cache()  # each step casts weights once
+            torch.autograd.grad(forward(x), inputs, grad_y, allow_unused=True)
+
+        return repeat
+
+
+@contextmanager
+def recorded_calls(parts: Iterable[Part]) -> Iterator[dict[Part, list[Call]]]:
+    """Record the calls of parts of a model, by hooks that are gone afterwards."""
+    recorded: dict[Part, list[Call]] = {part: [] for part in parts}
+    with ExitStack() as stack:
+        for part, calls in recorded.items():
+            first, last = part.modules[0], part.modules[-1]
+            stack.callback(first.register_forward_pre_hook(partial(_record_input, calls), with_kwargs=True).remove)
+            stack.callback(last.register_forward_hook(partial(_record_gradient, calls)).remove)
+        yield recorded
+
+
+def _record_input(calls: list[Call], _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    x = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
+    if x is not None and x.is_floating_point():
+        calls.append(Call(Layout.of(x), x.requires_grad))
+
+
+def _record_gradient(calls: list[Call], _module: nn.Module, _args: Any, output: Any) -> None:
+    if calls and isinstance(output, Tensor) and output.requires_grad:
+        last = calls[-1]
+        output.register_hook(lambda grad: setattr(last, "grad", Layout.of(grad)))  # type: ignore[no-untyped-call]

@@ -9,33 +9,27 @@ from timm.models.convmixer import Residual
 from timm.models.convnext import ConvNeXtBlock
 from torch import nn
 
-from filtercov.nn.fused import (
-    ACTIVATION_NAMES,
-    DROPOUTS,
-    FusedNormAct,
-    NativeActivation,
-)
-from filtercov.nn.fused_blocks import FusedBlock, FusedResidual
+from filtercov.nn import fused
 
 
-class NativeTimmGELU(NativeActivation, GELU):
+class NativeTimmGELU(fused.NativeActivation, GELU):
     """`timm.layers.activations.GELU`, computed by filtercov's kernels on the CPU."""
 
 
-class FusedBatchNormAct2d(FusedNormAct, BatchNormAct2d):
+class FusedBatchNormAct2d(fused.FusedNormAct, BatchNormAct2d):
     """`timm.layers.norm_act.BatchNormAct2d` with norm and activation as one operator on the CPU."""
 
 
-class FusedConvMixerResidual(FusedResidual, Residual):
+class FusedConvMixerResidual(fused.FusedResidual, Residual):
     """`timm.models.convmixer.Residual`, added in the same pass as BatchNorm on the CPU."""
 
 
-class FusedConvNeXtBlock(FusedBlock, ConvNeXtBlock):
+class FusedConvNeXtBlock(fused.FusedBlock, ConvNeXtBlock):
     """`timm.models.convnext.ConvNeXtBlock` with everything after the depthwise layer fused on the CPU."""
 
     mlps = (Mlp,)
     norms = (nn.LayerNorm, LayerNorm, LayerNorm2d)
 
 
-ACTIVATION_NAMES.update({GELU: "gelu", NativeTimmGELU: "gelu"})
-DROPOUTS.update({DropBlock2d: "drop_prob", DropPath: "drop_prob"})
+fused.ACTIVATION_NAMES.update({GELU: "gelu", NativeTimmGELU: "gelu"})
+fused.DROPOUTS.update({DropBlock2d: "drop_prob", DropPath: "drop_prob"})

@@ -9,21 +9,21 @@ steps contradict the layers' own times, the steps decide, by the rule in `timing
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from filtercov.layers.running import unchanged
+from filtercov.nn import timing
 from filtercov.nn.fused import FusedSequential
-from filtercov.nn.layout import BothLayouts, Layout, is_channels_last, to_channels_last_
+from filtercov.nn.layout import as_channels_last_image, is_channels_last, tensors_in, to_channels_last_
 from filtercov.nn.routing import BITS, BY_THRESHOLDS
 from filtercov.nn.swap import SAFE, Part, Setting, Toggle, pass_choices
-from filtercov.nn.timing import LEAST_GAIN, LEAST_TURNS, Clock, Step, best_to_keep, race, ratio, tensors_of
+from filtercov.nn.timing import LEAST_GAIN, LEAST_TURNS, Call, Clock, Step
 from filtercov.printable import aligned
 
 SECONDS = 60.0
@@ -97,117 +97,22 @@ class Tuning:
     def __str__(self) -> str:
         """Which way was kept and why, and tables of steps and layers."""
         early = "; the time was up before all was tried" if self.ended_early else ""
-        before = self.steps[0].seconds
-        steps = [
-            (step.name, f"{step.best * 1e3:.2f}", str(ratio(before, step.seconds)), "yes" if step.clear else "")
-            for step in self.steps
-        ]
+        steps = [("training step" if self.learns else "forward pass", *STEP_HEADING)]
+        for step in self.steps:
+            gain = str(timing.ratio(self.steps[0].seconds, step.seconds))
+            steps.append((step.name, f"{step.best * 1e3:.2f}", gain, "yes" if step.clear else ""))
         lines = [
             f"kept: {self.kept}, after {self.seconds:.0f} s of timing{early}",
             "kept is the least ms (best turn) of those clearly faster than PyTorch's, or PyTorch's if none is",
-            *aligned([("training step" if self.learns else "forward pass", *STEP_HEADING), *steps]),
+            *aligned(steps),
             *aligned([LAYER_HEADING, *(row.cells() for row in self.layers)]),
             *(f"PyTorch's, since our kernel spills registers on this GPU: {name}" for name in self.spilling),
         ]
         return "\n".join(lines)
 
 
-# The calls that layers get from the example, repeated by each layer alone.
-
-
-@dataclass
-class Call:
-    """One call of a part of a model: layouts of its input and of the gradient that came back, if one did."""
-
-    x: Layout
-    needs_grad: bool
-    grad: Layout | None = None  # of another dtype, perhaps, under autocast
-
-    def input(self) -> Tensor:
-        """An input of random numbers like the one recorded."""
-        return self.x.random().requires_grad_(self.needs_grad)
-
-    def repeated(self, forward: Callable[[Tensor], Tensor], modules: Iterable[nn.Module]) -> Callable[[], object]:
-        """A function that repeats the call: forward, and backward if a gradient came back."""
-        x = self.input()
-        if self.grad is None:
-            return torch.no_grad()(lambda: forward(x))
-        inputs = [tensor for tensor in (x, *(p for m in modules for p in m.parameters())) if tensor.requires_grad]
-        grad_y = self.grad.random()
-
-        def repeat() -> None:
-            torch.clear_autocast_cache()  # each step casts weights once
-            torch.autograd.grad(forward(x), inputs, grad_y, allow_unused=True)
-
-        return repeat
-
-
-@contextmanager
-def recorded_calls(parts: Iterable[Part]) -> Iterator[dict[Part, list[Call]]]:
-    """Record the calls of parts of a model, by hooks that are gone afterwards."""
-    recorded: dict[Part, list[Call]] = {}
-    with ExitStack() as stack:
-        for part in parts:
-            _record(part, recorded.setdefault(part, []), stack)
-        yield recorded
-
-
-def _record(part: Part, calls: list[Call], stack: ExitStack) -> None:
-    def record_input(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        x = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
-        if x is not None and x.is_floating_point():
-            calls.append(Call(Layout.of(x), x.requires_grad))
-
-    def record_gradient(_module: nn.Module, _args: Any, output: Any) -> None:
-        if calls and isinstance(output, Tensor) and output.requires_grad:
-            last = calls[-1]
-
-            def record(grad: Tensor) -> None:
-                last.grad = Layout.of(grad)
-
-            output.register_hook(record)  # type: ignore[no-untyped-call]
-
-    stack.callback(part.modules[0].register_forward_pre_hook(record_input, with_kwargs=True).remove)
-    stack.callback(part.modules[-1].register_forward_hook(record_gradient).remove)
-
-
 Calls = Mapping[Part, list[Call]]
 Seconds = dict[Setting, float]
-
-
-def race_of_settings(toggle: Toggle, calls: Calls, *, clock: Clock, spilling: set[str]) -> Seconds:
-    """The best seconds of each setting of a toggle, summed over its calls; passes that spill are noted and left out."""
-    made = list(chain.from_iterable(calls.values()))
-    differs = not toggle.swap.only_last or any(one.x.is_channels_last_image for one in made)
-    choices, spilled = pass_choices(toggle, made[0].input()) if differs else ((), ())
-    spilling |= {f"{toggle.name}, {_in_words(which)}" for which in spilled}
-    if not choices:
-        return _seconds(toggle, calls, [toggle.plain], clock)
-    first = toggle.ours._replace(passes=choices[0])
-    flipped = {toggle.ours._replace(passes=choice): choice ^ choices[0] for choice in choices[1:]}
-    seconds = _seconds(toggle, calls, [toggle.plain, first, *flipped], clock)
-    better = sum(bit for setting, bit in flipped.items() if seconds[setting] < seconds[first])
-    if first.passes != BY_THRESHOLDS and (combined := first._replace(passes=first.passes ^ better)) not in seconds:
-        seconds |= _seconds(toggle, calls, [toggle.plain, combined], clock)
-    seconds.setdefault(toggle.ours, seconds[first])
-    return seconds
-
-
-def _seconds(toggle: Toggle, calls: Calls, settings: list[Setting], clock: Clock) -> Seconds:
-    totals = dict.fromkeys(settings, 0.0)
-    for part, made in calls.items():
-        for one in made:
-            times = race(
-                {s: one.repeated(_alone(toggle, part, s), part.modules) for s in settings},
-                seconds=PER_LAYER,
-                turns=LAYER_TURNS,
-                laggard=LAYER_LAGGARD,
-                before=toggle.set_,
-                clock=clock,
-            )
-            for setting in settings:
-                totals[setting] += min(times[setting])
-    return totals
 
 
 def _alone(toggle: Toggle, part: Part, setting: Setting) -> Any:
@@ -233,9 +138,6 @@ def _fastest(toggle: Toggle, seconds: Seconds) -> Setting:
     return best if seconds[best] * (1 + LEAST_GAIN) < seconds[toggle.plain] else toggle.plain
 
 
-# Whole steps.
-
-
 class Candidate(NamedTuple):
     """A way to run the whole model: the setting of each toggle, and the layout."""
 
@@ -251,11 +153,14 @@ class Tuner:
         self.toggles = [toggle for toggle in toggles if toggle.swap is not SAFE]
         self.endangered = [toggle for toggle in toggles if toggle.swap is SAFE]
         self.plain = tuple(toggle.plain for toggle in self.toggles)
-        self.layouts, self.step = BothLayouts(model), Step(model, example)
-        self.began, self.seconds, self.ended_early = time.perf_counter(), seconds, False
+        self.step = Step(model, example)
+        # Images and filters in their own layout and in channels_last, to switch at no cost; nobody writes to them.
+        tensors = {id(t): t for module in model.modules() for _, t in tensors_in(module) if t.dim() == 4}
+        self.layouts = [(tensor, tensor.data, as_channels_last_image(tensor.data)) for tensor in tensors.values()]
         # The fault that endangered layers are kept out of is in channels_last memory.
-        tensors = (*tensors_of(example), *model.parameters())
-        self.harmless = not any(tensor.dim() == 4 and is_channels_last(tensor) for tensor in tensors)
+        seen = (*timing.tensors_of(example), *model.parameters())
+        self.harmless = not any(tensor.dim() == 4 and is_channels_last(tensor) for tensor in seen)
+        self.began, self.seconds, self.ended_early = time.perf_counter(), seconds, False
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.spilling: set[str] = set()
 
@@ -263,7 +168,7 @@ class Tuner:
         """Make the model what is fastest, and nothing else of it; return the report."""
         with unchanged(self.model), ExitStack() as stack:
             stack.callback(self._restore)
-            both = self.layouts.differ
+            both = any(own.stride() != last.stride() for _, own, last in self.layouts)
             layers = {False: self._tune_layers(channels_last=False, until=LAYERS_END / (1 + both))}
             if both:
                 layers[True] = self._tune_layers(channels_last=True, until=LAYERS_END)
@@ -271,13 +176,13 @@ class Tuner:
             times = self._race(candidates, CANDIDATES_END)
             fastest = min(times, key=lambda name: min(times[name]))
             if fastest not in PLAIN and self._left(1.0) > 0:
-                best = {*PLAIN, best_to_keep(times, PLAIN)[0], fastest}
+                best = {*PLAIN, timing.best_to_keep(times, PLAIN)[0], fastest}
                 finalists = {name: candidate for name, candidate in candidates.items() if name in best}
                 finalists |= self._variants(fastest, candidates)
                 again = self._race(finalists, 1.0)
                 if _enough(again):  # or else the first race stands
                     times, candidates = again, finalists
-        winner, clear = best_to_keep(times, PLAIN)
+        winner, clear = timing.best_to_keep(times, PLAIN)
         kept = candidates[winner]
         self._set_classes(kept)
         if kept.channels_last:
@@ -291,13 +196,17 @@ class Tuner:
         return self.began + share * self.seconds - time.perf_counter()
 
     def _restore(self) -> None:
-        self.layouts.set_(channels_last=False)
+        self._set_layout(channels_last=False)
         for toggle in (*self.toggles, *self.endangered):
             toggle.set_(toggle.plain)
 
     def _set(self, candidate: Candidate) -> None:
         self._set_classes(candidate)
-        self.layouts.set_(channels_last=candidate.channels_last)
+        self._set_layout(channels_last=candidate.channels_last)
+
+    def _set_layout(self, *, channels_last: bool) -> None:
+        for tensor, own, last in self.layouts:
+            tensor.data = last if channels_last else own
 
     def _set_classes(self, candidate: Candidate) -> None:
         for toggle, setting in zip(self.toggles, candidate.settings, strict=True):
@@ -305,10 +214,12 @@ class Tuner:
         for toggle in self.endangered:
             toggle.set_(toggle.plain if self.harmless and not candidate.channels_last else toggle.ours)
 
+    # Layers.
+
     def _tune_layers(self, *, channels_last: bool, until: float) -> list[Seconds]:
         """The seconds of each toggle's settings in one layout; none where it was not timed."""
         self._set(Candidate(self.plain, channels_last))
-        with recorded_calls(part for toggle in self.toggles for part in toggle.parts) as recorded:
+        with timing.recorded_calls(part for toggle in self.toggles for part in toggle.parts) as recorded:
             self.step()
         self.shapes |= {part.name: made[0].x.shape for part, made in recorded.items() if made}
         known: dict[str, Seconds] = {}
@@ -318,12 +229,46 @@ class Tuner:
             key = _key(toggle, calls)
             if key not in known and any(calls.values()):
                 if self._left(until) > 0:
-                    known[key] = race_of_settings(toggle, calls, clock=self.clock, spilling=self.spilling)
+                    known[key] = self._time_toggle(toggle, calls)
                 else:
                     self.ended_early = True
             measured.append(known.get(key, {}))
             toggle.set_(_fastest(toggle, measured[-1]))
         return measured[::-1]
+
+    def _time_toggle(self, toggle: Toggle, calls: Calls) -> Seconds:
+        """The best seconds of each setting of a toggle, summed over its calls; passes that spill are left out."""
+        made = list(chain.from_iterable(calls.values()))
+        differs = not toggle.swap.only_last or any(one.x.is_channels_last_image for one in made)
+        choices, spilled = pass_choices(toggle, made[0].input()) if differs else ((), ())
+        self.spilling |= {f"{toggle.name}, {_in_words(which)}" for which in spilled}
+        if not choices:
+            return self._time_settings(toggle, calls, [toggle.plain])
+        first = toggle.ours._replace(passes=choices[0])
+        flipped = {toggle.ours._replace(passes=choice): choice ^ choices[0] for choice in choices[1:]}
+        seconds = self._time_settings(toggle, calls, [toggle.plain, first, *flipped])
+        better = sum(bit for setting, bit in flipped.items() if seconds[setting] < seconds[first])
+        if first.passes != BY_THRESHOLDS and (combined := first._replace(passes=first.passes ^ better)) not in seconds:
+            seconds |= self._time_settings(toggle, calls, [toggle.plain, combined])
+        seconds.setdefault(toggle.ours, seconds[first])
+        return seconds
+
+    def _time_settings(self, toggle: Toggle, calls: Calls, settings: list[Setting]) -> Seconds:
+        totals = dict.fromkeys(settings, 0.0)
+        for part, one in ((part, one) for part, made in calls.items() for one in made):
+            times = timing.race(
+                {s: one.repeated(_alone(toggle, part, s), part.modules) for s in settings},
+                seconds=PER_LAYER,
+                turns=LAYER_TURNS,
+                laggard=LAYER_LAGGARD,
+                before=toggle.set_,
+                clock=self.clock,
+            )
+            for setting in settings:
+                totals[setting] += min(times[setting])
+        return totals
+
+    # Whole steps.
 
     def _candidates(self, layers: Mapping[bool, list[Seconds]]) -> dict[str, Candidate]:
         """The candidates, from the least change to the most, without duplicates."""
@@ -351,7 +296,7 @@ class Tuner:
         return {name: candidate for name, candidate in variants.items() if candidate not in tried.values()}
 
     def _race(self, candidates: Mapping[str, Candidate], until: float) -> dict[str, list[float]]:
-        times = race(
+        times = timing.race(
             dict.fromkeys(candidates, self.step),
             clock=self.clock,
             seconds=self._left(until),

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from filtercov.lab.models.blocks import StochasticDepth, depth_rates
 from filtercov.nn import DepthwiseConv2d
-from filtercov.nn.fused_blocks import FusedResidual
+from filtercov.nn.fused import FusedResidual
 
 
 @dataclass(frozen=True)

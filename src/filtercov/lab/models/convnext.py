@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from filtercov.lab.models.blocks import LayerNorm2d, StochasticDepth, depth_rates
 from filtercov.nn import DepthwiseConv2d
-from filtercov.nn.fused_blocks import FusedBlock
+from filtercov.nn.fused import FusedBlock
 
 
 @dataclass(frozen=True)
