@@ -33,9 +33,9 @@ AS_IS = {
     "filtercov stats trained.pth --out trained.stats",
     "filtercov inspect trained.pth --out page.html",
     "filtercov inspect trained.pth --against other.pth",
-    "filtercov inspect trained.pth --png sheets --json",
+    "filtercov inspect trained.pth --json",
     "filtercov inspect filters.watched",
-    "filtercov inspect filters.watched --animate run.gif",
+    "filtercov inspect filters.watched --json",
     "filtercov inspect runs/uniform/filters.watched --against runs/closed-form/filters.watched",
     "filtercov figures figures",
     "filtercov reproduce --list",
@@ -160,4 +160,4 @@ def test_commands_of_the_documentation_run(tmp_path, monkeypatch):
         else:
             subprocess.run([program, *arguments], env=environment, check=True, timeout=300, capture_output=True)
     written = {path.name for path in tmp_path.iterdir()}
-    assert written >= {"page.html", "inspect.html", "figures", "start.safetensors", "explore.html", "sheets", "run.gif"}
+    assert written >= {"page.html", "inspect.html", "figures", "start.safetensors", "explore.html"}

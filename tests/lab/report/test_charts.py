@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from filtercov.lab.report import charts
-from filtercov.lab.report.charts import Axis, Dot, Plot, Series, dot_chart, heat_map, line_chart, log_axis, ticks
+from filtercov.lab.report.charts import Axis, Dot, Plot, Series, dot_chart, line_chart, log_axis, ticks
 from filtercov.lab.report.explore import explore_page
 from filtercov.lab.report.page import page, write_output
 from filtercov.lab.report.results import results_page
@@ -27,14 +27,12 @@ DOTS = {
         "thawed": Dot(5.0, least=-1.0)
     },
 }
-GRID = {(f"0.{x}", f"{y}"): float(x * y) for x in range(1, 5) for y in (0.185, 0.37, 0.74, 1.48)}
 EVERY = {
     "lines": line_chart(LINES, label="lines", x_label="epochs", y_label="test accuracy"),
     "dots": dot_chart(DOTS, label="dots"),
     "decades": Plot(
         Axis(1.0, 49.0, (1, 49)), log_axis(1e-6, 1.0), label="decades", x_label="eigenvalue", y_label="|λ| / λ₁"
     ).html(),
-    "grid": heat_map(GRID, label="grid", x_label="σ0", y_label="v", limits=(0.0, 6.0)),
 }
 
 

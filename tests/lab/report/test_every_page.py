@@ -24,7 +24,6 @@ from tests.lab.report.results_records import TABLE, cell, record
 from tests.lab.report.watched_files import watched
 
 HOSTILE = '<img src=x onerror="window.broken=1">'
-GRID = [cell(f"frozen/closed-form {s} {v} {a}", 50 + s + v + a) for s in (0.1, 0.2) for v in (0.5, 1) for a in (2, 4)]
 CURVES = [
     cell(f"thawed/{init}", e + 1.0, e + 2.0, epochs=e, trained=Trained("net_k9", "toys", e))
     for init in ("uniform", "closed-form")
@@ -56,7 +55,6 @@ def inspected(_: Path) -> str:
 
 PAGES: dict[str, Callable[[Path], str]] = {
     "table": lambda _: results_page(TABLE, command=LONG.command),
-    "grid": lambda _: results_page(record(cell("frozen/uniform", 50.0), *GRID, chart="grid")),
     "curves": lambda _: results_page(record(*CURVES, chart="lines")),
     "speeds": lambda _: results_page(record(speeds=SPEEDS)),
     "drawings": lambda _: results_page(record(drawings=DRAWN)),

@@ -18,7 +18,6 @@ from filtercov.lab.report.inspect import measure_target
 from filtercov.lab.report.inspect_target import Target, model_target
 from filtercov.lab.report.page import write_output
 from filtercov.lab.report.pictures import covariance_picture, filters_picture, palette
-from filtercov.lab.report.sheets import layer_sheets
 from tests.browser import Browser
 
 CELLS = "[...document.querySelectorAll('{} tr')].map(r => [...r.children].map(e => e.textContent))"
@@ -136,27 +135,12 @@ def test_blank_borders_are_cut_off_and_the_picture_says_so() -> None:
     assert covariance_picture(np.eye(31**2), 31, size=300).cut == "one pixel in 2 of 31×31"
 
 
-def test_sheets_are_drawn_of_names_in_any_script_and_of_filters_that_do_not_vary() -> None:
-    net = nn.Sequential(*(nn.Conv2d(8, 8, 7, groups=8) for _ in range(9)))
-    nn.init.ones_(net[0].weight)
-    report = measure_target(model_target(net, "模型 σ" * 50))
-    sheets = layer_sheets(report.target, report.layers)  # warnings are errors in tests
-    assert [*sheets][:2] == ["overview.png", "layer-01.png"]
-    assert len(sheets) == 10
-    with Image.open(io.BytesIO(sheets["overview.png"])) as overview:
-        assert overview.height > 2 * 97 * 2  # nine layers take two rows
-
-
-def test_command_writes_page_pictures_and_json(tmp_path: Path) -> None:
+def test_command_writes_page_and_json(tmp_path: Path) -> None:
     weights = tmp_path / "w.pth"
     torch.save(nn.Sequential(*(nn.Conv2d(30, 30, 5, groups=30) for _ in range(2))).state_dict(), weights)
-    result = run(
-        "inspect", weights, "--against", weights, "--out", tmp_path / "p.html", "--png", tmp_path / "png", "--json"
-    )
+    result = run("inspect", weights, "--against", weights, "--out", tmp_path / "p.html", "--json")
     assert [layer["comparison"]["cosine"] for layer in json.loads(result.stdout)["layers"]] == pytest.approx([1.0, 1.0])
     assert (tmp_path / "p.html").read_text().startswith("<!doctype html>")
-    written = sorted(path.name for path in (tmp_path / "png").iterdir())
-    assert written == ["layer-01.png", "layer-02.png", "overview.png"]
 
 
 def test_explore_command_writes_the_page_and_opens_it_where_there_is_a_screen(

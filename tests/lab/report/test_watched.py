@@ -2,14 +2,12 @@
 
 import json
 import re
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import nn
 from typer.testing import CliRunner
 
@@ -25,8 +23,8 @@ def run(*arguments: object) -> Any:
     return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
-def report_of(path: Path, **more: Any) -> WatchedReport:
-    found = look(str(path), **more)
+def report_of(path: Path) -> WatchedReport:
+    found = look(str(path))
     assert isinstance(found, WatchedReport)
     return found
 
@@ -88,23 +86,6 @@ def test_nothing_is_said_of_noise(tmp_path: Path) -> None:
     assert not any("appeared" in sentence for sentence in sentences)
 
 
-def test_animations_are_of_the_moments(tmp_path: Path) -> None:
-    path = watched(tmp_path / "f.watched", [0.0, 0.3, 0.6, 1.0])
-    run("inspect", path, "--animate", tmp_path / "a.png")
-    run("inspect", path, "--animate", tmp_path / "a.gif")
-    for name, kind in (("a.png", "PNG"), ("a.gif", "GIF")):
-        with Image.open(tmp_path / name) as moving:
-            assert (moving.format, moving.n_frames) == (kind, 4)  # type: ignore[attr-defined]
-            frames = []
-            for place in range(4):
-                moving.seek(place)
-                frames.append(np.asarray(moving.convert("RGB")).astype(int))
-        assert all(np.abs(early - late).max() > 50 for early, late in pairwise(frames))
-    assert not Path("inspect.html").exists()
-    with pytest.raises(SourceError, match="--animate"):
-        run("inspect", path, "--png", tmp_path / "png")
-
-
 def test_a_page_and_a_table_have_room_for_so_many_moments_and_json_for_all(tmp_path: Path) -> None:
     report = report_of(watched(tmp_path / "f", [0.0] * 230, sizes=((3, 3),), layers=(), count=8))
     moments = report.moments
@@ -132,19 +113,13 @@ def test_the_ends_of_two_watched_runs_are_compared_like_any_targets(tmp_path: Pa
     assert isinstance(look(str(tmp_path / "w.pth"), against=str(one)), Report)
 
 
-def test_a_run_stands_for_its_weights_unless_it_is_to_be_animated(tmp_path: Path) -> None:
+def test_a_run_stands_for_its_weights_where_it_has_some(tmp_path: Path) -> None:
     watched(tmp_path / "filters.watched", sizes=((5, 5),))
     assert report_of(tmp_path).label == tmp_path.name
     fc.FilterStatistics.from_model(network(((5, 5),))).save(tmp_path / "statistics.safetensors")
     found = look(str(tmp_path))
     assert isinstance(found, Report)
     assert any("filters.watched shows how its filters grew" in note for note in found.notes)
-    assert report_of(tmp_path, animate=True).label == tmp_path.name
-    run("inspect", tmp_path, "--animate", tmp_path / "a.gif")
-    assert (tmp_path / "a.gif").read_bytes().startswith(b"GIF")
-    for target in ("convmixer_8_2_k5_p2", str(tmp_path / "statistics.safetensors")):
-        with pytest.raises(SourceError, match="needed one watched run to animate"):
-            look(target, animate=True)
 
 
 def test_foreign_damaged_and_empty_files_are_errors_of_one_line(tmp_path: Path) -> None:
@@ -173,4 +148,3 @@ def test_constant_filters_have_no_sigma(tmp_path: Path) -> None:
     json.dumps(report.as_json(), allow_nan=False)
     assert report.table()[1][3] == "– → –"
     assert report.page()
-    assert report.write_animation(tmp_path / "a.gif").read_bytes().startswith(b"GIF")

@@ -1,4 +1,4 @@
-"""The one chart writer: lines, bands, dots, intervals and grids of numbers, as inline SVG that needs no script.
+"""The one chart writer: lines, bands, dots and intervals, as inline SVG that needs no script.
 
 A chart is drawn at the width of a phone, with text of a phone's smallest legible size; wider windows enlarge it or lay
 several side by side. Colours are classes of page.css (s0 to s5), so charts follow light, dark and paper.
@@ -221,24 +221,6 @@ def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str, shows: Seque
     return _svg(parts, bottom + 22, label) + legend(keys)
 
 
-def heat_map(values: Mapping[tuple[str, str], float], *, label: str, x_label: str, y_label: str, limits: Point) -> str:
-    """A grid of numbers on a scale of one colour, by (x, y)."""
-    columns, rows = (list(dict.fromkeys(key[axis] for key in values)) for axis in (0, 1))
-    cell_width, cell_height = min(72, (WIDTH - LEFT - RIGHT) / len(columns)), 30
-    height = TOP + cell_height * len(rows) + BOTTOM
-    span = (limits[1] - limits[0]) or 1.0
-    parts = _titles(x_label, y_label, height, right=LEFT + cell_width * len(columns))
-    for (x, y), value in values.items():
-        left, top = LEFT + cell_width * columns.index(x), TOP + cell_height * rows.index(y)
-        place = f'x="{left + 1:.1f}" y="{top + 1}" width="{cell_width - 2:.1f}" height="{cell_height - 2}"'
-        opacity = 0.05 + 0.6 * (value - limits[0]) / span
-        parts.append(f'<rect class="heat s0" {place} fill-opacity="{opacity:.2f}"/>')
-        parts.append(_label(left + cell_width / 2, top + cell_height / 2 + 4, f"{value:.2f}", kind="strong"))
-    parts += [_label(LEFT + cell_width * (i + 0.5), height - 22, name) for i, name in enumerate(columns)]
-    parts += [_label(LEFT - 6, TOP + cell_height * (i + 0.5) + 4, name, "end") for i, name in enumerate(rows)]
-    return _svg(parts, height, label)
-
-
 def stage(name: str, x: Axis, ranges: Sequence[Axis], *, x_label: str, y_label: str) -> str:
     """An empty chart, the element `name`, for a script to fill: a frame for each range of y, smallest first.
 
@@ -286,8 +268,8 @@ def _frame(x: Axis, y: Axis) -> list[str]:
     return parts
 
 
-def _titles(x_label: str, y_label: str, height: float = HEIGHT, *, right: float = WIDTH - RIGHT) -> list[str]:
-    return [_label(0, 12, y_label, "start"), _label((LEFT + right) / 2, height - 5, x_label)]
+def _titles(x_label: str, y_label: str) -> list[str]:
+    return [_label(0, 12, y_label, "start"), _label((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5, x_label)]
 
 
 def _across(share: float) -> float:
@@ -307,9 +289,8 @@ def _circle(kind: str, at: Point, title: str, *, colour: int, radius: float) -> 
     return f'<circle class="{kind} {_colour(colour)}" {place}><title>{text(title)}</title></circle>'
 
 
-def _label(x: float, y: float, words: str, anchor: str = "middle", *, kind: str = "") -> str:
-    style = f' class="{kind}"' if kind else ""
-    return f'<text{style} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text(words)}</text>'
+def _label(x: float, y: float, words: str, anchor: str = "middle") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text(words)}</text>'
 
 
 def _svg(parts: Sequence[str], height: float, label: str, *, attributes: str = "") -> str:

@@ -31,7 +31,6 @@ from filtercov.lab.report.inspect_numbers import (
 )
 from filtercov.lab.report.inspect_target import Target, model_target
 from filtercov.lab.report.pictures import BLOCKS, covariance_picture, filters_picture
-from filtercov.lab.report.sheets import layer_sheets
 from filtercov.lab.report.watched import WatchedReport
 from filtercov.printable import counted
 from filtercov.schedule import FittedSchedule, fit_schedule, relative_depth
@@ -43,7 +42,7 @@ THUMB, LARGE = 160, 380  # widths of pictures
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """A target, measured, ready to be written as a page, as pictures or as numbers.
+    """A target, measured, ready to be written as a page or as numbers.
 
     Its layers are in forward order; `schedule` is None where none can be fitted to them. `comparisons`, one for each
     layer, compare it with the target `against`.
@@ -121,11 +120,6 @@ class Report:
         sources = tuple(source for target in self.targets for source in target.sources)
         return page.page(f"{title} · filtercov", "\n".join(sections), origin=page.Origin(sources, command))
 
-    def write_pngs(self, directory: str | os.PathLike[str]) -> list[Path]:
-        """Write overview.png and a sheet per layer, layer-01.png and so on; return their paths."""
-        sheets = layer_sheets(self.target, self.layers)
-        return [page.write_output(Path(directory) / name, png) for name, png in sheets.items()]
-
 
 def measure_target(target: Target, against: Target | None = None) -> Report:
     """Measure every depthwise layer of a target, and compare each with the layer of `against` at its depth.
@@ -146,13 +140,11 @@ def measure_target(target: Target, against: Target | None = None) -> Report:
     return Report(target, layers, schedule, against, comparisons)
 
 
-def look(
-    target: str, *, against: str | None = None, untrained: bool = False, animate: bool = False
-) -> Report | WatchedReport:
+def look(target: str, *, against: str | None = None, untrained: bool = False) -> Report | WatchedReport:
     """Measure a target, and compare it with another, each a path or the name of a model.
 
     A watched run is shown over time; with `against` the ends of the two are compared. A run's directory stands for its
-    weights where it has some, or for what was watched of it if it is to `animate`.
+    weights where it has some, else for what was watched of it.
 
     >>> report = look("convmixer_16_2_k5_p2")
     >>> [layer["kernel_size"] for layer in report.as_json()["layers"]]
@@ -161,12 +153,10 @@ def look(
     path = Path(target)
     folder = targets.watched_path(path)
     has_weights = any((path / name).exists() for name in targets.RUN_FILES)
-    if folder is not None and against is None and (animate or not has_weights):
+    if folder is not None and against is None and not has_weights:
         watched = targets.load_watched(folder)
         checksum = files_sha256(folder, [folder / START, *(moment.path for moment in watched)])
         return WatchedReport(targets.run_label(folder), watched, Source(str(folder), checksum))
-    if animate:
-        raise SourceError(f"{target}: needed one watched run to animate, or a run that has filters.watched in it")
     own = targets.find_target(target, untrained=untrained)
     other = None if against is None else targets.find_target(against, untrained=untrained)
     if other is not None and own.label == other.label:  # files of one name are told apart as they were typed

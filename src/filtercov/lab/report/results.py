@@ -18,7 +18,7 @@ from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.errors import ConfigError, StorageError
 from filtercov.lab.experiments.records import DrawingRecord, ExperimentRecord
 from filtercov.lab.report import page
-from filtercov.lab.report.charts import Dot, Series, dot_chart, heat_map, line_chart
+from filtercov.lab.report.charts import Dot, Series, dot_chart, line_chart
 from filtercov.lab.report.groups import by, curves_figure, sentence
 from filtercov.lab.report.inspect_target import Target, read_target
 from filtercov.lab.report.pictures import construction_parts, covariance_picture, filters_picture, sampled
@@ -175,7 +175,7 @@ def _charts(record: ExperimentRecord, found: Sequence[Line]) -> list[str]:
         return []
     if record.chart == "lines":
         return _epoch_charts(complete)
-    return _grids(complete) if record.chart == "grid" else _dots(found)
+    return [] if record.chart == "grid" else _dots(found)  # the table of a grid says as much
 
 
 def _dots(found: Sequence[Line]) -> list[str]:
@@ -221,27 +221,6 @@ def _epoch_charts(found: Sequence[Line]) -> list[str]:
         seeds = show_seeds(len(line.runs) for line in lines_)
         figures.append(page.figure(chart, f"{page.text(row)}: each point a schedule of its own; {seeds}"))
     return figures
-
-
-def _grids(found: Sequence[Line]) -> list[str]:
-    means = {line.cell.init: m.mean for line in found if (m := line.measured)}
-    points = {
-        tuple(init.removeprefix("closed-form ").removeprefix("sawtooth:").split()): mean
-        for init, mean in means.items()
-        if init.startswith("closed-form ")
-    }
-    limits = (min(points.values()), max(points.values())) if points else (0.0, 1.0)
-    uniform = f"; uniform reaches {means['uniform']:.2f}" if "uniform" in means else ""
-    slices: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
-    for (sigma0, v, a), mean in points.items():
-        slices[a][sigma0, v] = mean
-    return [
-        page.figure(
-            heat_map(values, label=f"accuracy by σ0 and v at a = {a}", x_label="σ0", y_label="v", limits=limits),
-            f"a = {page.text(a)}: test accuracy in percent{uniform}",
-        )
-        for a, values in slices.items()
-    ]
 
 
 def _learning_curves(found: Sequence[Line]) -> list[str]:

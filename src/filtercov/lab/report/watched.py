@@ -8,19 +8,15 @@ more moments than fit is thinned out.
 from __future__ import annotations
 
 import base64
-import io
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, takewhile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from filtercov.covariance.forms import Array, show_size
 from filtercov.files import Source
@@ -28,7 +24,6 @@ from filtercov.lab.report import page, pictures
 from filtercov.lab.report.charts import SHARES, Axis, Plot, key, legend, log_axis, over, round_axis, stage
 from filtercov.lab.report.inspect_numbers import show
 from filtercov.lab.report.pictures import palette
-from filtercov.lab.report.sheets import ACROSS, BAR, INK, PAPER, SMALL, TRACK, Column, sheet
 from filtercov.printable import counted
 from filtercov.statistics.watched import FOLLOWED, Moment, Watched
 from filtercov.structure import spectrum
@@ -37,9 +32,6 @@ MOST_BYTES = 8_000_000  # of all moments on a page, before base64
 MOST_MOMENTS = 200  # more cannot be told apart on a slider
 DECADES = 4  # of a spectrum
 Bytes = NDArray[np.uint8]
-FRAMES = 36  # of an animation, at most
-EACH, AT_END = 150, 2000  # milliseconds
-COLOURS, GREYS = 21, 8  # of an animation: more cannot be told apart, and take more room
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +92,7 @@ class LayerHistory:
 
 @dataclass(frozen=True, eq=False)
 class WatchedReport:
-    """A watched run, measured, ready to be written as a page, an animation, numbers or a table."""
+    """A watched run, measured, ready to be written as a page, numbers or a table."""
 
     label: str
     watched: Watched
@@ -204,10 +196,6 @@ class WatchedReport:
         ]
         origin, scripts = page.Origin((self.source,), command), ["drawing.js", "watched.js"]
         return page.page(f"{self.label} · filtercov", "\n".join(sections), origin=origin, scripts=scripts)
-
-    def write_animation(self, path: str | os.PathLike[str]) -> Path:
-        """Write the moments one after another: a GIF if the path ends in .gif, else an animated PNG."""
-        return page.write_output(path, _animation(self, gif=Path(path).suffix.lower() == ".gif"))
 
 
 def _since(records: Sequence[dict[str, Any]]) -> int | None:
@@ -341,50 +329,3 @@ def spectrum_levels(eigenvalues: Array) -> Bytes:
 
 def _text(data: Sequence[Bytes]) -> str:
     return base64.b64encode(np.concatenate(data).tobytes()).decode()
-
-
-def _frame(run: WatchedReport, place: int) -> Image.Image:
-    """One moment: covariances and filters of layers by depth, below them σ, and above the step."""
-    count = len(run.layers)
-    moment, steps = run.moments[place], run.steps
-    columns = []
-    for index in np.unique(np.linspace(0, count - 1, min(count, ACROSS)).round().astype(int)):
-        layer = run.layers[index]
-        record = layer.records[place]
-        cov = moment.statistics[layer.name].covariance
-        drawn = [
-            pictures.covariance_picture(cov, layer.kernel_size, size=SMALL),
-            pictures.filters_picture(moment.filters[layer.name], size=SMALL),
-        ]
-        sigma = f"σ {show(record['sigma'])}" if record["likeness_beyond_chance"] else "chance"
-        columns.append(Column(drawn, [f"layer {index + 1}", "σ –" if record["sigma"] is None else sigma]))
-    done = (steps[place] - steps[0]) / ((steps[-1] - steps[0]) or 1)
-    return sheet(f"{run.label}, step {steps[place]} of {steps[-1]}", columns, done=done)
-
-
-def _animation(run: WatchedReport, *, gif: bool) -> bytes:
-    """The moments, at most `FRAMES` of them, as an animated PNG or a GIF that repeats."""
-    last = len(run.moments) - 1
-    places = np.unique(np.linspace(0, last, min(last + 1, FRAMES)).round().astype(int))
-    drawn = [_frame(run, int(place)) for place in places]
-    size = tuple(max(each.size[axis] for each in drawn) for axis in (0, 1))  # as pictures cut to their middle may vary
-    colours = _palette()
-    frames = []
-    for each in drawn:
-        whole = Image.new("RGB", (size[0], size[1]), PAPER)
-        whole.paste(each)
-        frames.append(whole.quantize(palette=colours, dither=Image.Dither.NONE))
-    times = [EACH] * (len(frames) - 1) + [AT_END]
-    stream = io.BytesIO()
-    kind = "GIF" if gif else "PNG"
-    frames[0].save(stream, kind, save_all=True, append_images=frames[1:], duration=times, loop=0, optimize=True)
-    return stream.getvalue()
-
-
-def _palette() -> Image.Image:
-    """An image whose palette has the colours of numbers, of the bar, and from ink to paper."""
-    numbers = palette()[np.linspace(0, len(palette()) - 1, COLOURS).round().astype(int)]
-    greys = np.linspace(INK, PAPER, GREYS).round().astype(np.uint8)
-    held = Image.new("P", (1, 1))
-    held.putpalette(np.vstack([numbers, greys, [BAR, TRACK]]).astype(np.uint8).ravel().tolist())
-    return held
