@@ -48,28 +48,20 @@ class Setting:
 def settings_of(runs: Iterable[tuple[RunSpec, FinishedRun]]) -> list[Setting]:
     """Runs sorted by what was trained, in groups by initialisation and freezing; most runs first."""
     found: dict[RunSpec, dict[str, list[FinishedRun]]] = defaultdict(lambda: defaultdict(list))
-    paper = {}
+    paper: dict[RunSpec, dict[str, Summary | None]] = defaultdict(dict)
     for spec, run in runs:
         found[_common(spec)][_label(spec)].append(run)
-        paper[_common(spec), _label(spec)] = _paper(spec)
+        paper[_common(spec)][_label(spec)] = _paper(spec)
     titles = _titles(list(found))
     settings = []
     for common, labels in found.items():
         ordered = sorted(labels, key=lambda label: (label.split()[-1], "uniform" not in label, label))
         uniform = {label: f"uniform, {label.split()[-1]}" for label in labels}
         against = {label: uniform[label] if uniform[label] in labels else min(labels) for label in labels}
-        numbers = {label: paper[common, label] for label in labels}
         by_label = {label: sorted(labels[label], key=lambda run: run.seed) for label in ordered}
-        groups = groups_of(by_label, against=against, paper=numbers)
+        groups = groups_of(by_label, against=against, paper=paper[common])
         settings.append(Setting(titles[common], groups, common.model))
     return sorted(settings, key=lambda setting: -sum(len(group.runs) for group in setting.groups))
-
-
-def at_paper_size(settings: Iterable[Setting]) -> list[Setting]:
-    """Settings for which the paper has numbers: its own networks first, in its order, then variants of them."""
-    order = list(PAPER_ROWS)
-    place = {model: place for place, model in enumerate(order)}
-    return sorted((s for s in settings if s.paper), key=lambda setting: place.get(setting.model, len(order)))
 
 
 def read_runs(root: Path) -> tuple[list[Setting], list[str], Source]:
@@ -101,12 +93,8 @@ def read_runs(root: Path) -> tuple[list[Setting], list[str], Source]:
 
 def kept_settings(kept: Iterable[KeptRun]) -> list[Setting]:
     """Runs of evidence as settings, without weights, and without times: others ran beside them."""
-    runs = []
-    for run in kept:
-        if (spec := run.spec) is not None:
-            curve = tuple(epoch["test_accuracy"] for epoch in run.epochs)
-            runs.append((spec, FinishedRun(spec.train.seed, curve)))
-    return settings_of(runs)
+    curves = [(run.spec, tuple(epoch["test_accuracy"] for epoch in run.epochs)) for run in kept]
+    return settings_of((spec, FinishedRun(spec.train.seed, curve)) for spec, curve in curves if spec)
 
 
 def runs_page(root: Path, *, command: str = "") -> tuple[str, list[str]]:
@@ -135,11 +123,7 @@ def _label(spec: RunSpec) -> str:
     init = kind if kind.endswith("-of") else f"{kind}{colon}{Path(argument).name}"
     schedule = f" {spec.schedule}" if spec.schedule else ""
     mirrored = " abs" if spec.negative != "clip" else ""
-    return f"{init}{schedule}{mirrored}, {_state(spec)}"
-
-
-def _state(spec: RunSpec) -> str:
-    return "frozen" if spec.freeze_filters else "thawed"
+    return f"{init}{schedule}{mirrored}, {'frozen' if spec.freeze_filters else 'thawed'}"
 
 
 def _titles(specs: list[RunSpec]) -> dict[RunSpec, str]:
@@ -161,8 +145,9 @@ def _paper(spec: RunSpec) -> Summary | None:
     smaller = spec.train.epochs != PAPER_EPOCHS or spec.data_limit or spec.data == "embedded"
     if smaller or spec.evaluate != "test" or spec.init not in ("uniform", "closed-form"):
         return None
+    column = f"{'frozen' if spec.freeze_filters else 'thawed'}/{spec.init}"
     for network, (table, row) in PAPER_ROWS.items():
-        if spec.model == network or spec.model.startswith(f"{network}_"):
-            number = paper_numbers().get(Place(table, row, f"{_state(spec)}/{spec.init}", PAPER_EPOCHS))
-            return None if number is None else Summary(number.mean, number.std, PAPER_SEEDS)
+        number = paper_numbers().get(Place(table, row, column, PAPER_EPOCHS))
+        if number and f"{spec.model}_".startswith(f"{network}_"):
+            return Summary(number.mean, number.std, PAPER_SEEDS)
     return None
