@@ -47,22 +47,17 @@ class Axis:
 SHARES = Axis(0.0, 1.0, (0.0, 0.25, 0.5, 0.75, 1.0))  # relative depth, cosines
 
 
-def ticks(low: float, high: float) -> list[float]:
-    """A handful of round numbers that enclose [low, high].
+def round_axis(low: float, high: float) -> Axis:
+    """A linear axis between a handful of round numbers that enclose [low, high].
 
-    >>> ticks(50.2, 56.1)
+    >>> round_axis(50.2, 56.1).marks
     [50.0, 52.0, 54.0, 56.0, 58.0]
     """
     rough = (high - low) / 4 or 1.0
     unit = 10.0 ** math.floor(math.log10(rough))
     step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough * 0.999)
     first, last = math.floor(low / step), math.ceil(high / step)
-    return [round(step * i, 10) for i in range(first, max(last, first + 1) + 1)]
-
-
-def round_axis(low: float, high: float) -> Axis:
-    """A linear axis between round numbers that enclose [low, high]."""
-    marks = ticks(low, high)
+    marks = [round(step * i, 10) for i in range(first, max(last, first + 1) + 1)]
     return Axis(marks[0], marks[-1], marks)
 
 
@@ -84,8 +79,8 @@ def log_axis(low: float, high: float) -> Axis:
 def over(values: Collection[float]) -> Axis:
     """An axis from the first value to the last, which names the values themselves where they are few."""
     first, last = min(values), max(values)
-    marks = sorted(set(values)) if len(values) <= 8 else [t for t in ticks(first, last) if first <= t <= last]
-    return Axis(first, last, marks)
+    rounded = [mark for mark in round_axis(first, last).marks if first <= mark <= last]
+    return Axis(first, last, sorted(set(values)) if len(values) <= 8 else rounded)
 
 
 @dataclass(frozen=True)
@@ -183,20 +178,13 @@ def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str, shows: Seque
     numbers = [*shows, *(number for number in drawn if number is not None)]
     x = round_axis(min(numbers), max(numbers))
     step, line, left = 10, 15, 12
-    names = {name: wrap(name, NAME_LETTERS) for name in rows}
-    bottom = 4 + sum(line * len(lines) + step * len(series) + 3 for lines in names.values())
 
     def across(value: float) -> float:
         return left + x.share(value) * (WIDTH - 2 * left)
 
-    parts = []
-    for mark in x.marks:
-        kind = "axis zero" if mark == 0 else "axis"
-        parts.append(f'<path class="{kind}" d="M{across(mark):.1f} 4V{bottom}"/>')
-        parts.append(_label(across(mark), bottom + 15, f"{mark:g}"))
-    top = 4
+    parts, top = [], 4
     for name, row in rows.items():
-        for words in names[name]:
+        for words in wrap(name, NAME_LETTERS):
             parts.append(f'<text class="name" x="0" y="{top + 11}">{text(words)}</text>')
             top += line
         for series_name, dot in row.items():
@@ -215,10 +203,14 @@ def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str, shows: Seque
                 said = f"{who}: {dot.paper:.2f} in the paper"
                 parts.append(_circle("ring", (across(dot.paper), y), said, colour=colour, radius=4.5))
         top += step * len(series) + 3
+    axis = []
+    for mark in x.marks:
+        axis.append(f'<path class="{"axis zero" if mark == 0 else "axis"}" d="M{across(mark):.1f} 4V{top}"/>')
+        axis.append(_label(across(mark), top + 15, f"{mark:g}"))
     keys = [(name, key(i, "mark")) for i, name in enumerate(series)] if len(series) > 1 else []
     keys += [("the paper's", key(0, "ring"))] if any(dot.paper is not None for dot in dots) else []
     keys += [("must lie above", key(0, "least"))] if any(dot.least is not None for dot in dots) else []
-    return _svg(parts, bottom + 22, label) + legend(keys)
+    return _svg([*axis, *parts], top + 22, label) + legend(keys)
 
 
 def stage(name: str, x: Axis, ranges: Sequence[Axis], *, x_label: str, y_label: str) -> str:

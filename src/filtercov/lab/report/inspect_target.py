@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -64,20 +64,20 @@ def find_target(target: str, *, untrained: bool = False) -> Target:
 
 def read_target(path: Path) -> Target:
     """Read a checkpoint, a statistics file, or the directory of a run or of a watched run (its last moment)."""
-    of_run = [file for name in RUN_FILES if (file := path / name).exists()]
-    if of_run:
-        return _from_files(_read_run(path), of_run)
-    if (watched := watched_path(path)) is not None:
+    if files := [file for name in RUN_FILES if (file := path / name).exists()]:
+        target = _read_run(path, files)
+    elif (watched := watched_path(path)) is not None:
         seen = load_watched(watched)
         moment = seen[-1]
-        notes = (*seen.notes, f"this is the last moment that was watched, step {moment.step}")
+        files, notes = [moment.path], (*seen.notes, f"this is the last moment that was watched, step {moment.step}")
         target = Target(run_label(watched), "watched run", moment.statistics, moment.filters, notes)
-        return _from_files(target, [moment.path])
-    if is_statistics(path):
-        statistics = FilterStatistics.load(path)
-        return _from_files(Target(path.name, "statistics file", statistics, {}, statistics.notes), [path])
-    weights = read_depthwise_weights(path)
-    return _from_files(_measured(path.name, "checkpoint", weights.tensors, weights.notes), checkpoint_files(path))
+    elif is_statistics(path):
+        statistics, files = FilterStatistics.load(path), [path]
+        target = Target(path.name, "statistics file", statistics, {}, statistics.notes)
+    else:
+        weights, files = read_depthwise_weights(path), list(checkpoint_files(path))
+        target = _measured(path.name, "checkpoint", weights.tensors, weights.notes)
+    return replace(target, sources=tuple(Source(str(file), file_sha256(file)) for file in files))
 
 
 def watched_path(path: Path) -> Path | None:
@@ -111,26 +111,19 @@ def model_target(model: nn.Module, label: str, *, example_input: Any = None, not
     return replace(_measured(label, "model", weights, notes), sources=(Source(label),))
 
 
-def _read_run(path: Path) -> Target:
-    checkpoint, statistics = (path / name for name in RUN_FILES)
+def _read_run(path: Path, files: Sequence[Path]) -> Target:
+    """The weights of a run, whose statistics know the layers of its model and their order, or these statistics."""
     notes: tuple[str, ...] = ()
     if not (path / "result.json").exists():
         notes += ("the run is not finished: this is its last checkpoint",)
     if (path / WATCHED).exists():
         notes += (f"it was watched while it trained: filtercov inspect {path / WATCHED} shows how its filters grew",)
-    label = path.resolve().name
-    loaded = FilterStatistics.load(statistics) if statistics.exists() else None
-    if loaded and not checkpoint.exists():
-        return Target(label, "run", loaded, {}, (*notes, *loaded.notes))
-    if loaded:  # which knows the layers of the run's own model, and their order
-        weights = read_named_weights(checkpoint, [layer.name for layer in loaded.layers])
-    else:
-        weights = read_depthwise_weights(checkpoint)
-    return _measured(label, "run", weights.tensors, (*notes, *weights.notes))
-
-
-def _from_files(target: Target, files: Iterable[Path]) -> Target:
-    return replace(target, sources=tuple(Source(str(file), file_sha256(file)) for file in files))
+    loaded = FilterStatistics.load(files[-1]) if files[-1].name == RUN_FILES[1] else None
+    if loaded and len(files) == 1:
+        return Target(path.resolve().name, "run", loaded, {}, (*notes, *loaded.notes))
+    names = [layer.name for layer in loaded] if loaded else None
+    weights = read_named_weights(files[0], names) if names else read_depthwise_weights(files[0])
+    return _measured(path.resolve().name, "run", weights.tensors, (*notes, *weights.notes))
 
 
 def _measured(label: str, kind: Kind, weights: Mapping[str, Tensor], notes: tuple[str, ...]) -> Target:

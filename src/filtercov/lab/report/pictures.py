@@ -158,14 +158,19 @@ def shown_pixels(shape: tuple[int, ...], margin: int) -> list[NDArray[np.int64]]
     return kept
 
 
+def shown_size(shape: tuple[int, ...]) -> str:
+    """The size of filters in words."""
+    return show_size(shape).replace("x", "×")
+
+
 def _cut_words(kept: Sequence[NDArray[np.int64]], shape: tuple[int, ...]) -> str:
     """Which pixels a picture shows, empty if it shows all."""
     sizes = tuple(map(len, kept))
-    whole, middle = (show_size(size).replace("x", "×") for size in (shape, sizes))
     step = max((int(k[1] - k[0]) for k in kept if len(k) > 1), default=1)
     if sizes == shape:
         return ""
-    return f"one pixel in {step} of {whole}" if step > 1 else f"middle {middle} of {whole} pixels"
+    whole = shown_size(shape)
+    return f"one pixel in {step} of {whole}" if step > 1 else f"middle {shown_size(sizes)} of {whole} pixels"
 
 
 def sampled(

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from filtercov.covariance.forms import Array, show_size
+from filtercov.covariance.forms import Array
 from filtercov.files import Source
 from filtercov.lab.report import page, pictures
-from filtercov.lab.report.charts import SHARES, Axis, Plot, key, legend, log_axis, over, round_axis, stage
+from filtercov.lab.report.charts import SHARES, Plot, key, legend, log_axis, over, round_axis, stage
 from filtercov.lab.report.inspect_numbers import show
 from filtercov.lab.report.pictures import palette
 from filtercov.printable import counted
@@ -53,20 +53,10 @@ class LayerHistory:
         """Its place in the network, from 0 to 1."""
         return float(self.records[0]["depth"])
 
-    @property
-    def size(self) -> str:
-        """The size of its filters in words."""
-        return show_size(self.kernel_size).replace("x", "×")
-
     def values(self, key: str, *, structured: bool = False) -> list[float]:
         """A number at each moment, nan where there is none; or only where the layer is `structured` beyond chance."""
         kept = [r["likeness_beyond_chance"] if structured else r[key] is not None for r in self.records]
         return [float(r[key]) if keep else math.nan for r, keep in zip(self.records, kept, strict=True)]
-
-    @property
-    def since(self) -> int | None:
-        """The step since when the likeness is beyond chance at every moment to the last; None if it is not."""
-        return _since(self.records)
 
     def row(self) -> list[str]:
         """σ and likeness at the first and last moment, drift, and since when there is structure.
@@ -74,20 +64,30 @@ class LayerHistory:
         σ is in brackets where it says nothing: chance would have one too.
         """
         first, last = self.records[0], self.records[-1]
+        since = _since(self.records)
         sigmas = [
             show(r["sigma"]) if r["sigma"] is None or r["likeness_beyond_chance"] else f"({show(r['sigma'])})"
             for r in (first, last)
         ]
         return [
             f"{self.index + 1}. {self.name}",
-            self.size,
+            pictures.shown_size(self.kernel_size),
             str(first["filters"]),
             " → ".join(sigmas),
             f"{show(first['likeness'])} → {show(last['likeness'])}",
             show(last["likeness_chance"]),
             show(last["relative_distance"]),
-            "–" if self.since is None else "start" if self.since == first["step"] else str(self.since),
+            "–" if since is None else "start" if since == first["step"] else str(since),
         ]
+
+
+def _since(records: Sequence[dict[str, Any]]) -> int | None:
+    """The step since when the likeness is beyond chance at every moment to the last; None if it is not.
+
+    A likeness that left chance and came back shows nothing yet: among many moments some always stray.
+    """
+    beyond = takewhile(lambda record: record["likeness_beyond_chance"], reversed(records))
+    return min((int(record["step"]) for record in beyond), default=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,13 +158,13 @@ class WatchedReport:
             f"form than independent filters are at step {steps[-1]}"
             + (f", {early or 'none'} at step {steps[0]}." if len(steps) > 1 else ".")
         ]
-        grown = sorted((layer.since, layer.index + 1) for layer in judged if layer.since and layer.since > steps[0])
+        grown = sorted((_since(layer.records) or 0, layer.index + 1) for layer in judged)
+        grown = [each for each in grown if each[0] > steps[0]]
         if grown:
             (first, one), (last, other) = grown[0], grown[-1]
             ending = f", and last in layer {other}, by step {last}." if len(grown) > 1 else "."
             said.append(f"Structure that stayed appeared first in layer {one}, by step {first}{ending}")
-        drift = [(layer.values("relative_distance")[-1], layer.index + 1) for layer in self.layers]
-        moved = [each for each in drift if each[0] > 0]  # nan is not
+        moved = [(x, layer.index + 1) for layer in self.layers if (x := layer.values("relative_distance")[-1]) > 0]
         if moved and len(steps) > 1:
             (least, one), (most, other) = min(moved), max(moved)
             size = f"{least:.2g} (layer {one}) to {most:.2g} (layer {other})"
@@ -177,7 +177,7 @@ class WatchedReport:
         """The HTML page, which ends with its source and the `command` that made it."""
         watched, layers = self.watched, self.layers
         lead, *more = self.findings()
-        sizes = " and ".join(dict.fromkeys(layer.size for layer in layers))
+        sizes = " and ".join(dict.fromkeys(pictures.shown_size(layer.kernel_size) for layer in layers))
         what = f"{watched.source} while it trained: {counted(len(layers), 'depthwise layer')} of {sizes} filters, "
         what += f"{counted(len(watched), 'moment')} from step {watched.steps[0]} to {watched.steps[-1]}."
         head, *rows = self.table()
@@ -196,12 +196,6 @@ class WatchedReport:
         ]
         origin, scripts = page.Origin((self.source,), command), ["drawing.js", "watched.js"]
         return page.page(f"{self.label} · filtercov", "\n".join(sections), origin=origin, scripts=scripts)
-
-
-def _since(records: Sequence[dict[str, Any]]) -> int | None:
-    """A likeness that left chance and came back shows nothing yet: among many moments some always stray."""
-    beyond = takewhile(lambda record: record["likeness_beyond_chance"], reversed(records))
-    return min((int(record["step"]) for record in beyond), default=None)
 
 
 def most_moments(watched: Watched) -> int:
@@ -251,36 +245,32 @@ def _player(run: WatchedReport) -> str:
 
 def _over_time(run: WatchedReport) -> str:
     """σ, likeness and drift: a line for each layer, coloured by depth; a script marks one and moves the cursors."""
-    layers = run.layers
-    drawn = [
-        ("σ", "σ of the closed form most like each layer, where it is more like it than chance",
-         [layer.values("sigma", structured=True) for layer in layers]),
-        ("likeness", "likeness to that closed form, where it is more than chance",
-         [layer.values("likeness", structured=True) for layer in layers]),
-        ("‖W − W₀‖ / ‖W₀‖", "distance of the filters from the first moment; 1.41 is that of unrelated filters",
-         [layer.values("relative_distance") for layer in layers]),
-    ]  # fmt: skip
+    drawn = {
+        "σ": ("sigma", True, "σ of the closed form most like each layer, where it is more like it than chance"),
+        "likeness": ("likeness", True, "likeness to that closed form, where it is more than chance"),
+        "‖W − W₀‖ / ‖W₀‖": (
+            *("relative_distance", False),
+            "distance of the filters from the first moment; 1.41 is that of unrelated filters",
+        ),
+    }
     figures = []
-    for name, caption, values in drawn:
-        found = [x for line in values for x in line if math.isfinite(x)] or [1.0]
+    for name, (number, structured, caption) in drawn.items():
+        lines = [(layer, layer.values(number, structured=structured)) for layer in run.layers]
+        found = [x for _, line in lines for x in line if math.isfinite(x)] or [1.0]
         y = log_axis(min(found), max(found)) if name == "σ" else round_axis(0.0, max(found) or 1.0)
-        figures.append(page.figure(_lines(run, values, y, name), caption))
+        plot = Plot(over(run.steps), y, label=f"{name} of each layer over time", x_label="step", y_label=name)
+        for layer, line in lines:
+            marked = f' data-layer="{layer.index}" style="--depth:{layer.depth:.0%}"'
+            points = zip(run.steps, line, strict=True)
+            for measured, group in groupby(points, lambda point: math.isfinite(point[1])):
+                piece = list(group) if measured else []
+                if len(piece) == 1:  # a line of one point would not be seen
+                    plot.dot(*piece[0], f"{layer.name}: {piece[0][1]:.3g} at step {piece[0][0]:g}", radius=2)
+                plot.line(piece, attributes=marked)
+        plot.cursor()
+        figures.append(page.figure(plot.html(), caption))
     depths = '<p class="legend"><span><span class="depths key"></span>from the first layer to the last</span></p>'
     return f"<h2>Over time</h2>{depths}{page.grid(figures)}"
-
-
-def _lines(run: WatchedReport, values: Sequence[Sequence[float]], y: Axis, name: str) -> str:
-    plot = Plot(over(run.steps), y, label=f"{name} of each layer over time", x_label="step", y_label=name)
-    for layer, line in zip(run.layers, values, strict=True):
-        marked = f' data-layer="{layer.index}" style="--depth:{layer.depth:.0%}"'
-        points = zip(run.steps, line, strict=True)
-        for measured, group in groupby(points, lambda point: math.isfinite(point[1])):
-            piece = list(group) if measured else []
-            if len(piece) == 1:  # a line of one point would not be seen
-                plot.dot(*piece[0], f"{layer.name}: {piece[0][1]:.3g} at step {piece[0][0]:g}", radius=2)
-            plot.line(piece, attributes=marked)
-    plot.cursor()
-    return plot.html()
 
 
 def _layer_data(layer: LayerHistory, moments: Sequence[Moment]) -> dict[str, Any]:
