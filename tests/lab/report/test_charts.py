@@ -8,8 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from filtercov.lab.report import charts
-from filtercov.lab.report.charts import Axis, Dot, Plot, Series, dot_chart, line_chart, log_axis, ticks
+from filtercov.lab.report.charts import Axis, Dot, Plot, Series, dot_chart, line_chart, log_axis, round_axis
 from filtercov.lab.report.explore import explore_page
 from filtercov.lab.report.page import page, write_output
 from filtercov.lab.report.results import results_page
@@ -46,16 +45,16 @@ def numbered(svg: ElementTree.Element, anchor: str, along: str) -> tuple[list[fl
     return [float(t.text or "") for t in found], [float(t.get(along) or "") for t in found]
 
 
-def test_ticks_enclose_what_they_measure():
+def test_marks_enclose_what_they_measure():
     for low, high in [(0.0, 1.0), (49.9, 50.1), (10.0, 10.0), (-3.0, 97.0), (89.99, 93.01)]:
-        marks = ticks(low, high)
+        marks = round_axis(low, high).marks
         assert marks[0] <= low <= high <= marks[-1]
         assert 2 <= len(marks) <= 8
 
 
 @pytest.mark.parametrize("log", [False, True])
 def test_marks_lie_where_the_numbers_on_the_axes_say(log: bool) -> None:
-    y = log_axis(0.02, 3.0) if log else charts.round_axis(0.02, 3.0)
+    y = log_axis(0.02, 3.0) if log else round_axis(0.02, 3.0)
     plot = Plot(Axis(0.0, 1.0, (0.0, 0.25, 0.5, 1.0)), y, label="c", x_label="d", y_label="σ")
     values = [(0.0, 0.02), (0.3, 0.5), (0.75, 2.9)]
     for x, value in values:

@@ -12,7 +12,6 @@ from torch import nn
 
 from filtercov.files import Source
 from filtercov.lab.experiments.records import DrawingRecord, Trained
-from filtercov.lab.experiments.timings import SpeedRecord
 from filtercov.lab.report import page
 from filtercov.lab.report.explore import explore_page
 from filtercov.lab.report.groups import FinishedRun, Group, groups_page
@@ -20,7 +19,7 @@ from filtercov.lab.report.inspect import look, measure_target
 from filtercov.lab.report.inspect_target import model_target
 from filtercov.lab.report.results import results_page
 from tests.browser import Browser
-from tests.lab.report.results_records import TABLE, cell, record
+from tests.lab.report.results_records import SPEEDS, TABLE, cell, record
 from tests.lab.report.watched_files import watched
 
 HOSTILE = '<img src=x onerror="window.broken=1">'
@@ -29,7 +28,6 @@ CURVES = [
     for init in ("uniform", "closed-form")
     for e in (2, 5, 9)
 ]
-SPEEDS = tuple(SpeedRecord(f"net_k{k}", k, 0.1 * k, 0.08 * k) for k in (3, 9, 15))
 DRAWN = tuple(DrawingRecord(kind, f"The {kind}") for kind in ("sawtooth", "construction", "schedule"))
 LONG = page.Origin(
     (Source("a place/with a long name/" + "deep/" * 12 + "weights.safetensors", "ab" * 32), Source("timm:some_net")),
@@ -56,7 +54,7 @@ def inspected(_: Path) -> str:
 PAGES: dict[str, Callable[[Path], str]] = {
     "table": lambda _: results_page(TABLE, command=LONG.command),
     "curves": lambda _: results_page(record(*CURVES, chart="lines")),
-    "speeds": lambda _: results_page(record(speeds=SPEEDS)),
+    "speeds": lambda _: results_page(SPEEDS),
     "drawings": lambda _: results_page(record(drawings=DRAWN)),
     "groups": groups,
     "inspect": inspected,

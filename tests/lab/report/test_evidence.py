@@ -1,6 +1,5 @@
 """The page of evidence, on runs that nobody did: findings, the paper's numbers, claims, controls."""
 
-import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -53,14 +52,15 @@ def put(root: Path, spec: RunSpec) -> None:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory) -> Path:
-    """The controls of 9x9 filters with ten seeds, asked for, and runs of the paper's size."""
+    """The controls of 9x9 filters with ten seeds, asked for with C4, and runs of the paper's size."""
     place, options = tmp_path_factory.mktemp("evidence"), Options(cifar=DATA)
     for run in experiment("controls", scale="small", options=options).runs:
         if "_k9_" in run.spec.model:
             put(place, run.spec)
-    asked = {"name": "controls", "scale": "small", "options": {**asdict(options), "also": []}}
     (place / "sweeps").mkdir()
-    (place / "sweeps" / "controls--small.json").write_bytes(seal(asked))
+    for name in ("controls", "claim-c4"):
+        asked = {"name": name, "scale": "small", "options": {**asdict(options), "also": []}}
+        (place / "sweeps" / f"{name}--small.json").write_bytes(seal(asked))
     closed = {"init": "closed-form", "schedule": "cifar-p2", "min_kernel_size": 2}
     for model, seeds in (("convnext_atto_p2_s2", 4), ("convnext_atto_p2", 3), ("convmixer_256_8_k9_p2", 1)):
         for fields in ({}, closed):
@@ -108,7 +108,7 @@ def test_the_papers_networks_come_first_beside_its_numbers_and_variants_after(vi
     assert readme_block(view).startswith("convnext_atto_p2 on")
 
 
-def test_claims_are_settled_by_runs_that_others_asked_for_beside_the_papers_difference(view, root):
+def test_claims_are_settled_as_far_as_they_were_run_beside_the_papers_difference(view, root):
     rows = {row[0]: row for row in evidence.claim_table(view)[1:]}
     assert [row[1] for row in rows.values()] == [claim.says for claim in CLAIMS]
     ours = interval(accuracies(root, "closed-form", frozen=True), accuracies(root, "uniform", frozen=False))
@@ -142,11 +142,8 @@ def test_controls_are_told_from_the_closed_form_and_from_uniform(view, root):
 
 def test_page_and_markdown_have_the_sections_in_order_and_fit_a_phone(view, browser, tmp_path):
     paths = evidence.write_evidence(view, tmp_path / "e.html", command="filtercov report e")
-    assert {path.name for path in paths} == {
-        "e.html",
-        "e.md",
-        *(f"e-controls-small.{end}" for end in ("html", "md", "csv", "tex")),
-    }
+    beside = {f"e-{name}-small.{end}" for name in ("claim-c4", "controls") for end in ("html", "md", "csv", "tex")}
+    assert {path.name for path in paths} == {"e.html", "e.md"} | beside
     markdown = (tmp_path / "e.md").read_text()
     order = ["## Findings", "## At the paper's size", "## The paper's claims", "## What does the work"]
     assert sorted(order, key=markdown.index) == order
@@ -185,14 +182,26 @@ def test_a_claim_is_shown_by_the_comparison_that_is_worst_for_it(view):
     assert [row[2] for row in evidence.comparison_table(holds)[1:]] == ["+0.56", "+1.30", "+3.74"]
 
 
-def test_without_controls_or_requests_the_page_says_so_and_claims_find_their_runs(root, tmp_path):
-    for path in (root / "runs").iterdir():
-        if any(f'"init": "{init}"' in path.read_text() for init in ("uniform", "closed-form")):
-            (tmp_path / "runs").mkdir(exist_ok=True)
-            shutil.copy(path, tmp_path / "runs")
+def test_runs_that_nobody_asked_for_settle_nothing_and_are_shown_by_what_differs(tmp_path):
+    for lr in (0.01, 0.02):
+        for init in ("uniform", "dog"):
+            put(
+                tmp_path,
+                RunSpec.recipe(
+                    "cifar", model="convmixer_8_2_k5_p2", data=DATA, init=init, train={"epochs": 2, "lr": lr}
+                ),
+            )
     view = evidence.read_view(tmp_path)
+    assert {finding.verdict for finding in view.findings} == {"not run"}
     assert "The controls were not run." in evidence.evidence_markdown(view, image="there.svg")
-    assert [finding.claim.number for finding in view.findings if finding.begun] == ["C4"]
+    html = evidence.evidence_page(view, tmp_path / "e.html")
+    assert [f"<h3>convmixer_8_2_k5_p2 on cifar10-png.zip, 2 epochs, lr {lr}</h3>" in html for lr in (0.01, 0.02)] == [
+        True,
+        True,
+    ]
+    assert [[group.label for group in setting.groups] for setting in view.others] == [
+        ["uniform, thawed", "dog, thawed"]
+    ] * 2
 
 
 def test_damage_is_said_and_an_empty_directory_has_no_evidence(root, tmp_path):

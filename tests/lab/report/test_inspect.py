@@ -35,8 +35,8 @@ def test_sigma_and_schedule_of_filters_drawn_from_the_closed_form_are_found_agai
     schedule = fc.QuadraticSchedule(0.3, 0.5, 1.0)
     inspection = measured(network(7, 7, 7, 7, channels=2000, source=schedule))
     for layer in inspection.layers:
-        assert layer.sigma == pytest.approx(schedule(layer.depth), rel=0.05)
-        assert layer.likeness > 0.98
+        assert layer.fit.sigma == pytest.approx(schedule(layer.numbers["depth"]), rel=0.05)
+        assert layer.fit.likeness > 0.98
     fitted = inspection.schedule
     assert fitted is not None
     assert [fitted(d) for d in (0.0, 0.5, 1.0)] == pytest.approx([schedule(d) for d in (0.0, 0.5, 1.0)], rel=0.1)
@@ -78,7 +78,7 @@ def test_closed_form_and_mean_beside_a_layer_are_least_squares_and_shares() -> N
     assert nearest < min(np.linalg.norm(cov - 1.01 * closed), np.linalg.norm(cov - 0.99 * closed))
     filters = conv.weight.detach().flatten(1).double().numpy()
     power = np.square(filters.mean(axis=0)).sum()
-    assert layer.mean_share == pytest.approx(power / (power + filters.var(axis=0, ddof=1).sum()), rel=1e-5)
+    assert layer.numbers["mean_share"] == pytest.approx(power / (power + filters.var(axis=0, ddof=1).sum()), rel=1e-5)
 
 
 def test_every_kind_of_file_gives_the_same_numbers(tmp_path: Path) -> None:
@@ -147,22 +147,21 @@ def test_comparison_sees_shape_and_scale_apart() -> None:
     with torch.no_grad():
         for layer in louder:
             layer.weight *= 3.0
-    inspection = measured(net, louder)
-    for comparison, own in zip(inspection.comparisons, inspection.layers, strict=True):
-        assert (comparison.cosine, comparison.scale) == pytest.approx((1.0, 3.0))
-        assert comparison.other.sigma == pytest.approx(own.sigma, rel=1e-4)
-        assert not comparison.resized
+    for layer in measured(net, louder).layers:
+        assert (layer.numbers["cosine"], layer.numbers["scale"]) == pytest.approx((1.0, 3.0))
+        assert layer.other.fit.sigma == pytest.approx(layer.fit.sigma, rel=1e-4)
+        assert not layer.resized
 
 
 def test_comparison_carries_the_other_over_to_depth_and_kernel_size() -> None:
     other = network(9, 9, 9, 9)
-    comparisons = measured(network(5, 7, 5), other).comparisons
-    assert [comparison.other.kernel_size for comparison in comparisons] == [(5, 5), (7, 7), (5, 5)]
-    assert all(comparison.resized for comparison in comparisons)
-    assert [comparison.other.name for comparison in comparisons] == ["0", "layers 1 and 2, weighted 0.5 : 0.5", "3"]
+    layers = measured(network(5, 7, 5), other).layers
+    assert [layer.other.size for layer in layers] == ["5×5", "7×7", "5×5"]
+    assert all(layer.resized for layer in layers)
+    assert [layer.other.name for layer in layers] == ["0", "layers 1 and 2, weighted 0.5 : 0.5", "3"]
     first, last = fc.FilterStatistics.from_model(other).layers[1:3]
     halfway = resize_covariance(first.covariance, 9, 7) / 2 + resize_covariance(last.covariance, 9, 7) / 2
-    np.testing.assert_allclose(comparisons[1].other.statistics.covariance, halfway, atol=1e-12)
+    np.testing.assert_allclose(layers[1].other.statistics.covariance, halfway, atol=1e-12)
     with pytest.raises(SourceError, match=r"b: cannot be compared with .* which has 5×5 filters"):
         measured(nn.Conv2d(4, 4, 5, groups=4), nn.Conv1d(4, 4, 5, groups=4))
 
@@ -208,7 +207,7 @@ def test_a_model_in_memory_is_inspected_alone_or_beside_another(tmp_path: Path) 
     report = inspect(net, label="mine", against=other, out=tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text() == report.page()
     assert "<h1>mine against Sequential</h1>" in report.page()
-    assert report.comparisons[0].cosine > 0.9
+    assert report.layers[0].numbers["cosine"] > 0.9
     assert inspect(net).as_json()["target"] == "Sequential"
 
 

@@ -44,7 +44,7 @@ def test_above_is_above_zero_at_least_above_the_margin_and_same_within_it(
     found = with_difference(difference, spread)
     for asks, expected in (("above", as_above), ("at least", as_at_least), ("same", as_same)):
         finding = judge_claim(toy(versus("", OURS, UNIFORM, asks)), found)
-        assert finding.verdict == finding.compared[0].verdict == expected
+        assert finding.verdict == finding.compared[0].verdict() == expected
         assert finding.n == 5
         assert finding.compared[0].difference.mean == pytest.approx(difference)
 
@@ -86,7 +86,7 @@ def claim_of(*means: float | None) -> tuple[Claim, object]:
 def test_all_comparisons_must_hold_and_one_can_contradict(means, expected):
     finding = judge_claim(*claim_of(*means))
     assert finding.verdict == expected
-    assert [one.verdict for one in finding.compared] == [
+    assert [one.verdict() for one in finding.compared] == [
         "not run" if mean is None else {2.0: "holds", 0.1: "no difference", -2.0: "contradicted"}[mean]
         for mean in means
     ]
@@ -110,7 +110,7 @@ def test_what_contradicts_alone_does_not_among_many_unless_it_is_clear():
         assert p < 0.05
         assert judge_claim(*claim_of(mean)).verdict == "contradicted"
         among = judge_claim(*claim_of(mean, *[2.0] * 9))
-        assert among.compared[0].verdict == "contradicted"
+        assert among.compared[0].verdict() == "contradicted"
         assert among.verdict == ("contradicted" if p < 0.05 / 10 else "open")
     assert stats.ttest_1samp(seeds(-0.36), 0.0).pvalue > 0.05 / 10 > stats.ttest_1samp(seeds(-2.0), 0.0).pvalue
 

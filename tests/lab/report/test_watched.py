@@ -104,7 +104,7 @@ def test_the_ends_of_two_watched_runs_are_compared_like_any_targets(tmp_path: Pa
     report = look(str(one), against=str(tmp_path / "b"))
     assert isinstance(report, Report)
     last = fc.Watched.load(other)[-1]
-    assert [each.cosine for each in report.comparisons] == pytest.approx([1.0, 1.0])
+    assert [layer.numbers["cosine"] for layer in report.layers] == pytest.approx([1.0, 1.0])
     assert report.against is not None
     assert report.against.label == "b"
     np.testing.assert_array_equal(report.against.statistics[0].covariance, last.statistics[0].covariance)

@@ -20,7 +20,6 @@ from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report import page
 from filtercov.lab.report.charts import dot_chart
 from filtercov.lab.report.groups import Table, answer, by, group_table, groups_body, sentence
-from filtercov.lab.report.own_runs import PAPER_ROWS, Setting, kept_settings
 from filtercov.lab.report.results import (
     check_place,
     claim_picture,
@@ -32,6 +31,7 @@ from filtercov.lab.report.results import (
 from filtercov.lab.report.results_claims import VERDICTS, Compared, Finding, judge_claim, tally
 from filtercov.lab.report.results_statistics import INTERVAL, METHOD
 from filtercov.lab.report.results_table import TOLD_APART, Line, lines, markdown_table, told_apart
+from filtercov.lab.report.settings import PAPER_ROWS, Setting, settings_of
 from filtercov.lab.training.progress import duration
 from filtercov.printable import counted
 from filtercov.statistics.filter_statistics import FilterStatistics
@@ -111,10 +111,10 @@ def read_view(root: Path | str) -> View:
     judging = [record for record in records if find_scale(record.scale).judges]
     settling = {record.name: record for record in sorted(judging, key=lambda record: record.scale == SCALE)}
     controls = settling.get(CONTROLS)
-    alone = kept_settings(run for run in kept if run.key not in belonging)
+    alone = settings_of(run for run in kept if run.key not in belonging)
     seconds = sum(run.result.seconds for run in kept)
     return View(
-        settings=tuple(kept_settings(kept)),
+        settings=tuple(settings_of(kept)),
         others=tuple(setting for setting in alone if not setting.paper),
         findings=tuple(judge_claim(claim, settling.get(claim.experiment)) for claim in CLAIMS),
         references=tuple(judge_references({name: FilterStatistics.load(shipped_file(name)) for name in REFERENCES})),

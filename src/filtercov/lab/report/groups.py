@@ -1,7 +1,7 @@
 """Groups of runs side by side: the answer in a sentence, a table, learning curves with bands, filters before and after.
 
 Runs of one group differ in their seed alone. A group and its baseline share seeds, so differences are paired. Pages of
-experiments, of one's own runs and of evidence, comparisons and the demonstration are all made of this.
+experiments and of evidence, comparisons and the demonstration are all made of this.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ Table = list[list[str]]  # of text, the first row its heading
 class FinishedRun:
     """A finished run: accuracy in percent after each epoch, seconds a step, and filters by layer where they are known.
 
-    `filters` are (before, after) training, each (count, *kernel_size); None where one is not known.
+    `filters` are (before, after) training, each (count, *kernel_size).
     """
 
     seed: int
     curve: tuple[float, ...]
     step_seconds: float | None = None
-    filters: Mapping[str, tuple[Array | None, Array]] = field(default_factory=dict)
+    filters: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,26 +204,24 @@ def curves_figure(groups: Sequence[Group], what: str) -> str:
 
 def filters_section(groups: Sequence[Group]) -> str:
     """Some filters of the first, middle and last layer before and after training, of each group's first run."""
-    blocks, known = [], False
+    blocks = ""
     for group in groups:
         layers = list(group.runs[0].filters.items())
-        figures = []
+        figures = ""
         for index in sorted({0, (len(layers) - 1) // 2, len(layers) - 1}) if layers else ():
             name, both = layers[index]
-            known = known or both[0] is not None
             for filters, when in zip(both, ("before", "after"), strict=True):
-                if filters is not None:
-                    drawn = filters_picture(filters[:FILTERS], columns=4, size=4 * 70)
-                    of = f"{group.label}, {name}, {when} training"
-                    figures.append(drawn.figure(f"layer {index + 1}, {when}", of=of))
+                drawn = filters_picture(filters[:FILTERS], columns=4, size=4 * 70)
+                figures += drawn.figure(f"layer {index + 1}, {when}", of=f"{group.label}, {name}, {when} training")
         if figures:
-            blocks.append(f'<div><h3>{page.text(group.label)}</h3><div class="pair">{"".join(figures)}</div></div>')
+            blocks += f'<div><h3>{page.text(group.label)}</h3><div class="pair">{figures}</div></div>'
     words = (
         f"The first {FILTERS} filters of the first, middle and last layer, each on its own scale: red is positive, "
         "blue negative."
     )
-    title = "Filters before and after training" if known else "Filters after training"
-    return f'<h2>{title}</h2><p>{words}</p><div class="pairs">{"".join(blocks)}</div>' if blocks else ""
+    return (
+        f'<h2>Filters before and after training</h2><p>{words}</p><div class="pairs">{blocks}</div>' if blocks else ""
+    )
 
 
 def groups_body(groups: Sequence[Group]) -> str:

@@ -18,32 +18,19 @@ from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.errors import ConfigError, StorageError
 from filtercov.lab.experiments.records import DrawingRecord, ExperimentRecord
 from filtercov.lab.report import page
+from filtercov.lab.report import results_table as texts
 from filtercov.lab.report.charts import Dot, Series, dot_chart, line_chart
 from filtercov.lab.report.groups import by, curves_figure, sentence
 from filtercov.lab.report.inspect_target import Target, read_target
 from filtercov.lab.report.pictures import construction_parts, covariance_picture, filters_picture, sampled
 from filtercov.lab.report.results_claims import Finding, finding_of
 from filtercov.lab.report.results_statistics import INTERVAL, show_seeds
-from filtercov.lab.report.results_table import (
-    TOLD_APART,
-    Line,
-    introduction,
-    lines,
-    notes,
-    rankings,
-    speed_table,
-    table,
-    to_csv,
-    to_latex,
-    to_markdown,
-    verdict_counts,
-    warnings,
-)
+from filtercov.lab.report.results_table import Line
 from filtercov.lab.training.progress import duration
 from filtercov.printable import counted
 from filtercov.schedule import PRESETS, SawtoothSchedule, Schedule, fit_layer, relative_depth
 
-TEXTS = {".md": to_markdown, ".csv": to_csv, ".tex": to_latex}
+TEXTS = {".md": texts.to_markdown, ".csv": texts.to_csv, ".tex": texts.to_latex}
 MOST_CURVES = 12  # in one chart; those of a grid would hide one another
 STAGES = (2, 2, 6, 2)  # of ConvNeXt-Atto
 KERNEL, LAYERS = 9, 8  # the paper's ConvMixer-256/8
@@ -57,7 +44,10 @@ def write_reports(records: Sequence[ExperimentRecord], out: Path, *, command: st
     experiment, and `out` lists them.
     """
     if not records:
-        raise ConfigError("there is nothing to report: no experiment was run in that directory")
+        raise ConfigError(
+            "needed finished runs to report of an experiment, found none; those of filtercov train become evidence first: "
+            "filtercov keep RUNS --to evidence"
+        )
     check_place(out)
     if len(records) == 1:
         return write_report(records[0], out, command=command)
@@ -72,9 +62,9 @@ def write_reports(records: Sequence[ExperimentRecord], out: Path, *, command: st
 
 def write_report(record: ExperimentRecord, out: Path, *, command: str = "") -> list[Path]:
     """Write an experiment's page and, beside it, its texts; return the paths."""
-    texts = TEXTS if record.cells else {".md": to_markdown}
+    kinds = TEXTS if record.cells else {".md": texts.to_markdown}
     html = page.write_output(out, results_page(record, command=command))
-    return [html, *(page.write_output(out.with_suffix(suffix), make(record)) for suffix, make in texts.items())]
+    return [html, *(page.write_output(out.with_suffix(suffix), make(record)) for suffix, make in kinds.items())]
 
 
 def check_place(out: Path) -> None:
@@ -103,27 +93,30 @@ def experiment_table(records: Sequence[ExperimentRecord], out: Path) -> str:
 
 def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     """An experiment's page."""
-    found, finding = lines(record), finding_of(record)
+    found, finding = texts.lines(record), finding_of(record)
     title = f"{finding.claim.number}: {finding.claim.says}" if finding else record.title
     lead = _lead(record, found, finding)
-    body = [page.heading(title, page.text(lead)), f"<p>{page.text(introduction(record))}</p>"]
-    body += [page.note(words, warning=True) for words in warnings(record)]
+    body = [page.heading(title, page.text(lead)), f"<p>{page.text(texts.introduction(record))}</p>"]
+    body += [page.note(words, warning=True) for words in texts.warnings(record)]
     body += [page.grid([claim_picture(finding)])] if finding and finding.begun else []
     if found:
         counts = [line.measured.n for line in found if line.measured]
         words = f"Test accuracy in percent, {show_seeds(counts)}." if counts else "Every cell has runs missing."
-        rows = table(found, networks=False)  # which the introduction names: numbers fit a phone
+        rows = texts.table(found, networks=False)  # which the introduction names: numbers fit a phone
         if len({tuple(row[:2]) for row in rows[1:]}) == 1:  # a phone has no room for what is the same in all lines
             words = f"{rows[1][0]}, {rows[1][1]} epochs. {words}"
             rows = [row[2:] for row in rows]
         body += ["<h2>Results</h2>", page.text_table(rows, caption=f"{page.text(words)} Press a heading to sort.")]
     if record.speeds:
-        body += ["<h2>Results</h2>", page.text_table(speed_table(record))]
-    body += [page.note(words) for words in notes(record, found) if words != lead]
-    ranked = rankings(record)
-    body += [f"<h2>Ranking</h2><p>{page.text(TOLD_APART)}</p>"] if ranked else []
+        body += ["<h2>Results</h2>", page.text_table(texts.speed_table(record))]
+    body += [page.note(words) for words in texts.notes(record, found) if words != lead]
+    ranked = texts.rankings(record)
+    body += [f"<h2>Ranking</h2><p>{page.text(texts.TOLD_APART)}</p>"] if ranked else []
     body += [f"<h3>{page.text(each)}</h3>{page.text_table(each.table)}" for each in ranked]
-    drawn = [page.figure(_drawing(each), page.text(_drawing_title(each, record))) for each in record.drawings]
+    drawn = []
+    for each in record.drawings:
+        trained = f": {each.trained}" if record.reduced and each.trained else ""
+        drawn.append(page.figure(_drawing(each), page.text(f"{each.title}{trained}")))
     charts = _charts(record, [line for line in found if line.measured])
     body += ["<h2>Figures</h2>", page.grid(charts)] if charts else []
     body += ["<h2>Pictures</h2>", *drawn] if drawn else []
@@ -151,7 +144,7 @@ def _lead(record: ExperimentRecord, found: Sequence[Line], finding: Finding | No
     """The result in a sentence."""
     if finding:
         return f"{finding.verdict.capitalize()}. {finding.sentence}"
-    if counts := verdict_counts(found):
+    if counts := texts.verdict_counts(found):
         return counts
     if gains := [(line.difference.mean, line) for line in found if line.difference]:
         return f"The largest gain: {sentence(max(gains, key=lambda each: each[0])[1])}"
@@ -224,16 +217,18 @@ def _learning_curves(found: Sequence[Line]) -> list[str]:
     return [figure for figure in drawn if figure]
 
 
-def _drawing_title(drawing: DrawingRecord, record: ExperimentRecord) -> str:
-    return f"{drawing.title}: {drawing.trained}" if record.reduced and drawing.trained else drawing.title
-
-
 def _drawing(drawing: DrawingRecord) -> str:
     """A figure of the paper that shows schedules, covariances or filters rather than accuracies."""
     if drawing.missing:
         return page.note("The run this shows is missing.", warning=True)
-    if drawing.kind == "sawtooth":
-        return _sawtooth_chart()
+    if drawing.kind == "sawtooth":  # σ by layer of a ConvNeXt, with the quadratic schedule and with its sawtooth
+        quadratic, count = PRESETS["cifar-p1"], sum(STAGES)
+        schedules: dict[str, Schedule] = {"quadratic": quadratic, "sawtooth": SawtoothSchedule(quadratic, STAGES)}
+        series = [
+            Series(name, [(i + 1, schedule(relative_depth(i, count))) for i in range(count)], dashed=n > 0, colour=n)
+            for n, (name, schedule) in enumerate(schedules.items())
+        ]
+        return line_chart(series, label="σ by layer", x_label="depthwise layer", y_label="σ", low=0.0)
     if drawing.directory is not None and drawing.kind == "filters":
         return _filters(read_target(drawing.directory))
     if drawing.directory is not None:
@@ -265,14 +260,3 @@ def _filters(target: Target) -> str:
 def _spread(count: int, most: int = LAYERS) -> list[int]:
     """Layers spread over depth, the first and the last among them."""
     return sorted({round(x) for x in np.linspace(0, count - 1, most)})
-
-
-def _sawtooth_chart() -> str:
-    """σ by layer of a ConvNeXt, with the quadratic schedule and with its sawtooth."""
-    quadratic, count = PRESETS["cifar-p1"], sum(STAGES)
-    schedules: dict[str, Schedule] = {"quadratic": quadratic, "sawtooth": SawtoothSchedule(quadratic, STAGES)}
-    series = [
-        Series(name, [(i + 1, schedule(relative_depth(i, count))) for i in range(count)], dashed=n > 0, colour=n)
-        for n, (name, schedule) in enumerate(schedules.items())
-    ]
-    return line_chart(series, label="σ by layer", x_label="depthwise layer", y_label="σ", low=0.0)

@@ -1,4 +1,4 @@
-"""Anyone's runs as groups: those of a directory, or of evidence, sorted by what was trained.
+"""Runs of evidence sorted by what was trained, beside the paper's numbers where they are of its size.
 
 Runs of one setting that differ in initialisation, freezing and seed alone belong together: a group is all seeds of an
 initialisation, frozen or thawed, and is compared with uniform filters in the same state.
@@ -9,19 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from filtercov.errors import ConfigError, FiltercovError
-from filtercov.files import Source, files_sha256
 from filtercov.lab.experiments.evidence import KeptRun
 from filtercov.lab.experiments.paper_numbers import Place, paper_numbers
 from filtercov.lab.experiments.records import Trained
-from filtercov.lab.experiments.runs import accuracies, check_numbers, read_identity
 from filtercov.lab.experiments.runspec import RunSpec
-from filtercov.lab.report import page
-from filtercov.lab.report.groups import FinishedRun, Group, answer, groups_body, groups_of
-from filtercov.lab.report.inspect_target import read_target
+from filtercov.lab.report.groups import FinishedRun, Group, groups_of
 from filtercov.lab.report.results_statistics import PAPER_SEEDS, Summary
-from filtercov.lab.training import RunDirectory, read_metrics, read_result
-from filtercov.printable import counted
 
 PAPER_EPOCHS = 20
 # Networks of the paper's size, the main one first, and the table and row of the paper they are in.
@@ -45,13 +38,15 @@ class Setting:
         return any(group.paper for group in self.groups)
 
 
-def settings_of(runs: Iterable[tuple[RunSpec, FinishedRun]]) -> list[Setting]:
+def settings_of(kept: Iterable[KeptRun]) -> list[Setting]:
     """Runs sorted by what was trained, in groups by initialisation and freezing; most runs first."""
     found: dict[RunSpec, dict[str, list[FinishedRun]]] = defaultdict(lambda: defaultdict(list))
     paper: dict[RunSpec, dict[str, Summary | None]] = defaultdict(dict)
-    for spec, run in runs:
-        found[_common(spec)][_label(spec)].append(run)
-        paper[_common(spec)][_label(spec)] = _paper(spec)
+    for run in kept:
+        if (spec := run.spec) is not None:
+            curve = tuple(epoch["test_accuracy"] for epoch in run.epochs)
+            found[_common(spec)][_label(spec)].append(FinishedRun(spec.train.seed, curve))
+            paper[_common(spec)][_label(spec)] = _paper(spec)
     titles = _titles(list(found))
     settings = []
     for common, labels in found.items():
@@ -62,54 +57,6 @@ def settings_of(runs: Iterable[tuple[RunSpec, FinishedRun]]) -> list[Setting]:
         groups = groups_of(by_label, against=against, paper=paper[common])
         settings.append(Setting(titles[common], groups, common.model))
     return sorted(settings, key=lambda setting: -sum(len(group.runs) for group in setting.groups))
-
-
-def read_runs(root: Path) -> tuple[list[Setting], list[str], Source]:
-    """Read the finished runs of a directory, or the run that it is: settings, runs left out and why, the source."""
-    directories = [root] if (root / "config.json").exists() else sorted(d.parent for d in root.glob("*/config.json"))
-    runs, left_out, files = [], [], []
-    for directory in directories:
-        run = RunDirectory(directory)
-        try:
-            result = read_result(directory)
-            if result is None:
-                left_out.append(f"{directory.name}: not finished")
-                continue
-            spec, _ = read_identity(run)
-            metrics = read_metrics(run.metrics)
-            check_numbers(result, metrics, run.result)
-            filters = {name: (None, after) for name, after in read_target(directory).filters.items()}
-        except (FiltercovError, ValueError) as error:  # ValueError: metrics that are not JSON
-            left_out.append(f"{directory.name}: {error}")
-            continue
-        step = result.seconds / result.steps if result.steps else None
-        runs.append((spec, FinishedRun(spec.train.seed, accuracies(metrics), step, filters)))
-        files += [run.result, run.metrics]
-    if not runs:
-        why = f" ({'; '.join(left_out)})" if left_out else ""
-        raise ConfigError(f"{root}: needed finished runs to report, found none{why}; filtercov train makes one")
-    return settings_of(runs), left_out, Source(f"{counted(len(runs), 'run')} in {root}", files_sha256(root, files))
-
-
-def kept_settings(kept: Iterable[KeptRun]) -> list[Setting]:
-    """Runs of evidence as settings, without weights, and without times: others ran beside them."""
-    curves = [(run.spec, tuple(epoch["test_accuracy"] for epoch in run.epochs)) for run in kept]
-    return settings_of((spec, FinishedRun(spec.train.seed, curve)) for spec, curve in curves if spec)
-
-
-def runs_page(root: Path, *, command: str = "") -> tuple[str, list[str]]:
-    """The page of a directory of runs, and what it leaves out."""
-    settings, left_out, source = read_runs(root)
-    several = len(settings) > 1
-    title = f"Runs in {root.name or root}" if several else settings[0].title
-    lead = f"{counted(len(settings), 'setting')}, each with its own table." if several else answer(settings[0].groups)
-    body = [page.heading(title, page.lines(lead))]
-    body += [page.note(f"left out: {words}", warning=True) for words in left_out]
-    for setting in settings:
-        if several:
-            body.append(f"<h2>{page.text(setting.title)}</h2><p>{page.lines(answer(setting.groups))}</p>")
-        body.append(groups_body(setting.groups))
-    return page.page(f"{title} · filtercov", "\n".join(body), origin=page.Origin((source,), command)), left_out
 
 
 def _common(spec: RunSpec) -> RunSpec:
