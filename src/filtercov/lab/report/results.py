@@ -45,7 +45,7 @@ def write_reports(records: Sequence[ExperimentRecord], out: Path, *, command: st
     """
     if not records:
         raise ConfigError(
-            "needed finished runs to report of an experiment, found none; those of filtercov train become evidence first: "
+            "needed finished runs to report of an experiment, found none; runs of filtercov train become evidence: "
             "filtercov keep RUNS --to evidence"
         )
     check_place(out)
