@@ -34,11 +34,7 @@ class Axis:
     log: bool = False
 
     def share(self, value: float) -> float:
-        """The position of a value along the axis, from 0 to 1.
-
-        >>> log_axis(0.01, 1.0).share(0.1), round_axis(0, 4).share(1)
-        (0.5, 0.25)
-        """
+        """The position of a value along the axis, from 0 to 1."""
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / ((self.high - self.low) or 1.0)
@@ -118,8 +114,7 @@ class Plot:
         self.x, self.y, self.label = x, y, label
         self._parts = [*_frame(x, y), *_titles(x_label, y_label)]
 
-    def at(self, x: float, y: float) -> Point:
-        """The place of a pair of values in the chart."""
+    def _at(self, x: float, y: float) -> Point:
         return _across(self.x.share(x)), _down(self.y.share(y))
 
     def line(self, points: Sequence[Point], kind: str = "line", *, colour: int = 0, attributes: str = "") -> None:
@@ -128,12 +123,12 @@ class Plot:
         `attributes` are further ones of the SVG element.
         """
         if points:
-            path = "L".join("{:.1f} {:.1f}".format(*self.at(*point)) for point in points)
+            path = "L".join("{:.1f} {:.1f}".format(*self._at(*point)) for point in points)
             self._parts.append(f'<path class="{kind} {_colour(colour)}"{attributes} d="M{path}"/>')
 
     def dot(self, x: float, y: float, title: str, *, colour: int = 0, radius: float = 3) -> None:
         """Draw a dot with a tooltip."""
-        self._parts.append(_circle("mark", self.at(x, y), title, colour=colour, radius=radius))
+        self._parts.append(_circle("mark", self._at(x, y), title, colour=colour, radius=radius))
 
     def cursor(self) -> None:
         """Draw an upright line at the beginning, for a script to move along x."""

@@ -17,17 +17,9 @@ from filtercov.lab.experiments.paper_claims import CLAIMS
 from filtercov.lab.experiments.records import ExperimentRecord, collect
 from filtercov.lab.experiments.reference_claims import DRAWS, REFERENCE_CLAIMS, ReferenceFinding, judge_references
 from filtercov.lab.experiments.scales import find_scale
-from filtercov.lab.report import page
+from filtercov.lab.report import page, results
 from filtercov.lab.report.charts import dot_chart
 from filtercov.lab.report.groups import Table, answer, by, group_table, groups_body, sentence
-from filtercov.lab.report.results import (
-    check_place,
-    claim_picture,
-    experiment_table,
-    gain_dots,
-    page_beside,
-    write_report,
-)
 from filtercov.lab.report.results_claims import VERDICTS, Compared, Finding, judge_claim, tally
 from filtercov.lab.report.results_statistics import INTERVAL, METHOD
 from filtercov.lab.report.results_table import TOLD_APART, Line, lines, markdown_table, told_apart
@@ -129,13 +121,13 @@ def read_view(root: Path | str) -> View:
 
 def write_evidence(view: View, out: Path, *, command: str = "") -> list[Path]:
     """Write the page, the same as Markdown beside it, and a page with its texts for every experiment begun."""
-    check_place(out)
+    results.check_place(out)
     written = [
         page.write_output(out, evidence_page(view, out, command=command)),
         page.write_output(out.with_suffix(".md"), f"# Evidence\n\n{evidence_markdown(view)}"),
     ]
     for record in view.begun:
-        written += write_report(record, page_beside(out, record), command=command)
+        written += results.write_report(record, results.page_beside(out, record), command=command)
     return written
 
 
@@ -145,14 +137,7 @@ def sections(view: View) -> dict[str, list[str | Table]]:
     for setting in view.at_paper_size:
         paper += [f"{setting.title}:", group_table(setting.groups)]
     scale = f"At the scale {SCALE}, unless a command says otherwise: {find_scale(SCALE).reduced}."
-    claims: list[str | Table] = [
-        claims_answer(view),
-        CLAIM_WORDS,
-        claim_table(view),
-        scale,
-        REFERENCE_WORDS,
-        reference_table(view),
-    ]
+    claims: list[str | Table] = [claims_answer(view), CLAIM_WORDS, claim_table(view), scale]
     controls: list[str | Table] = ["The controls were not run."]
     if view.controls:
         said = " ".join(controls_answer(view.controls))
@@ -160,7 +145,7 @@ def sections(view: View) -> dict[str, list[str | Table]]:
     return {
         "Findings": [f"{number}. {words}" for number, words in enumerate(three_findings(view), start=1)],
         "At the paper's size": paper,
-        "The paper's claims": claims,
+        "The paper's claims": [*claims, REFERENCE_WORDS, reference_table(view)],
         "What does the work": controls,
     }
 
@@ -305,7 +290,7 @@ def controls_picture(record: ExperimentRecord) -> str:
     run = (line for found in _by_row(record).values() for line in found)
     for row, found in by(lambda line: line.shown_row, run).items():
         ordered = sorted(found, key=lambda line: (line.cell.filters, -_gain(line)))
-        chart = dot_chart(gain_dots(ordered), label=f"points above uniform, {row}", shows=[0.0])
+        chart = dot_chart(results.gain_dots(ordered), label=f"points above uniform, {row}", shows=[0.0])
         charts.append(page.figure(chart, f"{page.text(row)}: points above uniform, {INTERVAL}"))
     return page.grid(charts)
 
@@ -347,7 +332,7 @@ def evidence_page(view: View, out: Path, *, command: str = "") -> str:
             body += [_claim(finding, view) for finding in view.findings if finding.begun]
     body += [controls_picture(view.controls)] if view.controls else []
     if view.begun:
-        body += ["<h2>Experiments</h2>", experiment_table(view.begun, out)]
+        body += ["<h2>Experiments</h2>", results.experiment_table(view.begun, out)]
     if view.others:
         listed = "".join(f"<h3>{page.text(each.title)}</h3>{groups_body(each.groups)}" for each in view.others)
         body += ["<h2>Other runs</h2>", page.folded(counted(len(view.others), "setting"), listed)]
@@ -360,7 +345,7 @@ def _claim(finding: Finding, view: View) -> str:
     verdict = f'<span class="{finding.verdict.replace(" ", "-")}">{finding.verdict}</span>'
     return (
         f'<section class="card"><h3>{finding.claim.number}: {verdict}</h3><p>{page.text(finding.claim.says)} '
-        f'{page.text(finding.sentence)}</p><div class="pairs">{claim_picture(finding)}<div>'
+        f'{page.text(finding.sentence)}</p><div class="pairs">{results.claim_picture(finding)}<div>'
         f"{page.folded('Comparisons', page.text_table(comparison_table(finding)))}"
         f"{''.join(map(page.copyable, commands))}</div></div></section>"
     )

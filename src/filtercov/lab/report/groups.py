@@ -164,9 +164,9 @@ def tabulate(groups: Iterable[G], columns: Mapping[str, Callable[[G], object]]) 
 def group_table(groups: Sequence[Group]) -> Table:
     """Accuracy, paired difference, the paper's number and time a step of each group."""
 
-    def difference(group: Group) -> str | None:
+    def difference(group: Group) -> object:
         found = group.difference
-        return found and (found.interval if found.n == len(group.runs) else str(found))
+        return found.interval if found and found.n == len(group.runs) else found
 
     return tabulate(
         groups,
@@ -232,7 +232,7 @@ def groups_body(groups: Sequence[Group]) -> str:
 
 
 def groups_page(
-    title: str, groups: Sequence[Group], *, notes: Iterable[str] = (), origin: page.Origin | None = None
+    title: str, groups: Sequence[Group], *, notes: Iterable[str] = (), origin: page.Origin = page.NOWHERE
 ) -> str:
     """A page of groups: the answer first."""
     body = [page.heading(title, page.lines(answer(groups))), *map(page.note, notes), groups_body(groups)]

@@ -81,9 +81,9 @@ class Report:
             schedule = {name: getattr(self.schedule, name) for name in ("sigma0", "v", "a")}
             schedule |= {"likeness": fit.likeness, "attainable_likeness": fit.attainable, "chance_likeness": fit.chance}
             schedule |= {"missed": fit.missed, "usable": bool(self.paste_line()), "finding": str(fit)}
-        numbers = {"target": self.target.label, "kind": self.target.kind, "notes": list(self.notes)}
-        numbers |= {"schedule": schedule, "layers": [layer.as_json() for layer in self.layers]}
-        return numbers | ({"against": self.against.label} if self.against else {})
+        about = {"target": self.target.label, "kind": self.target.kind, "notes": list(self.notes)}
+        against = {"against": self.against.label} if self.against else {}
+        return about | {"schedule": schedule, "layers": [layer.as_json() for layer in self.layers]} | against
 
     def page(self, *, command: str = "") -> str:
         """The HTML page, which ends with its sources and the `command` that made it."""
@@ -105,12 +105,7 @@ class Report:
 
 
 def measure_target(target: Target, against: Target | None = None) -> Report:
-    """Measure every depthwise layer of a target, and compare each with the layer of `against` at its depth.
-
-    >>> report = measure_target(model_target(nn.Conv2d(64, 64, 7, groups=64), "one layer"))
-    >>> report.layers[0].size
-    '7×7'
-    """
+    """Measure every depthwise layer of a target, and compare each with the layer of `against` at its depth."""
     found = target.statistics.layers
     layers = tuple(measure_layer(layer, i, relative_depth(i, len(found))) for i, layer in enumerate(found))
     try:

@@ -174,8 +174,8 @@ def _dots(found: Sequence[Line]) -> list[str]:
             assert line.measured
             mean, std = line.measured.mean, line.measured.std
             low, high = (None, None) if std is None else (mean - std, mean + std)
-            dot = Dot(mean, low, high, line.paper and line.paper.mean, str(line.measured))
-            accuracies[line.cell.init][line.cell.filters] = dot
+            paper = line.paper.mean if line.paper else None
+            accuracies[line.cell.init][line.cell.filters] = Dot(mean, low, high, paper, str(line.measured))
         chart = dot_chart(accuracies, label=f"accuracy by initialisation, {name}")
         figures.append(page.figure(chart, f"{page.text(name)}: test accuracy in percent ± standard deviation"))
         if gains := gain_dots(members):

@@ -12,14 +12,7 @@ from filtercov.lab.experiments.records import CellRecord, ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report.groups import FinishedRun, Group, Table, by, tabulate
 from filtercov.lab.report.results_claims import claim_lines
-from filtercov.lab.report.results_statistics import (
-    CONFIDENCE,
-    INTERVAL,
-    METHOD,
-    PAPER_SEEDS,
-    Summary,
-    paired_difference,
-)
+from filtercov.lab.report.results_statistics import CONFIDENCE, INTERVAL, METHOD, Summary, paired_difference
 from filtercov.lab.training.progress import duration
 from filtercov.printable import aligned, counted
 
@@ -72,7 +65,7 @@ def lines(record: ExperimentRecord) -> list[Line]:
             label=f"{cell.init}, {cell.filters}",
             runs=[FinishedRun(seed, curve) for seed, curve in zip(cell.seeds, cell.curves, strict=True)],
             baseline=baseline,
-            paper=Summary(cell.paper.mean, cell.paper.std, PAPER_SEEDS) if cell.paper else None,
+            paper=Summary(cell.paper.mean, cell.paper.std) if cell.paper else None,
             cell=cell,
             shown_row=f"{cell.row}: {cell.trained.model}" if record.reduced else cell.row,
             judged=find_scale(record.scale).judges,

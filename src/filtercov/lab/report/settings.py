@@ -14,7 +14,7 @@ from filtercov.lab.experiments.paper_numbers import Place, paper_numbers
 from filtercov.lab.experiments.records import Trained
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.report.groups import FinishedRun, Group, groups_of
-from filtercov.lab.report.results_statistics import PAPER_SEEDS, Summary
+from filtercov.lab.report.results_statistics import Summary
 
 PAPER_EPOCHS = 20
 # Networks of the paper's size, the main one first, and the table and row of the paper they are in.
@@ -96,5 +96,5 @@ def _paper(spec: RunSpec) -> Summary | None:
     for network, (table, row) in PAPER_ROWS.items():
         number = paper_numbers().get(Place(table, row, column, PAPER_EPOCHS))
         if number and f"{spec.model}_".startswith(f"{network}_"):
-            return Summary(number.mean, number.std, PAPER_SEEDS)
+            return Summary(number.mean, number.std)
     return None

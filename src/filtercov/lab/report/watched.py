@@ -39,19 +39,10 @@ class LayerHistory:
     """One layer: its record (see `Watched.to_records`) and its spectrum at each moment."""
 
     index: int
+    name: str
     kernel_size: tuple[int, ...]
     records: list[dict[str, Any]]
     spectra: list[Array]
-
-    @property
-    def name(self) -> str:
-        """Its name in the model."""
-        return str(self.records[0]["name"])
-
-    @property
-    def depth(self) -> float:
-        """Its place in the network, from 0 to 1."""
-        return float(self.records[0]["depth"])
 
     def values(self, key: str, *, structured: bool = False) -> list[float]:
         """A number at each moment, nan where there is none; or only where the layer is `structured` beyond chance."""
@@ -116,7 +107,7 @@ class WatchedReport:
         records = [moment.to_records() for moment in self.moments]
         spectra = [[spectrum(layer.covariance) for layer in moment.statistics.layers] for moment in self.moments]
         return [
-            LayerHistory(index, layer.kernel_size, [r[index] for r in records], [s[index] for s in spectra])
+            LayerHistory(index, layer.name, layer.kernel_size, [r[index] for r in records], [s[index] for s in spectra])
             for index, layer in enumerate(self.moments[0].statistics.layers)
         ]
 
@@ -260,7 +251,7 @@ def _over_time(run: WatchedReport) -> str:
         y = log_axis(min(found), max(found)) if name == "σ" else round_axis(0.0, max(found) or 1.0)
         plot = Plot(over(run.steps), y, label=f"{name} of each layer over time", x_label="step", y_label=name)
         for layer, line in lines:
-            marked = f' data-layer="{layer.index}" style="--depth:{layer.depth:.0%}"'
+            marked = f' data-layer="{layer.index}" style="--depth:{layer.records[0]["depth"]:.0%}"'
             points = zip(run.steps, line, strict=True)
             for measured, group in groupby(points, lambda point: math.isfinite(point[1])):
                 piece = list(group) if measured else []
@@ -293,7 +284,7 @@ def _layer_data(layer: LayerHistory, moments: Sequence[Moment]) -> dict[str, Any
     numbers = {"sigma": "sigma", "likeness": "likeness", "chance": "likeness_chance", "moved": "relative_distance"}
     return {
         "name": layer.name,
-        "depth": layer.depth,
+        "depth": layer.records[0]["depth"],
         "size": size,
         "kept": [len(k) for k in kept],
         "covariances": _text(drawn),
