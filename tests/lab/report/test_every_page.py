@@ -1,12 +1,21 @@
-"""What holds of every page: it fits each window and paper, is whole without a network, and can be heard and seen."""
+"""What holds of every page: it fits each window and paper, is whole without a network, can be heard and seen, and ends
+with what made it: version, sources with their checksums, and the command, ready to be pasted."""
 
+import hashlib
+import html
+import re
 import shlex
+from importlib.metadata import version
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
+from filtercov.cli.app import app
+from filtercov.errors import StorageError
 from filtercov.files import Source
 from filtercov.lab.experiments.records import DrawingRecord, Trained
 from filtercov.lab.report import page
@@ -14,7 +23,7 @@ from filtercov.lab.report.explore import explore_page
 from filtercov.lab.report.groups import FinishedRun, Group, groups_page
 from filtercov.lab.report.inspect import look, measure_target
 from filtercov.lab.report.inspect_target import model_target
-from filtercov.lab.report.results import results_page
+from filtercov.lab.report.results import results_page, write_reports
 from tests.lab.report.results_records import SPEEDS, TABLE, cell, record
 from tests.lab.report.watched_files import KINDS, watched
 
@@ -77,3 +86,96 @@ def test_it_fits_its_window_and_everything_on_it_is_drawn_and_has_a_name(browser
     assert [node for node in shown if not node.get("name", {}).get("value")] == []
     assert tab.evaluate("document.querySelector('.lead').textContent.length") > 10
     assert (tab.evaluate("window.broken"), tab.errors, tab.requests) == (None, [], [])
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    return lambda title, body, **looks: browser.open(
+        page.write_output(tmp_path / "p.html", page.page(title, body)), **looks
+    )
+
+
+def test_colours_follow_the_system_and_the_printer(opened):
+    tab = opened("p", "<p>words</p>", dark=True)
+    background = "getComputedStyle(document.documentElement).backgroundColor"
+    dark = tab.evaluate(background)
+    tab.emulate(dark=False)
+    light = tab.evaluate(background)
+    tab.emulate(dark=True, paper=True)
+    assert (dark, light, tab.evaluate(background)) == ("rgb(21, 24, 28)", "rgb(255, 255, 255)", "rgb(255, 255, 255)")
+
+
+def test_copy_button_copies_or_selects_the_code(opened):
+    tab = opened("p", page.copyable('init_(net, "a<b")'))
+    tab.evaluate("void (navigator.clipboard.writeText = async text => { window.copied = text })")
+    tab.click("[data-copy]")
+    assert tab.evaluate("window.copied") == 'init_(net, "a<b")'
+    tab.evaluate("void (navigator.clipboard.writeText = () => Promise.reject())")
+    tab.click("[data-copy]")
+    assert tab.evaluate("getSelection().toString()") == 'init_(net, "a<b")'
+
+
+def test_hostile_names_stay_text(opened):
+    name = "</script><script>window.broken = 1</script>\"'&"
+    tab = opened(
+        name, f'<p title="{page.text(name)}">{page.text(name)}</p>' + page.embedded_json("data", {"name": name})
+    )
+    assert tab.evaluate("window.broken") is None
+    assert tab.evaluate("document.querySelector('p').title") == name
+    assert tab.evaluate("JSON.parse(document.getElementById('data').textContent).name") == name
+
+
+def test_unwritable_place_is_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageError, match=r"page\.html: cannot be written .*; choose another place"):
+        page.write_output(tmp_path / "file" / "page.html", "x")
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+def facts(shown: str) -> list[tuple[str, str]]:
+    """The footer's terms and what is said of each."""
+    found = re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", shown.partition("<footer>")[2])
+    return [(term, html.unescape(re.sub("<[^>]*>", "", said)).removesuffix("Copy")) for term, said in found]
+
+
+def run(*words: str) -> None:
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+
+
+@pytest.fixture
+def weights(tmp_path, monkeypatch) -> Path:
+    """A checkpoint with an awkward name in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    path = Path("my $net & 'co'.pth")
+    torch.save(nn.Sequential(nn.Conv2d(16, 16, 5, groups=16)).state_dict(), path)
+    return path
+
+
+def test_an_inspection_names_its_file_and_the_command_as_typed(weights):
+    words = ["inspect", str(weights), "--out", "page one.html"]
+    run(*words)
+    (_, made), (_, source), (_, command) = facts(Path("page one.html").read_text())
+    assert made == f"filtercov {version('filtercov')}"
+    assert source == f"{weights} sha256 {hashlib.sha256(weights.read_bytes()).hexdigest()[:16]}…"
+    assert shlex.split(command) == ["filtercov", *words]
+
+
+def test_every_file_that_was_read_is_named_and_a_network_by_its_name_has_no_checksum(weights):
+    weights.rename("shard.bin")
+    Path("model.bin.index.json").write_text('{"weight_map": {"0.weight": "shard.bin"}}')
+    said = [said for _, said in facts(look("model.bin.index.json", against="convmixer_16_2_k5_p2").page())[1:]]
+    assert [each.partition(" sha256 ")[0] for each in said] == ["model.bin.index.json", "shard.bin", said[2]]
+    assert said[2] == "convmixer_16_2_k5_p2"
+    Path("run").mkdir()
+    run("init", "convmixer_16_2_k5_p2", "--out", "run/checkpoint.safetensors")
+    run("stats", "run/checkpoint.safetensors", "--out", "run/statistics.safetensors")
+    names = [source.name for source in look("run").target.sources]
+    assert names == ["run/checkpoint.safetensors", "run/statistics.safetensors"]
+
+
+def test_reports_name_their_runs_and_the_index_names_them_all(tmp_path):
+    command, source = "filtercov report 'made up'", "5 runs in made up sha256 0123456789abcdef…"
+    assert facts(results_page(TABLE, command=command))[1:] == [("from", source), ("with", command)]
+    both, *_ = write_reports([TABLE, TABLE], tmp_path / "two.html", command=command)
+    assert [said for _, said in facts(both.read_text())[1:-1]] == [f"made-up, scale small: {source}"] * 2

@@ -111,13 +111,7 @@ def by(key: Callable[[G], K], groups: Iterable[G]) -> dict[K, list[G]]:
 
 
 def answer(groups: Sequence[Group]) -> str:
-    """The result in words: a line for each group with a baseline, the largest difference first.
-
-    >>> runs = lambda *ends: [FinishedRun(seed, (50.0, end)) for seed, end in enumerate(ends)]
-    >>> uniform = Group("uniform", runs(60.0, 61.0, 62.0))
-    >>> answer([uniform, Group("closed form", runs(63.0, 63.5, 65.2), uniform)])
-    'closed form ends 2.90 points above uniform, [+2.00, +3.80], n = 3; ahead from epoch 2.'
-    """
+    """The result in words: a line for each group with a baseline, the largest difference first."""
     if found := [(d.mean, group) for group in groups if (d := group.difference)]:
         return "\n".join(sentence(group) for _, group in sorted(found, key=lambda each: -each[0]))
     best = max(groups, key=lambda group: float(np.mean(list(group.by_seed.values()))))

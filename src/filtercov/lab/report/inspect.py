@@ -21,8 +21,7 @@ from filtercov.files import Source, files_sha256
 from filtercov.lab.report import inspect_target as targets
 from filtercov.lab.report import page
 from filtercov.lab.report.charts import SHARES, Axis, Plot, key, legend, log_axis
-from filtercov.lab.report.inspect_numbers import LayerNumbers, compare_layer, measure_layer, show
-from filtercov.lab.report.inspect_target import Target, model_target
+from filtercov.lab.report.inspect_target import LayerNumbers, Target, compare_layer, measure_layer, model_target, show
 from filtercov.lab.report.pictures import BLOCKS, SHOWN, covariance_picture, filters_picture, sampled
 from filtercov.lab.report.watched import WatchedReport
 from filtercov.printable import counted

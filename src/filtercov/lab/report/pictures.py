@@ -69,11 +69,7 @@ def covariance_limit(cov: ArrayLike) -> float:
 
 
 def levels(values: ArrayLike, limit: float) -> Levels:
-    """The index in the palette of each value on a scale from -limit to limit.
-
-    >>> levels([-2.0, 0.0, 0.5, 1.0], 1.0).tolist()
-    [0, 127, 190, 254]
-    """
+    """The index in the palette of each value on a scale from -limit to limit."""
     middle = COLOURS // 2
     scaled = np.clip(np.asarray(values, dtype=np.float64) / limit, -1.0, 1.0)
     indices: Levels = np.round(middle + middle * scaled).astype(np.uint8)

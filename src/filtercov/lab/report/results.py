@@ -154,11 +154,9 @@ def _lead(record: ExperimentRecord, found: Sequence[Line], finding: Finding | No
 def _charts(record: ExperimentRecord, complete: Sequence[Line]) -> list[str]:
     """An experiment's main charts; cells with runs missing are left out of them."""
     if record.speeds:
-        series = [
-            Series("thawed", [(s.kernel_size, 1000 * s.thawed) for s in record.speeds], colour=0),
-            Series("frozen", [(s.kernel_size, 1000 * s.frozen) for s in record.speeds], colour=1),
-        ]
-        chart = line_chart(series, label="step time", x_label="kernel size", y_label="milliseconds", low=0.0)
+        thawed = Series("thawed", [(s.kernel_size, 1000 * s.thawed) for s in record.speeds], colour=0)
+        frozen = Series("frozen", [(s.kernel_size, 1000 * s.frozen) for s in record.speeds], colour=1)
+        chart = line_chart([thawed, frozen], label="step time", x_label="kernel size", y_label="milliseconds", low=0.0)
         return [page.figure(chart, "time of a training step by kernel size")]
     if record.chart == "grid":  # whose table says as much
         return []

@@ -82,9 +82,6 @@ def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]
 
     There is no interval with one seed, nor where all differences are equal: accuracies are whole numbers of images, so
     a few may coincide.
-
-    >>> paired_difference({0: 53.0, 1: 54.0, 2: 58.0}, {0: 50.0, 1: 51.5})
-    Difference(mean=2.75, low=-0.426..., high=5.926..., n=2)
     """
     seeds = sorted(values.keys() & baseline.keys())
     if not seeds:
@@ -99,11 +96,7 @@ def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]
 
 
 def welch_interval(ours: Summary, theirs: Summary) -> str:
-    """The difference of two independent means, with Welch's interval where both have a spread.
-
-    >>> welch_interval(Summary(80.0, 0.4, 3), Summary(79.0, 0.1, 3))
-    '+1.00 [-0.02, +2.02]'
-    """
+    """The difference of two independent means, with Welch's interval where both have a spread."""
     mean = ours.mean - theirs.mean
     if not ours.std or not theirs.std:
         return f"{mean:+.2f}"
@@ -127,11 +120,7 @@ def show_seeds(counts: Iterable[int], *, spread: bool = True) -> str:
 
 
 def seeds_needed(std: float, *, effect: float, wanted: float = 0.8) -> int:
-    """About how many seeds tell a true difference of `effect` from zero with probability `wanted`; `std` is above 0.
-
-    >>> [seeds_needed(std, effect=1.0) for std in (0.5, 1.0, 2.0)]
-    [5, 10, 34]
-    """
+    """About how many seeds tell a true difference of `effect` from zero with probability `wanted`; `std` is above 0."""
     beyond = NormalDist().inv_cdf(wanted)  # the mean is normal; the critical value counts as known
     n = 2
     while effect * math.sqrt(n) / std < t_quantile(CONFIDENCE, n - 1) + beyond:

@@ -22,7 +22,7 @@ from filtercov.covariance.forms import Array
 from filtercov.files import Source
 from filtercov.lab.report import page, pictures
 from filtercov.lab.report.charts import SHARES, Plot, key, legend, log_axis, over, round_axis, stage
-from filtercov.lab.report.inspect_numbers import show
+from filtercov.lab.report.inspect_target import show
 from filtercov.lab.report.pictures import palette
 from filtercov.printable import counted
 from filtercov.statistics.watched import FOLLOWED, Moment, Watched
@@ -32,53 +32,20 @@ MOST_BYTES = 8_000_000  # of all moments on a page, before base64
 MOST_MOMENTS = 200  # more cannot be told apart on a slider
 DECADES = 4  # of a spectrum
 Bytes = NDArray[np.uint8]
+Record = dict[str, Any]  # of a layer at a moment: see `Watched.to_records`
 
 
-@dataclass(frozen=True, eq=False)
-class LayerHistory:
-    """One layer: its record (see `Watched.to_records`) and its spectrum at each moment."""
-
-    index: int
-    name: str
-    kernel_size: tuple[int, ...]
-    records: list[dict[str, Any]]
-    spectra: list[Array]
-
-    def values(self, key: str, *, structured: bool = False) -> list[float]:
-        """A number at each moment, nan where there is none; or only where the layer is `structured` beyond chance."""
-        kept = [r["likeness_beyond_chance"] if structured else r[key] is not None for r in self.records]
-        return [float(r[key]) if keep else math.nan for r, keep in zip(self.records, kept, strict=True)]
-
-    def row(self) -> list[str]:
-        """σ and likeness at the first and last moment, drift, and since when there is structure.
-
-        σ is in brackets where it says nothing: chance would have one too.
-        """
-        first, last = self.records[0], self.records[-1]
-        since = _since(self.records)
-        sigmas = [
-            show(r["sigma"]) if r["sigma"] is None or r["likeness_beyond_chance"] else f"({show(r['sigma'])})"
-            for r in (first, last)
-        ]
-        return [
-            f"{self.index + 1}. {self.name}",
-            pictures.shown_size(self.kernel_size),
-            str(first["filters"]),
-            " → ".join(sigmas),
-            f"{show(first['likeness'])} → {show(last['likeness'])}",
-            show(last["likeness_chance"]),
-            show(last["relative_distance"]),
-            "–" if since is None else "start" if since == first["step"] else str(since),
-        ]
-
-
-def _since(records: Sequence[dict[str, Any]]) -> int | None:
+def _since(records: Sequence[Record]) -> int | None:
     """The step since when the likeness is beyond chance at every moment to the last; None if it is not.
 
     A likeness that left chance and came back shows nothing yet: among many moments some always stray.
     """
     beyond = takewhile(lambda record: record["likeness_beyond_chance"], reversed(records))
     return min((int(record["step"]) for record in beyond), default=None)
+
+
+def _size(record: Record) -> str:
+    return str(record["kernel_size"]).replace("x", "×")
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,14 +69,9 @@ class WatchedReport:
         return [self.watched[int(place)] for place in places]
 
     @cached_property
-    def layers(self) -> list[LayerHistory]:
-        """Every layer at these moments."""
-        records = [moment.to_records() for moment in self.moments]
-        spectra = [[spectrum(layer.covariance) for layer in moment.statistics.layers] for moment in self.moments]
-        return [
-            LayerHistory(index, layer.name, layer.kernel_size, [r[index] for r in records], [s[index] for s in spectra])
-            for index, layer in enumerate(self.moments[0].statistics.layers)
-        ]
+    def layers(self) -> list[list[Record]]:
+        """The records of every layer at these moments."""
+        return [list(records) for records in zip(*(moment.to_records() for moment in self.moments), strict=True)]
 
     @property
     def steps(self) -> list[int]:
@@ -118,7 +80,7 @@ class WatchedReport:
 
     def as_json(self) -> dict[str, Any]:
         """Every number of every layer at every moment, also of those that a page has no room for."""
-        records: dict[str, list[dict[str, Any]]] = {layer.name: [] for layer in self.layers}
+        records: dict[str, list[Record]] = {layer[0]["name"]: [] for layer in self.layers}
         for record in self.watched.to_records():
             records[record["name"]].append(record)
         return {
@@ -134,28 +96,41 @@ class WatchedReport:
         }
 
     def table(self) -> list[list[str]]:
-        """A row for each layer, below a heading."""
-        head = ["layer", "size", "filters", "σ", "likeness", "by chance", "moved", "structure since"]
-        return [head, *(layer.row() for layer in self.layers)]
+        """A row for each layer, below a heading: σ and likeness at both ends, drift, since when there is structure.
+
+        σ is in brackets where it says nothing: chance would have one too.
+        """
+        rows = [["layer", "size", "filters", "σ", "likeness", "by chance", "moved", "structure since"]]
+        for number, records in enumerate(self.layers, start=1):
+            first, last, since = records[0], records[-1], _since(records)
+            sigmas = [
+                show(r["sigma"]) if r["sigma"] is None or r["likeness_beyond_chance"] else f"({show(r['sigma'])})"
+                for r in (first, last)
+            ]
+            likeness = f"{show(first['likeness'])} → {show(last['likeness'])}"
+            row = [f"{number}. {first['name']}", _size(first), str(first["filters"]), " → ".join(sigmas), likeness]
+            shown = "–" if since is None else "start" if since == first["step"] else str(since)
+            rows.append([*row, show(last["likeness_chance"]), show(last["relative_distance"]), shown])
+        return rows
 
     def findings(self) -> list[str]:
         """Findings, a sentence each: only what chance would not show too."""
-        steps, judged = self.steps, [layer for layer in self.layers if layer.records[-1]["likeness"] is not None]
+        steps, judged = self.steps, [layer for layer in self.layers if layer[-1]["likeness"] is not None]
         if not judged:
             return ["No layer has filters that a closed form could be like."]
-        early, late = (sum(bool(layer.records[i]["likeness_beyond_chance"]) for layer in judged) for i in (0, -1))
+        early, late = (sum(bool(layer[i]["likeness_beyond_chance"]) for layer in judged) for i in (0, -1))
         said = [
             f"{late or 'None'} of {counted(len(judged), 'layer')} {'is' if late == 1 else 'are'} more like the closed "
             f"form than independent filters are at step {steps[-1]}"
             + (f", {early or 'none'} at step {steps[0]}." if len(steps) > 1 else ".")
         ]
-        grown = sorted((_since(layer.records) or 0, layer.index + 1) for layer in judged)
-        grown = [each for each in grown if each[0] > steps[0]]
+        since = ((_since(layer) or 0, number) for number, layer in enumerate(self.layers, start=1))
+        grown = sorted(each for each in since if each[0] > steps[0])
         if grown:
             (first, one), (last, other) = grown[0], grown[-1]
             ending = f", and last in layer {other}, by step {last}." if len(grown) > 1 else "."
             said.append(f"Structure that stayed appeared first in layer {one}, by step {first}{ending}")
-        moved = [(x, layer.index + 1) for layer in self.layers if (x := layer.values("relative_distance")[-1]) > 0]
+        moved = [(x, i) for i, layer in enumerate(self.layers, start=1) if (x := layer[-1]["relative_distance"])]
         if moved and len(steps) > 1:
             (least, one), (most, other) = min(moved), max(moved)
             size = f"{least:.2g} (layer {one}) to {most:.2g} (layer {other})"
@@ -168,13 +143,13 @@ class WatchedReport:
         """The HTML page, which ends with its source and the `command` that made it."""
         watched, layers = self.watched, self.layers
         lead, *more = self.findings()
-        sizes = " and ".join(dict.fromkeys(pictures.shown_size(layer.kernel_size) for layer in layers))
+        sizes = " and ".join(dict.fromkeys(_size(layer[0]) for layer in layers))
         what = f"{watched.source} while it trained: {counted(len(layers), 'depthwise layer')} of {sizes} filters, "
         what += f"{counted(len(watched), 'moment')} from step {watched.steps[0]} to {watched.steps[-1]}."
         head, *rows = self.table()
-        cells = [[page.numbered(each.index, each.name), *row[1:]] for each, row in zip(layers, rows, strict=True)]
+        cells = [[page.numbered(i, layers[i][0]["name"]), *row[1:]] for i, row in enumerate(rows)]
         meaning = "In brackets: no more than chance. Moved: distance over size at the start."
-        data = [_layer_data(layer, self.moments) for layer in layers]
+        data = [_layer_data(records, self.moments) for records in layers]
         settings = {"palette": palette().tolist(), "decades": DECADES, "steps": self.steps, "layers": data}
         sections = [
             page.heading(self.label, page.text(lead)),
@@ -201,13 +176,13 @@ def most_moments(watched: Watched) -> int:
 
 def _player(run: WatchedReport) -> str:
     last = len(run.moments) - 1
-    buttons = "".join(
-        f'<button type="button" aria-pressed="false" aria-label="layer {layer.index + 1}, {page.text(layer.name)}" '
-        f'title="{page.text(layer.name)}"><canvas class="pixels"></canvas><span>{layer.index + 1}</span></button>'
-        for layer in run.layers
-    )
+    buttons = ""
+    for number, layer in enumerate(run.layers, start=1):
+        name = page.text(layer[0]["name"])
+        named = f'aria-pressed="false" aria-label="layer {number}, {name}" title="{name}"'
+        buttons += f'<button type="button" {named}><canvas class="pixels"></canvas><span>{number}</span></button>'
     most = max(len(filters) for filters in run.moments[0].filters.values())
-    sigmas = [s for layer in run.layers for s in layer.values("sigma") if math.isfinite(s)] or [0.1, 1.0]
+    sigmas = [s for layer in run.layers for record in layer if (s := record["sigma"]) is not None] or [0.1, 1.0]
     by_depth = stage("depths", SHARES, [log_axis(min(sigmas), max(sigmas))], x_label="relative depth d", y_label="σ")
     decades = log_axis(10.0**-DECADES, 1.0)
     spectra = stage("spectrum", SHARES, [decades], x_label="rank / number of pixels", y_label="eigenvalue, λ / λ₁")
@@ -236,27 +211,29 @@ def _player(run: WatchedReport) -> str:
 
 def _over_time(run: WatchedReport) -> str:
     """σ, likeness and drift: a line for each layer, coloured by depth; a script marks one and moves the cursors."""
+    unrelated = "distance of the filters from the first moment; 1.41 is that of unrelated filters"
     drawn = {
         "σ": ("sigma", True, "σ of the closed form most like each layer, where it is more like it than chance"),
         "likeness": ("likeness", True, "likeness to that closed form, where it is more than chance"),
-        "‖W − W₀‖ / ‖W₀‖": (
-            *("relative_distance", False),
-            "distance of the filters from the first moment; 1.41 is that of unrelated filters",
-        ),
+        "‖W − W₀‖ / ‖W₀‖": ("relative_distance", False, unrelated),
     }
     figures = []
     for name, (number, structured, caption) in drawn.items():
-        lines = [(layer, layer.values(number, structured=structured)) for layer in run.layers]
-        found = [x for _, line in lines for x in line if math.isfinite(x)] or [1.0]
+        shown = [[r["likeness_beyond_chance"] if structured else r[number] is not None for r in x] for x in run.layers]
+        lines = [
+            [float(record[number]) if keep else math.nan for record, keep in zip(records, kept, strict=True)]
+            for records, kept in zip(run.layers, shown, strict=True)
+        ]
+        found = [x for line in lines for x in line if math.isfinite(x)] or [1.0]
         y = log_axis(min(found), max(found)) if name == "σ" else round_axis(0.0, max(found) or 1.0)
         plot = Plot(over(run.steps), y, label=f"{name} of each layer over time", x_label="step", y_label=name)
-        for layer, line in lines:
-            marked = f' data-layer="{layer.index}" style="--depth:{layer.records[0]["depth"]:.0%}"'
-            points = zip(run.steps, line, strict=True)
-            for measured, group in groupby(points, lambda point: math.isfinite(point[1])):
+        for index, line in enumerate(lines):
+            start = run.layers[index][0]
+            marked = f' data-layer="{index}" style="--depth:{start["depth"]:.0%}"'
+            for measured, group in groupby(zip(run.steps, line, strict=True), lambda point: math.isfinite(point[1])):
                 piece = list(group) if measured else []
                 if len(piece) == 1:  # a line of one point would not be seen
-                    plot.dot(*piece[0], f"{layer.name}: {piece[0][1]:.3g} at step {piece[0][0]:g}", radius=2)
+                    plot.dot(*piece[0], f"{start['name']}: {piece[0][1]:.3g} at step {piece[0][0]:g}", radius=2)
                 plot.line(piece, attributes=marked)
         plot.cursor()
         figures.append(page.figure(plot.html(), caption))
@@ -264,10 +241,11 @@ def _over_time(run: WatchedReport) -> str:
     return f"<h2>Over time</h2>{depths}{page.grid(figures)}"
 
 
-def _layer_data(layer: LayerHistory, moments: Sequence[Moment]) -> dict[str, Any]:
-    covariances = [moment.statistics[layer.name].covariance for moment in moments]
+def _layer_data(records: Sequence[Record], moments: Sequence[Moment]) -> dict[str, Any]:
+    name = records[0]["name"]
+    covariances = [moment.statistics[name].covariance for moment in moments]
     limits = [pictures.covariance_limit(cov) for cov in covariances]
-    size = layer.kernel_size
+    size = moments[0].statistics[name].kernel_size
     # One for all moments; gaps are as wide as a number, too wide for blocks of three.
     margin = max(0, min(*(pictures.blank_margin(cov, size) for cov in covariances), (min(size) - 5) // 2))
     kept = pictures.shown_pixels(size, margin)
@@ -277,22 +255,20 @@ def _layer_data(layer: LayerHistory, moments: Sequence[Moment]) -> dict[str, Any
         pictures.levels(c[np.ix_(pixels, pixels)], limit)[upper] for c, limit in zip(covariances, limits, strict=True)
     ]
     filters = [
-        pictures.levels(f, pictures.symmetric_limit(f)).ravel()
-        for moment in moments
-        for f in moment.filters[layer.name]
+        pictures.levels(f, pictures.symmetric_limit(f)).ravel() for moment in moments for f in moment.filters[name]
     ]
     numbers = {"sigma": "sigma", "likeness": "likeness", "chance": "likeness_chance", "moved": "relative_distance"}
     return {
-        "name": layer.name,
-        "depth": layer.records[0]["depth"],
+        "name": name,
+        "depth": records[0]["depth"],
         "size": size,
         "kept": [len(k) for k in kept],
         "covariances": _text(drawn),
         "limits": [float(f"{limit:.2g}") for limit in limits],
         "filters": _text(filters),
-        "spectra": _text([spectrum_levels(values) for values in layer.spectra]),
-        "beyond": [bool(record["likeness_beyond_chance"]) for record in layer.records],
-        **{name: [record[column] for record in layer.records] for name, column in numbers.items()},
+        "spectra": _text([spectrum_levels(spectrum(cov)) for cov in covariances]),
+        "beyond": [bool(record["likeness_beyond_chance"]) for record in records],
+        **{key: [record[column] for record in records] for key, column in numbers.items()},
     }
 
 
