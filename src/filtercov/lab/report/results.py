@@ -158,8 +158,6 @@ def _charts(record: ExperimentRecord, complete: Sequence[Line]) -> list[str]:
         frozen = Series("frozen", [(s.kernel_size, 1000 * s.frozen) for s in record.speeds], colour=1)
         chart = line_chart([thawed, frozen], label="step time", x_label="kernel size", y_label="milliseconds", low=0.0)
         return [page.figure(chart, "time of a training step by kernel size")]
-    if record.chart == "grid":  # whose table says as much
-        return []
     return _epoch_charts(complete) if record.chart == "lines" else _dots(complete)
 
 
