@@ -67,6 +67,7 @@ def test_every_pixel_is_that_of_the_moment(tab, path):
 
 
 def test_the_slider_moves_pictures_numbers_and_cursors(tab, path):
+    assert tab.evaluate("element('moment').ariaLabel") == "moment of 5"
     for place in (0, 2, 4):
         tab.page.locator("#moment").fill(str(place))
         tab.settle()

@@ -45,8 +45,8 @@ def write_reports(records: Sequence[ExperimentRecord], out: Path, *, command: st
     """
     if not records:
         raise ConfigError(
-            "needed finished runs to report of an experiment, found none; runs of filtercov train become evidence: "
-            "filtercov keep RUNS --to evidence"
+            "needed finished runs to report that belong to an experiment, found none; for runs of filtercov train: "
+            "filtercov keep RUNS --to evidence, then filtercov report evidence"
         )
     check_place(out)
     if len(records) == 1:
