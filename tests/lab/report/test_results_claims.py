@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from scipy import stats
 
-from filtercov.lab.experiments.paper_claims import CLAIMS, CellName, Claim, versus
+from filtercov.lab.experiments.paper_claims import CLAIMS, CellName, Claim, Comparison
 from filtercov.lab.experiments.timings import SpeedRecord
 from filtercov.lab.report.results_claims import claim_lines, judge_claim
 from tests.lab.report.results_records import cell, record
@@ -23,7 +23,8 @@ def judged(*means, asks="above", spread=1.0, beside=(), **more):
     comparisons, cells = [], []
     for i, mean in enumerate(means):
         ours, theirs = (CellName(f"k{i}", f"thawed/{init}") for init in ("ours", "uniform"))
-        comparisons.append(versus(f"k{i}", ours, theirs, asks, "another matter" if i in beside else ""))
+        reason = "another matter" if i in beside else ""
+        comparisons.append(Comparison(f"k{i}", ((1.0, ours), (-1.0, theirs)), asks, beside=reason))
         found = () if mean is None else seeds(50.0 + mean, spread)
         cells += [cell("thawed/uniform", *[50.0] * 5, row=f"k{i}"), cell("thawed/ours", *found, row=f"k{i}")]
     return judge_claim(Claim("C0", "", "Toys are better.", tuple(comparisons)), record(*cells, **more))
