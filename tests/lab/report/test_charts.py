@@ -18,7 +18,7 @@ LINES = [
     Series("second", [(1, 49.0), (2, 48.0), (50, 47.5)], dashed=True, colour=1),
 ]
 DOTS = {
-    "closed-form .15 .5 .25": {"thawed": Dot(52.0, 51.5, 52.5, 67.4), "frozen": Dot(49.0)},
+    "closed-form .15 .5 .25": {"thawed": Dot(52.0, 51.5, 52.5, 67.4), "frozen": Dot(49.0, shown="so so")},
     "covariance-eighth from ImageNet": {"thawed": Dot(-3.0, paper=2.0)},
     "gain at k15 above gain at k3, by the line through k3, k7, k9, k15, and some more": {
         "thawed": Dot(5.0, least=-1.0)
@@ -82,6 +82,8 @@ def test_dots_intervals_and_the_papers_rings_lie_where_the_numbers_on_the_axis_s
     found = [(circle.get("class"), float(circle.get("cx"))) for circle in svg.iter("circle")]
     marks = [("mark s0", 52.0), ("ring s0", 67.4), ("mark s1", 49.0), ("mark s0", -3.0), ("ring s0", 2.0)]
     assert found == [(kind, at(value)) for kind, value in [*marks, ("mark s0", 5.0)]]
+    titles = [circle.find("title").text.rpartition(": ")[2] for circle in svg.iter("circle")]
+    assert titles[:3] == ["52.00", "67.40 in the paper", "so so"]
     names = [float(name.get("y")) for name in svg.iter("text") if name.get("class") == "name"]
     first, _, second, *_ = (float(circle.get("cy")) for circle in svg.iter("circle"))
     assert names[0] < first < second < names[1] - 11  # below their name and above the next

@@ -77,6 +77,7 @@ def test_the_slider_moves_pictures_numbers_and_cursors(tab, path):
         assert f"at step {step}" in tab.evaluate("element('covariance').ariaLabel")
         moved = tab.evaluate("document.querySelector('.cursor').getAttribute('transform')")
         assert float(moved[10:].split()[0]) == pytest.approx(place / 4 * (330 - 46 - 12), abs=0.01)
+    assert tab.evaluate("document.querySelector('.cursor').getAttribute('d')") == "M46 30V182"  # from top to bottom
     facts, rings = "element('facts').textContent", "element('depths').querySelectorAll('.ring').length"
     go(tab, 4, 1)
     record = fc.Watched.load(path)[4].to_records()[1]
