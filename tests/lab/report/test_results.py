@@ -160,6 +160,7 @@ def test_an_index_links_the_pages_of_several_experiments(tmp_path):
     index, *_ = write_reports([TABLE, replace(TABLE, scale="smoke")], tmp_path / "report.html")
     links = re.findall(r'href="(report[^"]*)"', index.read_text())
     assert links == ["report-made-up-small.html", "report-made-up-smoke.html"]
+    assert '<p class="lead">2 experiments; 2 runs missing.</p>' in index.read_text()
     kinds = (".html", ".md", ".csv", ".tex")
     assert all((tmp_path / link).with_suffix(kind).exists() for link in links for kind in kinds)
 
