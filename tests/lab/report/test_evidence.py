@@ -136,6 +136,9 @@ def test_page_and_markdown_have_the_sections_in_order_and_fit_a_phone(view, brow
     assert tab.evaluate("document.querySelectorAll('svg.chart').length") == 2  # C4 and the controls
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert tab.errors == tab.requests == []
+    assert tab.evaluate("[...document.querySelectorAll('td .words')].map(e => e.textContent)")[0] == CLAIMS[0].says
+    verdicts = tab.evaluate("[...document.querySelectorAll('td .open, td .not-run')].map(e => e.textContent)")
+    assert sorted(set(verdicts)) == ["not run", "open"]
     (tmp_path / "c.svg").write_text(picture(view.controls))
     tab = browser.open(tmp_path / "c.svg")
     blue = tab.evaluate("getComputedStyle(document.querySelector('circle.s0')).fill")
@@ -181,6 +184,8 @@ def test_damage_is_said_and_an_empty_directory_has_no_evidence(root, tmp_path):
     (tmp_path / "runs").mkdir()
     whole = next((root / "runs").iterdir())
     (tmp_path / "runs" / whole.name).write_bytes(whole.read_bytes()[:-40])
-    assert "is damaged" in evidence.evidence_markdown(evidence.read_view(tmp_path))
+    view = evidence.read_view(tmp_path)
+    (said,) = [line for line in evidence.evidence_markdown(view).splitlines() if "is damaged" in line]
+    assert (said[0].isupper() or not said[0].isalpha(), said[1:]) == (True, f"{view.damaged[0][1:]}.")
     with pytest.raises(ConfigError):
         evidence.read_view(tmp_path / "nowhere")

@@ -168,8 +168,8 @@ def test_an_index_links_the_pages_of_several_experiments(tmp_path):
 def test_a_report_of_nothing_or_to_nowhere_is_refused(tmp_path):
     with pytest.raises(ConfigError):
         write_reports([], tmp_path / "report.html")
-    for place in (tmp_path, tmp_path / "table.csv"):
-        with pytest.raises(StorageError):
+    for place, advice in ((tmp_path, "name the page in it"), (tmp_path / "table.csv", "call it table.html")):
+        with pytest.raises(StorageError, match=advice):
             write_reports([TABLE], place)
 
 
