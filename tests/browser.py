@@ -1,10 +1,5 @@
 """A headless Chromium for tests of pages, driven by Playwright.
 
-    with Browser() as browser:
-        tab = browser.open(path, width=390, dark=True)
-        assert tab.evaluate("document.title") == "…"
-        assert tab.errors == [] and tab.requests == []
-
 One browser serves many tests; every `open` is a fresh profile with one tab.
 """
 
@@ -54,25 +49,23 @@ class Tab:
         self.page = page
         self.errors: list[str] = []  # exceptions, console.error, console.warn, blocked resources
         self.requests: list[str] = []  # everything it tried to fetch, except itself and data: addresses
+
+        def take_message(message: ConsoleMessage) -> None:
+            if message.type in ("error", "warning", "assert"):
+                self.errors.append(message.text)
+
+        def take_request(request: Request) -> None:
+            if request.resource_type != "document" and not request.url.startswith("data:"):
+                self.requests.append(request.url)
+
         page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("console", self._take_message)
-        page.on("request", self._take_request)
-
-    def _take_message(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning", "assert"):
-            self.errors.append(message.text)
-
-    def _take_request(self, request: Request) -> None:
-        if request.resource_type != "document" and not request.url.startswith("data:"):
-            self.requests.append(request.url)
+        page.on("console", take_message)
+        page.on("request", take_request)
 
     def emulate(self, *, width: int = 1280, height: int = 900, dark: bool = False, paper: bool = False) -> None:
         """Make the page believe in a window of that size, a dark system, a printer."""
         self.page.set_viewport_size({"width": width, "height": height})
-        self.page.emulate_media(
-            media="print" if paper else "screen",
-            color_scheme="dark" if dark else "light",
-        )
+        self.page.emulate_media(media="print" if paper else "screen", color_scheme="dark" if dark else "light")
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of a JavaScript expression; promises are waited for."""

@@ -7,9 +7,15 @@ from typing import Any
 DOCS = Path(__file__).parents[1] / "docs"
 
 
+def python_blocks(name: str) -> list[str]:
+    """The blocks of Python of docs/name."""
+    text = (DOCS / name).read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
 def run_page(name: str) -> dict[str, Any]:
     """Run the Python of docs/name one block after another, and return the names it leaves."""
-    names: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", (DOCS / name).read_text(encoding="utf-8"), re.DOTALL):
-        exec(block, names)
+    names: dict[str, Any] = {"__name__": "example"}
+    for block in python_blocks(name):
+        exec(compile(block, name, "exec"), names)
     return names

@@ -29,49 +29,40 @@ MARK = "(not run in tests)"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PROGRAMS = ("filtercov", "make", "pip", "torchrun", "python", ".venv/bin/python", "for")
 
-AS_IS = {
+RUN = {
     "filtercov stats trained.pth --out trained.stats",
     "filtercov inspect trained.pth --out page.html",
     "filtercov inspect trained.pth --against other.pth",
-    "filtercov inspect trained.pth --png sheets --json",
+    "filtercov inspect trained.pth --json",
     "filtercov inspect filters.watched",
-    "filtercov inspect filters.watched --animate run.gif",
+    "filtercov inspect filters.watched --json",
     "filtercov inspect runs/uniform/filters.watched --against runs/closed-form/filters.watched",
     "filtercov figures figures",
     "filtercov reproduce --list",
     "filtercov reproduce --list 'claim-*' --scale small",
     "filtercov info",
-}
-TRAIN = "filtercov train --model convmixer_8_2_k9_p4 --data embedded --data-limit 64 --batch-size 32"
-SMALLER = {
-    "filtercov init convnext_tiny --preset imagenet-thawed --seed 0 --out start.safetensors": (
-        "filtercov init convnext_atto --preset imagenet-thawed --seed 0 --out start.safetensors"
-    ),
-    "filtercov init convnext_tiny --statistics trained.stats --out start.safetensors": (
-        "filtercov init convnext_atto --statistics trained.stats --out start.safetensors"
-    ),
-    "filtercov init efficientnet_b0 --statistics efficientnet-lite0 --out start.safetensors": (
-        "filtercov init convmixer_16_3_k5_p2 --statistics efficientnet-lite0 --out start.safetensors"
-    ),
-    "filtercov bench mobilenetv3_large_100 --batch-size 16 --img-size 128": (
-        "filtercov bench convmixer_8_2_k9_p4 --batch-size 4 --img-size 16 --seconds 1"
-    ),
+    "filtercov explore --out explore.html",
+    "filtercov init convnext_tiny --preset imagenet-thawed --seed 0 --out start.safetensors",
+    "filtercov init convnext_tiny --statistics trained.stats --out start.safetensors",
+    "filtercov init efficientnet_b0 --statistics efficientnet-lite0 --out start.safetensors",
+    "filtercov bench mobilenetv3_large_100 --batch-size 16 --img-size 128",
     "filtercov compare --model convnext_atto_p2 --data folder:my-images --init default,closed-form --seeds 3 "
-    "--epochs 10 --out compare.html": (
-        "filtercov compare --model convmixer_8_2_k9_p4 --data embedded --data-limit 64 -b 32 "
-        "--init default,closed-form --seeds 2 --epochs 1 --out compare.html"
-    ),
-    "filtercov explore --out explore.html": "filtercov explore --out explore.html --no-open",
-    "filtercov train --model convmixer_256_8_k9_p2 --data cifar10 --init stats:trained.stats": (
-        f"{TRAIN} --epochs 1 --init stats:trained.stats"
-    ),
-    "filtercov train --model convmixer_256_8_k9_p2 --data cifar10 --init impulse --freeze-filters": (
-        f"{TRAIN} --epochs 1 --init impulse --freeze-filters"
-    ),
+    "--epochs 10 --out compare.html",
+    "filtercov train --model convmixer_256_8_k9_p2 --data cifar10 --init stats:trained.stats",
+    "filtercov train --model convmixer_256_8_k9_p2 --data cifar10 --init impulse --freeze-filters",
     "filtercov train --model convmixer_256_8_k9_p2 --data cifar10 --init closed-form --schedule cifar-p2 "
-    "--freeze-filters --run-dir runs/first": (
-        f"{TRAIN} --epochs 1 --init closed-form --schedule cifar-p2 --freeze-filters --run-dir runs/first"
-    ),
+    "--freeze-filters --run-dir runs/first",
+}
+SMALL = "--model convmixer_8_2_k9_p4 --data embedded --data-limit 64 --batch-size 32 --epochs 1"
+SMALLER = {  # what is large or needs a screen in these commands, and what a test does instead
+    "explore.html": "explore.html --no-open",
+    "convnext_tiny": "convnext_atto",
+    "efficientnet_b0": "convmixer_16_3_k5_p2",
+    "mobilenetv3_large_100": "convmixer_8_2_k9_p4 --seconds 1",
+    "--batch-size 16 --img-size 128": "--batch-size 4 --img-size 16",
+    "--model convmixer_256_8_k9_p2 --data cifar10": SMALL,
+    "--model convnext_atto_p2 --data folder:my-images": SMALL,
+    "--seeds 3 --epochs 10": "--seeds 2",
 }
 # Run by another test, which is named.
 ELSEWHERE = {
@@ -109,26 +100,16 @@ def shown():
     return found
 
 
-def flags(command):
-    return {word for word in shlex.split(command) if word.startswith("--")}
-
-
 def test_every_command_is_run_or_says_that_it_is_not():
-    known = AS_IS | SMALLER.keys() | ELSEWHERE.keys()
+    known = RUN | ELSEWHERE.keys()
     assert len(shown()) > 30
     assert [(page, command) for page, command, marked in shown() if not marked and command not in known] == []
 
 
 def test_nothing_is_listed_that_is_not_shown_or_is_marked():
     unmarked = {command for _, command, marked in shown() if not marked}
-    assert (AS_IS | SMALLER.keys() | ELSEWHERE.keys()) - unmarked == set()
+    assert (RUN | ELSEWHERE.keys()) - unmarked == set()
     assert [place for place in ELSEWHERE.values() if not (ROOT / place).exists()] == []
-
-
-def test_smaller_commands_are_the_same_commands():
-    for command, smaller in SMALLER.items():
-        assert smaller.split()[1] == command.split()[1]
-        assert flags(command.replace("[", "").replace("]", "")) <= flags(smaller)
 
 
 @pytest.mark.parametrize("target", sorted({c.split()[1] for _, c, _ in shown() if c.startswith("make ")}))
@@ -152,7 +133,9 @@ def test_commands_of_the_documentation_run(tmp_path, monkeypatch):
         with fc.watch(model, f"{name}filters.watched", every=1) as watch:
             watch()
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    for command in [*sorted(AS_IS), *SMALLER.values()]:
+    for command in sorted(RUN):
+        for large, small in SMALLER.items():
+            command = command.replace(large, small)
         program, *arguments = shlex.split(command)
         if program == "filtercov":
             ended = CliRunner().invoke(app, arguments)
@@ -160,4 +143,4 @@ def test_commands_of_the_documentation_run(tmp_path, monkeypatch):
         else:
             subprocess.run([program, *arguments], env=environment, check=True, timeout=300, capture_output=True)
     written = {path.name for path in tmp_path.iterdir()}
-    assert written >= {"page.html", "inspect.html", "figures", "start.safetensors", "explore.html", "sheets", "run.gif"}
+    assert written >= {"page.html", "inspect.html", "figures", "start.safetensors", "explore.html"}

@@ -13,13 +13,11 @@ import typer
 
 from filtercov.cli import options
 from filtercov.cli.say import say, say_table
-from filtercov.errors import SourceError
 from filtercov.lab.report.explore import explore_page
 from filtercov.lab.report.figures import write_figures
-from filtercov.lab.report.inspect import Report, look
+from filtercov.lab.report.inspect import look
 from filtercov.lab.report.page import write_output
 from filtercov.lab.report.watched import WatchedReport
-from filtercov.printable import counted
 
 TARGET = (
     "A checkpoint (.safetensors, .pth), a statistics file or the name of one that ships, a run's directory, one of our "
@@ -31,11 +29,7 @@ def inspect(
     context: typer.Context,
     target: Annotated[str, typer.Argument(help=TARGET)],
     against: Annotated[str | None, typer.Option(help="Another target to compare with, layer by layer.")] = None,
-    out: Annotated[Path | None, typer.Option(help="HTML page to write; inspect.html if nothing is asked for.")] = None,
-    png: Annotated[Path | None, typer.Option(help="Directory to write a PNG sheet of each layer to.")] = None,
-    animate: Annotated[
-        Path | None, typer.Option(help="Animated PNG, or GIF if it ends in .gif, to write of a run that was watched.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="HTML page to write; inspect.html without --json.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every number as JSON.")] = False,
     untrained: Annotated[bool, typer.Option(help="Take timm:NAME without its pretrained weights.")] = False,
 ) -> None:
@@ -43,24 +37,15 @@ def inspect(
 
     Of a run that was watched while it trained, all that over time.
     """
-    for written in (out, animate):
-        options.check_output(written, target, against)
-    report = look(target, against=against, untrained=untrained, animate=animate is not None)
-    if isinstance(report, WatchedReport):
-        if png is not None:
-            raise SourceError(f"{target}: --png is for networks, this is a watched run; --animate draws its moments")
-        if not as_json:
-            rows = report.table()
-            say_table(rows, right=range(1, len(rows[0]) - 1))
-            say("\n".join(report.findings()))
-    if out is None and png is None and animate is None and not as_json:
-        out = Path("inspect.html")
-    if out is not None:
-        say(f"wrote {write_output(out, report.page(command=context.obj))}", err=as_json)
-    if isinstance(report, WatchedReport) and animate is not None:
-        say(f"wrote {report.write_animation(animate)}", err=as_json)
-    elif isinstance(report, Report) and png is not None:
-        say(f"wrote {counted(len(report.write_pngs(png)), 'picture')} to {png}", err=as_json)
+    options.check_output(out, target, against)
+    report = look(target, against=against, untrained=untrained)
+    if isinstance(report, WatchedReport) and not as_json:
+        rows = report.table()
+        say_table(rows, right=range(1, len(rows[0]) - 1))
+        say("\n".join(report.findings()))
+    if out is not None or not as_json:
+        written = write_output(out or Path("inspect.html"), report.page(command=context.obj))
+        say(f"wrote {written}", err=as_json)
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=1, allow_nan=False))
     for note in report.notes:

@@ -45,3 +45,4 @@ TABLE = record(
     cell("frozen/closed-form", 40.5, 41.0, paper=90.56),
     cell("frozen/filters", missing=("0123456789abcdef  net frozen filters-of net, 5 epochs, seed 1",), paper=89.5),
 )
+SPEEDS = record(speeds=tuple(SpeedRecord(f"net_k{k}", k, 0.1 * k, 0.08 * k) for k in (3, 9, 15)))

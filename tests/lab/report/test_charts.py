@@ -2,18 +2,15 @@
 
 import re
 from itertools import combinations, pairwise
-from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from filtercov.lab.report import charts
-from filtercov.lab.report.charts import Axis, Dot, Plot, Series, dot_chart, heat_map, line_chart, log_axis, ticks
+from filtercov.lab.report.charts import Axis, Dot, Plot, Series, dot_chart, line_chart, log_axis, round_axis
 from filtercov.lab.report.explore import explore_page
 from filtercov.lab.report.page import page, write_output
 from filtercov.lab.report.results import results_page
-from tests.browser import Browser, Tab
 from tests.lab.report.results_records import TABLE, record
 
 LINES = [
@@ -21,83 +18,82 @@ LINES = [
     Series("second", [(1, 49.0), (2, 48.0), (50, 47.5)], dashed=True, colour=1),
 ]
 DOTS = {
-    "closed-form .15 .5 .25": {"thawed": Dot(52.0, 51.5, 52.5, 67.4), "frozen": Dot(49.0)},
+    "closed-form .15 .5 .25": {"thawed": Dot(52.0, 51.5, 52.5, 67.4), "frozen": Dot(49.0, shown="so so")},
     "covariance-eighth from ImageNet": {"thawed": Dot(-3.0, paper=2.0)},
     "gain at k15 above gain at k3, by the line through k3, k7, k9, k15, and some more": {
         "thawed": Dot(5.0, least=-1.0)
     },
 }
-GRID = {(f"0.{x}", f"{y}"): float(x * y) for x in range(1, 5) for y in (0.185, 0.37, 0.74, 1.48)}
+RANKS, DECADES = Axis(1.0, 49.0, (1, 49)), log_axis(1e-6, 1.0)
 EVERY = {
     "lines": line_chart(LINES, label="lines", x_label="epochs", y_label="test accuracy"),
     "dots": dot_chart(DOTS, label="dots"),
-    "decades": Plot(
-        Axis(1.0, 49.0, (1, 49)), log_axis(1e-6, 1.0), label="decades", x_label="eigenvalue", y_label="|λ| / λ₁"
-    ).html(),
-    "grid": heat_map(GRID, label="grid", x_label="σ0", y_label="v", limits=(0.0, 6.0)),
+    "decades": Plot(RANKS, DECADES, label="decades", x_label="eigenvalue", y_label="|λ| / λ₁").html(),
 }
 
 
-def parsed(html: str) -> ElementTree.Element:
+def parsed(html):
     return ElementTree.fromstring(html[: html.index("</svg>") + 6])
 
 
-def numbered(svg: ElementTree.Element, anchor: str, along: str) -> tuple[list[float], list[float]]:
-    """Return the numbers written along an axis, and where."""
+def numbered(svg, anchor, along):
+    """The numbers written along an axis, and where."""
     found = [t for t in svg.iter("text") if t.get("text-anchor") == anchor and re.fullmatch(r"[-+\d.e]+", t.text or "")]
-    return [float(t.text or "") for t in found], [float(t.get(along) or "") for t in found]
+    return [float(t.text) for t in found], [float(t.get(along)) for t in found]
 
 
-def test_ticks_enclose_what_they_measure():
-    for low, high in [(0.0, 1.0), (49.9, 50.1), (10.0, 10.0), (-3.0, 97.0), (89.99, 93.01)]:
-        marks = ticks(low, high)
-        assert marks[0] <= low <= high <= marks[-1]
-        assert 2 <= len(marks) <= 8
+def paths(svg, kind):
+    return [path.get("d") for path in svg.iter("path") if path.get("class") == kind]
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (49.9, 50.1), (10.0, 10.0), (-3.0, 97.0), (89.99, 93.01)])
+def test_marks_enclose_what_they_measure(low, high):
+    marks = round_axis(low, high).marks
+    assert marks[0] <= low <= high <= marks[-1]
+    assert 2 <= len(marks) <= 8
 
 
 @pytest.mark.parametrize("log", [False, True])
-def test_marks_lie_where_the_numbers_on_the_axes_say(log: bool) -> None:
-    y = log_axis(0.02, 3.0) if log else charts.round_axis(0.02, 3.0)
+def test_marks_lie_where_the_numbers_on_the_axes_say(log):
+    y = log_axis(0.02, 3.0) if log else round_axis(0.02, 3.0)
     plot = Plot(Axis(0.0, 1.0, (0.0, 0.25, 0.5, 1.0)), y, label="c", x_label="d", y_label="σ")
     values = [(0.0, 0.02), (0.3, 0.5), (0.75, 2.9)]
     for x, value in values:
         plot.dot(x, value, "a dot")
     plot.line(values)
     svg = parsed(plot.html())
-    assert [path.get("class") for path in svg.iter("path") if path.get("class") != "axis"] == ["line s0"]
+    assert len(paths(svg, "line s0")) == 1
     marks, places = numbered(svg, "end", "y")
     xs, across = numbered(svg, "middle", "x")
     turn = np.log if log else np.asarray
     slope, offset = np.polyfit(turn(marks), np.array(places) - 4, 1)  # labels hang 4 below their line
     for circle, (x, value) in zip(svg.iter("circle"), values, strict=True):
-        assert float(circle.get("cy") or "") == pytest.approx(slope * turn(value) + offset, abs=0.11)
-        assert float(circle.get("cx") or "") == pytest.approx(np.interp(x, xs, across), abs=0.11)
+        assert float(circle.get("cy")) == pytest.approx(slope * turn(value) + offset, abs=0.11)
+        assert float(circle.get("cx")) == pytest.approx(np.interp(x, xs, across), abs=0.11)
 
 
-def test_dots_intervals_and_the_papers_rings_lie_where_the_numbers_on_the_axis_say() -> None:
+def test_dots_intervals_and_the_papers_rings_lie_where_the_numbers_on_the_axis_say():
     svg = parsed(EVERY["dots"])
     xs, across = numbered(svg, "middle", "x")
-    expected = [("mark s0", 52.0), ("ring s0", 67.4), ("mark s1", 49.0), ("mark s0", -3.0), ("ring s0", 2.0)]
-    expected.append(("mark s0", 5.0))
-    found = [(circle.get("class"), float(circle.get("cx") or "")) for circle in svg.iter("circle")]
-    assert [kind for kind, _ in found] == [kind for kind, _ in expected]
-    for (_, place), (_, value) in zip(found, expected, strict=True):
-        assert place == pytest.approx(np.interp(value, xs, across), abs=0.11)
-    ours = [f"{np.interp(value, xs, across):.1f}" for value in (52.0, 49.0)]
-    names = [float(name.get("y") or "") for name in svg.iter("text") if name.get("class") == "name"]
-    first, second = (float(circle.get("cy") or "") for circle in svg.iter("circle") if circle.get("cx") in ours)
+
+    def at(value):
+        return pytest.approx(np.interp(value, xs, across), abs=0.11)
+
+    found = [(circle.get("class"), float(circle.get("cx"))) for circle in svg.iter("circle")]
+    marks = [("mark s0", 52.0), ("ring s0", 67.4), ("mark s1", 49.0), ("mark s0", -3.0), ("ring s0", 2.0)]
+    assert found == [(kind, at(value)) for kind, value in [*marks, ("mark s0", 5.0)]]
+    titles = [circle.find("title").text.rpartition(": ")[2] for circle in svg.iter("circle")]
+    assert titles[:3] == ["52.00", "67.40 in the paper", "so so"]
+    names = [float(name.get("y")) for name in svg.iter("text") if name.get("class") == "name"]
+    first, _, second, *_ = (float(circle.get("cy")) for circle in svg.iter("circle"))
     assert names[0] < first < second < names[1] - 11  # below their name and above the next
-    (interval,) = [path.get("d") for path in svg.iter("path") if path.get("class") == "line s0"]
-    left, _, right = map(float, re.findall(r"[\d.]+", interval or ""))
-    assert (left, right) == pytest.approx(np.interp([51.5, 52.5], xs, across), abs=0.11)
-    (zero,) = [path.get("d") for path in svg.iter("path") if path.get("class") == "axis zero"]
-    assert float((zero or "").removeprefix("M").split()[0]) == pytest.approx(np.interp(0.0, xs, across), abs=0.11)
-    (least,) = [path.get("d") for path in svg.iter("path") if path.get("class") == "least"]
-    assert float((least or "").removeprefix("M").split()[0]) == pytest.approx(np.interp(-1.0, xs, across), abs=0.11)
+    (interval,), (least,) = paths(svg, "line s0"), paths(svg, "least")
+    left, _, right = map(float, re.findall(r"[\d.]+", interval))
+    assert (left, right, float(least.split()[0][1:])) == (at(51.5), at(52.5), at(-1.0))
 
 
 @pytest.mark.parametrize("steps", [(2, 5, 10, 20, 35, 50, 100), [1_000_000 * i + 23_456 for i in range(8)]])
-def test_numbers_along_x_that_would_touch_are_left_out(steps: list[int]) -> None:
+def test_numbers_along_x_that_would_touch_are_left_out(steps):
     chart = line_chart([Series("a", [(float(x), 1.0) for x in steps])], label="", x_label="", y_label="")
     marks, across = numbered(parsed(chart), "middle", "x")
     assert marks[0] == float(f"{steps[0]:g}")
@@ -105,30 +101,25 @@ def test_numbers_along_x_that_would_touch_are_left_out(steps: list[int]) -> None
     assert all(b - a >= 20 for a, b in pairwise(across))
 
 
-def test_axes_of_many_decades_are_numbered_in_powers_of_ten() -> None:
+def test_axes_of_many_decades_are_numbered_in_powers_of_ten():
     words = [t.text for t in parsed(EVERY["decades"]).iter("text") if t.get("text-anchor") == "end"]
     assert words == ["10⁻⁶", "10⁻⁵", "10⁻⁴", "10⁻³", "10⁻²", "10⁻¹", "1"]
 
 
-def test_a_band_is_as_wide_as_the_spread() -> None:
+def test_a_band_is_as_wide_as_the_spread():
     svg = parsed(EVERY["lines"])
     marks, places = numbered(svg, "end", "y")
     slope, offset = np.polyfit(marks, np.array(places) - 4, 1)
-    (band,) = [path.get("d") for path in svg.iter("path") if path.get("class") == "band s0"]
-    heights = [(float(y) - offset) / slope for y in re.findall(r" ([\d.]+)", band or "")]
+    (band,) = paths(svg, "band s0")
+    heights = [(float(y) - offset) / slope for y in re.findall(r" ([\d.]+)", band)]
     assert heights == pytest.approx([50.7, 53.3, 57.1, 55.1, 53.3, 49.7], abs=0.05)
 
 
 @pytest.mark.parametrize("scale", ["paper", "small"])
-def test_the_papers_values_are_beside_ours_at_every_scale(scale: str) -> None:
-    card = results_page(record(*TABLE.cells, scale=scale)).partition("<h2>Figures</h2>")[2]
-    rings = [
-        [float(title) for title in re.findall(r'class="ring[^>]*><title>[^<]*: ([-\d.]+) in the paper', chart)]
-        for chart in card.split("</svg>")[:2]
-    ]
-    assert rings[0] == [89.26, 84.97, 90.85, 90.56]
-    assert rings[1] == [1.59, 5.59]
-    assert "points above uniform" in card
+def test_the_papers_values_are_beside_ours_at_every_scale(scale):
+    figures = results_page(record(*TABLE.cells, scale=scale)).partition("<h2>Figures</h2>")[2]
+    shown = [re.findall(r"<title>[^<]*: ([-\d.]+) in the paper", chart) for chart in figures.split("</svg>")[:2]]
+    assert shown == [["89.26", "84.97", "90.85", "90.56"], ["1.59", "5.59"]]
 
 
 LABELS = """[...document.querySelectorAll('svg')].map(svg => {
@@ -139,10 +130,16 @@ LABELS = """[...document.querySelectorAll('svg')].map(svg => {
 })"""
 
 
-def legible(tab: Tab) -> None:
-    """Every label is large enough, inside its chart, and apart from the others."""
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("kind", ["charts", "explore"])
+def test_labels_are_legible_inside_their_chart_and_apart(browser, tmp_path, kind, width):
+    cards = "".join(f'<div class="card">{chart}</div>' for chart in EVERY.values())
+    html = explore_page() if kind == "explore" else page("charts", cards)
+    tab = browser.open(write_output(tmp_path / "p.html", html), width=width)
+    if kind == "explore":
+        tab.evaluate("(async () => { while (finished !== drawing) await new Promise(requestAnimationFrame) })()")
     charts = [labels for labels in tab.evaluate(LABELS) if labels]
-    assert charts
+    assert len(charts) >= 2
     for labels in charts:
         for label in labels:
             (left, right, top, bottom), (x0, x1, y0, y1) = label["place"], label["chart"]
@@ -152,12 +149,3 @@ def legible(tab: Tab) -> None:
             (left, right, top, bottom), (l2, r2, t2, b2) = one["place"], other["place"]
             # Boxes of text have room above and below the letters.
             assert not (left < r2 and l2 < right and top < b2 - 4 and t2 < bottom - 4), (one["words"], other["words"])
-
-
-@pytest.mark.parametrize("width", [390, 1280])
-def test_labels_are_legible_inside_their_chart_and_apart(browser: Browser, tmp_path: Path, width: int) -> None:
-    cards = "".join(f'<div class="card">{chart}</div>' for chart in EVERY.values())
-    legible(browser.open(write_output(tmp_path / "p.html", page("charts", cards)), width=width))
-    explore = browser.open(write_output(tmp_path / "e.html", explore_page()), width=width)
-    explore.evaluate("(async () => { while (finished !== drawing) await new Promise(requestAnimationFrame) })()")
-    legible(explore)

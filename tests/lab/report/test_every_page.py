@@ -1,36 +1,38 @@
-"""What holds of every page: it fits each window and paper, is whole without a network, and can be heard and seen."""
+"""What holds of every page: it fits each window and paper, is whole without a network, can be heard and seen, and ends
+with what made it: version, sources with their checksums, and the command, ready to be pasted."""
 
+import hashlib
+import html
+import re
 import shlex
-from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
+from filtercov.cli.app import app
+from filtercov.errors import StorageError
 from filtercov.files import Source
 from filtercov.lab.experiments.records import DrawingRecord, Trained
-from filtercov.lab.experiments.timings import SpeedRecord
 from filtercov.lab.report import page
 from filtercov.lab.report.explore import explore_page
 from filtercov.lab.report.groups import FinishedRun, Group, groups_page
 from filtercov.lab.report.inspect import look, measure_target
 from filtercov.lab.report.inspect_target import model_target
-from filtercov.lab.report.results import results_page
-from tests.browser import Browser
-from tests.lab.report.results_records import TABLE, cell, record
-from tests.lab.report.watched_files import watched
+from filtercov.lab.report.results import results_page, write_reports
+from tests.lab.report.results_records import SPEEDS, TABLE, cell, record
+from tests.lab.report.watched_files import KINDS, watched
 
 HOSTILE = '<img src=x onerror="window.broken=1">'
-GRID = [cell(f"frozen/closed-form {s} {v} {a}", 50 + s + v + a) for s in (0.1, 0.2) for v in (0.5, 1) for a in (2, 4)]
 CURVES = [
     cell(f"thawed/{init}", e + 1.0, e + 2.0, epochs=e, trained=Trained("net_k9", "toys", e))
     for init in ("uniform", "closed-form")
     for e in (2, 5, 9)
 ]
-SPEEDS = tuple(SpeedRecord(f"net_k{k}", k, 0.1 * k, 0.08 * k) for k in (3, 9, 15))
 DRAWN = tuple(DrawingRecord(kind, f"The {kind}") for kind in ("sawtooth", "construction", "schedule"))
 LONG = page.Origin(
     (Source("a place/with a long name/" + "deep/" * 12 + "weights.safetensors", "ab" * 32), Source("timm:some_net")),
@@ -39,26 +41,24 @@ LONG = page.Origin(
 NAMED = {"button", "slider", "spinbutton", "radio", "image", "img", "form", "region"}
 
 
-def groups(_: Path) -> str:
+def groups(_):
     filters = {f"layer {i}": (np.random.default_rng(i).normal(size=(9, 5, 5)), np.ones((9, 5, 5))) for i in range(4)}
     runs = [FinishedRun(seed, (50.0, 60.0 + seed), 0.1, filters) for seed in range(3)]
     own = Group(HOSTILE, runs)
     return groups_page("Mine", [own, Group("ours", runs, own)], origin=LONG)
 
 
-def inspected(_: Path) -> str:
+def inspected(_):
     torch.manual_seed(0)
     sizes = ((5, 5), (17, 17), (1, 9), (9,))  # thinned out and one-dimensional ones among them
-    kinds = {1: nn.Conv1d, 2: nn.Conv2d}
-    net = nn.Sequential(*(kinds[len(size)](40, 40, size, groups=40) for size in sizes))
+    net = nn.Sequential(*(KINDS[len(size)](40, 40, size, groups=40) for size in sizes))
     return measure_target(model_target(net, HOSTILE), model_target(net, "other")).page(command=LONG.command)
 
 
-PAGES: dict[str, Callable[[Path], str]] = {
+PAGES = {
     "table": lambda _: results_page(TABLE, command=LONG.command),
-    "grid": lambda _: results_page(record(cell("frozen/uniform", 50.0), *GRID, chart="grid")),
     "curves": lambda _: results_page(record(*CURVES, chart="lines")),
-    "speeds": lambda _: results_page(record(speeds=SPEEDS)),
+    "speeds": lambda _: results_page(SPEEDS),
     "drawings": lambda _: results_page(record(drawings=DRAWN)),
     "groups": groups,
     "inspect": inspected,
@@ -68,25 +68,114 @@ PAGES: dict[str, Callable[[Path], str]] = {
 
 
 @pytest.mark.parametrize("make", PAGES.values(), ids=PAGES)
-def test_it_fits_its_window_and_everything_on_it_is_drawn_and_has_a_name(
-    browser: Browser, tmp_path: Path, make: Callable[[Path], str]
-) -> None:
+def test_it_fits_its_window_and_everything_on_it_is_drawn_and_has_a_name(browser, tmp_path, make):
     tab = browser.open(page.write_output(tmp_path / "p.html", make(tmp_path)))
-    looks: list[dict[str, Any]] = [{"width": 390}, {"width": 390, "dark": True}, {"paper": True, "width": 720}, {}]
-    for look_ in looks:
-        tab.emulate(**look_)
+    for looks in ({"width": 390}, {"width": 390, "dark": True}, {"paper": True, "width": 720}, {}):
+        tab.emulate(**looks)
         tab.settle()
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
         cut = "e => e.clientWidth && e.scrollWidth > e.clientWidth + 1"
         assert not tab.evaluate(f"[...document.querySelectorAll('footer *')].some({cut})")
     tab.evaluate("Promise.all([...document.images].map(i => { i.loading = 'eager'; return i.decode() }))")
     assert tab.evaluate("[...document.images].every(i => i.naturalWidth > 0 && i.alt)")
-    sizes = tab.evaluate(
-        "[...document.querySelectorAll('svg')].map(e => e.getBoundingClientRect()).map(box => [box.width, box.height])"
-    )
-    assert all(width > 80 and height > 40 for width, height in sizes if width)  # those folded away have none
+    boxes = "[...document.querySelectorAll('svg')].map(e => e.getBoundingClientRect())"
+    small = "box => box.width && (box.width < 80 || box.height < 40)"  # those folded away have no width
+    assert not tab.evaluate(f"{boxes}.some({small})")
     nodes = tab.page.context.new_cdp_session(tab.page).send("Accessibility.getFullAXTree")["nodes"]
     shown = [node for node in nodes if not node["ignored"] and node["role"]["value"] in NAMED]
     assert [node for node in shown if not node.get("name", {}).get("value")] == []
     assert tab.evaluate("document.querySelector('.lead').textContent.length") > 10
     assert (tab.evaluate("window.broken"), tab.errors, tab.requests) == (None, [], [])
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    return lambda title, body, **looks: browser.open(
+        page.write_output(tmp_path / "p.html", page.page(title, body)), **looks
+    )
+
+
+def test_colours_follow_the_system_and_the_printer(opened):
+    tab = opened("p", "<p>words</p>", dark=True)
+    background = "getComputedStyle(document.documentElement).backgroundColor"
+    dark = tab.evaluate(background)
+    tab.emulate(dark=False)
+    light = tab.evaluate(background)
+    tab.emulate(dark=True, paper=True)
+    assert (dark, light, tab.evaluate(background)) == ("rgb(21, 24, 28)", "rgb(255, 255, 255)", "rgb(255, 255, 255)")
+
+
+def test_copy_button_copies_or_selects_the_code(opened):
+    tab = opened("p", page.copyable('init_(net, "a<b")'))
+    tab.evaluate("void (navigator.clipboard.writeText = async text => { window.copied = text })")
+    tab.click("[data-copy]")
+    assert tab.evaluate("window.copied") == 'init_(net, "a<b")'
+    tab.evaluate("void (navigator.clipboard.writeText = () => Promise.reject())")
+    tab.click("[data-copy]")
+    assert tab.evaluate("getSelection().toString()") == 'init_(net, "a<b")'
+
+
+def test_hostile_names_stay_text(opened):
+    name = "</script><script>window.broken = 1</script>\"'&"
+    tab = opened(
+        name, f'<p title="{page.text(name)}">{page.text(name)}</p>' + page.embedded_json("data", {"name": name})
+    )
+    assert tab.evaluate("window.broken") is None
+    assert tab.evaluate("document.querySelector('p').title") == name
+    assert tab.evaluate("JSON.parse(document.getElementById('data').textContent).name") == name
+
+
+def test_unwritable_place_is_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageError, match=r"page\.html: cannot be written .*; choose another place"):
+        page.write_output(tmp_path / "file" / "page.html", "x")
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+def facts(shown: str) -> list[tuple[str, str]]:
+    """The footer's terms and what is said of each."""
+    found = re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", shown.partition("<footer>")[2])
+    return [(term, html.unescape(re.sub("<[^>]*>", "", said)).removesuffix("Copy")) for term, said in found]
+
+
+def run(*words: str) -> None:
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+
+
+@pytest.fixture
+def weights(tmp_path, monkeypatch) -> Path:
+    """A checkpoint with an awkward name in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    path = Path("my $net & 'co'.pth")
+    torch.save(nn.Sequential(nn.Conv2d(16, 16, 5, groups=16)).state_dict(), path)
+    return path
+
+
+def test_an_inspection_names_its_file_and_the_command_as_typed(weights):
+    words = ["inspect", str(weights), "--out", "page one.html"]
+    run(*words)
+    (_, made), (_, source), (_, command) = facts(Path("page one.html").read_text())
+    assert made == f"filtercov {version('filtercov')}"
+    assert source == f"{weights} sha256 {hashlib.sha256(weights.read_bytes()).hexdigest()[:16]}…"
+    assert shlex.split(command) == ["filtercov", *words]
+
+
+def test_every_file_that_was_read_is_named_and_a_network_by_its_name_has_no_checksum(weights):
+    weights.rename("shard.bin")
+    Path("model.bin.index.json").write_text('{"weight_map": {"0.weight": "shard.bin"}}')
+    said = [said for _, said in facts(look("model.bin.index.json", against="convmixer_16_2_k5_p2").page())[1:]]
+    assert [each.partition(" sha256 ")[0] for each in said] == ["model.bin.index.json", "shard.bin", said[2]]
+    assert said[2] == "convmixer_16_2_k5_p2"
+    Path("run").mkdir()
+    run("init", "convmixer_16_2_k5_p2", "--out", "run/checkpoint.safetensors")
+    run("stats", "run/checkpoint.safetensors", "--out", "run/statistics.safetensors")
+    names = [source.name for source in look("run").target.sources]
+    assert names == ["run/checkpoint.safetensors", "run/statistics.safetensors"]
+
+
+def test_reports_name_their_runs_and_the_index_names_them_all(tmp_path):
+    command, source = "filtercov report 'made up'", "5 runs in made up sha256 0123456789abcdef…"
+    assert facts(results_page(TABLE, command=command))[1:] == [("from", source), ("with", command)]
+    both, *_ = write_reports([TABLE, TABLE], tmp_path / "two.html", command=command)
+    assert [said for _, said in facts(both.read_text())[1:-1]] == [f"made-up, scale small: {source}"] * 2

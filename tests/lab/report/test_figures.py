@@ -1,7 +1,6 @@
 """The paper's figures: right parts, both formats, the same file every time."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,13 +10,10 @@ from filtercov.covariance import to_block
 from filtercov.lab.report.figures import COLUMN_WIDTH, filters_figure, save_figure, styled, write_figures
 from filtercov.lab.report.pictures import construction_parts, levels, symmetric_limit
 
-NAMES = ["construction", "covariances", "filters", "schedule"]
 
-
-def test_parts_of_the_construction_are_the_papers() -> None:
+def test_parts_of_the_construction_are_the_papers():
     k, sigma, c = 5, math.pi / 2, 2
-    parts = construction_parts(k, sigma)
-    blocks = {name: to_block(part, k) for name, part in parts.items()}
+    blocks = {name: to_block(part, k) for name, part in construction_parts(k, sigma).items()}
     Z = np.array([[math.exp(-((i - c) ** 2 + (j - c) ** 2) / (2 * sigma)) for j in range(k)] for i in range(k)])
     np.testing.assert_allclose(blocks["M"], np.kron(Z, np.ones((k, k))))
     np.testing.assert_allclose(blocks["S"], np.kron(np.ones((k, k)), Z))
@@ -27,24 +23,21 @@ def test_parts_of_the_construction_are_the_papers() -> None:
     np.testing.assert_allclose(blocks["Σ"], made, atol=1e-15)
 
 
-def test_figures_are_written_in_both_formats_as_wide_as_a_column_and_the_same_every_time(tmp_path: Path) -> None:
-    written = write_figures(tmp_path / "new" / "place")
-    assert sorted(path.name for path in written) == sorted(
-        f"{name}.{kind}" for name in NAMES for kind in ("png", "svg")
-    )
-    for path in written:
-        if path.suffix == ".png":
-            with Image.open(path) as drawn:
-                assert 0.9 * COLUMN_WIDTH < drawn.width / 300 < 1.1 * COLUMN_WIDTH
-        else:
-            assert path.read_text().startswith("<?xml")
+def test_figures_are_written_in_both_formats_as_wide_as_a_column_and_the_same_every_time(tmp_path):
+    written = {path.name: path for path in write_figures(tmp_path / "new" / "place")}
+    names = ("construction", "covariances", "filters", "schedule")
+    assert set(written) == {f"{name}.{kind}" for name in names for kind in ("png", "svg")}
+    for name in names:
+        with Image.open(written[f"{name}.png"]) as drawn:
+            assert 0.9 * COLUMN_WIDTH < drawn.width / 300 < 1.1 * COLUMN_WIDTH
+        assert written[f"{name}.svg"].read_text().startswith("<?xml")
     with styled():
         first, second, other = (save_figure(filters_figure(seed=seed), "svg") for seed in (3, 3, 4))
     assert first == second != other
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-300, 1e300])
-def test_scale_is_symmetric_for_any_size_of_numbers(value: float) -> None:
+def test_scale_is_symmetric_for_any_size_of_numbers(value):
     values = np.array([-value, 0.0, value])
     found = levels(values, symmetric_limit(values)).tolist()
     assert found == ([127, 127, 127] if value == 0 else [0, 127, 254])

@@ -14,49 +14,45 @@ from torch import nn
 import filtercov as fc
 from filtercov.covariance import resize_covariance
 from filtercov.errors import CheckpointError, FiltercovError, ModelError, SourceError
-from filtercov.lab import models
-from filtercov.lab.report.inspect import Report, inspect, look, measure_target
+from filtercov.lab.report.inspect import inspect, look, measure_target
 from filtercov.lab.report.inspect_target import find_target, model_target
 from tests.peers import import_peer
 
 
-def network(*kernel_sizes: int, channels: int = 400, seed: int = 0, source: object = "figure") -> nn.Sequential:
+def network(*kernel_sizes, channels=400, seed=0, source="figure"):
     torch.manual_seed(seed)
     net = nn.Sequential(*(nn.Conv2d(channels, channels, k, groups=channels) for k in kernel_sizes))
     fc.init_(net, source, min_kernel_size=1)
     return net
 
 
-def measured(net: nn.Module, other: nn.Module | None = None) -> Report:
+def measured(net, other=None):
     return measure_target(model_target(net, "a"), None if other is None else model_target(other, "b"))
 
 
-def test_sigma_and_schedule_of_filters_drawn_from_the_closed_form_are_found_again() -> None:
+def test_sigma_and_schedule_of_filters_drawn_from_the_closed_form_are_found_again():
     schedule = fc.QuadraticSchedule(0.3, 0.5, 1.0)
-    inspection = measured(network(7, 7, 7, 7, channels=2000, source=schedule))
-    for layer in inspection.layers:
-        assert layer.sigma == pytest.approx(schedule(layer.depth), rel=0.05)
-        assert layer.likeness > 0.98
-    fitted = inspection.schedule
-    assert fitted is not None
-    assert [fitted(d) for d in (0.0, 0.5, 1.0)] == pytest.approx([schedule(d) for d in (0.0, 0.5, 1.0)], rel=0.1)
+    report = measured(network(7, 7, 7, 7, channels=2000, source=schedule))
+    for layer in report.layers:
+        assert layer.fit.sigma == pytest.approx(schedule(layer.numbers["depth"]), rel=0.05)
+        assert layer.fit.likeness > 0.98
+    fitted = [report.schedule(d) for d in (0.0, 0.5, 1.0)]
+    assert fitted == pytest.approx([schedule(d) for d in (0.0, 0.5, 1.0)], rel=0.1)
     model = nn.Sequential(*(nn.Conv2d(8, 8, 7, groups=8) for _ in range(3)))
-    report = eval(inspection.paste_line(), {"filtercov": fc, "model": model})
-    assert [row.sigma for row in report.initialised] == pytest.approx([fitted(d) for d in (0.0, 0.5, 1.0)], abs=2e-4)
+    done = eval(report.paste_line(), {"filtercov": fc, "model": model})
+    assert [row.sigma for row in done.initialised] == pytest.approx(fitted, abs=2e-4)
 
 
-def test_no_schedule_is_offered_where_sigma_exceeds_the_kernel() -> None:
+def test_no_schedule_is_offered_where_sigma_exceeds_the_kernel():
     flat, sane = (measured(network(5, 5, 5, 5, source=lambda _, s=s: s)) for s in (30.0, 1.0))
-    assert flat.schedule is not None
     assert flat.schedule.fit.usable
     assert (flat.too_wide, flat.paste_line(), flat.as_json()["schedule"]["usable"]) == (True, "", False)
-    page = flat.page()
-    assert "QuadraticSchedule" not in page
-    assert "exceeds the side of a kernel" in page
+    assert "QuadraticSchedule" not in flat.page()
+    assert "exceeds the side of a kernel" in flat.page()
     assert (sane.too_wide, sane.paste_line()[:15]) == (False, "filtercov.init_")
 
 
-def test_filters_that_do_not_vary_have_no_schedule() -> None:
+def test_filters_that_do_not_vary_have_no_schedule():
     net = network(7, 7, 3, channels=8)
     for layer in net[:2]:
         nn.init.constant_(layer.weight, 0.5)
@@ -68,7 +64,7 @@ def test_filters_that_do_not_vary_have_no_schedule() -> None:
     assert "nan" not in re.sub(r'"data:[^"]*"', "", page)
 
 
-def test_closed_form_and_mean_beside_a_layer_are_least_squares_and_shares() -> None:
+def test_closed_form_and_mean_beside_a_layer_are_least_squares_and_shares():
     torch.manual_seed(0)
     conv = nn.Conv2d(64, 64, 5, groups=64)
     nn.init.normal_(conv.weight, mean=0.5)
@@ -78,41 +74,40 @@ def test_closed_form_and_mean_beside_a_layer_are_least_squares_and_shares() -> N
     assert nearest < min(np.linalg.norm(cov - 1.01 * closed), np.linalg.norm(cov - 0.99 * closed))
     filters = conv.weight.detach().flatten(1).double().numpy()
     power = np.square(filters.mean(axis=0)).sum()
-    assert layer.mean_share == pytest.approx(power / (power + filters.var(axis=0, ddof=1).sum()), rel=1e-5)
+    share = power / (power + filters.var(axis=0, ddof=1).sum())
+    assert layer.numbers["mean_share"] == pytest.approx(share, rel=1e-5)
 
 
-def test_every_kind_of_file_gives_the_same_numbers(tmp_path: Path) -> None:
+def test_every_kind_of_file_gives_the_same_numbers(tmp_path):
     net = network(5, 7)
+    (tmp_path / "run").mkdir()
     safetensors.torch.save_file(net.state_dict(), tmp_path / "weights.safetensors")
     torch.save({"state_dict": net.state_dict()}, tmp_path / "weights.pth")
     fc.FilterStatistics.from_model(net).save(tmp_path / "statistics.safetensors")
-    run = tmp_path / "run"
-    run.mkdir()
-    safetensors.torch.save_file(net.state_dict(), run / "checkpoint.safetensors")
-    (run / "result.json").write_text("{}")
+    safetensors.torch.save_file(net.state_dict(), tmp_path / "run" / "checkpoint.safetensors")
+    kinds = {"weights.safetensors": "checkpoint", "weights.pth": "checkpoint"}
+    kinds |= {"statistics.safetensors": "statistics file", "run": "run"}
     expected = measured(net).as_json()["layers"]
-    kinds = {}
-    for name in ("weights.safetensors", "weights.pth", "statistics.safetensors", "run"):
+    for name, kind in kinds.items():
         found = look(str(tmp_path / name)).as_json()
-        kinds[name] = found["kind"]
+        assert found["kind"] == kind
         for layer, same in zip(found["layers"], expected, strict=True):
             assert layer["sigma"] == pytest.approx(same["sigma"])
             assert layer["eigenvalues"] == pytest.approx(same["eigenvalues"])
-    assert list(kinds.values()) == ["checkpoint", "checkpoint", "statistics file", "run"]
 
 
-def test_our_models_are_seen_as_they_start_and_leave_the_random_state_alone() -> None:
+def test_our_models_are_seen_as_they_start_and_leave_the_random_state_alone():
     before = torch.random.get_rng_state()
     target = find_target("convmixer_16_3_k5_p2")
     assert torch.equal(torch.random.get_rng_state(), before)
     assert "not trained" in target.notes[0]
     torch.manual_seed(12345)
     again = find_target("convmixer_16_3_k5_p2")
+    assert len(target.filters) == 3
     assert all(np.array_equal(target.filters[name], again.filters[name]) for name in target.filters)
-    assert len(target.filters) == len(fc.depthwise_layers(models.create("convmixer_16_3_k5_p2", num_classes=10)))
 
 
-def test_timm_models_are_targets_and_untrained_ones_show_nothing_beyond_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timm_models_are_targets_and_untrained_ones_show_nothing_beyond_chance(monkeypatch):
     import_peer("timm")
     report = look("timm:mobilenetv2_035", untrained=True)
     layers = report.layers
@@ -125,9 +120,7 @@ def test_timm_models_are_targets_and_untrained_ones_show_nothing_beyond_chance(m
         find_target("timm:test_convnext")
 
 
-def test_two_files_of_one_name_are_told_apart_as_typed_and_noted_under_their_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_files_of_one_name_are_told_apart_as_typed_and_noted_under_their_names(tmp_path, monkeypatch):
     for name in ("x", "y"):
         (tmp_path / name).mkdir()
         fc.FilterStatistics.from_model(network(5, channels=8)).save(tmp_path / name / "statistics.safetensors")
@@ -137,79 +130,71 @@ def test_two_files_of_one_name_are_told_apart_as_typed_and_noted_under_their_nam
     report = look(str(tmp_path / "x"), against="convmixer_8_2_k5_p2")
     own = "the run is not finished: this is its last checkpoint"
     theirs = "convmixer_8_2_k5_p2: not trained: these are the filters the network starts with"
-    assert report.notes == (own, theirs)
-    assert report.as_json()["notes"] == [own, theirs]
+    assert report.as_json()["notes"] == [*report.notes] == [own, theirs]
     assert all(f'<p class="note">{note}</p>' in report.page() for note in (own, theirs))
 
 
-def test_comparison_sees_shape_and_scale_apart() -> None:
+def test_comparison_sees_shape_and_scale_apart():
     net, louder = network(5, 7), network(5, 7)
     with torch.no_grad():
         for layer in louder:
             layer.weight *= 3.0
-    inspection = measured(net, louder)
-    for comparison, own in zip(inspection.comparisons, inspection.layers, strict=True):
-        assert (comparison.cosine, comparison.scale) == pytest.approx((1.0, 3.0))
-        assert comparison.other.sigma == pytest.approx(own.sigma, rel=1e-4)
-        assert not comparison.resized
+    for layer in measured(net, louder).layers:
+        assert (layer.numbers["cosine"], layer.numbers["scale"]) == pytest.approx((1.0, 3.0))
+        assert layer.other.fit.sigma == pytest.approx(layer.fit.sigma, rel=1e-4)
+        assert not layer.resized
 
 
-def test_comparison_carries_the_other_over_to_depth_and_kernel_size() -> None:
+def test_comparison_carries_the_other_over_to_depth_and_kernel_size():
     other = network(9, 9, 9, 9)
-    comparisons = measured(network(5, 7, 5), other).comparisons
-    assert [comparison.other.kernel_size for comparison in comparisons] == [(5, 5), (7, 7), (5, 5)]
-    assert all(comparison.resized for comparison in comparisons)
-    assert [comparison.other.name for comparison in comparisons] == ["0", "layers 1 and 2, weighted 0.5 : 0.5", "3"]
+    layers = measured(network(5, 7, 5), other).layers
+    assert [(layer.other.size, layer.resized) for layer in layers] == [("5×5", True), ("7×7", True), ("5×5", True)]
+    assert [layer.other.name for layer in layers] == ["0", "layers 1 and 2, weighted 0.5 : 0.5", "3"]
     first, last = fc.FilterStatistics.from_model(other).layers[1:3]
     halfway = resize_covariance(first.covariance, 9, 7) / 2 + resize_covariance(last.covariance, 9, 7) / 2
-    np.testing.assert_allclose(comparisons[1].other.statistics.covariance, halfway, atol=1e-12)
+    np.testing.assert_allclose(layers[1].other.statistics.covariance, halfway, atol=1e-12)
     with pytest.raises(SourceError, match=r"b: cannot be compared with .* which has 5×5 filters"):
         measured(nn.Conv2d(4, 4, 5, groups=4), nn.Conv1d(4, 4, 5, groups=4))
 
 
-def test_json_holds_every_number_and_no_nan(tmp_path: Path) -> None:
+def test_json_holds_every_number_and_no_nan():
     net = nn.Sequential(nn.Conv2d(1, 1, 5), nn.Conv2d(8, 8, 1, groups=8), nn.Conv2d(8, 8, (5, 7), groups=8))
-    fc.FilterStatistics.from_model(net).save(tmp_path / "s.safetensors")
-    report = look(str(tmp_path / "s.safetensors"), against=str(tmp_path / "s.safetensors"))
-    one_pixel, rectangle = json.loads(json.dumps(report.as_json(), allow_nan=False))["layers"]
+    one_pixel, rectangle = json.loads(json.dumps(measured(net, net).as_json(), allow_nan=False))["layers"]
     assert (one_pixel["sigma"], rectangle["kronecker_residual"]) == (None, None)
     assert one_pixel["kronecker_residual"] == pytest.approx(0.0)
     assert rectangle["comparison"]["cosine"] == pytest.approx(1.0)
     assert len(rectangle["eigenvalues"]) == 35
 
 
-def test_broken_files_and_targets_that_are_nothing_are_errors_of_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_files_and_targets_that_are_nothing_are_errors_of_one_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     net = network(5, channels=8)
-    safetensors.torch.save_file(net.state_dict(), "whole.safetensors")
-    Path("cut.safetensors").write_bytes(Path("whole.safetensors").read_bytes()[:-50])
+    whole = safetensors.torch.save(net.state_dict())
+    Path("cut.safetensors").write_bytes(whole[:-50])
     fc.FilterStatistics.from_model(net).save("damaged.safetensors")
-    data = bytearray(Path("damaged.safetensors").read_bytes())
-    data[-3] ^= 1
-    Path("damaged.safetensors").write_bytes(data)
+    data = Path("damaged.safetensors").read_bytes()
+    Path("damaged.safetensors").write_bytes(data[:-3] + bytes([data[-3] ^ 1]) + data[-2:])
     torch.save(nn.Conv2d(3, 8, 3).state_dict(), "dense.pth")
     net[0].weight.data[3, 0, 1, 1] = math.nan
     torch.save(net.state_dict(), "nan.pth")
     Path("empty").mkdir()
-    kinds = {"cut.safetensors": CheckpointError, "damaged.safetensors": CheckpointError, "dense.pth": CheckpointError}
-    kinds |= {"nan.pth": SourceError, "missing.pth": SourceError, "some/where": SourceError}
-    for target in (*kinds, "convmixer_1", "empty"):
-        with pytest.raises(kinds.get(target, FiltercovError)) as caught:
+    kinds = dict.fromkeys(("cut.safetensors", "damaged.safetensors", "dense.pth"), CheckpointError)
+    kinds |= dict.fromkeys(("nan.pth", "missing.pth", "some/where"), SourceError)
+    for target, kind in (kinds | dict.fromkeys(("convmixer_1", "empty"), FiltercovError)).items():
+        with pytest.raises(kind) as caught:
             look(target)
         assert "\n" not in str(caught.value)
     with torch.device("meta"), pytest.raises(SourceError, match="meta device"):
         model_target(nn.Conv2d(4, 4, 5, groups=4), "ghost")
 
 
-def test_a_model_in_memory_is_inspected_alone_or_beside_another(tmp_path: Path) -> None:
+def test_a_model_in_memory_is_inspected_alone_or_beside_another(tmp_path):
     net, other = network(5, 7), network(5, 7, seed=1)
     report = inspect(net, label="mine", against=other, out=tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text() == report.page()
     assert "<h1>mine against Sequential</h1>" in report.page()
-    assert report.comparisons[0].cosine > 0.9
-    assert inspect(net).as_json()["target"] == "Sequential"
+    assert report.layers[0].numbers["cosine"] > 0.9
+    assert inspect(net, against=other).as_json()["against"] == "Sequential beside"
 
 
 @pytest.mark.parametrize("name", ["efficientnet-lite0", "stats:efficientnet-lite0"])

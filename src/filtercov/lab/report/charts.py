@@ -1,4 +1,4 @@
-"""The one chart writer: lines, bands, dots, intervals and grids of numbers, as inline SVG that needs no script.
+"""The one chart writer: lines, bands, dots and intervals, as inline SVG that needs no script.
 
 A chart is drawn at the width of a phone, with text of a phone's smallest legible size; wider windows enlarge it or lay
 several side by side. Colours are classes of page.css (s0 to s5), so charts follow light, dark and paper.
@@ -34,11 +34,7 @@ class Axis:
     log: bool = False
 
     def share(self, value: float) -> float:
-        """The position of a value along the axis, from 0 to 1.
-
-        >>> log_axis(0.01, 1.0).share(0.1), round_axis(0, 4).share(1)
-        (0.5, 0.25)
-        """
+        """The position of a value along the axis, from 0 to 1."""
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / ((self.high - self.low) or 1.0)
@@ -47,22 +43,17 @@ class Axis:
 SHARES = Axis(0.0, 1.0, (0.0, 0.25, 0.5, 0.75, 1.0))  # relative depth, cosines
 
 
-def ticks(low: float, high: float) -> list[float]:
-    """A handful of round numbers that enclose [low, high].
+def round_axis(low: float, high: float) -> Axis:
+    """A linear axis between a handful of round numbers that enclose [low, high].
 
-    >>> ticks(50.2, 56.1)
+    >>> round_axis(50.2, 56.1).marks
     [50.0, 52.0, 54.0, 56.0, 58.0]
     """
     rough = (high - low) / 4 or 1.0
     unit = 10.0 ** math.floor(math.log10(rough))
     step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough * 0.999)
     first, last = math.floor(low / step), math.ceil(high / step)
-    return [round(step * i, 10) for i in range(first, max(last, first + 1) + 1)]
-
-
-def round_axis(low: float, high: float) -> Axis:
-    """A linear axis between round numbers that enclose [low, high]."""
-    marks = ticks(low, high)
+    marks = [round(step * i, 10) for i in range(first, max(last, first + 1) + 1)]
     return Axis(marks[0], marks[-1], marks)
 
 
@@ -84,8 +75,8 @@ def log_axis(low: float, high: float) -> Axis:
 def over(values: Collection[float]) -> Axis:
     """An axis from the first value to the last, which names the values themselves where they are few."""
     first, last = min(values), max(values)
-    marks = sorted(set(values)) if len(values) <= 8 else [t for t in ticks(first, last) if first <= t <= last]
-    return Axis(first, last, marks)
+    rounded = [mark for mark in round_axis(first, last).marks if first <= mark <= last]
+    return Axis(first, last, sorted(set(values)) if len(values) <= 8 else rounded)
 
 
 @dataclass(frozen=True)
@@ -123,8 +114,7 @@ class Plot:
         self.x, self.y, self.label = x, y, label
         self._parts = [*_frame(x, y), *_titles(x_label, y_label)]
 
-    def at(self, x: float, y: float) -> Point:
-        """The place of a pair of values in the chart."""
+    def _at(self, x: float, y: float) -> Point:
         return _across(self.x.share(x)), _down(self.y.share(y))
 
     def line(self, points: Sequence[Point], kind: str = "line", *, colour: int = 0, attributes: str = "") -> None:
@@ -133,12 +123,12 @@ class Plot:
         `attributes` are further ones of the SVG element.
         """
         if points:
-            path = "L".join("{:.1f} {:.1f}".format(*self.at(*point)) for point in points)
+            path = "L".join("{:.1f} {:.1f}".format(*self._at(*point)) for point in points)
             self._parts.append(f'<path class="{kind} {_colour(colour)}"{attributes} d="M{path}"/>')
 
     def dot(self, x: float, y: float, title: str, *, colour: int = 0, radius: float = 3) -> None:
         """Draw a dot with a tooltip."""
-        self._parts.append(_circle("mark", self.at(x, y), title, colour=colour, radius=radius))
+        self._parts.append(_circle("mark", self._at(x, y), title, colour=colour, radius=radius))
 
     def cursor(self) -> None:
         """Draw an upright line at the beginning, for a script to move along x."""
@@ -183,20 +173,13 @@ def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str, shows: Seque
     numbers = [*shows, *(number for number in drawn if number is not None)]
     x = round_axis(min(numbers), max(numbers))
     step, line, left = 10, 15, 12
-    names = {name: wrap(name, NAME_LETTERS) for name in rows}
-    bottom = 4 + sum(line * len(lines) + step * len(series) + 3 for lines in names.values())
 
     def across(value: float) -> float:
         return left + x.share(value) * (WIDTH - 2 * left)
 
-    parts = []
-    for mark in x.marks:
-        kind = "axis zero" if mark == 0 else "axis"
-        parts.append(f'<path class="{kind}" d="M{across(mark):.1f} 4V{bottom}"/>')
-        parts.append(_label(across(mark), bottom + 15, f"{mark:g}"))
-    top = 4
+    parts, top = [], 4
     for name, row in rows.items():
-        for words in names[name]:
+        for words in wrap(name, NAME_LETTERS):
             parts.append(f'<text class="name" x="0" y="{top + 11}">{text(words)}</text>')
             top += line
         for series_name, dot in row.items():
@@ -215,28 +198,14 @@ def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str, shows: Seque
                 said = f"{who}: {dot.paper:.2f} in the paper"
                 parts.append(_circle("ring", (across(dot.paper), y), said, colour=colour, radius=4.5))
         top += step * len(series) + 3
+    axis = []
+    for mark in x.marks:
+        axis.append(f'<path class="{"axis zero" if mark == 0 else "axis"}" d="M{across(mark):.1f} 4V{top}"/>')
+        axis.append(_label(across(mark), top + 15, f"{mark:g}"))
     keys = [(name, key(i, "mark")) for i, name in enumerate(series)] if len(series) > 1 else []
     keys += [("the paper's", key(0, "ring"))] if any(dot.paper is not None for dot in dots) else []
     keys += [("must lie above", key(0, "least"))] if any(dot.least is not None for dot in dots) else []
-    return _svg(parts, bottom + 22, label) + legend(keys)
-
-
-def heat_map(values: Mapping[tuple[str, str], float], *, label: str, x_label: str, y_label: str, limits: Point) -> str:
-    """A grid of numbers on a scale of one colour, by (x, y)."""
-    columns, rows = (list(dict.fromkeys(key[axis] for key in values)) for axis in (0, 1))
-    cell_width, cell_height = min(72, (WIDTH - LEFT - RIGHT) / len(columns)), 30
-    height = TOP + cell_height * len(rows) + BOTTOM
-    span = (limits[1] - limits[0]) or 1.0
-    parts = _titles(x_label, y_label, height, right=LEFT + cell_width * len(columns))
-    for (x, y), value in values.items():
-        left, top = LEFT + cell_width * columns.index(x), TOP + cell_height * rows.index(y)
-        place = f'x="{left + 1:.1f}" y="{top + 1}" width="{cell_width - 2:.1f}" height="{cell_height - 2}"'
-        opacity = 0.05 + 0.6 * (value - limits[0]) / span
-        parts.append(f'<rect class="heat s0" {place} fill-opacity="{opacity:.2f}"/>')
-        parts.append(_label(left + cell_width / 2, top + cell_height / 2 + 4, f"{value:.2f}", kind="strong"))
-    parts += [_label(LEFT + cell_width * (i + 0.5), height - 22, name) for i, name in enumerate(columns)]
-    parts += [_label(LEFT - 6, TOP + cell_height * (i + 0.5) + 4, name, "end") for i, name in enumerate(rows)]
-    return _svg(parts, height, label)
+    return _svg([*axis, *parts], top + 22, label) + legend(keys)
 
 
 def stage(name: str, x: Axis, ranges: Sequence[Axis], *, x_label: str, y_label: str) -> str:
@@ -286,8 +255,8 @@ def _frame(x: Axis, y: Axis) -> list[str]:
     return parts
 
 
-def _titles(x_label: str, y_label: str, height: float = HEIGHT, *, right: float = WIDTH - RIGHT) -> list[str]:
-    return [_label(0, 12, y_label, "start"), _label((LEFT + right) / 2, height - 5, x_label)]
+def _titles(x_label: str, y_label: str) -> list[str]:
+    return [_label(0, 12, y_label, "start"), _label((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5, x_label)]
 
 
 def _across(share: float) -> float:
@@ -307,9 +276,8 @@ def _circle(kind: str, at: Point, title: str, *, colour: int, radius: float) -> 
     return f'<circle class="{kind} {_colour(colour)}" {place}><title>{text(title)}</title></circle>'
 
 
-def _label(x: float, y: float, words: str, anchor: str = "middle", *, kind: str = "") -> str:
-    style = f' class="{kind}"' if kind else ""
-    return f'<text{style} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text(words)}</text>'
+def _label(x: float, y: float, words: str, anchor: str = "middle") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text(words)}</text>'
 
 
 def _svg(parts: Sequence[str], height: float, label: str, *, attributes: str = "") -> str:

@@ -17,7 +17,7 @@ STATES, INITS = ("frozen", "thawed"), ("uniform", "closed-form")
 SIZE = 400  # of a covariance, in pixels
 
 
-def demo_page(runs: Sequence[DemoRun], *, origin: page.Origin | None = None) -> str:
+def demo_page(runs: Sequence[DemoRun], *, origin: page.Origin = page.NOWHERE) -> str:
     """The whole page for the four runs."""
     spec, groups = runs[0].spec, _groups(runs)
     head, *rows = demo_rows(runs)

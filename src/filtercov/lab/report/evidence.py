@@ -4,7 +4,7 @@ Three findings first, then runs at the paper's size beside the paper's numbers, 
 form does the work. The page alone has pictures, every comparison of each claim, and all other runs.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -12,35 +12,25 @@ from pathlib import Path
 
 from filtercov.errors import ConfigError
 from filtercov.files import Source
-from filtercov.lab.experiments.catalogue import Options, experiment
 from filtercov.lab.experiments.evidence import Evidence
 from filtercov.lab.experiments.paper_claims import CLAIMS
 from filtercov.lab.experiments.records import ExperimentRecord, collect
 from filtercov.lab.experiments.reference_claims import DRAWS, REFERENCE_CLAIMS, ReferenceFinding, judge_references
 from filtercov.lab.experiments.scales import find_scale
-from filtercov.lab.report import page
+from filtercov.lab.report import page, results
 from filtercov.lab.report.charts import dot_chart
-from filtercov.lab.report.groups import Group, Table, answer, by, group_table, groups_body, sentence
-from filtercov.lab.report.own_runs import Setting, at_paper_size, kept_settings
-from filtercov.lab.report.results import (
-    check_place,
-    claim_picture,
-    experiment_table,
-    gain_dots,
-    page_beside,
-    write_report,
-)
+from filtercov.lab.report.groups import Table, answer, by, group_table, groups_body, sentence
 from filtercov.lab.report.results_claims import VERDICTS, Compared, Finding, judge_claim, tally
-from filtercov.lab.report.results_statistics import CONFIDENCE, METHOD, Difference
+from filtercov.lab.report.results_statistics import INTERVAL, METHOD
 from filtercov.lab.report.results_table import TOLD_APART, Line, lines, markdown_table, told_apart
+from filtercov.lab.report.settings import PAPER_ROWS, Setting, settings_of
 from filtercov.lab.training.progress import duration
 from filtercov.printable import counted
 from filtercov.statistics.filter_statistics import FilterStatistics
 from filtercov.statistics.shipped import REFERENCES, shipped_file
 
 SCALE = "small"  # at which claims are settled
-CONTROLS = "controls"
-INTERVAL = f"{CONFIDENCE:.0%} interval"
+CONTROLS, OURS = "controls", "closed-form"
 PAPER_WORDS = (
     "Test accuracy in %, ± standard deviation over seeds; differences are from uniform filters. The columns after n "
     "are the paper's number and our distance from it, with Welch's interval where both have a spread."
@@ -78,30 +68,27 @@ class View:
     """All that evidence shows."""
 
     settings: tuple[Setting, ...]  # all runs, by what was trained; most runs first
+    others: tuple[Setting, ...]  # runs of no experiment, for which the paper has no number
     findings: tuple[Finding, ...]  # of every claim
     references: tuple[ReferenceFinding, ...]  # what comes with the package
     controls: ExperimentRecord | None
     records: tuple[ExperimentRecord, ...]  # of every experiment that was asked for
-    others: tuple[Setting, ...]  # runs of no experiment, for which the paper has no number
     damaged: tuple[str, ...]
     runs: int
-    seconds: float
+    summary: str  # how much evidence there is
     source: Source
 
     @property
     def at_paper_size(self) -> list[Setting]:
-        """Settings for which the paper has numbers."""
-        return at_paper_size(self.settings)
+        """Settings for which the paper has numbers: its own networks first, in its order, then variants of them."""
+        order = [*PAPER_ROWS]
+        settings = [setting for setting in self.settings if setting.paper]
+        return sorted(settings, key=lambda each: order.index(each.model) if each.model in order else len(order))
 
     @property
     def begun(self) -> list[ExperimentRecord]:
         """The experiments that have something to show."""
         return [each for each in self.records if not each.missing or any(cell.accuracies for cell in each.cells)]
-
-    @property
-    def summary(self) -> str:
-        """How much evidence there is."""
-        return f"{counted(self.runs, 'run')}, which took {duration(self.seconds)} of training in all, by the clock."
 
 
 def read_view(root: Path | str) -> View:
@@ -111,44 +98,36 @@ def read_view(root: Path | str) -> View:
     if not kept and not damaged:
         raise ConfigError(f"there is no evidence in {root}; filtercov keep RUNS --to {root} puts some there")
     asked = evidence.experiments()
-    records = tuple(collect(each, evidence, options) for each, options in asked)
-    data = Counter(str(run.config["data"]) for run in kept).most_common(1)  # which nobody needs to have asked for
-    by_data = Options(cifar=data[0][0]) if data else Options()
-    options = next((replace(options, also=()) for each, options in asked if each.scale == SCALE), by_data)
-
-    def settling(name: str) -> ExperimentRecord:
-        """The record of an experiment: that which was asked for, else of the runs that others happen to share."""
-        found = [record for record in records if record.name == name and find_scale(record.scale).judges]
-        if found:
-            return min(found, key=lambda record: record.scale != SCALE)
-        return collect(experiment(name, scale=SCALE, options=options), evidence, options)
-
     belonging = {run.key for each, _ in asked for run in each.runs}
-    alone = kept_settings(run for run in kept if run.key not in belonging)
-    controls = settling(CONTROLS)
+    records = tuple(collect(each, evidence, options) for each, options in asked)
+    judging = [record for record in records if find_scale(record.scale).judges]
+    settling = {record.name: record for record in sorted(judging, key=lambda record: record.scale == SCALE)}
+    controls = settling.get(CONTROLS)
+    alone = settings_of(run for run in kept if run.key not in belonging)
+    seconds = sum(run.result.seconds for run in kept)
     return View(
-        settings=tuple(kept_settings(kept)),
-        findings=tuple(judge_claim(claim, settling(claim.experiment)) for claim in CLAIMS),
-        references=tuple(judge_references({name: FilterStatistics.load(shipped_file(name)) for name in REFERENCES})),
-        controls=controls if _by_row(controls) else None,
-        records=records,
+        settings=tuple(settings_of(kept)),
         others=tuple(setting for setting in alone if not setting.paper),
+        findings=tuple(judge_claim(claim, settling.get(claim.experiment)) for claim in CLAIMS),
+        references=tuple(judge_references({name: FilterStatistics.load(shipped_file(name)) for name in REFERENCES})),
+        controls=controls if controls and _by_row(controls) else None,
+        records=records,
         damaged=damaged,
         runs=len(kept),
-        seconds=sum(run.result.seconds for run in kept),
+        summary=f"{counted(len(kept), 'run')}, which took {duration(seconds)} of training in all, by the clock.",
         source=evidence.all_files,
     )
 
 
 def write_evidence(view: View, out: Path, *, command: str = "") -> list[Path]:
     """Write the page, the same as Markdown beside it, and a page with its texts for every experiment begun."""
-    check_place(out)
+    results.check_place(out)
     written = [
         page.write_output(out, evidence_page(view, out, command=command)),
         page.write_output(out.with_suffix(".md"), f"# Evidence\n\n{evidence_markdown(view)}"),
     ]
     for record in view.begun:
-        written += write_report(record, page_beside(out, record), command=command)
+        written += results.write_report(record, results.page_beside(out, record), command=command)
     return written
 
 
@@ -158,14 +137,7 @@ def sections(view: View) -> dict[str, list[str | Table]]:
     for setting in view.at_paper_size:
         paper += [f"{setting.title}:", group_table(setting.groups)]
     scale = f"At the scale {SCALE}, unless a command says otherwise: {find_scale(SCALE).reduced}."
-    claims: list[str | Table] = [
-        claims_answer(view),
-        CLAIM_WORDS,
-        claim_table(view),
-        scale,
-        REFERENCE_WORDS,
-        reference_table(view),
-    ]
+    claims: list[str | Table] = [claims_answer(view), CLAIM_WORDS, claim_table(view), scale]
     controls: list[str | Table] = ["The controls were not run."]
     if view.controls:
         said = " ".join(controls_answer(view.controls))
@@ -173,7 +145,7 @@ def sections(view: View) -> dict[str, list[str | Table]]:
     return {
         "Findings": [f"{number}. {words}" for number, words in enumerate(three_findings(view), start=1)],
         "At the paper's size": paper,
-        "The paper's claims": claims,
+        "The paper's claims": [*claims, REFERENCE_WORDS, reference_table(view)],
         "What does the work": controls,
     }
 
@@ -199,13 +171,13 @@ def three_findings(view: View) -> list[str]:
 
 def _freezing(setting: Setting) -> str:
     """How frozen closed-form filters end beside uniform and closed-form ones that train; empty if not all were run."""
-
-    def find(init: str, state: str) -> Group | None:
-        fits = (group for group in setting.groups if group.label.startswith(init) and group.label.endswith(state))
-        return next(fits, None)
-
-    frozen, trained = find("closed-form", "frozen"), [find(init, "thawed") for init in ("uniform", "closed-form")]
-    if not frozen or not all(trained):
+    found = {}
+    for group in reversed(setting.groups):
+        init, _, state = group.label.rpartition(", ")
+        found[init.partition(" ")[0], state] = group
+    frozen = found.get(("closed-form", "frozen"))
+    trained = [found[key] for key in (("uniform", "thawed"), ("closed-form", "thawed")) if key in found]
+    if not frozen or len(trained) < 2:
         return ""
     return f"{setting.title}: {' '.join(sentence(replace(frozen, baseline=other)) for other in trained)}"
 
@@ -229,10 +201,11 @@ def claim_table(view: View) -> Table:
     """A line for each claim: the verdict, our difference, the paper's and n."""
     rows = [["#", "claim", "verdict", f"ours, {INTERVAL}", "the paper's", "n"]]
     for finding in view.findings:
-        worst = decisive(finding)
-        ours = _interval(worst.difference if worst else None)
-        ours += f", the worst of {len(finding.run)}" if len(finding.run) > 1 else ""
-        ours += f", {len(finding.counted) - len(finding.run)} not run" if finding.in_part else ""
+        worst, ours = decisive(finding), "not run"
+        if worst and worst.difference:
+            ours = worst.difference.interval
+            ours += f", the worst of {len(finding.run)}" if len(finding.run) > 1 else ""
+            ours += f", {len(finding.counted) - len(finding.run)} not run" if finding.in_part else ""
         paper = _range([worst] if worst else finding.counted)
         rows.append([finding.claim.number, finding.claim.says, finding.verdict, ours, paper, str(finding.n or "")])
     return rows
@@ -245,10 +218,6 @@ def comparison_table(finding: Finding) -> Table:
         ours = str(one.difference or "not run")
         rows.append([one.comparison.says, one.comparison.needed, _range([one]), ours, one.shown_verdict])
     return rows
-
-
-def _interval(difference: Difference | None) -> str:
-    return difference.interval if difference else "not run"
 
 
 def _range(compared: Sequence[Compared]) -> str:
@@ -284,19 +253,19 @@ def controls_answer(record: ExperimentRecord) -> list[str]:
     """For each row a sentence: which controls are as good as the closed form, and which no better than uniform."""
     said = []
     for title, found in _by_row(record).items():
-        inits = {line.cell.init: line for line in found if line.measured}
-        if (closed := inits.get("closed-form")) is None:
+        closed, uniform = (next((one for one in found if one.cell.init == init), None) for init in (OURS, "uniform"))
+        if not closed or not uniform:
             continue
         kinds = defaultdict(list)
-        for one in sorted(inits.values(), key=_above):
-            if one.cell.init in ("closed-form", "uniform"):
+        for one in sorted(found, key=_gain, reverse=True):
+            if one in (closed, uniform):
                 continue
             kind = "no better than uniform"
-            if not told_apart(one.cell.by_seed, closed.cell.by_seed):
+            if not told_apart(one, closed):
                 kind = "not told apart from it"
-            elif _above(one) < _above(closed):
+            elif _gain(one) > _gain(closed):
                 kind = "better"
-            elif told_apart(one.cell.by_seed, inits["uniform"].cell.by_seed) and _above(one) < 0:
+            elif told_apart(one, uniform) and _gain(one) > 0:
                 kind = "between it and uniform"
             kinds[kind].append(one.cell.init)
         words = "".join(f"; {kind}: {', '.join(names)}" for kind, names in kinds.items())
@@ -306,11 +275,11 @@ def controls_answer(record: ExperimentRecord) -> list[str]:
 
 def controls_table(record: ExperimentRecord) -> Table:
     """A line for each control, best first: what it lacks, and its gain over uniform in each row of the experiment."""
-    columns = {title: {line.cell.init: line for line in found} for title, found in _by_row(record).items()}
-    first = next(iter(columns.values()))
-    rows = [["filters", "lack", *columns]]
-    for init in sorted((init for init in first if init != "uniform"), key=lambda init: _above(first[init])):
-        gains = [_interval(found[init].difference) if init in found else "" for found in columns.values()]
+    columns = [{line.cell.init: line.difference for line in found} for found in _by_row(record).values()]
+    first = sorted(next(iter(_by_row(record).values())), key=_gain, reverse=True)
+    rows = [["filters", "lack", *_by_row(record)]]
+    for init in (line.cell.init for line in first if line.cell.init != "uniform"):
+        gains = [d.interval if (d := found.get(init)) else "" for found in columns]
         rows.append([init, LACKS.get(init, ""), *gains])
     return rows
 
@@ -320,25 +289,23 @@ def controls_picture(record: ExperimentRecord) -> str:
     charts = []
     run = (line for found in _by_row(record).values() for line in found)
     for row, found in by(lambda line: line.shown_row, run).items():
-        ordered = sorted(found, key=lambda line: (line.cell.filters, _above(line)))
-        chart = dot_chart(gain_dots(ordered), label=f"points above uniform, {row}", shows=[0.0])
+        ordered = sorted(found, key=lambda line: (line.cell.filters, -_gain(line)))
+        chart = dot_chart(results.gain_dots(ordered), label=f"points above uniform, {row}", shows=[0.0])
         charts.append(page.figure(chart, f"{page.text(row)}: points above uniform, {INTERVAL}"))
     return page.grid(charts)
 
 
 def _by_row(record: ExperimentRecord) -> dict[str, list[Line]]:
     """The lines of each row, frozen and thawed, in which anything but the closed form was run."""
-    rows = by(lambda line: f"{line.cell.row} {line.cell.filters}", lines(record))
+    rows = by(lambda line: f"{line.cell.row} {line.cell.filters}", (line for line in lines(record) if line.runs))
     return {
-        title: found
-        for title, found in rows.items()
-        if {line.cell.init for line in found if line.difference} - {"closed-form"}
+        title: found for title, found in rows.items() if {line.cell.init for line in found if line.difference} - {OURS}
     }
 
 
-def _above(line: Line) -> float:
-    """For sorting, the largest gain over uniform first."""
-    return -line.difference.mean if line.difference else inf
+def _gain(line: Line) -> float:
+    """For sorting; uniform gains nothing, and comes last."""
+    return line.difference.mean if line.difference else -inf
 
 
 def evidence_markdown(view: View, *, image: str = "") -> str:
@@ -365,7 +332,7 @@ def evidence_page(view: View, out: Path, *, command: str = "") -> str:
             body += [_claim(finding, view) for finding in view.findings if finding.begun]
     body += [controls_picture(view.controls)] if view.controls else []
     if view.begun:
-        body += ["<h2>Experiments</h2>", experiment_table(view.begun, out)]
+        body += ["<h2>Experiments</h2>", results.experiment_table(view.begun, out)]
     if view.others:
         listed = "".join(f"<h3>{page.text(each.title)}</h3>{groups_body(each.groups)}" for each in view.others)
         body += ["<h2>Other runs</h2>", page.folded(counted(len(view.others), "setting"), listed)]
@@ -375,25 +342,22 @@ def evidence_page(view: View, out: Path, *, command: str = "") -> str:
 def _claim(finding: Finding, view: View) -> str:
     """A claim with its picture, its comparisons and the command that runs it again."""
     commands = [record.command for record in view.records if record.name == finding.claim.experiment]
-    verdict = f'<span class="{_class(finding.verdict)}">{finding.verdict}</span>'
+    verdict = f'<span class="{finding.verdict.replace(" ", "-")}">{finding.verdict}</span>'
     return (
         f'<section class="card"><h3>{finding.claim.number}: {verdict}</h3><p>{page.text(finding.claim.says)} '
-        f'{page.text(finding.sentence)}</p><div class="pairs">{claim_picture(finding)}<div>'
+        f'{page.text(finding.sentence)}</p><div class="pairs">{results.claim_picture(finding)}<div>'
         f"{page.folded('Comparisons', page.text_table(comparison_table(finding)))}"
         f"{''.join(map(page.copyable, commands))}</div></div></section>"
     )
 
 
-def _class(verdict: str) -> str:
-    return verdict.replace(" ", "-")
-
-
 def _html_table(rows: Table) -> str:
     """A table whose sentences wrap and whose verdicts are coloured."""
     head, *body = rows
-    shown: list[list[object]] = []
-    for row in body:
-        by_name = dict(zip(head, row, strict=True))
-        kinds = ["words" if name in ("claim", "lack") else _class(by_name[name]) * (name == "verdict") for name in head]
-        shown.append([f'<span class="{kind}">{page.text(cell)}</span>' for kind, cell in zip(kinds, row, strict=True)])
-    return page.table([page.text(name) for name in head], shown, sortable=True)
+
+    def shown(name: str, cell: str) -> str:
+        kind = "words" if name in ("claim", "lack") else cell.replace(" ", "-") * (name == "verdict")
+        return f'<span class="{kind}">{page.text(cell)}</span>'
+
+    cells = [[shown(name, cell) for name, cell in zip(head, row, strict=True)] for row in body]
+    return page.table([page.text(name) for name in head], cells, sortable=True)

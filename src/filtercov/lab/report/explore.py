@@ -36,9 +36,6 @@ def explore_page(*, command: str = "") -> str:
     """The page, with the library's presets and colours in it, and the `command` that made it.
 
     It opens on what `init_` does by default, for the paper's ConvMixer-256/8 with 9×9 filters.
-
-    >>> "imagenet-thawed" in explore_page()
-    True
     """
     chosen = signature(init_).parameters
     start = {"preset": chosen["source"].default, "negative": chosen["negative"].default, "k": KERNEL, "depth": LAYERS}

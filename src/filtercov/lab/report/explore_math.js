@@ -77,16 +77,9 @@ function qrStep(d, e, low, high, vectors) {
       outside = sin * e[i + 1];
       e[i + 1] *= cos;
     }
-    turnRows(vectors, i, d.length, cos, sin);
-  }
-}
-
-// Turn rows i and i + 1 of an n × n matrix into one another.
-function turnRows(a, i, n, cos, sin) {
-  for (let p = i * n, q = p + n; p < (i + 1) * n; p++, q++) {
-    const [x, y] = [a[p], a[q]];
-    a[p] = cos * x + sin * y;
-    a[q] = cos * y - sin * x;
+    for (let p = i * d.length, q = p + d.length; p < (i + 1) * d.length; p++, q++) { // turn rows i and i + 1
+      [vectors[p], vectors[q]] = [cos * vectors[p] + sin * vectors[q], cos * vectors[q] - sin * vectors[p]];
+    }
   }
 }
 

@@ -1,7 +1,7 @@
 """Groups of runs side by side: the answer in a sentence, a table, learning curves with bands, filters before and after.
 
 Runs of one group differ in their seed alone. A group and its baseline share seeds, so differences are paired. Pages of
-experiments, of one's own runs and of evidence, comparisons and the demonstration are all made of this.
+experiments and of evidence, comparisons and the demonstration are all made of this.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from filtercov.lab.report.results_statistics import (
     seeds_needed,
     show_seeds,
     summarise,
-    welch_difference,
+    welch_interval,
 )
 from filtercov.printable import counted
 
@@ -37,13 +37,13 @@ Table = list[list[str]]  # of text, the first row its heading
 class FinishedRun:
     """A finished run: accuracy in percent after each epoch, seconds a step, and filters by layer where they are known.
 
-    `filters` are (before, after) training, each (count, *kernel_size); None where one is not known.
+    `filters` are (before, after) training, each (count, *kernel_size).
     """
 
     seed: int
     curve: tuple[float, ...]
     step_seconds: float | None = None
-    filters: Mapping[str, tuple[Array | None, Array]] = field(default_factory=dict)
+    filters: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,13 +111,7 @@ def by(key: Callable[[G], K], groups: Iterable[G]) -> dict[K, list[G]]:
 
 
 def answer(groups: Sequence[Group]) -> str:
-    """The result in words: a line for each group with a baseline, the largest difference first.
-
-    >>> runs = lambda *ends: [FinishedRun(seed, (50.0, end)) for seed, end in enumerate(ends)]
-    >>> uniform = Group("uniform", runs(60.0, 61.0, 62.0))
-    >>> answer([uniform, Group("closed form", runs(63.0, 63.5, 65.2), uniform)])
-    'closed form ends 2.90 points above uniform, [+2.00, +3.80], n = 3; ahead from epoch 2.'
-    """
+    """The result in words: a line for each group with a baseline, the largest difference first."""
     if found := [(d.mean, group) for group in groups if (d := group.difference)]:
         return "\n".join(sentence(group) for _, group in sorted(found, key=lambda each: -each[0]))
     best = max(groups, key=lambda group: float(np.mean(list(group.by_seed.values()))))
@@ -130,36 +124,27 @@ def sentence(group: Group) -> str:
     assert other is not None
     assert d is not None
     paper = "" if group.paper_difference is None else f", in the paper {group.paper_difference:+.2f}"
-    side = "above" if d.mean >= 0 else "below"
-    words = f"{group.label} ends {abs(d.mean):.2f} points {side} {other.label}{_saved(group, other)}"
+    words = f"{group.label} ends {abs(d.mean):.2f} points {'above' if d.mean >= 0 else 'below'} {other.label}"
+    if group.label == f"{other.label}, frozen" and group.step_seconds and other.step_seconds:
+        share = group.step_seconds / other.step_seconds
+        words += f", in {abs(1 - share):.0%} {'less' if share < 1 else 'more'} time a step"
     if d.low is None or d.high is None:
         return f"{words} ({'one seed' if d.n == 1 else 'no spread'}: no verdict){paper}."
     words += f", [{d.low:+.2f}, {d.high:+.2f}], n = {d.n}{paper}"
     if d.decided:
         since = _ahead_since(*((group, other) if d.mean > 0 else (other, group)))
-        epochs = len(group.runs[0].curve)
-        return f"{words}; {'ahead' if d.mean > 0 else 'behind'} from epoch {since}." if epochs > 1 else f"{words}."
+        return f"{words}; {'ahead' if d.mean > 0 else 'behind'} from epoch {since}." if since else f"{words}."
     spread = np.std([group.by_seed[s] - other.by_seed[s] for s in group.by_seed if s in other.by_seed], ddof=1)
     needed = seeds_needed(float(spread), effect=abs(d.mean)) if abs(d.mean) > spread / 8 else MOST_SEEDS + 1
     enough = f"about {needed} seeds would be" if needed <= MOST_SEEDS else f"not even {MOST_SEEDS} seeds would be"
     return f"{words}: too few to tell; {enough} enough for a difference of that size."
 
 
-def _saved(group: Group, other: Group) -> str:
-    """How much time freezing saves in a step, of a group that differs from another in that alone."""
-    ours, theirs = group.step_seconds, other.step_seconds
-    if group.label != f"{other.label}, frozen" or not ours or not theirs:
-        return ""
-    return f", in {abs(1 - ours / theirs):.0%} {'less' if ours < theirs else 'more'} time a step"
-
-
-def _ahead_since(winner: Group, other: Group) -> int:
-    """The first epoch from which on one group's mean is above the other's."""
+def _ahead_since(winner: Group, other: Group) -> int | None:
+    """The first epoch from which on one group's mean is above the other's; None of a single epoch."""
     ours, theirs = (np.mean([run.curve for run in group.runs], axis=0) for group in (winner, other))
-    if ours.shape != theirs.shape:
-        return len(ours)
     behind = np.flatnonzero(ours <= theirs)
-    return int(behind[-1]) + 2 if len(behind) else 1
+    return None if len(ours) == 1 else int(behind[-1]) + 2 if len(behind) else 1
 
 
 def tabulate(groups: Iterable[G], columns: Mapping[str, Callable[[G], object]]) -> Table:
@@ -172,34 +157,25 @@ def tabulate(groups: Iterable[G], columns: Mapping[str, Callable[[G], object]]) 
 
 def group_table(groups: Sequence[Group]) -> Table:
     """Accuracy, paired difference, the paper's number and time a step of each group."""
+
+    def difference(group: Group) -> object:
+        found = group.difference
+        return found.interval if found and found.n == len(group.runs) else found
+
     return tabulate(
         groups,
         {
             "runs": lambda group: group.label,
             "accuracy, %": lambda group: group.measured,
-            "difference": _shown_difference,
+            "difference": difference,
             "n": lambda group: len(group.runs),
             "the paper's": lambda group: group.paper,
-            "from the paper's": _from_paper,
+            "from the paper's": lambda group: (
+                group.measured and group.paper and welch_interval(group.measured, group.paper)
+            ),
             "ms a step": lambda group: group.step_seconds and f"{1000 * group.step_seconds:.0f}",
         },
     )
-
-
-def _shown_difference(group: Group) -> str | None:
-    """The difference and its interval; with its n where that is not the group's."""
-    found = group.difference
-    return None if found is None else found.interval if found.n == len(group.runs) else str(found)
-
-
-def _from_paper(group: Group) -> str | None:
-    """The difference from the paper's mean, with Welch's interval where both have a spread."""
-    if not group.measured or not group.paper:
-        return None
-    found = welch_difference(group.measured, group.paper)
-    if found is None:
-        return f"{group.measured.mean - group.paper.mean:+.2f}"
-    return f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
 
 
 def curves_figure(groups: Sequence[Group], what: str) -> str:
@@ -222,28 +198,24 @@ def curves_figure(groups: Sequence[Group], what: str) -> str:
 
 def filters_section(groups: Sequence[Group]) -> str:
     """Some filters of the first, middle and last layer before and after training, of each group's first run."""
-    blocks = []
+    blocks = ""
     for group in groups:
         layers = list(group.runs[0].filters.items())
-        figures = []
+        figures = ""
         for index in sorted({0, (len(layers) - 1) // 2, len(layers) - 1}) if layers else ():
-            name, (before, after) = layers[index]
-            for filters, when in ((before, "before"), (after, "after")):
-                if filters is not None:
-                    drawn = filters_picture(filters[:FILTERS], columns=4, size=4 * 70)
-                    of = f"{group.label}, {name}, {when} training"
-                    figures.append(drawn.figure(f"layer {index + 1}, {when}", of=of))
+            name, both = layers[index]
+            for filters, when in zip(both, ("before", "after"), strict=True):
+                drawn = filters_picture(filters[:FILTERS], columns=4, size=4 * 70)
+                figures += drawn.figure(f"layer {index + 1}, {when}", of=f"{group.label}, {name}, {when} training")
         if figures:
-            blocks.append(f'<div><h3>{page.text(group.label)}</h3><div class="pair">{"".join(figures)}</div></div>')
-    if not blocks:
-        return ""
+            blocks += f'<div><h3>{page.text(group.label)}</h3><div class="pair">{figures}</div></div>'
     words = (
         f"The first {FILTERS} filters of the first, middle and last layer, each on its own scale: red is positive, "
         "blue negative."
     )
-    known = any(before is not None for group in groups for before, _ in group.runs[0].filters.values())
-    title = "Filters before and after training" if known else "Filters after training"
-    return f'<h2>{title}</h2><p>{words}</p><div class="pairs">{"".join(blocks)}</div>'
+    return (
+        f'<h2>Filters before and after training</h2><p>{words}</p><div class="pairs">{blocks}</div>' if blocks else ""
+    )
 
 
 def groups_body(groups: Sequence[Group]) -> str:
@@ -254,7 +226,7 @@ def groups_body(groups: Sequence[Group]) -> str:
 
 
 def groups_page(
-    title: str, groups: Sequence[Group], *, notes: Iterable[str] = (), origin: page.Origin | None = None
+    title: str, groups: Sequence[Group], *, notes: Iterable[str] = (), origin: page.Origin = page.NOWHERE
 ) -> str:
     """A page of groups: the answer first."""
     body = [page.heading(title, page.lines(answer(groups))), *map(page.note, notes), groups_body(groups)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,17 +21,8 @@ from filtercov.files import Source, files_sha256
 from filtercov.lab.report import inspect_target as targets
 from filtercov.lab.report import page
 from filtercov.lab.report.charts import SHARES, Axis, Plot, key, legend, log_axis
-from filtercov.lab.report.inspect_numbers import (
-    LayerComparison,
-    LayerNumbers,
-    compare_layer,
-    measure_layer,
-    show,
-    shown_filters,
-)
-from filtercov.lab.report.inspect_target import Target, model_target
-from filtercov.lab.report.pictures import BLOCKS, covariance_picture, filters_picture
-from filtercov.lab.report.sheets import layer_sheets
+from filtercov.lab.report.inspect_target import LayerNumbers, Target, compare_layer, measure_layer, model_target, show
+from filtercov.lab.report.pictures import BLOCKS, SHOWN, covariance_picture, filters_picture, sampled
 from filtercov.lab.report.watched import WatchedReport
 from filtercov.printable import counted
 from filtercov.schedule import FittedSchedule, fit_schedule, relative_depth
@@ -43,17 +34,16 @@ THUMB, LARGE = 160, 380  # widths of pictures
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """A target, measured, ready to be written as a page, as pictures or as numbers.
+    """A target, measured, ready to be written as a page or as numbers.
 
-    Its layers are in forward order; `schedule` is None where none can be fitted to them. `comparisons`, one for each
-    layer, compare it with the target `against`.
+    Its layers are in forward order, each compared with that of the target `against` if there is one; `schedule` is None
+    where none can be fitted to them.
     """
 
     target: Target
     layers: tuple[LayerNumbers, ...]
     schedule: FittedSchedule | None
     against: Target | None = None
-    comparisons: tuple[LayerComparison, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Report of {self.target.statistics!r}>"
@@ -72,8 +62,8 @@ class Report:
     @property
     def too_wide(self) -> bool:
         """Whether the schedule's σ exceeds the side of a kernel anywhere: then its filters would be nearly flat."""
-        schedule = self.schedule
-        return schedule is not None and any(schedule(each.depth) > max(each.kernel_size) for each in self.layers)
+        sides = [(each.numbers["depth"], max(each.statistics.kernel_size)) for each in self.layers]
+        return self.schedule is not None and any(self.schedule(depth) > side for depth, side in sides)
 
     def paste_line(self) -> str:
         """Python that initialises another model with the fitted schedule, '' where that is not sane."""
@@ -90,18 +80,9 @@ class Report:
             schedule = {name: getattr(self.schedule, name) for name in ("sigma0", "v", "a")}
             schedule |= {"likeness": fit.likeness, "attainable_likeness": fit.attainable, "chance_likeness": fit.chance}
             schedule |= {"missed": fit.missed, "usable": bool(self.paste_line()), "finding": str(fit)}
-        numbers: dict[str, Any] = {
-            "target": self.target.label,
-            "kind": self.target.kind,
-            "notes": list(self.notes),
-            "schedule": schedule,
-            "layers": [layer.as_json() for layer in self.layers],
-        }
-        if self.against is not None:
-            numbers["against"] = self.against.label
-            for layer, comparison in zip(numbers["layers"], self.comparisons, strict=True):
-                layer["comparison"] = comparison.as_json()
-        return numbers
+        about = {"target": self.target.label, "kind": self.target.kind, "notes": list(self.notes)}
+        against = {"against": self.against.label} if self.against else {}
+        return about | {"schedule": schedule, "layers": [layer.as_json() for layer in self.layers]} | against
 
     def page(self, *, command: str = "") -> str:
         """The HTML page, which ends with its sources and the `command` that made it."""
@@ -116,24 +97,14 @@ class Report:
             _schedule(self),
             _numbers(self),
             "<h2>Layer by layer</h2>",
-            *(_card(self, index, rng) for index in range(len(layers))),
+            *(_card(self, layer, rng) for layer in layers),
         ]
         sources = tuple(source for target in self.targets for source in target.sources)
         return page.page(f"{title} · filtercov", "\n".join(sections), origin=page.Origin(sources, command))
 
-    def write_pngs(self, directory: str | os.PathLike[str]) -> list[Path]:
-        """Write overview.png and a sheet per layer, layer-01.png and so on; return their paths."""
-        sheets = layer_sheets(self.target, self.layers)
-        return [page.write_output(Path(directory) / name, png) for name, png in sheets.items()]
-
 
 def measure_target(target: Target, against: Target | None = None) -> Report:
-    """Measure every depthwise layer of a target, and compare each with the layer of `against` at its depth.
-
-    >>> report = measure_target(model_target(nn.Conv2d(64, 64, 7, groups=64), "one layer"))
-    >>> report.layers[0].kernel_size
-    (7, 7)
-    """
+    """Measure every depthwise layer of a target, and compare each with the layer of `against` at its depth."""
     found = target.statistics.layers
     layers = tuple(measure_layer(layer, i, relative_depth(i, len(found))) for i, layer in enumerate(found))
     try:
@@ -142,17 +113,16 @@ def measure_target(target: Target, against: Target | None = None) -> Report:
         schedule = None
     if schedule is not None and not schedule.fit.layers:  # to filters that do not vary any schedule is as near
         schedule = None
-    comparisons = () if against is None else tuple(compare_layer(layer, against) for layer in layers)
-    return Report(target, layers, schedule, against, comparisons)
+    if against is not None:
+        layers = tuple(compare_layer(layer, against) for layer in layers)
+    return Report(target, layers, schedule, against)
 
 
-def look(
-    target: str, *, against: str | None = None, untrained: bool = False, animate: bool = False
-) -> Report | WatchedReport:
+def look(target: str, *, against: str | None = None, untrained: bool = False) -> Report | WatchedReport:
     """Measure a target, and compare it with another, each a path or the name of a model.
 
     A watched run is shown over time; with `against` the ends of the two are compared. A run's directory stands for its
-    weights where it has some, or for what was watched of it if it is to `animate`.
+    weights where it has some, else for what was watched of it.
 
     >>> report = look("convmixer_16_2_k5_p2")
     >>> [layer["kernel_size"] for layer in report.as_json()["layers"]]
@@ -161,12 +131,10 @@ def look(
     path = Path(target)
     folder = targets.watched_path(path)
     has_weights = any((path / name).exists() for name in targets.RUN_FILES)
-    if folder is not None and against is None and (animate or not has_weights):
+    if folder is not None and against is None and not has_weights:
         watched = targets.load_watched(folder)
         checksum = files_sha256(folder, [folder / START, *(moment.path for moment in watched)])
         return WatchedReport(targets.run_label(folder), watched, Source(str(folder), checksum))
-    if animate:
-        raise SourceError(f"{target}: needed one watched run to animate, or a run that has filters.watched in it")
     own = targets.find_target(target, untrained=untrained)
     other = None if against is None else targets.find_target(against, untrained=untrained)
     if other is not None and own.label == other.label:  # files of one name are told apart as they were typed
@@ -204,26 +172,30 @@ def inspect(
 def _finding(report: Report) -> str:
     """The result in a sentence, or two of two targets."""
     layers = report.layers
-    alike = [layer.sigma for layer in layers if layer.above_chance]
+    alike = [layer.fit.sigma for layer in layers if layer.fit.above_chance]
     words = "No layer is more like the closed form than independent filters are."
     if alike:
         words = f"{len(alike)} of {counted(len(layers), 'layer')} {'is' if len(alike) == 1 else 'are'} more like the "
         words += f"closed form than independent filters are, with σ from {min(alike):.2g} to {max(alike):.2g}."
-    cosines = [each.cosine for each in report.comparisons if math.isfinite(each.cosine)]
+    cosines = [x for layer in layers if math.isfinite(x := layer.numbers.get("cosine", math.nan))]
     if cosines:
         mean = show(sum(cosines) / len(cosines))
         words = f"The covariances of the two have a cosine of {mean} on average; 1 is the same up to scale. {words}"
     return words
 
 
+def _by_target(report: Report) -> list[tuple[Target, list[LayerNumbers]]]:
+    others = [layer.other for layer in report.layers if layer.other]
+    return list(zip(report.targets, (list(report.layers), others), strict=False))
+
+
 def _overview(report: Report) -> str:
-    rows = [report.layers, tuple(each.other for each in report.comparisons)]
     strips = []
-    for target, layers in zip(report.targets, rows, strict=False):
+    for target, layers in _by_target(report):
         label = page.text(target.label)
         thumbs = ""
         for layer in layers:
-            picture = covariance_picture(layer.statistics.covariance, layer.kernel_size, size=THUMB)
+            picture = covariance_picture(layer.statistics.covariance, layer.statistics.kernel_size, size=THUMB)
             drawn = f"{picture.html(f'covariance of {layer.name}')}<span>{layer.index + 1}</span>"
             thumbs += f'<a href="#layer-{layer.index}" title="{page.text(layer.name)}">{drawn}</a>'
         named = f"<h3>{label}</h3>" if report.against else ""
@@ -232,19 +204,22 @@ def _overview(report: Report) -> str:
 
 
 def _schedule(report: Report) -> str:
-    layers, schedule, against = report.layers, report.schedule, report.against
+    schedule = report.schedule
     curve = [(float(d), schedule(float(d))) for d in np.linspace(0, 1, 101)] if schedule else []
-    sigmas = [[layer.sigma for layer in layers], [each.other.sigma for each in report.comparisons]]
-    finite = [s for s in (*sigmas[0], *sigmas[1], *(s for _, s in curve)) if math.isfinite(s)] or [0.1, 1.0]
+    dots = [
+        (colour, layer.numbers["depth"], layer.fit.sigma, layer.name)
+        for colour, (_, layers) in enumerate(_by_target(report))
+        for layer in layers
+        if math.isfinite(layer.fit.sigma)
+    ]
+    sigmas = [*(sigma for _, _, sigma, _ in dots), *(sigma for _, sigma in curve)] or [0.1, 1.0]
     label = "σ of each layer over relative depth, with the fitted schedule"
-    plot = Plot(SHARES, log_axis(min(finite), max(finite)), label=label, x_label="relative depth d", y_label="σ")
+    plot = Plot(SHARES, log_axis(min(sigmas), max(sigmas)), label=label, x_label="relative depth d", y_label="σ")
     plot.line(curve)
-    for colour, values in enumerate(sigmas):
-        for layer, sigma in zip(layers, values, strict=False):
-            if math.isfinite(sigma):
-                plot.dot(layer.depth, sigma, f"{layer.name}: σ = {sigma:.3g}", colour=colour, radius=3.5)
+    for colour, depth, sigma, name in dots:
+        plot.dot(depth, sigma, f"{name}: σ = {sigma:.3g}", colour=colour, radius=3.5)
     keys = [("σ of each layer", key(0, "mark"))]
-    keys += [(against.label, key(1, "mark"))] if against else []
+    keys += [(report.against.label, key(1, "mark"))] if report.against else []
     words = "<p>No layer has five pixels along a side or more and filters that vary: there is no schedule to fit.</p>"
     if schedule is not None:
         keys.append(("nearest schedule", key(0)))
@@ -260,21 +235,10 @@ def _schedule(report: Report) -> str:
     return f'<h2>σ across depth</h2><div class="pairs">{chart}<div>{words}</div></div>'
 
 
-COLUMNS: Mapping[str, Callable[[LayerNumbers], str]] = {
-    "size": lambda layer: layer.size,
-    "filters": lambda layer: str(layer.statistics.count),
-    "σ": lambda layer: _grey(show(layer.sigma), unless=layer.above_chance),
-    "likeness": lambda layer: _grey(
-        f"{show(layer.likeness)} ({show(layer.chance_likeness)})", unless=layer.above_chance
-    ),
-    "rank": lambda layer: _grey(
-        f"{show(layer.effective_rank.value, digits=1)} ({show(layer.effective_rank.chance, digits=1)})",
-        unless=layer.effective_rank.beyond_chance,
-    ),
-    "centred": lambda layer: show(layer.centredness),
-    "Kronecker": lambda layer: show(layer.kronecker_residual),
-    "mean": lambda layer: show(layer.mean_share),
-}
+def _signed(value: float) -> str:
+    return f"{'−' if value < 0 else '+'} {round(abs(value), 4):.3g}"
+
+
 MEANINGS = {
     "σ": "of the closed form most like the layer's covariance",
     "likeness": "cosine between that closed form and the covariance, 1 if they are the same up to scale",
@@ -289,43 +253,54 @@ MEANINGS = {
 
 
 def _numbers(report: Report) -> str:
-    rows = [
-        [page.numbered(layer.index, layer.name, f"#layer-{layer.index}"), *(cell(layer) for cell in COLUMNS.values())]
-        for layer in report.layers
-    ]
-    for row, other in zip(rows, report.comparisons, strict=False):
-        row += [show(other.cosine), show(other.scale)]
-    main = page.table(["layer", *COLUMNS, *(["cosine", "scale"] if report.against else [])], rows)
+    columns = {"centred": "centredness", "Kronecker": "kronecker_residual", "mean": "mean_share"}
+    columns |= {"cosine": "cosine", "scale": "scale"} if report.against else {}
+    rows = []
+    for layer in report.layers:
+        fit, rank = layer.fit, layer.effective_rank
+        cells = {
+            "size": layer.size,
+            "filters": str(layer.statistics.count),
+            "σ": _grey(show(fit.sigma), unless=fit.above_chance),
+            "likeness": _grey(f"{show(fit.likeness)} ({show(fit.chance)})", unless=fit.above_chance),
+            "rank": _grey(f"{show(rank.value, digits=1)} ({show(rank.chance, digits=1)})", unless=rank.beyond_chance),
+            **{name: show(layer.numbers[number]) for name, number in columns.items()},
+        }
+        rows.append({"layer": page.numbered(layer.index, layer.name, f"#layer-{layer.index}")} | cells)
+    main = page.table(list(rows[0]), [list(row.values()) for row in rows])
     listed = "".join(f"<dt>{name}</dt><dd>{meaning}</dd>" for name, meaning in MEANINGS.items())
     meanings = page.folded("What the numbers mean", f"<dl>{listed}</dl>")
     return f'<h2>In numbers</h2><div id="numbers">{main}</div>{meanings}'
 
 
-def _card(report: Report, index: int, rng: np.random.Generator) -> str:
+def _grey(shown: str, *, unless: bool) -> str:
+    return shown if unless else f'<span class="quiet">{shown}</span>'
+
+
+def _card(report: Report, layer: LayerNumbers, rng: np.random.Generator) -> str:
     """A layer in pictures: beside its closed form, or beside the layer of the other target."""
-    layer = report.layers[index]
-    closed = _covariance(layer.closed_form, layer, f"closed form, σ = {show(layer.sigma)}")
+    closed = _covariance(layer.closed_form, layer, f"closed form, σ = {show(layer.fit.sigma)}")
     spectra = {"layer": layer.statistics.covariance, "closed form": layer.closed_form}
     own = _pictures(layer, report.target, rng)
     body, more = f'<div class="thirds">{own}{closed}</div>', ""
-    facts = {"σ": layer.sigma, "likeness": layer.likeness, "by chance": layer.chance_likeness}
-    if report.against is not None:
-        other, label = report.comparisons[index], report.against.label
-        spectra[label] = other.other.statistics.covariance
-        named = f"{page.text(label)}{' (resized)' if other.resized else ''}: {page.text(other.other.name)}"
-        theirs = _pictures(other.other, report.against, rng)
+    if report.against and layer.other:
+        label = report.against.label
+        spectra[label] = layer.other.statistics.covariance
+        named = f"{page.text(label)}{' (resized)' if layer.resized else ''}: {page.text(layer.other.name)}"
+        theirs = _pictures(layer.other, report.against, rng)
         body = (
             f'<div class="pairs"><div><h4>{page.text(report.target.label)}</h4><div class="pair">{own}</div></div>'
             f'<div><h4>{named}</h4><div class="pair">{theirs}</div></div></div>'
         )
-        facts |= {"cosine": other.cosine, "scale": other.scale}
         more = closed
     more += page.figure(spectrum_chart(spectra), "spectra, each over its largest eigenvalue")
     more = page.folded("More pictures", f'<div class="thirds">{more}</div>')
+    names = {"σ": "sigma", "likeness": "likeness", "by chance": "chance_likeness", "cosine": "cosine", "scale": "scale"}
+    facts = {name: layer.numbers[number] for name, number in names.items() if number in layer.numbers}
     listed = "".join(f"<span>{name} <b>{show(value)}</b></span>" for name, value in facts.items())
-    about = f"{layer.size} · {counted(layer.statistics.count, 'filter')} · depth {layer.depth:.2f}"
+    about = f"{layer.size} · {counted(layer.statistics.count, 'filter')} · depth {layer.numbers['depth']:.2f}"
     return (
-        f'<section class="card" id="layer-{index}"><h3>{index + 1}. {page.text(layer.name)} '
+        f'<section class="card" id="layer-{layer.index}"><h3>{layer.index + 1}. {page.text(layer.name)} '
         f'<span class="quiet">{about}</span></h3><p class="facts">{listed}</p>{body}{more}</section>'
     )
 
@@ -344,18 +319,19 @@ def spectrum_chart(covariances: Mapping[str, Array]) -> str:
 
 
 def _pictures(layer: LayerNumbers, target: Target, rng: np.random.Generator) -> str:
-    caption, filters = shown_filters(layer, target, rng)
+    """The covariance of a layer, and its strongest filters, or drawn ones where there are statistics alone."""
+    filters, statistics = target.filters.get(layer.name), layer.statistics
+    if filters is None:
+        caption = "filters drawn from the statistics, which hold none"
+        filters = sampled(statistics.covariance, statistics.kernel_size, rng, mean=statistics.mean)
+    else:
+        power = np.square(filters).sum(axis=tuple(range(1, filters.ndim)))
+        filters = filters[np.argsort(-power, kind="stable")[:SHOWN]]
+        caption = f"strongest {counted(len(filters), 'filter')}, each on its own scale"
     drawn = filters_picture(filters, size=LARGE).figure(caption, of=f"{caption}, {layer.name}, {target.label}")
-    return _covariance(layer.statistics.covariance, layer, "covariance") + drawn
+    return _covariance(statistics.covariance, layer, "covariance") + drawn
 
 
 def _covariance(cov: Array, layer: LayerNumbers, caption: str) -> str:
-    return covariance_picture(cov, layer.kernel_size, size=LARGE).figure(caption, of=f"{caption}, {layer.name}")
-
-
-def _grey(shown: str, *, unless: bool) -> str:
-    return shown if unless else f'<span class="quiet">{shown}</span>'
-
-
-def _signed(value: float) -> str:
-    return f"{'−' if value < 0 else '+'} {round(abs(value), 4):.3g}"
+    picture = covariance_picture(cov, layer.statistics.kernel_size, size=LARGE)
+    return picture.figure(caption, of=f"{caption}, {layer.name}")

@@ -1,25 +1,35 @@
-"""What can be looked at: a checkpoint, a statistics file, a run, watched or not, a model in memory or by its name."""
+"""What can be looked at, and what is measured of each of its layers, alone and beside the layer of another target.
+
+It is a checkpoint, a statistics file, a run, watched or not, or a model in memory or by its name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.covariance.forms import Array
+from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CovarianceError, ModelError, SourceError
 from filtercov.files import Source, file_sha256
 from filtercov.lab.models.lookup import find, import_timm
+from filtercov.lab.report.pictures import shown_size
 from filtercov.layers.checkpoint import read_depthwise_weights, read_named_weights
 from filtercov.layers.find import depthwise_layers, plain_values
 from filtercov.layers.state_dict import checkpoint_files
+from filtercov.schedule import SigmaFit, fit_layer
 from filtercov.statistics.filter_statistics import FilterStatistics, is_statistics, measure_layers
 from filtercov.statistics.shipped import shipped_file, shipped_names
 from filtercov.statistics.watched import Watched, is_watched_run
+from filtercov.structure import Number, centredness, kronecker_residual, spectrum, structure_of_layer
 
 UNTRAINED = "not trained: these are the filters the network starts with"
 RUN_FILES = ("checkpoint.safetensors", "statistics.safetensors")
@@ -43,11 +53,7 @@ class Target:
 
 
 def find_target(target: str, *, untrained: bool = False) -> Target:
-    """Read a path or statistics that ship, or build one of our models, or `timm:NAME`, pretrained unless `untrained`.
-
-    >>> len(find_target("convmixer_16_3_k5_p2").statistics.layers)
-    3
-    """
+    """Read a path or shipped statistics, or build one of our models or `timm:NAME`, pretrained unless `untrained`."""
     path = Path(target)
     if path.exists():
         return read_target(path)
@@ -64,20 +70,20 @@ def find_target(target: str, *, untrained: bool = False) -> Target:
 
 def read_target(path: Path) -> Target:
     """Read a checkpoint, a statistics file, or the directory of a run or of a watched run (its last moment)."""
-    of_run = [file for name in RUN_FILES if (file := path / name).exists()]
-    if of_run:
-        return _from_files(_read_run(path), of_run)
-    if (watched := watched_path(path)) is not None:
+    if files := [file for name in RUN_FILES if (file := path / name).exists()]:
+        target = _read_run(path, files)
+    elif (watched := watched_path(path)) is not None:
         seen = load_watched(watched)
         moment = seen[-1]
-        notes = (*seen.notes, f"this is the last moment that was watched, step {moment.step}")
+        files, notes = [moment.path], (*seen.notes, f"this is the last moment that was watched, step {moment.step}")
         target = Target(run_label(watched), "watched run", moment.statistics, moment.filters, notes)
-        return _from_files(target, [moment.path])
-    if is_statistics(path):
-        statistics = FilterStatistics.load(path)
-        return _from_files(Target(path.name, "statistics file", statistics, {}, statistics.notes), [path])
-    weights = read_depthwise_weights(path)
-    return _from_files(_measured(path.name, "checkpoint", weights.tensors, weights.notes), checkpoint_files(path))
+    elif is_statistics(path):
+        statistics, files = FilterStatistics.load(path), [path]
+        target = Target(path.name, "statistics file", statistics, {}, statistics.notes)
+    else:
+        weights, files = read_depthwise_weights(path), list(checkpoint_files(path))
+        target = _measured(path.name, "checkpoint", weights.tensors, weights.notes)
+    return replace(target, sources=tuple(Source(str(file), file_sha256(file)) for file in files))
 
 
 def watched_path(path: Path) -> Path | None:
@@ -101,36 +107,24 @@ def run_label(path: Path) -> str:
 
 
 def model_target(model: nn.Module, label: str, *, example_input: Any = None, notes: tuple[str, ...] = ()) -> Target:
-    """Look at a model in memory; `example_input` traces the order in which its layers run.
-
-    >>> net = nn.Sequential(nn.Conv2d(8, 8, 7, groups=8))
-    >>> model_target(net, "mine").filters["0"].shape
-    (8, 7, 7)
-    """
+    """Look at a model in memory; `example_input` traces the order in which its layers run."""
     weights = {layer.name: layer.weight for layer in depthwise_layers(model, example_input)}
     return replace(_measured(label, "model", weights, notes), sources=(Source(label),))
 
 
-def _read_run(path: Path) -> Target:
-    checkpoint, statistics = (path / name for name in RUN_FILES)
+def _read_run(path: Path, files: Sequence[Path]) -> Target:
+    """The weights of a run, whose statistics know the layers of its model and their order, or these statistics."""
     notes: tuple[str, ...] = ()
     if not (path / "result.json").exists():
         notes += ("the run is not finished: this is its last checkpoint",)
     if (path / WATCHED).exists():
         notes += (f"it was watched while it trained: filtercov inspect {path / WATCHED} shows how its filters grew",)
-    label = path.resolve().name
-    loaded = FilterStatistics.load(statistics) if statistics.exists() else None
-    if loaded and not checkpoint.exists():
-        return Target(label, "run", loaded, {}, (*notes, *loaded.notes))
-    if loaded:  # which knows the layers of the run's own model, and their order
-        weights = read_named_weights(checkpoint, [layer.name for layer in loaded.layers])
-    else:
-        weights = read_depthwise_weights(checkpoint)
-    return _measured(label, "run", weights.tensors, (*notes, *weights.notes))
-
-
-def _from_files(target: Target, files: Iterable[Path]) -> Target:
-    return replace(target, sources=tuple(Source(str(file), file_sha256(file)) for file in files))
+    loaded = FilterStatistics.load(files[-1]) if files[-1].name == RUN_FILES[1] else None
+    if loaded and len(files) == 1:
+        return Target(path.resolve().name, "run", loaded, {}, (*notes, *loaded.notes))
+    names = [layer.name for layer in loaded] if loaded else None
+    weights = read_named_weights(files[0], names) if names else read_depthwise_weights(files[0])
+    return _measured(path.resolve().name, "run", weights.tensors, (*notes, *weights.notes))
 
 
 def _measured(label: str, kind: Kind, weights: Mapping[str, Tensor], notes: tuple[str, ...]) -> Target:
@@ -153,3 +147,105 @@ def _pretrained(name: str) -> nn.Module:
             "look at the network as it starts"
         ) from None
     return model
+
+
+@dataclass(frozen=True, eq=False)
+class LayerNumbers:
+    """One layer, measured; nan in its `numbers` stands for what its covariance does not determine.
+
+    `other` is the layer of another target at this depth, with which it is compared: `cosine` is that between the two
+    covariances as vectors, 1 if one is a multiple of the other; `scale` is the root-mean-square size of the other's
+    weights over this one's, their means left out.
+    """
+
+    statistics: LayerStatistics
+    index: int
+    fit: SigmaFit
+    closed_form: Array  # at the best σ, at the scale where it is nearest to the covariance; zeros without a σ
+    effective_rank: Number
+    numbers: dict[str, float]
+    other: LayerNumbers | None = None
+    resized: bool = False  # the other, to this layer's kernel
+
+    @property
+    def name(self) -> str:
+        """The layer's name in its model."""
+        return self.statistics.name
+
+    @property
+    def size(self) -> str:
+        """The size of its filters in words."""
+        return shown_size(self.statistics.kernel_size)
+
+    def as_json(self) -> dict[str, Any]:
+        """Every number, null where one is not determined."""
+        rank = self.effective_rank
+        numbers = {name: value if math.isfinite(value) else None for name, value in self.numbers.items()}
+        compared = {name: numbers.pop(name) for name in ("cosine", "scale") if self.other}
+        found: dict[str, Any] = {
+            "name": self.name,
+            "kernel_size": list(self.statistics.kernel_size),
+            "filters": self.statistics.count,
+            **numbers,
+            "effective_rank": {"value": rank.value, "chance": rank.chance, "beyond_chance": rank.beyond_chance},
+            "eigenvalues": spectrum(self.statistics.covariance).tolist(),
+        }
+        if self.other:
+            theirs = {"other": self.other.name, "resized": self.resized}
+            found["comparison"] = {**theirs, **compared, "sigma": self.other.as_json()["sigma"]}
+        return found
+
+
+def show(value: float | None, *, digits: int = 2) -> str:
+    """A number as pages show it, a dash where there is none.
+
+    >>> show(-0.5), show(-0.0001), show(math.nan), show(None)
+    ('−0.50', '0.00', '–', '–')
+    """
+    if value is None or not math.isfinite(value):
+        return "–"
+    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
+
+
+def measure_layer(layer: LayerStatistics, index: int, depth: float) -> LayerNumbers:
+    """Measure the layer with an index at a relative depth."""
+    cov, size, fit = layer.covariance, layer.kernel_size, fit_layer(layer)
+    closed: Array = np.zeros_like(cov)
+    if not math.isnan(fit.sigma):
+        shape = gaussian_covariance(size, fit.sigma)
+        closed = float(np.vdot(shape, cov) / np.vdot(shape, shape)) * shape
+    mean, spread = float(layer.mean @ layer.mean), float(np.trace(cov))
+    numbers = {
+        "depth": depth,
+        "sigma": fit.sigma,
+        "likeness": fit.likeness,
+        "chance_likeness": fit.chance,
+        "centredness": centredness(cov, size),
+        "kronecker_residual": kronecker_residual(cov, size),
+        "mean_share": mean / (mean + spread) if mean + spread else math.nan,
+    }
+    return LayerNumbers(layer, index, fit, closed, structure_of_layer(layer).effective_rank, numbers)
+
+
+def compare_layer(layer: LayerNumbers, against: Target) -> LayerNumbers:
+    """The layer beside that of another target at its depth."""
+    depth, size = layer.numbers["depth"], layer.statistics.kernel_size
+    try:
+        other = against.statistics.at(depth, size)
+    except CovarianceError as error:
+        raise SourceError(
+            f"{against.label}: cannot be compared with {layer.name}, which has {layer.size} filters ({error})"
+        ) from None
+    own, theirs = layer.statistics.covariance, other.covariance
+    norms, spread = float(np.linalg.norm(own) * np.linalg.norm(theirs)), float(np.trace(own))
+    compared = {
+        "cosine": float(np.vdot(own, theirs)) / norms if norms else math.nan,
+        "scale": math.sqrt(max(float(np.trace(theirs)), 0.0) / spread) if spread else math.nan,
+    }
+    layers = against.statistics.layers
+    return replace(
+        layer,
+        numbers=layer.numbers | compared,
+        other=measure_layer(other, layer.index, depth),
+        resized=layers[round(depth * (len(layers) - 1))].kernel_size != size,
+    )

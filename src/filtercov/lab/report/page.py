@@ -7,7 +7,6 @@ and no date, so that the same command makes the same page of the same files.
 
 from __future__ import annotations
 
-import base64
 import html
 import json
 import os
@@ -36,13 +35,22 @@ class Origin:
     command: str = ""
 
 
-def page(title: str, body: str, *, origin: Origin | None = None, scripts: Iterable[str] = ()) -> str:
+NOWHERE = Origin()
+
+
+def page(title: str, body: str, *, origin: Origin = NOWHERE, scripts: Iterable[str] = ()) -> str:
     """A whole HTML document around `body`, with the style sheet, its scripts, and the `origin` at the end.
 
     >>> page("Filters & co", "<p>hello</p>").splitlines()[4]
     '<title>Filters &amp; co</title>'
     """
     programs = "\n".join(f"<script>\n{asset(name)}</script>" for name in ("page.js", *scripts))
+    facts = [("made by", f"filtercov {text(version('filtercov'))}")]
+    for source in origin.sources:
+        checksum = f" <code>sha256 {source.sha256[:SHOWN_DIGITS]}…</code>" if source.sha256 else ""
+        facts.append(("from", f"{text(source.name)}{checksum}"))
+    facts += [("with", copyable(origin.command))] if origin.command else []
+    footer = "".join(f"<dt>{name}</dt><dd>{fact}</dd>" for name, fact in facts)
     return f"""<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -55,7 +63,7 @@ def page(title: str, body: str, *, origin: Origin | None = None, scripts: Iterab
 {asset("page.css")}</style>
 <main>
 {body}
-{_footer(origin or Origin())}
+<footer><dl>{footer}</dl></footer>
 </main>
 {programs}
 </html>
@@ -115,13 +123,6 @@ def text_table(rows: Sequence[Sequence[str]], *, caption: str = "") -> str:
     return table(head, body, caption=caption, sortable=True)
 
 
-def image(png: bytes, alt: str, *, width: int, height: int) -> str:
-    """A PNG as an inline picture, which fills its place on the page."""
-    data = base64.b64encode(png).decode()
-    size = f'width="{width}" height="{height}"'
-    return f'<img class="pixels" src="data:image/png;base64,{data}" alt="{text(alt)}" {size}>'
-
-
 def figure(content: str, caption: str) -> str:
     """Content with a caption (HTML) below it, unless that is empty."""
     below = f"<figcaption>{caption}</figcaption>" if caption else ""
@@ -170,12 +171,3 @@ def write_output(path: str | os.PathLike[str], content: str | bytes) -> Path:
     except OSError as error:
         raise StorageError(f"{target}: cannot be written ({error.strerror}); choose another place") from None
     return target
-
-
-def _footer(origin: Origin) -> str:
-    facts = [("made by", f"filtercov {text(version('filtercov'))}")]
-    for source in origin.sources:
-        checksum = f" <code>sha256 {source.sha256[:SHOWN_DIGITS]}…</code>" if source.sha256 else ""
-        facts.append(("from", f"{text(source.name)}{checksum}"))
-    facts += [("with", copyable(origin.command))] if origin.command else []
-    return f"<footer><dl>{''.join(f'<dt>{name}</dt><dd>{fact}</dd>' for name, fact in facts)}</dl></footer>"

@@ -7,10 +7,10 @@ hundreds of pictures, which at a byte per pixel stay small. Gaps between blocks 
 
 from __future__ import annotations
 
+import base64
 import io
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import matplotlib as mpl
 import numpy as np
@@ -69,11 +69,7 @@ def covariance_limit(cov: ArrayLike) -> float:
 
 
 def levels(values: ArrayLike, limit: float) -> Levels:
-    """The index in the palette of each value on a scale from -limit to limit.
-
-    >>> levels([-2.0, 0.0, 0.5, 1.0], 1.0).tolist()
-    [0, 127, 190, 254]
-    """
+    """The index in the palette of each value on a scale from -limit to limit."""
     middle = COLOURS // 2
     scaled = np.clip(np.asarray(values, dtype=np.float64) / limit, -1.0, 1.0)
     indices: Levels = np.round(middle + middle * scaled).astype(np.uint8)
@@ -102,9 +98,11 @@ class Picture:
         return pixels
 
     def html(self, alt: str) -> str:
-        """The picture as an inline image."""
+        """The picture as an inline image, which fills its place on a page."""
         height, width = self.levels.shape
-        return page.image(self.png(math.ceil(SHARP / width)), alt, width=width, height=height)
+        data = base64.b64encode(self.png(math.ceil(SHARP / width))).decode()
+        size = f'width="{width}" height="{height}"'
+        return f'<img class="pixels" src="data:image/png;base64,{data}" alt="{page.text(alt)}" {size}>'
 
     def figure(self, caption: str, *, of: str = "") -> str:
         """The picture with a caption, and `of` what for those who cannot see it."""
@@ -128,7 +126,10 @@ def covariance_picture(cov: Array, kernel_size: KernelSize, *, size: int, limit:
     blocks = cov[np.ix_(pixels, pixels)].reshape(-1, *map(len, kept))
     tiles = [levels(_on_paper(block), limit) for block in blocks]
     picture = _tiled(tiles, columns=1 if len(shape) == 1 else len(kept[-1]), size=size, gap=max(2, size // 120))
-    return Picture(picture.levels, _cut_words(kept, shape))
+    sizes, whole = tuple(map(len, kept)), shown_size(shape)
+    step = max((int(k[1] - k[0]) for k in kept if len(k) > 1), default=1)
+    words = f"one pixel in {step} of {whole}" if step > 1 else f"middle {shown_size(sizes)} of {whole} pixels"
+    return replace(picture, cut="" if sizes == shape else words)
 
 
 def filters_picture(filters: Array, *, columns: int | None = None, size: int) -> Picture:
@@ -158,14 +159,9 @@ def shown_pixels(shape: tuple[int, ...], margin: int) -> list[NDArray[np.int64]]
     return kept
 
 
-def _cut_words(kept: Sequence[NDArray[np.int64]], shape: tuple[int, ...]) -> str:
-    """Which pixels a picture shows, empty if it shows all."""
-    sizes = tuple(map(len, kept))
-    whole, middle = (show_size(size).replace("x", "×") for size in (shape, sizes))
-    step = max((int(k[1] - k[0]) for k in kept if len(k) > 1), default=1)
-    if sizes == shape:
-        return ""
-    return f"one pixel in {step} of {whole}" if step > 1 else f"middle {middle} of {whole} pixels"
+def shown_size(shape: tuple[int, ...]) -> str:
+    """The size of filters in words."""
+    return show_size(shape).replace("x", "×")
 
 
 def sampled(
@@ -182,12 +178,7 @@ def sampled(
 
 
 def construction_parts(kernel_size: int, sigma: float) -> dict[str, Array]:
-    """The mask M, the dynamic C and the static S of the paper in flat form, and Σ = ½ [M ⊙ (C − S) + C ⊙ S].
-
-    >>> p = construction_parts(5, 1.0)
-    >>> bool(np.allclose(p["Σ"], 0.5 * (p["M"] * (p["C"] - p["S"]) + p["C"] * p["S"])))
-    True
-    """
+    """The mask M, the dynamic C and the static S of the paper in flat form, and Σ = ½ [M ⊙ (C − S) + C ⊙ S]."""
     g, G = axis_gaussians(kernel_size, sigma)
     z, ones = np.kron(g, g), np.ones(kernel_size**2)
     cov = gaussian_covariance(kernel_size, sigma)

@@ -18,32 +18,19 @@ from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.errors import ConfigError, StorageError
 from filtercov.lab.experiments.records import DrawingRecord, ExperimentRecord
 from filtercov.lab.report import page
-from filtercov.lab.report.charts import Dot, Series, dot_chart, heat_map, line_chart
+from filtercov.lab.report import results_table as texts
+from filtercov.lab.report.charts import Dot, Series, dot_chart, line_chart
 from filtercov.lab.report.groups import by, curves_figure, sentence
 from filtercov.lab.report.inspect_target import Target, read_target
 from filtercov.lab.report.pictures import construction_parts, covariance_picture, filters_picture, sampled
-from filtercov.lab.report.results_claims import Finding, findings_of
-from filtercov.lab.report.results_statistics import CONFIDENCE, show_seeds
-from filtercov.lab.report.results_table import (
-    TOLD_APART,
-    Line,
-    introduction,
-    lines,
-    notes,
-    rankings,
-    speed_table,
-    table,
-    to_csv,
-    to_latex,
-    to_markdown,
-    verdict_counts,
-    warnings,
-)
+from filtercov.lab.report.results_claims import Finding, finding_of
+from filtercov.lab.report.results_statistics import INTERVAL, show_seeds
+from filtercov.lab.report.results_table import Line
 from filtercov.lab.training.progress import duration
 from filtercov.printable import counted
 from filtercov.schedule import PRESETS, SawtoothSchedule, Schedule, fit_layer, relative_depth
 
-TEXTS = {".md": to_markdown, ".csv": to_csv, ".tex": to_latex}
+TEXTS = {".md": texts.to_markdown, ".csv": texts.to_csv, ".tex": texts.to_latex}
 MOST_CURVES = 12  # in one chart; those of a grid would hide one another
 STAGES = (2, 2, 6, 2)  # of ConvNeXt-Atto
 KERNEL, LAYERS = 9, 8  # the paper's ConvMixer-256/8
@@ -57,19 +44,27 @@ def write_reports(records: Sequence[ExperimentRecord], out: Path, *, command: st
     experiment, and `out` lists them.
     """
     if not records:
-        raise ConfigError("there is nothing to report: no experiment was run in that directory")
+        raise ConfigError(
+            "needed finished runs to report that belong to an experiment, found none; for runs of filtercov train: "
+            "filtercov keep RUNS --to evidence, then filtercov report evidence"
+        )
     check_place(out)
     if len(records) == 1:
         return write_report(records[0], out, command=command)
     written = [path for record in records for path in write_report(record, page_beside(out, record), command=command)]
-    return [page.write_output(out, _index_page(records, out, command)), *written]
+    missing = sum(len(record.missing) for record in records)
+    lead = f"{counted(len(records), 'experiment')}; {counted(missing, 'run')} missing." if missing else "All complete."
+    body = f"{page.heading('Experiments', lead)}\n{experiment_table(records, out)}"
+    sources = tuple(replace(r.source, name=f"{r.name}, scale {r.scale}: {r.source.name}") for r in records)
+    index = page.page("Experiments", body, origin=page.Origin(sources, command))
+    return [page.write_output(out, index), *written]
 
 
 def write_report(record: ExperimentRecord, out: Path, *, command: str = "") -> list[Path]:
     """Write an experiment's page and, beside it, its texts; return the paths."""
-    texts = TEXTS if record.cells else {".md": to_markdown}
+    kinds = TEXTS if record.cells else {".md": texts.to_markdown}
     html = page.write_output(out, results_page(record, command=command))
-    return [html, *(page.write_output(out.with_suffix(suffix), make(record)) for suffix, make in texts.items())]
+    return [html, *(page.write_output(out.with_suffix(suffix), make(record)) for suffix, make in kinds.items())]
 
 
 def check_place(out: Path) -> None:
@@ -98,28 +93,35 @@ def experiment_table(records: Sequence[ExperimentRecord], out: Path) -> str:
 
 def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     """An experiment's page."""
-    found, findings = lines(record), findings_of(record)
-    title = f"{findings[0].claim.number}: {findings[0].claim.says}" if findings else record.title
-    lead = _lead(record, found, findings)
-    body = [page.heading(title, page.text(lead)), f"<p>{page.text(introduction(record))}</p>"]
-    body += [page.note(words, warning=True) for words in warnings(record)]
-    body += [page.grid([claim_picture(finding) for finding in findings])] if any(f.begun for f in findings) else []
+    found, finding = texts.lines(record), finding_of(record)
+    title = f"{finding.claim.number}: {finding.claim.says}" if finding else record.title
+    lead = _lead(record, found, finding)
+    body = [page.heading(title, page.text(lead)), f"<p>{page.text(texts.introduction(record))}</p>"]
+    body += [page.note(words, warning=True) for words in texts.warnings(record)]
+    body += [page.grid([claim_picture(finding)])] if finding and finding.begun else []
     if found:
         counts = [line.measured.n for line in found if line.measured]
         words = f"Test accuracy in percent, {show_seeds(counts)}." if counts else "Every cell has runs missing."
-        rows = table(found, networks=False)  # which the introduction names: numbers fit a phone
+        rows = texts.table(found, networks=False)  # which the introduction names: numbers fit a phone
         if len({tuple(row[:2]) for row in rows[1:]}) == 1:  # a phone has no room for what is the same in all lines
             words = f"{rows[1][0]}, {rows[1][1]} epochs. {words}"
             rows = [row[2:] for row in rows]
         body += ["<h2>Results</h2>", page.text_table(rows, caption=f"{page.text(words)} Press a heading to sort.")]
     if record.speeds:
-        body += ["<h2>Results</h2>", page.text_table(speed_table(record))]
-    body += [page.note(words) for words in notes(record, found) if words != lead]
-    ranked = rankings(record)
-    body += [f"<h2>Ranking</h2><p>{page.text(TOLD_APART)}</p>"] if ranked else []
+        body += ["<h2>Results</h2>", page.text_table(texts.speed_table(record))]
+    body += [page.note(words) for words in texts.notes(record, found) if words != lead]
+    ranked = texts.rankings(record)
+    body += [f"<h2>Ranking</h2><p>{page.text(texts.TOLD_APART)}</p>"] if ranked else []
     body += [f"<h3>{page.text(each)}</h3>{page.text_table(each.table)}" for each in ranked]
-    body += _section("Figures", _charts(record, found)) + _drawings(record)
-    body += _section("Learning curves", _learning_curves(found))
+    drawn = []
+    for each in record.drawings:
+        trained = f": {each.trained}" if record.reduced and each.trained else ""
+        drawn.append(page.figure(_drawing(each), page.text(f"{each.title}{trained}")))
+    charts = _charts(record, [line for line in found if line.measured])
+    body += ["<h2>Figures</h2>", page.grid(charts)] if charts else []
+    body += ["<h2>Pictures</h2>", *drawn] if drawn else []
+    curves = _learning_curves(found)
+    body += ["<h2>Learning curves</h2>", page.grid(curves)] if curves else []
     facts = {**record.versions, "training time": duration(record.seconds)}
     items = "".join(f"<dt>{page.text(name)}</dt><dd>{page.text(value)}</dd>" for name, value in facts.items())
     body.append(f"<h2>To get it again</h2>{page.copyable(record.command)}<dl>{items}</dl>")
@@ -135,47 +137,28 @@ def claim_picture(finding: Finding) -> str:
     }
     unit = "percent of a step's time" if finding.claim.number == "C14" else "points of accuracy"
     chart = dot_chart(dots, label=f"comparisons of {finding.claim.number}", shows=[0.0])
-    return page.figure(chart, f"{unit} with {CONFIDENCE:.0%} interval")
+    return page.figure(chart, f"{unit} with {INTERVAL}")
 
 
-def _lead(record: ExperimentRecord, found: Sequence[Line], findings: Sequence[Finding]) -> str:
+def _lead(record: ExperimentRecord, found: Sequence[Line], finding: Finding | None) -> str:
     """The result in a sentence."""
-    if findings:
-        return " ".join(f"{finding.verdict.capitalize()}. {finding.sentence}" for finding in findings)
-    if counts := verdict_counts(found):
+    if finding:
+        return f"{finding.verdict.capitalize()}. {finding.sentence}"
+    if counts := texts.verdict_counts(found):
         return counts
     if gains := [(line.difference.mean, line) for line in found if line.difference]:
         return f"The largest gain: {sentence(max(gains, key=lambda each: each[0])[1])}"
     return f"{record.shows[0].upper()}{record.shows[1:].removesuffix('.')}."
 
 
-def _index_page(records: Sequence[ExperimentRecord], out: Path, command: str) -> str:
-    missing = sum(len(record.missing) for record in records)
-    lead = f"{counted(len(records), 'experiment')}; {counted(missing, 'run')} missing." if missing else "All complete."
-    body = f"{page.heading('Experiments', lead)}\n{experiment_table(records, out)}"
-    sources = tuple(replace(r.source, name=f"{r.name}, scale {r.scale}: {r.source.name}") for r in records)
-    return page.page("Experiments", body, origin=page.Origin(sources, command))
-
-
-def _section(title: str, figures: Sequence[str]) -> list[str]:
-    return [f"<h2>{title}</h2>", page.grid(figures)] if figures else []
-
-
-def _charts(record: ExperimentRecord, found: Sequence[Line]) -> list[str]:
+def _charts(record: ExperimentRecord, complete: Sequence[Line]) -> list[str]:
     """An experiment's main charts; cells with runs missing are left out of them."""
-    complete = [line for line in found if line.measured]
     if record.speeds:
-        series = [
-            Series("thawed", [(s.kernel_size, 1000 * s.thawed) for s in record.speeds], colour=0),
-            Series("frozen", [(s.kernel_size, 1000 * s.frozen) for s in record.speeds], colour=1),
-        ]
-        chart = line_chart(series, label="step time", x_label="kernel size", y_label="milliseconds", low=0.0)
+        thawed = Series("thawed", [(s.kernel_size, 1000 * s.thawed) for s in record.speeds], colour=0)
+        frozen = Series("frozen", [(s.kernel_size, 1000 * s.frozen) for s in record.speeds], colour=1)
+        chart = line_chart([thawed, frozen], label="step time", x_label="kernel size", y_label="milliseconds", low=0.0)
         return [page.figure(chart, "time of a training step by kernel size")]
-    if not complete:
-        return []
-    if record.chart == "lines":
-        return _epoch_charts(complete)
-    return _grids(complete) if record.chart == "grid" else _dots(found)
+    return _epoch_charts(complete) if record.chart == "lines" else _dots(complete)
 
 
 def _dots(found: Sequence[Line]) -> list[str]:
@@ -184,16 +167,16 @@ def _dots(found: Sequence[Line]) -> list[str]:
     for name, members in by(lambda line: f"{line.shown_row}, {line.shown_epochs} epochs", found).items():
         accuracies: dict[str, dict[str, Dot]] = defaultdict(dict)
         for line in members:
-            if m := line.measured:
-                low, high = (None, None) if m.std is None else (m.mean - m.std, m.mean + m.std)
-                paper = line.paper.mean if line.paper else None
-                accuracies[line.cell.init][line.cell.filters] = Dot(m.mean, low, high, paper, str(m))
-        if accuracies:
-            chart = dot_chart(accuracies, label=f"accuracy by initialisation, {name}")
-            figures.append(page.figure(chart, f"{page.text(name)}: test accuracy in percent ± standard deviation"))
+            assert line.measured
+            mean, std = line.measured.mean, line.measured.std
+            low, high = (None, None) if std is None else (mean - std, mean + std)
+            paper = line.paper.mean if line.paper else None
+            accuracies[line.cell.init][line.cell.filters] = Dot(mean, low, high, paper, str(line.measured))
+        chart = dot_chart(accuracies, label=f"accuracy by initialisation, {name}")
+        figures.append(page.figure(chart, f"{page.text(name)}: test accuracy in percent ± standard deviation"))
         if gains := gain_dots(members):
             chart = dot_chart(gains, label=f"gain over uniform by initialisation, {name}", shows=[0.0])
-            caption = f"{page.text(name)}: points above uniform with the same seeds, {CONFIDENCE:.0%} intervals"
+            caption = f"{page.text(name)}: points above uniform with the same seeds, {INTERVAL}s"
             figures.append(page.figure(chart, caption))
     return figures
 
@@ -211,66 +194,37 @@ def gain_dots(found: Sequence[Line]) -> dict[str, dict[str, Dot]]:
 def _epoch_charts(found: Sequence[Line]) -> list[str]:
     """Accuracy over the length of training for each row, each point a schedule of its own."""
     figures = []
-    for row, lines_ in by(lambda line: line.cell.row, found).items():
+    for row, members in by(lambda line: line.cell.row, found).items():
         series = []
-        for colour, (init, points) in enumerate(by(lambda line: line.cell.init, lines_).items()):
+        for colour, (init, points) in enumerate(by(lambda line: line.cell.init, members).items()):
             summaries = [(float(line.cell.trained.epochs), m) for line in points if (m := line.measured)]
             means = [(epochs, m.mean) for epochs, m in summaries]
             series.append(Series(init, means, [m.std for _, m in summaries], colour=colour))
         chart = line_chart(series, label=f"convergence of {row}", x_label="epochs", y_label="test accuracy, %")
-        seeds = show_seeds(len(line.runs) for line in lines_)
+        seeds = show_seeds(len(line.runs) for line in members)
         figures.append(page.figure(chart, f"{page.text(row)}: each point a schedule of its own; {seeds}"))
     return figures
 
 
-def _grids(found: Sequence[Line]) -> list[str]:
-    means = {line.cell.init: m.mean for line in found if (m := line.measured)}
-    points = {
-        tuple(init.removeprefix("closed-form ").removeprefix("sawtooth:").split()): mean
-        for init, mean in means.items()
-        if init.startswith("closed-form ")
-    }
-    limits = (min(points.values()), max(points.values())) if points else (0.0, 1.0)
-    uniform = f"; uniform reaches {means['uniform']:.2f}" if "uniform" in means else ""
-    slices: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
-    for (sigma0, v, a), mean in points.items():
-        slices[a][sigma0, v] = mean
-    return [
-        page.figure(
-            heat_map(values, label=f"accuracy by σ0 and v at a = {a}", x_label="σ0", y_label="v", limits=limits),
-            f"a = {page.text(a)}: test accuracy in percent{uniform}",
-        )
-        for a, values in slices.items()
-    ]
-
-
 def _learning_curves(found: Sequence[Line]) -> list[str]:
     """Test accuracy after each epoch, a chart per row; one epoch makes no curve."""
-    charts = by(
-        lambda line: (line.cell.row, line.cell.epochs, line.cell.filters), (line for line in found if line.runs)
-    )
-    drawn = (
-        curves_figure(each, f"{row}, {filters}: {each[0].cell.trained}")
-        for (row, _, filters), each in charts.items()
-        if len(each) <= MOST_CURVES
-    )
+    charts = by(lambda line: f"{line.cell.row}, {line.cell.filters}: {line.cell.trained}", found)
+    drawn = (curves_figure(each, title) for title, each in charts.items() if len(each) <= MOST_CURVES)
     return [figure for figure in drawn if figure]
-
-
-def _drawings(record: ExperimentRecord) -> list[str]:
-    parts = []
-    for drawing in record.drawings:
-        gone = page.note("The run this shows is missing.", warning=True)
-        trained = f": {drawing.trained}" if record.reduced and drawing.trained else ""
-        content = gone if drawing.missing else _drawing(drawing)
-        parts.append(page.figure(content, page.text(f"{drawing.title}{trained}")))
-    return ["<h2>Pictures</h2>", *parts] if parts else []
 
 
 def _drawing(drawing: DrawingRecord) -> str:
     """A figure of the paper that shows schedules, covariances or filters rather than accuracies."""
-    if drawing.kind == "sawtooth":
-        return _sawtooth_chart()
+    if drawing.missing:
+        return page.note("The run this shows is missing.", warning=True)
+    if drawing.kind == "sawtooth":  # σ by layer of a ConvNeXt, with the quadratic schedule and with its sawtooth
+        quadratic, count = PRESETS["cifar-p1"], sum(STAGES)
+        schedules: dict[str, Schedule] = {"quadratic": quadratic, "sawtooth": SawtoothSchedule(quadratic, STAGES)}
+        series = [
+            Series(name, [(i + 1, schedule(relative_depth(i, count))) for i in range(count)], dashed=n > 0, colour=n)
+            for n, (name, schedule) in enumerate(schedules.items())
+        ]
+        return line_chart(series, label="σ by layer", x_label="depthwise layer", y_label="σ", low=0.0)
     if drawing.directory is not None and drawing.kind == "filters":
         return _filters(read_target(drawing.directory))
     if drawing.directory is not None:
@@ -281,8 +235,8 @@ def _drawing(drawing: DrawingRecord) -> str:
     else:
         sigmas = [PRESETS["figure"](relative_depth(i, LAYERS)) for i in range(LAYERS)]
         found = {f"σ = {s:.2g}": (gaussian_covariance(KERNEL, s), (KERNEL, KERNEL), PICTURE) for s in sigmas}
-    pictures = {name: covariance_picture(cov, kernel, size=size) for name, (cov, kernel, size) in found.items()}
-    return f'<div class="pictures">{"".join(picture.figure(name) for name, picture in pictures.items())}</div>'
+    drawn = (covariance_picture(cov, kernel, size=size).figure(name) for name, (cov, kernel, size) in found.items())
+    return f'<div class="pictures">{"".join(drawn)}</div>'
 
 
 def _filters(target: Target) -> str:
@@ -296,21 +250,9 @@ def _filters(target: Target) -> str:
         if not math.isnan(sigma := fit_layer(layer).sigma):
             constructed = sampled(gaussian_covariance(layer.kernel_size, sigma), layer.kernel_size, rng)
             shown[f"layer {i + 1}, closed form"] = constructed
-    pictures = {name: filters_picture(filters, size=2 * PICTURE) for name, filters in shown.items()}
-    return page.grid(picture.figure(name) for name, picture in pictures.items())
+    return page.grid(filters_picture(filters, size=2 * PICTURE).figure(name) for name, filters in shown.items())
 
 
 def _spread(count: int, most: int = LAYERS) -> list[int]:
     """Layers spread over depth, the first and the last among them."""
     return sorted({round(x) for x in np.linspace(0, count - 1, most)})
-
-
-def _sawtooth_chart() -> str:
-    """σ by layer of a ConvNeXt, with the quadratic schedule and with its sawtooth."""
-    quadratic, count = PRESETS["cifar-p1"], sum(STAGES)
-    schedules: dict[str, Schedule] = {"quadratic": quadratic, "sawtooth": SawtoothSchedule(quadratic, STAGES)}
-    series = [
-        Series(name, [(i + 1, schedule(relative_depth(i, count))) for i in range(count)], dashed=n > 0, colour=n)
-        for n, (name, schedule) in enumerate(schedules.items())
-    ]
-    return line_chart(series, label="σ by layer", x_label="depthwise layer", y_label="σ", low=0.0)

@@ -13,8 +13,8 @@ comparison is settled and some show none. Everything else is open, and a claim o
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -22,12 +22,7 @@ import numpy as np
 from filtercov.lab.experiments.paper_claims import CLAIMS, MARGIN, CellName, Claim, Comparison
 from filtercov.lab.experiments.records import ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
-from filtercov.lab.report.results_statistics import (
-    CONFIDENCE,
-    Difference,
-    paired_difference,
-    t_quantile,
-)
+from filtercov.lab.report.results_statistics import CONFIDENCE, Difference, paired_difference, t_quantile
 
 ClaimVerdict = Literal["holds", "contradicted", "no difference", "open", "not run"]
 
@@ -42,22 +37,38 @@ VERDICTS: Mapping[ClaimVerdict, tuple[str, str]] = {  # of one, of several
 
 @dataclass(frozen=True)
 class Compared:
-    """A comparison, the mean of its number over n seeds with the 95 % interval, and the verdict."""
+    """A comparison, the mean of its number over n seeds with its interval, and the paper's own number."""
 
     comparison: Comparison
     difference: Difference | None  # None: not run
-    verdict: ClaimVerdict
-    paper: float | None = None  # the paper's own difference for the same cells
+    paper: float | None
 
     def __str__(self) -> str:
         theirs = "" if self.paper is None else f" (the paper's: {self.paper:+.2f})"
         needed = f"must be {self.comparison.needed}"
         return f"{self.comparison.says}, {needed}: {self.difference or ''}{theirs}, {self.shown_verdict}"
 
+    def verdict(self, among: int = 1) -> ClaimVerdict:
+        """What the interval says of what is asked, widened as one of `among` comparisons must be to count alone."""
+        d, least = self.difference, self.comparison.least
+        if d is None:
+            return "not run"
+        if d.low is None or d.high is None:
+            return "open"
+        wider = t_quantile(1 - (1 - CONFIDENCE) / among, d.n - 1) / t_quantile(CONFIDENCE, d.n - 1)
+        half = wider * (d.high - d.low) / 2
+        low, high = d.mean - half, d.mean + half
+        within = low > -MARGIN and high < MARGIN
+        if self.comparison.asks == "same":
+            return "holds" if within else "contradicted" if low > MARGIN or high < -MARGIN else "open"
+        if low > least:
+            return "holds"
+        return "contradicted" if high < least else "no difference" if within else "open"
+
     @property
     def shown_verdict(self) -> str:
         """The verdict, and whether it decides nothing."""
-        return f"{self.verdict}, beside the claim" if self.comparison.beside and self.difference else self.verdict
+        return f"{self.verdict()}, beside the claim" if self.comparison.beside and self.difference else self.verdict()
 
 
 @dataclass(frozen=True)
@@ -66,7 +77,6 @@ class Finding:
 
     claim: Claim
     compared: tuple[Compared, ...]
-    verdict: ClaimVerdict
     remark: str = ""
 
     @property
@@ -78,6 +88,16 @@ class Finding:
     def run(self) -> tuple[Compared, ...]:
         """Those of them that were run."""
         return tuple(one for one in self.counted if one.difference)
+
+    @property
+    def verdict(self) -> ClaimVerdict:
+        """The verdict on all comparisons that decide."""
+        verdicts = {one.verdict() for one in self.counted}
+        if verdicts in ({"not run"}, {"holds"}):
+            return verdicts.pop()
+        if "contradicted" in (one.verdict(len(self.counted)) for one in self.counted):
+            return "contradicted"
+        return "no difference" if verdicts <= {"holds", "no difference"} else "open"
 
     @property
     def n(self) -> int:
@@ -100,9 +120,9 @@ class Finding:
         if self.verdict == "not run":
             said = "Nothing of it was run."
         elif len(self.counted) == 1:
-            said = f"Its one comparison {VERDICTS[self.counted[0].verdict][0]}."
+            said = f"Its one comparison {VERDICTS[self.verdict][0]}."
         else:
-            said = f"Of {len(self.counted)} comparisons {tally(one.verdict for one in self.counted)}."
+            said = f"Of {len(self.counted)} comparisons {tally(one.verdict() for one in self.counted)}."
         beside = [one.comparison for one in self.compared if one.comparison.beside and one.difference]
         said += "".join(f" Beside it stands '{one.says}': {one.beside}." for one in beside)
         return f"{said} {self.remark}".strip()
@@ -118,87 +138,37 @@ def tally(verdicts: Iterable[ClaimVerdict]) -> str:
     return ", ".join(f"{counts[kind]} {words[counts[kind] > 1]}" for kind, words in VERDICTS.items() if counts[kind])
 
 
-def judge_claim(claim: Claim, record: ExperimentRecord) -> Finding:
-    """Judge a claim by the record of its experiment; at a scale that judges nothing it is not run."""
-    judges = find_scale(record.scale).judges
-    numbers = _by_cell(record) if judges else {}
-    compared = []
-    for comparison in claim.comparisons:
-        difference = _difference(comparison, numbers)
-        verdict = judge_comparison(difference, comparison)
-        compared.append(Compared(comparison, difference, verdict, claim.paper_difference(comparison)))
-    remark = ""
-    if not judges:
-        remark = f"Scale {record.scale} shows that it runs, not what is true."
-    elif record.speeds:
-        remark = f"Timed on {record.versions['timed on']}."
-    return Finding(claim, tuple(compared), _together([one for one in compared if not one.comparison.beside]), remark)
+def judge_claim(claim: Claim, record: ExperimentRecord | None) -> Finding:
+    """Judge a claim by the record of its experiment; without one, or at a scale that judges nothing, it is not run."""
+    numbers: dict[CellName, dict[int, float]] = {}  # of each seed, or turn of a timing
+    remark = f"Scale {record.scale} shows that it runs, not what is true." if record else ""
+    if record and find_scale(record.scale).judges:
+        remark = f"Timed on {record.versions['timed on']}." if record.speeds else ""
+        numbers = {CellName(cell.row, cell.column, cell.epochs): cell.by_seed for cell in record.cells}
+        numbers |= {CellName(f"k{s.kernel_size}", "saved", 0): dict(enumerate(s.saved)) for s in record.speeds}
+
+    def difference(comparison: Comparison) -> Difference | None:
+        found = [numbers.get(cell, {}) for cell in comparison.cells]
+        values = {}
+        for seed in set.intersection(*map(set, found)):
+            middle = float(np.median([numbers[cell][seed] for cell in comparison.median_of] or [0.0]))
+            values[seed] = middle + sum(weight * numbers[cell][seed] for weight, cell in comparison.terms)
+        return paired_difference(values, dict.fromkeys(values, 0.0))
+
+    compared = (Compared(one, difference(one), claim.paper_difference(one)) for one in claim.comparisons)
+    return Finding(claim, tuple(compared), remark)
 
 
-def findings_of(record: ExperimentRecord) -> list[Finding]:
-    """Judge the claim that a record belongs to, if any."""
-    return [judge_claim(claim, record) for claim in CLAIMS if claim.experiment == record.name]
+def finding_of(record: ExperimentRecord) -> Finding | None:
+    """The finding on the claim that a record belongs to, if any."""
+    claims = [claim for claim in CLAIMS if claim.experiment == record.name]
+    return judge_claim(claims[0], record) if claims else None
 
 
 def claim_lines(record: ExperimentRecord) -> list[str]:
     """The finding on a record's claim as lines to print, none if it belongs to no claim."""
-    return [
-        line
-        for finding in findings_of(record)
-        for line in (
-            f"{finding.claim.number}, {finding.claim.says} Verdict: {finding.verdict}. {finding.sentence}",
-            *(f"  {compared}" for compared in finding.compared if compared.difference),
-        )
-    ]
-
-
-def judge_comparison(difference: Difference | None, comparison: Comparison) -> ClaimVerdict:
-    """What the interval of a difference says of what its comparison asks."""
-    if difference is None:
-        return "not run"
-    if difference.low is None or difference.high is None:
-        return "open"
-    low, high, least = difference.low, difference.high, comparison.least
-    within = low > -MARGIN and high < MARGIN
-    if comparison.asks == "same":
-        return "holds" if within else "contradicted" if low > MARGIN or high < -MARGIN else "open"
-    if low > least:
-        return "holds"
-    return "contradicted" if high < least else "no difference" if within else "open"
-
-
-def _by_cell(record: ExperimentRecord) -> dict[CellName, dict[int, float]]:
-    """The number of each seed, or turn, of everything that was run."""
-    cells = {CellName(cell.row, cell.column, cell.epochs): cell.by_seed for cell in record.cells if cell.accuracies}
-    saved = {CellName(f"k{s.kernel_size}", "saved", 0): dict(enumerate(s.saved)) for s in record.speeds if s.saved}
-    return cells | saved
-
-
-def _difference(comparison: Comparison, numbers: Mapping[CellName, Mapping[int, float]]) -> Difference | None:
-    if not all(cell in numbers for cell in comparison.cells):
-        return None
-    seeds = set.intersection(*(set(numbers[cell]) for cell in comparison.cells))
-    values = {}
-    for seed in seeds:
-        middle = float(np.median([numbers[cell][seed] for cell in comparison.median_of] or [0.0]))
-        values[seed] = middle + sum(weight * numbers[cell][seed] for weight, cell in comparison.terms)
-    return paired_difference(values, dict.fromkeys(seeds, 0.0))
-
-
-def _together(compared: Sequence[Compared]) -> ClaimVerdict:
-    verdicts = {one.verdict for one in compared}
-    if verdicts in ({"not run"}, {"holds"}):
-        return verdicts.pop()
-    widened = [judge_comparison(_widened(one.difference, len(compared)), one.comparison) for one in compared]
-    if "contradicted" in widened:
-        return "contradicted"
-    return "no difference" if verdicts <= {"holds", "no difference"} else "open"
-
-
-def _widened(difference: Difference | None, among: int) -> Difference | None:
-    """A difference with the interval that one of so many comparisons must have to count on its own."""
-    if difference is None or difference.low is None or difference.high is None:
-        return difference
-    wider = t_quantile(1 - (1 - CONFIDENCE) / among, difference.n - 1) / t_quantile(CONFIDENCE, difference.n - 1)
-    half = wider * (difference.high - difference.low) / 2
-    return replace(difference, low=difference.mean - half, high=difference.mean + half)
+    finding = finding_of(record)
+    if finding is None:
+        return []
+    verdict = f"{finding.claim.number}, {finding.claim.says} Verdict: {finding.verdict}. {finding.sentence}"
+    return [verdict, *(f"  {compared}" for compared in finding.compared if compared.difference)]

@@ -4,26 +4,15 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
-
-import numpy as np
+from typing import Literal
 
 from filtercov.lab.experiments.records import CellRecord, ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report.groups import FinishedRun, Group, Table, by, tabulate
 from filtercov.lab.report.results_claims import claim_lines
-from filtercov.lab.report.results_statistics import (
-    CONFIDENCE,
-    METHOD,
-    PAPER_SEEDS,
-    Summary,
-    Verdict,
-    judge,
-    paired_difference,
-    summarise,
-)
+from filtercov.lab.report.results_statistics import CONFIDENCE, INTERVAL, METHOD, Summary, paired_difference
 from filtercov.lab.training.progress import duration
 from filtercov.printable import aligned, counted
 
@@ -35,13 +24,8 @@ SIGNS = (
 )
 NAMED = 3  # of the runs that are missing
 TOLD_APART = (
-    f"Two initialisations are told apart if the {CONFIDENCE:.0%} interval of their difference, paired over seeds, lies "
+    f"Two initialisations are told apart if the {INTERVAL} of their difference, paired over seeds, lies "
     f"on one side of zero; without any difference one pair in {BY_CHANCE} is told apart by chance."
-)
-CSV_HEAD = (
-    *("experiment", "scale", "row", "epochs", "network", "data", "trained_epochs", "filters", "initialisation"),
-    *("mean", "std", "n", "missing_runs", "paper_mean", "paper_std"),
-    *("difference", "low", "high", "pairs", "paper_difference", "verdict"),
 )
 _LATEX = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
@@ -65,10 +49,12 @@ class Line(Group):
         return str(paper) if trained == paper else f"{trained} ({paper})"
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> Literal["holds", "contradicted", "open"] | None:
         """Whether the sign of the paper's difference holds; None if that is zero or fewer than two seeds are shared."""
         papers, found = self.paper_difference, self.difference
-        return judge(found, papers) if self.judged and papers and found and found.n > 1 else None
+        if not self.judged or not papers or not found or found.n < 2:
+            return None
+        return "open" if not found.decided else "holds" if found.mean * papers > 0 else "contradicted"
 
 
 def lines(record: ExperimentRecord) -> list[Line]:
@@ -79,7 +65,7 @@ def lines(record: ExperimentRecord) -> list[Line]:
             label=f"{cell.init}, {cell.filters}",
             runs=[FinishedRun(seed, curve) for seed, curve in zip(cell.seeds, cell.curves, strict=True)],
             baseline=baseline,
-            paper=Summary(cell.paper.mean, cell.paper.std, PAPER_SEEDS) if cell.paper else None,
+            paper=Summary(cell.paper.mean, cell.paper.std) if cell.paper else None,
             cell=cell,
             shown_row=f"{cell.row}: {cell.trained.model}" if record.reduced else cell.row,
             judged=find_scale(record.scale).judges,
@@ -174,52 +160,48 @@ def rankings(record: ExperimentRecord) -> list[Ranking]:
     if record.chart != "ranking" or not find_scale(record.scale).judges:
         return []
     rows = by(lambda line: f"{line.shown_row}, {line.cell.filters}", (line for line in lines(record) if line.runs))
-    return [
-        rank(title, {line.cell.init: line.by_seed for line in found}) for title, found in rows.items() if len(found) > 1
-    ]
+    return [rank(title, found) for title, found in rows.items() if len(found) > 1]
 
 
-def told_apart(one: Mapping[int, float], other: Mapping[int, float]) -> bool:
+def told_apart(one: Group, other: Group) -> bool:
     """Whether the interval of a paired difference lies on one side of zero."""
-    difference = paired_difference(one, other)
+    difference = paired_difference(one.by_seed, other.by_seed)
     return difference is not None and difference.decided
 
 
-def rank(title: str, inits: Mapping[str, Mapping[int, float]]) -> Ranking:
-    """Rank initialisations by their mean accuracy, each given as accuracies by seed.
-
-    >>> found = rank("toys", {"a": {0: 50.0, 1: 52.0}, "b": {0: 50.5, 1: 51.0}, "c": {0: 40.0, 1: 42.1}})
-    >>> [row[-1] for row in found.table[1:]], str(found)
-    (['2', '1, 3', '2'], 'toys: 1 of 3 pairs told apart')
-    """
-    ordered = sorted(inits, key=lambda init: -float(np.mean(list(inits[init].values()))))
-    apart = {(a, b): told_apart(inits[a], inits[b]) for a, b in combinations(ordered, 2)}
+def rank(title: str, found: Sequence[Line]) -> Ranking:
+    """Rank the initialisations of a row by their mean accuracy."""
+    ordered = sorted(found, key=lambda line: -line.measured.mean if line.measured else 0.0)
+    places = list(enumerate(ordered, start=1))
+    alike = [[str(i) for i, other in places if other is not line and not told_apart(line, other)] for line in ordered]
     rows = [["rank", "initialisation", "measured", "n", "behind the first", "not told apart from"]]
-    for place, init in enumerate(ordered, start=1):
-        measured = summarise(list(inits[init].values()))
-        behind = paired_difference(inits[init], inits[ordered[0]]) if place > 1 else None
-        alike = {a if b == init else b for (a, b), told in apart.items() if init in (a, b) and not told}
-        others = ", ".join(str(i) for i, other in enumerate(ordered, start=1) if other in alike) or "none"
-        rows.append([str(place), init, str(measured), str(measured.n), str(behind or ""), others])
-    return Ranking(f"{title}: {sum(apart.values())} of {counted(len(apart), 'pair')} told apart", rows)
+    for place, line in places:
+        behind = paired_difference(line.by_seed, ordered[0].by_seed) if place > 1 else ""
+        others = ", ".join(alike[place - 1]) or "none"
+        rows.append([str(place), line.cell.init, str(line.measured), str(len(line.runs)), str(behind or ""), others])
+    pairs = len(ordered) * (len(ordered) - 1) // 2
+    apart = pairs - sum(map(len, alike)) // 2
+    return Ranking(f"{title}: {apart} of {counted(pairs, 'pair')} told apart", rows)
 
 
 def to_csv(record: ExperimentRecord) -> str:
     """A line per cell with every number unrounded; what is missing or unknown is empty."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(CSV_HEAD)
+    rows: list[dict[str, object]] = []
     for line in lines(record):
-        cell, measured, paper, difference = line.cell, line.measured, line.paper, line.difference
-        writer.writerow(
-            [record.name, record.scale, cell.row, cell.epochs, cell.trained.model, cell.trained.data]
-            + [cell.trained.epochs, cell.filters, cell.init]
-            + ([measured.mean, measured.std, measured.n] if measured else [None] * 3)
-            + [len(cell.missing)]
-            + ([paper.mean, paper.std] if paper else [None] * 2)
-            + ([difference.mean, difference.low, difference.high, difference.n] if difference else [None] * 4)
-            + [line.paper_difference, line.verdict]
+        cell, trained, m, p, d = line.cell, line.cell.trained, line.measured, line.paper, line.difference
+        rows.append(
+            {"experiment": record.name, "scale": record.scale, "row": cell.row, "epochs": cell.epochs}
+            | {"network": trained.model, "data": trained.data, "trained_epochs": trained.epochs}
+            | {"filters": cell.filters, "initialisation": cell.init}
+            | {"mean": m and m.mean, "std": m and m.std, "n": m and m.n, "missing_runs": len(cell.missing)}
+            | {"paper_mean": p and p.mean, "paper_std": p and p.std}
+            | {"difference": d and d.mean, "low": d and d.low, "high": d and d.high, "pairs": d and d.n}
+            | {"paper_difference": line.paper_difference, "verdict": line.verdict}
         )
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return stream.getvalue()
 
 
@@ -239,9 +221,10 @@ def to_markdown(record: ExperimentRecord) -> str:
 def to_latex(record: ExperimentRecord) -> str:
     """The table for booktabs."""
     found = lines(record)
-    head, *body = [" & ".join(text.translate(_LATEX) for text in row) + r" \\" for row in table(found)]
+    rows = table(found)
+    head, *body = [" & ".join(text.translate(_LATEX) for text in row) + r" \\" for row in rows]
     comments = [f"% {words}" for words in (record.command, record.title, *notes(record, found), *warnings(record))]
-    columns = "l" * 4 + "r" * (len(table(found)[0]) - 4)
+    columns = "l" * 4 + "r" * (len(rows[0]) - 4)
     opening, closing = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule"], [r"\bottomrule"]
     return "\n".join([*comments, *opening, *body, *closing, r"\end{tabular}", ""])
 

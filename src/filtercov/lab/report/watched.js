@@ -17,10 +17,9 @@ const layouts = settings.layers.map(({ kept, size, filters }) => ({
 const buttons = [...document.querySelectorAll("#strip button")];
 const cursors = [...document.querySelectorAll(".cursor")];
 const highest = Math.max(0, ...settings.layers.flatMap(({ sigma }) => sigma));
-let place = last; // between 0 and the last moment; between two moments only while it plays
+let place = last; // the moment that is shown
 let layer = 0;
 let playing = null; // { place, time } where and when playing began
-let asked = false; // a drawing is asked for at the next frame
 
 // The pixel of a canvas for each number of every tile: 3-D filters are slices side by side.
 function layout(sides, tiles, columns) {
@@ -35,49 +34,40 @@ function layout(sides, tiles, columns) {
   return { n, width: across, height: Math.ceil(tiles / columns) * (height + GAP) - GAP, offsets };
 }
 
-// The bytes of a kind at a place in time, which may lie between two moments: then they are mixed.
-function mixed(bytes, at) {
-  const [size, before] = [bytes.length / moments, Math.floor(at)];
-  const early = bytes.subarray(before * size, (before + 1) * size);
-  if (at === before) return early;
-  return Float32Array.from(early, (level, i) => level + (at - before) * (bytes[(before + 1) * size + i] - level));
-}
+// The bytes of a kind at a moment.
+const ofMoment = (bytes, at) => bytes.subarray((at * bytes.length) / moments, ((at + 1) * bytes.length) / moments);
 
 // Colour a canvas: of a symmetric matrix (n is given) the upper triangle is there, each colour for both of its places.
 function paint(canvas, { n, width, height, offsets }, levels, symmetric) {
   if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
   const image = new ImageData(width, height);
   const pixels = new Uint32Array(image.data.buffer);
-  if (!symmetric) offsets.forEach((offset, i) => { pixels[offset] = PALETTE[Math.round(levels[i])]; });
+  if (!symmetric) offsets.forEach((offset, i) => { pixels[offset] = PALETTE[levels[i]]; });
   for (let row = 0, k = 0; symmetric && row < n; row++) {
     for (let column = row; column < n; column++, k++) {
-      pixels[offsets[row * n + column]] = pixels[offsets[column * n + row]] = PALETTE[Math.round(levels[k])];
+      pixels[offsets[row * n + column]] = pixels[offsets[column * n + row]] = PALETTE[levels[k]];
     }
   }
   canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
-// Numbers are those of the last moment until then; pictures between two moments are mixed.
 function draw() {
-  asked = false;
-  const moment = Math.floor(place);
-  const [step, data] = [settings.steps[moment], settings.layers[layer]];
-  const covariance = (canvas, i) => paint(canvas, layouts[i].covariance, mixed(settings.layers[i].covariances, place), true);
+  const [step, data] = [settings.steps[place], settings.layers[layer]];
+  const covariance = (canvas, i) => paint(canvas, layouts[i].covariance, ofMoment(settings.layers[i].covariances, place), true);
   buttons.forEach((button, i) => covariance(button.firstChild, i));
   covariance(element("covariance"), layer);
-  paint(element("filters"), layouts[layer].filters, mixed(data.filters, place), false);
-  const now = step + (place - moment) * ((settings.steps[moment + 1] ?? step) - step);
+  paint(element("filters"), layouts[layer].filters, ofMoment(data.filters, place), false);
   for (const cursor of cursors) {
     const { low, high, width } = cursor.dataset;
-    cursor.setAttribute("transform", `translate(${(high === low ? 0 : ((now - low) / (high - low)) * width).toFixed(2)} 0)`);
+    cursor.setAttribute("transform", `translate(${(high === low ? 0 : ((step - low) / (high - low)) * width).toFixed(2)} 0)`);
   }
-  element("moment").value = moment;
-  element("moment").setAttribute("aria-valuetext", `step ${step}, moment ${moment + 1} of ${moments}`);
+  element("moment").value = place;
+  element("moment").setAttribute("aria-valuetext", `step ${step}, moment ${place + 1} of ${moments}`);
   element("now").textContent = `step ${step}`;
-  element("facts").textContent = facts(data, moment);
-  element("limit").textContent = `, ±${shortNumber(data.limits[moment])}`;
+  element("facts").textContent = facts(data, place);
+  element("limit").textContent = `, ±${shortNumber(data.limits[place])}`;
   for (const kind of ["covariance", "filters"]) element(kind).setAttribute("aria-label", `${kind} of layer ${layer + 1} at step ${step}`);
-  showDepths(moment, step);
+  showDepths(step);
   showSpectrum(data, step);
 }
 
@@ -89,10 +79,10 @@ function facts({ sigma, likeness, chance, beyond, moved }, at) {
 }
 
 // σ of every layer over depth: a dot where it is more than chance, a ring where it is not.
-function showDepths(moment, step) {
+function showDepths(step) {
   const at = openStage(element("depths"), highest);
-  const marks = settings.layers.map(({ sigma, beyond, depth }, i) => (sigma[moment] === null ? ""
-    : circle(`${beyond[moment] ? "mark" : "ring"} s0`, at(depth, sigma[moment]), i === layer ? 5.5 : 3.5)));
+  const marks = settings.layers.map(({ sigma, beyond, depth }, i) => (sigma[place] === null ? ""
+    : circle(`${beyond[place] ? "mark" : "ring"} s0`, at(depth, sigma[place]), i === layer ? 5.5 : 3.5)));
   fillStage(element("depths"), `σ over depth at step ${step}`, marks);
 }
 
@@ -101,20 +91,14 @@ function showSpectrum({ spectra }, step) {
   const at = openStage(element("spectrum"), 1);
   const line = (levels, kind) => path(kind, [...levels.entries()].filter(([, level]) => level > 0)
     .map(([rank, level]) => at(rank / Math.max(levels.length - 1, 1), 10 ** (settings.decades * (level / 255 - 1)))));
-  const now = line(mixed(spectra, Math.floor(place)), "s0");
   const label = `spectrum of layer ${layer + 1} at step ${step}, and at the beginning`;
-  fillStage(element("spectrum"), label, [line(mixed(spectra, 0), "dashed s0"), now]);
-}
-
-function askToDraw() {
-  if (!asked) requestAnimationFrame(draw);
-  asked = true;
+  fillStage(element("spectrum"), label, [line(ofMoment(spectra, 0), "dashed s0"), line(ofMoment(spectra, place), "s0")]);
 }
 
 function goTo(moment) {
   pause();
   place = Math.min(Math.max(moment, 0), last);
-  askToDraw();
+  draw();
 }
 
 function play() {
@@ -131,20 +115,20 @@ function pause() {
 function advance(time) {
   if (!playing) return;
   const each = Math.min(LONGEST, WHOLE / Math.max(last, 1));
-  place = Math.min(playing.place + Math.max(time - playing.time, 0) / each, last);
+  place = Math.min(playing.place + Math.floor(Math.max(time - playing.time, 0) / each), last);
   if (place === last) pause();
   draw();
   if (playing) requestAnimationFrame(advance);
 }
 
-const toggle = () => (playing ? goTo(Math.floor(place)) : play());
+const toggle = () => (playing ? goTo(place) : play());
 
 function choose(index) {
   layer = index;
   buttons.forEach((button, i) => button.setAttribute("aria-pressed", i === layer));
   for (const line of document.querySelectorAll("[data-layer]")) line.classList.toggle("chosen", Number(line.dataset.layer) === layer);
   element("layer-title").textContent = `Layer ${layer + 1} of ${settings.layers.length}: ${settings.layers[layer].name}`;
-  askToDraw();
+  draw();
 }
 
 // Space on a button presses it, and arrows on the slider move it already; where a table scrolls, arrows are the table's.
@@ -152,7 +136,7 @@ function takeKey(event) {
   if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
   const { target, key } = event;
   const [inside, step] = [element("player").contains(target), { ArrowLeft: -1, ArrowRight: 1 }[key]];
-  if (step && target.id !== "moment" && (inside || target === document.body)) goTo(Math.floor(place) + step);
+  if (step && target.id !== "moment" && (inside || target === document.body)) goTo(place + step);
   else if (key === " " && inside && target.tagName !== "BUTTON") toggle();
   else return;
   event.preventDefault();
@@ -164,4 +148,3 @@ buttons.forEach((button, i) => button.addEventListener("click", () => choose(i))
 document.addEventListener("keydown", takeKey);
 element("play").disabled = element("moment").disabled = last === 0;
 choose(0);
-draw();

@@ -8,27 +8,22 @@ more moments than fit is thinned out.
 from __future__ import annotations
 
 import base64
-import io
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, takewhile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
-from filtercov.covariance.forms import Array, show_size
+from filtercov.covariance.forms import Array
 from filtercov.files import Source
 from filtercov.lab.report import page, pictures
-from filtercov.lab.report.charts import SHARES, Axis, Plot, key, legend, log_axis, over, round_axis, stage
-from filtercov.lab.report.inspect_numbers import show
+from filtercov.lab.report.charts import SHARES, Plot, key, legend, log_axis, over, round_axis, stage
+from filtercov.lab.report.inspect_target import show
 from filtercov.lab.report.pictures import palette
-from filtercov.lab.report.sheets import ACROSS, BAR, INK, PAPER, SMALL, TRACK, Column, sheet
 from filtercov.printable import counted
 from filtercov.statistics.watched import FOLLOWED, Moment, Watched
 from filtercov.structure import spectrum
@@ -37,70 +32,25 @@ MOST_BYTES = 8_000_000  # of all moments on a page, before base64
 MOST_MOMENTS = 200  # more cannot be told apart on a slider
 DECADES = 4  # of a spectrum
 Bytes = NDArray[np.uint8]
-FRAMES = 36  # of an animation, at most
-EACH, AT_END = 150, 2000  # milliseconds
-COLOURS, GREYS = 21, 8  # of an animation: more cannot be told apart, and take more room
+Record = dict[str, Any]  # of a layer at a moment: see `Watched.to_records`
 
 
-@dataclass(frozen=True, eq=False)
-class LayerHistory:
-    """One layer: its record (see `Watched.to_records`) and its spectrum at each moment."""
+def _since(records: Sequence[Record]) -> int | None:
+    """The step since when the likeness is beyond chance at every moment to the last; None if it is not.
 
-    index: int
-    kernel_size: tuple[int, ...]
-    records: list[dict[str, Any]]
-    spectra: list[Array]
+    A likeness that left chance and came back shows nothing yet: among many moments some always stray.
+    """
+    beyond = takewhile(lambda record: record["likeness_beyond_chance"], reversed(records))
+    return min((int(record["step"]) for record in beyond), default=None)
 
-    @property
-    def name(self) -> str:
-        """Its name in the model."""
-        return str(self.records[0]["name"])
 
-    @property
-    def depth(self) -> float:
-        """Its place in the network, from 0 to 1."""
-        return float(self.records[0]["depth"])
-
-    @property
-    def size(self) -> str:
-        """The size of its filters in words."""
-        return show_size(self.kernel_size).replace("x", "×")
-
-    def values(self, key: str, *, structured: bool = False) -> list[float]:
-        """A number at each moment, nan where there is none; or only where the layer is `structured` beyond chance."""
-        kept = [r["likeness_beyond_chance"] if structured else r[key] is not None for r in self.records]
-        return [float(r[key]) if keep else math.nan for r, keep in zip(self.records, kept, strict=True)]
-
-    @property
-    def since(self) -> int | None:
-        """The step since when the likeness is beyond chance at every moment to the last; None if it is not."""
-        return _since(self.records)
-
-    def row(self) -> list[str]:
-        """σ and likeness at the first and last moment, drift, and since when there is structure.
-
-        σ is in brackets where it says nothing: chance would have one too.
-        """
-        first, last = self.records[0], self.records[-1]
-        sigmas = [
-            show(r["sigma"]) if r["sigma"] is None or r["likeness_beyond_chance"] else f"({show(r['sigma'])})"
-            for r in (first, last)
-        ]
-        return [
-            f"{self.index + 1}. {self.name}",
-            self.size,
-            str(first["filters"]),
-            " → ".join(sigmas),
-            f"{show(first['likeness'])} → {show(last['likeness'])}",
-            show(last["likeness_chance"]),
-            show(last["relative_distance"]),
-            "–" if self.since is None else "start" if self.since == first["step"] else str(self.since),
-        ]
+def _size(record: Record) -> str:
+    return str(record["kernel_size"]).replace("x", "×")
 
 
 @dataclass(frozen=True, eq=False)
 class WatchedReport:
-    """A watched run, measured, ready to be written as a page, an animation, numbers or a table."""
+    """A watched run, measured, ready to be written as a page, numbers or a table."""
 
     label: str
     watched: Watched
@@ -119,14 +69,9 @@ class WatchedReport:
         return [self.watched[int(place)] for place in places]
 
     @cached_property
-    def layers(self) -> list[LayerHistory]:
-        """Every layer at these moments."""
-        records = [moment.to_records() for moment in self.moments]
-        spectra = [[spectrum(layer.covariance) for layer in moment.statistics.layers] for moment in self.moments]
-        return [
-            LayerHistory(index, layer.kernel_size, [r[index] for r in records], [s[index] for s in spectra])
-            for index, layer in enumerate(self.moments[0].statistics.layers)
-        ]
+    def layers(self) -> list[list[Record]]:
+        """The records of every layer at these moments."""
+        return [list(records) for records in zip(*(moment.to_records() for moment in self.moments), strict=True)]
 
     @property
     def steps(self) -> list[int]:
@@ -135,7 +80,7 @@ class WatchedReport:
 
     def as_json(self) -> dict[str, Any]:
         """Every number of every layer at every moment, also of those that a page has no room for."""
-        records: dict[str, list[dict[str, Any]]] = {layer.name: [] for layer in self.layers}
+        records: dict[str, list[Record]] = {layer[0]["name"]: [] for layer in self.layers}
         for record in self.watched.to_records():
             records[record["name"]].append(record)
         return {
@@ -151,28 +96,41 @@ class WatchedReport:
         }
 
     def table(self) -> list[list[str]]:
-        """A row for each layer, below a heading."""
-        head = ["layer", "size", "filters", "σ", "likeness", "by chance", "moved", "structure since"]
-        return [head, *(layer.row() for layer in self.layers)]
+        """A row for each layer, below a heading: σ and likeness at both ends, drift, since when there is structure.
+
+        σ is in brackets where it says nothing: chance would have one too.
+        """
+        rows = [["layer", "size", "filters", "σ", "likeness", "by chance", "moved", "structure since"]]
+        for number, records in enumerate(self.layers, start=1):
+            first, last, since = records[0], records[-1], _since(records)
+            sigmas = [
+                show(r["sigma"]) if r["sigma"] is None or r["likeness_beyond_chance"] else f"({show(r['sigma'])})"
+                for r in (first, last)
+            ]
+            likeness = f"{show(first['likeness'])} → {show(last['likeness'])}"
+            row = [f"{number}. {first['name']}", _size(first), str(first["filters"]), " → ".join(sigmas), likeness]
+            shown = "–" if since is None else "start" if since == first["step"] else str(since)
+            rows.append([*row, show(last["likeness_chance"]), show(last["relative_distance"]), shown])
+        return rows
 
     def findings(self) -> list[str]:
         """Findings, a sentence each: only what chance would not show too."""
-        steps, judged = self.steps, [layer for layer in self.layers if layer.records[-1]["likeness"] is not None]
+        steps, judged = self.steps, [layer for layer in self.layers if layer[-1]["likeness"] is not None]
         if not judged:
             return ["No layer has filters that a closed form could be like."]
-        early, late = (sum(bool(layer.records[i]["likeness_beyond_chance"]) for layer in judged) for i in (0, -1))
+        early, late = (sum(bool(layer[i]["likeness_beyond_chance"]) for layer in judged) for i in (0, -1))
         said = [
             f"{late or 'None'} of {counted(len(judged), 'layer')} {'is' if late == 1 else 'are'} more like the closed "
             f"form than independent filters are at step {steps[-1]}"
             + (f", {early or 'none'} at step {steps[0]}." if len(steps) > 1 else ".")
         ]
-        grown = sorted((layer.since, layer.index + 1) for layer in judged if layer.since and layer.since > steps[0])
+        since = ((_since(layer) or 0, number) for number, layer in enumerate(self.layers, start=1))
+        grown = sorted(each for each in since if each[0] > steps[0])
         if grown:
             (first, one), (last, other) = grown[0], grown[-1]
             ending = f", and last in layer {other}, by step {last}." if len(grown) > 1 else "."
             said.append(f"Structure that stayed appeared first in layer {one}, by step {first}{ending}")
-        drift = [(layer.values("relative_distance")[-1], layer.index + 1) for layer in self.layers]
-        moved = [each for each in drift if each[0] > 0]  # nan is not
+        moved = [(x, i) for i, layer in enumerate(self.layers, start=1) if (x := layer[-1]["relative_distance"])]
         if moved and len(steps) > 1:
             (least, one), (most, other) = min(moved), max(moved)
             size = f"{least:.2g} (layer {one}) to {most:.2g} (layer {other})"
@@ -185,13 +143,13 @@ class WatchedReport:
         """The HTML page, which ends with its source and the `command` that made it."""
         watched, layers = self.watched, self.layers
         lead, *more = self.findings()
-        sizes = " and ".join(dict.fromkeys(layer.size for layer in layers))
+        sizes = " and ".join(dict.fromkeys(_size(layer[0]) for layer in layers))
         what = f"{watched.source} while it trained: {counted(len(layers), 'depthwise layer')} of {sizes} filters, "
         what += f"{counted(len(watched), 'moment')} from step {watched.steps[0]} to {watched.steps[-1]}."
         head, *rows = self.table()
-        cells = [[page.numbered(each.index, each.name), *row[1:]] for each, row in zip(layers, rows, strict=True)]
+        cells = [[page.numbered(i, layers[i][0]["name"]), *row[1:]] for i, row in enumerate(rows)]
         meaning = "In brackets: no more than chance. Moved: distance over size at the start."
-        data = [_layer_data(layer, self.moments) for layer in layers]
+        data = [_layer_data(records, self.moments) for records in layers]
         settings = {"palette": palette().tolist(), "decades": DECADES, "steps": self.steps, "layers": data}
         sections = [
             page.heading(self.label, page.text(lead)),
@@ -204,16 +162,6 @@ class WatchedReport:
         ]
         origin, scripts = page.Origin((self.source,), command), ["drawing.js", "watched.js"]
         return page.page(f"{self.label} · filtercov", "\n".join(sections), origin=origin, scripts=scripts)
-
-    def write_animation(self, path: str | os.PathLike[str]) -> Path:
-        """Write the moments one after another: a GIF if the path ends in .gif, else an animated PNG."""
-        return page.write_output(path, _animation(self, gif=Path(path).suffix.lower() == ".gif"))
-
-
-def _since(records: Sequence[dict[str, Any]]) -> int | None:
-    """A likeness that left chance and came back shows nothing yet: among many moments some always stray."""
-    beyond = takewhile(lambda record: record["likeness_beyond_chance"], reversed(records))
-    return min((int(record["step"]) for record in beyond), default=None)
 
 
 def most_moments(watched: Watched) -> int:
@@ -228,13 +176,13 @@ def most_moments(watched: Watched) -> int:
 
 def _player(run: WatchedReport) -> str:
     last = len(run.moments) - 1
-    buttons = "".join(
-        f'<button type="button" aria-pressed="false" aria-label="layer {layer.index + 1}, {page.text(layer.name)}" '
-        f'title="{page.text(layer.name)}"><canvas class="pixels"></canvas><span>{layer.index + 1}</span></button>'
-        for layer in run.layers
-    )
+    buttons = ""
+    for number, layer in enumerate(run.layers, start=1):
+        name = page.text(layer[0]["name"])
+        named = f'aria-pressed="false" aria-label="layer {number}, {name}" title="{name}"'
+        buttons += f'<button type="button" {named}><canvas class="pixels"></canvas><span>{number}</span></button>'
     most = max(len(filters) for filters in run.moments[0].filters.values())
-    sigmas = [s for layer in run.layers for s in layer.values("sigma") if math.isfinite(s)] or [0.1, 1.0]
+    sigmas = [s for layer in run.layers for record in layer if (s := record["sigma"]) is not None] or [0.1, 1.0]
     by_depth = stage("depths", SHARES, [log_axis(min(sigmas), max(sigmas))], x_label="relative depth d", y_label="σ")
     decades = log_axis(10.0**-DECADES, 1.0)
     spectra = stage("spectrum", SHARES, [decades], x_label="rank / number of pixels", y_label="eigenvalue, λ / λ₁")
@@ -263,42 +211,41 @@ def _player(run: WatchedReport) -> str:
 
 def _over_time(run: WatchedReport) -> str:
     """σ, likeness and drift: a line for each layer, coloured by depth; a script marks one and moves the cursors."""
-    layers = run.layers
-    drawn = [
-        ("σ", "σ of the closed form most like each layer, where it is more like it than chance",
-         [layer.values("sigma", structured=True) for layer in layers]),
-        ("likeness", "likeness to that closed form, where it is more than chance",
-         [layer.values("likeness", structured=True) for layer in layers]),
-        ("‖W − W₀‖ / ‖W₀‖", "distance of the filters from the first moment; 1.41 is that of unrelated filters",
-         [layer.values("relative_distance") for layer in layers]),
-    ]  # fmt: skip
+    unrelated = "distance of the filters from the first moment; 1.41 is that of unrelated filters"
+    drawn = {
+        "σ": ("sigma", True, "σ of the closed form most like each layer, where it is more like it than chance"),
+        "likeness": ("likeness", True, "likeness to that closed form, where it is more than chance"),
+        "‖W − W₀‖ / ‖W₀‖": ("relative_distance", False, unrelated),
+    }
     figures = []
-    for name, caption, values in drawn:
-        found = [x for line in values for x in line if math.isfinite(x)] or [1.0]
+    for name, (number, structured, caption) in drawn.items():
+        shown = [[r["likeness_beyond_chance"] if structured else r[number] is not None for r in x] for x in run.layers]
+        lines = [
+            [float(record[number]) if keep else math.nan for record, keep in zip(records, kept, strict=True)]
+            for records, kept in zip(run.layers, shown, strict=True)
+        ]
+        found = [x for line in lines for x in line if math.isfinite(x)] or [1.0]
         y = log_axis(min(found), max(found)) if name == "σ" else round_axis(0.0, max(found) or 1.0)
-        figures.append(page.figure(_lines(run, values, y, name), caption))
+        plot = Plot(over(run.steps), y, label=f"{name} of each layer over time", x_label="step", y_label=name)
+        for index, line in enumerate(lines):
+            start = run.layers[index][0]
+            marked = f' data-layer="{index}" style="--depth:{start["depth"]:.0%}"'
+            for measured, group in groupby(zip(run.steps, line, strict=True), lambda point: math.isfinite(point[1])):
+                piece = list(group) if measured else []
+                if len(piece) == 1:  # a line of one point would not be seen
+                    plot.dot(*piece[0], f"{start['name']}: {piece[0][1]:.3g} at step {piece[0][0]:g}", radius=2)
+                plot.line(piece, attributes=marked)
+        plot.cursor()
+        figures.append(page.figure(plot.html(), caption))
     depths = '<p class="legend"><span><span class="depths key"></span>from the first layer to the last</span></p>'
     return f"<h2>Over time</h2>{depths}{page.grid(figures)}"
 
 
-def _lines(run: WatchedReport, values: Sequence[Sequence[float]], y: Axis, name: str) -> str:
-    plot = Plot(over(run.steps), y, label=f"{name} of each layer over time", x_label="step", y_label=name)
-    for layer, line in zip(run.layers, values, strict=True):
-        marked = f' data-layer="{layer.index}" style="--depth:{layer.depth:.0%}"'
-        points = zip(run.steps, line, strict=True)
-        for measured, group in groupby(points, lambda point: math.isfinite(point[1])):
-            piece = list(group) if measured else []
-            if len(piece) == 1:  # a line of one point would not be seen
-                plot.dot(*piece[0], f"{layer.name}: {piece[0][1]:.3g} at step {piece[0][0]:g}", radius=2)
-            plot.line(piece, attributes=marked)
-    plot.cursor()
-    return plot.html()
-
-
-def _layer_data(layer: LayerHistory, moments: Sequence[Moment]) -> dict[str, Any]:
-    covariances = [moment.statistics[layer.name].covariance for moment in moments]
+def _layer_data(records: Sequence[Record], moments: Sequence[Moment]) -> dict[str, Any]:
+    name = records[0]["name"]
+    covariances = [moment.statistics[name].covariance for moment in moments]
     limits = [pictures.covariance_limit(cov) for cov in covariances]
-    size = layer.kernel_size
+    size = moments[0].statistics[name].kernel_size
     # One for all moments; gaps are as wide as a number, too wide for blocks of three.
     margin = max(0, min(*(pictures.blank_margin(cov, size) for cov in covariances), (min(size) - 5) // 2))
     kept = pictures.shown_pixels(size, margin)
@@ -308,22 +255,20 @@ def _layer_data(layer: LayerHistory, moments: Sequence[Moment]) -> dict[str, Any
         pictures.levels(c[np.ix_(pixels, pixels)], limit)[upper] for c, limit in zip(covariances, limits, strict=True)
     ]
     filters = [
-        pictures.levels(f, pictures.symmetric_limit(f)).ravel()
-        for moment in moments
-        for f in moment.filters[layer.name]
+        pictures.levels(f, pictures.symmetric_limit(f)).ravel() for moment in moments for f in moment.filters[name]
     ]
     numbers = {"sigma": "sigma", "likeness": "likeness", "chance": "likeness_chance", "moved": "relative_distance"}
     return {
-        "name": layer.name,
-        "depth": layer.depth,
+        "name": name,
+        "depth": records[0]["depth"],
         "size": size,
         "kept": [len(k) for k in kept],
         "covariances": _text(drawn),
         "limits": [float(f"{limit:.2g}") for limit in limits],
         "filters": _text(filters),
-        "spectra": _text([spectrum_levels(values) for values in layer.spectra]),
-        "beyond": [bool(record["likeness_beyond_chance"]) for record in layer.records],
-        **{name: [record[column] for record in layer.records] for name, column in numbers.items()},
+        "spectra": _text([spectrum_levels(spectrum(cov)) for cov in covariances]),
+        "beyond": [bool(record["likeness_beyond_chance"]) for record in records],
+        **{key: [record[column] for record in records] for key, column in numbers.items()},
     }
 
 
@@ -341,50 +286,3 @@ def spectrum_levels(eigenvalues: Array) -> Bytes:
 
 def _text(data: Sequence[Bytes]) -> str:
     return base64.b64encode(np.concatenate(data).tobytes()).decode()
-
-
-def _frame(run: WatchedReport, place: int) -> Image.Image:
-    """One moment: covariances and filters of layers by depth, below them σ, and above the step."""
-    count = len(run.layers)
-    moment, steps = run.moments[place], run.steps
-    columns = []
-    for index in np.unique(np.linspace(0, count - 1, min(count, ACROSS)).round().astype(int)):
-        layer = run.layers[index]
-        record = layer.records[place]
-        cov = moment.statistics[layer.name].covariance
-        drawn = [
-            pictures.covariance_picture(cov, layer.kernel_size, size=SMALL),
-            pictures.filters_picture(moment.filters[layer.name], size=SMALL),
-        ]
-        sigma = f"σ {show(record['sigma'])}" if record["likeness_beyond_chance"] else "chance"
-        columns.append(Column(drawn, [f"layer {index + 1}", "σ –" if record["sigma"] is None else sigma]))
-    done = (steps[place] - steps[0]) / ((steps[-1] - steps[0]) or 1)
-    return sheet(f"{run.label}, step {steps[place]} of {steps[-1]}", columns, done=done)
-
-
-def _animation(run: WatchedReport, *, gif: bool) -> bytes:
-    """The moments, at most `FRAMES` of them, as an animated PNG or a GIF that repeats."""
-    last = len(run.moments) - 1
-    places = np.unique(np.linspace(0, last, min(last + 1, FRAMES)).round().astype(int))
-    drawn = [_frame(run, int(place)) for place in places]
-    size = tuple(max(each.size[axis] for each in drawn) for axis in (0, 1))  # as pictures cut to their middle may vary
-    colours = _palette()
-    frames = []
-    for each in drawn:
-        whole = Image.new("RGB", (size[0], size[1]), PAPER)
-        whole.paste(each)
-        frames.append(whole.quantize(palette=colours, dither=Image.Dither.NONE))
-    times = [EACH] * (len(frames) - 1) + [AT_END]
-    stream = io.BytesIO()
-    kind = "GIF" if gif else "PNG"
-    frames[0].save(stream, kind, save_all=True, append_images=frames[1:], duration=times, loop=0, optimize=True)
-    return stream.getvalue()
-
-
-def _palette() -> Image.Image:
-    """An image whose palette has the colours of numbers, of the bar, and from ink to paper."""
-    numbers = palette()[np.linspace(0, len(palette()) - 1, COLOURS).round().astype(int)]
-    greys = np.linspace(INK, PAPER, GREYS).round().astype(np.uint8)
-    held = Image.new("P", (1, 1))
-    held.putpalette(np.vstack([numbers, greys, [BAR, TRACK]]).astype(np.uint8).ravel().tolist())
-    return held

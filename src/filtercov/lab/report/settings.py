@@ -1,0 +1,100 @@
+"""Runs of evidence sorted by what was trained, beside the paper's numbers where they are of its size.
+
+Runs of one setting that differ in initialisation, freezing and seed alone belong together: a group is all seeds of an
+initialisation, frozen or thawed, and is compared with uniform filters in the same state.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from filtercov.lab.experiments.evidence import KeptRun
+from filtercov.lab.experiments.paper_numbers import Place, paper_numbers
+from filtercov.lab.experiments.records import Trained
+from filtercov.lab.experiments.runspec import RunSpec
+from filtercov.lab.report.groups import FinishedRun, Group, groups_of
+from filtercov.lab.report.results_statistics import Summary
+
+PAPER_EPOCHS = 20
+# Networks of the paper's size, the main one first, and the table and row of the paper they are in.
+PAPER_ROWS = {
+    "convmixer_256_8_k9_p2": ("cifar-convmixer-256-8-p2", "k9"),
+    "convnext_atto_p2": ("cifar-convnext-atto-p2", "k7"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What was trained, and its groups."""
+
+    title: str
+    groups: Sequence[Group]
+    model: str
+
+    @property
+    def paper(self) -> bool:
+        """Whether the paper has a number for any group."""
+        return any(group.paper for group in self.groups)
+
+
+def settings_of(kept: Iterable[KeptRun]) -> list[Setting]:
+    """Runs sorted by what was trained, in groups by initialisation and freezing; most runs first."""
+    found: dict[RunSpec, dict[str, list[FinishedRun]]] = defaultdict(lambda: defaultdict(list))
+    paper: dict[RunSpec, dict[str, Summary | None]] = defaultdict(dict)
+    for run in kept:
+        if (spec := run.spec) is not None:
+            curve = tuple(epoch["test_accuracy"] for epoch in run.epochs)
+            found[_common(spec)][_label(spec)].append(FinishedRun(spec.train.seed, curve))
+            paper[_common(spec)][_label(spec)] = _paper(spec)
+    titles = _titles(list(found))
+    settings = []
+    for common, labels in found.items():
+        ordered = sorted(labels, key=lambda label: (label.split()[-1], "uniform" not in label, label))
+        uniform = {label: f"uniform, {label.split()[-1]}" for label in labels}
+        against = {label: uniform[label] if uniform[label] in labels else min(labels) for label in labels}
+        by_label = {label: sorted(labels[label], key=lambda run: run.seed) for label in ordered}
+        groups = groups_of(by_label, against=against, paper=paper[common])
+        settings.append(Setting(titles[common], groups, common.model))
+    return sorted(settings, key=lambda setting: -sum(len(group.runs) for group in setting.groups))
+
+
+def _common(spec: RunSpec) -> RunSpec:
+    """The part of a specification that all runs of one setting share."""
+    train = replace(spec.train, seed=0)
+    return replace(spec, init="uniform", schedule=None, negative="clip", freeze_filters=False, train=train)
+
+
+def _label(spec: RunSpec) -> str:
+    kind, colon, argument = spec.init.partition(":")
+    init = kind if kind.endswith("-of") else f"{kind}{colon}{Path(argument).name}"
+    schedule = f" {spec.schedule}" if spec.schedule else ""
+    mirrored = " abs" if spec.negative != "clip" else ""
+    return f"{init}{schedule}{mirrored}, {'frozen' if spec.freeze_filters else 'thawed'}"
+
+
+def _titles(specs: list[RunSpec]) -> dict[RunSpec, str]:
+    """A title for each setting, with the fields that tell apart those of the same network and data."""
+    alike: dict[str, list[RunSpec]] = defaultdict(list)
+    for spec in specs:
+        alike[str(Trained.of(spec))].append(spec)
+    titles = {}
+    for words, members in alike.items():
+        flat = {spec: vars(spec) | vars(spec.train) | {"train": None} for spec in members}
+        varied = [name for name in flat[members[0]] if len({repr(each[name]) for each in flat.values()}) > 1]
+        for spec in members:
+            titles[spec] = ", ".join([words, *(f"{name} {flat[spec][name]}" for name in varied)])
+    return titles
+
+
+def _paper(spec: RunSpec) -> Summary | None:
+    """The paper's number for a run at its size, None for any other run."""
+    smaller = spec.train.epochs != PAPER_EPOCHS or spec.data_limit or spec.data == "embedded"
+    if smaller or spec.evaluate != "test" or spec.init not in ("uniform", "closed-form"):
+        return None
+    column = f"{'frozen' if spec.freeze_filters else 'thawed'}/{spec.init}"
+    for network, (table, row) in PAPER_ROWS.items():
+        number = paper_numbers().get(Place(table, row, column, PAPER_EPOCHS))
+        if number and f"{spec.model}_".startswith(f"{network}_"):
+            return Summary(number.mean, number.std)
+    return None
