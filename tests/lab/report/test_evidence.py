@@ -87,11 +87,11 @@ def test_the_papers_networks_come_first_beside_its_numbers_and_variants_after(vi
     papers = [[group.paper.mean for group in setting.groups] for setting in view.at_paper_size]
     assert papers == [[84.97, 90.56], [72.18, 79.36], [72.18, 79.36]]
     gain, freezing, controls = evidence.three_findings(view)
-    assert gain.startswith("What it gains, convnext_atto_p2 on")  # the first with several seeds
+    assert gain.startswith("Does it help? convnext_atto_p2 on")  # the first with several seeds
     assert ", in the paper +7.18" in gain
-    assert freezing.startswith("What freezing costs, convmixer_64_8_k9_p2 on")
+    assert freezing.startswith("Can the filters stay frozen? convmixer_64_8_k9_p2 on")
     assert evidence.claims_answer(view) == "Of 18 claims 1 is open (C4), 17 were not run; 1 was run in part only."
-    assert controls.startswith("What does the work, k9 frozen: the closed form gains +")
+    assert controls.startswith("What does the work? k9 frozen: the closed form gains +")
     assert readme_block(view).startswith("convnext_atto_p2 on")
 
 

@@ -161,11 +161,11 @@ def three_findings(view: View) -> list[str]:
     """What a practitioner can act on, as far as it was run: the gain, freezing, and what does the work."""
     found = []
     if view.settings and (main := headline(view)).groups:
-        found.append(f"What it gains, {main.title}: {' '.join(answer(main.groups).splitlines())}")
+        found.append(f"Does it help? {main.title}: {' '.join(answer(main.groups).splitlines())}")
     if freezing := next(filter(None, map(_freezing, view.settings)), ""):
-        found.append(f"What freezing costs, {freezing}")
+        found.append(f"Can the filters stay frozen? {freezing}")
     if view.controls:
-        found.append(f"What does the work, {controls_answer(view.controls)[0]}")
+        found.append(f"What does the work? {controls_answer(view.controls)[0]}")
     return found or [claims_answer(view)]
 
 
@@ -201,7 +201,7 @@ def claim_table(view: View) -> Table:
     """A line for each claim: the verdict, our difference, the paper's and n."""
     rows = [["#", "claim", "verdict", f"ours, {INTERVAL}", "the paper's", "n"]]
     for finding in view.findings:
-        worst, ours = decisive(finding), "not run"
+        worst, ours = decisive(finding), ""
         if worst and worst.difference:
             ours = worst.difference.interval
             ours += f", the worst of {len(finding.run)}" if len(finding.run) > 1 else ""
