@@ -138,7 +138,7 @@ def test_the_ranking_has_every_initialisation_of_ours_as_a_column_of_every_row()
     columns = [(cell.row, cell.column) for cell in ranking.cells]
     assert len(columns) == len(set(columns)) == 6 * 2 * (7 + len(BY_FORMULA) + 1)
     started = {run.spec.init.partition(":")[0] for run in ranking.runs}
-    by_file = {"stats", "filters", "interpolated", "selected"}  # tables have them by run
+    by_file = {"stats", "filters"}  # tables have them by run
     beside = {"default", "kronecker-of", "covariances-of", "power", *CONTROLS}  # of experiments of their own
     assert started == set(initialisations.names()) - by_file - beside
     sources = {cell.column: cell.runs[0].reference for cell in ranking.cells if cell.row == "convnext-k15"}

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 from filtercov.cli.app import app
 from filtercov.errors import ConfigError, DamagedRunError, FiltercovError, RunError
 from filtercov.lab.experiments.catalogue import Options, experiment
-from filtercov.lab.experiments.catalogue.build import transferred
 from filtercov.lab.experiments.evidence import Evidence, keep, portable, seal
 from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.runs import Runs
@@ -38,7 +37,7 @@ def finished(tmp_path_factory):
         return RunSpec.recipe("cifar", model="convmixer_4_2_k3_p14", data=f"folder:{images}", train=train, **fields)
 
     reference = Run(spec())
-    started = Run(spec(init=transferred("statistics-of", reference), freeze_filters=True), reference)
+    started = Run(spec(init=f"statistics-of:{reference.key}", freeze_filters=True), reference)
     runs = Runs(place / "runs")
     table = experiment(SMOKE, scale="smoke", options=OPTIONS)
     runs.record(table, OPTIONS)

@@ -11,7 +11,6 @@ import filtercov as fc
 from filtercov.errors import DamagedRunError, RunError
 from filtercov.lab.data import load
 from filtercov.lab.experiments import runspec
-from filtercov.lab.experiments.catalogue.build import transferred
 from filtercov.lab.experiments.execute import build_model, execute
 from filtercov.lab.experiments.run_one import run_one
 from filtercov.lab.experiments.runs import Runs
@@ -60,8 +59,7 @@ def test_a_number_after_a_name_is_no_file_even_where_there_is_one(tmp_path):
     (tmp_path / "9").write_text("not a file of filters")
     assert read_inputs(spec(init="box:9"), "0123", init_root=tmp_path) == {"data": "0123"}
     (tmp_path / "f.pth").write_text("a file")
-    for name in ("filters", "interpolated", "selected"):
-        assert "init" in read_inputs(spec(init=f"{name}:f.pth"), "0123", init_root=tmp_path)
+    assert "init" in read_inputs(spec(init="filters:f.pth"), "0123", init_root=tmp_path)
 
 
 def test_an_unfinished_run_whose_statistics_changed_is_begun_again(tmp_path):
@@ -102,7 +100,7 @@ def test_other_images_in_the_same_folder_are_another_run_and_none_at_all_are_no_
 def test_a_run_that_starts_from_a_run_follows_it(tmp_path):
     write_statistics(tmp_path / "s.safetensors", seed=1)
     reference = Run(spec(seed=100, init=f"stats:{tmp_path}/s.safetensors"))
-    run = Run(spec(init=transferred("filters-of", reference), freeze_filters=True), reference)
+    run = Run(spec(init=f"filters-of:{reference.key}", freeze_filters=True), reference)
     runs = Runs(tmp_path / "runs")
     for seed in (1, 2):
         write_statistics(tmp_path / "s.safetensors", seed=seed)

@@ -12,7 +12,7 @@ import pytest
 
 from filtercov.errors import TrainingInterrupted
 from filtercov.lab.experiments.catalogue import Options
-from filtercov.lab.experiments.catalogue.build import Cell, Experiment, transferred
+from filtercov.lab.experiments.catalogue.build import Cell, Experiment
 from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.run_one import Machine
@@ -128,7 +128,7 @@ def test_a_request_to_stop_reaches_every_worker_and_the_sweep_continues_later(tm
 
 def test_a_failed_run_fails_what_starts_from_it_and_nothing_else(tmp_path):
     missing = Run(spec(seed=1, init="stats:nowhere.safetensors"))
-    dependant = Run(spec(seed=1, init=transferred("statistics-of", missing)), missing)
+    dependant = Run(spec(seed=1, init=f"statistics-of:{missing.key}"), missing)
     fine = Run(spec(seed=2))
     stream = io.StringIO()
     outcomes = sweep([dependant, fine], tmp_path, stream=stream, engine=Engine(workers=2))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from scipy import stats
 
-from filtercov.lab.experiments.paper_claims import CLAIMS, CellName, Claim, Comparison, versus
+from filtercov.lab.experiments.paper_claims import CLAIMS, CellName, Claim, Comparison
 from filtercov.lab.experiments.timings import SpeedRecord
 from filtercov.lab.report.results_claims import Finding, claim_lines, judge_claim
 from tests.lab.report.results_records import cell, record
@@ -13,6 +13,10 @@ from tests.lab.report.results_records import cell, record
 BY_NUMBER = {claim.number: claim for claim in CLAIMS}
 UNIFORM, OURS = CellName("k9", "thawed/uniform"), CellName("k9", "thawed/covariance")
 NOISE = (0.2, -0.1, 0.3, -0.4, 0.0)
+
+
+def versus(says: str, one: CellName, other: CellName, asks: str = "above") -> Comparison:
+    return Comparison(says, ((1.0, one), (-1.0, other)), asks)
 
 
 def toy(*comparisons: Comparison) -> Claim:

@@ -1,9 +1,9 @@
 """Ways to initialise depthwise filters, by name: the columns of every table. docs/rivals.md describes them.
 
 The table at the end holds ours: the network's own filters, formulas (`baselines`), the closed form and what it is
-without one property (`controls`), what a FILE has to give (drawn from its statistics, its very filters, or those
-adapted, see `adapting`), and the same of a finished RUN of the sweep, which is named by its key. Others join with
-`register`, or from an installed package through the entry point group `filtercov.initialisations`.
+without one property (`controls`), what a FILE has to give (drawn from its statistics, or its very filters), and what a
+finished RUN of the sweep has, which is named by its key. Others join with `register`, or from an installed package
+through the entry point group `filtercov.initialisations`.
 """
 
 import difflib
@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import CodeType
 from typing import Any, Literal
 
 import numpy as np
@@ -28,8 +27,7 @@ from filtercov.errors import ConfigError, CovarianceError
 from filtercov.filters import copy_weights_
 from filtercov.lab import models
 from filtercov.lab.experiments import baselines
-from filtercov.lab.experiments.adapting import Weights, interpolate_weights_, select_weights_
-from filtercov.lab.experiments.baselines import Sample
+from filtercov.lab.experiments.baselines import Sample, Weights
 from filtercov.lab.experiments.controls import CONTROLS, Control, control_covariance, total_variance
 from filtercov.lab.training import load_checkpoint
 from filtercov.lab.training.rundir import RunDirectory, read_json
@@ -119,22 +117,15 @@ def _described(function: Any) -> Any:
         return _described(function.func), _plain(function.args), _plain(tuple(function.keywords.items()))
     written = inspect.unwrap(function)
     try:
-        body: Any = textwrap.dedent(inspect.getsource(written))
-    except (OSError, TypeError):  # typed, say, into `python -`
-        if not hasattr(written, "__code__"):
-            raise ConfigError(
-                f"cannot tell when {function!r} changes, for it is not written in Python; give its version, as in "
-                'register(name, function, version="1")'
-            ) from None
-        body = _compiled(written.__code__)
+        body = textwrap.dedent(inspect.getsource(written))
+    except (OSError, TypeError):
+        raise ConfigError(
+            f"cannot tell when {function!r} changes, for its source is not there; write it to a file, or give its "
+            'version, as in register(name, function, version="1")'
+        ) from None
     cells = tuple(cell.cell_contents for cell in getattr(written, "__closure__", None) or ())
     keywords = tuple((getattr(written, "__kwdefaults__", None) or {}).items())
     return body, _plain(getattr(written, "__defaults__", None) or ()), _plain(keywords), _plain(cells)
-
-
-def _compiled(code: CodeType) -> Any:
-    constants = tuple(_compiled(part) if isinstance(part, CodeType) else part for part in code.co_consts)
-    return code.co_code, code.co_names, _plain(constants)
 
 
 def _plain(value: Any) -> Any:
@@ -386,13 +377,11 @@ _table |= {
         *(Initialisation(control, _control(control), "required") for control in CONTROLS),
         Initialisation("stats", _drawn(_file_statistics), argument="FILE"),
         Initialisation("filters", _carried(_file_weights, _copy_fitting_), argument="FILE"),
-        Initialisation("interpolated", _carried(_file_weights, interpolate_weights_), argument="FILE"),
-        Initialisation("selected", _carried(_file_weights, select_weights_), argument="FILE"),
         Initialisation("statistics-of", _drawn(_run_statistics), argument="RUN"),
         Initialisation("covariances-of", _drawn(_run_statistics, fc.FilterStatistics.centred), argument="RUN"),
         Initialisation("kronecker-of", _drawn(_run_statistics, fc.FilterStatistics.kronecker), argument="RUN"),
         Initialisation("filters-of", _carried(_run_weights, copy_weights_), argument="RUN"),
-        Initialisation("interpolated-of", _carried(_run_weights, interpolate_weights_), argument="RUN"),
-        Initialisation("selected-of", _carried(_run_weights, select_weights_), argument="RUN"),
+        Initialisation("interpolated-of", _carried(_run_weights, baselines.interpolate_weights_), argument="RUN"),
+        Initialisation("selected-of", _carried(_run_weights, baselines.select_weights_), argument="RUN"),
     )
 }

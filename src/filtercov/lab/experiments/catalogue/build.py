@@ -1,9 +1,9 @@
 """What experiments are made of: cells of runs, and the builder that turns the paper's settings into runs at a scale."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from filtercov import PRESETS
 from filtercov.errors import ConfigError
@@ -78,6 +78,14 @@ class Experiment:
         return in_order([*wanted, *(drawing.run for drawing in self.drawings if drawing.run)])
 
 
+class Parts(NamedTuple):
+    """What a maker puts into an experiment."""
+
+    cells: Iterable[Cell] = ()
+    drawings: Iterable[Drawing] = ()
+    speed: Iterable[str] = ()
+
+
 @dataclass(frozen=True)
 class Options:
     """What a user may choose besides the scale: the data, more initialisations to compare, the number of seeds."""
@@ -145,9 +153,9 @@ def eighth(model: str) -> str:
     )
 
 
-def transferred(kind: str, reference: Run) -> str:
-    """The `init` of a run that starts from another by the initialisation `kind`."""
-    return f"{kind}:{reference.key}"
+def mixer(kernel: int = 9, *, width: int = 256, depth: int = 8, patch: int = 2) -> str:
+    """The name of a ConvMixer, the paper's usual one where nothing is said."""
+    return f"convmixer_{width}_{depth}_k{kernel}_p{patch}"
 
 
 @dataclass(frozen=True)
@@ -161,10 +169,12 @@ class Builder:
     options: Options
     family_name: str = "cifar"
 
-    @property
-    def family(self) -> Family:
-        """How runs on this data are sized."""
-        return self._sized(self.family_name)
+    def sized(self, family: str | None = None) -> Family:
+        """How runs on a family's data are sized, on this one's if none is named."""
+        name = family or self.family_name
+        if name == "embedded":
+            return replace(self.scale.cifar, data="embedded")
+        return self.scale.cifar if name == "cifar" else self.scale.imagenet
 
     def cells(
         self,
@@ -175,17 +185,20 @@ class Builder:
         epochs: int = EPOCHS,
         filters: Sequence[str] = ("thawed", "frozen"),
         seeds: int | None = None,
+        also: bool = True,
     ) -> list[Cell]:
         """A row's cells, none if the scale leaves these epochs out; `model` and `epochs` are the paper's.
 
-        Of columns of one name the first is taken.
+        With `also` the initialisations that the user asked for and that others have registered are columns too. Of
+        columns of one name the first is taken.
         """
-        trained = self.family.trained_epochs(epochs)
+        trained = self.sized().trained_epochs(epochs)
         if trained is None:
             return []
-        count = self.options.seeds or seeds or self.family.seeds
+        count = self.options.seeds or seeds or self.sized().seeds
         cells: dict[str, Cell] = {}
-        for kind, init in product(filters, inits):
+        others = [Init(name, name) for name in (*self.options.also, *initialisations.others())] if also else []
+        for kind, init in product(filters, [*inits, *others]):
             column = f"{kind}/{init.column}"
             if column not in cells:
                 runs = tuple(self._run(model, init, kind == "frozen", trained, seed) for seed in range(count))
@@ -198,25 +211,17 @@ class Builder:
         Where a scale has several references of a network, runs take them in turn, so that no verdict hangs on one.
         """
         family = family or self.family_name
-        sized, network = self._sized(family), models.parse(model)
+        sized, network = self.sized(family), models.parse(model)
         rotated = seed % sized.references if (network.kernel_size, network.patch_size) == (9, 2) else 0
         spec = self._spec(family, self.scale.model(model), epochs=sized.reference_epochs, seed=REFERENCE_SEED + rotated)
         return Run(replace(spec, data_limit=sized.reference_limit))
-
-    def also(self) -> list[Init]:
-        """The columns the user asked for, and those that others have registered."""
-        return [Init(name, name) for name in dict.fromkeys([*self.options.also, *initialisations.others()])]
-
-    def experiment(self, name: str, *, title: str, shows: str, cells: Iterable[Cell] = (), **more: Any) -> Experiment:
-        """An experiment, with the scale's name and reductions filled in."""
-        return Experiment(name, title, shows, self.scale.name, self.scale.reduced, tuple(cells), **more)
 
     def _run(self, model: str, init: Init, frozen: bool, epochs: int, seed: int) -> Run:
         reference = None
         if init.reference:
             reference = self.reference(init.reference, family=init.reference_family, seed=seed)
         ours = self.scale.model(model)
-        fields: dict[str, Any] = {"init": transferred(init.init, reference) if reference else init.init}
+        fields: dict[str, Any] = {"init": f"{init.init}:{reference.key}" if reference else init.init}
         # The paper's closed form is for every filter, and σ is what it chose for the patch size.
         if init.init == "closed-form":
             fields["min_kernel_size"] = EVERY_KERNEL
@@ -228,19 +233,14 @@ class Builder:
         return Run(spec, reference)
 
     def _spec(self, family: str, model: str, *, epochs: int, seed: int, **fields: Any) -> RunSpec:
-        sized = self._sized(family)
+        sized = self.sized(family)
         train = {"epochs": epochs, "seed": seed} | ({"batch_size": sized.batch_size} if sized.batch_size else {})
         fields |= {"model": model, "data": self._data(family), "data_limit": sized.limit}
         fields |= {"image_size": sized.image_size} | ({"augment": sized.augment} if sized.augment else {})
         return RunSpec.recipe(sized.recipe, train=train, **fields)
 
-    def _sized(self, name: str) -> Family:
-        if name == "embedded":
-            return replace(self.scale.cifar, data="embedded")
-        return self.scale.cifar if name == "cifar" else self.scale.imagenet
-
     def _data(self, family: str) -> str:
-        sized = self._sized(family)
+        sized = self.sized(family)
         if sized.data is not None:
             return sized.data
         if family == "cifar":
@@ -251,6 +251,14 @@ class Builder:
                 "PATH has train/CLASS/*.jpg and val/CLASS/*.jpg"
             )
         return self.options.imagenet
+
+
+Maker = Callable[[Builder], Parts]
+
+
+def timed_networks(build: Builder, kernels: Iterable[int]) -> list[str]:
+    """The networks whose frozen and thawed steps the speed figure times, by kernel size."""
+    return [build.scale.model(mixer(kernel, width=512, depth=12)) for kernel in kernels]
 
 
 def paper_schedule(patch_size: int, *, frozen: bool) -> str:

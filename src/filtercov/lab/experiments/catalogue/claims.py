@@ -9,19 +9,20 @@ from filtercov.lab.experiments.catalogue.build import (
     UNIFORM,
     Builder,
     Cell,
-    Experiment,
     Init,
+    Parts,
     closed_form,
     covariance,
     eighth,
     filters,
+    mixer,
+    timed_networks,
 )
-from filtercov.lab.experiments.catalogue.figures import mixer
 from filtercov.lab.experiments.paper_claims import Claim
 
 
-def claim_experiment(claim: Claim, build: Builder) -> Experiment:
-    """The experiment of a claim."""
+def claim_parts(claim: Claim, build: Builder) -> Parts:
+    """The cells of a claim, and the networks that it times."""
     timed: list[int] = []
     tables: dict[tuple[str, int, str], list[str]] = defaultdict(list)  # (row, epochs, filters) -> initialisations
     for row, column, epochs in dict.fromkeys(name for comparison in claim.comparisons for name in comparison.cells):
@@ -32,21 +33,14 @@ def claim_experiment(claim: Claim, build: Builder) -> Experiment:
             tables[row, epochs, kind].append(init)
     seeds = build.scale.claim_seeds
     if claim.number == "C15":  # whose gain is of several points, not of one
-        seeds = min(seeds, build.family.seeds)
+        seeds = min(seeds, build.sized().seeds)
     cells: list[Cell] = []
     for (row, epochs, kind), inits in tables.items():
         model = network(row)
         inits.sort(key=lambda init: {"uniform": 0, "closed-form": 1}.get(init, 2))
-        columns = [*(_column(init, model) for init in inits), *build.also()]
+        columns = [_column(init, model) for init in inits]
         cells += build.cells(row, model, columns, epochs=epochs, filters=(kind,), seeds=seeds)
-    return build.experiment(
-        claim.experiment,
-        title=f"Claim {claim.number}",
-        shows=claim.says,
-        cells=cells,
-        speed=tuple(build.scale.model(mixer(kernel, width=512, depth=12)) for kernel in sorted(timed)),
-        chart="bars",
-    )
+    return Parts(cells, speed=timed_networks(build, sorted(timed)))
 
 
 def network(row: str) -> str:
