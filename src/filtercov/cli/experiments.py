@@ -19,8 +19,8 @@ from filtercov.lab.experiments.demo import DemoRun, demo_specs, run_demo
 from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.evidence import Evidence
 from filtercov.lab.experiments.evidence import keep as keep_runs
+from filtercov.lab.experiments.execute import Machine
 from filtercov.lab.experiments.records import ExperimentRecord, collect
-from filtercov.lab.experiments.run_one import Machine
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run
 from filtercov.lab.report.demo_page import demo_page, demo_rows

@@ -49,8 +49,8 @@ def reproduce(
     from filtercov.lab import reproduction as lab  # which imports torch
     from filtercov.lab.experiments.catalogue import Options
     from filtercov.lab.experiments.engines import Engine
+    from filtercov.lab.experiments.execute import Machine
     from filtercov.lab.experiments.initialisations import located
-    from filtercov.lab.experiments.run_one import Machine
     from filtercov.lab.experiments.sweep import refuse_failures
     from filtercov.lab.report.results import check_place, write_reports
     from filtercov.lab.report.results_claims import claim_lines

@@ -32,9 +32,8 @@ from filtercov.filters import freeze_, init_
 from filtercov.lab.data import Dataset, load
 from filtercov.lab.data.loader import TorchBatches, seeded_generator
 from filtercov.lab.experiments.engines import Engine
-from filtercov.lab.experiments.execute import FILTERS, build_batches, build_model
+from filtercov.lab.experiments.execute import FILTERS, Machine, build_batches, build_model
 from filtercov.lab.experiments.initialisations import InitContext, find, fingerprint, located, shown_init
-from filtercov.lab.experiments.run_one import Machine
 from filtercov.lab.experiments.runs import Runs, accuracies
 from filtercov.lab.experiments.runspec import AUGMENTED, Run, RunSpec, key_of
 from filtercov.lab.experiments.sweep import refuse_failures, sweep

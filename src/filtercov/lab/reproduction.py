@@ -22,9 +22,9 @@ from filtercov.errors import ConfigError
 from filtercov.lab.experiments import catalogue, initialisations
 from filtercov.lab.experiments.catalogue import Experiment, Options
 from filtercov.lab.experiments.engines import Engine
+from filtercov.lab.experiments.execute import Machine, Outcome, check_images
 from filtercov.lab.experiments.initialisations import Fill
 from filtercov.lab.experiments.records import ExperimentRecord, collect
-from filtercov.lab.experiments.run_one import Machine, Outcome, check_images
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import in_order
 from filtercov.lab.experiments.scales import find_scale

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from filtercov.lab.experiments.engines import Engine
-from filtercov.lab.experiments.run_one import Machine
+from filtercov.lab.experiments.execute import Machine
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.sweep import sweep
 from tests.lab.experiments.tiny import reference, table

@@ -9,8 +9,8 @@ import pytest
 
 from filtercov.errors import DamagedRunError, StorageError
 from filtercov.lab.experiments.catalogue import Options
+from filtercov.lab.experiments.execute import run_one
 from filtercov.lab.experiments.records import collect
-from filtercov.lab.experiments.run_one import run_one
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run
 from filtercov.lab.training import Silent

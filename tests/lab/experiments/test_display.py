@@ -5,9 +5,10 @@ import io
 
 import pytest
 
-from filtercov.lab.experiments.display import Display, Note, Step
-from filtercov.lab.experiments.run_one import Outcome
+from filtercov.lab.experiments.engines import Note, Step
+from filtercov.lab.experiments.execute import Outcome
 from filtercov.lab.experiments.runspec import Run
+from filtercov.lab.experiments.sweep import Display
 from filtercov.lab.training.progress import Snapshot
 from tests.lab.experiments.tiny import spec
 

@@ -11,8 +11,7 @@ import filtercov as fc
 from filtercov.errors import DamagedRunError, RunError
 from filtercov.lab.data import load
 from filtercov.lab.experiments import runspec
-from filtercov.lab.experiments.execute import build_model, execute
-from filtercov.lab.experiments.run_one import run_one
+from filtercov.lab.experiments.execute import build_model, execute, run_one
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run, read_inputs
 from filtercov.lab.experiments.sweep import sweep

@@ -14,8 +14,8 @@ from filtercov.errors import TrainingInterrupted
 from filtercov.lab.experiments.catalogue import Options
 from filtercov.lab.experiments.catalogue.build import Cell, Experiment
 from filtercov.lab.experiments.engines import Engine
+from filtercov.lab.experiments.execute import Machine
 from filtercov.lab.experiments.records import collect
-from filtercov.lab.experiments.run_one import Machine
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run
 from filtercov.lab.experiments.sweep import hand_out, sweep

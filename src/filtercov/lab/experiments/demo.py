@@ -13,8 +13,7 @@ import filtercov as fc
 from filtercov.covariance.forms import Array
 from filtercov.errors import RunError
 from filtercov.lab.experiments.engines import Engine
-from filtercov.lab.experiments.execute import build_model, load_data
-from filtercov.lab.experiments.run_one import Outcome
+from filtercov.lab.experiments.execute import Outcome, build_model, load_data
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run, RunSpec
 from filtercov.lab.experiments.sweep import sweep
