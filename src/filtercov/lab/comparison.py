@@ -26,13 +26,12 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from filtercov.covariance.forms import Array
 from filtercov.errors import ConfigError, DataError, RunError
 from filtercov.filters import freeze_, init_
 from filtercov.lab.data import Dataset, load
 from filtercov.lab.data.loader import TorchBatches, seeded_generator
 from filtercov.lab.experiments.engines import Engine
-from filtercov.lab.experiments.execute import FILTERS, Machine, build_batches, build_model
+from filtercov.lab.experiments.execute import FILTERS, Machine, build_batches, build_model, filters_of
 from filtercov.lab.experiments.initialisations import InitContext, find, fingerprint, located, shown_init
 from filtercov.lab.experiments.runs import Runs, accuracies
 from filtercov.lab.experiments.runspec import AUGMENTED, Run, RunSpec, key_of
@@ -46,12 +45,10 @@ from filtercov.lab.training import (
     RunDirectory,
     TrainConfig,
     fit,
-    load_checkpoint,
     progress_on,
     read_metrics,
 )
 from filtercov.lab.training.progress import duration
-from filtercov.layers.find import depthwise_layers
 from filtercov.nn import accelerate_
 from filtercov.printable import aligned, counted
 from filtercov.schedule import PRESETS
@@ -270,11 +267,7 @@ class _Trials:
             if found is None:
                 raise RunError(f"run {run.key} is being trained elsewhere; run the same command again when it is done")
             result = found
-        filters = {}
-        if seed == 0:
-            after = load_checkpoint(directory.checkpoint)[0]
-            before = _filters(self.build(column, seed))
-            filters = {name: (old, after[f"{name}.weight"].double().numpy()[:, 0]) for name, old in before.items()}
+        filters = filters_of(self.build(column, seed), directory) if seed == 0 else {}
         return FinishedRun(seed, accuracies(read_metrics(directory.metrics)), result.seconds / result.steps, filters)
 
     def _fit(self, column: Column, seed: int, say: Say) -> tuple[RunDirectory, FitResult]:
@@ -343,11 +336,6 @@ def _initialise_(model: nn.Module, init: Any, generator: torch.Generator) -> Non
 
 def _checksum(init: Any) -> str:
     return fingerprint(init) if hasattr(init, "__code__") else hashlib.sha256(repr(init).encode()).hexdigest()
-
-
-def _filters(model: nn.Module) -> dict[str, Array]:
-    """The filters of each depthwise layer, (count, *kernel_size)."""
-    return {layer.name: layer.weight.detach().double().cpu().numpy().copy()[:, 0] for layer in depthwise_layers(model)}
 
 
 def _check_disk(root: Path, model: nn.Module, runs: int) -> None:

@@ -102,7 +102,8 @@ def delta_gaussian(shape: torch.Size, generator: torch.Generator) -> Tensor:
 
 def _impulses(shape: torch.Size, place: Sequence[int], values: Tensor | float) -> Tensor:
     filters = _empty(shape).zero_()
-    filters[(slice(None), 0, *place)] = values
+    at: tuple[slice | int, ...] = (slice(None), 0, *place)
+    filters[at] = values
     return filters
 
 

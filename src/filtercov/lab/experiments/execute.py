@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 import filtercov as fc
+from filtercov.covariance.forms import Array
 from filtercov.errors import (
     CheckpointError,
     ConfigError,
@@ -34,8 +35,18 @@ from filtercov.lab.experiments.initialisations import InitContext, find
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import VERSION, Inputs, Run, RunSpec, read_inputs
 from filtercov.lab.models.lookup import find as build
-from filtercov.lab.training import FitResult, Progress, TrainConfig, World, current_world, fit
+from filtercov.lab.training import (
+    FitResult,
+    Progress,
+    RunDirectory,
+    TrainConfig,
+    World,
+    current_world,
+    fit,
+    load_checkpoint,
+)
 from filtercov.lab.training.rundir import storage_error
+from filtercov.layers.find import depthwise_layers
 from filtercov.nn import accelerate_
 
 _load = lru_cache(maxsize=4)(load)
@@ -167,6 +178,13 @@ def build_batches(
         BatchLoader(data.train, augment=augmentation, shuffle=True, drop_last=True, **shared),
         BatchLoader(judges, **shared),
     )
+
+
+def filters_of(model: nn.Module, run: RunDirectory) -> dict[str, tuple[Array, Array]]:
+    """The filters of each depthwise layer before a run, in `model`, and after it, (count, *kernel_size) each."""
+    trained, _ = load_checkpoint(run.checkpoint)
+    pairs = {layer.name: (layer.weight.detach(), trained[f"{layer.name}.weight"]) for layer in depthwise_layers(model)}
+    return {name: (old.double().numpy()[:, 0], new.double().numpy()[:, 0]) for name, (old, new) in pairs.items()}
 
 
 def _finish(model: nn.Module, run_dir: Path) -> Mapping[str, Any]:

@@ -4,12 +4,12 @@
 trains, how it is drawn and what it shows. The modules beside this one make its runs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from filtercov.lab.costs import matching
 from filtercov.lab.experiments.catalogue import figures, tables
-from filtercov.lab.experiments.catalogue.build import Builder, Experiment, Options
+from filtercov.lab.experiments.catalogue.build import Builder, Experiment, Maker, Options
 from filtercov.lab.experiments.catalogue.claims import claim_parts
 from filtercov.lab.experiments.paper_claims import CLAIMS
 from filtercov.lab.experiments.paper_numbers import read_csv
@@ -18,7 +18,7 @@ from filtercov.lab.experiments.scales import find_scale
 __all__ = ["PLACES", "Experiment", "Options", "experiment", "experiments", "names"]
 
 _EXPERIMENTS = {about["name"]: about for about in read_csv("experiments.csv")}
-_MAKERS = {
+_MAKERS: Mapping[str, Maker] = {
     **tables.MAKERS,
     **figures.MAKERS,
     **{claim.experiment: partial(claim_parts, claim) for claim in CLAIMS},
