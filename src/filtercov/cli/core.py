@@ -42,13 +42,11 @@ def info() -> None:
         "presets": ", ".join(PRESETS),
         "statistics": ", ".join(REFERENCES),
     }
-    width = max(map(len, rows))
-    for name, value in rows.items():
-        say(f"{name.ljust(width)}  {value}")
+    say_table(list(rows.items()))
 
 
 def init(
-    model: Annotated[str, typer.Argument(help="One of ours, such as convmixer_256_8_k9_p2, or a name timm knows.")],
+    model: options.NetworkName,
     out: Annotated[Path, typer.Option(help="Checkpoint to write, .safetensors or .pth.")],
     preset: Annotated[
         str | None, typer.Option(help=f"One of {', '.join(PRESETS)}; {DEFAULT} if no source is given.")
@@ -61,18 +59,10 @@ def init(
             "network's filters have another size."
         ),
     ] = None,
-    seed: Annotated[
-        int, typer.Option(callback=options.SEEDS, help="Seed of the model's and the filters' random numbers.")
-    ] = 0,
+    seed: options.Seed = 0,
     num_classes: Annotated[int, typer.Option(help="Classes of the model's head.")] = 1000,
     in_channels: Annotated[int, typer.Option(help="Channels of the images.")] = 3,
-    min_kernel_size: Annotated[
-        int | None,
-        typer.Option(
-            callback=options.within(1),
-            help="Leave smaller filters alone; 5 for presets and 1 for statistics if not given.",
-        ),
-    ] = None,
+    min_kernel_size: options.MinKernelSize = None,
 ) -> None:
     """Write an initial checkpoint that any trainer can start from, and print what was done to each layer."""
     given = {"--preset": preset, "--schedule": schedule, "--statistics": statistics}

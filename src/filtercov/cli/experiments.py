@@ -33,13 +33,13 @@ from filtercov.printable import counted
 
 def compare(
     context: typer.Context,
-    model: Annotated[str, typer.Option(help="One of ours, such as convnext_atto_p2, or a name timm knows.")],
-    data: Annotated[str, typer.Option(help="embedded, cifar10 or folder:PATH (a directory or a zip).")] = "embedded",
+    model: options.Network,
+    data: options.Images = "embedded",
     init: Annotated[
         str, typer.Option(help="Initialisations with commas between; default is the network's own. See train --init.")
     ] = "default,closed-form",
-    seeds: Annotated[int, typer.Option(callback=options.within(1), help="Runs of each, with seeds from 0.")] = 3,
-    epochs: Annotated[int, typer.Option(callback=options.within(1), help="Passes over the training images.")] = 10,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each, with seeds from 0.")] = 3,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training images.")] = 10,
     freeze_filters: Annotated[str, typer.Option(help="no, yes or both: keep the filters as they start.")] = "no",
     batch_size: options.BatchSize = None,
     lr: options.LearningRate = None,
@@ -140,7 +140,7 @@ def keep(
 def demo(
     context: typer.Context,
     out: Annotated[Path, typer.Option(help="Where the runs and the page go.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(callback=options.SEEDS, help="Seed of all four runs.")] = 0,
+    seed: options.Seed = 0,
 ) -> None:
     """Train a small network four times on embedded data: uniform and closed-form filters, frozen and thawed."""
     started = time.monotonic()
