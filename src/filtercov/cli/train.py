@@ -78,8 +78,8 @@ def train(
     Under `torchrun --nproc-per-node N $(which filtercov) train …` N processes train together.
     """
     written = _written(more or [])
-    flags = {"epochs": epochs, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay, "seed": seed}
-    flags |= {"amp": "bfloat16" if amp else None}
+    flags: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay}
+    flags |= {"seed": seed, "amp": "bfloat16" if amp else None}
     settings = {name: value for name, value in flags.items() if value is not None}
     spec = RunSpec.recipe(
         recipe,

@@ -264,7 +264,7 @@ def _finished(run: Run, runs: Runs, machine: Machine) -> bool:
     inputs = {}
     with suppress(FiltercovError):  # the run it starts from may be damaged: whoever needs that one will say so
         inputs = read_inputs(run.spec, content, init_root=runs.root)
-    return runs.result(run, inputs=inputs) is not None
+    return runs.done_from(run, inputs)
 
 
 def _train(
