@@ -76,19 +76,6 @@ def test_cifar_runs_have_the_papers_settings(paper):
                 assert (theirs.train.epochs, theirs.train.seed, theirs.freeze_filters) == (200, 100, False)
 
 
-def test_the_closed_form_has_the_schedule_the_paper_chose_and_is_in_every_layer(paper):
-    chosen = {}
-    for name, one in paper.items():
-        for run in one.runs:
-            if run.spec.init == "closed-form":
-                chosen.setdefault(name, set()).add(run.spec.schedule)
-                assert run.spec.min_kernel_size == 2
-    assert chosen["cifar-convmixer-256-8-p2"] == chosen["convergence"] == {"cifar-p2"}
-    assert chosen["cifar-convmixer-256-8-p1"] == chosen["cifar-convnext-atto-p1"] == {"cifar-p1"}
-    assert chosen["imagenet"] == {"imagenet-frozen", "imagenet-thawed"}
-    assert len(chosen["grid-cifar-p2"]) == 64
-
-
 @pytest.mark.parametrize("scale", SCALES)
 def test_references_come_first_and_nothing_is_trained_twice(scale):
     experiments = catalogue.experiments(["*"], scale=scale, options=EVERYTHING)
@@ -114,14 +101,6 @@ def test_the_key_of_a_run_depends_on_all_of_its_reference():
         Run(spec(), reference())
 
 
-def test_references_of_9x9_filters_rotate_over_the_seeds_of_small():
-    claim = catalogue.experiment("claim-c8", scale="small")
-    assert {cell.runs[0].spec.model for cell in claim.cells} == {"convmixer_64_8_k9_p2"}
-    for cell in claim.cells:
-        assert [run.reference.spec.train.seed for run in cell.runs] == [100 + seed % 3 for seed in range(10)]
-        assert {run.reference.spec.train.epochs for run in cell.runs} == {20}
-
-
 def test_what_others_register_and_what_is_asked_for_become_columns(monkeypatch):
     monkeypatch.setattr(initialisations, "_table", dict(initialisations._table))
     register("mine", lambda _model, _context: None)
@@ -133,17 +112,12 @@ def test_what_others_register_and_what_is_asked_for_become_columns(monkeypatch):
 
 def test_the_ranking_has_every_initialisation_of_ours_as_a_column_of_every_row():
     ranking = catalogue.experiment("ranking", scale="small", options=Options(also=("dog", "box:25")))
-    rows = {cell.row for cell in ranking.cells}
-    assert rows == {f"{network}-k{kernel}" for network in ("convmixer", "convnext") for kernel in (7, 9, 15)}
     columns = [(cell.row, cell.column) for cell in ranking.cells]
     assert len(columns) == len(set(columns)) == 6 * 2 * (7 + len(BY_FORMULA) + 1)
     started = {run.spec.init.partition(":")[0] for run in ranking.runs}
     by_file = {"stats", "filters"}  # tables have them by run
     beside = {"default", "kronecker-of", "covariances-of", "power", *CONTROLS}  # of experiments of their own
     assert started == set(initialisations.names()) - by_file - beside
-    sources = {cell.column: cell.runs[0].reference for cell in ranking.cells if cell.row == "convnext-k15"}
-    assert sources["frozen/interpolated, smaller k"].spec.model.endswith("_k9")
-    assert sources["frozen/selected, larger"].spec.model.startswith("convnext_tiny")
 
 
 @pytest.mark.parametrize(
@@ -165,7 +139,6 @@ def test_mistakes_are_answered_with_what_to_write():
         (lambda: catalogue.experiment("kronecker", scale="huge"), "choose one of paper, small, smoke"),
         (lambda: catalogue.experiment("imagenet", scale="paper"), "--imagenet folder:PATH"),
         (lambda: Options(also=("ortogonal",)), "did you mean 'orthogonal'"),
-        (lambda: Options(seeds=0), "at least one seed"),
     ):
         with pytest.raises(ConfigError, match=said):
             call()

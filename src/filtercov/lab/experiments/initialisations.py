@@ -97,11 +97,6 @@ def register(name: str, initialise: Fill, *, version: str | None = None) -> None
     _table[name] = Initialisation(name, initialise, "optional", ours=False, code=fingerprint(initialise, version))
 
 
-def forget(name: str) -> None:
-    """Take back what `register` added."""
-    del _table[name]
-
-
 def fingerprint(function: Callable[..., Any], version: str | None = None) -> str:
     """The checksum of a version, or without one of what a function or class does.
 

@@ -100,8 +100,6 @@ class Options:
             initialisations.find(name)
         for named in filter(None, (self.cifar, self.imagenet)):
             check_name(named)
-        if self.seeds is not None and self.seeds < 1:
-            raise ConfigError(f"a table needs at least one seed, got {self.seeds}")
 
 
 @dataclass(frozen=True)
