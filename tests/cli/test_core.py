@@ -208,7 +208,7 @@ def test_no_command_writes_over_what_it_reads_or_in_place_of_a_directory_or_file
     assert "Is a directory" in refused("stats", checkpoint, "--out", tmp_path, kind=CheckpointError)
     size = ["--data-limit", 64, "--batch-size", 32, "--epochs", 1]
     run("train", "--model", "convmixer_4_1_k3_p7", *size, "--run-dir", tmp_path / "run")
-    assert "net.pth" in refused("keep", tmp_path / "run", "--to", checkpoint, kind=FiltercovError)
+    assert "net.pth" in refused("keep", tmp_path, "--to", checkpoint, kind=FiltercovError)
     assert checkpoint.read_bytes() == before
 
 

@@ -123,7 +123,7 @@ def report(
 
 
 def keep(
-    directories: Annotated[list[Path], typer.Argument(help="Directories of finished runs, or of one run each.")],
+    directories: Annotated[list[Path], typer.Argument(help="Directories of finished runs.")],
     to: Annotated[Path, typer.Option(help="The directory of evidence, made if it is not there.")] = Path("evidence"),
 ) -> None:
     """Put the configuration, metrics and result of finished runs into a directory of evidence, without weights.

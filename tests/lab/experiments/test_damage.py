@@ -13,9 +13,8 @@ from filtercov.lab.experiments.execute import run_one
 from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run
-from filtercov.lab.training import Silent
 from filtercov.statistics import filter_statistics
-from tests.lab.experiments.tiny import spec, table
+from tests.lab.experiments.tiny import CrashAt, spec, table
 
 
 @pytest.fixture
@@ -78,11 +77,6 @@ def test_a_damaged_run_is_not_averaged_in_but_named(runs):
 
 
 def test_what_a_run_starts_from_may_be_away_without_harm_to_what_it_has_done(runs, tmp_path):
-    class Crash(Silent):
-        def update(self, snapshot):
-            if snapshot.step == 5:
-                raise RuntimeError("crash")
-
     lost = table().cells[1].runs[0].reference
     statistics = shutil.copy(runs.directory(lost).path / "statistics.safetensors", tmp_path / "source.stats")
     weights = runs.directory(lost).checkpoint
@@ -92,7 +86,7 @@ def test_what_a_run_starts_from_may_be_away_without_harm_to_what_it_has_done(run
         (f"selected-of:{lost.key}", lost, runs.directory(lost).config),
     ):
         run = Run(spec(seed=8, init=init), reference)
-        assert "crash" in run_one(run, runs, progress=Crash()).detail
+        assert "crash" in run_one(run, runs, progress=CrashAt(5)).detail
         kept = contents(runs.directory(run).path)
         away.rename(tmp_path / "away")
         outcome = run_one(run, runs)

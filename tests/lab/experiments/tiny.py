@@ -7,8 +7,20 @@ from filtercov.lab.experiments.catalogue.build import Cell, Experiment
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run, RunSpec
 from filtercov.lab.experiments.timings import SpeedRecord, Timings
+from filtercov.lab.training import Silent
 
 MODEL, NARROW = "convmixer_4_2_k3_p14", "convmixer_2_2_k3_p14"
+
+
+class CrashAt(Silent):
+    """A progress that raises at a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def update(self, snapshot) -> None:
+        if snapshot.step == self.step:
+            raise RuntimeError("crash")
 
 
 def spec(*, model: str = MODEL, seed: int = 0, epochs: int = 3, lr: float = 0.01, **fields) -> RunSpec:

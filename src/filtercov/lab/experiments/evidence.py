@@ -135,22 +135,22 @@ class Kept(NamedTuple):
 
 
 def keep(directories: Sequence[Path | str], evidence: Path | str) -> Kept:
-    """Put runs into the evidence: of a run's directory that run, of a directory of runs all that are finished.
+    """Put the finished runs of directories of runs into the evidence.
 
-    Runs that others start from come along. What is there stays, but for timings of fewer repeats and requests for fewer
-    runs. If anything is damaged, or is no run, nothing is written.
+    What is there stays, but for timings of fewer repeats and requests for fewer
+    runs. If anything is damaged, nothing is written.
     """
     found: dict[str, KeptRun] = {}
     files: dict[Path, bytes] = {}
     unfinished: list[str] = []
     there = Evidence(evidence)
     for directory in map(Path, directories):
-        alone = (directory / "config.json").exists()
-        for path in [directory] if alone else _runs_of(directory):
+        paths = sorted(path.parent for path in directory.glob("*/config.json"))
+        if not paths and not any(directory.glob("speeds/*.json")):  # an experiment may have timings alone
+            raise RunError(f"{directory} is no directory of runs; name one that has runs in it")
+        for path in paths:
             if RunDirectory(path).done:
                 found |= _chain(path)[1]
-            elif alone:
-                raise RunError(f"{path} is not finished; finish that run, or leave it out")
             else:
                 unfinished.append(path.name)
         for experiment, options in Runs(directory).experiments():
@@ -187,13 +187,6 @@ def _data(name: str) -> str:
 
 def _last_name(init: str) -> str:
     return with_file(init, lambda path: path.name)
-
-
-def _runs_of(directory: Path) -> list[Path]:
-    runs = sorted(path.parent for path in directory.glob("*/config.json"))
-    if not runs and not any(directory.glob("speeds/*.json")):  # an experiment may have timings alone
-        raise RunError(f"{directory} is neither a run nor a directory of runs; name one of either")
-    return runs
 
 
 def _chain(path: Path) -> tuple[Run, dict[str, KeptRun]]:
