@@ -7,7 +7,7 @@ import pytest
 
 import filtercov
 from filtercov.lab.experiments import catalogue
-from filtercov.lab.experiments.catalogue.figures import GRIDS
+from filtercov.lab.experiments.catalogue.tables import GRIDS
 from filtercov.lab.experiments.execute import build_model, load_data
 from filtercov.lab.experiments.paper_claims import CLAIMS, CellName
 from filtercov.lab.experiments.paper_numbers import Place, paper_numbers

@@ -13,7 +13,7 @@ Two rows are more than a difference. C5 is the rise of the gain from 3x3 to 15x1
 through four sizes. C15 is the median of nine of the 27 schedules (σ0, v, a) around the paper's, half and double: every
 two values of two numbers meet once.
 
-`lab/report/results_claims.py` judges; `catalogue/claims.py` makes the runs from the cells that comparisons name.
+`lab/report/results_claims.py` judges; `catalogue/tables.py` makes the runs from the cells that comparisons name.
 """
 
 import re

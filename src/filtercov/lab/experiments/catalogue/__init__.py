@@ -1,28 +1,20 @@
 """Every table and figure of the paper, what settles its claims, and what we compare beside it, by name.
 
 `experiments.csv` says of each where the paper has it, as its captions number tables and figures, on which data it
-trains, how it is drawn and what it shows. The modules beside this one make its runs.
+trains, how it is drawn and what it shows. `tables` makes its runs.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from filtercov.lab.costs import matching
-from filtercov.lab.experiments.catalogue import figures, tables
-from filtercov.lab.experiments.catalogue.build import Builder, Experiment, Maker, Options
-from filtercov.lab.experiments.catalogue.claims import claim_parts
-from filtercov.lab.experiments.paper_claims import CLAIMS
+from filtercov.lab.experiments.catalogue.build import Builder, Experiment, Options
+from filtercov.lab.experiments.catalogue.tables import MAKERS
 from filtercov.lab.experiments.paper_numbers import read_csv
 from filtercov.lab.experiments.scales import find_scale
 
 __all__ = ["PLACES", "Experiment", "Options", "experiment", "experiments", "names"]
 
 _EXPERIMENTS = {about["name"]: about for about in read_csv("experiments.csv")}
-_MAKERS: Mapping[str, Maker] = {
-    **tables.MAKERS,
-    **figures.MAKERS,
-    **{claim.experiment: partial(claim_parts, claim) for claim in CLAIMS},
-}
 PLACES = {name: about["place"] for name, about in _EXPERIMENTS.items()}
 
 
@@ -42,7 +34,7 @@ def experiment(name: str, *, scale: str, options: Options | None = None) -> Expe
     368
     """
     about, sized = _EXPERIMENTS[names(name)[0]], find_scale(scale)
-    cells, drawings, speed = _MAKERS[about["name"]](Builder(sized, options or Options(), about["data"]))
+    cells, drawings, speed = MAKERS[about["name"]](Builder(sized, options or Options(), about["data"]))
     return Experiment(
         name=about["name"],
         title=about["title"],

@@ -1,6 +1,7 @@
 """What experiments are made of: cells of runs, and the builder that turns the paper's settings into runs at a scale."""
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -116,27 +117,51 @@ class Init:
     reference_family: str | None = None
 
 
-UNIFORM = Init("uniform", "uniform")
+# Columns that start from a network, and the initialisation by it.
+TRANSFERS = {
+    "covariance": "statistics-of",
+    "covariance, no means": "covariances-of",
+    "kronecker": "kronecker-of",
+    "filters": "filters-of",
+}
+IMAGENET = "convmixer_512_12_k9_p14"
 
 
-def closed_form(schedule: str | None = None) -> Init:
-    """The paper's construction, with the schedule in the column's name where it is given.
+def init_of(column: str, model: str) -> Init:
+    """The initialisation that a column's name says, for a network.
 
-    >>> closed_form(".15,.25,1.0").column
-    'closed-form .15 .25 1.0'
+    `covariance from k7` starts from the network's variant of 7x7 filters, `width 32` from the covariances of one of
+    that width, `closed-form .15 .25 1.0` has its schedule in its name. All other names are initialisations'.
+
+    >>> init_of("covariance-eighth from p1", "convmixer_256_8_k9_p2").reference
+    'convmixer_32_8_k9_p1'
     """
-    column = "closed-form" if schedule is None else f"closed-form {schedule.replace(',', ' ')}"
-    return Init(column, "closed-form", schedule)
+    kind, _, origin = column.partition(" from ")
+    family = {"embedded": "embedded", "ImageNet": "imagenet"}.get(origin)
+    reference = IMAGENET if origin == "ImageNet" else variant(model, origin)
+    if kind.startswith(("width ", "depth ")):
+        kind, reference = "covariance", variant(model, kind)
+    elif kind == "covariance-eighth":
+        kind, reference = "covariance", eighth(reference)
+    if kind in TRANSFERS:
+        return Init(column, TRANSFERS[kind], reference=reference, reference_family=family)
+    if kind == "sawtooth":
+        return Init(column, "closed-form", "sawtooth:cifar-p2")
+    name, _, schedule = kind.partition(" ")
+    return Init(column, name, schedule.replace(" ", ",") or None)
 
 
-def covariance(reference: str, column: str = "covariance", *, family: str | None = None) -> Init:
-    """Covariance transfer from a network."""
-    return Init(column, "statistics-of", reference=reference, reference_family=family)
+def variant(model: str, changes: str) -> str:
+    """A network with what the name of a row or a column changes.
 
-
-def filters(reference: str, column: str = "filters") -> Init:
-    """Direct transfer: the very filters of a network."""
-    return Init(column, "filters-of", reference=reference)
+    >>> variant("convmixer_256_8_k9_p2", "k7-p1"), variant("convmixer_256_8_k9_p2", "depth 24")
+    ('convmixer_256_8_k7_p1', 'convmixer_256_24_k9_p2')
+    """
+    fields = {"k": "kernel_size", "p": "patch_size", "depth ": "depth", "width ": "width"}
+    changed: dict[str, Any] = {
+        fields[kind]: int(number) for kind, number in re.findall(r"(k|p|depth |width )(\d+)", changes)
+    }
+    return replace(models.parse(model), **changed).name
 
 
 def eighth(model: str) -> str:
@@ -146,9 +171,8 @@ def eighth(model: str) -> str:
     ('convmixer_32_8_k9_p2', 'convnext_atto_div8_p1')
     """
     spec = models.parse(model)
-    return (
-        replace(spec, width=spec.width // 8).name if isinstance(spec, ConvMixerSpec) else replace(spec, divide=8).name
-    )
+    narrow: dict[str, Any] = {"width": spec.width // 8} if isinstance(spec, ConvMixerSpec) else {"divide": 8}
+    return replace(spec, **narrow).name
 
 
 def mixer(kernel: int = 9, *, width: int = 256, depth: int = 8, patch: int = 2) -> str:
@@ -176,31 +200,34 @@ class Builder:
 
     def cells(
         self,
-        row: str,
-        model: str,
-        inits: Iterable[Init],
+        rows: Mapping[str, str],
+        columns: Iterable[str | Init],
         *,
-        epochs: int = EPOCHS,
+        epochs: Iterable[int] = (EPOCHS,),
         filters: Sequence[str] = ("thawed", "frozen"),
         seeds: int | None = None,
+        reference: str | None = None,
         also: bool = True,
     ) -> list[Cell]:
-        """A row's cells, none if the scale leaves these epochs out; `model` and `epochs` are the paper's.
+        """The cells of rows, names and networks, for each length of training but those that the scale leaves out.
 
-        With `also` the initialisations that the user asked for and that others have registered are columns too. Of
-        columns of one name the first is taken.
+        Networks and epochs are the paper's. Columns start from variants of `reference`, of the row's own network
+        without one. With `also` the initialisations that the user asked for and that others have registered are columns
+        too. Of columns of one name the first is taken.
         """
-        trained = self.sized().trained_epochs(epochs)
-        if trained is None:
-            return []
-        count = self.options.seeds or seeds or self.sized().seeds
-        cells: dict[str, Cell] = {}
-        others = [Init(name, name) for name in (*self.options.also, *initialisations.others())] if also else []
-        for kind, init in product(filters, [*inits, *others]):
-            column = f"{kind}/{init.column}"
-            if column not in cells:
-                runs = tuple(self._run(model, init, kind == "frozen", trained, seed) for seed in range(count))
-                cells[column] = Cell(row, column, epochs, runs)
+        others = (*self.options.also, *initialisations.others()) if also else ()
+        cells: dict[tuple[str, str, int], Cell] = {}
+        for (row, model), length in product(rows.items(), epochs):
+            trained = self.sized().trained_epochs(length)
+            if trained is None:
+                continue
+            inits = [c if isinstance(c, Init) else init_of(c, reference or model) for c in columns]
+            for kind, init in product(filters, [*inits, *(Init(name, name) for name in others)]):
+                column = f"{kind}/{init.column}"
+                if (row, column, length) not in cells:
+                    count = self.options.seeds or seeds or self.sized().seeds
+                    runs = tuple(self._run(model, init, kind == "frozen", trained, seed) for seed in range(count))
+                    cells[row, column, length] = Cell(row, column, length, runs)
         return list(cells.values())
 
     def reference(self, model: str, *, family: str | None = None, seed: int = 0) -> Run:
@@ -252,11 +279,6 @@ class Builder:
 
 
 Maker = Callable[[Builder], Parts]
-
-
-def timed_networks(build: Builder, kernels: Iterable[int]) -> list[str]:
-    """The networks whose frozen and thawed steps the speed figure times, by kernel size."""
-    return [build.scale.model(mixer(kernel, width=512, depth=12)) for kernel in kernels]
 
 
 def paper_schedule(patch_size: int, *, frozen: bool) -> str:

@@ -1,120 +1,211 @@
-"""The runs of the paper's tables, CIFAR-10 and ImageNet, and of ours: a ranking of initialisations, and controls.
+"""The runs of every experiment: rows of networks by columns of initialisations, whose names say what they are.
 
-Columns share their seeds, and everything but the filters.
+The paper gives the results of its figures as charts without numbers and does not always say for which epochs or
+filters; where it does not, 20 epochs and the filter sizes of its tables are taken. Columns share their seeds, and
+everything but the filters. Runs are known by what they are, so what tables and claims share is trained once.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from functools import partial
+from itertools import product
 from typing import NamedTuple
 
-from filtercov.lab import models
 from filtercov.lab.experiments.catalogue.build import (
-    UNIFORM,
+    IMAGENET,
     Builder,
+    Cell,
+    Drawing,
     Init,
     Maker,
     Parts,
-    closed_form,
-    covariance,
-    eighth,
-    filters,
     mixer,
+    variant,
 )
 from filtercov.lab.experiments.controls import CONTROLS
+from filtercov.lab.experiments.paper_claims import CLAIMS, Claim
 
-# The CIFAR-10 tables of the appendix, which also hold the numbers of the bar charts.
-CIFAR = {
-    "cifar-convmixer-256-8-p2": mixer(),
-    "cifar-convmixer-256-24-p2": mixer(depth=24),
-    "cifar-convmixer-256-8-p1": mixer(patch=1),
-    "cifar-convnext-atto-p1": "convnext_atto_p1",
-    "cifar-convnext-atto-p2": "convnext_atto_p2",
-}
-CANDIDATES = (".15,.3,.5", ".15,.5,.25", ".15,.25,1.0")  # schedules the paper chose from on ImageNet
+# The first four columns of the paper's tables.
+TRANSFERRED = ("uniform", "covariance", "covariance-eighth", "filters")
+KERNELS = (3, 7, 9, 15)
+ATTO, TINY = "convnext_atto_p4", "convnext_tiny_p4"
+
+
+def _kernels(kernels: Iterable[int], model: str) -> dict[str, str]:
+    return {f"k{kernel}": variant(model, f"k{kernel}") for kernel in kernels}
+
+
+def _patches(kernel: int = 9, depth: int = 8) -> dict[str, str]:
+    return {f"k{kernel}-p{patch}": mixer(kernel, depth=depth, patch=patch) for patch in (2, 1)}
+
+
+# --- CIFAR-10 ---
+
+
+def _cifar(model: str, build: Builder) -> Parts:
+    """One of the tables of the appendix, which also hold the numbers of the bar charts."""
+    rows = _kernels(build.scale.table_kernels if model.startswith("convmixer") else [7], model)
+    return Parts(build.cells(rows, [*TRANSFERRED, "closed-form"], epochs=build.scale.table_epochs))
+
+
+def _cifar_5x5(build: Builder) -> Parts:
+    return Parts(build.cells(_patches(5), [*TRANSFERRED, "closed-form"], epochs=build.scale.table_epochs))
+
+
+def _figure(columns: Iterable[str], build: Builder, *, depth: int = 8) -> Parts:
+    """What a reference may differ in and still be worth starting from."""
+    return Parts(build.cells(_kernels(build.scale.figure_kernels, mixer(depth=depth)), ["uniform", *columns]))
+
+
+def _smaller(kind: str, sizes: Iterable[int], depth: int, build: Builder) -> Parts:
+    """A column per reference, leaving out those that a reduced scale makes equal to a later one."""
+    columns = {build.scale.model(variant(mixer(), f"{kind} {size}")): f"{kind} {size}" for size in sizes}
+    return _figure(columns.values(), build, depth=depth)
+
+
+def _patch_transfer(build: Builder) -> Parts:
+    cells: list[Cell] = []
+    for kernel, (patch, other) in product(build.scale.figure_kernels, ((1, 2), (2, 1))):
+        kinds = ("covariance", "covariance-eighth", "filters")
+        columns = ["uniform", *(f"{kind} from p{p}" for kind in kinds for p in (patch, other))]
+        cells += build.cells({f"k{kernel}-p{patch}": mixer(kernel, patch=patch)}, columns)
+    return Parts(cells)
+
+
+def _imagenet_to_cifar(build: Builder) -> Parts:
+    columns = ("covariance", "covariance from ImageNet", "covariance-eighth from ImageNet", "closed-form")
+    return Parts(build.cells(_patches() if 9 in build.scale.figure_kernels else {}, ["uniform", *columns]))
+
+
+def _convergence(depth: int, build: Builder) -> Parts:
+    """Accuracy by length of training, every point a schedule of its own.
+
+    Of the figure in the appendix the paper does not name the network; its text says that gains are larger for deeper
+    ones than its tables' 8 layers, so those are taken. It uses one setting of the closed form for both patch sizes
+    here, to show how little it matters.
+    """
+    columns: list[str | Init] = ["uniform", "covariance", "filters", Init("closed-form", "closed-form", "cifar-p2")]
+    lengths = (2, 5, 10, 20, 35, 50, 100)
+    return Parts(build.cells(_patches(depth=depth), columns, epochs=lengths, filters=("thawed",)))
+
+
+# --- ImageNet ---
+
+CANDIDATES = tuple(f"closed-form {schedule}" for schedule in (".15 .3 .5", ".15 .5 .25", ".15 .25 1.0"))
 # The main table: every network for 50 epochs, and two of them, thawed with one schedule, for 150.
 _MIXERS = ("512-12", "512-24", "512-32", "1024-12", "1024-24", "1024-32")
 _MAIN_50 = {
     **{f"convmixer-{size}-k9-p14": f"convmixer_{size.replace('-', '_')}_k9_p14" for size in _MIXERS},
     "convmixer-512-12-k9-p7": "convmixer_512_12_k9_p7",
-    "convnext-atto-k7-p4": "convnext_atto_p4",
-    "convnext-tiny-k7-p4": "convnext_tiny_p4",
+    "convnext-atto-k7-p4": ATTO,
+    "convnext-tiny-k7-p4": TINY,
 }
-_MAIN_150 = {"convmixer-1536-24-k9-p14": "convmixer_1536_24_k9_p14", "convnext-tiny-k7-p4": "convnext_tiny_p4"}
+_MAIN_150 = {"convmixer-1536-24-k9-p14": "convmixer_1536_24_k9_p14", "convnext-tiny-k7-p4": TINY}
 
 
-class ImagenetTable(NamedTuple):
-    """A table of the appendix: the network, the one that references come from, epochs, schedules compared."""
+def _imagenet_main(build: Builder) -> Parts:
+    short = build.cells(_MAIN_50, ["uniform", *CANDIDATES[1:]], epochs=(50,))
+    return Parts(short + build.cells(_MAIN_150, ["uniform", CANDIDATES[2]], epochs=(150,), filters=("thawed",)))
+
+
+# Tables of the appendix: the network, and the one that references come from.
+_WIDE, _FINE, _DEEP = IMAGENET, "convmixer_512_12_k9_p7", "convmixer_512_24_k9_p14"
+IMAGENET_TABLES = {
+    "imagenet-10-convmixer-512-12-p14": (_WIDE, _WIDE),
+    "imagenet-10-convmixer-512-12-p7": (_FINE, _FINE),
+    "imagenet-10-convmixer-512-24-p14": (_DEEP, _WIDE),
+    "imagenet-10-convnext-atto": (ATTO, ATTO),
+    "imagenet-10-convnext-tiny": (TINY, TINY),
+    "imagenet-50-convnext-atto": (ATTO, ATTO),
+    "imagenet-50-convmixer-512-12-p14": (_WIDE, _WIDE),
+    "imagenet-50-convmixer-512-24-p14": (_DEEP, _DEEP),
+}
+
+
+def _imagenet(name: str, build: Builder) -> Parts:
+    model, reference = IMAGENET_TABLES[name]
+    _, epochs, row = name.split("-", 2)
+    candidates = CANDIDATES[:2] if name.startswith("imagenet-10-convmixer") else CANDIDATES
+    columns = [*TRANSFERRED, *candidates]
+    return Parts(build.cells({row: model}, columns, epochs=(int(epochs),), reference=reference))
+
+
+# --- Grid searches ---
+
+_FACTORS = (1.0, 0.5, 2.0, 0.25)  # the centre first, so that a smaller scale keeps what is around it
+
+
+class Grid(NamedTuple):
+    """A grid search over the schedule (σ0, v, a): the network, and the schedule the paper chose as the centre.
+
+    The paper shows these as pictures and prints neither axes nor numbers; the grids are in steps of a factor of two.
+    """
 
     model: str
-    reference: str
-    epochs: int
-    schedules: tuple[str, ...] = CANDIDATES
+    centre: tuple[float, float, float]
+    filters: str = "frozen"
+    epochs: int = 20
+    kind: str = ""  # "sawtooth:"
+
+    def axis(self, index: int, points: int | None = None) -> list[float]:
+        """The values of σ0 (0), v (1) or a (2), ascending."""
+        return sorted(self.centre[index] * factor for factor in _FACTORS[:points])
 
 
-_14, _7, _DEEP = "convmixer_512_12_k9_p14", "convmixer_512_12_k9_p7", "convmixer_512_24_k9_p14"
-_ATTO, _TINY = "convnext_atto_p4", "convnext_tiny_p4"
-IMAGENET = {
-    "imagenet-10-convmixer-512-12-p14": ImagenetTable(_14, _14, 10, CANDIDATES[:2]),
-    "imagenet-10-convmixer-512-12-p7": ImagenetTable(_7, _7, 10, CANDIDATES[:2]),
-    "imagenet-10-convmixer-512-24-p14": ImagenetTable(_DEEP, _14, 10, CANDIDATES[:2]),
-    "imagenet-10-convnext-atto": ImagenetTable(_ATTO, _ATTO, 10),
-    "imagenet-10-convnext-tiny": ImagenetTable(_TINY, _TINY, 10),
-    "imagenet-50-convnext-atto": ImagenetTable(_ATTO, _ATTO, 50),
-    "imagenet-50-convmixer-512-12-p14": ImagenetTable(_14, _14, 50),
-    "imagenet-50-convmixer-512-24-p14": ImagenetTable(_DEEP, _DEEP, 50),
+_P2, _P1 = (0.08, 0.37, 2.9), (0.16, 0.74, 5.8)
+GRIDS = {
+    "grid-cifar-p2": Grid(mixer(), _P2),
+    "grid-cifar-p1": Grid(mixer(patch=1), _P1),
+    "grid-convnext": Grid("convnext_atto_p1", _P1),
+    "grid-convnext-sawtooth": Grid("convnext_atto_p1", _P1, kind="sawtooth:"),
+    "grid-imagenet-frozen": Grid(IMAGENET, (0.15, 0.5, 0.25), epochs=10),
+    "grid-imagenet-thawed": Grid(IMAGENET, (0.15, 0.25, 1.0), "thawed", epochs=10),
 }
 
-# Of the ranking: networks, and those whose filters are selected from: wider and, where stages are, deeper.
-NETWORKS = {"convmixer": mixer(), "convnext": "convnext_atto_p2"}
-LARGER = {"convmixer": mixer(width=512), "convnext": "convnext_tiny_p2"}
-SMALLER_KERNEL = {7: 3, 9: 7, 15: 9}  # the next smaller of the paper's sizes
+
+def _grid(grid: Grid, build: Builder) -> Parts:
+    """One seed, a cell per schedule of three digits, and uniform to compare with."""
+    axes = [grid.axis(index, build.scale.grid_points) for index in range(3)]
+    schedules = (" ".join(f"{value:.3g}" for value in values) for values in product(*axes))
+    columns = ["uniform", *(f"closed-form {grid.kind}{schedule}" for schedule in schedules)]
+    row = {grid.model.replace("_", "-"): grid.model}
+    return Parts(build.cells(row, columns, epochs=(grid.epochs,), filters=(grid.filters,), seeds=1, also=False))
+
+
+# --- What is drawn and what is timed ---
+
+
+def _schedules(_build: Builder) -> Parts:
+    drawings = (
+        Drawing("construction", "The construction of the covariance"),
+        Drawing("schedule", "The covariance by depth, σ0 = .5, v = .5, a = 3"),
+        Drawing("sawtooth", "The quadratic and the sawtooth schedule of a ConvNeXt"),
+    )
+    return Parts(drawings=drawings)
+
+
+def _drawn(kind: str, titles: Mapping[str, str], build: Builder) -> Parts:
+    """Filters or covariances of trained networks, a title of each."""
+    return Parts(drawings=[Drawing(kind, title, build.reference(model)) for model, title in titles.items()])
+
+
+def _timed(kernels: Iterable[int], build: Builder) -> list[str]:
+    return [build.scale.model(mixer(kernel, width=512, depth=12)) for kernel in kernels]
+
+
+def _frozen_speed(build: Builder) -> Parts:
+    return Parts(speed=_timed(range(3, 16, 2) if build.scale.name != "smoke" else (3, 9, 15), build))
+
+
+# --- Ours: a ranking of initialisations, and controls for the closed form ---
+
 BY_FORMULA = (
     *("kaiming", "trunc-normal", "orthogonal", "identity", "delta-gaussian", "dog"),
     *("impulse", "box:9", "gaussian-bump:1", "master-keys"),
 )
-# Of the controls: kernel sizes, the more important first, and whether filters train.
-CONTROLLED = {9: ("frozen", "thawed"), 15: ("frozen",)}
-
-
-def _cifar(build: Builder, networks: Mapping[str, str]) -> Parts:
-    """Ten cells a row and length of training, and those of further initialisations."""
-    cells = []
-    for row, model in networks.items():
-        for epochs in build.scale.table_epochs:
-            cells += build.cells(row, model, [*_with_transfers(model), closed_form()], epochs=epochs)
-    return Parts(cells)
-
-
-def _cifar_table(model: str, build: Builder) -> Parts:
-    kernels = build.scale.table_kernels if model.startswith("convmixer") else (7,)
-    return _cifar(build, {f"k{kernel}": _with_kernel(model, kernel) for kernel in kernels})
-
-
-def _cifar_5x5(build: Builder) -> Parts:
-    """5x5 filters, of which the paper shows a chart and no numbers."""
-    return _cifar(build, {f"k5-p{patch}": mixer(5, patch=patch) for patch in (2, 1)})
-
-
-def _imagenet_main(build: Builder) -> Parts:
-    cells = []
-    for row, model in _MAIN_50.items():
-        cells += build.cells(row, model, [UNIFORM, *map(closed_form, CANDIDATES[1:])], epochs=50)
-    for row, model in _MAIN_150.items():
-        cells += build.cells(row, model, [UNIFORM, closed_form(CANDIDATES[2])], epochs=150, filters=("thawed",))
-    return Parts(cells)
-
-
-def _imagenet_table(name: str, build: Builder) -> Parts:
-    table = IMAGENET[name]
-    row = name.removeprefix(f"imagenet-{table.epochs}-")
-    inits = [*_with_transfers(table.reference), *map(closed_form, table.schedules)]
-    return Parts(build.cells(row, table.model, inits, epochs=table.epochs))
-
-
-def _with_transfers(reference: str) -> list[Init]:
-    """The first four columns of the paper's tables: uniform and the three transfers from a network."""
-    return [UNIFORM, covariance(reference), covariance(eighth(reference), "covariance-eighth"), filters(reference)]
+# A network, and the one whose filters are selected from: wider and, where stages are, deeper.
+RANKED = {"convmixer": (mixer(), mixer(width=512)), "convnext": ("convnext_atto_p2", "convnext_tiny_p2")}
+SMALLER_KERNEL = {7: 3, 9: 7, 15: 9}  # the next smaller of the paper's sizes
 
 
 def _ranking(build: Builder) -> Parts:
@@ -122,45 +213,82 @@ def _ranking(build: Builder) -> Parts:
 
     Where accuracies mean nothing, frozen filters and one seed show that all of it runs.
     """
-    judges = build.scale.judges
-    kinds, seeds = (("thawed", "frozen"), None) if judges else (("frozen",), 1)
-    cells = []
-    for kernel in (size for size in build.scale.table_kernels if size in SMALLER_KERNEL):
-        for kind, name in NETWORKS.items():
-            network, smaller = (_with_kernel(name, size) for size in (kernel, SMALLER_KERNEL[kernel]))
-            inits = [
-                UNIFORM,
-                closed_form(),
-                covariance(network),
-                covariance(smaller, "covariance, smaller k"),
-                filters(network),
+    kinds, seeds = (("thawed", "frozen"), None) if build.scale.judges else (("frozen",), 1)
+    cells: list[Cell] = []
+    for kernel, (kind, (network, larger)) in product(build.scale.table_kernels, RANKED.items()):
+        if kernel in SMALLER_KERNEL:
+            smaller = variant(network, f"k{SMALLER_KERNEL[kernel]}")
+            columns: list[str | Init] = [
+                *("uniform", "closed-form", "covariance"),
+                Init("covariance, smaller k", "statistics-of", reference=smaller),
+                "filters",
                 Init("interpolated, smaller k", "interpolated-of", reference=smaller),
-                Init("selected, larger", "selected-of", reference=_with_kernel(LARGER[kind], kernel)),
-                *(Init(name, name) for name in BY_FORMULA),
+                Init("selected, larger", "selected-of", reference=variant(larger, f"k{kernel}")),
+                *BY_FORMULA,
             ]
-            cells += build.cells(f"{kind}-k{kernel}", network, inits, filters=kinds, seeds=seeds)
+            row = {f"{kind}-k{kernel}": variant(network, f"k{kernel}")}
+            cells += build.cells(row, columns, filters=kinds, seeds=seeds)
     return Parts(cells)
 
 
 def _controls(build: Builder) -> Parts:
     """What does the work: the closed form, uniform filters and controls that lack one property each."""
-    inits = [UNIFORM, closed_form(), *(Init(name, name) for name in ("power", *CONTROLS))]
-    cells = []
-    for kernel, kinds in CONTROLLED.items():
+    columns = ["uniform", "closed-form", "power", *CONTROLS]
+    cells: list[Cell] = []
+    for kernel, kinds in {9: ("frozen", "thawed"), 15: ("frozen",)}.items():  # the more important first
         if kernel in build.scale.table_kernels:
-            cells += build.cells(f"k{kernel}", mixer(kernel), inits, filters=kinds, seeds=build.scale.claim_seeds)
+            cells += build.cells(_kernels([kernel], mixer()), columns, filters=kinds, seeds=build.scale.claim_seeds)
     return Parts(cells)
 
 
-def _with_kernel(network: str, kernel: int) -> str:
-    return replace(models.parse(network), kernel_size=kernel).name
+# --- Claims: the cells that their comparisons name, and no others ---
 
 
+def _claim(claim: Claim, build: Builder) -> Parts:
+    timed: list[int] = []
+    tables: dict[tuple[str, int, str], list[str]] = defaultdict(list)  # (row, epochs, filters) -> initialisations
+    for row, column, epochs in dict.fromkeys(name for comparison in claim.comparisons for name in comparison.cells):
+        if column == "saved":
+            timed.append(int(row.removeprefix("k")))
+        else:
+            kind, _, init = column.partition("/")
+            tables[row, epochs, kind].append(init)
+    seeds = build.scale.claim_seeds
+    if claim.number == "C15":  # whose gain is of several points, not of one
+        seeds = min(seeds, build.sized().seeds)
+    cells: list[Cell] = []
+    for (row, epochs, kind), inits in tables.items():
+        inits.sort(key=lambda init: {"uniform": 0, "closed-form": 1}.get(init, 2))
+        model = "convnext_atto_p2" if row == "convnext" else variant(mixer(), row)
+        cells += build.cells({row: model}, inits, epochs=(epochs,), filters=(kind,), seeds=seeds)
+    return Parts(cells, speed=_timed(sorted(timed), build))
+
+
+_TRAINED = {mixer(patch=patch): f"Trained on CIFAR-10, {patch}x{patch} patches" for patch in (1, 2)}
 MAKERS: Mapping[str, Maker] = {
-    **{name: partial(_cifar_table, model) for name, model in CIFAR.items()},
+    "cifar-convmixer-256-8-p2": partial(_cifar, mixer()),
+    "cifar-convmixer-256-24-p2": partial(_cifar, mixer(depth=24)),
+    "cifar-convmixer-256-8-p1": partial(_cifar, mixer(patch=1)),
+    "cifar-convnext-atto-p1": partial(_cifar, "convnext_atto_p1"),
+    "cifar-convnext-atto-p2": partial(_cifar, "convnext_atto_p2"),
     "cifar-5x5": _cifar_5x5,
+    "width-transfer": partial(_smaller, "width", [2**i for i in range(9)], 8),
+    "depth-transfer": partial(_smaller, "depth", (2, 4, 8, 16, 32), 32),
+    "patch-transfer": _patch_transfer,
+    "kernel-transfer": partial(_figure, [f"covariance from k{kernel}" for kernel in KERNELS]),
+    "imagenet-to-cifar": _imagenet_to_cifar,
+    "kronecker": partial(_figure, ["covariance", "kronecker"]),
+    "convergence": partial(_convergence, 16),
+    "convergence-shallow": partial(_convergence, 8),
+    "frozen-speed": _frozen_speed,
+    **{name: partial(_grid, grid) for name, grid in GRIDS.items()},
+    "variance-schedule": _schedules,
+    "learned-covariances": partial(_drawn, "covariances", _TRAINED),
+    "learned-covariances-imagenet": partial(_drawn, "covariances", {IMAGENET: "Trained on ImageNet, 14x14 patches"}),
+    "example-filters": partial(_drawn, "filters", {mixer(): "ConvMixer-256/8, 2x2 patches, 9x9 filters"}),
     "imagenet": _imagenet_main,
-    **{name: partial(_imagenet_table, name) for name in IMAGENET},
+    **{name: partial(_imagenet, name) for name in IMAGENET_TABLES},
+    **{claim.experiment: partial(_claim, claim) for claim in CLAIMS},
     "controls": _controls,
     "ranking": _ranking,
 }
