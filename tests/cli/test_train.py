@@ -105,10 +105,9 @@ def test_settings_that_do_not_exist_or_fit_are_refused(tmp_path, monkeypatch, wo
 
 
 def test_without_a_directory_the_run_is_named_by_its_key(tmp_path):
-    output = run("--runs", tmp_path / "runs").output
+    run("--runs", tmp_path / "runs")
     spec = RunSpec(model=SMALL[1], data="embedded", data_limit=64, train=TrainConfig(epochs=1, batch_size=32))
     assert read_result(tmp_path / "runs" / spec.key) is not None
-    assert str(tmp_path / "runs" / spec.key) in output
 
 
 def test_a_model_of_timms_is_trained_by_the_name_init_takes(tmp_path):
@@ -124,13 +123,6 @@ def test_a_model_of_timms_is_trained_by_the_name_init_takes(tmp_path):
     trained.load_state_dict(load_checkpoint(tmp_path / "run" / "checkpoint.safetensors")[0])
     stored = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (stored["model"], stored["schedule"]) == ("tf_mobilenetv3_small_minimal_100", "imagenet-thawed")
-
-
-def test_images_too_small_for_a_model_of_timms_are_refused(tmp_path):
-    import_peer("timm")
-    with pytest.raises(ConfigError, match=r"convnext_zepto_rms cannot take images of 28 pixels, as embedded has"):
-        run("--run-dir", tmp_path / "run", "--model", "timm:convnext_zepto_rms")
-    assert not (tmp_path / "run").exists()
 
 
 def test_data_that_is_not_there_is_said_how_to_get(tmp_path):
