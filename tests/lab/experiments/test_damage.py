@@ -87,12 +87,12 @@ def test_what_a_run_starts_from_may_be_away_without_harm_to_what_it_has_done(run
     ):
         run = Run(spec(seed=8, init=init), reference)
         assert "crash" in run_one(run, runs, progress=CrashAt(5)).detail
-        kept = contents(runs.directory(run).path)
+        state = runs.directory(run).state.read_bytes()
         away.rename(tmp_path / "away")
         outcome = run_one(run, runs)
         assert outcome.status == "failed"
         assert away.name in outcome.detail
-        assert contents(runs.directory(run).path) == kept
+        assert runs.directory(run).state.read_bytes() == state
         (tmp_path / "away").rename(away)
         assert run_one(run, runs).status == "done"
     assert not (runs.root / "damaged").exists()
@@ -113,8 +113,3 @@ def test_a_disk_that_fills_up_as_statistics_are_written_stops_the_sweep_and_the_
     assert runs.directory(run).state.exists()
     assert run_one(run, runs).status == "done"
     assert not (runs.root / "damaged").exists()
-
-
-def contents(folder):
-    """Every file of a run that training wrote, with its bytes; the lock says who was there last."""
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "lock"}

@@ -33,16 +33,13 @@ def kronecker(tmp_path_factory):
     return root, run("reproduce", "kronecker", "--scale", "smoke", "--seeds", 1, "--runs", root, "--also", "dog")
 
 
-def test_the_table_is_printed_with_what_was_reduced(kronecker):
+def test_the_table_is_printed_with_what_was_reduced_and_a_claim_with_what_became_of_it(kronecker, tmp_path):
     _, output = kronecker
     assert "Smaller than in the paper" in output
     assert "9 of 9 done" in output
     for column in ("uniform", "covariance", "kronecker", "dog"):
         assert re.search(rf"k9: convmixer_8_2_k9_p7 +1 \(20\) +frozen +{column} +\d+\.\d\d .*1\n", output)
-
-
-def test_a_claim_is_printed_with_what_became_of_it(tmp_path):
-    output = run("reproduce", "claim-c13", "--scale", "smoke", "--runs", tmp_path)
+    output = run("reproduce", "claim-c13", "--scale", "smoke", "--seeds", 1, "--runs", tmp_path)
     assert "C13, With 16 layers the closed form reaches" in output
     assert "Verdict: not run." in output
 
