@@ -89,8 +89,7 @@ class Comparison:
     def __str__(self) -> str:
         return "\n".join([self.answer, "", *aligned(self.table), self.note])
 
-    def _repr_html_(self) -> str:
-        return self.page()
+    _repr_html_ = page
 
 
 @dataclass(frozen=True)

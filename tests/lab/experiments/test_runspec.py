@@ -48,14 +48,7 @@ def test_every_field_changes_the_key():
     for name, value in changed.items():
         fields = {name: value} if name != "init" else {"init": value, "schedule": None}
         keys.add(dataclasses.replace(SPEC, **fields).key)
-    for field in dataclasses.fields(TrainConfig):
-        words = {"opt": "sgd", "sched": "constant", "amp": "bfloat16", "warmup_epochs": None}
-        value = {**words, "compile": True, "decay_norms": False}.get(field.name, 0.5)
-        if field.name in ("epochs", "batch_size", "seed"):
-            value = 3
-        if value is not None:
-            keys.add(dataclasses.replace(SPEC, train=TrainConfig(**{field.name: value})).key)
-    assert len(keys) == 1 + len(changed) + len(dataclasses.fields(TrainConfig)) - 1
+    assert len(keys) == 1 + len(changed)
 
 
 def test_the_key_is_the_same_in_every_process_and_version():

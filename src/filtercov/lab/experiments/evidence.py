@@ -105,7 +105,7 @@ def _parse(values: Mapping[str, Any], path: Path) -> KeptRun:
         names, *rows = values["epochs"]
         epochs = tuple(dict(zip(names, row, strict=True)) for row in rows)
         kept = KeptRun(values["config"], epochs, parse_result(values["result"], path))
-        check_numbers(kept.result, kept.metrics, path)
+        check_numbers(kept.result, [{"event": "epoch", **epoch} for epoch in epochs], path)
         _ = kept.key, kept.config["format"], kept.config["version"]
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{path} does not hold a run ({error}); {ADVICE}") from error

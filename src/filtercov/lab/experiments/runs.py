@@ -61,11 +61,6 @@ class KeptRun:
         """The test accuracy after each epoch."""
         return tuple(epoch["test_accuracy"] for epoch in self.epochs)
 
-    @property
-    def metrics(self) -> list[Record]:
-        """The lines of metrics.jsonl at the ends of epochs."""
-        return [{"event": "epoch", **epoch} for epoch in self.epochs]
-
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready values; the first line of the epochs has the names of their numbers."""
         names = list(dict.fromkeys(name for epoch in self.epochs for name in epoch))
