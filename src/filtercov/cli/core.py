@@ -6,6 +6,7 @@ import math
 import platform
 import warnings
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,9 +34,8 @@ DEFAULT = "imagenet-thawed"  # of init_ too
 def info() -> None:
     """Print versions, the native kernels, threads, presets and the statistics that ship."""
     packages = ("filtercov", "torch", "numpy", "timm", "ray")
-    versions = {name: _version(name) for name in packages}
     rows = {
-        **{name: version for name, version in versions.items() if version},
+        **{name: metadata.version(name) for name in packages if find_spec(name)},
         "python": platform.python_version(),
         "native kernels": str(native_status()).removeprefix("native kernels "),
         "threads": str(torch.get_num_threads()),
@@ -120,10 +120,3 @@ def _measured_row(layer: LayerStatistics) -> tuple[str, ...]:
     fitted = ((fit.sigma, ".3g"), (fit.likeness, ".2f"), (fit.chance, ".2f"))
     shown = ("-" if math.isnan(number) else format(number, form) for number, form in fitted)
     return (layer.name, show_size(layer.kernel_size), str(layer.count), f"{variance:.2e}", *shown)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
