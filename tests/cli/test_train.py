@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
-from PIL import Image
 from typer.testing import CliRunner
 
 from filtercov import FilterStatistics, Watched
@@ -16,6 +15,7 @@ from filtercov.cli.train import train
 from filtercov.errors import ConfigError, DataError, ModelError, RunError
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.training import TrainConfig, load_checkpoint, read_metrics, read_result
+from tests.lab.data.folders import write_folder
 from tests.peers import import_peer
 
 APP = typer.Typer()
@@ -26,19 +26,6 @@ SMALL = ["--model", "convmixer_8_2_k5_p4", "--data-limit", "64", "--batch-size",
 def run(*arguments):
     """Run the command in this process; errors of ours come through."""
     return CliRunner().invoke(APP, [*SMALL, *map(str, arguments)], catch_exceptions=False)
-
-
-def images(tmp_path):
-    """Two classes of noise, as a folder."""
-    generator = np.random.default_rng(0)
-    for split in ("train", "test"):
-        for label in ("cat", "dog"):
-            directory = tmp_path / "imgs" / split / label
-            directory.mkdir(parents=True)
-            for number in range(4):
-                pixels = generator.integers(0, 255, (64, 64, 3), dtype=np.uint8)
-                Image.fromarray(pixels).save(directory / f"{number}.png")
-    return tmp_path / "imgs"
 
 
 def test_a_run_is_trained_reported_and_found_finished_the_second_time(tmp_path):
@@ -112,14 +99,15 @@ def test_without_a_directory_the_run_is_named_by_its_key(tmp_path):
 
 def test_a_model_of_timms_is_trained_by_the_name_init_takes(tmp_path):
     timm = import_peer("timm")
-    words = ["--model", "tf_mobilenetv3_small_minimal_100", "--img-size", "64", "--data", f"folder:{images(tmp_path)}"]
+    folder = write_folder(tmp_path / "imgs", size=(64, 64))
+    words = ["--model", "tf_mobilenetv3_small_minimal_100", "--img-size", "64", "--data", f"folder:{folder}"]
     flags = ["--init", "closed-form", "--data-limit", "8", "--batch-size", "4", "--run-dir", tmp_path / "run"]
     with pytest.raises(ModelError):  # the closed form is not for 3x3 filters, as of init_
         run(*words, *flags)
     output = run(*words, *flags, "--min-kernel-size", "2").output
     assert "11 of 11 depthwise layers initialised" in output
     assert "after 1 epoch" in output
-    trained = timm.create_model("tf_mobilenetv3_small_minimal_100", num_classes=2)
+    trained = timm.create_model("tf_mobilenetv3_small_minimal_100", num_classes=3)
     trained.load_state_dict(load_checkpoint(tmp_path / "run" / "checkpoint.safetensors")[0])
     stored = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (stored["model"], stored["schedule"]) == ("tf_mobilenetv3_small_minimal_100", "imagenet-thawed")
@@ -132,10 +120,8 @@ def test_data_that_is_not_there_is_said_how_to_get(tmp_path):
 
 def test_torchrun_trains_one_run_in_two_processes_with_the_loss_of_one(tmp_path):
     flags = "--model convnext_atto_div8_p1 --augment cifar --set log_interval=1 --watch 1".split()
-    for name, launcher in {
-        "one": [sys.executable],
-        "two": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"],
-    }.items():
+    two = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    for name, launcher in {"one": [sys.executable], "two": two}.items():
         done = subprocess.run(
             [*launcher, Path(__file__).with_name("train_script.py"), *SMALL, *flags, "--run-dir", tmp_path / name],
             capture_output=True,

@@ -316,11 +316,8 @@ def _read(
         missing = judged == "validation" and data.validation is None
         return data.reduced(limit=None, hold_out_validation=True) if missing else data
     if isinstance(data, tuple) and len(data) == 2 and all(hasattr(part, "__getitem__") for part in data):
-        if not all(len(part) for part in data):
-            raise DataError("compare: needed images to train on and to judge by, got an empty dataset")
         return TorchBatches(data[0]), TorchBatches(data[1])
-    kind = type(data).__name__
-    raise DataError(f"compare: needed a name, a filtercov.lab.data.Dataset or two PyTorch datasets, got {kind}")
+    raise DataError(f"compare: needed a name, a Dataset or two PyTorch datasets, got {type(data).__name__}")
 
 
 def _initialise_(model: nn.Module, init: Any, generator: torch.Generator) -> None:

@@ -35,10 +35,10 @@ RAY_RETRIES = 10  # of a run whose Ray worker died
 
 @dataclass(frozen=True)
 class Step:
-    """Where a run that is being trained is."""
+    """How much of a run, of 1, is trained."""
 
     key: str
-    snapshot: Snapshot
+    reached: float
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class _Watcher(Silent):
     def update(self, snapshot: Snapshot) -> None:
         now = time.monotonic()
         if snapshot.test_accuracy is not None or now - self._last >= STEP_INTERVAL:
-            self._emit(Step(self._key, snapshot))
+            self._emit(Step(self._key, snapshot.step / snapshot.steps))
             self._last = now
 
     def note(self, text: str) -> None:

@@ -111,7 +111,7 @@ class Display:
     def __call__(self, event: Event) -> None:
         """Take note of an event and show it."""
         if isinstance(event, Step):
-            self._follow(event.key, event.snapshot.step / event.snapshot.steps)
+            self._follow(event.key, event.reached)
         elif isinstance(event, Outcome):
             if event.key in self._running and event.status == "done":
                 self._follow(event.key, 1.0)
