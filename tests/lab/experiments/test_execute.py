@@ -107,7 +107,12 @@ def test_others_can_register_their_own_and_changed_code_under_the_same_name_is_a
     execute(registered(constant(1.0)), tmp_path / "run", data=DATA)
     with pytest.raises(FiltercovError, match="code"):
         execute(registered(constant(4.0)), tmp_path / "run", data=DATA)
-    # Of what has no source, the version tells.
+    # Without a source, as after `python -`, what it was compiled to tells; of what is not Python, the version.
+    typed = {}
+    texts = ["lambda m, c: 1", "lambda m, c: 2", "lambda m, c: (lambda: 1)()", "lambda m, c: m()", "lambda m, c: 1"]
+    for text in texts:
+        typed.setdefault(registered(eval(text)).key, []).append(text)
+    assert [len(same) for same in typed.values()] == [2, 1, 1, 1]
     assert registered(sum, "1").key == registered(len, "1").key != registered(sum, "2").key
     with pytest.raises(ConfigError, match="version"):
         registered(sum)

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from filtercov.errors import ConfigError, FiltercovError, ModelError
+from filtercov.errors import ConfigError, CovarianceError, FiltercovError, ModelError
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.training import TrainConfig
 
@@ -87,7 +87,7 @@ def test_recipes_are_the_papers_with_what_is_given_changed():
     ],
 )
 def test_what_cannot_be_run_is_refused(fields):
-    with pytest.raises((ConfigError, ModelError)):
+    with pytest.raises((ConfigError, CovarianceError, ModelError)):
         dataclasses.replace(SPEC, **fields)
 
 

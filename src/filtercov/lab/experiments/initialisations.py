@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import CodeType
 from typing import Any, Literal
 
 import numpy as np
@@ -23,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 import filtercov as fc
-from filtercov.errors import ConfigError, CovarianceError
+from filtercov.errors import ConfigError
 from filtercov.filters import copy_weights_
 from filtercov.lab import models
 from filtercov.lab.experiments import baselines
@@ -112,15 +113,22 @@ def _described(function: Any) -> Any:
         return _described(function.func), _plain(function.args), _plain(tuple(function.keywords.items()))
     written = inspect.unwrap(function)
     try:
-        body = textwrap.dedent(inspect.getsource(written))
-    except (OSError, TypeError):
-        raise ConfigError(
-            f"cannot tell when {function!r} changes, for its source is not there; write it to a file, or give its "
-            'version, as in register(name, function, version="1")'
-        ) from None
+        body: Any = textwrap.dedent(inspect.getsource(written))
+    except (OSError, TypeError):  # typed, say, into `python -`
+        if not hasattr(written, "__code__"):
+            raise ConfigError(
+                f"cannot tell when {function!r} changes, for it is not written in Python; give its version, as in "
+                'register(name, function, version="1")'
+            ) from None
+        body = _compiled(written.__code__)
     cells = tuple(cell.cell_contents for cell in getattr(written, "__closure__", None) or ())
     keywords = tuple((getattr(written, "__kwdefaults__", None) or {}).items())
     return body, _plain(getattr(written, "__defaults__", None) or ()), _plain(keywords), _plain(cells)
+
+
+def _compiled(code: CodeType) -> Any:
+    constants = tuple(_compiled(part) if isinstance(part, CodeType) else part for part in code.co_consts)
+    return code.co_code, code.co_names, _plain(constants)
 
 
 def _plain(value: Any) -> Any:
@@ -225,10 +233,7 @@ def parse_schedule(text: str, model: nn.Module | None = None) -> Schedule:
         except ValueError:
             known = ", ".join(fc.PRESETS)
             raise ConfigError(f"needed three numbers 'σ0,v,a' or one of {known} as schedule, got {text!r}") from None
-        try:
-            schedule = fc.QuadraticSchedule(sigma0, v, a)
-        except CovarianceError as error:
-            raise ConfigError(f"cannot use the schedule {text!r}: {error}") from None
+        schedule = fc.QuadraticSchedule(sigma0, v, a)
     if kind == "" or model is None:
         return schedule
     stages = getattr(model, "stages", None)

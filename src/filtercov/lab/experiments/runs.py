@@ -95,7 +95,8 @@ class Results:
 
     def finished(self, run: Run) -> KeptRun | None:
         """A run, if it is finished."""
-        return self.read(run.key) if self.file(run.key).exists() else None
+        there = os.path.exists(self.file(run.key))  # noqa: PTH110 - Path.exists raises where it may not look
+        return self.read(run.key) if there else None
 
     def result(self, run: Run) -> FitResult | None:
         """The result of a run, if it is finished."""
