@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from filtercov.lab.costs import matching
 from filtercov.lab.experiments.catalogue.build import Builder, Experiment, Options
-from filtercov.lab.experiments.catalogue.tables import MAKERS
+from filtercov.lab.experiments.catalogue.tables import CELLS, DRAWINGS, timed_networks
 from filtercov.lab.experiments.paper_numbers import read_csv
 from filtercov.lab.experiments.scales import find_scale
 
@@ -34,17 +34,18 @@ def experiment(name: str, *, scale: str, options: Options | None = None) -> Expe
     368
     """
     about, sized = _EXPERIMENTS[names(name)[0]], find_scale(scale)
-    cells, drawings, speed = MAKERS[about["name"]](Builder(sized, options or Options(), about["data"]))
+    build = Builder(sized, options or Options(), about["data"])
+    name = about["name"]
     return Experiment(
-        name=about["name"],
+        name=name,
         title=about["title"],
         shows=about["shows"],
         scale=sized.name,
         reduced=sized.reduced,
-        cells=tuple(cells),
-        drawings=tuple(drawings),
+        cells=tuple(CELLS[name](build)) if name in CELLS else (),
+        drawings=tuple(DRAWINGS[name](build)) if name in DRAWINGS else (),
         chart=about["chart"],
-        speed=tuple(speed),
+        speed=tuple(timed_networks(name, sized)),
     )
 
 

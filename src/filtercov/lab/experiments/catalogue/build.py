@@ -1,10 +1,10 @@
 """What experiments are made of: cells of runs, and the builder that turns the paper's settings into runs at a scale."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 from filtercov import PRESETS
 from filtercov.errors import ConfigError
@@ -77,14 +77,6 @@ class Experiment:
         """Every run the experiment needs, each once, references before those that start from them."""
         wanted = [run for cell in self.cells for run in cell.runs]
         return in_order([*wanted, *(drawing.run for drawing in self.drawings if drawing.run)])
-
-
-class Parts(NamedTuple):
-    """What a maker puts into an experiment."""
-
-    cells: Iterable[Cell] = ()
-    drawings: Iterable[Drawing] = ()
-    speed: Iterable[str] = ()
 
 
 @dataclass(frozen=True)
@@ -276,9 +268,6 @@ class Builder:
                 "PATH has train/CLASS/*.jpg and val/CLASS/*.jpg"
             )
         return self.options.imagenet
-
-
-Maker = Callable[[Builder], Parts]
 
 
 def paper_schedule(patch_size: int, *, frozen: bool) -> str:

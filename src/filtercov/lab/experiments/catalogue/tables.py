@@ -6,7 +6,7 @@ everything but the filters. Runs are known by what they are, so what tables and 
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
 from typing import NamedTuple
@@ -17,13 +17,12 @@ from filtercov.lab.experiments.catalogue.build import (
     Cell,
     Drawing,
     Init,
-    Maker,
-    Parts,
     mixer,
     variant,
 )
 from filtercov.lab.experiments.controls import CONTROLS
 from filtercov.lab.experiments.paper_claims import CLAIMS, Claim
+from filtercov.lab.experiments.scales import Scale
 
 # The first four columns of the paper's tables.
 TRANSFERRED = ("uniform", "covariance", "covariance-eighth", "filters")
@@ -42,42 +41,42 @@ def _patches(kernel: int = 9, depth: int = 8) -> dict[str, str]:
 # --- CIFAR-10 ---
 
 
-def _cifar(model: str, build: Builder) -> Parts:
+def _cifar(model: str, build: Builder) -> list[Cell]:
     """One of the tables of the appendix, which also hold the numbers of the bar charts."""
     rows = _kernels(build.scale.table_kernels if model.startswith("convmixer") else [7], model)
-    return Parts(build.cells(rows, [*TRANSFERRED, "closed-form"], epochs=build.scale.table_epochs))
+    return build.cells(rows, [*TRANSFERRED, "closed-form"], epochs=build.scale.table_epochs)
 
 
-def _cifar_5x5(build: Builder) -> Parts:
-    return Parts(build.cells(_patches(5), [*TRANSFERRED, "closed-form"], epochs=build.scale.table_epochs))
+def _cifar_5x5(build: Builder) -> list[Cell]:
+    return build.cells(_patches(5), [*TRANSFERRED, "closed-form"], epochs=build.scale.table_epochs)
 
 
-def _figure(columns: Iterable[str], build: Builder, *, depth: int = 8) -> Parts:
+def _figure(columns: Iterable[str], build: Builder, *, depth: int = 8) -> list[Cell]:
     """What a reference may differ in and still be worth starting from."""
-    return Parts(build.cells(_kernels(build.scale.figure_kernels, mixer(depth=depth)), ["uniform", *columns]))
+    return build.cells(_kernels(build.scale.figure_kernels, mixer(depth=depth)), ["uniform", *columns])
 
 
-def _smaller(kind: str, sizes: Iterable[int], depth: int, build: Builder) -> Parts:
+def _smaller(kind: str, sizes: Iterable[int], depth: int, build: Builder) -> list[Cell]:
     """A column per reference, leaving out those that a reduced scale makes equal to a later one."""
     columns = {build.scale.model(variant(mixer(), f"{kind} {size}")): f"{kind} {size}" for size in sizes}
     return _figure(columns.values(), build, depth=depth)
 
 
-def _patch_transfer(build: Builder) -> Parts:
+def _patch_transfer(build: Builder) -> list[Cell]:
     cells: list[Cell] = []
     for kernel, (patch, other) in product(build.scale.figure_kernels, ((1, 2), (2, 1))):
         kinds = ("covariance", "covariance-eighth", "filters")
         columns = ["uniform", *(f"{kind} from p{p}" for kind in kinds for p in (patch, other))]
         cells += build.cells({f"k{kernel}-p{patch}": mixer(kernel, patch=patch)}, columns)
-    return Parts(cells)
+    return cells
 
 
-def _imagenet_to_cifar(build: Builder) -> Parts:
+def _imagenet_to_cifar(build: Builder) -> list[Cell]:
     columns = ("covariance", "covariance from ImageNet", "covariance-eighth from ImageNet", "closed-form")
-    return Parts(build.cells(_patches() if 9 in build.scale.figure_kernels else {}, ["uniform", *columns]))
+    return build.cells(_patches() if 9 in build.scale.figure_kernels else {}, ["uniform", *columns])
 
 
-def _convergence(depth: int, build: Builder) -> Parts:
+def _convergence(depth: int, build: Builder) -> list[Cell]:
     """Accuracy by length of training, every point a schedule of its own.
 
     Of the figure in the appendix the paper does not name the network; its text says that gains are larger for deeper
@@ -86,7 +85,7 @@ def _convergence(depth: int, build: Builder) -> Parts:
     """
     columns: list[str | Init] = ["uniform", "covariance", "filters", Init("closed-form", "closed-form", "cifar-p2")]
     lengths = (2, 5, 10, 20, 35, 50, 100)
-    return Parts(build.cells(_patches(depth=depth), columns, epochs=lengths, filters=("thawed",)))
+    return build.cells(_patches(depth=depth), columns, epochs=lengths, filters=("thawed",))
 
 
 # --- ImageNet ---
@@ -103,9 +102,9 @@ _MAIN_50 = {
 _MAIN_150 = {"convmixer-1536-24-k9-p14": "convmixer_1536_24_k9_p14", "convnext-tiny-k7-p4": TINY}
 
 
-def _imagenet_main(build: Builder) -> Parts:
+def _imagenet_main(build: Builder) -> list[Cell]:
     short = build.cells(_MAIN_50, ["uniform", *CANDIDATES[1:]], epochs=(50,))
-    return Parts(short + build.cells(_MAIN_150, ["uniform", CANDIDATES[2]], epochs=(150,), filters=("thawed",)))
+    return short + build.cells(_MAIN_150, ["uniform", CANDIDATES[2]], epochs=(150,), filters=("thawed",))
 
 
 # Tables of the appendix: the network, and the one that references come from.
@@ -122,12 +121,12 @@ IMAGENET_TABLES = {
 }
 
 
-def _imagenet(name: str, build: Builder) -> Parts:
+def _imagenet(name: str, build: Builder) -> list[Cell]:
     model, reference = IMAGENET_TABLES[name]
     _, epochs, row = name.split("-", 2)
     candidates = CANDIDATES[:2] if name.startswith("imagenet-10-convmixer") else CANDIDATES
     columns = [*TRANSFERRED, *candidates]
-    return Parts(build.cells({row: model}, columns, epochs=(int(epochs),), reference=reference))
+    return build.cells({row: model}, columns, epochs=(int(epochs),), reference=reference)
 
 
 # --- Grid searches ---
@@ -163,38 +162,41 @@ GRIDS = {
 }
 
 
-def _grid(grid: Grid, build: Builder) -> Parts:
+def _grid(grid: Grid, build: Builder) -> list[Cell]:
     """One seed, a cell per schedule of three digits, and uniform to compare with."""
     axes = [grid.axis(index, build.scale.grid_points) for index in range(3)]
     schedules = (" ".join(f"{value:.3g}" for value in values) for values in product(*axes))
     columns = ["uniform", *(f"closed-form {grid.kind}{schedule}" for schedule in schedules)]
     row = {grid.model.replace("_", "-"): grid.model}
-    return Parts(build.cells(row, columns, epochs=(grid.epochs,), filters=(grid.filters,), seeds=1, also=False))
+    return build.cells(row, columns, epochs=(grid.epochs,), filters=(grid.filters,), seeds=1, also=False)
 
 
 # --- What is drawn and what is timed ---
 
 
-def _schedules(_build: Builder) -> Parts:
-    drawings = (
+def _drawn(kind: str, titles: Mapping[str, str], build: Builder) -> list[Drawing]:
+    """Filters or covariances of trained networks, a title of each."""
+    return [Drawing(kind, title, build.reference(model)) for model, title in titles.items()]
+
+
+_TRAINED = {mixer(patch=patch): f"Trained on CIFAR-10, {patch}x{patch} patches" for patch in (1, 2)}
+DRAWINGS: Mapping[str, Callable[[Builder], Sequence[Drawing]]] = {
+    "variance-schedule": lambda _: (
         Drawing("construction", "The construction of the covariance"),
         Drawing("schedule", "The covariance by depth, σ0 = .5, v = .5, a = 3"),
         Drawing("sawtooth", "The quadratic and the sawtooth schedule of a ConvNeXt"),
-    )
-    return Parts(drawings=drawings)
+    ),
+    "learned-covariances": partial(_drawn, "covariances", _TRAINED),
+    "learned-covariances-imagenet": partial(_drawn, "covariances", {IMAGENET: "Trained on ImageNet, 14x14 patches"}),
+    "example-filters": partial(_drawn, "filters", {mixer(): "ConvMixer-256/8, 2x2 patches, 9x9 filters"}),
+}
+TIMED = {"frozen-speed": range(3, 16, 2), "claim-c14": (3, 9, 15)}  # kernel sizes
 
 
-def _drawn(kind: str, titles: Mapping[str, str], build: Builder) -> Parts:
-    """Filters or covariances of trained networks, a title of each."""
-    return Parts(drawings=[Drawing(kind, title, build.reference(model)) for model, title in titles.items()])
-
-
-def _timed(kernels: Iterable[int], build: Builder) -> list[str]:
-    return [build.scale.model(mixer(kernel, width=512, depth=12)) for kernel in kernels]
-
-
-def _frozen_speed(build: Builder) -> Parts:
-    return Parts(speed=_timed(range(3, 16, 2) if build.scale.name != "smoke" else (3, 9, 15), build))
+def timed_networks(name: str, scale: Scale) -> list[str]:
+    """The networks whose frozen and thawed steps an experiment times."""
+    kernels = [kernel for kernel in TIMED.get(name, ()) if scale.judges or kernel in (3, 9, 15)]
+    return [scale.model(mixer(kernel, width=512, depth=12)) for kernel in kernels]
 
 
 # --- Ours: a ranking of initialisations, and controls for the closed form ---
@@ -208,7 +210,7 @@ RANKED = {"convmixer": (mixer(), mixer(width=512)), "convnext": ("convnext_atto_
 SMALLER_KERNEL = {7: 3, 9: 7, 15: 9}  # the next smaller of the paper's sizes
 
 
-def _ranking(build: Builder) -> Parts:
+def _ranking(build: Builder) -> list[Cell]:
     """Every initialisation as a column of one table, for two kinds of networks and large filters.
 
     Where accuracies mean nothing, frozen filters and one seed show that all of it runs.
@@ -228,30 +230,27 @@ def _ranking(build: Builder) -> Parts:
             ]
             row = {f"{kind}-k{kernel}": variant(network, f"k{kernel}")}
             cells += build.cells(row, columns, filters=kinds, seeds=seeds)
-    return Parts(cells)
+    return cells
 
 
-def _controls(build: Builder) -> Parts:
+def _controls(build: Builder) -> list[Cell]:
     """What does the work: the closed form, uniform filters and controls that lack one property each."""
     columns = ["uniform", "closed-form", "power", *CONTROLS]
     cells: list[Cell] = []
     for kernel, kinds in {9: ("frozen", "thawed"), 15: ("frozen",)}.items():  # the more important first
         if kernel in build.scale.table_kernels:
             cells += build.cells(_kernels([kernel], mixer()), columns, filters=kinds, seeds=build.scale.claim_seeds)
-    return Parts(cells)
+    return cells
 
 
 # --- Claims: the cells that their comparisons name, and no others ---
 
 
-def _claim(claim: Claim, build: Builder) -> Parts:
-    timed: list[int] = []
+def _claim(claim: Claim, build: Builder) -> list[Cell]:
     tables: dict[tuple[str, int, str], list[str]] = defaultdict(list)  # (row, epochs, filters) -> initialisations
     for row, column, epochs in dict.fromkeys(name for comparison in claim.comparisons for name in comparison.cells):
-        if column == "saved":
-            timed.append(int(row.removeprefix("k")))
-        else:
-            kind, _, init = column.partition("/")
+        kind, slash, init = column.partition("/")
+        if slash:  # not "saved"
             tables[row, epochs, kind].append(init)
     seeds = build.scale.claim_seeds
     if claim.number == "C15":  # whose gain is of several points, not of one
@@ -261,11 +260,10 @@ def _claim(claim: Claim, build: Builder) -> Parts:
         inits.sort(key=lambda init: {"uniform": 0, "closed-form": 1}.get(init, 2))
         model = "convnext_atto_p2" if row == "convnext" else variant(mixer(), row)
         cells += build.cells({row: model}, inits, epochs=(epochs,), filters=(kind,), seeds=seeds)
-    return Parts(cells, speed=_timed(sorted(timed), build))
+    return cells
 
 
-_TRAINED = {mixer(patch=patch): f"Trained on CIFAR-10, {patch}x{patch} patches" for patch in (1, 2)}
-MAKERS: Mapping[str, Maker] = {
+CELLS: Mapping[str, Callable[[Builder], list[Cell]]] = {
     "cifar-convmixer-256-8-p2": partial(_cifar, mixer()),
     "cifar-convmixer-256-24-p2": partial(_cifar, mixer(depth=24)),
     "cifar-convmixer-256-8-p1": partial(_cifar, mixer(patch=1)),
@@ -280,12 +278,7 @@ MAKERS: Mapping[str, Maker] = {
     "kronecker": partial(_figure, ["covariance", "kronecker"]),
     "convergence": partial(_convergence, 16),
     "convergence-shallow": partial(_convergence, 8),
-    "frozen-speed": _frozen_speed,
     **{name: partial(_grid, grid) for name, grid in GRIDS.items()},
-    "variance-schedule": _schedules,
-    "learned-covariances": partial(_drawn, "covariances", _TRAINED),
-    "learned-covariances-imagenet": partial(_drawn, "covariances", {IMAGENET: "Trained on ImageNet, 14x14 patches"}),
-    "example-filters": partial(_drawn, "filters", {mixer(): "ConvMixer-256/8, 2x2 patches, 9x9 filters"}),
     "imagenet": _imagenet_main,
     **{name: partial(_imagenet, name) for name in IMAGENET_TABLES},
     **{claim.experiment: partial(_claim, claim) for claim in CLAIMS},
