@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -66,7 +66,7 @@ def compare(
             inits=[name.strip() for name in init.split(",") if name.strip()],
             seeds=seeds,
             epochs=epochs,
-            freeze_filters=cast(Literal["no", "yes", "both"], freeze_filters),
+            freeze_filters=freeze_filters,
             run_dir=runs,
             batch_size=batch_size,
             lr=lr,

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -53,7 +53,6 @@ from filtercov.nn import accelerate_
 from filtercov.printable import aligned, counted
 from filtercov.schedule import PRESETS
 
-Freeze = Literal["no", "yes", "both"]
 Say = Callable[[str], None]
 TIMED_STEPS = 3
 COPIES_KEPT = 4  # of a model's weights in its run: the checkpoint and, while it trains, the state with two moments
@@ -112,7 +111,7 @@ def compare(
     inits: Sequence[Any] = ("default", "closed-form"),
     seeds: int = 3,
     epochs: int = 10,
-    freeze_filters: Freeze = "no",
+    freeze_filters: str = "no",
     run_dir: Path | str = "runs",
     batch_size: int | None = None,
     lr: float | None = None,
@@ -129,8 +128,8 @@ def compare(
     `model` is a name, or a function that builds the module. `data` is a name as of `filtercov train --data`, a
     `filtercov.lab.data.Dataset`, or two PyTorch datasets of (image, class): to train on, and to judge by. An
     initialisation is a name (`default` leaves the network as it is built), a preset, anything else that `init_` takes,
-    or a function of the model and an `InitContext`. With `freeze_filters="both"` each is also trained with its filters
-    frozen. Settings that are not given are those of the recipe `cifar`.
+    or a function of the model and an `InitContext`. `freeze_filters` is `no`, `yes`, or `both`: each with
+    its filters trained and frozen. Settings that are not given are those of the recipe `cifar`.
 
     Choosing among more than two is done on validation images. Everything is checked before the first step. Workers and
     Ray need model, data and initialisations by name.
