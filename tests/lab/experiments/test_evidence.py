@@ -100,6 +100,8 @@ def test_timings_alone_are_kept_and_give_way_to_more_repeats_and_pictures_of_fil
         assert collect(timed, kept, Options()).speeds == timings(timed, there).steps
     assert [drawing.missing for drawing in collect(pictured, runs, Options()).drawings] == [True]
     assert collect(pictured, kept, Options()).drawings == ()
+    without_runs = collect(experiment("variance-schedule", scale="smoke"), kept, Options()).drawings
+    assert [drawing.missing for drawing in without_runs] == [False] * 3
 
 
 def test_keeping_again_changes_nothing_and_more_is_added_to_what_is_there(finished, tmp_path):
