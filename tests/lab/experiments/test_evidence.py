@@ -84,6 +84,7 @@ def test_a_table_from_evidence_is_the_table_from_the_runs(finished, kept):
     ((here, kept_options),) = Evidence(kept).experiments()
     original, rebuilt = collect(there, finished[0], options), collect(here, Evidence(kept), kept_options)
     assert not original.missing
+    assert original.trained == "convmixer_8_2_k9_p7 on 256 images of the embedded data, 1 epoch"
     assert replace(rebuilt, source=original.source) == original
     assert rebuilt.source.name == f"{len(there.runs)} runs in {kept}"
     assert rebuilt.source.sha256 != original.source.sha256
@@ -98,6 +99,7 @@ def test_timings_alone_are_kept_and_give_way_to_more_repeats_and_pictures_of_fil
         timings(timed, repeats).write(runs.speed_file(timed.name, timed.scale))
         keep([runs.root], kept.root)
         assert collect(timed, kept, Options()).speeds == timings(timed, there).steps
+    assert collect(timed, kept, Options()).trained == f"{timed.speed[0]} and 2 more networks"
     assert [drawing.missing for drawing in collect(pictured, runs, Options()).drawings] == [True]
     assert collect(pictured, kept, Options()).drawings == ()
     without_runs = collect(experiment("variance-schedule", scale="smoke"), kept, Options()).drawings
