@@ -10,6 +10,7 @@ docs/depthwise.md.
 """
 
 import argparse
+import copy
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,8 +20,8 @@ from typing import Any
 import torch
 
 from filtercov.filters import freeze_
-from filtercov.lab.bench import bench, describe_machine, plain_network, profile, steps_of
-from filtercov.nn.timing import race
+from filtercov.lab.bench import bench, describe_machine, plain_network, profile, safely_to_channels_last_
+from filtercov.nn.timing import Step, race
 
 NAMES = (
     *("convnext_atto", "convnext_femto", "convnextv2_atto", "inception_next_atto", "mambaout_femto", "convformer_s18"),
@@ -65,7 +66,9 @@ def products(name: str, *, frozen: bool, batch: int) -> float:
     network, size = plain_network(name), SMALLER.get(name, SIZE)
     if frozen:
         freeze_(network)
-    steps = steps_of(network, torch.randn(batch, 3, size, size))
+    images, moved = torch.randn(batch, 3, size, size), copy.deepcopy(network)
+    safely_to_channels_last_(moved)
+    steps = {"plain": Step(network, images), "channels_last": Step(moved, images)}
     times = race(steps, seconds=5, turns=5)
     better = min(times, key=lambda layout: min(times[layout]))
     return profile(steps[better])[0]["matrix products"]

@@ -15,8 +15,9 @@ INTRODUCTION = """# Every command and flag
 This page is what the commands say of themselves with `--help`, written by `python -m tools.write_commands`.
 `filtercov --version` prints the version, `filtercov --install-completion` teaches your shell to complete commands.
 
-A mistake is answered with one sentence and exit code 1, an unknown flag with exit code 2. A run or sweep that Ctrl-C
-or SIGTERM stopped ends with 130 after it has written a checkpoint, and the same command continues it.
+A mistake is answered with one sentence and exit code 1, an unknown flag or a number out of range with exit code 2. A
+run or sweep that Ctrl-C or SIGTERM stopped ends with 130 after it has written a checkpoint, and the same command
+continues it.
 """
 
 

@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from torch import nn
 from typer.testing import CliRunner
 
 import filtercov as fc
 from filtercov.cli.app import COMMANDS, _load, app
-from filtercov.errors import ModelError
+from filtercov.errors import CheckpointError, FiltercovError, ModelError, StorageError
 from filtercov.lab import models
 from tests.peers import import_peer
 from tools import write_commands
+
+EVIDENCE = Path(__file__).parents[2] / "evidence"
 
 
 def run(*arguments):
@@ -53,15 +56,15 @@ def test_init_writes_a_checkpoint_that_the_model_loads_the_same_for_a_seed(tmp_p
 
 def test_statistics_of_one_checkpoint_initialise_another_model_resized_if_need_be(tmp_path):
     run("init", "convmixer_32_4_k7_p2", "--out", tmp_path / "small.pth")
-    output = run("stats", tmp_path / "small.pth", "--out", tmp_path / "small.stats")
-    assert "wrote" in output
-    assert "nearest schedule: QuadraticSchedule(" in output
+    assert "wrote" in run("stats", tmp_path / "small.pth", "--out", tmp_path / "small.stats")
     assert len(fc.FilterStatistics.load(tmp_path / "small.stats").layers) == 4
     start = ["--statistics", tmp_path / "small.stats", "--out", tmp_path / "large.safetensors"]
     for kernel, resized in ((7, False), (9, True)):
         output = run("init", f"convmixer_64_8_k{kernel}_p2", *start)
         assert "8 of 8 depthwise layers initialised" in output
         assert ("from 7x7" in output) == resized
+    with pytest.raises(CheckpointError, match="these are filter statistics already"):
+        run("stats", tmp_path / "small.stats", "--out", tmp_path / "again.stats")
 
 
 def test_a_model_tells_the_layers_of_a_checkpoint_that_shapes_leave_open(tmp_path):
@@ -71,6 +74,28 @@ def test_a_model_tells_the_layers_of_a_checkpoint_that_shapes_leave_open(tmp_pat
     told = run("stats", tmp_path / "grey.pth", "--like", "convmixer_16_2_k7_p2", "--out", tmp_path / "grey.stats")
     assert "note:" not in told
     assert len(fc.FilterStatistics.load(tmp_path / "grey.stats").layers) == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("", "schedule: noise: no layer is more like the closed form"),
+        ("cifar-p2", "schedule: follows 5 of 5 layers (likeness 0.9"),
+        ("flat", "  -  "),  # what has no spread has no σ
+    ],
+)
+def test_stats_says_how_good_a_fit_is_and_offers_no_schedule_to_noise(tmp_path, source, said):
+    torch.manual_seed(0)
+    net = nn.Sequential(*(nn.Conv2d(128, 128, 7, groups=128) for _ in range(5)))
+    if source == "flat":
+        nn.init.ones_(net[0].weight)
+    elif source:
+        fc.init_(net, source)
+    torch.save(net.state_dict(), tmp_path / "net.pth")
+    output = run("stats", tmp_path / "net.pth", "--out", tmp_path / "net.stats")
+    assert said in output
+    assert "likeness  by chance" in output
+    assert ("nearest schedule: QuadraticSchedule(" in output) == (source == "cifar-p2")
 
 
 def test_timm_models_are_initialised_by_name_small_filters_only_if_asked_to(tmp_path):
@@ -101,17 +126,38 @@ def test_every_flag_is_explained_and_the_page_of_commands_says_what_they_say():
     assert write_commands.PAGE.read_text(encoding="utf-8") == write_commands.page()
 
 
+# What a command needs besides the number.
+WORDS = {
+    "init": ["convmixer_8_2_k5_p2", "--out", "start.pth"],
+    "train": ["--model", "convmixer_8_2_k5_p2"],
+    "reproduce": ["kronecker", "--scale", "smoke", "--data", "folder:nowhere"],
+    "compare": ["--model", "convmixer_8_2_k5_p2"],
+}
+
+
+def numbers():
+    params = [(command, param) for command in (*WORDS, "demo", "bench") for param in _load(command).params]
+    return [(command, param.opts[0]) for command, param in params if param.type_descriptor.annotation in (int, float)]
+
+
+@pytest.mark.parametrize(("command", "option"), numbers())
+def test_no_option_takes_a_negative_number_and_nothing_is_done(command, option, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, [command, *WORDS.get(command, []), option, "-1"])
+    assert result.exit_code == 2 or isinstance(result.exception, FiltercovError)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ("init convmixer_16_2_k3_p2 --out x.pth", "2 × 3x3 is under min_kernel_size=5"),
-        ("init convmixer_256 --out x.pth", "unknown model 'convmixer_256'"),
-        ("init convmixer_16_2_k7_p2 --preset nope --out x.pth", "unknown preset 'nope'"),
         ("init convmixer_16_2_k7_p2 --out x.onnx", "needed a name ending in .safetensors or .pth"),
         ("init convmixer_16_2_k7_p2 --preset cifar-p2 --statistics x --out x.pth", "got --preset and --statistics"),
         ("init convmixer_16_2_k7_p2 --schedule 1,2 --out x.pth", "needed three numbers 'σ0,v,a'"),
-        ("init convmixer_16_2_k7_p2 --schedule sawtooth:1,2,3 --out x.pth", "built in stages"),
         ("stats missing.pth --out x", "missing.pth: needed a checkpoint file, found nothing"),
+        (f"stats --out x.stats {'n' * 300}", "File name too long"),
+        (f"report {'n' * 300}", "File name too long"),
         ("inspct x.pth", "did you mean `filtercov inspect`?"),
     ],
 )
@@ -139,3 +185,37 @@ def test_output_that_is_closed_is_no_error_and_an_unknown_option_a_usage_error()
     result = run_installed("init --bogus")
     assert result.returncode == 2
     assert "Traceback" not in result.stderr
+
+
+def refused(*words, kind=StorageError):
+    with pytest.raises(kind) as raised:
+        run(*words)
+    return str(raised.value)
+
+
+def test_no_command_writes_over_what_it_reads_or_in_place_of_a_directory_or_file(tmp_path):
+    checkpoint, link = tmp_path / "net.pth", tmp_path / "link.pth"
+    run("init", "convmixer_16_2_k5_p2", "--out", checkpoint)
+    before = checkpoint.read_bytes()
+    link.symlink_to(checkpoint)
+    for words in (
+        ["stats", link, "--out", checkpoint],
+        ["inspect", checkpoint, "--out", link],
+        ["inspect", "convmixer_16_2_k5_p2", "--against", checkpoint, "--out", checkpoint],
+        ["init", "convmixer_16_2_k5_p2", "--statistics", checkpoint, "--out", checkpoint],
+    ):
+        assert "needed another place to write to, got the file that is read" in refused(*words), words
+    assert "Is a directory" in refused("stats", checkpoint, "--out", tmp_path, kind=CheckpointError)
+    size = ["--data-limit", 64, "--batch-size", 32, "--epochs", 1]
+    run("train", "--model", "convmixer_4_1_k3_p7", *size, "--run-dir", tmp_path / "run")
+    assert "net.pth" in refused("keep", tmp_path, "--to", checkpoint, kind=FiltercovError)
+    assert checkpoint.read_bytes() == before
+
+
+def test_a_report_goes_to_a_page_and_not_to_a_directory_or_a_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    for out, sentence in {"folder": "Is a directory", "report.md": "report.html"}.items():
+        for words in (["report", EVIDENCE], ["reproduce", "kronecker", "--scale", "smoke"]):
+            assert sentence in refused(*words, "--out", out), out
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]

@@ -22,40 +22,33 @@ PATIENCE = 300.0  # seconds, of a test that would otherwise wait for ever
 class Terminal:
     """A pane of tmux in which commands are typed."""
 
-    def __init__(self, width: int) -> None:
-        self._directory = tempfile.mkdtemp(prefix="tmux-")
-        self._tmux("new-session", "-d", "-x", str(width), "-y", "60", "env PS1='$ ' sh")
+    def __init__(self, directory: Path) -> None:
+        self._socket = [str(TMUX), "-S", f"{directory}/socket"]
+        self.tmux("new-session", "-d", "-x", "80", "-y", "60", "env PS1='$ ' sh")
 
     def type(self, *words: object) -> None:
         """Type a command, after which the terminal's `ended` is told."""
-        line = shlex.join(map(str, words))
-        done = shlex.join([str(TMUX), "-S", f"{self._directory}/socket", "wait-for", "-S", "ended"])
-        self._tmux("send-keys", "-l", f"clear; {line}; {done}")
-        self._tmux("send-keys", "Enter")
-
-    def interrupt(self) -> None:
-        self._tmux("send-keys", "C-c")
+        done = shlex.join([*self._socket, "wait-for", "-S", "ended"])
+        self.tmux("send-keys", "-l", f"clear; {shlex.join(map(str, words))}; {done}")
+        self.tmux("send-keys", "Enter")
 
     def wait(self) -> list[str]:
         """Return the lines of the screen when the command has ended, the prompts left out."""
-        self._tmux("wait-for", "ended")
-        lines = self._tmux("capture-pane", "-p").splitlines()
+        self.tmux("wait-for", "ended")
+        lines = self.tmux("capture-pane", "-p").splitlines()
         return [line for line in lines if line.strip() and not line.startswith("$")]
 
-    def close(self) -> None:
-        self._tmux("kill-server")
-        shutil.rmtree(self._directory)
-
-    def _tmux(self, *words: str) -> str:
-        command = [str(TMUX), "-S", f"{self._directory}/socket", "-f", os.devnull, *words]
+    def tmux(self, *words: str) -> str:
+        command = [*self._socket, "-f", os.devnull, *words]
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout
 
 
 @pytest.fixture
 def terminal():
-    opened = Terminal(80)
-    yield opened
-    opened.close()
+    with tempfile.TemporaryDirectory(prefix="tmux-") as directory:  # a socket's path must be short
+        opened = Terminal(Path(directory))
+        yield opened
+        opened.tmux("kill-server")
 
 
 def until(condition):
@@ -78,7 +71,7 @@ def test_a_run_leaves_its_epochs_and_nothing_of_the_bar(terminal, tmp_path):
     command = [COMMAND, "train", *size, "--set", "log_interval=1", "--run-dir", tmp_path / "run"]
     terminal.type(*command)
     until(lambda: trained_steps(tmp_path / "run" / "metrics.jsonl") >= 45)
-    terminal.interrupt()
+    terminal.tmux("send-keys", "C-c")
     stopped = terminal.wait()
     text = " ".join(line.strip() for line in stopped)
     assert "━" not in text
@@ -114,7 +107,7 @@ def test_a_sweep_that_is_stopped_leaves_a_count_and_a_sentence(terminal, tmp_pat
     sizes = ["--scale", "smoke", "--seeds", 60, "--workers", workers]
     terminal.type(COMMAND, "reproduce", "width-transfer", *sizes, "--runs", tmp_path)
     until(lambda: any(tmp_path.glob("*/result.json")))
-    terminal.interrupt()
+    terminal.tmux("send-keys", "C-c")
     lines = terminal.wait()
     text = " ".join(line.strip() for line in lines)
     assert "running" not in text

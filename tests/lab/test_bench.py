@@ -20,7 +20,6 @@ from filtercov.lab.bench import (
     OURS,
     PLAIN,
     Bench,
-    Rival,
     bench,
     plain_network,
     profile,
@@ -28,17 +27,14 @@ from filtercov.lab.bench import (
     rivals_of,
 )
 from filtercov.nn import DepthwiseConv2d
-from filtercov.nn.swap import toggles
 from filtercov.nn.timing import Step
 
 MODEL = "convmixer_16_2_k9_p4"
 
 
-@pytest.mark.parametrize("name", [MODEL, "convnext_atto_div8_p1"])
-def test_plain_networks_have_nothing_of_ours(name: str) -> None:
-    modules = {type(module).__module__ for module in plain_network(name).modules()}
+def test_plain_networks_have_nothing_of_ours() -> None:
+    modules = {type(module).__module__ for module in plain_network("convnext_atto_div8_p1").modules()}
     assert not any(module.startswith("filtercov.nn") for module in modules)
-    assert all(toggle.setting == toggle.plain for toggle in toggles(plain_network(name)))
 
 
 @pytest.fixture(scope="module")
@@ -109,16 +105,15 @@ def test_the_peak_is_of_what_is_held_at_one_time() -> None:
     assert profile(step)[1] == pytest.approx(8 << 20, rel=0.01)
 
 
-ROOT = Path(__file__).parents[2]
 WAITING = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background may ignore it
-from filtercov.lab.bench import Rival
+from filtercov.lab.bench import rivals_of
 from tests.lab.test_bench import Sleeper
-rival = Rival(Sleeper, 1.0)
 try:
-    print("ready", flush=True)
-    time.sleep(60)
+    with rivals_of(Sleeper, {"one": (1.0,)}):
+        print("ready", flush=True)
+        time.sleep(60)
 except KeyboardInterrupt:
     sys.exit(130)
 """
@@ -137,9 +132,6 @@ class Sleeper:
 
     def process(self) -> tuple[int, int]:
         return os.getpid(), torch.get_num_threads()
-
-    def fail(self) -> None:
-        raise ConfigError("as asked for")
 
     def die(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -161,19 +153,16 @@ def test_turns_count_what_the_rivals_say_and_not_what_passes_here() -> None:
 def test_what_is_raised_there_is_raised_here_and_a_process_that_dies_is_one_sentence() -> None:
     with pytest.raises(ConfigError, match="negative"), rivals_of(Sleeper, {"good": (1.0,), "bad": (-1.0,)}):
         pass
-    rival = Rival(Sleeper, 1.0)
-    with pytest.raises(ConfigError, match="as asked for"):
-        rival.ask("fail")
-    rival = Rival(Sleeper, 1.0)
-    with pytest.raises(FiltercovError, match="exit code -9"):
-        rival.ask("die")
+    with pytest.raises(FiltercovError, match="memory enough"), rivals_of(Sleeper, {"one": (1.0,)}) as rivals:
+        rivals["one"].ask("die")
+    assert not any(child.is_alive() for child in multiprocessing.active_children())
 
 
 @pytest.mark.skipif(os.name != "posix", reason="a terminal's Ctrl-C goes to a process group")
 def test_ctrl_c_ends_all_of_them_without_a_word() -> None:
     waiting = subprocess.Popen(
         [sys.executable, "-c", WAITING],
-        cwd=ROOT,
+        cwd=Path(__file__).parents[2],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -54,7 +54,7 @@ class Deferred(TyperCommand):
         super().__init__(name=name, callback=None, help=summary, short_help=summary)
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Return the context of the real command, which is then what runs; its `obj` is the command as it was typed."""
+        """The context of the real command, which is then what runs; its `obj` is the command as it was typed."""
         typed = shlex.join(["filtercov", str(self.name), *args])
         return _load(str(self.name)).make_context(info_name, args, parent, obj=typed, **extra)
 
@@ -63,11 +63,11 @@ class Commands(TyperGroup):
     """The group of all commands."""
 
     def list_commands(self, _ctx: Any) -> list[str]:
-        """Return the names, in the order of the help."""
+        """The names, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, _ctx: Any, name: str) -> Deferred:
-        """Return a command that is not loaded yet."""
+        """A command that is not loaded yet."""
         if name in COMMANDS:
             return Deferred(name)
         near = get_close_matches(name, COMMANDS, n=1)
@@ -113,7 +113,7 @@ def main() -> None:
 
 
 def _one_line(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> str:
-    """Return a warning of filtercov's own without the line of code it came from, which no user wrote."""
+    """A warning of filtercov's own without the line of code it came from, which no user wrote."""
     if issubclass(category, FiltercovWarning):
         return f"note: {message}\n"
     return _formatwarning(message, category, *where, **more)

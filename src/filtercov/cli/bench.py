@@ -15,20 +15,13 @@ from filtercov.nn.tune import LAYER_HEADING, SECONDS
 
 
 def bench(
-    model: Annotated[
-        str, typer.Argument(help="One of ours, such as convmixer_256_8_k9_p2, or a name timm knows.")
-    ] = lab.MODEL,
-    batch_size: Annotated[int, typer.Option(callback=options.within(1), help="Images in a step.")] = lab.BATCH,
+    model: options.NetworkName = lab.MODEL,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images in a step.")] = lab.BATCH,
     img_size: Annotated[
-        int | None,
-        typer.Option(
-            callback=options.within(1), help="Height and width; 32 for our models, timm's own for timm's if not given."
-        ),
+        int | None, typer.Option(min=1, help="Height and width; 32 for our models, timm's own for timm's if not given.")
     ] = None,
     frozen: Annotated[bool, typer.Option("--frozen", help="Freeze the depthwise filters.")] = False,
-    seconds: Annotated[
-        float, typer.Option(callback=options.within(0), help="Time for tuning, and again for comparing.")
-    ] = SECONDS,
+    seconds: Annotated[float, typer.Option(min=0, help="Time for tuning, and again for comparing.")] = SECONDS,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
 ) -> None:
     """Tune a network for this machine and compare its training step with plain PyTorch's, in both layouts."""

@@ -6,6 +6,7 @@ import math
 import platform
 import warnings
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,22 +34,19 @@ DEFAULT = "imagenet-thawed"  # of init_ too
 def info() -> None:
     """Print versions, the native kernels, threads, presets and the statistics that ship."""
     packages = ("filtercov", "torch", "numpy", "timm", "ray")
-    versions = {name: _version(name) for name in packages}
     rows = {
-        **{name: version for name, version in versions.items() if version},
+        **{name: metadata.version(name) for name in packages if find_spec(name)},
         "python": platform.python_version(),
         "native kernels": str(native_status()).removeprefix("native kernels "),
         "threads": str(torch.get_num_threads()),
         "presets": ", ".join(PRESETS),
         "statistics": ", ".join(REFERENCES),
     }
-    width = max(map(len, rows))
-    for name, value in rows.items():
-        say(f"{name.ljust(width)}  {value}")
+    say_table(list(rows.items()))
 
 
 def init(
-    model: Annotated[str, typer.Argument(help="One of ours, such as convmixer_256_8_k9_p2, or a name timm knows.")],
+    model: options.NetworkName,
     out: Annotated[Path, typer.Option(help="Checkpoint to write, .safetensors or .pth.")],
     preset: Annotated[
         str | None, typer.Option(help=f"One of {', '.join(PRESETS)}; {DEFAULT} if no source is given.")
@@ -61,18 +59,10 @@ def init(
             "network's filters have another size."
         ),
     ] = None,
-    seed: Annotated[
-        int, typer.Option(callback=options.SEEDS, help="Seed of the model's and the filters' random numbers.")
-    ] = 0,
+    seed: options.Seed = 0,
     num_classes: Annotated[int, typer.Option(help="Classes of the model's head.")] = 1000,
     in_channels: Annotated[int, typer.Option(help="Channels of the images.")] = 3,
-    min_kernel_size: Annotated[
-        int | None,
-        typer.Option(
-            callback=options.within(1),
-            help="Leave smaller filters alone; 5 for presets and 1 for statistics if not given.",
-        ),
-    ] = None,
+    min_kernel_size: options.MinKernelSize = None,
 ) -> None:
     """Write an initial checkpoint that any trainer can start from, and print what was done to each layer."""
     given = {"--preset": preset, "--schedule": schedule, "--statistics": statistics}
@@ -130,10 +120,3 @@ def _measured_row(layer: LayerStatistics) -> tuple[str, ...]:
     fitted = ((fit.sigma, ".3g"), (fit.likeness, ".2f"), (fit.chance, ".2f"))
     shown = ("-" if math.isnan(number) else format(number, form) for number, form in fitted)
     return (layer.name, show_size(layer.kernel_size), str(layer.count), f"{variance:.2e}", *shown)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -19,8 +19,8 @@ from filtercov.lab.experiments.demo import DemoRun, demo_specs, run_demo
 from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.evidence import Evidence
 from filtercov.lab.experiments.evidence import keep as keep_runs
+from filtercov.lab.experiments.execute import Machine
 from filtercov.lab.experiments.records import ExperimentRecord, collect
-from filtercov.lab.experiments.run_one import Machine
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run
 from filtercov.lab.report.demo_page import demo_page, demo_rows
@@ -32,13 +32,13 @@ from filtercov.printable import counted
 
 def compare(
     context: typer.Context,
-    model: Annotated[str, typer.Option(help="One of ours, such as convnext_atto_p2, or a name timm knows.")],
-    data: Annotated[str, typer.Option(help="embedded, cifar10 or folder:PATH (a directory or a zip).")] = "embedded",
+    model: options.Network,
+    data: options.Images = "embedded",
     init: Annotated[
         str, typer.Option(help="Initialisations with commas between; default is the network's own. See train --init.")
     ] = "default,closed-form",
-    seeds: Annotated[int, typer.Option(callback=options.within(1), help="Runs of each, with seeds from 0.")] = 3,
-    epochs: Annotated[int, typer.Option(callback=options.within(1), help="Passes over the training images.")] = 10,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each, with seeds from 0.")] = 3,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training images.")] = 10,
     freeze_filters: Annotated[str, typer.Option(help="no, yes or both: keep the filters as they start.")] = "no",
     batch_size: options.BatchSize = None,
     lr: options.LearningRate = None,
@@ -65,7 +65,7 @@ def compare(
             inits=[name.strip() for name in init.split(",") if name.strip()],
             seeds=seeds,
             epochs=epochs,
-            freeze_filters=cast(Literal["no", "yes", "both"], freeze_filters),
+            freeze_filters=freeze_filters,
             run_dir=runs,
             batch_size=batch_size,
             lr=lr,
@@ -120,7 +120,7 @@ def report(
 
 
 def keep(
-    directories: Annotated[list[Path], typer.Argument(help="Directories of finished runs, or of one run each.")],
+    directories: Annotated[list[Path], typer.Argument(help="Directories of finished runs.")],
     to: Annotated[Path, typer.Option(help="The directory of evidence, made if it is not there.")] = Path("evidence"),
 ) -> None:
     """Put the configuration, metrics and result of finished runs into a directory of evidence, without weights.
@@ -137,7 +137,7 @@ def keep(
 def demo(
     context: typer.Context,
     out: Annotated[Path, typer.Option(help="Where the runs and the page go.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(callback=options.SEEDS, help="Seed of all four runs.")] = 0,
+    seed: options.Seed = 0,
 ) -> None:
     """Train a small network four times on embedded data: uniform and closed-form filters, frozen and thawed."""
     started = time.monotonic()

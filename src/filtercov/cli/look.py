@@ -66,10 +66,9 @@ def explore(
 
 def figures(
     directory: Annotated[Path, typer.Argument(help="Where to write the figures, as SVG and PNG.")],
-    seed: Annotated[int, typer.Option(callback=options.SEEDS, help="Seed of the filters that are drawn.")] = 0,
 ) -> None:
     """Draw the paper's illustrations: the construction, the schedule, covariances by depth and example filters."""
-    for path in write_figures(directory, seed=seed):
+    for path in write_figures(directory):
         say(f"wrote {path}")
 
 

@@ -18,12 +18,17 @@ from filtercov.lab.costs import YARDSTICK, entries, hours_and_minutes
 def reproduce(
     context: typer.Context,
     names: Annotated[list[str] | None, typer.Argument(help="Experiments, or patterns such as 'cifar-*'.")] = None,
-    scale: options.Scale = options.SCALE,
+    scale: Annotated[str, typer.Option(help="paper, small (hours on 2 cores) or smoke (seconds).")] = "small",
     runs: options.Runs = options.RUNS,
-    data: options.Data = options.CIFAR,
-    imagenet: options.Imagenet = None,
-    also: options.Also = None,
-    seeds: options.Seeds = None,
+    data: Annotated[str, typer.Option(help="CIFAR-10: cifar10, or folder:PATH of a directory or a zip.")] = "cifar10",
+    imagenet: Annotated[
+        str | None, typer.Option(help="ImageNet: folder:PATH of train/CLASS/*.jpg, val/CLASS/*.jpg.")
+    ] = None,
+    also: Annotated[
+        list[str] | None,
+        typer.Option(help="A further initialisation to compare, such as kaiming or stats:FILE; may be repeated."),
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds per cell, in place of the scale's.")] = None,
     engine: options.EngineName = "local",
     workers: options.Workers = 1,
     ray_address: options.RayAddress = None,
@@ -49,8 +54,8 @@ def reproduce(
     from filtercov.lab import reproduction as lab  # which imports torch
     from filtercov.lab.experiments.catalogue import Options
     from filtercov.lab.experiments.engines import Engine
+    from filtercov.lab.experiments.execute import Machine
     from filtercov.lab.experiments.initialisations import located
-    from filtercov.lab.experiments.run_one import Machine
     from filtercov.lab.experiments.sweep import refuse_failures
     from filtercov.lab.report.results import check_place, write_reports
     from filtercov.lab.report.results_claims import claim_lines

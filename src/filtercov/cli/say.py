@@ -29,21 +29,13 @@ def say_table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> No
     """
     if not rows:
         return
-    rows = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    console = Console()
-    if not console.is_terminal or sum(widths) + 2 * (len(widths) - 1) <= console.width:
-        for row in rows:
-            cells = [
-                cell.rjust(w) if i in right else cell.ljust(w)
-                for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-            ]
-            typer.echo("  ".join(cells).rstrip())
-        return
-    table = Table(box=None, pad_edge=False, header_style="")
-    for i, heading in enumerate(rows[0]):
-        longest = max(len(word) for row in rows for word in row[i].split(" "))
-        table.add_column(Text(heading), justify="right" if i in right else "left", min_width=longest)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    for i, (heading, *cells) in enumerate(zip(*rows, strict=True)):
+        longest = max(len(word) for cell in (heading, *cells) for word in printable(cell).split(" "))
+        table.add_column(Text(printable(heading)), justify="right" if i in right else "left", min_width=longest)
     for row in rows[1:]:
-        table.add_row(*map(Text, row))
-    console.print(table)
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    console = Console(width=None if Console().is_terminal else 100_000)
+    with console.capture() as printed:
+        console.print(table)
+    typer.echo("\n".join(line.rstrip() for line in printed.get().splitlines()))

@@ -27,28 +27,21 @@ _SETTINGS = {field.name: get_type_hints(TrainConfig)[field.name] for field in da
 
 
 def train(
-    model: Annotated[
-        str, typer.Option(help="One of ours, such as convmixer_256_8_k9_p2 or convnext_atto_p1, or a name timm knows.")
-    ],
-    data: Annotated[str, typer.Option(help="embedded, cifar10 or folder:PATH (a directory or a zip).")] = "embedded",
+    model: options.Network,
+    data: options.Images = "embedded",
     runs: options.Runs = options.RUNS,
     run_dir: Annotated[
         Path | None, typer.Option(help="The run's own directory; under --runs, named by a hash, if not given.")
     ] = None,
     recipe: Annotated[str, typer.Option(help=f"Where settings not given come from: {', '.join(RECIPES)}.")] = "cifar",
-    epochs: options.Epochs = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the training images.")] = None,
     batch_size: options.BatchSize = None,
     lr: options.LearningRate = None,
     weight_decay: Annotated[float | None, typer.Option(help="Weight decay.")] = None,
-    seed: Annotated[
-        int, typer.Option(callback=options.SEEDS, help="Decides weights, order of images and augmentation.")
-    ] = 0,
+    seed: options.Seed = 0,
     init: Annotated[str, typer.Option(help=f"Filters: {', '.join(_INITS)}.")] = "uniform",
     schedule: options.Schedule = None,
-    min_kernel_size: Annotated[
-        int | None,
-        typer.Option(callback=options.within(1), help="Leave smaller filters alone under closed-form; 5 if not given."),
-    ] = None,
+    min_kernel_size: options.MinKernelSize = None,
     freeze_filters: Annotated[
         bool, typer.Option("--freeze-filters", help="Keep the depthwise filters as they are initialised.")
     ] = False,
@@ -71,14 +64,11 @@ def train(
     data_root: options.DataRoot = None,
     download: options.Download = False,
     workers: Annotated[
-        int | None,
-        typer.Option("--workers", "-j", callback=options.within(0), help="Processes that decode large images."),
+        int | None, typer.Option("--workers", "-j", min=0, help="Processes that decode large images.")
     ] = None,
     watch: Annotated[
         int | None,
-        typer.Option(
-            callback=options.within(1), help="Steps between looks at the depthwise filters, kept in filters.watched."
-        ),
+        typer.Option(min=1, help="Steps between looks at the depthwise filters, kept in filters.watched."),
     ] = None,
 ) -> None:
     """Train a network; run the same command again to continue where it stopped.
@@ -88,18 +78,12 @@ def train(
     Under `torchrun --nproc-per-node N $(which filtercov) train …` N processes train together.
     """
     written = _written(more or [])
-    settings = {
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "lr": lr,
-        "weight_decay": weight_decay,
-        "amp": "bfloat16" if amp else None,
-        "seed": seed,
-    }
-    given = {name: value for name, value in settings.items() if value is not None}
+    flags: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay}
+    flags |= {"seed": seed, "amp": "bfloat16" if amp else None}
+    settings = {name: value for name, value in flags.items() if value is not None}
     spec = RunSpec.recipe(
         recipe,
-        train=given | {name: value for name, value in written.items() if name in _SETTINGS},
+        train=settings | {name: value for name, value in written.items() if name in _SETTINGS},
         model=model,
         data=data,
         data_limit=data_limit,

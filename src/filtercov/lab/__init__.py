@@ -12,10 +12,8 @@ if TYPE_CHECKING:
     from filtercov.lab.reproduction import ResultTable, reproduce
 
 _HOMES = {
-    "Comparison": "comparison",
-    "compare": "comparison",
-    "ResultTable": "reproduction",
-    "reproduce": "reproduction",
+    **dict.fromkeys(("Comparison", "compare"), "comparison"),
+    **dict.fromkeys(("ResultTable", "reproduce"), "reproduction"),
 }
 
 __all__ = ["Comparison", "ResultTable", "compare", "reproduce"]

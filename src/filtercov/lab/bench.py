@@ -7,16 +7,18 @@ and the peak of its tensors; the roof is the rate of a large matrix product.
 
 from __future__ import annotations
 
-import copy
 import multiprocessing
 import platform
+import signal
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import accumulate
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -97,11 +99,11 @@ def bench(
 
 
 def _check_device(name: str) -> None:
-    gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
-    if name not in ("cpu", *["cuda"] * bool(gpus), *gpus):
+    count = torch.cuda.device_count()
+    if name not in ("cpu", *["cuda"] * bool(count), *(f"cuda:{i}" for i in range(count))):
         raise ConfigError(
-            f"--device must be cpu or a GPU, of which PyTorch {torch.__version__} finds {len(gpus)} here, got {name}; "
-            "use a machine with a GPU and a GPU build of torch, or --device cpu"
+            f"--device must be cpu or a GPU, of which PyTorch {torch.__version__} finds {count} here, got {name}; use "
+            "a machine with a GPU and a GPU build of torch, or --device cpu"
         )
 
 
@@ -145,13 +147,6 @@ def _subject(way: str, model: str, shape: tuple[int, ...], frozen: bool, seconds
         freeze_(plain)
     x = torch.randn(shape).to(device)
     return Subject(plain, x, way, lambda network, x: accelerate_(network, example_input=x, seconds=seconds))
-
-
-def steps_of(plain: nn.Module, images: Tensor) -> dict[str, Step]:
-    """A step of a network in each of PyTorch's layouts."""
-    moved = copy.deepcopy(plain)
-    safely_to_channels_last_(moved)
-    return {PLAIN: Step(plain, images), CHANNELS_LAST: Step(moved, images)}
 
 
 def safely_to_channels_last_(plain: nn.Module) -> None:
@@ -238,57 +233,60 @@ def _peak(measured: torch.profiler.profile) -> int:
 
 # --- Contestants in processes of their own ---
 
+_contestant: Any = None  # of such a process
+
 
 class Rival:
-    """A contestant that `build(*arguments)` made in a process of its own, with as many threads as this one has.
+    """A contestant in a process of its own, with as many threads as this one has: what `build(*arguments)` makes there.
 
-    `build` and its arguments have to be picklable. What its methods raise there is raised here; `turn` takes a turn and
-    returns its seconds.
+    `build` and its arguments have to be picklable. What its methods raise there is raised here.
     """
 
-    def __init__(self, build: Callable[..., Any], *arguments: Any) -> None:
+    def __init__(self) -> None:
         methods = multiprocessing.get_all_start_methods()
         context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
         if "forkserver" in methods:
             # So that they are imported once; the last by PyTorch's optimisers at their first step.
-            context.set_forkserver_preload([__name__, build.__module__, "torch._dynamo"])
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, torch.get_num_threads(), build, arguments))
-        self._process.daemon = True
-        self._process.start()
-        theirs.close()
-        self._answer()
+            context.set_forkserver_preload([__name__, "torch._dynamo"])
+        # Whoever presses Ctrl-C hears of it from the process that asks.
+        self._process = ProcessPoolExecutor(1, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
+
+    def build(self, build: Callable[..., Any], *arguments: Any) -> None:
+        """Make the contestant."""
+        self._call(_build, torch.get_num_threads(), build, arguments)
 
     def ask(self, method: str) -> Any:
-        """What a method of the contestant returns."""
-        self._pipe.send(method)
-        return self._answer()
+        """What a method of the contestant returns; `turn` takes a turn and returns its seconds."""
+        return self._call(_ask, method)
 
     def close(self) -> None:
         """End the process."""
-        self._pipe.close()
-        self._process.join()
+        self._process.shutdown()
 
-    def _answer(self) -> Any:
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            answer = self._pipe.recv()
-        except (EOFError, ConnectionError):
-            self._process.join()
-            raise FiltercovError(
-                f"the process that was measured ended with exit code {self._process.exitcode}; is there memory enough?"
-            ) from None
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
+            return self._process.submit(function, *arguments).result()
+        except BrokenProcessPool:
+            raise FiltercovError("the process that was measured died; is there memory enough?") from None
+
+
+def _build(threads: int, build: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    global _contestant
+    torch.set_num_threads(threads)
+    _contestant = build(*arguments)
+
+
+def _ask(method: str) -> Any:
+    return getattr(_contestant, method)()
 
 
 @contextmanager
 def rivals_of(build: Callable[..., Any], arguments: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Rival]]:
     """Start a rival for each of several arguments of `build`, and end them all, also where one cannot be built."""
-    rivals: dict[str, Rival] = {}
+    rivals = {name: Rival() for name in arguments}
     try:
-        for name, given in arguments.items():
-            rivals[name] = Rival(build, *given)
+        for name, rival in rivals.items():
+            rival.build(build, *arguments[name])
         yield rivals
     finally:
         for rival in rivals.values():
@@ -303,23 +301,5 @@ def race_of(rivals: Mapping[str, Rival], *, seconds: float, turns: int) -> dict[
         nonlocal spent
         spent += rival.ask("turn")
 
-    contestants = {name: lambda rival=rival: turn(rival) for name, rival in rivals.items()}
+    contestants = {name: partial(turn, rival) for name, rival in rivals.items()}
     return race(contestants, seconds=seconds, turns=turns, clock=lambda: spent)
-
-
-def _serve(pipe: Connection, threads: int, build: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    """Build a contestant, and answer until nobody asks any more."""
-    torch.set_num_threads(threads)
-    try:
-        contestant = build(*arguments)
-        pipe.send(None)
-        while True:
-            try:
-                method = pipe.recv()
-            except EOFError:
-                return
-            pipe.send(getattr(contestant, method)())
-    except KeyboardInterrupt:
-        return  # whoever pressed the key hears of it from the process that asks
-    except Exception as error:
-        pipe.send(error)

@@ -20,21 +20,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from filtercov.covariance.forms import Array
 from filtercov.errors import ConfigError, DataError, RunError
 from filtercov.filters import freeze_, init_
 from filtercov.lab.data import Dataset, load
 from filtercov.lab.data.loader import TorchBatches, seeded_generator
 from filtercov.lab.experiments.engines import Engine
-from filtercov.lab.experiments.execute import FILTERS, build_batches, build_model
+from filtercov.lab.experiments.execute import FILTERS, Machine, build_batches, build_model, filters_of
 from filtercov.lab.experiments.initialisations import InitContext, find, fingerprint, located, shown_init
-from filtercov.lab.experiments.run_one import Machine
 from filtercov.lab.experiments.runs import Runs, accuracies
 from filtercov.lab.experiments.runspec import AUGMENTED, Run, RunSpec, key_of
 from filtercov.lab.experiments.sweep import refuse_failures, sweep
@@ -47,17 +45,14 @@ from filtercov.lab.training import (
     RunDirectory,
     TrainConfig,
     fit,
-    load_checkpoint,
     progress_on,
     read_metrics,
 )
 from filtercov.lab.training.progress import duration
-from filtercov.layers.find import depthwise_layers
 from filtercov.nn import accelerate_
 from filtercov.printable import aligned, counted
 from filtercov.schedule import PRESETS
 
-Freeze = Literal["no", "yes", "both"]
 Say = Callable[[str], None]
 TIMED_STEPS = 3
 COPIES_KEPT = 4  # of a model's weights in its run: the checkpoint and, while it trains, the state with two moments
@@ -93,8 +88,7 @@ class Comparison:
     def __str__(self) -> str:
         return "\n".join([self.answer, "", *aligned(self.table), self.note])
 
-    def _repr_html_(self) -> str:
-        return self.page()
+    _repr_html_ = page
 
 
 @dataclass(frozen=True)
@@ -117,7 +111,7 @@ def compare(
     inits: Sequence[Any] = ("default", "closed-form"),
     seeds: int = 3,
     epochs: int = 10,
-    freeze_filters: Freeze = "no",
+    freeze_filters: str = "no",
     run_dir: Path | str = "runs",
     batch_size: int | None = None,
     lr: float | None = None,
@@ -134,8 +128,8 @@ def compare(
     `model` is a name, or a function that builds the module. `data` is a name as of `filtercov train --data`, a
     `filtercov.lab.data.Dataset`, or two PyTorch datasets of (image, class): to train on, and to judge by. An
     initialisation is a name (`default` leaves the network as it is built), a preset, anything else that `init_` takes,
-    or a function of the model and an `InitContext`. With `freeze_filters="both"` each is also trained with its filters
-    frozen. Settings that are not given are those of the recipe `cifar`.
+    or a function of the model and an `InitContext`. `freeze_filters` is `no`, `yes`, or `both`: each with
+    its filters trained and frozen. Settings that are not given are those of the recipe `cifar`.
 
     Choosing among more than two is done on validation images. Everything is checked before the first step. Workers and
     Ray need model, data and initialisations by name.
@@ -271,11 +265,7 @@ class _Trials:
             if found is None:
                 raise RunError(f"run {run.key} is being trained elsewhere; run the same command again when it is done")
             result = found
-        filters = {}
-        if seed == 0:
-            after = load_checkpoint(directory.checkpoint)[0]
-            before = _filters(self.build(column, seed))
-            filters = {name: (old, after[f"{name}.weight"].double().numpy()[:, 0]) for name, old in before.items()}
+        filters = filters_of(self.build(column, seed), directory) if seed == 0 else {}
         return FinishedRun(seed, accuracies(read_metrics(directory.metrics)), result.seconds / result.steps, filters)
 
     def _fit(self, column: Column, seed: int, say: Say) -> tuple[RunDirectory, FitResult]:
@@ -325,11 +315,8 @@ def _read(
         missing = judged == "validation" and data.validation is None
         return data.reduced(limit=None, hold_out_validation=True) if missing else data
     if isinstance(data, tuple) and len(data) == 2 and all(hasattr(part, "__getitem__") for part in data):
-        if not all(len(part) for part in data):
-            raise DataError("compare: needed images to train on and to judge by, got an empty dataset")
         return TorchBatches(data[0]), TorchBatches(data[1])
-    kind = type(data).__name__
-    raise DataError(f"compare: needed a name, a filtercov.lab.data.Dataset or two PyTorch datasets, got {kind}")
+    raise DataError(f"compare: needed a name, a Dataset or two PyTorch datasets, got {type(data).__name__}")
 
 
 def _initialise_(model: nn.Module, init: Any, generator: torch.Generator) -> None:
@@ -344,11 +331,6 @@ def _initialise_(model: nn.Module, init: Any, generator: torch.Generator) -> Non
 
 def _checksum(init: Any) -> str:
     return fingerprint(init) if hasattr(init, "__code__") else hashlib.sha256(repr(init).encode()).hexdigest()
-
-
-def _filters(model: nn.Module) -> dict[str, Array]:
-    """The filters of each depthwise layer, (count, *kernel_size)."""
-    return {layer.name: layer.weight.detach().double().cpu().numpy().copy()[:, 0] for layer in depthwise_layers(model)}
 
 
 def _check_disk(root: Path, model: nn.Module, runs: int) -> None:

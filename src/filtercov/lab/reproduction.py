@@ -1,6 +1,7 @@
 """`reproduce`: run one of the paper's experiments and return its table, with one's own initialisations as columns.
 
-    table = reproduce("kronecker", scale="smoke", also=[mine])
+    filtercov.lab.experiments.register("mine", mine)
+    table = reproduce("kronecker", scale="smoke", also=["kaiming"])
     print(table)               # as `filtercov reproduce` prints it; a notebook shows it as HTML
     table[0]["mean"]           # a dictionary per cell; pandas.DataFrame(table) has them as rows
     table.write("report.html")
@@ -12,8 +13,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,8 @@ from filtercov.errors import ConfigError
 from filtercov.lab.experiments import catalogue, initialisations
 from filtercov.lab.experiments.catalogue import Experiment, Options
 from filtercov.lab.experiments.engines import Engine
-from filtercov.lab.experiments.initialisations import Fill
+from filtercov.lab.experiments.execute import Machine, Outcome, check_images
 from filtercov.lab.experiments.records import ExperimentRecord, collect
-from filtercov.lab.experiments.run_one import Machine, Outcome, check_images
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import in_order
 from filtercov.lab.experiments.scales import find_scale
@@ -77,7 +76,7 @@ def reproduce(
     name: str,
     *,
     scale: str = "small",
-    also: Sequence[str | Fill] = (),
+    also: Sequence[str] = (),
     seeds: int | None = None,
     data: str = "cifar10",
     imagenet: str | None = None,
@@ -89,37 +88,22 @@ def reproduce(
 ) -> ResultTable:
     """Run an experiment of the paper, as `filtercov reproduce NAME` does, and return its table.
 
-    `also` adds columns: names of initialisations, or functions `initialise(model, context)` that fill the depthwise
-    filters in place, each a column under its own name.
+    `also` names initialisations to add as columns; those that were registered are columns of every table.
     """
     chosen = catalogue.names(name)
     if len(chosen) > 1:
         raise ConfigError(f"reproduce: needed one experiment, {name!r} matches {', '.join(chosen)}")
-    functions = [item for item in also if not isinstance(item, str)]
-    if functions and workers > 1:
-        raise ConfigError(
-            "reproduce: functions in also are known to this process alone; leave workers at 1, or announce them as "
-            "entry points of an installed package"
-        )
-    with _columns(functions):
-        named = tuple(initialisations.located(item) for item in also if isinstance(item, str))
-        options = Options(cifar=data, imagenet=imagenet, also=named, seeds=seeds)
-        (result,), outcomes = reproduce_all(
-            chosen,
-            scale=scale,
-            options=options,
-            runs=str(runs),
-            engine=Engine(workers=workers),
-            machine=Machine(data_root=data_root, download=download, device=device),
-            functions=[_name(function) for function in functions],
-        )
+    named = tuple(map(initialisations.located, also))
+    (result,), outcomes = reproduce_all(
+        chosen,
+        scale=scale,
+        options=Options(cifar=data, imagenet=imagenet, also=named, seeds=seeds),
+        runs=str(runs),
+        engine=Engine(workers=workers),
+        machine=Machine(data_root=data_root, download=download, device=device),
+    )
     refuse_failures(outcomes)
-    if not functions:
-        return result
-    # No command knows the functions.
-    called = ", ".join([*map(repr, options.also), *(_name(function) for function in functions)])
-    command = f"filtercov.lab.reproduce({result.record.name!r}, scale={scale!r}, also=[{called}])"
-    return ResultTable(replace(result.record, command=command))
+    return result
 
 
 def reproduce_all(
@@ -130,19 +114,17 @@ def reproduce_all(
     runs: str,
     engine: Engine,
     machine: Machine,
-    functions: Sequence[str] = (),
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[ResultTable], Mapping[str, Outcome]]:
-    """Do every run of the experiments that match; return their tables, and how each run ended.
-
-    `functions` are names of registered initialisations that must find a column.
-    """
+    """Do every run of the experiments that match; return their tables, and how each run ended."""
     if engine.name == "local":  # Ray's nodes may have other devices
         machine = replace(machine, device=str(usable_device(machine.device)))
     chosen = catalogue.experiments(patterns, scale=scale, options=options)
     wanted = in_order([run for experiment in chosen for run in experiment.runs])
-    _check_columns(chosen, options, functions)
     names = chosen[0].name if len(chosen) == 1 else counted(len(chosen), "experiment")
+    shown = {cell.init for experiment in chosen for cell in experiment.cells}
+    if lost := [name for name in options.also if name not in shown]:
+        raise ConfigError(f"{names} has no column for {', '.join(lost)}; choose a table that compares initialisations")
     say(f"{names}, scale {scale}: {counted(len(wanted), 'run')}")
     kept = Runs(runs)
     if engine.name == "local":
@@ -164,37 +146,6 @@ def _time_steps(experiment: Experiment, runs: Runs, device: str) -> None:
     if not timed.enough(device, repeats):
         measured = measure_speeds(experiment.speed, repeats=repeats, device=device)
         measured.write(runs.speed_file(experiment.name, experiment.scale))
-
-
-def _check_columns(chosen: Sequence[Experiment], options: Options, functions: Sequence[str]) -> None:
-    """Refuse to compare further initialisations where no experiment has a place for them."""
-    shown = {cell.init for experiment in chosen for cell in experiment.cells}
-    if lost := [name for name in (*options.also, *functions) if name not in shown]:
-        names = ", ".join(experiment.name for experiment in chosen)
-        raise ConfigError(f"{names} has no column for {', '.join(lost)}; choose a table that compares initialisations")
-
-
-def _name(function: Fill) -> str:
-    return str(getattr(function, "__name__", ""))
-
-
-@contextmanager
-def _columns(functions: Sequence[Fill]) -> Iterator[None]:
-    """Register functions under their names for as long as it takes."""
-    before = initialisations.names()
-    try:
-        for function in functions:
-            name = _name(function)
-            if not callable(function) or not name.isidentifier():
-                raise ConfigError(
-                    f"reproduce: needed names of initialisations or functions with a name in also, got {function!r}; "
-                    "write it as def mine(model, context): …"
-                )
-            initialisations.register(name, function)
-        yield
-    finally:
-        for name in set(map(_name, functions)) & set(initialisations.names()) - set(before):
-            initialisations.forget(name)
 
 
 def _value(name: str, text: str) -> Any:

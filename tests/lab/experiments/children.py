@@ -1,18 +1,16 @@
-"""What test processes do: sweep the tiny table, hold a run; and how to run some to their end."""
+"""What test processes do, sweep the tiny table; and how to run some to their end."""
 
 import io
 import multiprocessing
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from filtercov.lab.experiments.engines import Engine
-from filtercov.lab.experiments.run_one import Machine
-from filtercov.lab.experiments.runs import Runs
+from filtercov.lab.experiments.execute import Machine
 from filtercov.lab.experiments.sweep import sweep
-from tests.lab.experiments.tiny import reference, table
+from tests.lab.experiments.tiny import table
 
 CONTEXT = multiprocessing.get_context("forkserver")
 
@@ -35,11 +33,3 @@ def sweep_tiny(root: Path) -> None:
 
 def sweep_tiny_with_workers(root: Path) -> None:
     sweep(table().runs, root, stream=io.StringIO(), engine=Engine(workers=2))
-
-
-def hold(root: Path, held) -> None:
-    """Claim a run, say so, and keep it until killed."""
-    with Runs(root).claim(reference()) as mine:
-        assert mine
-        held.set()
-        time.sleep(600)

@@ -26,21 +26,12 @@ def paper():
     return {one.name: one for one in catalogue.experiments(["*"], scale="paper", options=EVERYTHING)}
 
 
-def test_the_papers_numbers_are_those_of_its_latex_and_follow_its_text():
+def test_the_papers_numbers_are_those_of_its_latex():
     text = resources.files("filtercov.lab.experiments").joinpath("paper.csv").read_bytes()
     assert hashlib.sha256(text).hexdigest() == CHECKED
     assert len(paper_numbers()) == 584
     assert all(number.source and 20 < number.mean < 95 for number in paper_numbers().values())
     assert all((number.std is None) == place.table.startswith("imagenet") for place, number in paper_numbers().items())
-
-    def gain(table, row):
-        places = (Place(table, row, f"thawed/{init}", 200) for init in ("closed-form", "uniform"))
-        ours, uniform = (paper_numbers()[place].mean for place in places)
-        return ours - uniform
-
-    # "up to a 1.1 % increase for ConvMixer-256/8"; "a smaller increase for 7x7 filters (0.15 % vs. 0.5 %)"
-    assert max(gain("cifar-convmixer-256-8-p2", f"k{k}") for k in (7, 9, 15)) == pytest.approx(1.1, abs=0.06)
-    assert gain("cifar-convmixer-256-8-p1", "k7") == pytest.approx(0.15, abs=0.02)
 
 
 def test_every_table_and_all_figures_with_results_have_an_experiment():
@@ -59,34 +50,18 @@ def test_every_number_of_the_paper_has_a_cell_and_every_cell_of_a_table_a_number
 
 
 def test_cifar_runs_have_the_papers_settings(paper):
-    table = paper["cifar-convmixer-256-24-p2"]
-    assert table.reduced == ""
-    for cell in table.cells:
+    for cell in paper["cifar-convmixer-256-24-p2"].cells:
         assert [run.spec.train.seed for run in cell.runs] == [0, 1, 2]
-        for run in cell.runs:
-            train = run.spec.train
-            assert (train.epochs, train.batch_size, train.lr, train.weight_decay) == (cell.epochs, 512, 0.01, 0.01)
-            assert (train.opt, train.sched, run.spec.data_limit) == ("adamw", "triangular", None)
-            assert run.spec.model == f"convmixer_256_24_{cell.row}_p2"
-            assert run.spec.freeze_filters == (cell.filters == "frozen")
-            if run.reference:
-                theirs = run.reference.spec
-                width = 32 if cell.init == "covariance-eighth" else 256
-                assert theirs.model == f"convmixer_{width}_24_{cell.row}_p2"
-                assert (theirs.train.epochs, theirs.train.seed, theirs.freeze_filters) == (200, 100, False)
-
-
-def test_the_closed_form_has_the_schedule_the_paper_chose_and_is_in_every_layer(paper):
-    chosen = {}
-    for name, one in paper.items():
-        for run in one.runs:
-            if run.spec.init == "closed-form":
-                chosen.setdefault(name, set()).add(run.spec.schedule)
-                assert run.spec.min_kernel_size == 2
-    assert chosen["cifar-convmixer-256-8-p2"] == chosen["convergence"] == {"cifar-p2"}
-    assert chosen["cifar-convmixer-256-8-p1"] == chosen["cifar-convnext-atto-p1"] == {"cifar-p1"}
-    assert chosen["imagenet"] == {"imagenet-frozen", "imagenet-thawed"}
-    assert len(chosen["grid-cifar-p2"]) == 64
+        spec, reference = cell.runs[0].spec, cell.runs[0].reference
+        train = spec.train
+        assert (train.epochs, train.batch_size, train.lr, train.weight_decay) == (cell.epochs, 512, 0.01, 0.01)
+        assert (train.opt, train.sched, spec.data_limit) == ("adamw", "triangular", None)
+        assert spec.model == f"convmixer_256_24_{cell.row}_p2"
+        assert spec.freeze_filters == (cell.filters == "frozen")
+        if reference:
+            width = 32 if cell.init == "covariance-eighth" else 256
+            assert reference.spec.model == f"convmixer_{width}_24_{cell.row}_p2"
+            assert (reference.spec.train.epochs, reference.spec.freeze_filters) == (200, False)
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -114,14 +89,6 @@ def test_the_key_of_a_run_depends_on_all_of_its_reference():
         Run(spec(), reference())
 
 
-def test_references_of_9x9_filters_rotate_over_the_seeds_of_small():
-    claim = catalogue.experiment("claim-c8", scale="small")
-    assert {cell.runs[0].spec.model for cell in claim.cells} == {"convmixer_64_8_k9_p2"}
-    for cell in claim.cells:
-        assert [run.reference.spec.train.seed for run in cell.runs] == [100 + seed % 3 for seed in range(10)]
-        assert {run.reference.spec.train.epochs for run in cell.runs} == {20}
-
-
 def test_what_others_register_and_what_is_asked_for_become_columns(monkeypatch):
     monkeypatch.setattr(initialisations, "_table", dict(initialisations._table))
     register("mine", lambda _model, _context: None)
@@ -133,17 +100,12 @@ def test_what_others_register_and_what_is_asked_for_become_columns(monkeypatch):
 
 def test_the_ranking_has_every_initialisation_of_ours_as_a_column_of_every_row():
     ranking = catalogue.experiment("ranking", scale="small", options=Options(also=("dog", "box:25")))
-    rows = {cell.row for cell in ranking.cells}
-    assert rows == {f"{network}-k{kernel}" for network in ("convmixer", "convnext") for kernel in (7, 9, 15)}
     columns = [(cell.row, cell.column) for cell in ranking.cells]
     assert len(columns) == len(set(columns)) == 6 * 2 * (7 + len(BY_FORMULA) + 1)
     started = {run.spec.init.partition(":")[0] for run in ranking.runs}
-    by_file = {"stats", "filters", "interpolated", "selected"}  # tables have them by run
+    by_file = {"stats", "filters"}  # tables have them by run
     beside = {"default", "kronecker-of", "covariances-of", "power", *CONTROLS}  # of experiments of their own
     assert started == set(initialisations.names()) - by_file - beside
-    sources = {cell.column: cell.runs[0].reference for cell in ranking.cells if cell.row == "convnext-k15"}
-    assert sources["frozen/interpolated, smaller k"].spec.model.endswith("_k9")
-    assert sources["frozen/selected, larger"].spec.model.startswith("convnext_tiny")
 
 
 @pytest.mark.parametrize(
@@ -165,7 +127,6 @@ def test_mistakes_are_answered_with_what_to_write():
         (lambda: catalogue.experiment("kronecker", scale="huge"), "choose one of paper, small, smoke"),
         (lambda: catalogue.experiment("imagenet", scale="paper"), "--imagenet folder:PATH"),
         (lambda: Options(also=("ortogonal",)), "did you mean 'orthogonal'"),
-        (lambda: Options(seeds=0), "at least one seed"),
     ):
         with pytest.raises(ConfigError, match=said):
             call()

@@ -9,13 +9,12 @@ import pytest
 
 from filtercov.errors import DamagedRunError, StorageError
 from filtercov.lab.experiments.catalogue import Options
+from filtercov.lab.experiments.execute import run_one
 from filtercov.lab.experiments.records import collect
-from filtercov.lab.experiments.run_one import run_one
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run
-from filtercov.lab.training import Silent
 from filtercov.statistics import filter_statistics
-from tests.lab.experiments.tiny import spec, table
+from tests.lab.experiments.tiny import CrashAt, spec, table
 
 
 @pytest.fixture
@@ -78,11 +77,6 @@ def test_a_damaged_run_is_not_averaged_in_but_named(runs):
 
 
 def test_what_a_run_starts_from_may_be_away_without_harm_to_what_it_has_done(runs, tmp_path):
-    class Crash(Silent):
-        def update(self, snapshot):
-            if snapshot.step == 5:
-                raise RuntimeError("crash")
-
     lost = table().cells[1].runs[0].reference
     statistics = shutil.copy(runs.directory(lost).path / "statistics.safetensors", tmp_path / "source.stats")
     weights = runs.directory(lost).checkpoint
@@ -92,13 +86,13 @@ def test_what_a_run_starts_from_may_be_away_without_harm_to_what_it_has_done(run
         (f"selected-of:{lost.key}", lost, runs.directory(lost).config),
     ):
         run = Run(spec(seed=8, init=init), reference)
-        assert "crash" in run_one(run, runs, progress=Crash()).detail
-        kept = contents(runs.directory(run).path)
+        assert "crash" in run_one(run, runs, progress=CrashAt(5)).detail
+        state = runs.directory(run).state.read_bytes()
         away.rename(tmp_path / "away")
         outcome = run_one(run, runs)
         assert outcome.status == "failed"
         assert away.name in outcome.detail
-        assert contents(runs.directory(run).path) == kept
+        assert runs.directory(run).state.read_bytes() == state
         (tmp_path / "away").rename(away)
         assert run_one(run, runs).status == "done"
     assert not (runs.root / "damaged").exists()
@@ -119,8 +113,3 @@ def test_a_disk_that_fills_up_as_statistics_are_written_stops_the_sweep_and_the_
     assert runs.directory(run).state.exists()
     assert run_one(run, runs).status == "done"
     assert not (runs.root / "damaged").exists()
-
-
-def contents(folder):
-    """Every file of a run that training wrote, with its bytes; the lock says who was there last."""
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "lock"}

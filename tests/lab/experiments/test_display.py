@@ -5,10 +5,10 @@ import io
 
 import pytest
 
-from filtercov.lab.experiments.display import Display, Note, Step
-from filtercov.lab.experiments.run_one import Outcome
+from filtercov.lab.experiments.engines import Note, Step
+from filtercov.lab.experiments.execute import Outcome
 from filtercov.lab.experiments.runspec import Run
-from filtercov.lab.training.progress import Snapshot
+from filtercov.lab.experiments.sweep import Display
 from tests.lab.experiments.tiny import spec
 
 RUNS = [Run(spec(seed=seed, epochs=epochs)) for seed, epochs in enumerate((3, 3, 6, 9))]
@@ -26,28 +26,24 @@ class Clock:
         return self.now
 
 
-def snapshot(epoch: int) -> Snapshot:
-    return Snapshot(epoch * 4, 12, epoch, 3, loss=1.0, accuracy=10.0, images_per_second=100.0, seconds_left=65.0)
-
-
 def test_time_left_follows_the_pace_of_what_was_seen_and_the_epochs_that_are_left():
     clock = Clock()
     display = Display(RUNS, stream=io.StringIO(), clock=clock)
     display(Outcome(RUNS[0].key, "done"))  # it was done before: no pace yet
     clock.now = 5.0  # data were loaded
-    display(Step(RUNS[1].key, snapshot(1)))  # it continues: its first third is no sign of speed
+    display(Step(RUNS[1].key, 1 / 3))  # it continues: its first third is no sign of speed
     assert display.time_left() is None
     clock.now = 15.0
     display(Outcome(RUNS[1].key, "done"))  # two epochs in 10 s, and fifteen to go
     assert display.time_left() == pytest.approx(75.0)
-    display(Step(RUNS[2].key, snapshot(1)))
+    display(Step(RUNS[2].key, 1 / 3))
     display(Outcome(RUNS[2].key, "failed", "because"))
     assert display.time_left() == pytest.approx(45.0)
 
 
 def events(display):
     with display.watching():
-        display(Step(RUNS[0].key, snapshot(1)))
+        display(Step(RUNS[0].key, 1 / 3))
         display(Note("something happened"))
         display(Outcome(RUNS[0].key, "failed", "because"))
         display(Outcome(RUNS[1].key, "done"))

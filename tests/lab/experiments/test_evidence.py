@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 from filtercov.cli.app import app
 from filtercov.errors import ConfigError, DamagedRunError, FiltercovError, RunError
 from filtercov.lab.experiments.catalogue import Options, experiment
-from filtercov.lab.experiments.catalogue.build import transferred
 from filtercov.lab.experiments.evidence import Evidence, keep, portable, seal
 from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.runs import Runs
@@ -38,7 +37,7 @@ def finished(tmp_path_factory):
         return RunSpec.recipe("cifar", model="convmixer_4_2_k3_p14", data=f"folder:{images}", train=train, **fields)
 
     reference = Run(spec())
-    started = Run(spec(init=transferred("statistics-of", reference), freeze_filters=True), reference)
+    started = Run(spec(init=f"statistics-of:{reference.key}", freeze_filters=True), reference)
     runs = Runs(place / "runs")
     table = experiment(SMOKE, scale="smoke", options=OPTIONS)
     runs.record(table, OPTIONS)
@@ -85,6 +84,7 @@ def test_a_table_from_evidence_is_the_table_from_the_runs(finished, kept):
     ((here, kept_options),) = Evidence(kept).experiments()
     original, rebuilt = collect(there, finished[0], options), collect(here, Evidence(kept), kept_options)
     assert not original.missing
+    assert original.trained == "convmixer_8_2_k9_p7 on 256 images of the embedded data, 1 epoch"
     assert replace(rebuilt, source=original.source) == original
     assert rebuilt.source.name == f"{len(there.runs)} runs in {kept}"
     assert rebuilt.source.sha256 != original.source.sha256
@@ -95,22 +95,25 @@ def test_timings_alone_are_kept_and_give_way_to_more_repeats_and_pictures_of_fil
     timed, pictured = (experiment(name, scale="smoke") for name in ("frozen-speed", "example-filters"))
     for asked in (timed, pictured):
         runs.record(asked, Options())
-    for repeats, there in ((2, 2), (1, 2), (3, 3)):
+    for repeats, there in ((1, 1), (3, 3), (2, 3)):
         timings(timed, repeats).write(runs.speed_file(timed.name, timed.scale))
         keep([runs.root], kept.root)
         assert collect(timed, kept, Options()).speeds == timings(timed, there).steps
+    assert collect(timed, kept, Options()).trained == f"{timed.speed[0]} and 2 more networks"
     assert [drawing.missing for drawing in collect(pictured, runs, Options()).drawings] == [True]
     assert collect(pictured, kept, Options()).drawings == ()
+    without_runs = collect(experiment("variance-schedule", scale="smoke"), kept, Options()).drawings
+    assert [drawing.missing for drawing in without_runs] == [False] * 3
 
 
 def test_keeping_again_changes_nothing_and_more_is_added_to_what_is_there(finished, tmp_path):
     runs, reference, started = finished
-    root = tmp_path / "evidence"
-    alone = keep([runs.directory(started).path], root)
-    assert set(alone.new) == {portable(run).key for run in (reference, started)}  # what it starts from comes along
+    few, root = tmp_path / "few", tmp_path / "evidence"
+    for run in (reference, started):
+        shutil.copytree(runs.directory(run).path, few / run.key)
+    assert set(keep([few], root).new) == {portable(run).key for run in (reference, started)}
     before = files(root)
-    again = keep([runs.directory(started).path], root)
-    assert (again.new, set(again.there)) == ([], set(alone.new))
+    assert keep([few], root).new == []
     assert files(root) == before
     done = CliRunner().invoke(app, ["keep", str(runs.root), "--to", str(root)])
     assert before.items() < files(root).items()
@@ -150,6 +153,13 @@ def test_more_seeds_replace_what_was_asked_for_and_other_options_are_refused(run
         asked_for(seeds=1, also=("dog",))
 
 
+def test_a_changed_request_is_noticed(kept, tmp_path):
+    root = shutil.copytree(kept, tmp_path / "evidence")
+    change(next((root / "sweeps").iterdir()), options=asdict(Options(seeds=3)))
+    with pytest.raises(RunError, match="does not match its checksum"):
+        Evidence(root).experiments()
+
+
 @pytest.mark.parametrize("kind", ["accuracy", "sealed again", "another's name", "cut short", "not a run"])
 def test_every_change_of_a_kept_run_is_noticed(finished, kept, tmp_path, kind):
     root = shutil.copytree(kept, tmp_path / "evidence")
@@ -174,10 +184,3 @@ def test_every_change_of_a_kept_run_is_noticed(finished, kept, tmp_path, kind):
     assert len(damaged) == 1
     with pytest.raises(FiltercovError):
         keep([finished[0].root], root)
-
-
-def test_a_changed_request_is_noticed(kept, tmp_path):
-    root = shutil.copytree(kept, tmp_path / "evidence")
-    change(next((root / "sweeps").iterdir()), options=asdict(Options(seeds=3)))
-    with pytest.raises(RunError, match="does not match its checksum"):
-        Evidence(root).experiments()

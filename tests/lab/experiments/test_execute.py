@@ -15,7 +15,8 @@ from filtercov.lab.data import Dataset, ImageArrays
 from filtercov.lab.experiments import initialisations
 from filtercov.lab.experiments.execute import build_model, execute, load_data
 from filtercov.lab.experiments.runspec import RunSpec
-from filtercov.lab.training import Silent, TrainConfig, load_checkpoint
+from filtercov.lab.training import TrainConfig, load_checkpoint
+from tests.lab.experiments.tiny import CrashAt
 
 
 def tiny_data(size=8, train=40, test=12):
@@ -53,46 +54,24 @@ def test_a_finished_run_leaves_weights_statistics_and_versions(tmp_path):
 
 
 def test_a_crash_in_the_middle_of_an_augmented_epoch_changes_nothing_and_the_seed_does(tmp_path):
-    class Crash(Silent):
-        def update(self, snapshot):
-            if snapshot.step == 7:
-                raise RuntimeError("crash")
-
     spec = dataclasses.replace(SPEC, augment="a1", drop_path=0.3)
     whole = execute(spec, tmp_path / "whole", data=DATA)
     with pytest.raises(RuntimeError, match="crash"):
-        execute(spec, tmp_path / "parts", data=DATA, recovery_interval=2, progress=Crash())
+        execute(spec, tmp_path / "parts", data=DATA, recovery_interval=2, progress=CrashAt(7))
     assert execute(spec, tmp_path / "parts", data=DATA).weights_sha256 == whole.weights_sha256
     other = dataclasses.replace(spec, train=dataclasses.replace(spec.train, seed=1))
     assert execute(other, tmp_path / "other", data=DATA).weights_sha256 != whole.weights_sha256
 
 
-def test_filters_are_transferred_directly_and_statistics_to_other_sizes(tmp_path):
-    execute(SPEC, tmp_path / "reference", data=DATA)
-    trained = load_checkpoint(tmp_path / "reference" / "checkpoint.safetensors")[0]
-    direct = build_model(
-        dataclasses.replace(SPEC, init="filters:reference/checkpoint.safetensors", schedule=None),
-        DATA,
-        init_root=tmp_path,
-    )
-    for layer in fc.depthwise_layers(direct):
-        assert torch.equal(layer.weight, trained[f"{layer.name}.weight"])
-    larger = RunSpec(model="convmixer_64_3_k7_p1", data="embedded", init="stats:reference/statistics.safetensors")
-    assert [f.shape for f in filters(build_model(larger, DATA, init_root=tmp_path))] == [(64, 1, 7, 7)] * 3
-
-
-def test_filters_of_a_file_are_enlarged_or_selected_even_if_by_shape_the_stem_is_depthwise(tmp_path):
+def test_filters_of_a_file_are_copied_and_statistics_resized_even_if_by_shape_the_stem_is_depthwise(tmp_path):
     grey = dataclasses.replace(DATA, in_channels=1)
-    source = build_model(dataclasses.replace(SPEC, model="convmixer_16_3_k5_p2"), grey)
+    source = build_model(SPEC, grey)
     torch.save(source.state_dict(), tmp_path / "grey.pth")
-    larger = RunSpec(model="convmixer_16_3_k7_p2", data="embedded", init="interpolated:grey.pth")
-    narrower = RunSpec(model="convmixer_8_2_k5_p2", data="embedded", init="selected:grey.pth")
-    enlarged, selected = (filters(build_model(spec, grey, init_root=tmp_path)) for spec in (larger, narrower))
-    for old, new in zip(filters(source), enlarged, strict=True):
-        expected = torch.nn.functional.interpolate(old.double(), size=(7, 7), mode="bilinear", align_corners=False)
-        torch.testing.assert_close(new, expected.float(), rtol=1e-6, atol=0)
-    for old, new in zip(filters(source)[:2], selected, strict=True):
-        assert torch.equal(new, old[::2])
+    spec = dataclasses.replace(SPEC, init="filters:grey.pth", schedule=None)
+    for old, new in zip(filters(source), filters(build_model(spec, grey, init_root=tmp_path)), strict=True):
+        assert torch.equal(old, new)
+    larger = RunSpec(model="convmixer_64_3_k7_p1", data="embedded", init="stats:grey.pth")
+    assert [f.shape for f in filters(build_model(larger, DATA, init_root=tmp_path))] == [(64, 1, 7, 7)] * 3
 
 
 def test_a_sawtooth_schedule_starts_again_at_each_stage():
@@ -104,42 +83,22 @@ def test_a_sawtooth_schedule_starts_again_at_each_stage():
         build_model(dataclasses.replace(SPEC, schedule="sawtooth:0.1,3,0"), DATA)
 
 
-def test_others_can_register_their_own_initialisation(monkeypatch):
-    monkeypatch.setattr(initialisations, "_table", dict(initialisations._table))
-
-    def ones(model, context):
-        for layer in fc.depthwise_layers(model):
-            layer.weight.data.fill_(float(context.argument or 1))
-
-    initialisations.register("ones", ones)
-    spec = dataclasses.replace(SPEC, init="ones:3", schedule=None)
-    assert all((f == 3).all() for f in filters(build_model(spec, DATA)))
-    for taken in ("uniform", "filters-of", "a:b", ""):
-        with pytest.raises(ConfigError, match="name of its own"):
-            initialisations.register(taken, ones)
-
-
 def constant(value):
-    def fill(model, _context, factor=1.0):
+    def fill(model, context, factor=1.0):
         for layer in fc.depthwise_layers(model):
-            layer.weight.data.fill_(factor * value)
+            layer.weight.data.fill_(factor * value * float(context.argument or 1))
 
     return fill
 
 
-def typed_in(source):
-    names = {}
-    exec(source, names)
-    return names["f"]
-
-
-def test_changed_code_under_the_same_name_is_another_run(tmp_path, monkeypatch):
+def test_others_can_register_their_own_and_changed_code_under_the_same_name_is_another_run(tmp_path, monkeypatch):
     monkeypatch.setattr(initialisations, "_table", dict(initialisations._table))
 
     def registered(fill, version=None):
         initialisations.register("constant", fill, version=version)
-        return dataclasses.replace(SPEC, init="constant", schedule=None)
+        return dataclasses.replace(SPEC, init="constant:3", schedule=None)
 
+    assert all((f == 6).all() for f in filters(build_model(registered(constant(2.0)), DATA)))
     fills = (constant(1.0), constant(1.0), constant(2.0), functools.partial(constant(1.0), factor=3.0))
     keys = [registered(fill).key for fill in fills]
     assert keys[0] == keys[1]
@@ -149,20 +108,23 @@ def test_changed_code_under_the_same_name_is_another_run(tmp_path, monkeypatch):
     with pytest.raises(FiltercovError, match="code"):
         execute(registered(constant(4.0)), tmp_path / "run", data=DATA)
     # Without a source, as after `python -`, what it was compiled to tells; of what is not Python, the version.
-    texts = ["def f(m, c): return 1", "def f(m, c): return 2", "def f(m, c): return (lambda: 1)()", "def f(m, c): m()"]
-    typed = [registered(typed_in(text)).key for text in [*texts, texts[0]]]
-    assert typed[0] == typed[-1]
-    assert len(set(typed)) == len(texts)
+    typed = {}
+    texts = ["lambda m, c: 1", "lambda m, c: 2", "lambda m, c: (lambda: 1)()", "lambda m, c: m()", "lambda m, c: 1"]
+    for text in texts:
+        typed.setdefault(registered(eval(text)).key, []).append(text)
+    assert [len(same) for same in typed.values()] == [2, 1, 1, 1]
     assert registered(sum, "1").key == registered(len, "1").key != registered(sum, "2").key
     with pytest.raises(ConfigError, match="version"):
         registered(sum)
+    for taken in ("uniform", "a:b", ""):
+        with pytest.raises(ConfigError, match="name of its own"):
+            initialisations.register(taken, constant(1.0))
 
 
 @pytest.mark.parametrize(
     "fields",
     [
-        *({"init": f"{kind}:nowhere.pth"} for kind in ("stats", "filters", "interpolated")),
-        *({"init": init} for init in ("stats", "selected", "box", "box:26")),  # of 5x5 filters
+        *({"init": init} for init in ("stats:nowhere.pth", "filters:nowhere.pth", "stats", "box", "box:26")),
         {"model": "convmixer_8_2_k5_p16"},
         {"train": TrainConfig(batch_size=64)},
     ],
@@ -174,34 +136,13 @@ def test_what_does_not_fit_the_data_is_refused_before_a_directory_is_made(tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-class Counted(ImageArrays):
-    """Images that count how often they are asked for."""
-
-    asked = 0
-
-    def fetch(self, plans):
-        Counted.asked += 1
-        return super().fetch(plans)
-
-
-class Lines(Silent):
-    def __init__(self):
-        self.lines = []
-
-    def update(self, snapshot):
-        self.lines.append(str(snapshot))
-
-
 def test_a_run_on_validation_images_reads_no_test_image_and_says_so(tmp_path):
     fields = {"model": "convmixer_8_2_k5_p4", "data_limit": 64, "train": TrainConfig(epochs=1, batch_size=32)}
     spec = RunSpec(data="embedded", evaluate="validation", **fields)
-    data, told = load_data(spec), Lines()
-    counted = dataclasses.replace(data, test=Counted(data.test.images, data.test.labels, data.test.classes))
-    result = execute(spec, tmp_path / "run", data=counted, progress=told)
-    assert Counted.asked == 0
+    data = load_data(spec)
+    result = execute(spec, tmp_path / "run", data=dataclasses.replace(data, test=None))
     assert result.extra["evaluated_on"] == "validation"
     assert json.loads((tmp_path / "run" / "config.json").read_text())["evaluate"] == "validation"
-    assert "  validation " in told.lines[-1]
     # The accuracy is that of the held-out images: a run that has them as its test images ends the same.
     swapped = dataclasses.replace(data, test=data.validation, validation=None)
     expected = execute(RunSpec(data="embedded", **fields), tmp_path / "swapped", data=swapped)

@@ -11,20 +11,24 @@ import filtercov as fc
 from filtercov.errors import DamagedRunError, RunError
 from filtercov.lab.data import load
 from filtercov.lab.experiments import runspec
-from filtercov.lab.experiments.catalogue.build import transferred
-from filtercov.lab.experiments.execute import build_model, execute
-from filtercov.lab.experiments.run_one import run_one
+from filtercov.lab.experiments.execute import build_model, execute, run_one
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run, read_inputs
 from filtercov.lab.experiments.sweep import sweep
 from tests.lab.data.folders import write_folder
-from tests.lab.experiments.tiny import spec
+from tests.lab.experiments.tiny import CrashAt, spec
 
 
-def write_statistics(path, seed):
-    """Statistics of a small network of that seed."""
-    network = build_model(spec(seed=seed), load("embedded", limit=512))
-    fc.FilterStatistics.from_model(network).save(path)
+@pytest.fixture
+def write_statistics(tmp_path):
+    """Write statistics of a small network of a seed to a file, and return the initialisation by it."""
+
+    def write(seed):
+        network = build_model(spec(seed=seed), load("embedded", limit=512))
+        fc.FilterStatistics.from_model(network).save(tmp_path / "s.safetensors")
+        return f"stats:{tmp_path}/s.safetensors"
+
+    return write
 
 
 def swept(run, root):
@@ -35,14 +39,13 @@ def swept(run, root):
     return words.getvalue()
 
 
-def test_overwritten_statistics_are_another_run_to_a_sweep_and_an_error_to_train(tmp_path):
-    write_statistics(tmp_path / "s.safetensors", seed=1)
-    run, runs = Run(spec(init=f"stats:{tmp_path}/s.safetensors")), Runs(tmp_path / "runs")
+def test_overwritten_statistics_are_another_run_to_a_sweep_and_an_error_to_train(tmp_path, write_statistics):
+    run, runs = Run(spec(init=write_statistics(1))), Runs(tmp_path / "runs")
     swept(run, runs.root)
     before = runs.result(run)
     execute(run.spec, tmp_path / "mine")
 
-    write_statistics(tmp_path / "s.safetensors", seed=2)
+    write_statistics(2)
     with pytest.raises(RunError, match=r"inputs\.init is '\w+' there and '\w+' here"):
         execute(run.spec, tmp_path / "mine")
     said = swept(run, runs.root)
@@ -51,7 +54,7 @@ def test_overwritten_statistics_are_another_run_to_a_sweep_and_an_error_to_train
     assert (runs.root / "damaged" / f"{run.key}-1" / "result.json").exists()
     assert "changed" not in swept(run, runs.root)
 
-    write_statistics(tmp_path / "s.safetensors", seed=1)
+    write_statistics(1)
     swept(run, runs.root)
     assert runs.result(run).weights_sha256 == before.weights_sha256
 
@@ -60,23 +63,13 @@ def test_a_number_after_a_name_is_no_file_even_where_there_is_one(tmp_path):
     (tmp_path / "9").write_text("not a file of filters")
     assert read_inputs(spec(init="box:9"), "0123", init_root=tmp_path) == {"data": "0123"}
     (tmp_path / "f.pth").write_text("a file")
-    for name in ("filters", "interpolated", "selected"):
-        assert "init" in read_inputs(spec(init=f"{name}:f.pth"), "0123", init_root=tmp_path)
+    assert "init" in read_inputs(spec(init="filters:f.pth"), "0123", init_root=tmp_path)
 
 
-def test_an_unfinished_run_whose_statistics_changed_is_begun_again(tmp_path):
-    class Crash:
-        def update(self, snapshot):
-            if snapshot.step == 5:
-                raise RuntimeError("crash")
-
-        def close(self):
-            pass
-
-    write_statistics(tmp_path / "s.safetensors", seed=1)
-    run, runs = Run(spec(init=f"stats:{tmp_path}/s.safetensors")), Runs(tmp_path / "runs")
-    assert run_one(run, runs, progress=Crash()).status == "failed"
-    write_statistics(tmp_path / "s.safetensors", seed=2)
+def test_an_unfinished_run_whose_statistics_changed_is_begun_again(tmp_path, write_statistics):
+    run, runs = Run(spec(init=write_statistics(1))), Runs(tmp_path / "runs")
+    assert run_one(run, runs, progress=CrashAt(5)).status == "failed"
+    write_statistics(2)
     said = []
     assert run_one(run, runs, say=said.append).status == "done"
     assert "cannot be continued" in said[0]
@@ -99,16 +92,14 @@ def test_other_images_in_the_same_folder_are_another_run_and_none_at_all_are_no_
     assert "changed" not in swept(run, runs.root)
 
 
-def test_a_run_that_starts_from_a_run_follows_it(tmp_path):
-    write_statistics(tmp_path / "s.safetensors", seed=1)
-    reference = Run(spec(seed=100, init=f"stats:{tmp_path}/s.safetensors"))
-    run = Run(spec(init=transferred("filters-of", reference), freeze_filters=True), reference)
+def test_a_run_that_starts_from_a_run_follows_it(tmp_path, write_statistics):
+    reference = Run(spec(seed=100, init=write_statistics(1)))
+    run = Run(spec(init=f"filters-of:{reference.key}", freeze_filters=True), reference)
     runs = Runs(tmp_path / "runs")
     for seed in (1, 2):
-        write_statistics(tmp_path / "s.safetensors", seed=seed)
-        assert {outcome.status for outcome in sweep([reference, run], runs.root, stream=io.StringIO()).values()} == {
-            "done"
-        }
+        write_statistics(seed)
+        outcomes = sweep([reference, run], runs.root, stream=io.StringIO())
+        assert {outcome.status for outcome in outcomes.values()} == {"done"}
         inputs = json.loads(runs.directory(run).config.read_text())["inputs"]
         assert inputs["init"] == runs.result(reference).weights_sha256
     assert {path.name for path in (runs.root / "damaged").iterdir()} == {f"{reference.key}-1", f"{run.key}-1"}

@@ -7,9 +7,8 @@ import pytest
 
 import filtercov
 from filtercov.lab.experiments import catalogue
-from filtercov.lab.experiments.catalogue.figures import GRIDS
 from filtercov.lab.experiments.execute import build_model, load_data
-from filtercov.lab.experiments.paper_claims import CLAIMS, GRID, CellName
+from filtercov.lab.experiments.paper_claims import CLAIMS, CellName
 from filtercov.lab.experiments.paper_numbers import Place, paper_numbers
 from filtercov.lab.experiments.scales import SCALES, find_scale
 from filtercov.lab.report.results_claims import judge_claim
@@ -48,44 +47,6 @@ def test_what_is_compared_differs_in_what_the_claim_is_about_alone():
         assert {len(kinds) for kinds in rows.values()} <= {1}, claim.number
 
 
-def origins(number: str) -> dict[str, tuple[str, str]]:
-    """Row and column -> the network and data that it starts from."""
-    found = {f"{name.row} {name.column}": runs[0].reference for name, runs in cells(number, "paper").items()}
-    return {place: (run.spec.model, run.spec.data) for place, run in found.items() if run}
-
-
-def test_networks_and_references_are_those_that_the_claims_name():
-    own = ("convmixer_256_8_k9_p2", "cifar10")
-    assert origins("C8")["k9 frozen/covariance"] == own
-    assert origins("C8")["k9 frozen/covariance-eighth"] == ("convmixer_32_8_k9_p2", "cifar10")
-    assert origins("C9") == {
-        "depth 32 frozen/covariance from depth 8": own,
-        "depth 32 frozen/covariance": ("convmixer_256_32_k9_p2", "cifar10"),
-    }
-    assert origins("C10")["k9 frozen/covariance from p1"] == ("convmixer_256_8_k9_p1", "cifar10")
-    assert origins("C10")["k9-p1 frozen/covariance from p2"] == own
-    assert origins("C11") == {
-        f"k9 frozen/covariance from k{k}": (f"convmixer_256_8_k{k}_p2", "cifar10") for k in (3, 7, 15)
-    }
-    assert origins("C18")["k9 frozen/covariance from embedded"] == (own[0], "embedded")
-    models = {number: {runs[0].spec.model for runs in cells(number, "paper").values()} for number in BY_NUMBER}
-    assert models["C6"] == {"convmixer_256_8_k9_p2", "convmixer_256_24_k9_p2"}
-    assert models["C13"] == {"convmixer_256_16_k9_p2"}
-    assert models["C16"] == {"convnext_atto_p2"}
-    assert models["C5"] == {f"convmixer_256_8_k{k}_p2" for k in (3, 7, 9, 15)}
-    (sawtooth,) = [runs[0].spec.schedule for name, runs in cells("C16", "paper").items() if "sawtooth" in name.column]
-    assert sawtooth == "sawtooth:cifar-p2"
-    for number, kinds in (("C12", {"kronecker-of"}), ("C17", {"covariances-of", "uniform"})):
-        inits = {runs[0].spec.init.partition(":")[0] for runs in cells(number, "paper").values()}
-        assert inits == {"statistics-of", *kinds}
-
-
-def test_half_the_epochs_are_half_at_every_scale_that_judges():
-    for scale in ("paper", "small"):
-        epochs = {name.column: runs[0].spec.train.epochs for name, runs in cells("C13", scale).items()}
-        assert 2 * epochs["thawed/closed-form"] == epochs["thawed/uniform"]
-
-
 def test_the_papers_own_difference_is_that_of_its_tables():
     def differences(number: str) -> list[float | None]:
         claim = BY_NUMBER[number]
@@ -104,16 +65,6 @@ def test_the_papers_own_difference_is_that_of_its_tables():
     assert differences("C8")[0] == round(mean("frozen/covariance-eighth", "k9") - mean("frozen/covariance", "k9"), 2)
     assert differences("C16") == [7.18, 8.17, None]  # 79.36 - 72.18, 81.13 - 72.96, and no sawtooth
     assert differences("C15") == [None]
-
-
-def test_the_nine_schedules_are_of_the_papers_grid_and_each_two_values_meet_once():
-    grid = GRIDS["grid-cifar-p2"]
-    numbers = [tuple(map(float, schedule.split(","))) for schedule in GRID]
-    for first, second in ((0, 1), (0, 2), (1, 2)):
-        assert {(one[first], one[second]) for one in numbers} == {
-            (a, b) for a in grid.axis(first, 3) for b in grid.axis(second, 3)
-        }
-    assert grid.schedule(*grid.centre) in GRID
 
 
 def test_c17_runs_and_its_covariances_differ_from_statistics_by_their_means(tmp_path):

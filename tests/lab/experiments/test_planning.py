@@ -7,7 +7,6 @@ from torch import nn
 from filtercov.lab import models
 from filtercov.lab.costs import YARDSTICK
 from filtercov.lab.data import load
-from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run, RunSpec
 from tests.lab.experiments.tiny import table
@@ -49,8 +48,3 @@ def test_storage_is_what_finished_runs_take(undisturbed):
     taken = sum((Runs(undisturbed).root / run.key / name).stat().st_size for run in runs for name in kept)
     # Headers and buffers of BatchNorm weigh more in networks of four channels than in any one would plan for.
     assert planned < taken < planned + len(runs) * 12_000
-
-
-def test_the_papers_tables_are_priced_like_the_paper_describes_them():
-    counted = costs(catalogue.experiment("cifar-convnext-atto-p1", scale="paper").runs)
-    assert (counted.runs, counted.epochs) == (92, 3 * 10 * (20 + 50 + 200) + 2 * 200)

@@ -9,7 +9,6 @@ from collections import Counter
 
 import pytest
 
-from filtercov.lab.experiments.catalogue.build import transferred
 from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run
@@ -33,9 +32,9 @@ def test_a_killed_ray_worker_costs_no_run_and_repeats_none(tmp_path, undisturbed
     ray = pytest.importorskip("ray")
     runs = Runs(tmp_path / "runs")
     long = Run(spec(seed=4, epochs=25))  # long enough to be found and killed
-    dependant = Run(spec(seed=4, init=transferred("statistics-of", long)), long)
+    dependant = Run(spec(seed=4, init=f"statistics-of:{long.key}"), long)
     broken = Run(spec(seed=4, init="stats:nowhere"))
-    after_broken = Run(spec(seed=4, init=transferred("filters-of", broken)), broken)
+    after_broken = Run(spec(seed=4, init=f"filters-of:{broken.key}"), broken)
     victims: list[int] = []
     killer = threading.Thread(target=kill_a_worker, args=(runs, long, victims), daemon=True)
     killer.start()

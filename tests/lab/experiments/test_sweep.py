@@ -12,14 +12,14 @@ import pytest
 
 from filtercov.errors import TrainingInterrupted
 from filtercov.lab.experiments.catalogue import Options
-from filtercov.lab.experiments.catalogue.build import Cell, Experiment, transferred
+from filtercov.lab.experiments.catalogue.build import Cell, Experiment
 from filtercov.lab.experiments.engines import Engine
+from filtercov.lab.experiments.execute import Machine
 from filtercov.lab.experiments.records import collect
-from filtercov.lab.experiments.run_one import Machine
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run
 from filtercov.lab.experiments.sweep import hand_out, sweep
-from tests.lab.experiments.children import CONTEXT, hold, run_children, sweep_tiny, sweep_tiny_with_workers
+from tests.lab.experiments.children import CONTEXT, run_children, sweep_tiny, sweep_tiny_with_workers
 from tests.lab.experiments.tiny import read_journal, reference, spec, table
 
 
@@ -128,7 +128,7 @@ def test_a_request_to_stop_reaches_every_worker_and_the_sweep_continues_later(tm
 
 def test_a_failed_run_fails_what_starts_from_it_and_nothing_else(tmp_path):
     missing = Run(spec(seed=1, init="stats:nowhere.safetensors"))
-    dependant = Run(spec(seed=1, init=transferred("statistics-of", missing)), missing)
+    dependant = Run(spec(seed=1, init=f"statistics-of:{missing.key}"), missing)
     fine = Run(spec(seed=2))
     stream = io.StringIO()
     outcomes = sweep([dependant, fine], tmp_path, stream=stream, engine=Engine(workers=2))
@@ -149,16 +149,3 @@ def test_missing_runs_are_named_and_their_cells_left_empty(undisturbed, tmp_path
     assert all(cell.accuracies for cell in record.cells[:-1])
     nothing = collect(Experiment("tiny", "", "", "tiny", "", known.cells[1:2]), Runs(tmp_path), Options())
     assert nothing.missing == (str(reference()), *map(str, known.cells[1].runs))  # and what they start from
-
-
-def test_a_claim_has_one_owner_and_ends_with_it_even_if_that_is_killed(tmp_path):
-    runs, held = Runs(tmp_path), CONTEXT.Event()
-    child = CONTEXT.Process(target=hold, args=(tmp_path, held))
-    child.start()
-    assert held.wait(60)
-    with runs.claim(reference()) as mine:
-        assert not mine
-    child.kill()
-    child.join()
-    with runs.claim(reference()) as first, runs.claim(reference()) as second:
-        assert (first, second) == (True, False)

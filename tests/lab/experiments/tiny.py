@@ -3,12 +3,24 @@
 import json
 from typing import Any
 
-from filtercov.lab.experiments.catalogue.build import Cell, Experiment, transferred
+from filtercov.lab.experiments.catalogue.build import Cell, Experiment
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run, RunSpec
 from filtercov.lab.experiments.timings import SpeedRecord, Timings
+from filtercov.lab.training import Silent
 
 MODEL, NARROW = "convmixer_4_2_k3_p14", "convmixer_2_2_k3_p14"
+
+
+class CrashAt(Silent):
+    """A progress that raises at a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def update(self, snapshot) -> None:
+        if snapshot.step == self.step:
+            raise RuntimeError("crash")
 
 
 def spec(*, model: str = MODEL, seed: int = 0, epochs: int = 3, lr: float = 0.01, **fields) -> RunSpec:
@@ -32,9 +44,9 @@ def table() -> Experiment:
 
     cells = (
         cell("uniform", *(Run(frozen(seed)) for seed in (0, 1))),
-        cell("covariance", *(Run(frozen(s, init=transferred("statistics-of", same)), same) for s in (0, 1))),
-        cell("covariance-eighth", Run(frozen(0, init=transferred("kronecker-of", narrow)), narrow)),
-        cell("filters", Run(frozen(0, init=transferred("filters-of", same)), same)),
+        cell("covariance", *(Run(frozen(s, init=f"statistics-of:{same.key}"), same) for s in (0, 1))),
+        cell("covariance-eighth", Run(frozen(0, init=f"kronecker-of:{narrow.key}"), narrow)),
+        cell("filters", Run(frozen(0, init=f"filters-of:{same.key}"), same)),
         cell("closed-form", Run(frozen(0, init="closed-form", schedule="cifar-p2", min_kernel_size=2))),
     )
     return Experiment("tiny", "A tiny table", "that sweeps work", "tiny", "", cells, chart="bars")

@@ -40,17 +40,6 @@ def test_flops_are_a_dot_product_for_each_output_of_each_layer_and_counting_chan
     assert counted == sum(products)
 
 
-@pytest.mark.parametrize(
-    "name", ["convmixer_8_1_k3_p4", "convnext_atto_div8_p1", "convnext_atto_div8_p2", "convnext_atto_div8_p2_s2"]
-)
-def test_the_smallest_image_works_and_one_pixel_less_does_not(name: str) -> None:
-    net = models.create(name, num_classes=3, in_channels=1).eval()
-    side = models.parse(name).smallest_image
-    assert net(torch.zeros(1, 1, side, side)).shape == (1, 3)
-    with pytest.raises(RuntimeError):
-        net(torch.zeros(1, 1, side, side - 1))
-
-
 @pytest.mark.parametrize("name", SMALL)
 def test_stochastic_depth_grows_linearly_and_leaves_the_state_dict_alone(name: str) -> None:
     net = models.create(name, num_classes=10, drop_path_rate=0.3)

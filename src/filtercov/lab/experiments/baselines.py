@@ -1,6 +1,6 @@
-"""Filters by formula: what others propose in place of a covariance, each as samples for one depthwise weight.
+"""What others propose in place of a covariance: filters by formula, and trained ones adapted to another size.
 
-Of a weight (channels, 1, *kernel_size), n pixels a filter, in any number of dimensions:
+Samples for a weight (channels, 1, *kernel_size), n pixels a filter, in any number of dimensions:
 
 | name            | each filter                                                            | mean squared norm    |
 |-----------------|------------------------------------------------------------------------|----------------------|
@@ -24,18 +24,23 @@ filters to round once.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import interpolate
 
 from filtercov.covariance.forms import Array, show_size
 from filtercov.errors import ConfigError
+from filtercov.filters import copy_weights_
 from filtercov.layers.assign import assign_filters_
 from filtercov.layers.find import DepthwiseLayer, depthwise_layers
 from filtercov.layers.sample import check_weight, drawing, rounded
+from filtercov.plan import InitReport
 
+Weights = Sequence[tuple[str, Tensor]]  # names and depthwise weights (channels, 1, *kernel_size) in forward order
 Sample = Callable[[torch.Size, torch.Generator], Tensor]
 
 POWER = 1 / 3  # the mean squared norm of U(±1/√n) filters
@@ -87,18 +92,19 @@ def identity(shape: torch.Size, _generator: torch.Generator) -> Tensor:
     >>> identity(torch.Size((1, 1, 4)), torch.Generator())[0, 0].tolist()
     [0.0, 1.0, 0.0, 0.0]
     """
-    filters = _empty(shape).zero_()
-    centre: tuple[slice | int, ...] = (slice(None), 0, *((size - 1) // 2 for size in shape[2:]))
-    filters[centre] = 1.0
-    return filters
+    return _impulses(shape, [(size - 1) // 2 for size in shape[2:]], 1.0)
 
 
 def delta_gaussian(shape: torch.Size, generator: torch.Generator) -> Tensor:
     """Filters that are N(0, 1) at the centre and zero elsewhere."""
-    filters = _empty((shape[0], _pixels(shape))).zero_()
-    centre = sum(size // 2 * math.prod(shape[3 + axis :]) for axis, size in enumerate(shape[2:]))
-    filters[:, centre] = _normal((shape[0],), generator)
-    return filters.reshape(shape)
+    return _impulses(shape, [size // 2 for size in shape[2:]], _normal((shape[0],), generator))
+
+
+def _impulses(shape: torch.Size, place: Sequence[int], values: Tensor | float) -> Tensor:
+    filters = _empty(shape).zero_()
+    at: tuple[slice | int, ...] = (slice(None), 0, *place)
+    filters[at] = values
+    return filters
 
 
 def difference_of_gaussians(shape: torch.Size, generator: torch.Generator) -> Tensor:
@@ -232,6 +238,39 @@ def _product(along: list[Array]) -> Array:
     for values in along:
         filters = np.multiply.outer(filters, values)
     return filters
+
+
+# --- Trained filters, adapted ---
+
+
+def interpolate_weights_(model: nn.Module, weights: Weights) -> InitReport:
+    """Give each layer the filters at its relative depth, enlarged linearly: UpKern (Roy et al., arXiv 2303.09975).
+
+    Pixel i of k' is read at (i + ½) k/k' - ½ of the k old ones, the outermost of which continue outwards.
+    """
+    layers = depthwise_layers(model)
+    chosen = [weights[math.floor(layer.depth * (len(weights) - 1) + 0.5)] for layer in layers]
+    with drawing():
+        enlarged = [
+            (name, interpolate(weight.double(), size=layer.kernel_size, mode="bilinear", align_corners=False))
+            for layer, (name, weight) in zip(layers, chosen, strict=True)
+        ]
+    return copy_weights_(model, enlarged)
+
+
+def select_weights_(model: nn.Module, weights: Weights) -> InitReport:
+    """Give a model evenly spaced filters of the first layers of each stage: weight selection (arXiv 2311.18823).
+
+    A stage is a run of layers of one width. Of `there` filters, number ⌊i · there / wanted⌋ is the i-th.
+    """
+    by_width = groupby(weights, key=lambda named: len(named[1]))
+    stages = groupby(depthwise_layers(model), key=lambda layer: layer.channels)
+    selected = [
+        (name, weight[torch.arange(layer.channels) * len(weight) // layer.channels])
+        for (_, layers), (_, larger) in zip(stages, by_width, strict=True)
+        for layer, (name, weight) in zip(layers, larger, strict=False)
+    ]
+    return copy_weights_(model, selected)
 
 
 def _empty(shape: torch.Size | tuple[int, ...]) -> Tensor:

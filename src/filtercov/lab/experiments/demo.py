@@ -6,19 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-import numpy as np
-from torch import nn
-
 import filtercov as fc
 from filtercov.covariance.forms import Array
 from filtercov.errors import RunError
 from filtercov.lab.experiments.engines import Engine
-from filtercov.lab.experiments.execute import build_model, load_data
-from filtercov.lab.experiments.run_one import Outcome
+from filtercov.lab.experiments.execute import Outcome, build_model, filters_of, load_data
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run, RunSpec
 from filtercov.lab.experiments.sweep import sweep
-from filtercov.lab.training import FitResult, TrainConfig, load_checkpoint, read_metrics
+from filtercov.lab.training import FitResult, TrainConfig, read_metrics
 from filtercov.lab.training.rundir import Record
 
 MODEL = "convmixer_32_6_k15_p2"
@@ -101,14 +97,9 @@ def _collected(run: Run, runs: Runs, outcome: Outcome) -> DemoRun:
     if result is None:
         raise RunError(f"the run {run} failed: {outcome.detail}")
     model = build_model(run.spec, load_data(run.spec))
-    layers, before = fc.depthwise_layers(model), _filters(model)
-    model.load_state_dict(load_checkpoint(directory.checkpoint)[0])
-    shown = [
-        LayerFilters(layer.name, fc.PRESETS[SCHEDULE](layer.depth), *pair)
-        for layer, *pair in zip(layers, before, _filters(model), strict=True)
+    filters = filters_of(model, directory)
+    layers = [
+        LayerFilters(layer.name, fc.PRESETS[SCHEDULE](layer.depth), *filters[layer.name])
+        for layer in fc.depthwise_layers(model)
     ]
-    return DemoRun(run.spec, result, read_metrics(directory.metrics), shown)
-
-
-def _filters(model: nn.Module) -> list[Array]:
-    return [layer.weight.detach().squeeze(1).numpy().astype(np.float64) for layer in fc.depthwise_layers(model)]
+    return DemoRun(run.spec, result, read_metrics(directory.metrics), layers)

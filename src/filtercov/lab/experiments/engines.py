@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import connection
@@ -21,8 +22,7 @@ from typing import Any, cast
 import torch
 
 from filtercov.errors import ConfigError, FiltercovError, RunError, TrainingInterrupted
-from filtercov.lab.experiments.display import Emit, Note, Step
-from filtercov.lab.experiments.run_one import Machine, Outcome, run_one
+from filtercov.lab.experiments.execute import Machine, Outcome, run_one
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run
 from filtercov.lab.training.progress import Silent, Snapshot
@@ -31,6 +31,25 @@ from filtercov.lab.training.signals import StopRequest
 STEP_INTERVAL = 0.5  # seconds between two reports of one run
 DEATHS_PER_WORKER = 5  # beyond which something other than bad luck kills them
 RAY_RETRIES = 10  # of a run whose Ray worker died
+
+
+@dataclass(frozen=True)
+class Step:
+    """How much of a run, of 1, is trained."""
+
+    key: str
+    reached: float
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something people should read."""
+
+    text: str
+
+
+Event = Step | Note | Outcome
+Emit = Callable[[Event], None]
 
 
 @dataclass(frozen=True)
@@ -98,7 +117,7 @@ class _Watcher(Silent):
     def update(self, snapshot: Snapshot) -> None:
         now = time.monotonic()
         if snapshot.test_accuracy is not None or now - self._last >= STEP_INTERVAL:
-            self._emit(Step(self._key, snapshot))
+            self._emit(Step(self._key, snapshot.step / snapshot.steps))
             self._last = now
 
     def note(self, text: str) -> None:

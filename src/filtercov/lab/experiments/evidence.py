@@ -13,57 +13,24 @@ every run that starts from it: `portable` gives each the name it has in the evid
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from filtercov.errors import ConfigError, DamagedRunError, FiltercovError, RunError
 from filtercov.files import Source
+from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.catalogue import Experiment, Options
 from filtercov.lab.experiments.initialisations import reference_key, with_file
-from filtercov.lab.experiments.runs import Results, Runs, accuracies, asked_for, check_numbers, read_finished
-from filtercov.lab.experiments.runspec import VERSION, Run, RunSpec, changes, key_of
-from filtercov.lab.training import FitResult, read_metrics
-from filtercov.lab.training.config import FORMAT
-from filtercov.lab.training.rundir import Record, RunDirectory, parse_result, read_json, storing, write_atomic
+from filtercov.lab.experiments.runs import KeptRun, Results, Runs, check_numbers, read_finished, request
+from filtercov.lab.experiments.runspec import Run, RunSpec, changes
+from filtercov.lab.training.rundir import RunDirectory, parse_result, read_json, storing, write_atomic
+
+__all__ = ["Evidence", "Kept", "KeptRun", "keep", "portable", "seal"]
 
 SEAL = "sha256"
 ADVICE = "take it back from version control, or keep that run again"
-
-
-@dataclass(frozen=True)
-class KeptRun:
-    """A finished run as evidence holds it."""
-
-    config: Mapping[str, Any]
-    epochs: tuple[Record, ...]  # the numbers of each
-    result: FitResult
-
-    @property
-    def key(self) -> str:
-        """The name of the run, of whichever version of configurations it is."""
-        code = self.config["inputs"].get("code")
-        described = {name: value for name, value in self.config.items() if name != "inputs"}
-        return key_of(described | ({} if code is None else {"code": code}))
-
-    @property
-    def spec(self) -> RunSpec | None:
-        """What was run, None of a run whose settings meant something else than they do today."""
-        if (self.config["format"], self.config["version"]) != (FORMAT, VERSION):
-            return None
-        return RunSpec.from_dict({k: v for k, v in self.config.items() if k not in ("format", "version", "inputs")})
-
-    @property
-    def metrics(self) -> list[Record]:
-        """The lines of metrics.jsonl at the ends of epochs."""
-        return [{"event": "epoch", **epoch} for epoch in self.epochs]
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready values; the first line of the epochs has the names of their numbers."""
-        names = list(dict.fromkeys(name for epoch in self.epochs for name in epoch))
-        rows = [names, *([epoch.get(name) for name in names] for epoch in self.epochs)]
-        return {"config": dict(self.config), "epochs": rows, "result": vars(self.result)}
 
 
 class Evidence(Results):
@@ -88,10 +55,10 @@ class Evidence(Results):
         return self.root / "runs" / f"{key}.json"
 
     def read(self, key: str) -> KeptRun:
-        """A run that is kept; raise `DamagedRunError` if it is not as it was when it was kept."""
+        """A run that is kept, if its numbers agree with one another and its name."""
         path = self.file(key)
         try:
-            kept = parse_run(self.values(path), path)
+            kept = _parse(self.values(path), path)
             if kept.key != key:
                 raise RunError(f"{path} holds the run {kept.key}; {ADVICE}")
         except FiltercovError as error:
@@ -108,18 +75,6 @@ class Evidence(Results):
             except DamagedRunError as error:
                 damaged.append(str(error))
         return tuple(kept), tuple(damaged)
-
-    def result(self, run: Run) -> FitResult | None:
-        """A kept run's result, None if it is not kept."""
-        return self.read(run.key).result if self.file(run.key).exists() else None
-
-    def curve(self, run: Run) -> tuple[float, ...]:
-        """The test accuracy of a run after each epoch."""
-        return accuracies(self.read(run.key).metrics)
-
-    def files(self, run: Run) -> list[Path]:
-        """The file where a run is kept."""
-        return [self.file(run.key)]
 
     @property
     def all_files(self) -> Source:
@@ -145,13 +100,12 @@ def seal(values: Mapping[str, Any]) -> bytes:
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
 
-def parse_run(values: Mapping[str, Any], path: Path) -> KeptRun:
-    """The run that the values of a file are, if its numbers agree with one another."""
+def _parse(values: Mapping[str, Any], path: Path) -> KeptRun:
     try:
         names, *rows = values["epochs"]
         epochs = tuple(dict(zip(names, row, strict=True)) for row in rows)
         kept = KeptRun(values["config"], epochs, parse_result(values["result"], path))
-        check_numbers(kept.result, kept.metrics, path)
+        check_numbers(kept.result, [{"event": "epoch", **epoch} for epoch in epochs], path)
         _ = kept.key, kept.config["format"], kept.config["version"]
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{path} does not hold a run ({error}); {ADVICE}") from error
@@ -181,22 +135,22 @@ class Kept(NamedTuple):
 
 
 def keep(directories: Sequence[Path | str], evidence: Path | str) -> Kept:
-    """Put runs into the evidence: of a run's directory that run, of a directory of runs all that are finished.
+    """Put the finished runs of directories of runs into the evidence.
 
-    Runs that others start from come along. What is there stays, but for timings of fewer repeats and requests for fewer
-    runs. If anything is damaged, or is no run, nothing is written.
+    What is there stays, but for timings of fewer repeats and requests for fewer
+    runs. If anything is damaged, nothing is written.
     """
     found: dict[str, KeptRun] = {}
     files: dict[Path, bytes] = {}
     unfinished: list[str] = []
     there = Evidence(evidence)
     for directory in map(Path, directories):
-        alone = (directory / "config.json").exists()
-        for path in [directory] if alone else _runs_of(directory):
+        paths = sorted(path.parent for path in directory.glob("*/config.json"))
+        if not paths and not any(directory.glob("speeds/*.json")):  # an experiment may have timings alone
+            raise RunError(f"{directory} is no directory of runs; name one that has runs in it")
+        for path in paths:
             if RunDirectory(path).done:
                 found |= _chain(path)[1]
-            elif alone:
-                raise RunError(f"{path} is not finished; finish that run, or leave it out")
             else:
                 unfinished.append(path.name)
         for experiment, options in Runs(directory).experiments():
@@ -235,24 +189,16 @@ def _last_name(init: str) -> str:
     return with_file(init, lambda path: path.name)
 
 
-def _runs_of(directory: Path) -> list[Path]:
-    runs = sorted(path.parent for path in directory.glob("*/config.json"))
-    if not runs and not any(directory.glob("speeds/*.json")):  # an experiment may have timings alone
-        raise RunError(f"{directory} is neither a run nor a directory of runs; name one of either")
-    return runs
-
-
 def _chain(path: Path) -> tuple[Run, dict[str, KeptRun]]:
     """A finished run; and it with all that it starts from, beside it, checked, by the names they have in evidence."""
-    directory = RunDirectory(path)
-    spec, _, result = read_finished(directory)
+    found = read_finished(RunDirectory(path))
+    spec = RunSpec.from_dict({k: v for k, v in found.config.items() if k not in ("format", "version", "inputs")})
     key = reference_key(spec.init)
     reference, kept = _chain(path.parent / key) if key else (None, {})
     run = Run(spec, reference)
     called = portable(run)
-    config = read_json(directory.config) | {"data": called.spec.data, "init": called.spec.init}
-    epochs = tuple(record for record in read_metrics(directory.metrics) if record.pop("event", None) == "epoch")
-    return run, {**kept, called.key: KeptRun(config, epochs, result)}
+    config = {**found.config, "data": called.spec.data, "init": called.spec.init}
+    return run, {**kept, called.key: replace(found, config=config)}
 
 
 def _request(experiment: Experiment, options: Options, there: Evidence) -> dict[Path, bytes]:
@@ -263,15 +209,15 @@ def _request(experiment: Experiment, options: Options, there: Evidence) -> dict[
         imagenet=options.imagenet and _data(options.imagenet),
         also=tuple(map(_last_name, options.also)),
     )
-    asked = json.loads(json.dumps({"name": experiment.name, "scale": experiment.scale, "options": asdict(chosen)}))
     path = there.sweeps / f"{experiment.name}--{experiment.scale}.json"
     if path.exists():
-        new, old = ({run.key for run in asked_for(values, path)[0].runs} for values in (asked, there.values(path)))
+        wanted = catalogue.experiment(experiment.name, scale=experiment.scale, options=chosen)
+        new, old = ({run.key for run in one.runs} for one in (wanted, there.asked_for(path)[0]))
         if not (new <= old or old <= new):
             raise ConfigError(f"{path} is kept already with other options; keep these in evidence of their own")
         if new <= old:
             return {}
-    return {path: seal(asked)}
+    return {path: seal(request(experiment, chosen))}
 
 
 def _timings(experiment: Experiment, runs: Runs, there: Evidence) -> dict[Path, bytes]:

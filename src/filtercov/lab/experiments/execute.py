@@ -1,26 +1,56 @@
-"""`execute`: carry out one `RunSpec` in a directory, on this process's share of the machine."""
+"""`execute`: carry out one `RunSpec` in a directory, on this process's share of the machine.
+
+`run_one`: the same as one run of a sweep. Claim it, check what is there, train, and say how it ended.
+"""
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import nn
 
 import filtercov as fc
-from filtercov.errors import CheckpointError, ConfigError, RunError, SourceError
+from filtercov.covariance.forms import Array
+from filtercov.errors import (
+    CheckpointError,
+    ConfigError,
+    DamagedRunError,
+    DataError,
+    FiltercovError,
+    RunBusyError,
+    RunError,
+    SourceError,
+    StorageError,
+    TrainingInterrupted,
+)
 from filtercov.lab import models
 from filtercov.lab.data import Augment, BatchLoader, Dataset, load
 from filtercov.lab.data.loader import seeded_generator
 from filtercov.lab.experiments.initialisations import InitContext, find
-from filtercov.lab.experiments.runspec import VERSION, Inputs, RunSpec, read_inputs
+from filtercov.lab.experiments.runs import Runs
+from filtercov.lab.experiments.runspec import VERSION, Inputs, Run, RunSpec, read_inputs
 from filtercov.lab.models.lookup import find as build
-from filtercov.lab.models.lookup import is_ours
-from filtercov.lab.training import FitResult, TrainConfig, World, current_world, fit
+from filtercov.lab.training import (
+    FitResult,
+    Progress,
+    RunDirectory,
+    TrainConfig,
+    World,
+    current_world,
+    fit,
+    load_checkpoint,
+)
 from filtercov.lab.training.rundir import storage_error
+from filtercov.layers.find import depthwise_layers
 from filtercov.nn import accelerate_
 
+_load = lru_cache(maxsize=4)(load)
+forget_datasets = _load.cache_clear  # another sweep of this process may find other images under the same name
 FILTERS = 1  # the purpose of a random stream, so that filters do not repeat the draws of other weights
 
 
@@ -85,19 +115,12 @@ def build_model(
     on_init: Callable[[object], None] | None = None,
 ) -> nn.Module:
     """The network of a specification before the first step; all but the filters depends on the seed alone."""
-    ours = is_ours(spec.model)
-    if ours and data.image_size < (smallest := models.parse(spec.model).smallest_image):
-        raise ConfigError(
-            f"{spec.model} needs images of at least {smallest} pixels, {data.name} has {data.image_size}; choose a "
-            "smaller patch size or larger images"
-        )
     with torch.random.fork_rng([]):
         torch.manual_seed(spec.train.seed)
         model = build(
             spec.model, num_classes=data.num_classes, in_channels=data.in_channels, drop_path_rate=spec.drop_path
         )
-    if not ours:
-        _check_takes(model, spec.model, data)
+    _check_takes(model, spec.model, data)
     context = InitContext(
         generator=seeded_generator(spec.train.seed, FILTERS),
         argument=spec.init.partition(":")[2],
@@ -113,7 +136,7 @@ def build_model(
 
 
 def _check_takes(model: nn.Module, name: str, data: Dataset) -> None:
-    """Refuse images that a network of timm's cannot take, of which only the network itself knows."""
+    """Refuse images that a network cannot take, of which only the network itself knows."""
     try:
         with torch.no_grad():
             logits = model.eval()(torch.zeros(1, data.in_channels, data.image_size, data.image_size))
@@ -121,7 +144,7 @@ def _check_takes(model: nn.Module, name: str, data: Dataset) -> None:
         reason = str(error).partition("\n")[0]
         raise ConfigError(
             f"{name} cannot take images of {data.image_size} pixels, as {data.name} has ({reason}); choose larger "
-            "images, of a folder with --img-size"
+            "images, of a folder with --img-size, or a smaller patch size"
         ) from None
     model.train()
     if not isinstance(logits, torch.Tensor) or logits.shape != (1, data.num_classes):
@@ -157,6 +180,13 @@ def build_batches(
     )
 
 
+def filters_of(model: nn.Module, run: RunDirectory) -> dict[str, tuple[Array, Array]]:
+    """The filters of each depthwise layer before a run, in `model`, and after it, (count, *kernel_size) each."""
+    trained, _ = load_checkpoint(run.checkpoint)
+    pairs = {layer.name: (layer.weight.detach(), trained[f"{layer.name}.weight"]) for layer in depthwise_layers(model)}
+    return {name: (old.double().numpy()[:, 0], new.double().numpy()[:, 0]) for name, (old, new) in pairs.items()}
+
+
 def _finish(model: nn.Module, run_dir: Path) -> Mapping[str, Any]:
     """Write the reference statistics; return what is needed to get the result again."""
     path = run_dir / "statistics.safetensors"
@@ -171,3 +201,114 @@ def _finish(model: nn.Module, run_dir: Path) -> Mapping[str, Any]:
         "threads": torch.get_num_threads(),
         "parameters": models.parameters(model),
     }
+
+
+# --- One run of a sweep ---
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt ended: done now or before, failed for good, or busy in other hands."""
+
+    key: str
+    status: Literal["done", "failed", "busy"]
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """How to run, which does not change what comes out."""
+
+    data_root: Path | None = None
+    download: bool = False
+    device: str = "cpu"
+    recovery_interval: int | None = None  # steps between checkpoints inside an epoch
+
+
+def run_one(
+    run: Run,
+    runs: Runs,
+    *,
+    machine: Machine | None = None,
+    progress: Progress | None = None,
+    say: Callable[[str], None] = print,
+) -> Outcome:
+    """Do a run unless it is done or in other hands.
+
+    One that is damaged, or read something that has changed since, is reported, set aside and done again. Errors of the
+    run make it failed; a full disk and a request to stop concern the whole sweep and are raised.
+    """
+    machine = machine or Machine()
+    with runs.claim(run) as mine:
+        if not mine:
+            return Outcome(run.key, "busy")
+        try:
+            if _finished(run, runs, machine):
+                return Outcome(run.key, "done")
+        except DamagedRunError as error:
+            say(f"{error}; doing it again")
+            runs.set_aside(run, str(error))
+        runs.note("began", run)
+        outcome = _train(run, runs, machine, progress, say)
+        runs.note("finished" if outcome.status == "done" else outcome.status, run)
+        return outcome
+
+
+def _finished(run: Run, runs: Runs, machine: Machine) -> bool:
+    """Whether a run is finished and would read the same today; inputs that are gone do not count."""
+    if not runs.directory(run).done:
+        return False
+    content = None
+    with suppress(DataError):
+        content = dataset_of(run.spec, machine).content_digest
+    inputs = {}
+    with suppress(FiltercovError):  # the run it starts from may be damaged: whoever needs that one will say so
+        inputs = read_inputs(run.spec, content, init_root=runs.root)
+    return runs.done_from(run, inputs)
+
+
+def _train(
+    run: Run,
+    runs: Runs,
+    machine: Machine,
+    progress: Progress | None,
+    say: Callable[[str], None],
+    *,
+    again: bool = False,
+) -> Outcome:
+    try:
+        execute(
+            run.spec,
+            runs.directory(run).path,
+            data=dataset_of(run.spec, machine),
+            device=machine.device,
+            init_root=runs.root,
+            progress=progress,
+            recovery_interval=machine.recovery_interval,
+        )
+    except (StorageError, TrainingInterrupted):
+        raise
+    except RunBusyError:
+        return Outcome(run.key, "busy")
+    except (RunError, CheckpointError) as error:
+        # Of the run's own directory: what an earlier attempt left there cannot be continued.
+        if again:
+            return Outcome(run.key, "failed", str(error))
+        say(f"run {run.key} cannot be continued ({error}); doing it again from the start")
+        runs.set_aside(run, str(error))
+        return _train(run, runs, machine, progress, say, again=True)
+    except (FiltercovError, RuntimeError, ValueError, MemoryError) as error:
+        return Outcome(run.key, "failed", f"{type(error).__name__}: {error}")
+    return Outcome(run.key, "done")
+
+
+def check_images(wanted: Iterable[Run], runs: Runs, machine: Machine) -> None:
+    """Raise `DataError`, before anything is trained, for data that runs still need and that cannot be had."""
+    unfinished = (run.spec for run in wanted if not runs.directory(run).done)
+    for spec in {spec.data: spec for spec in unfinished}.values():
+        dataset_of(spec, machine)
+
+
+def dataset_of(spec: RunSpec, machine: Machine) -> Dataset:
+    """The dataset of a specification, loaded once for all runs of a sweep that use it."""
+    return load_data(spec, root=machine.data_root, download=machine.download, reader=_load)

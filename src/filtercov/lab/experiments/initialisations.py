@@ -1,9 +1,9 @@
 """Ways to initialise depthwise filters, by name: the columns of every table. docs/rivals.md describes them.
 
 The table at the end holds ours: the network's own filters, formulas (`baselines`), the closed form and what it is
-without one property (`controls`), what a FILE has to give (drawn from its statistics, its very filters, or those
-adapted, see `adapting`), and the same of a finished RUN of the sweep, which is named by its key. Others join with
-`register`, or from an installed package through the entry point group `filtercov.initialisations`.
+without one property (`controls`), what a FILE has to give (drawn from its statistics, or its very filters), and what a
+finished RUN of the sweep has, which is named by its key. Others join with `register`, or from an installed package
+through the entry point group `filtercov.initialisations`.
 """
 
 import difflib
@@ -24,12 +24,11 @@ import torch
 from torch import Tensor, nn
 
 import filtercov as fc
-from filtercov.errors import ConfigError, CovarianceError
+from filtercov.errors import ConfigError
 from filtercov.filters import copy_weights_
 from filtercov.lab import models
 from filtercov.lab.experiments import baselines
-from filtercov.lab.experiments.adapting import Weights, interpolate_weights_, select_weights_
-from filtercov.lab.experiments.baselines import Sample
+from filtercov.lab.experiments.baselines import Sample, Weights
 from filtercov.lab.experiments.controls import CONTROLS, Control, control_covariance, total_variance
 from filtercov.lab.training import load_checkpoint
 from filtercov.lab.training.rundir import RunDirectory, read_json
@@ -97,11 +96,6 @@ def register(name: str, initialise: Fill, *, version: str | None = None) -> None
             f"{', '.join(entry.name for entry in _table.values() if entry.ours)}"
         )
     _table[name] = Initialisation(name, initialise, "optional", ours=False, code=fingerprint(initialise, version))
-
-
-def forget(name: str) -> None:
-    """Take back what `register` added."""
-    del _table[name]
 
 
 def fingerprint(function: Callable[..., Any], version: str | None = None) -> str:
@@ -239,10 +233,7 @@ def parse_schedule(text: str, model: nn.Module | None = None) -> Schedule:
         except ValueError:
             known = ", ".join(fc.PRESETS)
             raise ConfigError(f"needed three numbers 'σ0,v,a' or one of {known} as schedule, got {text!r}") from None
-        try:
-            schedule = fc.QuadraticSchedule(sigma0, v, a)
-        except CovarianceError as error:
-            raise ConfigError(f"cannot use the schedule {text!r}: {error}") from None
+        schedule = fc.QuadraticSchedule(sigma0, v, a)
     if kind == "" or model is None:
         return schedule
     stages = getattr(model, "stages", None)
@@ -386,13 +377,11 @@ _table |= {
         *(Initialisation(control, _control(control), "required") for control in CONTROLS),
         Initialisation("stats", _drawn(_file_statistics), argument="FILE"),
         Initialisation("filters", _carried(_file_weights, _copy_fitting_), argument="FILE"),
-        Initialisation("interpolated", _carried(_file_weights, interpolate_weights_), argument="FILE"),
-        Initialisation("selected", _carried(_file_weights, select_weights_), argument="FILE"),
         Initialisation("statistics-of", _drawn(_run_statistics), argument="RUN"),
         Initialisation("covariances-of", _drawn(_run_statistics, fc.FilterStatistics.centred), argument="RUN"),
         Initialisation("kronecker-of", _drawn(_run_statistics, fc.FilterStatistics.kronecker), argument="RUN"),
         Initialisation("filters-of", _carried(_run_weights, copy_weights_), argument="RUN"),
-        Initialisation("interpolated-of", _carried(_run_weights, interpolate_weights_), argument="RUN"),
-        Initialisation("selected-of", _carried(_run_weights, select_weights_), argument="RUN"),
+        Initialisation("interpolated-of", _carried(_run_weights, baselines.interpolate_weights_), argument="RUN"),
+        Initialisation("selected-of", _carried(_run_weights, baselines.select_weights_), argument="RUN"),
     )
 }

@@ -8,7 +8,7 @@ import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -31,19 +31,24 @@ class PaperNumber:
     source: str
 
 
+def read_csv(name: str) -> list[dict[str, str]]:
+    """The rows of a file beside this one."""
+    with Path(__file__).with_name(name).open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
 @cache
 def paper_numbers() -> Mapping[Place, PaperNumber]:
-    """Return the paper's numbers by place.
+    """The paper's numbers by place.
 
     >>> paper_numbers()[Place("cifar-convmixer-256-8-p2", "k9", "frozen/closed-form", 200)]
     PaperNumber(mean=93.0, std=0.05, source='fig:apx-cm-256-8-2')
     """
-    text = resources.files("filtercov.lab.experiments").joinpath("paper.csv").read_text(encoding="utf-8")
     return MappingProxyType(
         {
             Place(line["table"], line["row"], line["column"], int(line["epochs"])): PaperNumber(
                 float(line["mean"]), float(line["std"]) if line["std"] else None, line["source"]
             )
-            for line in csv.DictReader(text.splitlines())
+            for line in read_csv("paper.csv")
         }
     )

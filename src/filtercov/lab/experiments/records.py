@@ -10,9 +10,8 @@ from typing import Self
 from filtercov.errors import DamagedRunError
 from filtercov.files import Source
 from filtercov.lab.experiments.catalogue.build import Cell, Experiment, InColumn, Options
-from filtercov.lab.experiments.evidence import Evidence
 from filtercov.lab.experiments.paper_numbers import PaperNumber, Place, paper_numbers
-from filtercov.lab.experiments.runs import Runs
+from filtercov.lab.experiments.runs import KeptRun, Results
 from filtercov.lab.experiments.runspec import RunSpec, in_order
 from filtercov.lab.experiments.timings import SpeedRecord
 from filtercov.lab.training import FitResult
@@ -116,23 +115,22 @@ class ExperimentRecord:
         return f"{words} on {data}, {first}{counted(epochs[-1], 'epoch')}"
 
 
-def collect(experiment: Experiment, runs: Runs | Evidence, options: Options) -> ExperimentRecord:
+def collect(experiment: Experiment, runs: Results, options: Options) -> ExperimentRecord:
     """Read an experiment's runs, checking each; what is damaged is named and counts as missing.
 
     Evidence has no weights, so of it pictures of filters are left out.
     """
-    results: dict[str, FitResult | None] = {}
+    found: dict[str, KeptRun] = {}
     damaged = []
     for run in experiment.runs:
         try:
-            results[run.key] = runs.result(run)
+            if finished := runs.finished(run):
+                found[run.key] = finished
         except DamagedRunError as error:
-            results[run.key] = None
             damaged.append(str(error))
     drawings = [drawing for drawing in experiment.drawings if runs.has_weights or not drawing.run]
     shown = [*(run for cell in experiment.cells for run in cell.runs), *(d.run for d in drawings if d.run)]
-    missing = [run for run in in_order(run for run in shown if not results[run.key]) if not results[run.key]]
-    finished = [run for run in experiment.runs if results[run.key]]
+    missing = [run for run in in_order(run for run in shown if run.key not in found) if run.key not in found]
     timings = runs.timings(experiment.name, experiment.scale)
     beside = [runs.speed_file(experiment.name, experiment.scale)] if timings.steps else []
     return ExperimentRecord(
@@ -143,14 +141,14 @@ def collect(experiment: Experiment, runs: Runs | Evidence, options: Options) -> 
         reduced=experiment.reduced,
         chart=experiment.chart,
         command=command(experiment, options),
-        versions=versions([result for result in results.values() if result])
+        versions=versions([run.result for run in found.values()])
         | ({"timed on": timings.machine} if timings.steps else {}),
-        cells=tuple(_cell(experiment.name, cell, runs, results) for cell in experiment.cells),
+        cells=tuple(_cell(experiment.name, cell, found) for cell in experiment.cells),
         drawings=tuple(
             DrawingRecord(
                 drawing.kind,
                 drawing.title,
-                runs.root / drawing.run.key if drawing.run and results[drawing.run.key] else None,
+                runs.root / drawing.run.key if drawing.run and drawing.run.key in found else None,
                 Trained.of(drawing.run.spec) if drawing.run else None,
             )
             for drawing in drawings
@@ -158,8 +156,8 @@ def collect(experiment: Experiment, runs: Runs | Evidence, options: Options) -> 
         speeds=timings.steps,
         damaged=tuple(damaged),
         missing=tuple(map(str, missing)),
-        seconds=sum(result.seconds for result in results.values() if result),
-        source=runs.source(finished, beside=beside),
+        seconds=sum(run.result.seconds for run in found.values()),
+        source=runs.source([run for run in experiment.runs if run.key in found], beside=beside),
     )
 
 
@@ -188,17 +186,17 @@ def versions(results: Sequence[FitResult]) -> dict[str, str]:
     }
 
 
-def _cell(table: str, cell: Cell, runs: Runs | Evidence, results: Mapping[str, FitResult | None]) -> CellRecord:
-    missing = tuple(str(run) for run in cell.runs if not results[run.key])
-    found = [] if missing else [(run, result) for run in cell.runs if (result := results[run.key])]
+def _cell(table: str, cell: Cell, found: Mapping[str, KeptRun]) -> CellRecord:
+    missing = tuple(str(run) for run in cell.runs if run.key not in found)
+    runs = () if missing else cell.runs
     return CellRecord(
         row=cell.row,
         column=cell.column,
         epochs=cell.epochs,
         trained=Trained.of(cell.runs[0].spec),
-        seeds=tuple(run.spec.train.seed for run, _ in found),
-        accuracies=tuple(result.test_accuracy for _, result in found),
+        seeds=tuple(run.spec.train.seed for run in runs),
+        accuracies=tuple(found[run.key].result.test_accuracy for run in runs),
         missing=missing,
-        curves=tuple(runs.curve(run) for run, _ in found),
+        curves=tuple(found[run.key].curve for run in runs),
         paper=paper_numbers().get(Place(table, cell.row, cell.column, cell.epochs)),
     )

@@ -14,7 +14,7 @@ import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from typing import Any
 from filtercov.errors import CheckpointError, ConfigError, DamagedRunError, FiltercovError, RunError
 from filtercov.files import Lock, Source, files_sha256
 from filtercov.lab.experiments.catalogue import Experiment, Options, experiment
-from filtercov.lab.experiments.runspec import VERSION, Inputs, Run, RunSpec, changes
+from filtercov.lab.experiments.runspec import VERSION, Inputs, Run, RunSpec, changes, key_of
 from filtercov.lab.experiments.timings import Timings
 from filtercov.lab.training import FitResult, read_metrics, read_result
 from filtercov.lab.training.config import FORMAT
@@ -34,8 +34,42 @@ from filtercov.statistics.filter_statistics import FilterStatistics
 _KEY = re.compile(r"[0-9a-f]{16}")  # the name of a run in a directory of runs; alone it may have any
 
 
+@dataclass(frozen=True)
+class KeptRun:
+    """A finished run, as its directory or evidence holds it."""
+
+    config: Mapping[str, Any]
+    epochs: tuple[Record, ...]  # the numbers of each
+    result: FitResult
+
+    @property
+    def key(self) -> str:
+        """The name of the run, of whichever version of configurations it is."""
+        code = self.config["inputs"].get("code")
+        described = {name: value for name, value in self.config.items() if name != "inputs"}
+        return key_of(described | ({} if code is None else {"code": code}))
+
+    @property
+    def spec(self) -> RunSpec | None:
+        """What was run, None of a run whose settings meant something else than they do today."""
+        if (self.config["format"], self.config["version"]) != (FORMAT, VERSION):
+            return None
+        return RunSpec.from_dict({k: v for k, v in self.config.items() if k not in ("format", "version", "inputs")})
+
+    @property
+    def curve(self) -> tuple[float, ...]:
+        """The test accuracy after each epoch."""
+        return tuple(epoch["test_accuracy"] for epoch in self.epochs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready values; the first line of the epochs has the names of their numbers."""
+        names = list(dict.fromkeys(name for epoch in self.epochs for name in epoch))
+        rows = [names, *([epoch.get(name) for name in names] for epoch in self.epochs)]
+        return {"config": dict(self.config), "epochs": rows, "result": vars(self.result)}
+
+
 class Results:
-    """What runs and evidence have in common: the experiments that were asked for, and their timings."""
+    """What reports read, of runs or of evidence: experiments that were asked for, finished runs, timings."""
 
     has_weights = True
 
@@ -47,13 +81,40 @@ class Results:
         """The values of a JSON file."""
         return read_json(path)
 
-    def files(self, run: Run) -> list[Path]:
-        """The files that have a run's numbers."""
+    def file(self, key: str) -> Path:
+        """The file that is there once a run is finished."""
         raise NotImplementedError
+
+    def files(self, key: str) -> list[Path]:
+        """The files that have a run's numbers."""
+        return [self.file(key)]
+
+    def read(self, key: str) -> KeptRun:
+        """A finished run; raise `DamagedRunError` if it is not as it was when it was finished."""
+        raise NotImplementedError
+
+    def finished(self, run: Run) -> KeptRun | None:
+        """A run, if it is finished."""
+        there = os.path.exists(self.file(run.key))  # noqa: PTH110 - Path.exists raises where it may not look
+        return self.read(run.key) if there else None
+
+    def result(self, run: Run) -> FitResult | None:
+        """The result of a run, if it is finished."""
+        found = self.finished(run)
+        return found.result if found else None
 
     def experiments(self) -> list[tuple[Experiment, Options]]:
         """The experiments that were asked for, with their options."""
-        return [asked_for(self.values(path), path) for path in sorted(self.sweeps.glob("*.json"))]
+        return [self.asked_for(path) for path in sorted(self.sweeps.glob("*.json"))]
+
+    def asked_for(self, path: Path) -> tuple[Experiment, Options]:
+        """The experiment that a file asks for, and its options."""
+        try:
+            asked = self.values(path)
+            options = Options(**{**asked["options"], "also": tuple(asked["options"]["also"])})
+            return experiment(asked["name"], scale=asked["scale"], options=options), options
+        except (KeyError, TypeError) as error:
+            raise ConfigError(f"{path} does not say which experiment was run ({error}); delete it") from error
 
     def speed_file(self, name: str, scale: str) -> Path:
         """Where an experiment's timings are kept."""
@@ -66,20 +127,16 @@ class Results:
 
     def source(self, finished: Sequence[Run], *, beside: Iterable[Path] = ()) -> Source:
         """Where finished runs are, and one checksum of their numbers and of the files `beside` them."""
-        return self._source(len(finished), [*beside, *(file for run in finished for file in self.files(run))])
+        return self._source(len(finished), [*beside, *(file for run in finished for file in self.files(run.key))])
 
     def _source(self, runs: int, files: Sequence[Path]) -> Source:
         name = f"{counted(runs, 'run')} in {self.root}" if runs else str(self.root)
         return Source(name, files_sha256(self.root, files) if files else "")
 
 
-def asked_for(asked: Mapping[str, Any], path: Path) -> tuple[Experiment, Options]:
-    """The experiment and the options that the values of a file name."""
-    try:
-        options = Options(**{**asked["options"], "also": tuple(asked["options"]["also"])})
-        return experiment(asked["name"], scale=asked["scale"], options=options), options
-    except (KeyError, TypeError) as error:
-        raise ConfigError(f"{path} does not say which experiment was run ({error}); delete it") from error
+def request(wanted: Experiment, options: Options) -> dict[str, Any]:
+    """What `asked_for` reads."""
+    return {"name": wanted.name, "scale": wanted.scale, "options": asdict(options)}
 
 
 class Runs(Results):
@@ -95,32 +152,32 @@ class Runs(Results):
         """The directory of a run."""
         return RunDirectory(self.root / run.key)
 
-    def result(self, run: Run, *, inputs: Inputs | None = None) -> FitResult | None:
-        """A finished run's result; with `inputs`, what it would read today, it must have read the same."""
-        directory = self.directory(run)
-        if not directory.done:
-            return None
-        _, there, result = read_finished(directory)
-        if changed := changes(there, inputs or {}):
+    def file(self, key: str) -> Path:
+        """Its result.json, which has the weights' checksum in it."""
+        return self.root / key / "result.json"
+
+    def files(self, key: str) -> list[Path]:
+        """That, and metrics.jsonl."""
+        return [self.file(key), self.root / key / "metrics.jsonl"]
+
+    def read(self, key: str) -> KeptRun:
+        """A finished run, its files checked."""
+        return read_finished(RunDirectory(self.root / key))
+
+    def done_from(self, run: Run, inputs: Inputs) -> bool:
+        """Whether a run is finished; raise `DamagedRunError` if it read something else than `inputs`."""
+        found = self.finished(run)
+        if found and (changed := changes(found.config["inputs"], inputs)):
             raise DamagedRunError(
                 f"run {run.key} will not be used, what it read has changed since: {'; '.join(changed)}"
             )
-        return result
-
-    def curve(self, run: Run) -> tuple[float, ...]:
-        """The test accuracy of a run after each epoch."""
-        return accuracies(read_metrics(self.directory(run).metrics))
-
-    def files(self, run: Run) -> list[Path]:
-        """Its result.json, which has the weights' checksum in it, and metrics.jsonl."""
-        return [self.directory(run).result, self.directory(run).metrics]
+        return found is not None
 
     def record(self, wanted: Experiment, options: Options) -> None:
         """Note that an experiment was asked for, so that a report knows what to look for."""
         with storing(self.sweeps):
             self.sweeps.mkdir(parents=True, exist_ok=True)
-        asked = {"name": wanted.name, "scale": wanted.scale, "options": asdict(options)}
-        write_json(self.sweeps / f"{wanted.name}--{wanted.scale}.json", asked)
+        write_json(self.sweeps / f"{wanted.name}--{wanted.scale}.json", request(wanted, options))
 
     @contextmanager
     def claim(self, run: Run) -> Iterator[bool]:
@@ -159,23 +216,24 @@ def accuracies(metrics: Iterable[Record]) -> tuple[float, ...]:
     return tuple(record["test_accuracy"] for record in metrics if record.get("event") == "epoch")
 
 
-def read_finished(directory: RunDirectory) -> tuple[RunSpec, Inputs, FitResult]:
-    """A finished run, what it read and its result; raise `DamagedRunError` if its files do not add up."""
+def read_finished(directory: RunDirectory) -> KeptRun:
+    """The finished run of a directory; raise `DamagedRunError` if its files do not add up."""
     key = directory.path.name
     try:
-        spec, inputs = read_identity(directory)
+        spec, _ = read_identity(directory)
         if _KEY.fullmatch(key) and key != spec.key:
             raise RunError("its config.json is another run's")
-        result = read_result(directory.path)
+        result, metrics = read_result(directory.path), read_metrics(directory.metrics)
         if result is None:
             raise RunError("it is not finished")
-        check_numbers(result, read_metrics(directory.metrics), directory.result)
+        check_numbers(result, metrics, directory.result)
         if read_checksum(directory.checkpoint) != result.weights_sha256:
             raise CheckpointError(f"{directory.checkpoint} holds other weights than its result was written for")
         FilterStatistics.load(directory.path / "statistics.safetensors")
     except (FiltercovError, ValueError) as error:  # ValueError: metrics that are not JSON
         raise DamagedRunError(f"run {key} is damaged and will not be used: {error}") from error
-    return spec, inputs, result
+    epochs = tuple(record for record in metrics if record.pop("event", None) == "epoch")
+    return KeptRun(read_json(directory.config), epochs, result)
 
 
 def read_identity(directory: RunDirectory) -> tuple[RunSpec, Inputs]:

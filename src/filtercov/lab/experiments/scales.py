@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from filtercov.errors import ConfigError
 from filtercov.lab import models
@@ -78,83 +79,64 @@ def _smoke(network: Network) -> Network:
     return replace(network, size="atto", divide={1: 20, 8: 40}[network.divide], patch_size=1)
 
 
-SCALES: Mapping[str, Scale] = {
-    scale.name: scale
-    for scale in (
-        Scale(
-            name="paper",
-            reduced="",
-            cifar=Family(recipe="cifar", seeds=3, reference_epochs=200),
-            imagenet=Family(recipe="imagenet", seeds=1, reference_epochs=150, image_size=224),
-            shrink=lambda network: network,
-        ),
-        Scale(
-            name="small",
-            reduced="ConvMixer's width divided by 4, ConvNeXt-Atto's by 2, Tiny's by 4, all by twice that with 1x1 "
-            "patches; narrow references half as wide, those of ImageNet's ConvMixers a quarter, not an eighth; for 20 "
-            "epochs of the paper 50,000 images in batches of 32, tables for 20 only; references of 20 epochs, of which "
-            "those of 9x9 filters are three, rotated over the seeds; ImageNet at 112 pixels in batches of 128; figures "
-            "for 9x9 filters only, grids of 3 values an axis",
-            cifar=Family(
-                recipe="cifar",
-                seeds=3,
-                reference_epochs=20,
-                epochs={20: 1, 40: 2, 100: 5},
-                batch_size=32,
-                augment="light",
-                references=3,
-            ),
-            imagenet=Family(
-                recipe="imagenet",
-                seeds=1,
-                reference_epochs=15,
-                epochs={10: 1, 50: 5, 150: 15},
-                reference_limit=10_000,
-                limit=10_000,
-                image_size=112,
-                batch_size=128,
-                augment="light",
-            ),
-            shrink=_small,
-            table_epochs=(20,),
-            figure_kernels=(9,),
-            grid_points=3,
-            claim_seeds=10,
-        ),
-        Scale(
-            name="smoke",
-            reduced="everything: 256 images of the embedded data, one epoch, a few channels and layers, patches of 4 "
-            "and 7 for 1 and 2; it shows that the code runs, its accuracies mean nothing",
-            cifar=Family(
-                recipe="cifar",
-                seeds=2,
-                reference_epochs=1,
-                epochs={5: 1, 10: 1, 20: 1, 40: 1},
-                reference_limit=256,
-                data="embedded",
-                limit=256,
-                batch_size=128,
-            ),
-            imagenet=Family(
-                recipe="imagenet",
-                seeds=1,
-                reference_epochs=1,
-                epochs={10: 1, 50: 1, 150: 1},
-                reference_limit=256,
-                data="embedded",
-                limit=256,
-                batch_size=128,
-            ),
-            shrink=_smoke,
-            table_kernels=(9,),
-            table_epochs=(20,),
-            figure_kernels=(9,),
-            grid_points=1,
-            claim_seeds=1,
-            judges=False,
-        ),
-    )
-}
+_EMBEDDED: dict[str, Any] = {"data": "embedded", "limit": 256, "reference_limit": 256, "batch_size": 128}
+_PAPER = Scale(
+    name="paper",
+    reduced="",
+    cifar=Family(recipe="cifar", seeds=3, reference_epochs=200),
+    imagenet=Family(recipe="imagenet", seeds=1, reference_epochs=150, image_size=224),
+    shrink=lambda network: network,
+)
+_SMALL = Scale(
+    name="small",
+    reduced="ConvMixer's width divided by 4, ConvNeXt-Atto's by 2, Tiny's by 4, all by twice that with 1x1 patches; "
+    "narrow references half as wide, those of ImageNet's ConvMixers a quarter, not an eighth; for 20 epochs of the "
+    "paper 50,000 images in batches of 32, tables for 20 only; references of 20 epochs, of which those of 9x9 filters "
+    "are three, rotated over the seeds; ImageNet at 112 pixels in batches of 128; figures for 9x9 filters only, grids "
+    "of 3 values an axis",
+    cifar=Family(
+        recipe="cifar",
+        seeds=3,
+        reference_epochs=20,
+        epochs={20: 1, 40: 2, 100: 5},
+        batch_size=32,
+        augment="light",
+        references=3,
+    ),
+    imagenet=Family(
+        recipe="imagenet",
+        seeds=1,
+        reference_epochs=15,
+        epochs={10: 1, 50: 5, 150: 15},
+        reference_limit=10_000,
+        limit=10_000,
+        image_size=112,
+        batch_size=128,
+        augment="light",
+    ),
+    shrink=_small,
+    table_epochs=(20,),
+    figure_kernels=(9,),
+    grid_points=3,
+    claim_seeds=10,
+)
+_SMOKE = Scale(
+    name="smoke",
+    reduced="everything: 256 images of the embedded data, one epoch, a few channels and layers, patches of 4 and 7 for "
+    "1 and 2; it shows that the code runs, its accuracies mean nothing",
+    cifar=Family(recipe="cifar", seeds=2, reference_epochs=1, epochs=dict.fromkeys((5, 10, 20, 40), 1), **_EMBEDDED),
+    imagenet=Family(
+        recipe="imagenet", seeds=1, reference_epochs=1, epochs=dict.fromkeys((10, 50, 150), 1), **_EMBEDDED
+    ),
+    shrink=_smoke,
+    table_kernels=(9,),
+    table_epochs=(20,),
+    figure_kernels=(9,),
+    grid_points=1,
+    claim_seeds=1,
+    judges=False,
+)
+SCALES: Mapping[str, Scale] = {scale.name: scale for scale in (_PAPER, _SMALL, _SMOKE)}
 
 
 def find_scale(name: str) -> Scale:

@@ -2,8 +2,8 @@
 
 >>> from filtercov.lab import models
 >>> net = models.create("convmixer_32_8_k9_p2", num_classes=10, in_channels=3)
->>> models.parse("convnext_atto_p1").smallest_image
-8
+>>> models.parse("convnext_atto_p1").kernel_size
+7
 
 Building uses each architecture's own initialisation; `filtercov.init_` gives the filters a covariance.
 """

@@ -32,11 +32,6 @@ class ConvMixerSpec:
         """
         return f"convmixer_{self.width}_{self.depth}_k{self.kernel_size}_p{self.patch_size}"
 
-    @property
-    def smallest_image(self) -> int:
-        """The least height and width that leaves one pixel for the classifier."""
-        return self.patch_size
-
 
 class Residual(nn.Module):
     """x + fn(x), where training may drop fn(x)."""

@@ -60,11 +60,6 @@ class ConvNeXtSpec:
         scale = "_ls1" if self.layer_scale == 1.0 else ""
         return f"convnext_{self.size}{divide}_p{self.patch_size}{stride}{kernel}{scale}"
 
-    @property
-    def smallest_image(self) -> int:
-        """The least height and width that leaves one pixel for the classifier."""
-        return 8 * self.patch_size * self.first_stride
-
 
 class Block(nn.Module):
     """x + γ ⊙ perceptron(norm(depthwise(x))), where training may drop the second term."""

@@ -1,6 +1,7 @@
 """What experiments are made of: cells of runs, and the builder that turns the paper's settings into runs at a scale."""
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -92,8 +93,6 @@ class Options:
             initialisations.find(name)
         for named in filter(None, (self.cifar, self.imagenet)):
             check_name(named)
-        if self.seeds is not None and self.seeds < 1:
-            raise ConfigError(f"a table needs at least one seed, got {self.seeds}")
 
 
 @dataclass(frozen=True)
@@ -110,27 +109,51 @@ class Init:
     reference_family: str | None = None
 
 
-UNIFORM = Init("uniform", "uniform")
+# Columns that start from a network, and the initialisation by it.
+TRANSFERS = {
+    "covariance": "statistics-of",
+    "covariance, no means": "covariances-of",
+    "kronecker": "kronecker-of",
+    "filters": "filters-of",
+}
+IMAGENET = "convmixer_512_12_k9_p14"
 
 
-def closed_form(schedule: str | None = None) -> Init:
-    """The paper's construction, with the schedule in the column's name where it is given.
+def init_of(column: str, model: str) -> Init:
+    """The initialisation that a column's name says, for a network.
 
-    >>> closed_form(".15,.25,1.0").column
-    'closed-form .15 .25 1.0'
+    `covariance from k7` starts from the network's variant of 7x7 filters, `width 32` from the covariances of one of
+    that width, `closed-form .15 .25 1.0` has its schedule in its name. All other names are initialisations'.
+
+    >>> init_of("covariance-eighth from p1", "convmixer_256_8_k9_p2").reference
+    'convmixer_32_8_k9_p1'
     """
-    column = "closed-form" if schedule is None else f"closed-form {schedule.replace(',', ' ')}"
-    return Init(column, "closed-form", schedule)
+    kind, _, origin = column.partition(" from ")
+    family = {"embedded": "embedded", "ImageNet": "imagenet"}.get(origin)
+    reference = IMAGENET if origin == "ImageNet" else variant(model, origin)
+    if kind.startswith(("width ", "depth ")):
+        kind, reference = "covariance", variant(model, kind)
+    elif kind == "covariance-eighth":
+        kind, reference = "covariance", eighth(reference)
+    if kind in TRANSFERS:
+        return Init(column, TRANSFERS[kind], reference=reference, reference_family=family)
+    if kind == "sawtooth":
+        return Init(column, "closed-form", "sawtooth:cifar-p2")
+    name, _, schedule = kind.partition(" ")
+    return Init(column, name, schedule.replace(" ", ",") or None)
 
 
-def covariance(reference: str, column: str = "covariance", *, family: str | None = None) -> Init:
-    """Covariance transfer from a network."""
-    return Init(column, "statistics-of", reference=reference, reference_family=family)
+def variant(model: str, changes: str) -> str:
+    """A network with what the name of a row or a column changes.
 
-
-def filters(reference: str, column: str = "filters") -> Init:
-    """Direct transfer: the very filters of a network."""
-    return Init(column, "filters-of", reference=reference)
+    >>> variant("convmixer_256_8_k9_p2", "k7-p1"), variant("convmixer_256_8_k9_p2", "depth 24")
+    ('convmixer_256_8_k7_p1', 'convmixer_256_24_k9_p2')
+    """
+    fields = {"k": "kernel_size", "p": "patch_size", "depth ": "depth", "width ": "width"}
+    changed: dict[str, Any] = {
+        fields[kind]: int(number) for kind, number in re.findall(r"(k|p|depth |width )(\d+)", changes)
+    }
+    return replace(models.parse(model), **changed).name
 
 
 def eighth(model: str) -> str:
@@ -140,14 +163,13 @@ def eighth(model: str) -> str:
     ('convmixer_32_8_k9_p2', 'convnext_atto_div8_p1')
     """
     spec = models.parse(model)
-    return (
-        replace(spec, width=spec.width // 8).name if isinstance(spec, ConvMixerSpec) else replace(spec, divide=8).name
-    )
+    narrow: dict[str, Any] = {"width": spec.width // 8} if isinstance(spec, ConvMixerSpec) else {"divide": 8}
+    return replace(spec, **narrow).name
 
 
-def transferred(kind: str, reference: Run) -> str:
-    """The `init` of a run that starts from another by the initialisation `kind`."""
-    return f"{kind}:{reference.key}"
+def mixer(kernel: int = 9, *, width: int = 256, depth: int = 8, patch: int = 2) -> str:
+    """The name of a ConvMixer, the paper's usual one where nothing is said."""
+    return f"convmixer_{width}_{depth}_k{kernel}_p{patch}"
 
 
 @dataclass(frozen=True)
@@ -161,35 +183,43 @@ class Builder:
     options: Options
     family_name: str = "cifar"
 
-    @property
-    def family(self) -> Family:
-        """How runs on this data are sized."""
-        return self._sized(self.family_name)
+    def sized(self, family: str | None = None) -> Family:
+        """How runs on a family's data are sized, on this one's if none is named."""
+        name = family or self.family_name
+        if name == "embedded":
+            return replace(self.scale.cifar, data="embedded")
+        return self.scale.cifar if name == "cifar" else self.scale.imagenet
 
     def cells(
         self,
-        row: str,
-        model: str,
-        inits: Iterable[Init],
+        rows: Mapping[str, str],
+        columns: Iterable[str | Init],
         *,
-        epochs: int = EPOCHS,
+        epochs: Iterable[int] = (EPOCHS,),
         filters: Sequence[str] = ("thawed", "frozen"),
         seeds: int | None = None,
+        reference: str | None = None,
+        also: bool = True,
     ) -> list[Cell]:
-        """A row's cells, none if the scale leaves these epochs out; `model` and `epochs` are the paper's.
+        """The cells of rows, names and networks, for each length of training but those that the scale leaves out.
 
-        Of columns of one name the first is taken.
+        Networks and epochs are the paper's. Columns start from variants of `reference`, of the row's own network
+        without one. With `also` the initialisations that the user asked for and that others have registered are columns
+        too. Of columns of one name the first is taken.
         """
-        trained = self.family.trained_epochs(epochs)
-        if trained is None:
-            return []
-        count = self.options.seeds or seeds or self.family.seeds
-        cells: dict[str, Cell] = {}
-        for kind, init in product(filters, inits):
-            column = f"{kind}/{init.column}"
-            if column not in cells:
-                runs = tuple(self._run(model, init, kind == "frozen", trained, seed) for seed in range(count))
-                cells[column] = Cell(row, column, epochs, runs)
+        others = (*self.options.also, *initialisations.others()) if also else ()
+        cells: dict[tuple[str, str, int], Cell] = {}
+        for (row, model), length in product(rows.items(), epochs):
+            trained = self.sized().trained_epochs(length)
+            if trained is None:
+                continue
+            inits = [c if isinstance(c, Init) else init_of(c, reference or model) for c in columns]
+            for kind, init in product(filters, [*inits, *(Init(name, name) for name in others)]):
+                column = f"{kind}/{init.column}"
+                if (row, column, length) not in cells:
+                    count = self.options.seeds or seeds or self.sized().seeds
+                    runs = tuple(self._run(model, init, kind == "frozen", trained, seed) for seed in range(count))
+                    cells[row, column, length] = Cell(row, column, length, runs)
         return list(cells.values())
 
     def reference(self, model: str, *, family: str | None = None, seed: int = 0) -> Run:
@@ -198,25 +228,17 @@ class Builder:
         Where a scale has several references of a network, runs take them in turn, so that no verdict hangs on one.
         """
         family = family or self.family_name
-        sized, network = self._sized(family), models.parse(model)
+        sized, network = self.sized(family), models.parse(model)
         rotated = seed % sized.references if (network.kernel_size, network.patch_size) == (9, 2) else 0
         spec = self._spec(family, self.scale.model(model), epochs=sized.reference_epochs, seed=REFERENCE_SEED + rotated)
         return Run(replace(spec, data_limit=sized.reference_limit))
-
-    def also(self) -> list[Init]:
-        """The columns the user asked for, and those that others have registered."""
-        return [Init(name, name) for name in dict.fromkeys([*self.options.also, *initialisations.others()])]
-
-    def experiment(self, name: str, *, title: str, shows: str, cells: Iterable[Cell] = (), **more: Any) -> Experiment:
-        """An experiment, with the scale's name and reductions filled in."""
-        return Experiment(name, title, shows, self.scale.name, self.scale.reduced, tuple(cells), **more)
 
     def _run(self, model: str, init: Init, frozen: bool, epochs: int, seed: int) -> Run:
         reference = None
         if init.reference:
             reference = self.reference(init.reference, family=init.reference_family, seed=seed)
         ours = self.scale.model(model)
-        fields: dict[str, Any] = {"init": transferred(init.init, reference) if reference else init.init}
+        fields: dict[str, Any] = {"init": f"{init.init}:{reference.key}" if reference else init.init}
         # The paper's closed form is for every filter, and σ is what it chose for the patch size.
         if init.init == "closed-form":
             fields["min_kernel_size"] = EVERY_KERNEL
@@ -228,19 +250,14 @@ class Builder:
         return Run(spec, reference)
 
     def _spec(self, family: str, model: str, *, epochs: int, seed: int, **fields: Any) -> RunSpec:
-        sized = self._sized(family)
+        sized = self.sized(family)
         train = {"epochs": epochs, "seed": seed} | ({"batch_size": sized.batch_size} if sized.batch_size else {})
         fields |= {"model": model, "data": self._data(family), "data_limit": sized.limit}
         fields |= {"image_size": sized.image_size} | ({"augment": sized.augment} if sized.augment else {})
         return RunSpec.recipe(sized.recipe, train=train, **fields)
 
-    def _sized(self, name: str) -> Family:
-        if name == "embedded":
-            return replace(self.scale.cifar, data="embedded")
-        return self.scale.cifar if name == "cifar" else self.scale.imagenet
-
     def _data(self, family: str) -> str:
-        sized = self._sized(family)
+        sized = self.sized(family)
         if sized.data is not None:
             return sized.data
         if family == "cifar":
