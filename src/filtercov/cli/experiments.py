@@ -27,6 +27,7 @@ from filtercov.lab.report.demo_page import demo_page, demo_rows
 from filtercov.lab.report.evidence import read_view, write_evidence
 from filtercov.lab.report.page import Origin, write_output
 from filtercov.lab.report.results import check_place, write_reports
+from filtercov.lab.report.settings import runs_page
 from filtercov.printable import counted
 
 
@@ -103,13 +104,15 @@ def report(
         view = read_view(directory)
         records, left_out = view.records, list(view.damaged)
         written = write_evidence(view, out, command=context.obj)
-    else:
-        asked = Runs(directory).experiments()
+    elif asked := Runs(directory).experiments():
         records = tuple(collect(experiment, Runs(directory), chosen) for experiment, chosen in asked)
         written = write_reports(records, out, command=context.obj)
         known = {run.key for experiment, _ in asked for run in experiment.runs}
         others = {path.parent.name for path in directory.glob("*/config.json")} - known
         left_out = [f"{name}, of no experiment here" for name in sorted(others)]
+    else:  # runs of filtercov train and compare, which belong to no experiment
+        html, left_out = runs_page(directory, command=context.obj)
+        written = [write_output(out, html)]
     for path in written:
         say(f"wrote {path}")
     for words in left_out:

@@ -43,11 +43,6 @@ def write_reports(records: Sequence[ExperimentRecord], out: Path, *, command: st
     One experiment becomes `out` and, beside it, .md, .csv and .tex. Of several each becomes such a set, named after the
     experiment, and `out` lists them.
     """
-    if not records:
-        raise ConfigError(
-            "needed finished runs to report that belong to an experiment, found none; for runs of filtercov train: "
-            "filtercov keep RUNS --to evidence, then filtercov report evidence"
-        )
     check_place(out)
     if len(records) == 1:
         return write_report(records[0], out, command=command)

@@ -1,4 +1,4 @@
-"""Runs of evidence sorted by what was trained, beside the paper's numbers where they are of its size.
+"""Runs sorted by what was trained, beside the paper's numbers where they are of its size; the page of anyone's runs.
 
 Runs of one setting that differ in initialisation, freezing and seed alone belong together: a group is all seeds of an
 initialisation, frozen or thawed, and is compared with uniform filters in the same state.
@@ -9,12 +9,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from filtercov.lab.experiments.evidence import KeptRun
+from filtercov.errors import ConfigError, DamagedRunError
+from filtercov.files import Source, files_sha256
 from filtercov.lab.experiments.paper_numbers import Place, paper_numbers
 from filtercov.lab.experiments.records import Trained
+from filtercov.lab.experiments.runs import KeptRun, read_finished
 from filtercov.lab.experiments.runspec import RunSpec
-from filtercov.lab.report.groups import FinishedRun, Group, groups_of
+from filtercov.lab.report import page
+from filtercov.lab.report.groups import FinishedRun, Group, answer, groups_body, groups_of
 from filtercov.lab.report.results_statistics import Summary
+from filtercov.lab.training.rundir import RunDirectory
+from filtercov.printable import counted
 
 PAPER_EPOCHS = 20
 # Networks of the paper's size, the main one first, and the table and row of the paper they are in.
@@ -44,8 +49,7 @@ def settings_of(kept: Iterable[KeptRun]) -> list[Setting]:
     paper: dict[RunSpec, dict[str, Summary | None]] = defaultdict(dict)
     for run in kept:
         if (spec := run.spec) is not None:
-            curve = tuple(epoch["test_accuracy"] for epoch in run.epochs)
-            found[_common(spec)][_label(spec)].append(FinishedRun(spec.train.seed, curve))
+            found[_common(spec)][_label(spec)].append(FinishedRun(spec.train.seed, run.curve))
             paper[_common(spec)][_label(spec)] = _paper(spec)
     titles = _titles(list(found))
     settings = []
@@ -57,6 +61,36 @@ def settings_of(kept: Iterable[KeptRun]) -> list[Setting]:
         groups = groups_of(by_label, against=against, paper=paper[common])
         settings.append(Setting(titles[common], groups, common.model))
     return sorted(settings, key=lambda setting: -sum(len(group.runs) for group in setting.groups))
+
+
+def runs_page(root: Path, *, command: str = "") -> tuple[str, list[str]]:
+    """The page of the finished runs in a directory, or of the run that it is, and what it leaves out."""
+    directories = [root] if (root / "config.json").exists() else sorted(d.parent for d in root.glob("*/config.json"))
+    runs, files, left_out = [], [], []
+    for run in map(RunDirectory, directories):
+        try:
+            if run.done:
+                runs.append(read_finished(run))
+                files += [run.result, run.metrics]
+            else:
+                left_out.append(f"{run.path.name}: not finished")
+        except DamagedRunError as error:
+            left_out.append(str(error))
+    if not runs:
+        why = f" ({'; '.join(left_out)})" if left_out else ""
+        raise ConfigError(f"{root}: needed finished runs to report, found none{why}; filtercov train makes one")
+    settings = settings_of(runs)
+    several = len(settings) > 1
+    title = f"Runs in {root.name or root}" if several else settings[0].title
+    lead = f"{counted(len(settings), 'setting')}, each with its own table." if several else answer(settings[0].groups)
+    body = [page.heading(title, page.lines(lead))]
+    body += [page.note(f"left out: {words}", warning=True) for words in left_out]
+    for setting in settings:
+        if several:
+            body.append(f"<h2>{page.text(setting.title)}</h2><p>{page.lines(answer(setting.groups))}</p>")
+        body.append(groups_body(setting.groups))
+    source = Source(f"{counted(len(runs), 'run')} in {root}", files_sha256(root, files))
+    return page.page(f"{title} · filtercov", "\n".join(body), origin=page.Origin((source,), command)), left_out
 
 
 def _common(spec: RunSpec) -> RunSpec:
