@@ -15,7 +15,7 @@ from urllib.parse import quote
 import numpy as np
 
 from filtercov.covariance.closed_form import gaussian_covariance
-from filtercov.errors import ConfigError, StorageError
+from filtercov.errors import StorageError
 from filtercov.lab.experiments.records import DrawingRecord, ExperimentRecord
 from filtercov.lab.report import page
 from filtercov.lab.report import results_table as texts
