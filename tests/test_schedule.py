@@ -85,6 +85,7 @@ def test_a_short_schedule_is_valid_and_near(above):
         short = schedule.short()
         assert all(short(d) == pytest.approx(schedule(d), rel=0.0101) for d in np.linspace(0, 1, 21))
     assert fc.PRESETS["figure"].short() == fc.PRESETS["figure"]
+    assert fc.QuadraticSchedule(0.004, 0.0, 0.00007).short().a == 0.0001  # off by half of .00003 at the end: 0.4 %
 
 
 def test_the_sawtooth_starts_again_in_every_stage():
