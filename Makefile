@@ -3,7 +3,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet install
 NATIVE := $(wildcard src/filtercov/csrc/*)
-WITH_TRITON = PYTHONPATH="$(CURDIR)/src:$$(echo $(CURDIR)/.venv/lib/python3*/site-packages)" .venv-gpu/bin/python
+WITH_PACKAGE = PYTHONPATH="$(CURDIR)/src:$$(echo $(CURDIR)/.venv/lib/python3*/site-packages)"
+WITH_TRITON = $(WITH_PACKAGE) .venv-gpu/bin/python
 PYTHON_CODE := src tests benchmarks examples tools conftest.py setup.py
 
 .PHONY: demo test test-all test-slow test-gpu test-frameworks test-wheel lint types pytest docs wheel clean
@@ -24,12 +25,13 @@ test-all: test test-slow test-frameworks test-gpu test-wheel
 test-slow: .venv/peers .venv-docs/ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m 'slow or faults' --numprocesses 2 --dist loadscope
 
-# In an environment of their own: JAX and Lightning start threads when they are imported, and other tests fork.
+# In an environment of their own: JAX and Lightning start threads when they are imported, and other tests fork. Tests of a
+# framework that is missing would skip, so each is imported first.
 test-frameworks: .venv/peers
 	$(PYTHON) -m venv .venv-frameworks
 	.venv-frameworks/bin/pip --disable-pip-version-check --quiet install --no-deps -r requirements-frameworks.lock
-	PYTHONPATH="$(CURDIR)/src:$$(echo $(CURDIR)/.venv/lib/python3*/site-packages)" \
-	  .venv-frameworks/bin/python -m pytest -q tests/test_jax.py tests/test_keras.py tests/test_examples.py
+	KERAS_BACKEND=jax $(WITH_PACKAGE) .venv-frameworks/bin/python -c 'import flax.nnx, optax, keras, lightning, transformers'
+	$(WITH_PACKAGE) .venv-frameworks/bin/python -m pytest -q tests/test_jax.py tests/test_keras.py tests/test_examples.py
 
 # Without a GPU: Triton's interpreter computes, and its compilers compile. Triton is about 700 megabytes.
 test-gpu: .venv/peers .venv-gpu/ready
