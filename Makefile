@@ -26,11 +26,11 @@ test-slow: .venv/peers .venv-docs/ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m 'slow or faults' --numprocesses 2 --dist loadscope
 
 # In an environment of their own: JAX and Lightning start threads when they are imported, and other tests fork. Tests of a
-# framework that is missing would skip, so each is imported first.
+# framework that is missing would skip, so JAX and Keras are imported first.
 test-frameworks: .venv/peers
 	$(PYTHON) -m venv .venv-frameworks
 	.venv-frameworks/bin/pip --disable-pip-version-check --quiet install --no-deps -r requirements-frameworks.lock
-	KERAS_BACKEND=jax $(WITH_PACKAGE) .venv-frameworks/bin/python -c 'import flax.nnx, optax, keras, lightning, transformers'
+	KERAS_BACKEND=jax $(WITH_PACKAGE) .venv-frameworks/bin/python -c 'import flax.nnx, optax, keras'
 	$(WITH_PACKAGE) .venv-frameworks/bin/python -m pytest -q tests/test_jax.py tests/test_keras.py tests/test_examples.py
 
 # Without a GPU: Triton's interpreter computes, and its compilers compile. Triton is about 700 megabytes.
