@@ -179,7 +179,7 @@ def test_runs_that_nobody_asked_for_settle_nothing_and_are_shown_by_what_differs
     assert re.findall("<h3>(convmixer.*?)</h3>", html) == [setting.title for setting in view.others]
     for setting, lr in zip(sorted(view.others, key=lambda each: each.title), (0.01, 0.02), strict=True):
         assert setting.title == f"convmixer_8_2_k5_p2 on cifar10-png.zip, 2 epochs, lr {lr}"
-        assert [group.label for group in setting.groups] == ["uniform, thawed", "dog, thawed"]
+        assert [group.label for group in setting.groups] == ["thawed uniform", "thawed dog"]
 
 
 def test_damage_is_said_and_an_empty_directory_has_no_evidence(root, tmp_path):

@@ -34,7 +34,7 @@ def test_a_report_of_own_runs_groups_them_and_names_what_it_leaves_out(tmp_path:
     assert out.exit_code == 0, out.output
     html = (tmp_path / "p.html").read_text()
     assert "<h1>convmixer_4_2_k5_p7 on 60 images of the embedded data, 2 epochs" in html
-    assert "closed-form imagenet-thawed, thawed" in html
+    assert "thawed closed-form imagenet-thawed" in html
     assert "left out: unfinished: not finished" in html
     assert "left out: run broken is damaged" in html
     assert f"2 runs in {root}" in html

@@ -154,7 +154,7 @@ def headline(view: View) -> Setting:
     """Uniform and closed-form filters: at the paper's size if several seeds were run there, else of most runs."""
     several = [each for each in view.at_paper_size if all(len(group.runs) > 1 for group in each.groups)]
     setting = (several or view.settings)[0]
-    return replace(setting, groups=[one for one in setting.groups if one.label.startswith(("uniform", "closed-form"))])
+    return replace(setting, groups=[one for one in setting.groups if one.label.split()[1] in ("uniform", OURS)])
 
 
 def three_findings(view: View) -> list[str]:
@@ -171,12 +171,9 @@ def three_findings(view: View) -> list[str]:
 
 def _freezing(setting: Setting) -> str:
     """How frozen closed-form filters end beside uniform and closed-form ones that train; empty if not all were run."""
-    found = {}
-    for group in reversed(setting.groups):
-        init, _, state = group.label.rpartition(", ")
-        found[init.partition(" ")[0], state] = group
-    frozen = found.get(("closed-form", "frozen"))
-    trained = [found[key] for key in (("uniform", "thawed"), ("closed-form", "thawed")) if key in found]
+    found = {" ".join(group.label.split()[:2]): group for group in reversed(setting.groups)}
+    frozen = found.get(f"frozen {OURS}")
+    trained = [found[label] for label in ("thawed uniform", f"thawed {OURS}") if label in found]
     if not frozen or len(trained) < 2:
         return ""
     return f"{setting.title}: {' '.join(sentence(replace(frozen, baseline=other)) for other in trained)}"

@@ -54,8 +54,8 @@ def settings_of(kept: Iterable[KeptRun]) -> list[Setting]:
     titles = _titles(list(found))
     settings = []
     for common, labels in found.items():
-        ordered = sorted(labels, key=lambda label: (label.split()[-1], "uniform" not in label, label))
-        uniform = {label: f"uniform, {label.split()[-1]}" for label in labels}
+        ordered = sorted(labels, key=lambda label: (label.split()[0], "uniform" not in label, label))
+        uniform = {label: f"{label.split()[0]} uniform" for label in labels}
         against = {label: uniform[label] if uniform[label] in labels else min(labels) for label in labels}
         by_label = {label: sorted(labels[label], key=lambda run: run.seed) for label in ordered}
         groups = groups_of(by_label, against=against, paper=paper[common])
@@ -104,7 +104,7 @@ def _label(spec: RunSpec) -> str:
     init = kind if kind.endswith("-of") else f"{kind}{colon}{Path(argument).name}"
     schedule = f" {spec.schedule}" if spec.schedule else ""
     mirrored = " abs" if spec.negative != "clip" else ""
-    return f"{init}{schedule}{mirrored}, {'frozen' if spec.freeze_filters else 'thawed'}"
+    return f"{'frozen' if spec.freeze_filters else 'thawed'} {init}{schedule}{mirrored}"
 
 
 def _titles(specs: list[RunSpec]) -> dict[RunSpec, str]:
