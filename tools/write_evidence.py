@@ -60,7 +60,8 @@ def picture(controls: ExperimentRecord) -> str:
 def readme_block(view: View) -> str:
     """Return what the closed form gains."""
     main = headline(view)
-    shown = f"{main.title}, test accuracy in % (frozen filters stay as drawn, thawed ones train):\n\n{markdown_table(group_table(main.groups))}"
+    words = "test accuracy in % (frozen filters stay as drawn, thawed ones train)"
+    shown = f"{main.title}, {words}:\n\n{markdown_table(group_table(main.groups))}"
     return f"{shown}\n\n[All of the evidence](docs/evidence.md), the paper's claims included."
 
 
