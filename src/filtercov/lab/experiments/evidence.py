@@ -24,7 +24,7 @@ from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.catalogue import Experiment, Options
 from filtercov.lab.experiments.initialisations import reference_key, with_file
 from filtercov.lab.experiments.runs import KeptRun, Results, Runs, check_numbers, read_finished, request
-from filtercov.lab.experiments.runspec import Run, RunSpec, changes
+from filtercov.lab.experiments.runspec import Run, changes
 from filtercov.lab.training.rundir import RunDirectory, parse_result, read_json, storing, write_atomic
 
 __all__ = ["Evidence", "Kept", "KeptRun", "keep", "portable", "seal"]
@@ -192,7 +192,8 @@ def _last_name(init: str) -> str:
 def _chain(path: Path) -> tuple[Run, dict[str, KeptRun]]:
     """A finished run; and it with all that it starts from, beside it, checked, by the names they have in evidence."""
     found = read_finished(RunDirectory(path))
-    spec = RunSpec.from_dict({k: v for k, v in found.config.items() if k not in ("format", "version", "inputs")})
+    spec = found.spec
+    assert spec is not None, "a run of another version is not read"
     key = reference_key(spec.init)
     reference, kept = _chain(path.parent / key) if key else (None, {})
     run = Run(spec, reference)

@@ -137,9 +137,7 @@ def t_quantile(level: float, df: int) -> float:
     """
     odd, steepest = df % 2, 2 / math.sqrt(math.pi) * math.exp(math.lgamma((df + 1) / 2) - math.lgamma(df / 2))
     theta, following = -1.0, 0.0
-    while (
-        following > theta
-    ):  # it is concave in θ: Newton's steps from 0 come nearer from below until rounding ends them
+    while following > theta:  # it is concave in θ: Newton's steps from 0 come nearer until rounding ends them
         theta, cosine = following, math.cos(following)
         term = cosine if odd else 1.0
         total = term if df > 1 else 0.0

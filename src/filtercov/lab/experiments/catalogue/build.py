@@ -69,7 +69,7 @@ class Experiment:
     reduced: str  # what is smaller than in the paper, in words; empty at the paper's scale
     cells: tuple[Cell, ...] = ()
     drawings: tuple[Drawing, ...] = ()
-    chart: str = ""  # how the cells are drawn: "bars", "lines" over epochs, "grid", "ranking"
+    chart: str = ""  # how the cells are drawn: "bars", "lines" over epochs, "ranking"
     speed: tuple[str, ...] = ()  # networks whose frozen and thawed steps are timed
 
     @property
