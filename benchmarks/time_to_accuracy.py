@@ -1,161 +1,187 @@
-"""How long filtercov takes to reach the accuracy that plain PyTorch with uniform filters has after its whole schedule.
+"""The time in which filtercov reaches the accuracy that plain PyTorch ends with.
 
-Plain is the network as PyTorch's own layers, thawed, its filters uniform, in whichever of the two memory layouts a few
-steps are faster. Ours is the same network accelerated, its filters from the closed form, once frozen and once thawed.
-Everything else is the same: data, augmentation, order of images, recipe, seeds, the other weights. Each of our points
-is a schedule of its own: one epoch, then two, and so on, until a schedule's mean accuracy over the seeds is at least
-plain's. Seconds are the clock's, of training with a test after every epoch, means over the seeds; all runs take place
-in one process, one after another.
+Plain is a ConvMixer-64/8 of PyTorch's own layers with its defaults: uniform filters that train, NCHW. Ours is the same
+network with the same other weights, images, augmentation and order of images, but with filters of the closed form,
+thawed or frozen, and `accelerate_`. Plain trains for one epoch in batches of 32, which is the scale `small`. Ours
+trains for shares of that, each a whole schedule of its own. A seed's answer is the time of its shortest schedule that
+ends at or above that seed's plain run, over the time of that run. Times are of training steps with their data, on one
+thread.
 
-The first schedule that reaches a target may owe that to chance, once in a while; with one seed that is not told from
-the rest. Interrupted with --runs, the same command continues.
+Every run is a line of the log. The same command goes on where an interrupted one stopped, and prints a table of all.
 
-Run: python benchmarks/time_to_accuracy.py [--model convmixer_256_8_k{k}_p2] [--kernels 9 15] [--epochs 20] [--seeds 1]
-         [--data cifar10] [--data-limit N] [--batch-size 512] [--augment cifar] [--threads 1] [--runs DIR] [--json FILE]
-Results: docs/training.md
+Run: OMP_NUM_THREADS=1 python benchmarks/time_to_accuracy.py --data cifar10 --kernel 9 --seeds 10 --log times.jsonl
+Results: docs/evidence.md, from time_to_accuracy.md and its log beside this file
 """
 
 import argparse
 import json
-import tempfile
-from collections.abc import Iterator
+import math
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from statistics import fmean
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
+import filtercov
 from filtercov.lab.bench import describe_machine
-from filtercov.lab.data import BatchLoader, Dataset, load
-from filtercov.lab.experiments.execute import build_batches, build_model
-from filtercov.lab.experiments.runspec import RunSpec
-from filtercov.lab.training import FitResult, fit
-from filtercov.nn import accelerate_, restore_
-from filtercov.nn.timing import Step, race
-from filtercov.printable import counted
+from filtercov.lab.data import Augment, BatchLoader, Dataset, load
+from filtercov.lab.report.results_statistics import CONFIDENCE, t_quantile
 
-LAYOUTS = {"NCHW": torch.contiguous_format, "channels_last": torch.channels_last}
-TURNS, IMAGES = 3, 64  # of steps on so many images, to choose plain's layout
+SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)  # of plain's steps
+OURS = ("thawed", "frozen")
+LR, DECAY = 0.01, 0.01
+Record = dict[str, Any]
 
 
-class InLayout:
-    """Batches in a memory layout of their own."""
+class Residual(nn.Sequential):
+    """A residual around some layers."""
 
-    def __init__(self, batches: BatchLoader, layout: torch.memory_format) -> None:
-        self.batches, self.layout = batches, layout
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield them."""
-        for images, targets in self.batches.epoch(epoch, start_batch):
-            yield images.contiguous(memory_format=self.layout), targets
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x + layers(x)."""
+        return x + super().forward(x)
 
 
-def specification(options: argparse.Namespace, kernel: int, epochs: int, seed: int, **fields: object) -> RunSpec:
-    train = {"epochs": epochs, "batch_size": options.batch_size, "seed": seed}
-    shared = {"data": options.data, "data_limit": options.data_limit, "augment": options.augment}
-    return RunSpec.recipe("cifar", model=options.model.format(k=kernel), train=train, **shared, **fields)
+def convmixer(kernel: int, width: int = 64, depth: int = 8, patch: int = 2) -> nn.Sequential:
+    def mixed(conv: nn.Conv2d) -> list[nn.Module]:
+        return [conv, nn.GELU(), nn.BatchNorm2d(width)]
+
+    blocks: list[nn.Module] = []
+    for _ in range(depth):
+        spatial = nn.Conv2d(width, width, kernel, groups=width, padding="same")
+        blocks += [Residual(*mixed(spatial)), *mixed(nn.Conv2d(width, width, 1))]
+    stem = mixed(nn.Conv2d(3, width, patch, stride=patch))
+    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
 
 
-def plain_model(spec: RunSpec, data: Dataset, layout: torch.memory_format) -> nn.Module:
-    model = build_model(spec, data)
-    restore_(model)
-    return model.to(memory_format=layout)
+def triangle(done: float) -> float:
+    """The learning rate when a share of all steps is done: up for two fifths, down to a twentieth, then to zero."""
+    return LR * float(np.interp(done, (0.0, 0.4, 0.8, 1.0), (0.0, 1.0, 0.05, 0.0)))
 
 
-def faster_layout(spec: RunSpec, data: Dataset, root: Path) -> str:
-    """Return the layout in which plain PyTorch's steps are faster here, or that of the run that is to be continued."""
-    for name in LAYOUTS:
-        if directory(spec, root, name).exists():
-            return name
-    images = next(build_batches(data, spec.train, spec.augment)[0].epoch(0))[0][:IMAGES]
-    steps = {
-        name: Step(plain_model(spec, data, layout), images.contiguous(memory_format=layout))
-        for name, layout in LAYOUTS.items()
-    }
-    times = race(steps, seconds=float("inf"), turns=TURNS)
-    return min(times, key=lambda name: min(times[name]))
+def build(contestant: str, kernel: int, seed: int, images: Tensor) -> nn.Module:
+    torch.manual_seed(seed)
+    model = convmixer(kernel)
+    if contestant == "plain":
+        return model
+    report = filtercov.init_(model, "cifar-p2", seed=seed)
+    if contestant == "frozen":
+        filtercov.freeze_(model, report)
+    filtercov.nn.accelerate_(model, example_input=images)
+    return model
 
 
-def directory(spec: RunSpec, root: Path, plain: str | None) -> Path:
-    return root / f"{spec.key}-{plain or 'ours'}"
+def train(model: nn.Module, batches: BatchLoader, steps: int) -> tuple[float, float]:
+    """Train for some steps of an epoch; return seconds by the clock and of the processor."""
+    weights = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(weights, lr=LR, weight_decay=DECAY)
+    model.train()
+    clock, processor = time.perf_counter(), time.process_time()
+    for step, (images, classes) in enumerate(islice(batches.epoch(0), steps)):
+        optimizer.param_groups[0]["lr"] = triangle((step + 1) / steps)
+        optimizer.zero_grad()
+        cross_entropy(model(images.contiguous()), classes).backward()
+        optimizer.step()
+    return time.perf_counter() - clock, time.process_time() - processor
 
 
-def trained(spec: RunSpec, data: Dataset, root: Path, *, plain: str | None = None) -> FitResult:
-    """Return the result of a run, plain in that layout or ours; a finished one is not done again."""
-    layout = LAYOUTS[plain or "channels_last"]
-    train, test = (InLayout(batches, layout) for batches in build_batches(data, spec.train, spec.augment))
-    if plain:
-        model = plain_model(spec, data, layout)
-    else:
-        model = build_model(spec, data)
-        accelerate_(model)
-    identity = {"run": spec.to_dict(), "plain": plain}
-    return fit(model, train, test, spec.train, directory(spec, root, plain), identity=identity)
+@torch.no_grad()
+def accuracy(model: nn.Module, batches: BatchLoader) -> float:
+    model.eval()
+    correct = sum(int((model(images).argmax(1) == classes).sum()) for images, classes in batches.epoch(0))
+    return 100 * correct / len(batches.arrays)
 
 
-def measure(options: argparse.Namespace, data: Dataset, kernel: int, root: Path) -> dict[str, object]:
-    """Return plain's accuracy and time at a kernel size, and the schedules that ours tried."""
-    seeds = range(options.seeds)
-    layout = faster_layout(specification(options, kernel, options.epochs, 0), data, root)
-    plain = [trained(specification(options, kernel, options.epochs, s), data, root, plain=layout) for s in seeds]
-    target, whole = fmean(r.test_accuracy for r in plain), fmean(r.seconds for r in plain)
-    print(f"{kernel}x{kernel}: plain ({layout}), {options.epochs} epochs: {target:.2f} % in {whole:.0f} s", flush=True)
-    found: dict[str, object] = {"kernel": kernel, "layout": layout, "accuracy": target, "seconds": whole}
-    for filters in ("frozen", "thawed"):
-        tried = []
-        for epochs in range(1, options.epochs + 1):
-            fields = {"init": "closed-form", "schedule": "cifar-p2", "freeze_filters": filters == "frozen"}
-            runs = [trained(specification(options, kernel, epochs, s, **fields), data, root) for s in seeds]
-            accuracy, seconds = fmean(r.test_accuracy for r in runs), fmean(r.seconds for r in runs)
-            tried.append({"epochs": epochs, "accuracy": accuracy, "seconds": seconds})
-            print(f"  ours, {filters}, {counted(epochs, 'epoch')}: {accuracy:.2f} % in {seconds:.0f} s", flush=True)
-            if accuracy >= target:
-                break
-        found[filters] = {"reached": tried[-1]["accuracy"] >= target, "tried": tried}
-    return found
+def measure(contestant: str, share: float, kernel: int, seed: int, data: Dataset) -> Record:
+    shared: dict[str, Any] = {"seed": seed, "mean": data.mean, "std": data.std}
+    augment = Augment.preset("light")
+    batches = BatchLoader(data.train, batch_size=32, augment=augment, shuffle=True, drop_last=True, **shared)
+    test = BatchLoader(data.test, batch_size=256, **shared)
+    model = build(contestant, kernel, seed, next(batches.epoch(0))[0])
+    clock, processor = train(model, batches, max(1, round(share * len(batches))))
+    known = {"kernel": kernel, "seed": seed, "contestant": contestant, "share": share}
+    return known | {"accuracy": accuracy(model, test), "clock": clock, "processor": processor}
 
 
-def table(found: list[dict[str, object]], epochs: int) -> str:
-    """Return the outcome as Markdown; a share below 1 means that ours is sooner there."""
-    rows = ["| filters | plain, all epochs | ours | epochs | ours, s | plain, s | share of plain's time | wanted |"]
-    rows.append("|---|---|---|---|---|---|---|---|")
-    for one in found:
-        for filters in ("frozen", "thawed"):
-            last = one[filters]["tried"][-1]
-            k, plain = one["kernel"], f"{one['accuracy']:.2f} % in {epochs} epochs"
-            share = f"{last['seconds'] / one['seconds']:.2f}" if one[filters]["reached"] else "not reached"
-            ours = f"{last['accuracy']:.2f} % | {last['epochs']} | {last['seconds']:.0f} | {one['seconds']:.0f}"
-            rows.append(f"| {k}x{k}, {filters} | {plain} | {ours} | {share} | at most 0.17 |")
-    return "\n".join(rows)
+def wanted(seeds: int) -> Iterator[tuple[int, str, float]]:
+    for seed in range(seeds):
+        yield seed, "plain", 1.0
+        for contestant in OURS:
+            for share in SHARES:
+                yield seed, contestant, share
+
+
+def interval(values: Sequence[float], shown: str) -> str:
+    """Mean and Student's interval over seeds."""
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return f"{mean:{shown}} (one seed)"
+    half = t_quantile(CONFIDENCE, len(values) - 1) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return f"{mean:{shown}} [{mean - half:{shown}}, {mean + half:{shown}}]"
+
+
+def times(runs: Sequence[Record], plain: Record) -> dict[str, float] | None:
+    """The time of the shortest schedule as accurate as plain, over the time of plain; None if there is none."""
+    enough = [run for run in runs if run["accuracy"] >= plain["accuracy"]]
+    if not enough:
+        return None
+    first = min(enough, key=lambda run: run["share"])
+    return {kind: first[kind] / plain[kind] for kind in ("clock", "processor")}
+
+
+def row(name: str, seeds: Sequence[tuple[Record, list[Record]]]) -> str:
+    """A line of the table: mean accuracy of each schedule, and the time to plain's accuracy."""
+    cells = [name]
+    for share in SHARES:
+        reached = [run["accuracy"] for _, runs in seeds for run in runs if run["share"] == share]
+        cells.append(f"{np.mean(reached):.2f}")
+    taken = [found for plain, runs in seeds if (found := times(runs, plain))]
+    for kind in ("clock", "processor"):
+        never = len(seeds) - len(taken)
+        cells.append(f"{never} of {len(seeds)} never" if never else interval([t[kind] for t in taken], ".3f"))
+    return f"| {' | '.join([*cells, str(len(seeds))])} |"
+
+
+def table(records: Sequence[Record]) -> str:
+    """All complete seeds as Markdown."""
+    shares = " | ".join(f"% after {share:g}" for share in SHARES)
+    lines = [f"| ours | {shares} | clock to plain's accuracy | processor | n |", "|---" * (len(SHARES) + 4) + "|"]
+    said = []
+    for kernel in sorted({r["kernel"] for r in records}):
+        found = [r for r in records if r["kernel"] == kernel]
+        plain = {r["seed"]: r for r in found if r["contestant"] == "plain"}
+        for contestant in OURS:
+            runs = {s: [r for r in found if (r["seed"], r["contestant"]) == (s, contestant)] for s in plain}
+            seeds = [(plain[s], ours) for s, ours in runs.items() if len(ours) == len(SHARES)]
+            lines += [row(f"{contestant}, {kernel}x{kernel}", seeds)] if seeds else []
+        accuracies, seconds = ([r[kind] for r in plain.values()] for kind in ("accuracy", "clock"))
+        words = f"{interval(accuracies, '.2f')} % in {np.mean(seconds):.0f} s, n = {len(plain)}"
+        said.append(f"Plain PyTorch with {kernel}x{kernel} filters ends at {words}.")
+    return "\n".join([*said, "", *lines])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="convmixer_256_8_k{k}_p2", help="a name with {k} for the kernel size")
-    parser.add_argument("--kernels", type=int, nargs="+", default=[9, 15])
-    parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--data", default="cifar10")
-    parser.add_argument("--data-limit", type=int)
-    parser.add_argument("--batch-size", type=int, default=512)
-    parser.add_argument("--augment", default="cifar")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--runs", type=Path, help="where runs are kept, to continue after an interruption")
-    parser.add_argument("--json", type=Path, help="write everything that was tried there")
+    parser.add_argument("--data", default="cifar10", help="cifar10, or folder:PATH of train/CLASS and test/CLASS")
+    parser.add_argument("--data-limit", type=int, help="train on so many images, to try the script out")
+    parser.add_argument("--kernel", type=int, default=9)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--log", type=Path, default=Path("time_to_accuracy.jsonl"))
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+    torch.set_num_threads(1)
+    records = [json.loads(line) for line in options.log.read_text().splitlines()] if options.log.exists() else []
+    done = {(r["kernel"], r["seed"], r["contestant"], r["share"]) for r in records}
     data = load(options.data, limit=options.data_limit)
-    print(f"{describe_machine()}; {options.data}, {len(data.train):,} images, n = {options.seeds}")
-    with tempfile.TemporaryDirectory() as folder:
-        found = [measure(options, data, kernel, options.runs or Path(folder)) for kernel in options.kernels]
-    print(f"\n{table(found, options.epochs)}")
-    if options.json:
-        settings = {name: value for name, value in vars(options).items() if name not in ("runs", "json")}
-        report = {"machine": describe_machine(), "settings": settings, "measured": found}
-        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    for seed, contestant, share in wanted(options.seeds):
+        if (options.kernel, seed, contestant, share) not in done:
+            records.append(measure(contestant, share, options.kernel, seed, data))
+            with options.log.open("a", encoding="utf-8") as log:
+                log.write(json.dumps(records[-1]) + "\n")
+    print(f"{describe_machine()}; {options.data}\n\n{table(records)}")
 
 
 if __name__ == "__main__":
