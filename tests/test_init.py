@@ -160,7 +160,7 @@ def bad_second(bad):
     [
         (bad_second(np.eye(9)), {}, CovarianceError),
         (bad_second(True), {}, CovarianceError),
-        (bad_second(None), {}, SourceError),
+        (bad_second(None), {}, CovarianceError),
         (bad_second("0.5"), {}, CovarianceError),
         (bad_second(np.zeros((49, 49))), {}, CovarianceError),
         (bad_second(1e90 * np.eye(49)), {}, CovarianceError),  # too large for float32

@@ -222,6 +222,7 @@ LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
         ({"fc.weight": torch.ones(3, 3)}, "found none among its 1 tensors"),
         ({"dw.weight": torch.ones(8, 1, 5, 5).to_sparse()}, "needed a state dict of dense tensors"),
         ({"dw.weight": torch.ones(8, 1, 5, 5, dtype=torch.int8)}, "dw: needed a floating-point weight"),
+        ({"dw.weight": torch.ones(8, 1, 5, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)}, "dw: .* plain numbers"),
         ({f"{i}.weight": torch.randn(2, 1, 64, 64) for i in range(9)}, "at most 537 MB together"),
         ({"a" * 1025 + ".weight": torch.ones(2, 1, 3, 3)}, "a name of 1032 characters; needed at most 1024"),
         ({"dw.parametrizations.weight.original1": torch.ones(8, 1, 5, 5)}, "that of dw is stored as the parameters it"),

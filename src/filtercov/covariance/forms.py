@@ -176,8 +176,6 @@ def as_float(value: object) -> float | None:
         if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
             value = value.item()
         return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
-    except OverflowError:  # an integer too large for a float
-        return math.inf
     except (RuntimeError, TypeError):  # no value to read: on torch's meta device, or traced by JAX
         return None
 

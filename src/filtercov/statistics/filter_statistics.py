@@ -24,15 +24,7 @@ import numpy as np
 import safetensors.numpy
 from torch import Tensor, nn
 
-from filtercov.covariance.forms import (
-    Array,
-    KernelSize,
-    check_pixels,
-    kernel_shape,
-    kron,
-    show_size,
-    whole_number,
-)
+from filtercov.covariance.forms import Array, KernelSize, check_pixels, kernel_shape, kron, show_size, whole_number
 from filtercov.covariance.transfer import (
     LayerStatistics,
     Resizing,
