@@ -32,6 +32,11 @@ NEEDS_A_MODEL = [
     ("mistake", "kind", "sentence"),
     [
         *[(lambda net, call=call: call(net.state_dict()), ModelError, "got a state dict") for call in NEEDS_A_MODEL],
+        (
+            lambda _: fc.init_(nn.Conv2d(3, 8, 3)),
+            ModelError,
+            "Conv2d: needed at least one depthwise .* among its Conv2d",
+        ),
         (lambda _: fc.init_(nn.Conv2d), ModelError, "got the class Conv2d; pass the model itself"),
         (lambda _: fc.init_("net.pth"), ModelError, r"got str; .*FilterStatistics.from_checkpoint\(path\)"),
         (lambda net: fc.init_(net, generator=0), SourceError, r"needed a torch.Generator .* got 0; .* seed="),
@@ -42,6 +47,7 @@ NEEDS_A_MODEL = [
         (lambda net: fc.init_(net, 0.5), SourceError, r"got 0.5; for one σ everywhere pass lambda layer: 0.5"),
         (lambda net: fc.init_(net, "imagenet"), SourceError, "unknown preset 'imagenet'.*did you mean"),
         (lambda net: fc.init_(net, "efficientnet-lite0"), SourceError, "are written 'stats:efficientnet-lite0'"),
+        (lambda net: fc.init_(net, min_kernel_size=9), ModelError, "none of 3 .*3 × 7x7 is .*pass min_kernel_size=7"),
         (lambda net: fc.init_(net, network()), SourceError, r"got a model, .*from_model\(.*\), or .*copy_filters_"),
         (lambda net: STATS.from_checkpoint(net), CheckpointError, r"got Sequential; .* FilterStatistics.from_model"),
         (lambda _: STATS.load(b"no"), CheckpointError, "load: needed the path of a file, got bytes"),
