@@ -78,7 +78,7 @@ class InitRow:
         return tuple(map(printable, (self.name, size, channels, depth, source, negative, outcome)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class InitReport(Sequence[InitRow]):
     """The rows of an initialisation, one per depthwise layer in forward order, and notes; prints as a table.
 
@@ -111,9 +111,6 @@ class InitReport(Sequence[InitRow]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __repr__(self) -> str:
-        return str(self)  # what a notebook shows of init_(model)
-
     def __str__(self) -> str:
         head = ("layer", "kernel", "channels", "depth", "source", "negative", "outcome")
         lines = aligned([head, *(row.cells for row in self)], numbers=("kernel", "channels", "depth", "negative"))
@@ -121,6 +118,8 @@ class InitReport(Sequence[InitRow]):
         if any(row.negative_mass for row in self.rows):
             total += "; negative: the share of a covariance's spectrum below zero"
         return "\n".join([*lines, total, *(printable(f"note: {note}") for note in self.notes)])
+
+    __repr__ = __str__  # what a notebook shows of init_(model)
 
 
 class Target(NamedTuple):

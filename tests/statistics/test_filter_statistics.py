@@ -12,7 +12,7 @@ from torch import nn
 
 import filtercov as fc
 from filtercov.covariance import nearest_kronecker, resize_covariance
-from filtercov.errors import CheckpointError, CovarianceError, FiltercovWarning, ModelError, SourceError
+from filtercov.errors import CheckpointError, CovarianceError, FiltercovWarning, SourceError
 from filtercov.files import NAME, read_description
 from filtercov.statistics import filter_statistics
 from filtercov.statistics.filter_statistics import measure_layers
@@ -70,7 +70,7 @@ def test_a_state_dict_without_depthwise_weights_or_with_bad_ones_is_refused():
             fc.FilterStatistics.from_checkpoint(state)
     net = network()
     nn.init.constant_(net[1].weight, torch.nan)
-    with pytest.raises(ModelError, match=r"^1: .*nan"):
+    with pytest.raises(CovarianceError, match=r"^1: .*nan"):
         fc.FilterStatistics.from_model(net)
 
 

@@ -77,8 +77,7 @@ class FilterStatistics:
         if not layers or not all(isinstance(layer, LayerStatistics) for layer in layers):
             came = shortened(repr(self.layers))
             raise SourceError(f"FilterStatistics: needed the LayerStatistics of at least one layer, got {came}")
-        for name, value in {"layers": layers, "source": str(self.source), "notes": tuple(self.notes)}.items():
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "layers", layers)
 
     def __len__(self) -> int:
         return len(self.layers)
@@ -110,11 +109,7 @@ class FilterStatistics:
     def from_model(cls, model: nn.Module, example_input: Any = None) -> FilterStatistics:
         """Measure every depthwise layer of a model; `example_input` traces the execution order."""
         found = depthwise_layers(model, example_input)
-        try:
-            layers = measure_layers((layer.name, layer.weight) for layer in found)
-        except CovarianceError as error:
-            raise ModelError(str(error)) from None
-        return cls(layers, type(model).__name__)
+        return cls(measure_layers((layer.name, layer.weight) for layer in found), type(model).__name__)
 
     @classmethod
     def from_checkpoint(
@@ -312,7 +307,7 @@ def open_statistics(
             for i, entry in enumerate(about["layers"])
         )
         notes = tuple(str(note) for note in about["notes"])
-        yield FilterStatistics(layers, about["source"], notes), tensors, about
+        yield FilterStatistics(layers, str(about["source"]), notes), tensors, about
 
 
 def compacted(values: Array) -> Array:

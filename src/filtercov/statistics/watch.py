@@ -129,7 +129,7 @@ class Watch:
                 f"{self.path}: needed a new directory or a watched run, got one with {foreign[0]}; choose another name"
             )
         self._remove([])
-        filters = {f"layer.{i}.filters": _exact(start) for i, start in enumerate(self._start.values())}
+        filters = {f"layer.{i}.filters": start for i, start in enumerate(self._start.values())}
         about = {"began": self.step}
         write_statistics(self.path / START, measured, kind=KIND, compact=True, tensors=filters, about=about)
 
@@ -198,12 +198,6 @@ def _weights(model: nn.Module) -> dict[str, Tensor]:
     """Weights (filters, 1, *kernel_size) by the names of their layers, as float64 on the CPU."""
     with torch.no_grad():
         return {layer.name: plain_values(layer.weight, layer.name) for layer in depthwise_layers(model)}
-
-
-def _exact(filters: Array) -> Array:
-    """Filters in float32, where that is exact."""
-    with np.errstate(over="ignore"):
-        return filters.astype(np.float32) if (filters.astype(np.float32) == filters).all() else filters
 
 
 def _drift(filters: Array, start: Array) -> tuple[float, float | None, float | None]:
