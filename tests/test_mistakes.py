@@ -49,11 +49,7 @@ NEEDS_A_MODEL = [
         (lambda net: fc.init_(net, "efficientnet-lite0"), SourceError, "are written 'stats:efficientnet-lite0'"),
         (lambda net: fc.init_(net, min_kernel_size=9), ModelError, "none of 3 .*3 × 7x7 is .*pass min_kernel_size=7"),
         (lambda net: fc.init_(net, network()), SourceError, r"got a model, .*from_model\(.*\), or .*copy_filters_"),
-        (lambda net: STATS.from_checkpoint(net), CheckpointError, r"got Sequential; .* FilterStatistics.from_model"),
-        (lambda _: STATS.load(b"no"), CheckpointError, "load: needed the path of a file, got bytes"),
         (lambda _: STATS.load("n" * 300), CheckpointError, "cannot be read .File name too long"),
-        (lambda net: fc.watch(net, b"no"), CheckpointError, "watch: needed the path of a file, got bytes"),
-        (lambda _: fc.SawtoothSchedule("cifar-p2", (1, 2)), CovarianceError, r"got 'cifar-p2'; pass .*PRESETS\[name\]"),
         (lambda net: STATS.from_model(net).at("0.5"), CovarianceError, "a number from 0 .* got '0.5'"),
         (
             lambda net: InitPlan(fc.depthwise_layers(net), "stats:a.stats", who="init_depthwise"),

@@ -34,7 +34,7 @@ from filtercov.covariance.transfer import (
     resizing_doubts,
 )
 from filtercov.errors import CheckpointError, CovarianceError, FiltercovWarning, ModelError, SourceError, naming
-from filtercov.files import MEASURED, NAME, Kind, as_path, open_checksummed, read_description, write_checksummed
+from filtercov.files import MEASURED, NAME, Kind, open_checksummed, read_description, write_checksummed
 from filtercov.layers.checkpoint import read_depthwise_weights
 from filtercov.layers.find import depthwise_layers, plain_values
 from filtercov.printable import counted, shortened, show_bytes
@@ -123,7 +123,7 @@ class FilterStatistics:
         guessed from their names, and `notes` says so. A model given as `like` decides both; its own weights are not
         looked at, so it may be on the meta device.
         """
-        file = path if isinstance(path, Mapping) else as_path(path, "from_checkpoint")
+        file = path if isinstance(path, Mapping) else Path(path)
         weights = read_depthwise_weights(file, like=like)
         source = file.name if isinstance(file, Path) else "state dict"
         try:
@@ -197,12 +197,12 @@ class FilterStatistics:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the statistics to a safetensors file with a checksum; an existing file is replaced whole or not."""
-        write_statistics(as_path(path, "save"), self)
+        write_statistics(Path(path), self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> FilterStatistics:
         """Read statistics that `save` wrote; anything else, or anything changed since, is a `CheckpointError`."""
-        with open_statistics(as_path(path, "load")) as (statistics, _, _):
+        with open_statistics(Path(path)) as (statistics, _, _):
             return statistics
 
     @classmethod

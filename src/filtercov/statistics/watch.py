@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from filtercov.covariance.forms import Array, whole_number
 from filtercov.errors import CheckpointError, ConfigError, CovarianceError, FiltercovWarning, ModelError
-from filtercov.files import as_path
 from filtercov.layers.find import depthwise_layers, plain_values, unwrap
 from filtercov.statistics.filter_statistics import FilterStatistics, compacted, measure_layers, write_statistics
 from filtercov.statistics.watched import KIND, START, Watched, followed, moment_file
@@ -53,7 +52,7 @@ class Watch:
         steps: Collection[int] = (),
         step: int | None = None,
     ) -> None:
-        self.path = as_path(path, "watch")
+        self.path = Path(path)
         self.step = 0 if step is None else _steps("step", step)
         self._every = None if every is None else _steps("every", every, least=1)
         self._chosen = {_steps("steps", chosen) for chosen in steps}
