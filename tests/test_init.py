@@ -11,7 +11,7 @@ from torch.nn.utils import parametrizations
 import filtercov as fc
 from filtercov.errors import CovarianceError, FiltercovError, FiltercovWarning, ModelError, SourceError
 from filtercov.lab import models
-from tests.depthwise_layers import depthwise, seeded, state, unchanged
+from tests.depthwise_layers import depthwise, network, seeded, state, unchanged
 from tests.reference import usable_covariance
 
 # The inner product of all weights with cos 0, cos 1, cos 2, …, which any other draw, covariance or order changes and
@@ -40,7 +40,7 @@ def test_a_seed_gives_the_filters_it_always_gave(model, source):
 
 
 def test_depth_counts_every_depthwise_layer_also_those_left_alone():
-    net = nn.Sequential(depthwise(kernel_size=3), depthwise(), depthwise(kernel_size=(1, 3)), depthwise())
+    net = network(3, 7, (1, 3), 7)
     before = state(net)
     report = fc.init_(net, "figure", filter_fn=lambda layer: layer.name != "3")
     assert [row.initialised for row in report] == [False, True, False, False]
@@ -51,7 +51,7 @@ def test_depth_counts_every_depthwise_layer_also_those_left_alone():
 
 
 def test_small_filters_are_left_alone_by_the_closed_form_only():
-    net = nn.Sequential(depthwise(kernel_size=3), depthwise(kernel_size=(1, 1)), depthwise())
+    net = network(3, (1, 1), 7)
     statistics = fc.FilterStatistics.from_model(net)
     for source, initialised in (
         ("figure", [False, False, True]),
@@ -86,7 +86,7 @@ def test_every_kind_of_depthwise_layer_gets_filters_of_the_variance_of_its_sigma
 
 
 def test_statistics_of_another_kernel_size_are_resized_and_a_row_says_so():
-    statistics = fc.FilterStatistics.from_model(nn.Sequential(depthwise(64, kernel_size=5)))
+    statistics = fc.FilterStatistics.from_model(network(5, width=64))
     report = fc.init_(net := depthwise(), statistics, seed=0)
     fc.init_(by_hand := depthwise(), lambda layer: statistics.at(layer.depth).resize(7), seed=0)
     assert torch.equal(net.weight, by_hand.weight)
@@ -95,13 +95,13 @@ def test_statistics_of_another_kernel_size_are_resized_and_a_row_says_so():
 
 
 def test_a_weight_shared_between_modules_is_initialised_once():
-    net = nn.Sequential(depthwise(), depthwise(), depthwise(), depthwise())
+    net = network(7, 7, 7, 7)
     net[2].weight = net[0].weight
     net[3].weight = nn.Parameter(net[1].weight.data)  # another parameter in the same memory
     report = fc.init_(net, generator=seeded())
     assert [row.initialised for row in report] == [True, True, False, False]
     assert report[2].reason == "shares its weight with 0"
-    fc.init_(alone := nn.Sequential(*(depthwise() for _ in range(4))), generator=seeded())
+    fc.init_(alone := network(7, 7, 7, 7), generator=seeded())
     assert torch.equal(net[1].weight, alone[1].weight)
 
 
@@ -112,7 +112,7 @@ def test_parametrised_filters_are_set_through_their_parametrisation():
 
 
 def test_scale_match_keeps_the_variance_of_each_layer_and_a_number_multiplies():
-    net = nn.Sequential(depthwise(64), depthwise(64))
+    net = network(7, 7, width=64)
     before = [layer.weight.detach().double().var(correction=0).item() for layer in net]
     fc.init_(net, "cifar-p2", scale="match", generator=seeded())
     for layer, variance in zip(net, before, strict=True):
@@ -126,7 +126,7 @@ def test_scale_match_keeps_the_variance_of_each_layer_and_a_number_multiplies():
 
 
 def test_the_sawtooth_schedule_follows_the_stages():
-    net, ramp = nn.Sequential(*(depthwise() for _ in range(5))), fc.QuadraticSchedule(0.1, 1.0, 0.0)
+    net, ramp = network(7, 7, 7, 7, 7), fc.QuadraticSchedule(0.1, 1.0, 0.0)
     report = fc.init_(net, fc.SawtoothSchedule(ramp, (2, 3)))
     assert [round(row.sigma, 6) for row in report] == [0.1, 1.1, 0.1, 0.6, 1.1]
     with pytest.raises(SourceError):
@@ -135,7 +135,7 @@ def test_the_sawtooth_schedule_follows_the_stages():
 
 def test_large_kernels_that_stay_mostly_empty_are_warned_of():
     with pytest.warns(FiltercovWarning, match=r"most of the 15x15 filters empty in 2 layers: at most \d+ of 225 pix"):
-        fc.init_(nn.Sequential(depthwise(kernel_size=15), depthwise(kernel_size=15)), fc.QuadraticSchedule(0.1, 0.2, 0))
+        fc.init_(network(15, 15), fc.QuadraticSchedule(0.1, 0.2, 0))
     fc.init_(depthwise(kernel_size=15), lambda _: 6.0)  # warnings are errors here
 
 
@@ -164,7 +164,7 @@ def bad_second(bad):
     ],
 )
 def test_bad_input_is_refused_before_any_layer_is_changed(source, options, error):
-    net = nn.Sequential(depthwise(), depthwise())
+    net = network(7, 7)
     before = state(net)
     with pytest.raises(error):
         fc.init_(net, source, **options)

@@ -61,11 +61,6 @@ def test_every_number_is_what_its_definition_says(size):
     assert centredness(cov, size) == pytest.approx(oracle_centredness(stack.var(axis=0)))
     assert (np.diff(spectrum(cov)) <= 0).all()
     assert spectrum(cov).sum() == pytest.approx(np.trace(cov))
-    record = structure.as_record()
-    for name in NUMBERS:
-        number = structure.numbers()[name]
-        shown = (number.value, number.chance, number.beyond_chance)
-        assert (record[name], record[f"{name}_chance"], record[f"{name}_beyond_chance"]) == shown
 
 
 def test_the_kronecker_residual_is_the_distance_to_the_nearest_of_square_filters():
