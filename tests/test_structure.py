@@ -97,12 +97,6 @@ def test_the_chance_of_filters_near_zero_is_what_is_drawn(n, count):
     assert number.chance == pytest.approx(near_zero, rel=0.1)
 
 
-def test_a_scale_changes_nothing():
-    one, other = (structure_of(scale * filters((5, 5))).numbers() for scale in (1.0, 1e-12))
-    for name in NUMBERS:
-        assert other[name].value == pytest.approx(one[name].value), name
-
-
 def test_what_filters_cannot_tell_is_none_with_a_reason():
     alone = structure_of(np.ones((1, 3, 3))).as_record()
     assert alone["absent"] == "effective_rank: one filter has no spread"
