@@ -140,8 +140,6 @@ class Lock:
         """Take the lock; False if it is not free within so many seconds."""
         from filelock import Timeout
 
-        if self._lock.is_locked:
-            return False
         try:
             self._lock.acquire(timeout=timeout)
         except Timeout:

@@ -30,7 +30,6 @@ STATISTICS = "stats:"  # prefix of a statistics file or of shipped statistics
 CLOSED_FORM_MIN_KERNEL = 5  # the paper found the closed form no help to 3×3 filters
 FILLED = 0.01  # a pixel counts as filled if its standard deviation exceeds this share of the largest one
 LARGE_KERNEL = 11  # the paper's schedules were found with 9×9 filters
-NOT_CHOSEN = "not chosen by filter_fn"
 NEEDED = "needed a preset name, a schedule, FilterStatistics or a function of the layer as source"
 
 
@@ -152,7 +151,7 @@ class InitPlan(Generic[L]):
         for layer in layers:
             least = given
             if filter_fn is not None and not filter_fn(layer):
-                self.skipped[layer] = NOT_CHOSEN
+                self.skipped[layer] = "not chosen by filter_fn"
                 continue
             if max(layer.kernel_size) >= least:
                 with naming(layer.name):
@@ -204,15 +203,12 @@ class InitPlan(Generic[L]):
     def _nothing_chosen(self) -> str:
         """Say why no layer is left: a call that changes nothing has been misunderstood."""
         reasons = ", ".join(f"{count} × {reason}" for reason, count in Counter(self.skipped.values()).items())
-        small = [max(layer.kernel_size) for layer in self.layers if self.skipped[layer] != NOT_CHOSEN]
-        advice = f"filter_fn gets layers, with names such as {self.layers[0].name!r}, and returns true to choose one"
-        if small:
-            advice = (
-                f"pass min_kernel_size={max(small)} to initialise them all the same, or transfer the statistics of a "
-                "trained model, which help filters as small as these too"
-            )
-        finding = f"needed a layer to initialise, got none of {len(self.layers)} depthwise ones ({reasons})"
-        return f"{self.who}: {finding}; {advice}"
+        largest = max(max(layer.kernel_size) for layer in self.layers)
+        return (
+            f"{self.who}: needed a layer to initialise, got none of {len(self.layers)} depthwise ones ({reasons}); "
+            f"pass min_kernel_size={largest} to initialise small filters all the same, transfer the statistics of a "
+            f"trained model, which help these too, or have filter_fn choose layers, such as {self.layers[0].name!r}"
+        )
 
 
 def _function_of_layer(source: Source[L], count: int, who: str) -> Callable[[L], object]:
