@@ -37,7 +37,6 @@ def likeness(cov: Array, kernel_size: KernelSize, sigmas: ArrayLike = SIGMAS) ->
     shape, s = kernel_shape(kernel_size), np.atleast_1d(np.asarray(sigmas, dtype=np.float64))
     matrix = cov / (np.abs(cov).max() or 1.0)  # squares of tiny numbers would vanish
     size = float(np.linalg.norm(matrix))
-    shape = _long(shape)
     block = to_block((matrix + matrix.T) / 2, shape)
     # At each σ the factors have `numbers` numbers, and the first contraction, of the longest axis, leaves `rest`.
     numbers, rest = sum(block.shape), block.size // max(block.shape)
@@ -72,13 +71,8 @@ def chance_likeness(kernel_size: KernelSize, count: int) -> tuple[float, float]:
     if m < 1:
         return math.nan, math.nan
     size = math.sqrt(1 + (n + 1) / m)  # over that of the identity, √n
-    chance = _likeness_of_identity(_long(shape)) / size
+    chance = _likeness_of_identity(shape) / size
     return chance, min(chance + SPREADS * math.sqrt(2 / (m * n)) / size, 1.0)
-
-
-def _long(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The axes that are longer than one pixel, for the others have no σ; at least one."""
-    return tuple(k for k in shape if k > 1) or (1,)
 
 
 @cache
