@@ -8,6 +8,12 @@ def depthwise(channels=8, kernel_size=7, kind=nn.Conv2d, multiplier=1, **kwargs)
     return kind(channels, channels * multiplier, kernel_size, groups=channels, **kwargs)
 
 
+def network(*sizes, width=8, seed=0):
+    """A layer for each kernel size, the same weights for the same seed."""
+    torch.manual_seed(seed)
+    return nn.Sequential(*(depthwise(width, size) for size in sizes))
+
+
 def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 

@@ -72,27 +72,28 @@ def usable_covariance(cov: np.ndarray, negative: str) -> np.ndarray:
     return total
 
 
-def slow_resize(cov: np.ndarray, old: int, new: int) -> np.ndarray:
-    """The paper's change of filter size for k×k filters, before the projection: pad or clip blocks, then bilinear.
+def slow_resize(cov: np.ndarray, old: tuple[int, ...], new: tuple[int, ...]) -> np.ndarray:
+    """The paper's change of filter size, before the projection: pad or clip blocks, then interpolate between blocks.
 
-    Where one size is even and the other odd, no pixels lie on each other: the mean of half a pixel to either side.
+    Where one side is even and the other odd, no pixels lie on each other: the mean of half a pixel to either side.
     """
-    blocks = cov.reshape(old, old, old, old)
-    pictures = np.zeros((old, old, new, new))
-    sides = [math.floor((new - old) / 2), math.ceil((new - old) / 2)]
-    for i, j, row, column in itertools.product(range(old), range(old), range(new), range(new)):
-        for down, right in itertools.product(sides, repeat=2):
-            y, x = row - down, column - right
-            inside = 0 <= y < old and 0 <= x < old
-            pictures[i, j, row, column] += (blocks[i, j, y, x] if inside else blocks[i, j].mean()) / 4
-    resized = np.zeros((new, new, new, new))
-    for i, j in itertools.product(range(new), repeat=2):
-        y = i * (old - 1) / (new - 1) if new > 1 else (old - 1) / 2
-        x = j * (old - 1) / (new - 1) if new > 1 else (old - 1) / 2
-        for dy, dx in itertools.product((0, 1), repeat=2):
-            top, left = math.floor(y) + dy, math.floor(x) + dx
-            weight = (1 - abs(y - top)) * (1 - abs(x - left))
+    sides = list(zip(old, new, strict=True))
+    old_pixels, new_pixels = (list(itertools.product(*map(range, shape))) for shape in (old, new))
+    blocks = cov.reshape(old * 2)
+    pictures = np.zeros(old + new)
+    shifts = [(math.floor((n - o) / 2), math.ceil((n - o) / 2)) for o, n in sides]
+    for p, q in itertools.product(old_pixels, new_pixels):
+        for shift in itertools.product(*shifts):
+            place = tuple(x - s for x, s in zip(q, shift, strict=True))
+            inside = all(0 <= x < o for x, o in zip(place, old, strict=True))
+            pictures[p + q] += (blocks[p + place] if inside else blocks[p].mean()) / 2 ** len(old)
+    resized = np.zeros(new * 2)
+    for p in new_pixels:
+        between = [x * (o - 1) / (n - 1) if n > 1 else (o - 1) / 2 for x, (o, n) in zip(p, sides, strict=True)]
+        for corner in itertools.product((0, 1), repeat=len(old)):
+            place = tuple(math.floor(x) + c for x, c in zip(between, corner, strict=True))
+            weight = math.prod(1 - abs(x - y) for x, y in zip(between, place, strict=True))
             if weight > 0:
-                resized[i, j] += weight * pictures[top, left]
-    flat = resized.reshape(new * new, new * new)
+                resized[p] += weight * pictures[place]
+    flat = resized.reshape(len(new_pixels), len(new_pixels))
     return (flat + flat.T) / 2

@@ -10,12 +10,7 @@ from torch import nn
 import filtercov as fc
 from filtercov.errors import CheckpointError, CovarianceError, FiltercovError, ModelError, SourceError
 from filtercov.plan import InitPlan
-from tests.depthwise_layers import depthwise, state, unchanged
-
-
-def network():
-    return nn.Sequential(*(depthwise() for _ in range(3)))
-
+from tests.depthwise_layers import network, state, unchanged
 
 STATS = fc.FilterStatistics
 NEEDS_A_MODEL = [
@@ -23,7 +18,7 @@ NEEDS_A_MODEL = [
     fc.freeze_,
     fc.nn.accelerate_,
     STATS.from_model,
-    lambda model: fc.copy_filters_(network(), model),
+    lambda model: fc.copy_filters_(network(7, 7, 7), model),
     lambda model: STATS.from_checkpoint("no.pth", like=model),
 ]
 
@@ -32,6 +27,11 @@ NEEDS_A_MODEL = [
     ("mistake", "kind", "sentence"),
     [
         *[(lambda net, call=call: call(net.state_dict()), ModelError, "got a state dict") for call in NEEDS_A_MODEL],
+        (
+            lambda _: fc.init_(nn.Conv2d(3, 8, 3)),
+            ModelError,
+            "Conv2d: needed at least one depthwise .* among its Conv2d",
+        ),
         (lambda _: fc.init_(nn.Conv2d), ModelError, "got the class Conv2d; pass the model itself"),
         (lambda _: fc.init_("net.pth"), ModelError, r"got str; .*FilterStatistics.from_checkpoint\(path\)"),
         (lambda net: fc.init_(net, generator=0), SourceError, r"needed a torch.Generator .* got 0; .* seed="),
@@ -42,12 +42,13 @@ NEEDS_A_MODEL = [
         (lambda net: fc.init_(net, 0.5), SourceError, r"got 0.5; for one σ everywhere pass lambda layer: 0.5"),
         (lambda net: fc.init_(net, "imagenet"), SourceError, "unknown preset 'imagenet'.*did you mean"),
         (lambda net: fc.init_(net, "efficientnet-lite0"), SourceError, "are written 'stats:efficientnet-lite0'"),
-        (lambda net: fc.init_(net, network()), SourceError, r"got a model, .*from_model\(.*\), or .*copy_filters_"),
-        (lambda net: STATS.from_checkpoint(net), CheckpointError, r"got Sequential; .* FilterStatistics.from_model"),
-        (lambda _: STATS.load(b"no"), CheckpointError, "load: needed the path of a file, got bytes"),
+        (lambda net: fc.init_(net, min_kernel_size=9), ModelError, "none of 3 .*3 × 7x7 is .*pass min_kernel_size=7"),
+        (
+            lambda net: fc.init_(net, network(7, 7, 7)),
+            SourceError,
+            r"got a model, .*from_model\(.*\), or .*copy_filters_",
+        ),
         (lambda _: STATS.load("n" * 300), CheckpointError, "cannot be read .File name too long"),
-        (lambda net: fc.watch(net, b"no"), CheckpointError, "watch: needed the path of a file, got bytes"),
-        (lambda _: fc.SawtoothSchedule("cifar-p2", (1, 2)), CovarianceError, r"got 'cifar-p2'; pass .*PRESETS\[name\]"),
         (lambda net: STATS.from_model(net).at("0.5"), CovarianceError, "a number from 0 .* got '0.5'"),
         (
             lambda net: InitPlan(fc.depthwise_layers(net), "stats:a.stats", who="init_depthwise"),
@@ -57,7 +58,7 @@ NEEDS_A_MODEL = [
     ],
 )
 def test_a_mistake_is_one_sentence_that_says_what_was_meant(mistake, kind, sentence):
-    net = network()
+    net = network(7, 7, 7)
     before = state(net)
     with pytest.raises(kind, match=sentence) as caught:
         mistake(net)
@@ -74,7 +75,7 @@ def test_python_can_say_which_name_was_meant():
 
 
 def test_a_seed_is_a_new_generator_with_that_seed():
-    one, two, other = network(), network(), network()
+    one, two, other = (network(7, 7) for _ in range(3))
     state = torch.random.get_rng_state()
     fc.init_(one, seed=np.int64(3))
     fc.init_(two, generator=torch.Generator().manual_seed(3))

@@ -5,10 +5,6 @@ import subprocess
 import sys
 import unicodedata
 
-import pytest
-from torch import nn
-
-import filtercov as fc
 from filtercov.errors import CheckpointError
 from filtercov.lab.report.page import text
 from filtercov.printable import printable
@@ -37,11 +33,3 @@ def test_output_that_cannot_spell_sigma_is_no_error(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "? = 0.15" in done.stdout
-
-
-def test_a_file_whose_name_is_no_utf_8_is_shown(tmp_path):
-    path = tmp_path / "caf\udce9.stats"
-    fc.FilterStatistics.from_model(nn.Conv2d(8, 8, 5, groups=8)).save(path)
-    with pytest.raises(CheckpointError) as refused:
-        fc.FilterStatistics.from_checkpoint(path)
-    assert "caf\\udce9.stats" in str(refused.value)

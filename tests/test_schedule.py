@@ -6,12 +6,11 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 import filtercov as fc
 from filtercov.errors import CovarianceError, FiltercovWarning, SourceError
 from filtercov.schedule import LEAST_SIGMA, ScheduleFit, SigmaFit, fit_layer
-from tests.depthwise_layers import depthwise
+from tests.depthwise_layers import network
 
 K = 5
 
@@ -29,11 +28,6 @@ def statistics(sigmas, kernel_size=K, count=64, scale=1.0):
             for i, s in enumerate(sigmas)
         )
     )
-
-
-def independent(layers=6, width=256, kernel_size=9):
-    torch.manual_seed(0)
-    return nn.Sequential(*(depthwise(width, kernel_size) for _ in range(layers)))
 
 
 def test_the_quadratic_schedule_is_the_papers_equation_inside_the_network():
@@ -92,9 +86,9 @@ def test_the_sawtooth_starts_again_in_every_stage():
     ramp = fc.QuadraticSchedule(1.0, 1.0, 0.0)
     saw = fc.SawtoothSchedule(ramp, (3, 1, 2))
     assert [saw(i / 5) for i in range(6)] == [1.0, 1.5, 2.0, 1.0, 1.0, 2.0]
-    for schedule, stages in ((ramp, ()), (ramp, (2, 0)), (ramp, (1.5,)), (ramp, 3), ("figure", (2, 2))):
+    for stages in ((2, 0), (1.5,)):
         with pytest.raises(CovarianceError):
-            fc.SawtoothSchedule(schedule, stages)
+            fc.SawtoothSchedule(ramp, stages)
 
 
 @pytest.mark.parametrize(("size", "cov"), [(3, np.zeros((9, 9))), (1, np.eye(1))])
@@ -180,11 +174,11 @@ def test_two_layers_are_joined_by_a_line_and_small_or_dead_ones_between_count_fo
 
 @pytest.mark.filterwarnings("error::filtercov.errors.FiltercovWarning")
 def test_a_schedule_fitted_to_independent_filters_is_called_noise_and_init_warns_before_it_changes_anything():
-    fitted = fc.fit_schedule(fc.FilterStatistics.from_model(independent()))
+    fitted = fc.fit_schedule(fc.FilterStatistics.from_model(network(9, 9, 9, 9, 9, 9, width=256)))
     assert not fitted.fit.usable
     assert fitted.fit.likeness == pytest.approx(fitted.fit.chance, abs=0.02)
     assert "noise: no layer is more like the closed form" in repr(fitted)
-    net = independent(4, 8, 7)
+    net = network(7, 7, 7, 7)
     before = net[0].weight.detach().clone()
     with pytest.raises(FiltercovWarning, match="noise"):
         fc.init_(net, fitted.short())

@@ -31,19 +31,6 @@ NAME = 1024  # characters in the name of a tensor
 MEASURED = 512 * MIB  # filters and covariances of all layers of a network in float64
 
 
-def as_path(path: object, who: str) -> Path:
-    """The path of a file; anything but text or a path object is a `CheckpointError`.
-
-    >>> as_path(b"net.pth", "load")
-    Traceback (most recent call last):
-    filtercov.errors.CheckpointError: load: needed the path of a file, got bytes; pass its path as text
-    """
-    if isinstance(path, str | os.PathLike):
-        return Path(path)
-    advice = "measure it with FilterStatistics.from_model" if hasattr(path, "state_dict") else "pass its path as text"
-    raise CheckpointError(f"{who}: needed the path of a file, got {type(path).__name__}; {advice}")
-
-
 def cache_directory() -> Path:
     """$FILTERCOV_CACHE, or ~/.cache/filtercov; it need not exist."""
     return Path(os.environ.get("FILTERCOV_CACHE") or "~/.cache/filtercov").expanduser()
@@ -153,8 +140,6 @@ class Lock:
         """Take the lock; False if it is not free within so many seconds."""
         from filelock import Timeout
 
-        if self._lock.is_locked:
-            return False
         try:
             self._lock.acquire(timeout=timeout)
         except Timeout:

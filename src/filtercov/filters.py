@@ -24,7 +24,7 @@ from filtercov.layers.sample import check_filters, check_generator, check_weight
 from filtercov.plan import NEEDED, STATISTICS, InitPlan, InitReport, Source, row_of
 from filtercov.statistics.filter_statistics import find_statistics
 
-Scale = Literal["match"] | float | None
+Scale = Literal["match"] | float
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -34,7 +34,7 @@ def init_(
     *,
     filter_fn: LayerFilter | None = None,
     min_kernel_size: int | None = None,
-    scale: Scale = None,
+    scale: Scale | None = None,
     negative: Negative = "clip",
     generator: torch.Generator | None = None,
     seed: int | None = None,
@@ -231,8 +231,7 @@ def _sample(
         exact = sample_filters(root, len(weight), mean=mean, generator=generator)
         filters = rounded((exact * _matching_factor(weight, exact)).numpy(), weight.dtype)
     else:
-        factor = 1.0 if scale is None else scale
-        filters = sample_filters(root, len(weight), mean=mean, generator=generator, dtype=weight.dtype, scale=factor)
+        filters = sample_filters(root, len(weight), mean=mean, generator=generator, dtype=weight.dtype, scale=scale)
     check_filters(filters)
     return filters
 
@@ -247,10 +246,10 @@ def _matching_factor(weight: Tensor, filters: Tensor) -> float:
     return math.sqrt(before / after)
 
 
-def _check_scale(scale: Scale) -> Scale:
-    if scale is None or (isinstance(scale, str) and scale == "match"):
+def _check_scale(scale: Scale | None) -> Scale:
+    if isinstance(scale, str) and scale == "match":
         return scale
-    number = as_float(scale)
+    number = 1.0 if scale is None else as_float(scale)
     if number is None or not 0 < number < math.inf:
         raise SourceError(f"scale: needed None, 'match' or a positive number, got {scale!r}")
     return number

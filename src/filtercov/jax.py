@@ -85,9 +85,9 @@ def init_depthwise(
     leaves, tree = jax.tree_util.tree_flatten_with_path(params)
     values = [leaf for _, leaf in leaves]
     found = _find_kernels(leaves)
-    names = sorted(found, key=_building_key) if order is None else list(order)
+    names = sorted(found, key=building_key) if order is None else list(order)
     if not names or len(set(names)) < len(names) or not found.keys() >= set(names):
-        known = ", ".join(sorted(found, key=_building_key))
+        known = ", ".join(sorted(found, key=building_key))
         raise ModelError(f"order: needed each name once, of {known}, got {order!r}")
     kernels = []
     for i, name in enumerate(names):
@@ -127,11 +127,6 @@ def _find_kernels(leaves: Sequence[tuple[Any, Any]]) -> dict[str, int]:
             f"channels) with more than one channel, found none among {len(leaves)} leaves"
         )
     return found
-
-
-def _building_key(name: str) -> Any:
-    # In a Flax network conv_1 follows conv_0; only in others is a first conv1 the stem.
-    return building_key(f"params.{name}")
 
 
 def _draw(key: jax.Array, root: Root, channels: int, dtype: Any, mean: Array | None = None) -> jax.Array:

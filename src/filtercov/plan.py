@@ -11,7 +11,7 @@ import difflib
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -30,7 +30,6 @@ STATISTICS = "stats:"  # prefix of a statistics file or of shipped statistics
 CLOSED_FORM_MIN_KERNEL = 5  # the paper found the closed form no help to 3×3 filters
 FILLED = 0.01  # a pixel counts as filled if its standard deviation exceeds this share of the largest one
 LARGE_KERNEL = 11  # the paper's schedules were found with 9×9 filters
-NOT_CHOSEN = "not chosen by filter_fn"
 NEEDED = "needed a preset name, a schedule, FilterStatistics or a function of the layer as source"
 
 
@@ -52,8 +51,7 @@ class InitRow:
     """One depthwise layer of a report: what was done to it, from what, or why nothing was.
 
     `sigma` is set for the closed form; `source_layer` for a transfer, and `resized` if its statistics were measured at
-    another kernel size. `negative_mass` is the share of the covariance's spectrum that was negative. `filled` counts
-    the pixels whose standard deviation exceeds 1 % of the largest one.
+    another kernel size. `negative_mass` is the share of the covariance's spectrum that was negative.
     """
 
     name: str
@@ -66,7 +64,6 @@ class InitRow:
     source_layer: str | None = None
     negative_mass: float | None = None
     resized: Resizing | None = None
-    filled: int | None = None
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -80,7 +77,7 @@ class InitRow:
         return tuple(map(printable, (self.name, size, channels, depth, source, negative, outcome)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class InitReport(Sequence[InitRow]):
     """The rows of an initialisation, one per depthwise layer in forward order, and notes; prints as a table.
 
@@ -113,9 +110,6 @@ class InitReport(Sequence[InitRow]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __repr__(self) -> str:
-        return str(self)  # what a notebook shows of init_(model)
-
     def __str__(self) -> str:
         head = ("layer", "kernel", "channels", "depth", "source", "negative", "outcome")
         lines = aligned([head, *(row.cells for row in self)], numbers=("kernel", "channels", "depth", "negative"))
@@ -123,6 +117,8 @@ class InitReport(Sequence[InitRow]):
         if any(row.negative_mass for row in self.rows):
             total += "; negative: the share of a covariance's spectrum below zero"
         return "\n".join([*lines, total, *(printable(f"note: {note}") for note in self.notes)])
+
+    __repr__ = __str__  # what a notebook shows of init_(model)
 
 
 class Target(NamedTuple):
@@ -155,7 +151,7 @@ class InitPlan(Generic[L]):
         for layer in layers:
             least = given
             if filter_fn is not None and not filter_fn(layer):
-                self.skipped[layer] = NOT_CHOSEN
+                self.skipped[layer] = "not chosen by filter_fn"
                 continue
             if max(layer.kernel_size) >= least:
                 with naming(layer.name):
@@ -184,17 +180,19 @@ class InitPlan(Generic[L]):
         # Computed when they are asked for: the roots of large kernels take memory.
         roots = {size: gaussian_roots(size, of_size, negative=self.negative) for size, of_size in sigmas.items()}
         drawn = []
+        filled: dict[tuple[int, ...], list[int]] = {}
         rows = {layer: row_of(layer, initialised=False, reason=reason) for layer, reason in self.skipped.items()}
         for layer, (row, covariance, mean) in self.chosen.items():
             with naming(layer.name):
                 if covariance is None:
                     root = next(roots[layer.kernel_size])
+                    filled.setdefault(layer.kernel_size, []).append(root.filled(FILLED))
                 else:
                     root = covariance_root(covariance, layer.kernel_size, negative=self.negative)
                 drawn.append(sample(layer, root, mean))
-            rows[layer] = replace(row, negative_mass=root.negative_mass, filled=root.filled(FILLED))
+            rows[layer] = replace(row, negative_mass=root.negative_mass)
         in_order = tuple(rows[layer] for layer in self.layers)
-        doubts = resizing_doubts((row.kernel_size, row.resized) for row in in_order) + _empty_kernels(in_order)
+        doubts = resizing_doubts((row.kernel_size, row.resized) for row in in_order) + _empty_kernels(filled)
         if isinstance(self.source, FittedSchedule) and not self.source.fit.usable:
             doubts.append(f"σ is of a fitted schedule; {self.source.fit}")
         for doubt in doubts:
@@ -205,15 +203,12 @@ class InitPlan(Generic[L]):
     def _nothing_chosen(self) -> str:
         """Say why no layer is left: a call that changes nothing has been misunderstood."""
         reasons = ", ".join(f"{count} × {reason}" for reason, count in Counter(self.skipped.values()).items())
-        small = [max(layer.kernel_size) for layer in self.layers if self.skipped[layer] != NOT_CHOSEN]
-        advice = f"filter_fn gets layers, with names such as {self.layers[0].name!r}, and returns true to choose one"
-        if small:
-            advice = (
-                f"pass min_kernel_size={max(small)} to initialise them all the same, or transfer the statistics of a "
-                "trained model, which help filters as small as these too"
-            )
-        finding = f"needed a layer to initialise, got none of {len(self.layers)} depthwise ones ({reasons})"
-        return f"{self.who}: {finding}; {advice}"
+        largest = max(max(layer.kernel_size) for layer in self.layers)
+        return (
+            f"{self.who}: needed a layer to initialise, got none of {len(self.layers)} depthwise ones ({reasons}); "
+            f"pass min_kernel_size={largest} to initialise small filters all the same, transfer the statistics of a "
+            f"trained model, which help these too, or have filter_fn choose layers, such as {self.layers[0].name!r}"
+        )
 
 
 def _function_of_layer(source: Source[L], count: int, who: str) -> Callable[[L], object]:
@@ -255,11 +250,6 @@ def _preset(name: str, who: str) -> QuadraticSchedule:
 
 def _target(layer: Layer, value: Any) -> Target:
     """What to draw a layer's filters from, given the source's answer: a σ, a covariance or statistics."""
-    if value is None:
-        n = math.prod(layer.kernel_size)
-        raise SourceError(
-            f"needed a σ, a covariance ({n}, {n}) or LayerStatistics from the source for every layer, got None"
-        )
     if isinstance(value, LayerStatistics):
         fitting = value.resize(layer.kernel_size)
         row = row_of(layer, source_layer=value.name, resized=fitting.resized)
@@ -274,16 +264,12 @@ def row_of(layer: Layer, *, initialised: bool = True, **rest: Any) -> InitRow:
     return InitRow(layer.name, layer.kernel_size, layer.channels, layer.depth, initialised, **rest)
 
 
-def _empty_kernels(rows: Sequence[InitRow]) -> list[str]:
-    """Note each large kernel size of which even the fullest layer is mostly empty."""
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for row in rows:
-        if row.sigma is not None and row.filled is not None and max(row.kernel_size) >= LARGE_KERNEL:
-            groups.setdefault(row.kernel_size, []).append(row.filled)
+def _empty_kernels(filled: Mapping[tuple[int, ...], Sequence[int]]) -> list[str]:
+    """Note each large kernel size of which even the fullest layer is mostly empty, from the pixels of each layer."""
     return [
-        f"σ leaves most of the {show_size(size)} filters empty in {counted(len(filled), 'layer')}: at most "
-        f"{max(filled)} of {math.prod(size)} pixels vary by more than {FILLED:.0%} of what the centre does; the "
+        f"σ leaves most of the {show_size(size)} filters empty in {counted(len(pixels), 'layer')}: at most "
+        f"{max(pixels)} of {math.prod(size)} pixels vary by more than {FILLED:.0%} of what the centre does; the "
         "presets were found with 9x9 filters, pass a schedule with larger σ to use larger ones"
-        for size, filled in groups.items()
-        if 2 * max(filled) < math.prod(size)
+        for size, pixels in filled.items()
+        if max(size) >= LARGE_KERNEL and 2 * max(pixels) < math.prod(size)
     ]

@@ -127,15 +127,6 @@ class SawtoothSchedule:
     stages: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if not callable(self.schedule):
-            raise CovarianceError(
-                f"SawtoothSchedule: needed a schedule, a function of depth, got {self.schedule!r}; pass a "
-                "QuadraticSchedule or PRESETS[name]"
-            )
-        if not isinstance(self.stages, Sequence) or not self.stages:
-            raise CovarianceError(
-                f"SawtoothSchedule: needed the number of layers of each stage, got stages={self.stages!r}"
-            )
         stages = tuple(whole_number(count, "SawtoothSchedule: stages") for count in self.stages)
         object.__setattr__(self, "stages", stages)
 

@@ -46,11 +46,6 @@ class Number:
         return not self.low <= self.value <= self.high
 
 
-def absent(reason: str) -> Number:
-    """A missing value, with the reason."""
-    return Number(None, reason=reason)
-
-
 def within(value: float, mean: float, deviation: float, least: float = 0.0, most: float = math.inf) -> Number:
     """A value beside a chance level with a standard deviation; chance stays inside [least, most]."""
     return Number(value, mean, *_range_of_chance(mean, deviation, least, most))
@@ -172,7 +167,7 @@ def _even(layer: LayerStatistics) -> Number:
     power = cov * ((count - 1) / count) + np.outer(mean, mean)  # the mean of f fᵀ over filters f
     n, total = len(mean), float(np.trace(power))
     if not total > 0:
-        return absent("all filters are zero")
+        return Number(None, reason="all filters are zero")
     kept = (total + float(np.trace(power[::-1]))) / 2
     chance = math.ceil(n / 2) / n
     deviation = math.sqrt(chance * (1 - chance) / (count * n / 2 + 1))
@@ -183,7 +178,7 @@ def _effective_rank(cov: Array, count: int) -> Number:
     """e^H for the entropy H = -Σ p ln p of the shares p of the eigenvalues of a covariance (n, n)."""
     n, m = len(cov), count - 1
     if m < 1 or not np.trace(cov) > 0:
-        return absent("one filter has no spread" if m < 1 else "the filters are all alike")
+        return Number(None, reason="one filter has no spread" if m < 1 else "the filters are all alike")
     rank = math.exp(_entropy(np.linalg.eigvalsh(cov).astype(np.float64)))
     if min(n, m) == 1:  # one pixel, or the difference of two filters, is one direction
         return within(rank, 1.0, 0.0)
@@ -221,7 +216,7 @@ def _sparsity(layer: LayerStatistics) -> Number:
     By chance all n weights of a filter are that small with probability P(|w| < 1 % of the largest)ⁿ, next to none.
     """
     if layer.near_zero is None:
-        return absent("the statistics hold no filters, nor how many of them were near zero")
+        return Number(None, reason="the statistics hold no filters, nor how many of them were near zero")
     n, count = math.prod(layer.kernel_size), layer.count
     below = 0.5 ** (1 / (count * n))  # probability that |w| is below the median of the largest of all
     largest = NormalDist().inv_cdf((1 + below) / 2)

@@ -5,7 +5,6 @@ import pytest
 
 from filtercov.covariance import gaussian_covariance
 from filtercov.covariance.likeness import SIGMAS, chance_likeness, likeness
-from filtercov.errors import CovarianceError
 
 
 def random_covariance(n):
@@ -42,11 +41,8 @@ def test_filters_of_many_pixels_take_no_array_of_pixels_by_pixels_by_sigma(shape
     assert SIGMAS[found.argmax()] == pytest.approx(3.0, rel=0.005)
 
 
-def test_nothing_is_like_zero_and_bad_sigmas_are_refused():
+def test_nothing_is_like_zero():
     assert (likeness(np.zeros((9, 9)), 3, [0.5, 1.0]) == 0).all()
-    for bad in (0.0, np.nan, np.inf):
-        with pytest.raises(CovarianceError):
-            likeness(np.eye(9), 3, [0.5, bad])
 
 
 @pytest.mark.parametrize(("kernel_size", "count"), [((5, 5), 16), ((9, 9), 256), ((9,), 64)])

@@ -15,7 +15,7 @@ from filtercov.covariance import LayerStatistics, symmetric_root
 from filtercov.covariance.root import gaussian_roots
 from filtercov.errors import CovarianceError, ModelError
 from filtercov.layers.sample import check_filters, rounded, sample_filters
-from tests.depthwise_layers import depthwise, seeded
+from tests.depthwise_layers import depthwise, network, seeded
 from tests.distribution import distribution_faults
 from tests.reference import usable_covariance
 
@@ -64,7 +64,7 @@ def test_the_number_of_threads_does_not_change_a_bit():
 MEAN = np.linspace(-2, 3, 49)
 COVARIANCE = fc.gaussian_covariance(7, 0.9)
 STATISTICS = fc.FilterStatistics((LayerStatistics("a", (7, 7), 9, MEAN, COVARIANCE),))
-SOURCE = torch.nn.Sequential(depthwise(32), depthwise(32))
+SOURCE = network(7, 7, seed=1)
 
 
 @contextmanager
@@ -74,11 +74,6 @@ def default_type():
         yield
     finally:
         torch.set_default_dtype(torch.float32)
-
-
-def network():
-    torch.manual_seed(0)
-    return torch.nn.Sequential(*(depthwise(32) for _ in range(2)))
 
 
 @pytest.mark.parametrize(
@@ -92,11 +87,11 @@ def network():
     ],
 )
 def test_torchs_settings_change_no_bit_of_the_filters(fill):
-    fill(expected := network())
-    assert not torch.equal(expected[0].weight, network()[0].weight)
+    fill(expected := network(7, 7))
+    assert not torch.equal(expected[0].weight, network(7, 7)[0].weight)
     meta, half = torch.device("meta"), torch.autocast("cpu", torch.bfloat16)
     for setting in (default_type(), meta, half, torch.inference_mode()):
-        net = network()
+        net = network(7, 7)
         with setting:
             fill(net)
         assert all(torch.equal(layer.weight, other.weight) for layer, other in zip(net, expected, strict=True))
@@ -178,11 +173,3 @@ def test_filters_are_too_small_only_if_all_are_zero():
         check_filters(torch.tensor(filters))
     with pytest.raises(CovarianceError):
         check_filters(torch.zeros(2))
-
-
-def test_filters_of_eight_bits_are_drawn_and_rounded():
-    weight = torch.empty(16, 1, 5, 5, dtype=torch.float8_e4m3fn)
-    fc.covariance_normal_(weight, fc.gaussian_covariance(5, 1.0), seed=0)
-    exact = torch.empty(16, 1, 5, 5, dtype=torch.float64)
-    fc.covariance_normal_(exact, fc.gaussian_covariance(5, 1.0), seed=0)
-    assert torch.equal(weight.float(), exact.to(torch.float8_e4m3fn).float())

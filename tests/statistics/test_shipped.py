@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
 from typer.testing import CliRunner
 
 import filtercov as fc
@@ -17,18 +16,13 @@ from filtercov.lab.experiments.initialisations import located
 from filtercov.lab.experiments.runspec import RunSpec, read_inputs
 from filtercov.lab.training import read_result
 from filtercov.statistics import shipped
-from tests.depthwise_layers import depthwise, state, unchanged
+from tests.depthwise_layers import network, state, unchanged
 from tests.peers import lite0_weights
 from tools import ship_reference
 
 ROOT = Path(__file__).parents[2]
 NAME = "efficientnet-lite0"
 FILE = shipped.FOLDER / f"{NAME}.safetensors"
-
-
-def network() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(*(depthwise(kernel_size=5) for _ in range(4)))
 
 
 def command(*arguments: object) -> str:
@@ -83,9 +77,9 @@ def test_the_tool_makes_the_shipped_statistics_again_bit_for_bit(tmp_path: Path)
 
 
 def test_a_reference_initialises_by_its_name_as_its_statistics_do(tmp_path: Path) -> None:
-    report = fc.init_(named := network(), f"stats:{NAME}", seed=1)
+    report = fc.init_(named := network(5, 5, 5, 5), f"stats:{NAME}", seed=1)
     statistics = fc.FilterStatistics.shipped(NAME)
-    fc.init_(given := network(), lambda layer: statistics.at(layer.depth, layer.kernel_size), seed=1)
+    fc.init_(given := network(5, 5, 5, 5), lambda layer: statistics.at(layer.depth, layer.kernel_size), seed=1)
     assert len(report.initialised) == 4
     assert unchanged(named, state(given))
     assert NAME in command("info")
@@ -94,21 +88,21 @@ def test_a_reference_initialises_by_its_name_as_its_statistics_do(tmp_path: Path
 
 
 def test_a_name_that_nobody_knows_is_answered_with_those_there_are(tmp_path: Path) -> None:
-    net = network()
+    net = network(5, 5, 5, 5)
     for unknown in ("lite1", f"../shipped/{NAME}"):
         with pytest.raises(SourceError, match=rf"no statistics called '.*' .* those that do are .*{NAME}"):
             fc.FilterStatistics.shipped(unknown)
     for unknown in ("lite1", "x" * 5000, str(tmp_path / "lite1")):
         with pytest.raises(CheckpointError, match=rf"no such file.* nor do statistics of that name .*{NAME}"):
             fc.init_(net, f"stats:{unknown}")
-    assert unchanged(net, state(network()))
+    assert unchanged(net, state(network(5, 5, 5, 5)))
 
 
 def test_a_file_that_exists_goes_before_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    fc.FilterStatistics.from_model(network()).save(NAME)
-    fc.init_(own := network(), f"stats:{NAME}", seed=0)
-    fc.init_(same := network(), fc.FilterStatistics.load(NAME), seed=0)
+    fc.FilterStatistics.from_model(network(5, 5, 5, 5)).save(NAME)
+    fc.init_(own := network(5, 5, 5, 5), f"stats:{NAME}", seed=0)
+    fc.init_(same := network(5, 5, 5, 5), fc.FilterStatistics.load(NAME), seed=0)
     assert unchanged(own, state(same))
     assert located(f"stats:{NAME}") == f"stats:{tmp_path / NAME}"
     Path(NAME).unlink()

@@ -7,12 +7,7 @@
 from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.covariance.forms import to_block, to_flat
 from filtercov.covariance.root import symmetric_root
-from filtercov.covariance.transfer import (
-    LayerStatistics,
-    empirical_covariance,
-    nearest_kronecker,
-    resize_covariance,
-)
+from filtercov.covariance.transfer import LayerStatistics, empirical_covariance, nearest_kronecker, resize_covariance
 
 __all__ = [
     "LayerStatistics",

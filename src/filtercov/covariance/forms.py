@@ -25,7 +25,6 @@ from numpy.typing import ArrayLike, NDArray
 from filtercov.errors import CovarianceError, FiltercovError
 
 Array = NDArray[np.float64]
-Singles = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 KernelSize = int | tuple[int, ...]
 
 PIXELS = 4096  # the most pixels of a filter; its covariance is then 128 MiB of float64
@@ -176,8 +175,6 @@ def as_float(value: object) -> float | None:
         if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
             value = value.item()
         return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
-    except OverflowError:  # an integer too large for a float
-        return math.inf
     except (RuntimeError, TypeError):  # no value to read: on torch's meta device, or traced by JAX
         return None
 
@@ -212,7 +209,7 @@ def check_held(largest: Any, dtype: Any) -> None:
         )
 
 
-def to_odd(values: Array) -> Singles:
+def to_odd(values: Array) -> NDArray[np.float32]:
     """Round to float32 so that rounding once more, to float16 or bfloat16, equals rounding the float64 directly.
 
     A number between two float32s goes to the one whose last bit is set (round to odd), so it never lands on the middle
@@ -226,5 +223,5 @@ def to_odd(values: Array) -> Singles:
         near = values.astype(np.float32)
         even = (near.view(np.uint32) & 1) == 0
         away = np.nextafter(near, np.where(near < values, np.float32(np.inf), np.float32(-np.inf)))
-    odd: Singles = np.where(even & (near != values), away, near)
+    odd: NDArray[np.float32] = np.where(even & (near != values), away, near)
     return odd

@@ -14,8 +14,8 @@ from itertools import starmap
 import numpy as np
 from numpy.typing import ArrayLike
 
-from filtercov.covariance.closed_form import axis_gaussians, check_sigma
-from filtercov.covariance.forms import Array, KernelSize, as_array, as_covariance, kernel_shape, to_block
+from filtercov.covariance.closed_form import axis_gaussians
+from filtercov.covariance.forms import Array, KernelSize, kernel_shape, to_block
 
 # Every σ the paper used, with room on both sides; beyond 64 the closed form of a 31x31 filter hardly changes.
 SIGMAS: Array = np.geomspace(0.02, 64.0, 2000)
@@ -27,20 +27,16 @@ KEPT = 2 * 17**2  # numbers at each σ: closed forms of kernels up to 17x17 are 
 AT_ONCE = 2**22  # numbers in each of the arrays over σ: large kernels take fewer σ at a time
 
 
-def likeness(cov: ArrayLike, kernel_size: KernelSize, sigmas: ArrayLike = SIGMAS) -> Array:
+def likeness(cov: Array, kernel_size: KernelSize, sigmas: ArrayLike = SIGMAS) -> Array:
     """The cosine between a flat covariance (n, n) and the closed form at each of `sigmas`: 1 for multiples.
 
     >>> from filtercov.covariance.closed_form import gaussian_covariance
     >>> likeness(3 * gaussian_covariance(7, 0.5), 7, [0.5]).round(12)
     array([1.])
     """
-    shape, s = kernel_shape(kernel_size), np.atleast_1d(as_array(sigmas, "sigmas"))
-    for unusable in s[~((s > 0) & (s < np.inf))]:
-        check_sigma(unusable)
-    matrix = as_covariance(cov, kernel_size=shape)
-    matrix = matrix / (np.abs(matrix).max() or 1.0)  # squares of tiny numbers would vanish
+    shape, s = kernel_shape(kernel_size), np.atleast_1d(np.asarray(sigmas, dtype=np.float64))
+    matrix = cov / (np.abs(cov).max() or 1.0)  # squares of tiny numbers would vanish
     size = float(np.linalg.norm(matrix))
-    shape = _long(shape)
     block = to_block((matrix + matrix.T) / 2, shape)
     # At each σ the factors have `numbers` numbers, and the first contraction, of the longest axis, leaves `rest`.
     numbers, rest = sum(block.shape), block.size // max(block.shape)
@@ -75,13 +71,8 @@ def chance_likeness(kernel_size: KernelSize, count: int) -> tuple[float, float]:
     if m < 1:
         return math.nan, math.nan
     size = math.sqrt(1 + (n + 1) / m)  # over that of the identity, √n
-    chance = _likeness_of_identity(_long(shape)) / size
+    chance = _likeness_of_identity(shape) / size
     return chance, min(chance + SPREADS * math.sqrt(2 / (m * n)) / size, 1.0)
-
-
-def _long(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The axes that are longer than one pixel, for the others have no σ; at least one."""
-    return tuple(k for k in shape if k > 1) or (1,)
 
 
 @cache

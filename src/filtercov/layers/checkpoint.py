@@ -144,6 +144,11 @@ def _without_numbers(name: str) -> str:
 
 
 def _few(names: Sequence[str]) -> str:
+    """Three of the names, and how many more.
+
+    >>> _few("abc"), _few("abcd")
+    ('a, b, c', 'a, b, c and 1 more')
+    """
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 

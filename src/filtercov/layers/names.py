@@ -30,10 +30,7 @@ def building_key(name: str) -> Key:
     >>> sorted(["head.dw", "stages.10.mlp", "stages.2.dw2", "stages.2.dw", "stem.1"], key=building_key)
     ['stem.1', 'stages.2.dw', 'stages.2.dw2', 'stages.10.mlp', 'head.dw']
     """
-    parts = name.split(".")
-    # Many networks call their stem conv1 and give other names to what follows.
-    first = -1 if re.fullmatch(r"conv_?1", parts[0]) else _rank(parts[0])
-    return ((first, _natural(parts[0])), *((_rank(part), _natural(part)) for part in parts[1:]))
+    return tuple((_rank(part), _natural(part)) for part in name.split("."))
 
 
 def _rank(part: str) -> int:

@@ -93,8 +93,7 @@ def _controller() -> ThreadpoolController:
 
 def check_filters(filters: Tensor) -> None:
     """Raise if filters rounded to their type were too large for it, or all became zero."""
-    comparable = filters if filters.dtype.itemsize > 1 else filters.float()  # torch orders no 8-bit numbers
-    low, high = comparable.aminmax()
+    low, high = filters.aminmax()
     check_held(float(torch.maximum(-low, high)), filters.dtype)
 
 

@@ -24,15 +24,7 @@ import numpy as np
 import safetensors.numpy
 from torch import Tensor, nn
 
-from filtercov.covariance.forms import (
-    Array,
-    KernelSize,
-    check_pixels,
-    kernel_shape,
-    kron,
-    show_size,
-    whole_number,
-)
+from filtercov.covariance.forms import Array, KernelSize, check_pixels, kernel_shape, kron, show_size, whole_number
 from filtercov.covariance.transfer import (
     LayerStatistics,
     Resizing,
@@ -42,7 +34,7 @@ from filtercov.covariance.transfer import (
     resizing_doubts,
 )
 from filtercov.errors import CheckpointError, CovarianceError, FiltercovWarning, ModelError, SourceError, naming
-from filtercov.files import MEASURED, NAME, Kind, as_path, open_checksummed, read_description, write_checksummed
+from filtercov.files import MEASURED, NAME, Kind, open_checksummed, read_description, write_checksummed
 from filtercov.layers.checkpoint import read_depthwise_weights
 from filtercov.layers.find import depthwise_layers, plain_values
 from filtercov.printable import counted, shortened, show_bytes
@@ -85,8 +77,7 @@ class FilterStatistics:
         if not layers or not all(isinstance(layer, LayerStatistics) for layer in layers):
             came = shortened(repr(self.layers))
             raise SourceError(f"FilterStatistics: needed the LayerStatistics of at least one layer, got {came}")
-        for name, value in {"layers": layers, "source": str(self.source), "notes": tuple(self.notes)}.items():
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "layers", layers)
 
     def __len__(self) -> int:
         return len(self.layers)
@@ -118,11 +109,7 @@ class FilterStatistics:
     def from_model(cls, model: nn.Module, example_input: Any = None) -> FilterStatistics:
         """Measure every depthwise layer of a model; `example_input` traces the execution order."""
         found = depthwise_layers(model, example_input)
-        try:
-            layers = measure_layers((layer.name, layer.weight) for layer in found)
-        except CovarianceError as error:
-            raise ModelError(str(error)) from None
-        return cls(layers, type(model).__name__)
+        return cls(measure_layers((layer.name, layer.weight) for layer in found), type(model).__name__)
 
     @classmethod
     def from_checkpoint(
@@ -136,7 +123,7 @@ class FilterStatistics:
         guessed from their names, and `notes` says so. A model given as `like` decides both; its own weights are not
         looked at, so it may be on the meta device.
         """
-        file = path if isinstance(path, Mapping) else as_path(path, "from_checkpoint")
+        file = path if isinstance(path, Mapping) else Path(path)
         weights = read_depthwise_weights(file, like=like)
         source = file.name if isinstance(file, Path) else "state dict"
         try:
@@ -210,12 +197,12 @@ class FilterStatistics:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the statistics to a safetensors file with a checksum; an existing file is replaced whole or not."""
-        write_statistics(as_path(path, "save"), self)
+        write_statistics(Path(path), self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> FilterStatistics:
         """Read statistics that `save` wrote; anything else, or anything changed since, is a `CheckpointError`."""
-        with open_statistics(as_path(path, "load")) as (statistics, _, _):
+        with open_statistics(Path(path)) as (statistics, _, _):
             return statistics
 
     @classmethod
@@ -320,7 +307,7 @@ def open_statistics(
             for i, entry in enumerate(about["layers"])
         )
         notes = tuple(str(note) for note in about["notes"])
-        yield FilterStatistics(layers, about["source"], notes), tensors, about
+        yield FilterStatistics(layers, str(about["source"]), notes), tensors, about
 
 
 def compacted(values: Array) -> Array:

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from filtercov.covariance.forms import Array, whole_number
 from filtercov.errors import CheckpointError, ConfigError, CovarianceError, FiltercovWarning, ModelError
-from filtercov.files import as_path
 from filtercov.layers.find import depthwise_layers, plain_values, unwrap
 from filtercov.statistics.filter_statistics import FilterStatistics, compacted, measure_layers, write_statistics
 from filtercov.statistics.watched import KIND, START, Watched, followed, moment_file
@@ -53,7 +52,7 @@ class Watch:
         steps: Collection[int] = (),
         step: int | None = None,
     ) -> None:
-        self.path = as_path(path, "watch")
+        self.path = Path(path)
         self.step = 0 if step is None else _steps("step", step)
         self._every = None if every is None else _steps("every", every, least=1)
         self._chosen = {_steps("steps", chosen) for chosen in steps}
@@ -129,7 +128,7 @@ class Watch:
                 f"{self.path}: needed a new directory or a watched run, got one with {foreign[0]}; choose another name"
             )
         self._remove([])
-        filters = {f"layer.{i}.filters": _exact(start) for i, start in enumerate(self._start.values())}
+        filters = {f"layer.{i}.filters": start for i, start in enumerate(self._start.values())}
         about = {"began": self.step}
         write_statistics(self.path / START, measured, kind=KIND, compact=True, tensors=filters, about=about)
 
@@ -198,12 +197,6 @@ def _weights(model: nn.Module) -> dict[str, Tensor]:
     """Weights (filters, 1, *kernel_size) by the names of their layers, as float64 on the CPU."""
     with torch.no_grad():
         return {layer.name: plain_values(layer.weight, layer.name) for layer in depthwise_layers(model)}
-
-
-def _exact(filters: Array) -> Array:
-    """Filters in float32, where that is exact."""
-    with np.errstate(over="ignore"):
-        return filters.astype(np.float32) if (filters.astype(np.float32) == filters).all() else filters
 
 
 def _drift(filters: Array, start: Array) -> tuple[float, float | None, float | None]:

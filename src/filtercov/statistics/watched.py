@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from filtercov.covariance.forms import Array
-from filtercov.files import MEASURED, Kind, as_path, read_description
+from filtercov.files import MEASURED, Kind, read_description
 from filtercov.printable import counted, shortened
 from filtercov.statistics.filter_statistics import FilterStatistics, open_statistics
 
@@ -179,7 +179,7 @@ class Watched:
 
         The files of the moments are read, and checked, when their numbers are asked for.
         """
-        folder = as_path(path, "load")
+        folder = Path(path)
         with open_statistics(folder / START, KIND) as (statistics, tensors, about):
             began = operator.index(about["began"])
             start = {
