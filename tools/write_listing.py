@@ -112,7 +112,10 @@ def forward_cost(model: str, image_size: int, channels: int, classes: int) -> Co
             module.register_forward_hook(count)
     multiply_adds = models.flops(shell, image_size)
     pixels = [prod(layer.kernel_size) for layer in fc.depthwise_layers(shell)]
-    weights, statistics = 4 * models.parameters(shell), sum(8 * (n * n + n) for n in pixels)
+    weights, statistics = (
+        4 * sum(parameter.numel() for parameter in shell.parameters()),
+        sum(8 * (n * n + n) for n in pixels),
+    )
     return Cost(multiply_adds, values, weights + statistics)
 
 

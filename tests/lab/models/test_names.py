@@ -9,7 +9,6 @@ from filtercov.errors import ModelError
 from filtercov.lab import models
 from filtercov.lab.models import GRAMMAR, ConvMixerSpec, ConvNeXtSpec
 from filtercov.lab.models.convnext import SIZES
-from filtercov.lab.models.lookup import find
 from tests.peers import import_peer
 
 WHOLE = st.integers(1, 300)
@@ -59,7 +58,7 @@ def test_the_documentation_has_the_grammar_and_says_which_network_is_timms() -> 
 def test_a_near_miss_of_a_model_of_timms_names_it(name: str) -> None:
     import_peer("timm")
     with pytest.raises(ModelError, match=r"nearest: .*convnext_atto"):
-        find(name)
+        models.create(name)
 
 
 def test_a_width_that_cannot_be_divided_is_refused() -> None:
