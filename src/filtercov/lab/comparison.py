@@ -291,7 +291,6 @@ class _Trials:
             directory.path,
             identity=identity,
             progress=progress_on(label=label),
-            judged_on=self.judged,
         )
         return directory, result
 

@@ -11,7 +11,7 @@ import pytest
 
 from filtercov.errors import RunBusyError, RunError, StorageError
 from filtercov.lab.training import RunDirectory, TrainConfig, load_checkpoint, read_metrics, read_result
-from filtercov.lab.training.rundir import MetricsLog
+from filtercov.lab.training.rundir import append_metrics, truncate_metrics
 from tests.lab.training.children import hold
 from tests.lab.training.toys import CONFIG, toy_fit, untimed
 
@@ -84,19 +84,17 @@ def test_a_damaged_result_or_config_is_reported_with_its_path_and_what_helps(tmp
 def test_metrics_are_lines_and_one_cut_short_by_a_crash_is_left_out_and_then_overwritten(tmp_path):
     path = tmp_path / "metrics.jsonl"
     assert read_metrics(path) == []
-    with MetricsLog(path) as log:
-        log.append({"step": 1, "loss": 0.5})
-        size = log.size
-        log.append({"step": 2, "loss": None})
-        assert log.size == path.stat().st_size
+    first, second = {"step": 1, "loss": 0.5}, {"step": 2, "loss": None}
+    append_metrics(path, first)
+    size = path.stat().st_size
+    append_metrics(path, second)
     path.write_text(path.read_text() + '{"st')
-    assert read_metrics(path) == [{"step": 1, "loss": 0.5}, {"step": 2, "loss": None}]
-    with MetricsLog(path, size=size) as log:
-        assert read_metrics(path) == [{"step": 1, "loss": 0.5}]
-        log.append({"step": 5})
-    assert read_metrics(path) == [{"step": 1, "loss": 0.5}, {"step": 5}]
-    with MetricsLog(path, size=1000) as log:  # lost with the power, though the checkpoint had seen them
-        assert log.size == path.stat().st_size
+    assert read_metrics(path) == [first, second]
+    truncate_metrics(path, size)
+    append_metrics(path, second)
+    assert read_metrics(path) == [first, second]
+    truncate_metrics(path, 1000)  # lost with the power, though the checkpoint had seen them
+    assert read_metrics(path) == [first, second]
 
 
 @pytest.fixture

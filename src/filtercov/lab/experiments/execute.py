@@ -89,7 +89,6 @@ def execute(
         run_dir,
         identity=identity(spec, inputs),
         on_finish=lambda model, path: {**_finish(model, path), "evaluated_on": spec.evaluate},
-        judged_on=spec.evaluate,
         **more,
     )
 

@@ -120,39 +120,17 @@ def parse_result(values: Mapping[str, Any], path: Path) -> FitResult:
         raise RunError(f"{path} does not hold a result ({error}); {START_AGAIN}") from error
 
 
-class MetricsLog:
-    """Appends records to `path` after its first `size` bytes.
+def append_metrics(path: Path, record: Record) -> None:
+    """Write one line, of finite numbers."""
+    with storing(path), path.open("ab") as file:
+        file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
 
-    `size` was the length of the file at the last checkpoint: lines written since belong to steps that will be repeated.
-    """
 
-    def __init__(self, path: Path, *, size: int = 0) -> None:
-        self.path = path
-        with storing(path):
-            path.touch()
-            self._file = path.open("r+b", buffering=0)
-            self.size = self._file.truncate(min(size, path.stat().st_size))
-            self._file.seek(self.size)
-
-    def append(self, record: Record) -> None:
-        """Write one record, of finite numbers."""
-        line = json.dumps(record, allow_nan=False).encode() + b"\n"
-        with storing(self.path):
-            written = 0
-            while written < len(line):  # a disk that fills up takes part of a line before it says so
-                written += self._file.write(line[written:])
-        self.size += len(line)
-
-    def sync(self) -> None:
-        """Flush to the disk, so that a checkpoint written next never refers to lines that were lost."""
-        with storing(self.path):
-            os.fsync(self._file.fileno())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
+def truncate_metrics(path: Path, size: int) -> None:
+    """Keep the first `size` bytes, as many as there were at the last checkpoint: later steps will be repeated."""
+    with storing(path):
+        path.touch()
+        os.truncate(path, min(size, path.stat().st_size))
 
 
 def read_metrics(path: Path) -> list[Record]:
