@@ -67,8 +67,8 @@ def test_a_random_resized_crop_is_pillows_of_the_drawn_box(root: Path) -> None:
     images, _ = next(loader.epoch(0))
     share = loader._share(torch.arange(8), 0, 0)
     boxes = crop_boxes(share.draws.crop, 80, 90, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3))
-    for image, path, (top, left, height, width) in zip(images, data.train.paths, boxes.tolist(), strict=False):
-        cropped = Image.open(root / path).crop((left, top, left + width, top + height))
+    for image, file, (top, left, height, width) in zip(images, data.train.files, boxes.tolist(), strict=False):
+        cropped = Image.open(root / file.path).crop((left, top, left + width, top + height))
         expected = np.asarray(cropped.resize((72, 72), Image.Resampling.BILINEAR))
         np.testing.assert_allclose(image.permute(1, 2, 0).numpy(), expected, atol=1e-3)
 
@@ -78,8 +78,8 @@ def test_evaluation_shows_the_central_nineteen_twentieths(root: Path) -> None:
     loader = BatchLoader(data.test, batch_size=9, seed=0, mean=(0.0,), std=(1 / 255,))
     images, targets = next(loader.epoch(0))
     assert targets.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-    for image, path in zip(images, data.test.paths, strict=True):
-        expected = np.asarray(Image.open(root / path).crop((7, 2, 83, 78)))  # 76 = 19/20 of 80: nothing to scale
+    for image, file in zip(images, data.test.files, strict=True):
+        expected = np.asarray(Image.open(root / file.path).crop((7, 2, 83, 78)))  # 76 = 19/20 of 80: nothing to scale
         np.testing.assert_allclose(image.permute(1, 2, 0).numpy(), expected, atol=1e-3)
 
 
@@ -102,7 +102,7 @@ def test_training_replaces_unreadable_images_by_neighbours_and_evaluation_leaves
 def test_a_replacement_is_the_next_image_and_never_one_held_out(root: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(root, tmp_path / "pets")
     data = load(f"folder:{copy}", image_size=72, workers=0, validation=True)
-    (copy / data.train.paths[-1]).write_bytes(b"broken")
+    (copy / data.train.files[-1].path).write_bytes(b"broken")
     plan = Plan(np.array([len(data.train) - 1, 0, 1]), replace_unreadable=True)
     (fetched,) = data.train.fetch([plan])
     assert torch.equal(fetched.images[0], fetched.images[1])

@@ -47,8 +47,11 @@ class Tree:
                 f"{path} cannot be read as a directory or zip of images: {error}; repair that or name another"
             ) from error
         self.files = find_images(stamps, path)
-        self.splits = tuple(sorted({file.split for file in self.files}))
-        self.classes = tuple(sorted({file.label for file in self.files if file.split == "train"}))
+        self.splits: dict[str, list[ImageFile]] = {}
+        for file in self.files:
+            self.splits.setdefault(file.split, []).append(file)
+        self.classes = tuple(sorted({file.label for file in self.splits["train"]}))
+        self.numbers = {label: number for number, label in enumerate(self.classes)}
         if untrained := sorted({file.label for file in self.files} - set(self.classes)):
             raise DataError(f"{path} tests classes it does not train: {', '.join(untrained[:5])}; remove them")
 
@@ -58,8 +61,7 @@ class Tree:
 
     def labels(self, files: Iterable[ImageFile]) -> NDArray[np.int64]:
         """The number of each file's class, (N,)."""
-        numbers = {label: number for number, label in enumerate(self.classes)}
-        return np.array([numbers[file.label] for file in files], dtype=np.int64)
+        return np.array([self.numbers[file.label] for file in files], dtype=np.int64)
 
     def fingerprint(self, *settings: object) -> str:
         """A hash of the settings and of all files' paths and stamps."""
