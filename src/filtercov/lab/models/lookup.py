@@ -1,4 +1,4 @@
-"""Models by name: the grammar of ours, timm's where it is installed, and what a model costs.
+"""Models by name: the grammar of ours, and timm's where it is installed.
 
 A wrong name is an error that suggests the nearest ones.
 """
@@ -11,12 +11,10 @@ import re
 from typing import Any
 
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from filtercov.errors import ModelError, naming
 from filtercov.lab.models.convmixer import ConvMixer, ConvMixerSpec
 from filtercov.lab.models.convnext import LAYER_SCALE, SIZES, ConvNeXt, ConvNeXtSpec
-from filtercov.layers.running import run_once
 
 GRAMMAR = (
     "convmixer_WIDTH_DEPTH_kKERNEL_pPATCH (convmixer_256_8_k9_p2) or "
@@ -123,17 +121,3 @@ def import_timm() -> Any:
             f"timm's models need timm, which cannot be imported here ({error}); `pip install timm`, and a torchvision "
             "from where torch came from"
         ) from None
-
-
-def flops(model: nn.Module, image_size: int) -> int:
-    """Count the multiply-adds of one image's forward pass: half of what torch's counter calls flops.
-
-    The training state, the weights and BatchNorm's statistics stay as they were.
-
-    >>> flops(nn.Conv2d(1, 4, 3, padding=1), image_size=8)
-    2304
-    """
-    first = next(module for module in model.modules() if isinstance(module, nn.Conv2d))
-    with FlopCounterMode(display=False) as counter:
-        run_once(model, first.weight.new_zeros(1, first.in_channels, image_size, image_size))
-    return int(counter.get_total_flops()) // 2
