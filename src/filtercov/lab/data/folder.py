@@ -94,10 +94,11 @@ def cached_arrays(tree: Tree, *, size: int, channels: int, bad: BadFiles) -> dic
     directory = cache_directory() / "folders" / name
     lock = Lock(directory.with_name(f".{name}.lock"))
     try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=-1)  # others who want the same images wait
-        if not directory.exists():
-            _decode(tree, directory, size=size, channels=channels, bad=bad)
+        if not directory.exists():  # else nothing is written: the cache may be read-only
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=-1)  # others who want the same images wait
+            if not directory.exists():
+                _decode(tree, directory, size=size, channels=channels, bad=bad)
     except OSError as error:  # another user's, full, read-only, or a filesystem without locks
         raise DataError(
             f"cannot keep the decoded images of {tree.path}: {error}; set FILTERCOV_CACHE to another place"

@@ -79,7 +79,8 @@ def _opened(tree: Tree, process: int) -> zipfile.ZipFile:  # noqa: ARG001
 
 def _zip_stamps(path: Path) -> dict[str, str]:
     with zipfile.ZipFile(path) as archive:
-        return {name: f"{info.file_size} {info.CRC}" for name, info in archive.NameToInfo.items()}
+        files = archive.NameToInfo.items()
+        return {name: f"{info.file_size} {info.CRC}" for name, info in files if not _CLUTTER.search(name)}
 
 
 def _directory_stamps(root: Path) -> dict[str, str]:
@@ -114,7 +115,6 @@ def find_images(stamps: Mapping[str, str], source: Path) -> tuple[ImageFile, ...
     [('train', 'cat'), ('test', 'cat')]
     """
     found = [(path, *match.groups()) for path in sorted(stamps) if (match := _PLACE.fullmatch(path))]
-    found = [place for place in found if not _CLUTTER.search(place[0])]
     images = [place for place in found if place[0].lower().endswith(_IMAGES)]
     tops = {above for _, above, split, label in images if split == "train" and label}
     if not tops:

@@ -25,7 +25,6 @@ from filtercov.lab.training.rundir import (
     Record,
     RunDirectory,
     append_metrics,
-    read_result,
     storing,
     truncate_metrics,
     write_json,
@@ -73,9 +72,9 @@ def fit(
         stack.callback(progress.close)
         done = world.from_main(lambda: _open(run, described, stack))
         run.check(described)  # in every process: all must have been given the same settings and files
-        if done and (result := read_result(run.path)):
+        if done:
             load_weights_(model, load_checkpoint(run.checkpoint)[0])
-            return result
+            return run.read_result()
         devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
         stack.enter_context(torch.random.fork_rng(devices))  # training seeds it at every step
         state, metrics_size = TrainingState.create(model, config, batches=len(train_batches)), 0

@@ -63,6 +63,10 @@ class RunDirectory:
     def __exit__(self, *_: object) -> None:
         self._lock.release()
 
+    def read_result(self) -> "FitResult":
+        """The result of the run, which is finished."""
+        return parse_result(read_json(self.result, advice=START_AGAIN), self.result)
+
     def check(self, config: Mapping[str, Any]) -> None:
         """Raise unless the directory belongs to `config`."""
         there = read_json(self.config, advice=START_AGAIN)
@@ -109,7 +113,7 @@ class FitResult:
 def read_result(run_dir: Path | str) -> FitResult | None:
     """The result of a finished run, None for an unfinished one."""
     run = RunDirectory(run_dir)
-    return parse_result(read_json(run.result, advice=START_AGAIN), run.result) if run.done else None
+    return run.read_result() if run.done else None
 
 
 def parse_result(values: Mapping[str, Any], path: Path) -> FitResult:

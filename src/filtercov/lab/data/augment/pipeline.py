@@ -1,7 +1,8 @@
 """`Augment`: which augmentations a batch gets and in which order, and `Draws`, all the randomness of one batch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from copy import copy
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -15,7 +16,6 @@ from filtercov.lab.data.augment.operations import STRENGTHS, colour_jitter, rand
 Preset = Literal["none", "light", "randaugment", "cifar", "a1"]
 
 
-@dataclass(frozen=True)
 class Draws:
     """Uniform numbers in [0, 1), one row per image; `*_weight` are Beta-distributed.
 
@@ -23,23 +23,38 @@ class Draws:
     operations are on. So a seed gives the same draws on any device, for any rank's share of the batch, and any setting.
     """
 
-    crop: Tensor  # (B, 22)
-    flip: Tensor  # (B,)
-    operation: Tensor  # (B, operations): which RandAugment operation
-    sign: Tensor  # (B, operations)
-    jitter_order: Tensor  # (B, 4), three of them used: what a seed gives depends on how many are drawn
-    jitter: Tensor  # (B, 4)
-    erase: Tensor  # (B,)
-    erase_box: Tensor  # (B, 22)
-    mix: Tensor  # (B,), not used: it keeps what a seed gives
-    mix_kind: Tensor  # (B,): cutmix or mixup
-    mix_centre: Tensor  # (B, 2)
-    mixup_weight: Tensor  # (B,)
-    cutmix_weight: Tensor  # (B,)
+    def __init__(self, augment: "Augment", count: int, generator: torch.Generator) -> None:
+        # torch has no Beta with a generator; NumPy's is seeded from ours.
+        rng = np.random.default_rng(int(torch.randint(2**63 - 1, (), generator=generator)))
+
+        def uniform(*shape: int) -> Tensor:
+            return torch.from_numpy(rng.random((count, *shape)))
+
+        def beta(alpha: float) -> Tensor:
+            return torch.from_numpy(rng.beta(alpha, alpha, count)) if alpha > 0 else torch.ones(count).double()
+
+        # What a seed gives depends on the order of these calls and on how many numbers they draw, used or not.
+        operations = augment.randaugment[0] if augment.randaugment else 0
+        self.crop = uniform(geometry.BOX_DRAWS)
+        self.flip = uniform()
+        self.jitter_order = uniform(4)  # three of them used
+        self.jitter = uniform(4)
+        self.erase = uniform()
+        self.erase_box = uniform(geometry.BOX_DRAWS)
+        uniform()  # not used
+        self.mix_kind = uniform()  # cutmix or mixup
+        self.mix_centre = uniform(2)
+        self.operation = uniform(operations)  # (B, operations): which RandAugment operation
+        self.sign = uniform(operations)
+        self.mixup_weight = beta(augment.mixup)
+        self.cutmix_weight = beta(augment.cutmix)
 
     def take(self, rows: Tensor) -> "Draws":
         """The draws of some of the images."""
-        return Draws(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+        taken = copy(self)
+        for name, values in vars(self).items():
+            setattr(taken, name, values[rows])
+        return taken
 
 
 @dataclass(frozen=True)
@@ -122,31 +137,7 @@ class Augment:
         >>> draws.take(torch.tensor([2])).flip == draws.flip[2]
         tensor([True])
         """
-        # torch has no Beta with a generator; NumPy's is seeded from ours.
-        rng = np.random.default_rng(int(torch.randint(2**63 - 1, (), generator=generator)))
-
-        def uniform(*shape: int) -> Tensor:
-            return torch.from_numpy(rng.random((count, *shape)))
-
-        def beta(alpha: float) -> Tensor:
-            return torch.from_numpy(rng.beta(alpha, alpha, count)) if alpha > 0 else torch.ones(count).double()
-
-        operations = self.randaugment[0] if self.randaugment else 0
-        return Draws(  # the order of these calls decides what a seed gives
-            crop=uniform(geometry.BOX_DRAWS),
-            flip=uniform(),
-            jitter_order=uniform(4),
-            jitter=uniform(4),
-            erase=uniform(),
-            erase_box=uniform(geometry.BOX_DRAWS),
-            mix=uniform(),
-            mix_kind=uniform(),
-            mix_centre=uniform(2),
-            operation=uniform(operations),
-            sign=uniform(operations),
-            mixup_weight=beta(self.mixup),
-            cutmix_weight=beta(self.cutmix),
-        )
+        return Draws(self, count, generator)
 
     def __call__(
         self,
