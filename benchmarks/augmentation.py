@@ -80,7 +80,7 @@ def main() -> None:
         for _ in range(turns):
             their_rate = best_rate(lambda p=pipeline: torch.stack([p(image) for image in pil]), theirs)
             our_rate = best_rate(
-                lambda r=recipe: r(images, targets, generator, num_classes=10, mean=MEAN, std=STD), ours
+                lambda r=recipe: r(images, targets, r.draw(BATCH, generator), num_classes=10, mean=MEAN, std=STD), ours
             )
         print(f"{name:34} {their_rate:12,.0f} {our_rate:12,.0f} {our_rate / their_rate:6.1f}x")
 

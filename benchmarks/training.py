@@ -24,12 +24,12 @@ from torch.nn import functional as F  # noqa: N812 - the name PyTorch's users kn
 
 from filtercov.lab import models
 from filtercov.lab.data import Augment, BatchLoader, ImageArrays
-from filtercov.lab.training import Silent, TrainConfig, fit
+from filtercov.lab.training import Progress, TrainConfig, fit
 from filtercov.lab.training.progress import Snapshot
 from filtercov.nn import DepthwiseConv2d, accelerate_, keep_freed_memory, native_status, restore_
 
 
-class Stopwatch(Silent):
+class Stopwatch(Progress):
     """Remembers when each step ended."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

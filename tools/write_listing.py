@@ -13,12 +13,14 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import filtercov as fc
 from filtercov.lab import models
 from filtercov.lab.costs import COLUMNS, FILE, SCALES, YARDSTICK, Load
 from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.runspec import Run, RunSpec, in_order
+from filtercov.layers.running import run_once
 
 # Networks are slower or faster than the yardstick by their multiply-adds.
 YARDSTICK_SIZE = 32
@@ -110,9 +112,12 @@ def forward_cost(model: str, image_size: int, channels: int, classes: int) -> Co
     for module in shell.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
             module.register_forward_hook(count)
-    multiply_adds = models.flops(shell, image_size)
+    with FlopCounterMode(display=False) as counter:
+        run_once(shell, torch.zeros(1, channels, image_size, image_size, device="meta"))
+    multiply_adds = counter.get_total_flops() // 2  # torch counts a multiply-add as two
     pixels = [prod(layer.kernel_size) for layer in fc.depthwise_layers(shell)]
-    weights, statistics = 4 * models.parameters(shell), sum(8 * (n * n + n) for n in pixels)
+    weights = 4 * sum(parameter.numel() for parameter in shell.parameters())
+    statistics = sum(8 * (n * n + n) for n in pixels)
     return Cost(multiply_adds, values, weights + statistics)
 
 

@@ -20,7 +20,7 @@ from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CheckpointError, FiltercovWarning, SourceError
 from filtercov.filters import init_
 from filtercov.lab.experiments.initialisations import parse_schedule
-from filtercov.lab.models.lookup import find
+from filtercov.lab.models.lookup import create
 from filtercov.layers.state_dict import write_state_dict
 from filtercov.nn import native_status
 from filtercov.printable import counted
@@ -71,7 +71,7 @@ def init(
         raise SourceError(f"needed one source of filters, got {' and '.join(named)}; leave out all but one")
     options.check_output(out, statistics)
     torch.manual_seed(seed)
-    built = find(model, num_classes=num_classes, in_channels=in_channels)
+    built = create(model, num_classes=num_classes, in_channels=in_channels)
     source: Any = DEFAULT if preset is None else preset
     if schedule is not None:
         source = parse_schedule(schedule, built)
@@ -97,7 +97,7 @@ def stats(
             "look at them with filtercov inspect"
         )
     options.check_output(out, checkpoint)
-    measured = FilterStatistics.from_checkpoint(checkpoint, like=None if like is None else find(like))
+    measured = FilterStatistics.from_checkpoint(checkpoint, like=None if like is None else create(like))
     measured.save(out)
     rows: list[tuple[str, ...]] = [
         ("layer", "kernel", "filters", "variance", "nearest σ", "likeness", "by chance"),

@@ -13,7 +13,7 @@ from filtercov.lab.experiments import initialisations
 from filtercov.lab.experiments.execute import execute, load_data
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import RunSpec
-from filtercov.lab.training import RECIPES, RunDirectory, Silent, TrainConfig, process_group, progress_on
+from filtercov.lab.training import RECIPES, Progress, RunDirectory, TrainConfig, process_group, progress_on
 from filtercov.lab.training.config import parsed, refuse_unknown
 from filtercov.plan import InitReport
 from filtercov.printable import counted
@@ -105,7 +105,7 @@ def train(
             directory,
             data=load_data(spec, root=data_root, download=download, workers=workers),
             device=chosen,
-            progress=progress_on() if world.main else Silent(),
+            progress=progress_on() if world.main else Progress(),
             watch_interval=watch,
             on_init=_say_report if world.main else None,
             **{name: value for name, value in written.items() if name in _INTERVALS},

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from filtercov.errors import ConfigError, FiltercovError
 from filtercov.filters import freeze_
-from filtercov.lab.models.lookup import find, is_ours
+from filtercov.lab.models.lookup import create, is_ours
 from filtercov.nn import Acceleration, accelerate_, gpu, native_status, restore_
 from filtercov.nn.layout import to_channels_last_
 from filtercov.nn.swap import SAFE, toggles
@@ -160,7 +160,7 @@ def safely_to_channels_last_(plain: nn.Module) -> None:
 
 def plain_network(model: str) -> nn.Module:
     """A network by name without any of our layers."""
-    network = find(model, num_classes=10).train()
+    network = create(model, num_classes=10).train()
     restore_(network)
     return network
 

@@ -28,6 +28,7 @@ from torch.nn.functional import cross_entropy
 
 from filtercov.errors import ConfigError, DataError, RunError
 from filtercov.filters import freeze_, init_
+from filtercov.lab import models
 from filtercov.lab.data import Dataset, load
 from filtercov.lab.data.loader import TorchBatches, seeded_generator
 from filtercov.lab.experiments.engines import Engine
@@ -36,7 +37,6 @@ from filtercov.lab.experiments.initialisations import InitContext, find, fingerp
 from filtercov.lab.experiments.runs import Runs, accuracies
 from filtercov.lab.experiments.runspec import AUGMENTED, Run, RunSpec, key_of
 from filtercov.lab.experiments.sweep import refuse_failures, sweep
-from filtercov.lab.models.lookup import find as find_model
 from filtercov.lab.report.groups import FinishedRun, Group, answer, group_table, groups_of, groups_page
 from filtercov.lab.report.page import Origin, write_output
 from filtercov.lab.training import (
@@ -239,7 +239,7 @@ class _Trials:
             if not isinstance(self.model, str):
                 model = self.model()
             elif isinstance(self.data, Dataset):
-                model = find_model(self.model, num_classes=self.data.num_classes, in_channels=self.data.in_channels)
+                model = models.create(self.model, num_classes=self.data.num_classes, in_channels=self.data.in_channels)
             else:
                 raise ConfigError("compare: a model by name needs data by name or a Dataset, which tells its classes")
         if not isinstance(model, nn.Module):
@@ -291,7 +291,6 @@ class _Trials:
             directory.path,
             identity=identity,
             progress=progress_on(label=label),
-            judged_on=self.judged,
         )
         return directory, result
 

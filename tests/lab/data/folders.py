@@ -1,4 +1,4 @@
-"""Makes image folders for the tests."""
+"""Makes image folders for the tests, and compares batches."""
 
 import io
 import struct
@@ -7,6 +7,7 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 
 
@@ -53,3 +54,13 @@ def zip_folder(root: Path, path: Path, *, prefix: str = "") -> Path:
 
 def png_chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def assert_same(batches: list[tuple[torch.Tensor, ...]], others: list[tuple[torch.Tensor, ...]]) -> None:
+    for batch, other in zip(batches, others, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(batch, other, strict=True))
+
+
+def joined(shares: list[list[tuple[torch.Tensor, ...]]]) -> list[tuple[torch.Tensor, ...]]:
+    """The batches whose parts the ranks got."""
+    return [tuple(map(torch.cat, zip(*parts, strict=True))) for parts in zip(*shares, strict=True)]

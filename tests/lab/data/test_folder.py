@@ -37,19 +37,29 @@ def test_every_pixel_and_label_is_the_files_of_a_directory_or_zip(tmp_path: Path
     assert zipped.content_digest == data.content_digest
 
 
+@pytest.fixture
+def home(own_cache: Path) -> Path:
+    """Where decoded folders are."""
+    return own_cache / "folders"
+
+
 def test_the_second_load_decodes_nothing_and_maps_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = write_folder(tmp_path / "pets")
     first = load_folder(root)
-    assert {path.suffix for path in (tmp_path / "pets.filtercov").iterdir()} == {"", ".lock"}
-    monkeypatch.setattr(folder, "_fill_cache", lambda *_, **__: pytest.fail("decoded again"))
+    monkeypatch.setattr(folder, "_decode", lambda *_, **__: pytest.fail("decoded again"))
+    for lock in home.glob(".*.lock"):
+        lock.unlink()
     second = load_folder(root)
-    assert isinstance(second.train.images.base, np.memmap)
+    assert [path.suffix for path in home.iterdir()] == [""]  # nothing is written, as in a cache that is read-only
+    assert isinstance(second.train.images, np.memmap)
     np.testing.assert_array_equal(first.train.images, second.train.images)
 
 
-def test_a_changed_source_and_another_version_are_decoded_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_source_and_another_version_are_decoded_anew(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = write_folder(tmp_path / "pets")
     before = np.array(load_folder(root).train.images)
     changed = root / "train" / "cat" / "0000.png"
@@ -60,29 +70,29 @@ def test_a_changed_source_and_another_version_are_decoded_anew(tmp_path: Path, m
     np.testing.assert_array_equal(before[1:], after[1:])
     monkeypatch.setattr(folder, "_CACHE_VERSION", 1)
     load_folder(root)
-    assert len(list((tmp_path / "pets.filtercov").glob("*/manifest.json"))) == 3
+    assert len(list(home.glob("pets-*"))) == 3
 
 
-def test_where_nothing_can_be_written_beside_the_cache_directory_is_used(tmp_path: Path, own_cache: Path) -> None:
+def test_a_cache_that_is_damaged_or_cannot_be_written_is_reported(tmp_path: Path, home: Path) -> None:
     root = write_folder(tmp_path / "pets")
-    (tmp_path / "pets.filtercov").write_text("a file where the directory would go: mkdir fails, even for root")
     load_folder(root)
-    (home,) = (own_cache / "folders").glob("[!.]*")
-    (home / "manifest.json").write_text("garbled")
-    with pytest.raises(DataError, match="delete that directory"):
-        load_folder(root)
-    other = write_folder(tmp_path / "others")
-    (tmp_path / "others.filtercov").write_text("")
-    own_cache.rename(tmp_path / "elsewhere")
-    own_cache.write_text("")
+    (directory,) = home.glob("pets-*")
+    for name, content in (("bad.json", b"garbled"), ("train", b"short")):
+        kept = (directory / name).read_bytes()
+        (directory / name).write_bytes(content)
+        with pytest.raises(DataError, match="delete that directory"):
+            load_folder(root)
+        (directory / name).write_bytes(kept)
+    home.rename(tmp_path / "elsewhere")
+    home.write_text("a file where the directory would go: mkdir fails, even for root")
     with pytest.raises(DataError, match="set FILTERCOV_CACHE"):
-        load_folder(other)
+        load_folder(root)
 
 
 def test_an_interrupted_or_killed_decoding_leaves_nothing_that_looks_finished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root, home = write_folder(tmp_path / "pets"), tmp_path / "pets.filtercov"
+    root = write_folder(tmp_path / "pets")
     with monkeypatch.context() as patch:
         patch.setattr(folder, "flush", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -99,14 +109,16 @@ def test_an_interrupted_or_killed_decoding_leaves_nothing_that_looks_finished(
     assert not list(home.glob(".decoding-*"))
 
 
-def test_who_finds_another_decoding_waits_for_its_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_finds_another_decoding_waits_for_its_images(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = write_folder(tmp_path / "pets")
     whole = load_folder(root)
-    (cache,) = (tmp_path / "pets.filtercov").glob("[!.]*")
+    (cache,) = home.glob("pets-*")
     hidden = cache.rename(tmp_path / "hidden")
     lock = Lock(cache.with_name(f".{cache.name}.lock"))
     assert lock.acquire()
-    monkeypatch.setattr(folder, "_fill_cache", lambda *_, **__: pytest.fail("decoded twice"))
+    monkeypatch.setattr(folder, "_decode", lambda *_, **__: pytest.fail("decoded twice"))
     found = []
     waiting = threading.Thread(target=lambda: found.append(load_folder(root)))
     waiting.start()
@@ -140,7 +152,7 @@ def test_grey_folders_have_one_channel_and_one_colour_picture_is_enough_for_thre
 
 
 def test_up_to_the_limit_bad_files_are_skipped_and_each_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     root = write_folder(tmp_path / "pets")
     for name in ("bad-1.jpg", "bad-\x1b[2J\udcff.jpg"):  # a name that a terminal would obey
@@ -155,7 +167,7 @@ def test_up_to_the_limit_bad_files_are_skipped_and_each_is_named(
     for size in (16, 8):  # from the cache, and decoding
         with pytest.raises(DataError, match=r"train/dog/bad-.*bad_limit"):
             load_folder(root, bad_limit=1, image_size=size)
-    assert not list((tmp_path / "pets.filtercov").glob(".decoding-*"))
+    assert not list(home.glob(".decoding-*"))
 
 
 def test_a_split_of_nothing_but_bad_files_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from filtercov.errors import DataError
 from filtercov.lab.data import Augment, BatchLoader, ImageArrays
 from filtercov.lab.data.dataset import stratified_order
+from tests.lab.data.folders import assert_same, joined
 
 MIXING = Augment(
     crop_padding=2, flip=0.5, randaugment=(1, 9), colour_jitter=(0.2, 0.2, 0.2), erasing=0.3, mixup=0.5, cutmix=1.0
@@ -26,11 +27,6 @@ def make_loader(arrays: ImageArrays, **options: object) -> BatchLoader:
     return BatchLoader(arrays, mean=(0.5,) * 3, std=(0.25,) * 3, **{**settings_, **options})
 
 
-def assert_same(batches: list[tuple[torch.Tensor, ...]], others: list[tuple[torch.Tensor, ...]]) -> None:
-    for batch, other in zip(batches, others, strict=True):
-        assert all(torch.equal(a, b) for a, b in zip(batch, other, strict=True))
-
-
 def test_an_epoch_repeats_exactly_from_any_batch_on() -> None:
     whole = list(make_loader(make_arrays(100)).epoch(2))
     loader = make_loader(make_arrays(100))
@@ -45,12 +41,8 @@ def test_an_epoch_repeats_exactly_from_any_batch_on() -> None:
 def test_the_ranks_shares_make_up_the_batch_of_one_process(world_size: int, augment: Augment) -> None:
     arrays = make_arrays(100)
     whole = list(make_loader(arrays, augment=augment).epoch(1))
-    shares = [
-        list(make_loader(arrays, augment=augment, rank=rank, world_size=world_size).epoch(1))
-        for rank in range(world_size)
-    ]
-    together = [tuple(map(torch.cat, zip(*parts, strict=True))) for parts in zip(*shares, strict=True)]
-    assert_same(together, whole)
+    loaders = [make_loader(arrays, augment=augment, rank=rank, world_size=world_size) for rank in range(world_size)]
+    assert_same(joined([list(loader.epoch(1)) for loader in loaders]), whole)
 
 
 @settings(max_examples=60)

@@ -13,7 +13,7 @@ from filtercov.lab.data import Augment, BatchLoader, Dataset, StreamedImages, lo
 from filtercov.lab.data.augment.geometry import crop_boxes
 from filtercov.lab.data.dataset import Plan
 from filtercov.lab.data.folder import load_folder
-from tests.lab.data.folders import write_folder, zip_folder
+from tests.lab.data.folders import assert_same, joined, write_folder, zip_folder
 
 FULL = Augment(random_resized_crop=(0.08, 1.0), flip=0.5, randaugment=(1, 9), erasing=0.3, mixup=0.2, cutmix=1.0)
 
@@ -28,11 +28,6 @@ def make_loader(data: Dataset, **options: object) -> BatchLoader:
     return BatchLoader(data.train, **{**settings, **options})  # type: ignore[arg-type]
 
 
-def assert_same_batches(a: list[tuple[torch.Tensor, ...]], b: list[tuple[torch.Tensor, ...]]) -> None:
-    for pair, other in zip(a, b, strict=True):
-        assert all(torch.equal(one, two) for one, two in zip(pair, other, strict=True))
-
-
 def test_large_images_stream_and_small_ones_do_not(root: Path) -> None:
     data = load_folder(root)
     assert isinstance(data.train, StreamedImages)
@@ -45,10 +40,10 @@ def test_workers_zips_and_resuming_change_nothing(root: Path, tmp_path: Path) ->
     state = torch.get_rng_state()
     here = make_loader(load_folder(root, image_size=72, workers=0))
     batches = list(here.epoch(1))
-    assert_same_batches(list(make_loader(load_folder(root, image_size=72, workers=2)).epoch(1)), batches)
+    assert_same(list(make_loader(load_folder(root, image_size=72, workers=2)).epoch(1)), batches)
     archive = zip_folder(root, tmp_path / "pets.zip")
-    assert_same_batches(list(make_loader(load_folder(archive, image_size=72, workers=2)).epoch(1)), batches)
-    assert_same_batches(list(here.epoch(1, 2)), batches[2:])
+    assert_same(list(make_loader(load_folder(archive, image_size=72, workers=2)).epoch(1)), batches)
+    assert_same(list(here.epoch(1, 2)), batches[2:])
     assert torch.equal(torch.get_rng_state(), state)  # a resumed run finds it unmoved
 
 
@@ -56,8 +51,7 @@ def test_ranks_share_the_batches_of_one_process(root: Path) -> None:
     data = load_folder(root, image_size=72, workers=0)
     whole = list(make_loader(data).epoch(0))
     shares = [list(make_loader(data, rank=rank, world_size=2).epoch(0)) for rank in range(2)]
-    together = [tuple(torch.cat(parts) for parts in zip(*pair, strict=True)) for pair in zip(*shares, strict=True)]
-    assert_same_batches(together, whole)  # type: ignore[arg-type]
+    assert_same(joined(shares), whole)  # type: ignore[arg-type]
 
 
 def test_a_random_resized_crop_is_pillows_of_the_drawn_box(root: Path) -> None:
@@ -67,8 +61,8 @@ def test_a_random_resized_crop_is_pillows_of_the_drawn_box(root: Path) -> None:
     images, _ = next(loader.epoch(0))
     share = loader._share(torch.arange(8), 0, 0)
     boxes = crop_boxes(share.draws.crop, 80, 90, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3))
-    for image, path, (top, left, height, width) in zip(images, data.train.paths, boxes.tolist(), strict=False):
-        cropped = Image.open(root / path).crop((left, top, left + width, top + height))
+    for image, file, (top, left, height, width) in zip(images, data.train.files, boxes.tolist(), strict=False):
+        cropped = Image.open(root / file.path).crop((left, top, left + width, top + height))
         expected = np.asarray(cropped.resize((72, 72), Image.Resampling.BILINEAR))
         np.testing.assert_allclose(image.permute(1, 2, 0).numpy(), expected, atol=1e-3)
 
@@ -78,8 +72,8 @@ def test_evaluation_shows_the_central_nineteen_twentieths(root: Path) -> None:
     loader = BatchLoader(data.test, batch_size=9, seed=0, mean=(0.0,), std=(1 / 255,))
     images, targets = next(loader.epoch(0))
     assert targets.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-    for image, path in zip(images, data.test.paths, strict=True):
-        expected = np.asarray(Image.open(root / path).crop((7, 2, 83, 78)))  # 76 = 19/20 of 80: nothing to scale
+    for image, file in zip(images, data.test.files, strict=True):
+        expected = np.asarray(Image.open(root / file.path).crop((7, 2, 83, 78)))  # 76 = 19/20 of 80: nothing to scale
         np.testing.assert_allclose(image.permute(1, 2, 0).numpy(), expected, atol=1e-3)
 
 
@@ -102,7 +96,7 @@ def test_training_replaces_unreadable_images_by_neighbours_and_evaluation_leaves
 def test_a_replacement_is_the_next_image_and_never_one_held_out(root: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(root, tmp_path / "pets")
     data = load(f"folder:{copy}", image_size=72, workers=0, validation=True)
-    (copy / data.train.paths[-1]).write_bytes(b"broken")
+    (copy / data.train.files[-1].path).write_bytes(b"broken")
     plan = Plan(np.array([len(data.train) - 1, 0, 1]), replace_unreadable=True)
     (fetched,) = data.train.fetch([plan])
     assert torch.equal(fetched.images[0], fetched.images[1])

@@ -18,12 +18,14 @@ def test_costs_counted_on_an_empty_shell_are_those_of_the_network():
     model, outputs = models.create(name, num_classes=10, in_channels=1), []
     for module in model.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
-            module.register_forward_hook(lambda _module, _inputs, output: outputs.append(output.numel()))
+            module.register_forward_hook(
+                lambda layer, _, output: outputs.append((output.numel(), layer.weight[0].numel()))
+            )
     with torch.no_grad():
         model.eval()(torch.zeros(1, 1, 28, 28))
     cost = forward_cost(name, 28, 1, 10)
-    assert cost.values == sum(outputs)
-    assert cost.multiply_adds == models.flops(models.create(name, num_classes=10, in_channels=1), 28)
+    assert cost.values == sum(values for values, _ in outputs)
+    assert cost.multiply_adds == sum(values * products for values, products in outputs)
 
 
 def test_the_yardstick_takes_images_over_throughput():

@@ -7,12 +7,12 @@ from filtercov.lab.experiments.catalogue.build import Cell, Experiment
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run, RunSpec
 from filtercov.lab.experiments.timings import SpeedRecord, Timings
-from filtercov.lab.training import Silent
+from filtercov.lab.training import Progress
 
 MODEL, NARROW = "convmixer_4_2_k3_p14", "convmixer_2_2_k3_p14"
 
 
-class CrashAt(Silent):
+class CrashAt(Progress):
     """A progress that raises at a step."""
 
     def __init__(self, step: int) -> None:

@@ -24,20 +24,16 @@ def hold(run_dir: Path, ready, release) -> None:
         release.wait()
 
 
-def train(run_dir: Path, started=None, pause: float = 0.0) -> None:
-    """Train to the end, pausing before every batch; exit with 3 if interrupted on request."""
+def train(run_dir: Path, started=None) -> None:
+    """Train to the end."""
     torch.set_num_threads(1)
 
     def announce(_batch: int) -> None:
         if started is not None:
             started.set()
-        time.sleep(pause)
 
     train, test = ToyBatches(batches=8, before=announce), ToyBatches(seed=1)
-    try:
-        fit(toy_model(), train, test, CONFIG, run_dir, recovery_interval=INTERVAL, log_interval=2, watch_interval=5)
-    except TrainingInterrupted:
-        raise SystemExit(3) from None
+    fit(toy_model(), train, test, CONFIG, run_dir, recovery_interval=INTERVAL, log_interval=2, watch_interval=5)
 
 
 def train_until(run_dir: Path, point: str, number: int, after: bool) -> None:

@@ -10,11 +10,10 @@ from filtercov.lab.training import RECIPES, TrainConfig
 def test_the_default_is_the_papers_cifar_recipe():
     config = TrainConfig()
     assert (config.opt, config.lr, config.weight_decay, config.batch_size) == ("adamw", 0.01, 0.01, 512)
-    assert (config.sched, config.epochs, config.momentum) == ("triangular", 20, 0.9)
+    assert (config.sched, config.epochs, config.decay_norms) == ("triangular", 20, True)
     assert RECIPES["cifar"] == config
     imagenet = RECIPES["imagenet"]
-    assert (imagenet.epochs, imagenet.batch_size, imagenet.clip_grad) == (50, 640, 1.0)
-    assert (config.decay_norms, imagenet.decay_norms) == (True, False)
+    assert (imagenet.epochs, imagenet.batch_size, imagenet.clip_grad, imagenet.decay_norms) == (50, 640, 1.0, False)
 
 
 @pytest.mark.parametrize(

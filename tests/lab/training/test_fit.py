@@ -181,7 +181,6 @@ def test_an_accuracy_of_no_images_is_refused_and_one_that_was_stopped_is_none():
         {"model": toy_model().requires_grad_(False)},
         {"train_batches": ToyBatches(batches=0)},
         {"test_batches": ToyBatches(batches=0)},
-        {"config": TrainConfig(epochs=1, batch_size=8, amp="float16")},  # on a CPU
         {"recovery_interval": 0},
     ],
     ids=lambda broken: next(iter(broken)),

@@ -1,28 +1,12 @@
-import multiprocessing
 import os
 import signal
 import threading
 
 import pytest
 
-from filtercov.lab.training import load_checkpoint, read_result
+from filtercov.lab.training import read_result
 from filtercov.lab.training.signals import StopRequest
-from tests.lab.training.children import train
 from tests.lab.training.toys import toy_fit
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_from_outside_writes_a_checkpoint_at_the_step_reached(tmp_path, number):
-    context = multiprocessing.get_context("forkserver")
-    started = context.Event()
-    child = context.Process(target=train, args=(tmp_path, started, 0.1))
-    child.start()
-    assert started.wait(60)
-    os.kill(child.pid, number)
-    child.join(60)
-    assert child.exitcode == 3
-    values = load_checkpoint(tmp_path / "state.safetensors")[1]
-    assert values["epoch"] * 8 + values["batch"] >= 1
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """`folder:PATH`: a directory or zip of train/CLASS/image and test/CLASS/image, with or without val/CLASS/image.
 
-Large images are streamed. Small ones are decoded once into a cache, a directory with images.bytes (a memory map) and
-manifest.json, which appears under its final name only when it is complete. Its name is a fingerprint of the source, so
-a changed source is decoded anew.
+Large images are streamed. Small ones are decoded once into a directory of the cache, with a file of pixels for each
+split, which is mapped into memory, and the names of bad files. It appears under its final name only when it is
+complete. That name is a fingerprint of the source, so a changed source is decoded anew.
 """
 
 import json
@@ -10,6 +10,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +27,9 @@ _NORMALISATION = {  # ImageNet's mean and standard deviation, by channels
     1: ((0.449,), (0.226,)),
     3: ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
+_BAD = "bad.json"  # in the cache: the files that cannot be decoded, with reasons
 _SAMPLED = 64  # training images, to find size and channels of all
-_CACHE_VERSION = 4  # of its format and of how images are decoded: part of the fingerprint
+_CACHE_VERSION = 5  # of its format and of how images are decoded: part of the fingerprint
 
 
 def load_folder(
@@ -51,7 +53,8 @@ def load_folder(
         mean, std = arrays["train"].mean_and_std()
     else:
         workers = min(8, os.cpu_count() or 1) if workers is None else workers
-        sources = {split: StreamedImages.of(tree, split, size, channels, workers, bad) for split in tree.splits}
+        of_tree = partial(StreamedImages, tree, size=size, channels=channels, workers=workers, bad=bad)
+        sources = {split: of_tree(files) for split, files in tree.splits.items()}
         mean, std = _NORMALISATION[channels]
     return Dataset(
         f"folder:{path.name}",
@@ -70,7 +73,7 @@ def _typical_shape(tree: Tree) -> tuple[int, int, int]:
 
     One image in colour is enough for three channels: grey ones lose nothing in them, colour would be lost in one.
     """
-    files = [file for file in tree.files if file.split == "train"]
+    files = tree.splits["train"]
     shapes: Counter[tuple[int, int]] = Counter()
     channels = 1
     for file in files[:: max(1, len(files) // _SAMPLED)]:
@@ -86,48 +89,41 @@ def _typical_shape(tree: Tree) -> tuple[int, int, int]:
 
 
 def cached_arrays(tree: Tree, *, size: int, channels: int, bad: BadFiles) -> dict[str, ImageArrays]:
-    """The images of each split, size × size, from the cache; decoded into it if they are not there yet.
-
-    The cache is beside the source or, where that cannot be written, in the cache directory.
-    """
-    name = tree.fingerprint(_CACHE_VERSION, size, channels)
-    homes = [tree.path.with_name(f"{tree.path.name}.filtercov"), cache_directory() / "folders"]
-    for home in homes:
-        if (home / name / "manifest.json").is_file():
-            return _open_cache(home / name, tree, bad)
-    for home in homes:
-        lock = Lock(home / f".{name}.lock")
-        try:
-            home.mkdir(parents=True, exist_ok=True)
+    """The images of each split, size × size, from the cache; decoded into it if they are not there yet."""
+    name = f"{tree.path.name[:40]}-{tree.fingerprint(_CACHE_VERSION, size, channels)}"
+    directory = cache_directory() / "folders" / name
+    lock = Lock(directory.with_name(f".{name}.lock"))
+    try:
+        if not directory.exists():  # else nothing is written: the cache may be read-only
+            directory.parent.mkdir(parents=True, exist_ok=True)
             lock.acquire(timeout=-1)  # others who want the same images wait
-            if not (home / name / "manifest.json").is_file():
-                _fill_cache(home / name, tree, size=size, channels=channels, bad=bad)
-        except OSError as error:  # another user's, full, read-only, or a filesystem without locks
-            reason = error
-            continue
-        finally:
-            lock.release()
-        return _open_cache(home / name, tree, bad)
-    raise DataError(f"cannot keep the decoded images of {tree.path}: {reason}; set FILTERCOV_CACHE to another place")
+            if not directory.exists():
+                _decode(tree, directory, size=size, channels=channels, bad=bad)
+    except OSError as error:  # another user's, full, read-only, or a filesystem without locks
+        raise DataError(
+            f"cannot keep the decoded images of {tree.path}: {error}; set FILTERCOV_CACHE to another place"
+        ) from error
+    finally:
+        lock.release()
+    return _mapped(tree, directory, size=size, channels=channels, bad=bad)
 
 
-def _fill_cache(final: Path, tree: Tree, *, size: int, channels: int, bad: BadFiles) -> None:
+def _decode(tree: Tree, final: Path, *, size: int, channels: int, bad: BadFiles) -> None:
     working = final.with_name(f".decoding-{final.name}")
     shutil.rmtree(working, ignore_errors=True)  # of a process that was killed
     working.mkdir()
     try:
-        # Written, not mapped: a full disk is then an error and not a signal that ends the process.
-        with (working / "images.bytes").open("wb") as images:
-            for file in tree.files:
-                try:
-                    image = read_image(tree, file.path, channels=channels)
-                except UndecodableError as error:
-                    bad.add(file.path, str(error))
-                else:
-                    images.write(fit_square(image, size).tobytes())
-        count = len(tree.files) - len(bad.found)
-        manifest = {"source": str(tree.path), "shape": [count, size, size, channels], "bad": bad.found}
-        (working / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+        for split, files in tree.splits.items():
+            # Written, not mapped: a full disk is then an error and not a signal that ends the process.
+            with (working / split).open("wb") as pixels:
+                for file in files:
+                    try:
+                        image = read_image(tree, file.path, channels=channels)
+                    except UndecodableError as error:
+                        bad.add(file.path, str(error))
+                    else:
+                        pixels.write(fit_square(image, size).tobytes())
+        (working / _BAD).write_text(json.dumps(bad.found), encoding="utf-8")
         for path in working.iterdir():
             flush(path)
         working.rename(final)
@@ -135,22 +131,18 @@ def _fill_cache(final: Path, tree: Tree, *, size: int, channels: int, bad: BadFi
         shutil.rmtree(working, ignore_errors=True)
 
 
-def _open_cache(directory: Path, tree: Tree, bad: BadFiles) -> dict[str, ImageArrays]:
+def _mapped(tree: Tree, directory: Path, *, size: int, channels: int, bad: BadFiles) -> dict[str, ImageArrays]:
+    arrays = {}
     try:
-        manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
-        images = np.memmap(directory / "images.bytes", np.uint8, mode="r", shape=tuple(manifest["shape"]))
-        found: dict[str, str] = manifest["bad"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        found: dict[str, str] = json.loads((directory / _BAD).read_text(encoding="utf-8"))
+        for split, files in tree.splits.items():
+            if good := [file for file in files if file.path not in found]:
+                pixels = np.memmap(directory / split, np.uint8, mode="r", shape=(len(good), size, size, channels))
+                arrays[split] = ImageArrays(pixels, tree.labels(good), tree.classes)
+    except (OSError, ValueError) as error:
         raise DataError(f"the decoded images in {directory} are damaged ({error}); delete that directory") from error
     for path, reason in found.items():
         bad.add(path, reason)
-    files = [file for file in tree.files if file.path not in found]
-    arrays = {}
-    for split in tree.splits:
-        rows = [row for row, file in enumerate(files) if file.split == split]
-        if not rows:
-            raise DataError(f"none of the {split} images of {tree.path} can be read; repair or replace them")
-        # As files are sorted by path, a split is one stretch of the map, of which nothing is copied.
-        stretch = slice(rows[0], rows[-1] + 1)
-        arrays[split] = ImageArrays(images[stretch], tree.labels(files[stretch]), tree.classes)
+    if lost := tree.splits.keys() - arrays.keys():
+        raise DataError(f"none of the {lost.pop()} images of {tree.path} can be read; repair or replace them")
     return arrays

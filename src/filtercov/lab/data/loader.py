@@ -123,15 +123,15 @@ class BatchLoader:
                 raise DataError("an image and the next ones cannot be read, see the log for names; repair them")
             draws = draws.take(fetched.rows)
             own = partners = torch.arange(len(fetched.rows))
-        return augment.apply(
+        return augment(
             fetched.images.to(self.device, non_blocking=True),
             fetched.targets.to(self.device, non_blocking=True),
             draws,
-            own,
-            partners,
             num_classes=len(self.arrays.classes),
             mean=self.mean,
             std=self.std,
+            own=own,
+            partners=partners,
         )
 
 

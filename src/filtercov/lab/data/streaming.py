@@ -5,9 +5,10 @@ import io
 import logging
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -20,7 +21,7 @@ from filtercov.errors import DataError
 from filtercov.files import atomic_write, cache_directory
 from filtercov.lab.data.augment.geometry import crop_boxes
 from filtercov.lab.data.dataset import Fetched, Plan
-from filtercov.lab.data.tree import Tree
+from filtercov.lab.data.tree import ImageFile, Tree
 from filtercov.printable import printable
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
@@ -107,31 +108,32 @@ def _crop_and_resize(image: Image.Image, box: tuple[int, int, int, int], size: i
 
 @dataclass(frozen=True, eq=False)
 class StreamedImages:
-    """Files of a tree, read when a batch needs them; their labels are known from the start."""
+    """Files of a tree, read when a batch needs them."""
 
     tree: Tree
-    paths: tuple[str, ...]
-    labels: NDArray[np.int64]
-    classes: tuple[str, ...]
+    files: Sequence[ImageFile]
     size: int
     channels: int
     workers: int
     bad: BadFiles
     crops_while_reading = True
 
-    @classmethod
-    def of(cls, tree: Tree, split: str, size: int, channels: int, workers: int, bad: BadFiles) -> "StreamedImages":
-        """The files of one split."""
-        files = [file for file in tree.files if file.split == split]
-        paths = tuple(file.path for file in files)
-        return cls(tree, paths, tree.labels(files), tree.classes, size, channels, workers, bad)
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the labels."""
+        return self.tree.classes
+
+    @cached_property
+    def labels(self) -> NDArray[np.int64]:
+        """The label of each image, (N,)."""
+        return self.tree.labels(self.files)
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.files)
 
     def subset(self, indices: NDArray[np.int64]) -> "StreamedImages":
         """A stream of some of the files, in the order given."""
-        return replace(self, paths=tuple(self.paths[index] for index in indices), labels=self.labels[indices])
+        return replace(self, files=[self.files[index] for index in indices])
 
     def fetch(self, plans: Iterable[Plan]) -> Iterator[Fetched]:
         """Yield the images of each plan as uint8 (n, C, size, size); a worker decodes a whole batch."""
@@ -153,14 +155,14 @@ class StreamedImages:
         images, targets, rows = [], [], []
         for row, index in enumerate(plan.indices.tolist()):
             for step in range(NEIGHBOURS if plan.replace_unreadable else 1):
-                candidate = (index + step) % len(self)
+                file = self.files[(index + step) % len(self)]
                 try:
-                    image = self._read(candidate, plan, row)
+                    image = self._read(file.path, plan, row)
                 except UndecodableError as error:
-                    bad[self.paths[candidate]] = str(error)
+                    bad[file.path] = str(error)
                     continue
                 images.append(image)
-                targets.append(int(self.labels[candidate]))
+                targets.append(self.tree.numbers[file.label])
                 rows.append(row)
                 break
         pixels = np.array(images, dtype=np.uint8).reshape(-1, self.size, self.size, self.channels)
@@ -171,9 +173,9 @@ class StreamedImages:
         )
         return fetched, bad
 
-    def _read(self, index: int, plan: Plan, row: int) -> NDArray[np.uint8]:
+    def _read(self, path: str, plan: Plan, row: int) -> NDArray[np.uint8]:
         """Decode an image, cropped at random by the draws of a row of the plan or to its centre."""
-        image = read_image(self.tree, self.paths[index], channels=self.channels)
+        image = read_image(self.tree, path, channels=self.channels)
         if plan.crop_draws is None:
             return np.asarray(fit_square(image, self.size, crop_share=CENTRE_SHARE))
         draws = torch.from_numpy(plan.crop_draws[row : row + 1])
@@ -190,15 +192,14 @@ class StreamedImages:
         return f"{self._files_digest()} centre {CENTRE_SHARE}"
 
     def _files_digest(self) -> str:
-        stamps = {file.path: file.stamp for file in self.tree.files}
-        stamped = _sha256(f"{path}\0{stamps[path]}" for path in self.paths)
+        stamped = _sha256(f"{file.path}\0{file.stamp}" for file in self.files)
         if self.tree.zipped:
             return stamped.hexdigest()
         stamped.update(str(self.tree.path.absolute()).encode(errors="replace"))
         kept = cache_directory() / "contents" / stamped.hexdigest()
         with suppress(OSError):
             return kept.read_text(encoding="utf-8")
-        found = _sha256(f"{path}\0{self._size_and_crc(path)}" for path in self.paths).hexdigest()
+        found = _sha256(f"{file.path}\0{self._size_and_crc(file.path)}" for file in self.files).hexdigest()
         with suppress(OSError):  # a cache that cannot be written costs time, not correctness
             kept.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(kept) as temporary:

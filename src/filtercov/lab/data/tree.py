@@ -47,8 +47,11 @@ class Tree:
                 f"{path} cannot be read as a directory or zip of images: {error}; repair that or name another"
             ) from error
         self.files = find_images(stamps, path)
-        self.splits = tuple(sorted({file.split for file in self.files}))
-        self.classes = tuple(sorted({file.label for file in self.files if file.split == "train"}))
+        self.splits: dict[str, list[ImageFile]] = {}
+        for file in self.files:
+            self.splits.setdefault(file.split, []).append(file)
+        self.classes = tuple(sorted({file.label for file in self.splits["train"]}))
+        self.numbers = {label: number for number, label in enumerate(self.classes)}
         if untrained := sorted({file.label for file in self.files} - set(self.classes)):
             raise DataError(f"{path} tests classes it does not train: {', '.join(untrained[:5])}; remove them")
 
@@ -58,8 +61,7 @@ class Tree:
 
     def labels(self, files: Iterable[ImageFile]) -> NDArray[np.int64]:
         """The number of each file's class, (N,)."""
-        numbers = {label: number for number, label in enumerate(self.classes)}
-        return np.array([numbers[file.label] for file in files], dtype=np.int64)
+        return np.array([self.numbers[file.label] for file in files], dtype=np.int64)
 
     def fingerprint(self, *settings: object) -> str:
         """A hash of the settings and of all files' paths and stamps."""
@@ -77,7 +79,8 @@ def _opened(tree: Tree, process: int) -> zipfile.ZipFile:  # noqa: ARG001
 
 def _zip_stamps(path: Path) -> dict[str, str]:
     with zipfile.ZipFile(path) as archive:
-        return {name: f"{info.file_size} {info.CRC}" for name, info in archive.NameToInfo.items()}
+        files = archive.NameToInfo.items()
+        return {name: f"{info.file_size} {info.CRC}" for name, info in files if not _CLUTTER.search(name)}
 
 
 def _directory_stamps(root: Path) -> dict[str, str]:
@@ -112,7 +115,6 @@ def find_images(stamps: Mapping[str, str], source: Path) -> tuple[ImageFile, ...
     [('train', 'cat'), ('test', 'cat')]
     """
     found = [(path, *match.groups()) for path in sorted(stamps) if (match := _PLACE.fullmatch(path))]
-    found = [place for place in found if not _CLUTTER.search(place[0])]
     images = [place for place in found if place[0].lower().endswith(_IMAGES)]
     tops = {above for _, above, split, label in images if split == "train" and label}
     if not tops:

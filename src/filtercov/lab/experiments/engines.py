@@ -25,7 +25,7 @@ from filtercov.errors import ConfigError, FiltercovError, RunError, TrainingInte
 from filtercov.lab.experiments.execute import Machine, Outcome, run_one
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run
-from filtercov.lab.training.progress import Silent, Snapshot
+from filtercov.lab.training.progress import Progress, Snapshot
 from filtercov.lab.training.signals import StopRequest
 
 STEP_INTERVAL = 0.5  # seconds between two reports of one run
@@ -108,7 +108,7 @@ def _told(run: Run, runs: Runs, machine: Machine, emit: Emit) -> Outcome:
     return run_one(run, runs, machine=machine, progress=watcher, say=lambda text: emit(Note(text)))
 
 
-class _Watcher(Silent):
+class _Watcher(Progress):
     """A `Progress` that passes on the first step, the ends of epochs, and something in between."""
 
     def __init__(self, key: str, emit: Emit) -> None:

@@ -34,7 +34,6 @@ from filtercov.lab.data.loader import seeded_generator
 from filtercov.lab.experiments.initialisations import InitContext, find
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import VERSION, Inputs, Run, RunSpec, read_inputs
-from filtercov.lab.models.lookup import find as build
 from filtercov.lab.training import (
     FitResult,
     Progress,
@@ -90,7 +89,6 @@ def execute(
         run_dir,
         identity=identity(spec, inputs),
         on_finish=lambda model, path: {**_finish(model, path), "evaluated_on": spec.evaluate},
-        judged_on=spec.evaluate,
         **more,
     )
 
@@ -117,7 +115,7 @@ def build_model(
     """The network of a specification before the first step; all but the filters depends on the seed alone."""
     with torch.random.fork_rng([]):
         torch.manual_seed(spec.train.seed)
-        model = build(
+        model = models.create(
             spec.model, num_classes=data.num_classes, in_channels=data.in_channels, drop_path_rate=spec.drop_path
         )
     _check_takes(model, spec.model, data)
@@ -199,7 +197,7 @@ def _finish(model: nn.Module, run_dir: Path) -> Mapping[str, Any]:
     return {
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "threads": torch.get_num_threads(),
-        "parameters": models.parameters(model),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
     }
 
 

@@ -10,7 +10,7 @@ Building uses each architecture's own initialisation; `filtercov.init_` gives th
 
 from filtercov.lab.models.convmixer import ConvMixer, ConvMixerSpec
 from filtercov.lab.models.convnext import ConvNeXt, ConvNeXtSpec
-from filtercov.lab.models.lookup import GRAMMAR, create, flops, names, parameters, parse
+from filtercov.lab.models.lookup import GRAMMAR, create, names, parse
 
 __all__ = [
     "GRAMMAR",
@@ -19,8 +19,6 @@ __all__ = [
     "ConvNeXt",
     "ConvNeXtSpec",
     "create",
-    "flops",
     "names",
-    "parameters",
     "parse",
 ]

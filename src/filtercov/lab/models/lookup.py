@@ -1,4 +1,4 @@
-"""Models by name: the grammar of ours, timm's where it is installed, and what a model costs.
+"""Models by name: the grammar of ours, and timm's where it is installed.
 
 A wrong name is an error that suggests the nearest ones.
 """
@@ -11,12 +11,10 @@ import re
 from typing import Any
 
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
-from filtercov.errors import ModelError
+from filtercov.errors import ModelError, naming
 from filtercov.lab.models.convmixer import ConvMixer, ConvMixerSpec
 from filtercov.lab.models.convnext import LAYER_SCALE, SIZES, ConvNeXt, ConvNeXtSpec
-from filtercov.layers.running import run_once
 
 GRAMMAR = (
     "convmixer_WIDTH_DEPTH_kKERNEL_pPATCH (convmixer_256_8_k9_p2) or "
@@ -67,37 +65,32 @@ def _nearest(name: str, known: tuple[str, ...] | list[str]) -> str:
     return f"; nearest: {', '.join(near)}" if near else ""
 
 
-def create(name: str, *, num_classes: int, in_channels: int = 3, drop_path_rate: float = 0.0) -> nn.Module:
-    """Build the network of ours that `name` describes; `drop_path_rate` is stochastic depth's rate at the last block.
+def create(name: str, *, num_classes: int = 1000, in_channels: int = 3, drop_path_rate: float = 0.0) -> nn.Module:
+    """Build the model called `name`, ours or timm's; `timm:NAME` asks for timm's even where the name could be ours.
+
+    `drop_path_rate` is stochastic depth's rate at the last block.
 
     >>> create("convnext_atto_div8_p1", num_classes=10).spec.name
     'convnext_atto_div8_p1'
     """
     if num_classes < 1 or in_channels < 1:
         raise ModelError(f"a model needs at least 1 class and 1 channel, got {num_classes} and {in_channels}")
-    options: dict[str, Any] = {"num_classes": num_classes, "in_channels": in_channels, "drop_path_rate": drop_path_rate}
-    spec = parse(name)
-    return ConvMixer(spec, **options) if isinstance(spec, ConvMixerSpec) else ConvNeXt(spec, **options)
-
-
-def find(name: str, *, num_classes: int = 1000, in_channels: int = 3, drop_path_rate: float = 0.0) -> nn.Module:
-    """Build the model called `name`, ours or timm's; `timm:NAME` asks for timm's even where the name could be ours.
-
-    >>> type(find("convmixer_16_2_k5_p2", num_classes=10)).__name__
-    'ConvMixer'
-    """
+    options: dict[str, Any] = {"num_classes": num_classes}
+    if drop_path_rate:  # 0 is every model's default, and not every model of timm's has the argument
+        options["drop_path_rate"] = drop_path_rate
     if is_ours(name):
-        return create(name, num_classes=num_classes, in_channels=in_channels, drop_path_rate=drop_path_rate)
-    # A rate of 0 is every model's default, and not every model has the argument.
-    more = {"drop_path_rate": drop_path_rate} if drop_path_rate else {}
-    timm = import_timm()
-    known = name.removeprefix("timm:")
+        spec, options["in_channels"] = parse(name), in_channels
+        return ConvMixer(spec, **options) if isinstance(spec, ConvMixerSpec) else ConvNeXt(spec, **options)
+    timm, known = import_timm(), name.removeprefix("timm:")
     try:
-        built: nn.Module = timm.create_model(known, num_classes=num_classes, in_chans=in_channels, **more)
+        built: nn.Module = timm.create_model(known, in_chans=in_channels, **options)
     except Exception as error:  # timm raises whatever the model's own code raises
         hint = "" if timm.is_model(known) else _nearest(known, timm.list_models())
         raise ModelError(f"{name}: timm cannot build it ({error}){hint}") from None
     return built
+
+
+find = create  # the name it has had where any model is meant
 
 
 def is_ours(name: str) -> bool:
@@ -114,10 +107,8 @@ def is_ours(name: str) -> bool:
         parse(name)
         return True
     except ModelError as not_ours:
-        try:
+        with naming(not_ours):
             timm = import_timm()
-        except ModelError as missing:
-            raise ModelError(f"{not_ours}; {missing}") from None
         if not timm.is_model(name):
             nearest = _nearest(name, [*names(), *timm.list_models()])
             raise ModelError(f"unknown model {name!r}, neither ours ({GRAMMAR}) nor timm's{nearest}") from None
@@ -133,26 +124,3 @@ def import_timm() -> Any:
             f"timm's models need timm, which cannot be imported here ({error}); `pip install timm`, and a torchvision "
             "from where torch came from"
         ) from None
-
-
-def flops(model: nn.Module, image_size: int) -> int:
-    """Count the multiply-adds of one image's forward pass: half of what torch's counter calls flops.
-
-    The training state, the weights and BatchNorm's statistics stay as they were.
-
-    >>> flops(nn.Conv2d(1, 4, 3, padding=1), image_size=8)
-    2304
-    """
-    first = next(module for module in model.modules() if isinstance(module, nn.Conv2d))
-    with FlopCounterMode(display=False) as counter:
-        run_once(model, first.weight.new_zeros(1, first.in_channels, image_size, image_size))
-    return int(counter.get_total_flops()) // 2
-
-
-def parameters(model: nn.Module) -> int:
-    """Count the parameters, trainable or frozen.
-
-    >>> parameters(nn.Linear(3, 2))
-    8
-    """
-    return sum(parameter.numel() for parameter in model.parameters())

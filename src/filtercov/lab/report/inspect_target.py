@@ -20,7 +20,7 @@ from filtercov.covariance.forms import Array
 from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CovarianceError, ModelError, SourceError
 from filtercov.files import Source, file_sha256
-from filtercov.lab.models.lookup import find, import_timm
+from filtercov.lab.models.lookup import create, import_timm
 from filtercov.lab.report.pictures import shown_size
 from filtercov.layers.checkpoint import read_depthwise_weights, read_named_weights
 from filtercov.layers.find import depthwise_layers, plain_values
@@ -65,7 +65,7 @@ def find_target(target: str, *, untrained: bool = False) -> Target:
         return model_target(_pretrained(target), target)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return model_target(find(target), target, notes=(UNTRAINED,))
+        return model_target(create(target), target, notes=(UNTRAINED,))
 
 
 def read_target(path: Path) -> Target:

@@ -5,7 +5,7 @@ from filtercov.lab.training.config import RECIPES, TrainConfig
 from filtercov.lab.training.distributed import World, current_world, process_group
 from filtercov.lab.training.fitting import fit
 from filtercov.lab.training.optimizer import learning_rate
-from filtercov.lab.training.progress import Progress, Silent, progress_on
+from filtercov.lab.training.progress import Progress, progress_on
 from filtercov.lab.training.rundir import FitResult, RunDirectory, read_metrics, read_result
 from filtercov.lab.training.state import load_checkpoint, save_checkpoint
 
@@ -15,7 +15,6 @@ __all__ = [
     "FitResult",
     "Progress",
     "RunDirectory",
-    "Silent",
     "TrainConfig",
     "World",
     "current_world",

@@ -14,18 +14,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name PyTorch's users know
 
 from filtercov.errors import ConfigError, DivergedError, TrainingInterrupted
+from filtercov.files import flush
 from filtercov.lab.training.batches import Batches, Totals, autocast, count_correct, evaluate, new_sums
 from filtercov.lab.training.config import FORMAT, TrainConfig, whole
 from filtercov.lab.training.distributed import World, current_world
 from filtercov.lab.training.optimizer import learning_rate
-from filtercov.lab.training.progress import Progress, Silent, Snapshot
+from filtercov.lab.training.progress import Progress, Snapshot
 from filtercov.lab.training.rundir import (
-    START_AGAIN,
     FitResult,
-    MetricsLog,
+    Record,
     RunDirectory,
-    parse_result,
-    read_json,
+    append_metrics,
+    storing,
+    truncate_metrics,
     write_json,
 )
 from filtercov.lab.training.signals import StopRequest
@@ -45,7 +46,6 @@ def fit(
     identity: Mapping[str, Any] | None = None,
     on_finish: OnFinish | None = None,
     progress: Progress | None = None,
-    judged_on: str = "test",
     log_interval: int = 50,
     recovery_interval: int | None = None,
     watch_interval: int | None = None,
@@ -55,8 +55,8 @@ def fit(
     `identity` is whatever else decides the outcome (model, data, initialisation), ready for JSON: a directory belongs
     to one configuration and identity. A checkpoint is written after every epoch and, if given, every
     `recovery_interval` steps. `on_finish(model, run_dir)` runs before the run counts as done; the result keeps what it
-    returns as `extra`. `progress` is told that accuracies are of `judged_on` images. Every `watch_interval` steps, if
-    given, the depthwise filters are measured for `filters.watched`, as `filtercov.watch` does.
+    returns as `extra`. Every `watch_interval` steps, if given, the depthwise filters are measured for
+    `filters.watched`, as `filtercov.watch` does.
 
     Raises `TrainingInterrupted` after SIGTERM or Ctrl-C, `DivergedError` when a number is no longer finite,
     `RunError` when the directory is busy, full, read-only or another run's.
@@ -66,7 +66,7 @@ def fit(
     for name, interval in {"log": log_interval, "recovery": recovery_interval, "watch": watch_interval}.items():
         if interval is not None:
             whole(f"{name}_interval", interval, least=1, most=2**31)
-    run, progress = RunDirectory(run_dir), progress or Silent()
+    run, progress = RunDirectory(run_dir), progress or Progress()
     described = {"format": FORMAT, "train": config.to_dict(), **(identity or {})}
     with ExitStack() as stack:
         stack.callback(progress.close)
@@ -74,7 +74,7 @@ def fit(
         run.check(described)  # in every process: all must have been given the same settings and files
         if done:
             load_weights_(model, load_checkpoint(run.checkpoint)[0])
-            return parse_result(read_json(run.result, advice=START_AGAIN), run.result)
+            return run.read_result()
         devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
         stack.enter_context(torch.random.fork_rng(devices))  # training seeds it at every step
         state, metrics_size = TrainingState.create(model, config, batches=len(train_batches)), 0
@@ -85,12 +85,11 @@ def fit(
             progress.note(f"resuming at step {state.step} of {config.epochs * len(train_batches)}")
         if config.compile:
             model.compile()
-        metrics = stack.enter_context(MetricsLog(run.metrics, size=metrics_size)) if world.main else None
+        if world.main:
+            truncate_metrics(run.metrics, metrics_size)
         stop = stack.enter_context(StopRequest(patient=world.size > 1))
         watching = watch(model, run.watched, every=watch_interval, step=state.step) if watch_interval else None
-        loop = _Loop(
-            state, train_batches, test_batches, config, run, world, metrics, stop, progress, judged_on, watching
-        )
+        loop = _Loop(state, train_batches, test_batches, config, run, world, stop, progress, watching)
         loop.run(log_interval, recovery_interval)
         result = world.from_main(lambda: loop.finish(on_finish))
     stop.pass_on()
@@ -98,8 +97,7 @@ def fit(
 
 
 def _check(model: nn.Module, train_batches: Batches, test_batches: Batches, config: TrainConfig, world: World) -> None:
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if not trained:
+    if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ConfigError("the model has no parameter to train; thaw some before calling fit")
     if len(train_batches) == 0 or len(test_batches) == 0:
         raise ConfigError(
@@ -108,8 +106,6 @@ def _check(model: nn.Module, train_batches: Batches, test_batches: Batches, conf
         )
     if config.batch_size % world.size:
         raise ConfigError(f"batch_size {config.batch_size} does not divide among {world.size} processes")
-    if config.amp == "float16" and trained[0].device.type == "cpu":
-        raise ConfigError("amp='float16' needs a GPU; on a CPU use amp='bfloat16' or 'none'")
 
 
 def _open(run: RunDirectory, described: Mapping[str, Any], stack: ExitStack) -> bool:
@@ -134,10 +130,8 @@ class _Loop:
     config: TrainConfig
     run_dir: RunDirectory
     world: World
-    metrics: MetricsLog | None  # only the process that writes has one
     stop: StopRequest
     progress: Progress
-    judged_on: str
     watch: Watch | None
 
     def __post_init__(self) -> None:
@@ -147,7 +141,6 @@ class _Loop:
         self._began, self._began_at = time.monotonic(), self.state.step
         self._seconds_before = self.state.seconds
         self._images_per_second: float | None = None  # in this epoch, as far as it was trained here
-        self._weights_sha256: str | None = None  # of the last checkpoint written here
 
     def run(self, log_interval: int, recovery_interval: int | None) -> None:
         """Train until the configured number of epochs is done."""
@@ -220,9 +213,7 @@ class _Loop:
         for totals in (state.totals, state.interval):
             totals.add(loss, correct, images)
         if log:
-            if self.metrics:
-                record = {"event": "step", "step": state.step, "loss": state.interval.mean_loss, "lr": self._lr()}
-                self.metrics.append(record)
+            self._record({"event": "step", "step": state.step, "loss": state.interval.mean_loss, "lr": self._lr()})
             state.interval = Totals()
         if stopped:
             self._stop_here()
@@ -245,9 +236,7 @@ class _Loop:
             **({"ema_test_accuracy": ema.accuracy} if ema else {}),
         }
         self.progress.update(self._snapshot(totals.mean_loss, test.accuracy))
-        if self.metrics:
-            timing = {"seconds": self._seconds(), "images_per_second": self._images_per_second}
-            self.metrics.append({**record, **timing})
+        self._record({**record, "seconds": self._seconds(), "images_per_second": self._images_per_second})
         state.last_epoch = record
         state.epoch, state.batch, state.totals = state.epoch + 1, 0, Totals()
 
@@ -264,13 +253,18 @@ class _Loop:
             raise self._diverged("a weight or optimiser state became infinite or not a number")
         self.world.from_main(self._save)
 
+    def _record(self, record: Record) -> None:
+        if self.world.main:
+            append_metrics(self.run_dir.metrics, record)
+
     def _save(self) -> None:
         """Write what continues the run, then the weights for others to read."""
-        state, metrics = self.state, self.metrics
-        assert metrics is not None  # this is the process that writes
-        metrics.sync()
-        save_checkpoint(self.run_dir.state, state.tensors(), {**state.values(), "metrics_size": metrics.size})
-        self._weights_sha256 = self._save_weights()
+        metrics = self.run_dir.metrics
+        with storing(metrics):
+            flush(metrics)  # so that the checkpoint never refers to lines that were lost
+            values = {**self.state.values(), "metrics_size": metrics.stat().st_size}
+        save_checkpoint(self.run_dir.state, self.state.tensors(), values)
+        self._save_weights()
 
     def _save_weights(self) -> str:
         """Write the weights under the model's own names; return their checksum."""
@@ -289,8 +283,7 @@ class _Loop:
             steps=self.steps,
             **numbers,
             seconds=state.seconds,
-            # A run killed between its last state and its last weights lacks these.
-            weights_sha256=self._weights_sha256 or self._save_weights(),
+            weights_sha256=self._save_weights(),  # once more: a kill after the last state may have prevented it
             extra=dict(on_finish(state.model, self.run_dir.path)) if on_finish else {},
         )
         write_json(self.run_dir.result, asdict(result))
@@ -329,5 +322,4 @@ class _Loop:
             images_per_second=self._images_per_second,
             seconds_left=per_step * (self.steps - step),
             test_accuracy=test_accuracy,
-            judged_on=self.judged_on,
         )

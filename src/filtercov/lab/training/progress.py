@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO, Protocol
+from typing import IO
 
 _ERASE = "\r\x1b[K"  # back to the start of the line, and clear it
 
@@ -24,17 +24,16 @@ class Snapshot:
     images_per_second: float | None  # of training in this epoch; None if none of it was trained here
     seconds_left: float
     test_accuracy: float | None = None  # at the end of an epoch
-    judged_on: str = "test"  # the images of that accuracy
 
     def __str__(self) -> str:
-        test = "" if self.test_accuracy is None else f"  {self.judged_on} {self.test_accuracy:5.2f} %"
+        test = "" if self.test_accuracy is None else f"  eval {self.test_accuracy:5.2f} %"
         speed = "" if self.images_per_second is None else f"  {self.images_per_second:,.0f} images/s"
         reached = f"epoch {self.epoch}/{self.epochs}  loss {self.loss:.4f}  train {self.accuracy:5.2f} %{test}"
         return f"{reached}{speed}  {duration(self.seconds_left)} left"
 
 
-class Progress(Protocol):
-    """Something that is told about every step."""
+class Progress:
+    """What is told how training goes. This one shows nothing; subclasses do."""
 
     def update(self, snapshot: Snapshot) -> None:
         """Take note of a step, or of an epoch if its test accuracy is known."""
@@ -46,20 +45,7 @@ class Progress(Protocol):
         """Leave the terminal as it was."""
 
 
-class Silent:
-    """Shows nothing."""
-
-    def update(self, snapshot: Snapshot) -> None:
-        """Do nothing."""
-
-    def note(self, text: str) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-class Lines(Silent):
+class Lines(Progress):
     """Shows training on a stream, as long as that takes it: a closed pipe or a full disk do not end training."""
 
     def __init__(self, stream: IO[str], *, label: str = "", clock: Callable[[], float] = time.monotonic) -> None:
@@ -96,7 +82,7 @@ class Lines(Silent):
 def progress_on(stream: IO[str] | None = None, *, label: str = "") -> Progress:
     """What shows training on a stream, by default standard error; nothing if that is closed."""
     chosen: IO[str] | None = stream or sys.stderr
-    return Silent() if chosen is None else Lines(chosen, label=label)
+    return Progress() if chosen is None else Lines(chosen, label=label)
 
 
 def duration(seconds: float) -> str:

@@ -63,6 +63,10 @@ class RunDirectory:
     def __exit__(self, *_: object) -> None:
         self._lock.release()
 
+    def read_result(self) -> "FitResult":
+        """The result of the run, which is finished."""
+        return parse_result(read_json(self.result, advice=START_AGAIN), self.result)
+
     def check(self, config: Mapping[str, Any]) -> None:
         """Raise unless the directory belongs to `config`."""
         there = read_json(self.config, advice=START_AGAIN)
@@ -109,7 +113,7 @@ class FitResult:
 def read_result(run_dir: Path | str) -> FitResult | None:
     """The result of a finished run, None for an unfinished one."""
     run = RunDirectory(run_dir)
-    return parse_result(read_json(run.result, advice=START_AGAIN), run.result) if run.done else None
+    return run.read_result() if run.done else None
 
 
 def parse_result(values: Mapping[str, Any], path: Path) -> FitResult:
@@ -120,39 +124,17 @@ def parse_result(values: Mapping[str, Any], path: Path) -> FitResult:
         raise RunError(f"{path} does not hold a result ({error}); {START_AGAIN}") from error
 
 
-class MetricsLog:
-    """Appends records to `path` after its first `size` bytes.
+def append_metrics(path: Path, record: Record) -> None:
+    """Write one line, of finite numbers."""
+    with storing(path), path.open("ab") as file:
+        file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
 
-    `size` was the length of the file at the last checkpoint: lines written since belong to steps that will be repeated.
-    """
 
-    def __init__(self, path: Path, *, size: int = 0) -> None:
-        self.path = path
-        with storing(path):
-            path.touch()
-            self._file = path.open("r+b", buffering=0)
-            self.size = self._file.truncate(min(size, path.stat().st_size))
-            self._file.seek(self.size)
-
-    def append(self, record: Record) -> None:
-        """Write one record, of finite numbers."""
-        line = json.dumps(record, allow_nan=False).encode() + b"\n"
-        with storing(self.path):
-            written = 0
-            while written < len(line):  # a disk that fills up takes part of a line before it says so
-                written += self._file.write(line[written:])
-        self.size += len(line)
-
-    def sync(self) -> None:
-        """Flush to the disk, so that a checkpoint written next never refers to lines that were lost."""
-        with storing(self.path):
-            os.fsync(self._file.fileno())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
+def truncate_metrics(path: Path, size: int) -> None:
+    """Keep the first `size` bytes, as many as there were at the last checkpoint: later steps will be repeated."""
+    with storing(path):
+        path.touch()
+        os.truncate(path, min(size, path.stat().st_size))
 
 
 def read_metrics(path: Path) -> list[Record]:

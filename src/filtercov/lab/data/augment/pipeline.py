@@ -1,7 +1,8 @@
 """`Augment`: which augmentations a batch gets and in which order, and `Draws`, all the randomness of one batch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from copy import copy
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -15,7 +16,6 @@ from filtercov.lab.data.augment.operations import STRENGTHS, colour_jitter, rand
 Preset = Literal["none", "light", "randaugment", "cifar", "a1"]
 
 
-@dataclass(frozen=True)
 class Draws:
     """Uniform numbers in [0, 1), one row per image; `*_weight` are Beta-distributed.
 
@@ -23,23 +23,38 @@ class Draws:
     operations are on. So a seed gives the same draws on any device, for any rank's share of the batch, and any setting.
     """
 
-    crop: Tensor  # (B, 22)
-    flip: Tensor  # (B,)
-    operation: Tensor  # (B, operations): which RandAugment operation
-    sign: Tensor  # (B, operations)
-    jitter_order: Tensor  # (B, 4), three of them used: what a seed gives depends on how many are drawn
-    jitter: Tensor  # (B, 4)
-    erase: Tensor  # (B,)
-    erase_box: Tensor  # (B, 22)
-    mix: Tensor  # (B,): whether to mix
-    mix_kind: Tensor  # (B,): cutmix or mixup
-    mix_centre: Tensor  # (B, 2)
-    mixup_weight: Tensor  # (B,)
-    cutmix_weight: Tensor  # (B,)
+    def __init__(self, augment: "Augment", count: int, generator: torch.Generator) -> None:
+        # torch has no Beta with a generator; NumPy's is seeded from ours.
+        rng = np.random.default_rng(int(torch.randint(2**63 - 1, (), generator=generator)))
+
+        def uniform(*shape: int) -> Tensor:
+            return torch.from_numpy(rng.random((count, *shape)))
+
+        def beta(alpha: float) -> Tensor:
+            return torch.from_numpy(rng.beta(alpha, alpha, count)) if alpha > 0 else torch.ones(count).double()
+
+        # What a seed gives depends on the order of these calls and on how many numbers they draw, used or not.
+        operations = augment.randaugment[0] if augment.randaugment else 0
+        self.crop = uniform(geometry.BOX_DRAWS)
+        self.flip = uniform()
+        self.jitter_order = uniform(4)  # three of them used
+        self.jitter = uniform(4)
+        self.erase = uniform()
+        self.erase_box = uniform(geometry.BOX_DRAWS)
+        uniform()  # not used
+        self.mix_kind = uniform()  # cutmix or mixup
+        self.mix_centre = uniform(2)
+        self.operation = uniform(operations)  # (B, operations): which RandAugment operation
+        self.sign = uniform(operations)
+        self.mixup_weight = beta(augment.mixup)
+        self.cutmix_weight = beta(augment.cutmix)
 
     def take(self, rows: Tensor) -> "Draws":
         """The draws of some of the images."""
-        return Draws(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+        taken = copy(self)
+        for name, values in vars(self).items():
+            setattr(taken, name, values[rows])
+        return taken
 
 
 @dataclass(frozen=True)
@@ -48,7 +63,8 @@ class Augment:
 
     >>> augment = Augment.preset("cifar")
     >>> images = torch.randint(256, (8, 3, 32, 32), dtype=torch.uint8)
-    >>> out, targets = augment(images, torch.arange(8), torch.Generator().manual_seed(0), num_classes=10)
+    >>> draws = augment.draw(8, torch.Generator().manual_seed(0))
+    >>> out, targets = augment(images, torch.arange(8), draws, num_classes=10)
     >>> out.shape, out.dtype, targets.dtype
     (torch.Size([8, 3, 32, 32]), torch.float32, torch.int64)
     """
@@ -63,10 +79,9 @@ class Augment:
     erasing: float = 0.0  # probability
     mixup: float = 0.0  # α of the Beta distribution
     cutmix: float = 0.0  # α; where both are on, each image draws one
-    mix_probability: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("flip", "operation_probability", "erasing", "mix_probability"):
+        for name in ("flip", "operation_probability", "erasing"):
             _require(0.0 <= getattr(self, name) <= 1.0, f"{name} is a probability", getattr(self, name))
         if self.random_resized_crop is not None:
             low, high = self.random_resized_crop
@@ -122,62 +137,24 @@ class Augment:
         >>> draws.take(torch.tensor([2])).flip == draws.flip[2]
         tensor([True])
         """
-        # torch has no Beta with a generator; NumPy's is seeded from ours.
-        rng = np.random.default_rng(int(torch.randint(2**63 - 1, (), generator=generator)))
-
-        def uniform(*shape: int) -> Tensor:
-            return torch.from_numpy(rng.random((count, *shape)))
-
-        def beta(alpha: float) -> Tensor:
-            return torch.from_numpy(rng.beta(alpha, alpha, count)) if alpha > 0 else torch.ones(count).double()
-
-        operations = self.randaugment[0] if self.randaugment else 0
-        return Draws(  # the order of these calls decides what a seed gives
-            crop=uniform(geometry.BOX_DRAWS),
-            flip=uniform(),
-            jitter_order=uniform(4),
-            jitter=uniform(4),
-            erase=uniform(),
-            erase_box=uniform(geometry.BOX_DRAWS),
-            mix=uniform(),
-            mix_kind=uniform(),
-            mix_centre=uniform(2),
-            operation=uniform(operations),
-            sign=uniform(operations),
-            mixup_weight=beta(self.mixup),
-            cutmix_weight=beta(self.cutmix),
-        )
+        return Draws(self, count, generator)
 
     def __call__(
         self,
         images: Tensor,
         targets: Tensor,
-        generator: torch.Generator,
+        draws: Draws,
         *,
         num_classes: int,
         mean: Sequence[float] = (0.0,),
         std: Sequence[float] = (1.0,),
+        own: Tensor | None = None,
+        partners: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Augment and normalise uint8 (N, C, H, W) images; return float32 channels_last images and targets."""
-        draws = self.draw(len(images), generator)
-        own = torch.arange(len(images))
-        return self.apply(images, targets, draws, own, own.flip(0), num_classes=num_classes, mean=mean, std=std)
+        """Augment and normalise uint8 (N, C, H, W) images by their draws: float32 channels_last images, and targets.
 
-    def apply(
-        self,
-        images: Tensor,
-        targets: Tensor,
-        draws: Draws,
-        own: Tensor,
-        partners: Tensor,
-        *,
-        num_classes: int,
-        mean: Sequence[float],
-        std: Sequence[float],
-    ) -> tuple[Tensor, Tensor]:
-        """Augment `images` with their `draws`; return those at `own`, mixed with those at `partners`.
-
-        Indices are into images: a rank passes its own images and the partners of them that belong to other ranks.
+        Mixing pairs the images at `own` with those at `partners`, else each with the one as far from the other end. A
+        rank passes its own images with the partners of them that belong to other ranks, and gets its own.
         """
         if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
             raise DataError(
@@ -187,8 +164,10 @@ class Augment:
         values = normalise(self._change_pixels(images.contiguous(), draws), mean, std)
         if self.erasing > 0:
             mixing.erase_(values, draws.erase < self.erasing, draws.erase_box)
+        own = torch.arange(len(values)) if own is None else own
         if not self.mixes:
             return (values, targets) if len(own) == len(values) else (values[own], targets[own])
+        partners = own.flip(0) if partners is None else partners
         return self._mix(values, targets, draws.take(own), own, partners, num_classes=num_classes)
 
     def _change_pixels(self, images: Tensor, draws: Draws) -> Tensor:
@@ -215,10 +194,9 @@ class Augment:
         """Mix values[own] with values[partners]; `draws` are those of `own`."""
         mine, theirs = values[own], values[partners]
         height, width = values.shape[-2:]
-        mixed = draws.mix < self.mix_probability
         cut_share = 0.0 if self.cutmix == 0 else 1.0 if self.mixup == 0 else 0.5
-        cutting = mixed & (draws.mix_kind < cut_share)
-        blended_weight = torch.where(mixed & ~cutting, draws.mixup_weight, 1.0)
+        cutting = draws.mix_kind < cut_share
+        blended_weight = torch.where(cutting, 1.0, draws.mixup_weight)
 
         boxes = mixing.cut_boxes(draws.cutmix_weight, draws.mix_centre, height, width) * cutting.view(-1, 1)
         result, kept = mixing.cut(mine, theirs, boxes)
