@@ -10,7 +10,6 @@ import scipy.stats
 import torch
 from torch import nn
 
-import filtercov as fc
 from filtercov.errors import ConfigError
 from filtercov.lab.experiments import baselines
 from filtercov.lab.experiments.initialisations import InitContext, find
@@ -160,42 +159,3 @@ def test_filters_that_a_formula_cannot_fill_are_refused_and_all_are_unchanged(na
     with pytest.raises(ConfigError):
         find(name)(net, InitContext(torch.Generator(), argument=name.partition(":")[2]))
     assert all(torch.equal(layer.weight, was) for layer, was in zip(net, before, strict=True))
-
-
-def stages(*widths, kernel_size=3):
-    """A network of depthwise layers of these widths, and its weights."""
-    torch.manual_seed(len(widths))
-    net = nn.Sequential(*(nn.Conv2d(width, width, kernel_size, groups=width) for width in widths))
-    return net, [(layer.name, layer.weight.detach()) for layer in fc.depthwise_layers(net)]
-
-
-def interpolated_by_loops(old, new_size):
-    """Each new pixel a mean of old ones, weighted by how near they are along each axis, from the middles of pixels."""
-    new = np.zeros(new_size)
-    for place in itertools.product(*map(range, new_size)):
-        nearest = []
-        for i, k, k_new in zip(place, old.shape, new_size, strict=True):
-            x = min(max((i + 0.5) * k / k_new - 0.5, 0), k - 1)
-            low = math.floor(x)
-            nearest.append([(low, 1 - (x - low)), (min(low + 1, k - 1), x - low)])
-        for corner in itertools.product(*nearest):
-            new[place] += math.prod(share for _, share in corner) * old[tuple(at for at, _ in corner)]
-    return new
-
-
-def test_filters_of_another_depth_and_size_are_interpolated_linearly():
-    (_, sources), (target, _) = stages(4, 4, 4), stages(4, 4, 4, 4, kernel_size=(7, 5))
-    report = baselines.interpolate_weights_(target, sources)
-    assert [row.source_layer for row in report] == ["0", "1", "1", "2"]
-    for layer, row in zip(target, report, strict=True):
-        for small, large in zip(dict(sources)[row.source_layer][:, 0], layer.weight.detach()[:, 0], strict=True):
-            np.testing.assert_allclose(large.numpy(), interpolated_by_loops(small.numpy(), (7, 5)), atol=1e-6)
-
-
-def test_selection_takes_evenly_spaced_filters_of_the_first_layers_of_each_stage():
-    (source, weights), (target, _) = stages(12, 12, 12, 24, 24), stages(6, 6, 10)
-    report = baselines.select_weights_(target, weights)
-    assert [row.source_layer for row in report] == ["0", "1", "3"]
-    assert torch.equal(target[1].weight, source[1].weight[::2])  # every second, where half as many are wanted
-    expected = torch.stack([source[3].weight[i * 24 // 10] for i in range(10)])
-    assert torch.equal(target[2].weight, expected)

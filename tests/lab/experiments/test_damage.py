@@ -80,12 +80,12 @@ def test_what_a_run_starts_from_may_be_away_without_harm_to_what_it_has_done(run
     lost = table().cells[1].runs[0].reference
     statistics = shutil.copy(runs.directory(lost).path / "statistics.safetensors", tmp_path / "source.stats")
     weights = runs.directory(lost).checkpoint
-    for init, reference, away in (
-        (f"stats:{statistics}", None, Path(statistics)),
-        (f"filters-of:{lost.key}", lost, weights),
-        (f"selected-of:{lost.key}", lost, runs.directory(lost).config),
+    for seed, init, reference, away in (
+        (8, f"stats:{statistics}", None, Path(statistics)),
+        (8, f"filters-of:{lost.key}", lost, weights),
+        (9, f"filters-of:{lost.key}", lost, runs.directory(lost).config),
     ):
-        run = Run(spec(seed=8, init=init), reference)
+        run = Run(spec(seed=seed, init=init), reference)
         assert "crash" in run_one(run, runs, progress=CrashAt(5)).detail
         state = runs.directory(run).state.read_bytes()
         away.rename(tmp_path / "away")

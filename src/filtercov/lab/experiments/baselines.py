@@ -1,4 +1,4 @@
-"""What others propose in place of a covariance: filters by formula, and trained ones adapted to another size.
+"""What others propose in place of a covariance: filters by formula.
 
 Samples for a weight (channels, 1, *kernel_size), n pixels a filter, in any number of dimensions:
 
@@ -25,22 +25,17 @@ filters to round once.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import interpolate
 
 from filtercov.covariance.forms import Array, show_size
 from filtercov.errors import ConfigError
-from filtercov.filters import copy_weights_
 from filtercov.layers.assign import assign_filters_
 from filtercov.layers.find import DepthwiseLayer, depthwise_layers
 from filtercov.layers.sample import check_weight, drawing, rounded
-from filtercov.plan import InitReport
 
-Weights = Sequence[tuple[str, Tensor]]  # names and depthwise weights (channels, 1, *kernel_size) in forward order
 Sample = Callable[[torch.Size, torch.Generator], Tensor]
 
 POWER = 1 / 3  # the mean squared norm of U(±1/√n) filters
@@ -238,39 +233,6 @@ def _product(along: list[Array]) -> Array:
     for values in along:
         filters = np.multiply.outer(filters, values)
     return filters
-
-
-# --- Trained filters, adapted ---
-
-
-def interpolate_weights_(model: nn.Module, weights: Weights) -> InitReport:
-    """Give each layer the filters at its relative depth, enlarged linearly: UpKern (Roy et al., arXiv 2303.09975).
-
-    Pixel i of k' is read at (i + ½) k/k' - ½ of the k old ones, the outermost of which continue outwards.
-    """
-    layers = depthwise_layers(model)
-    chosen = [weights[math.floor(layer.depth * (len(weights) - 1) + 0.5)] for layer in layers]
-    with drawing():
-        enlarged = [
-            (name, interpolate(weight.double(), size=layer.kernel_size, mode="bilinear", align_corners=False))
-            for layer, (name, weight) in zip(layers, chosen, strict=True)
-        ]
-    return copy_weights_(model, enlarged)
-
-
-def select_weights_(model: nn.Module, weights: Weights) -> InitReport:
-    """Give a model evenly spaced filters of the first layers of each stage: weight selection (arXiv 2311.18823).
-
-    A stage is a run of layers of one width. Of `there` filters, number ⌊i · there / wanted⌋ is the i-th.
-    """
-    by_width = groupby(weights, key=lambda named: len(named[1]))
-    stages = groupby(depthwise_layers(model), key=lambda layer: layer.channels)
-    selected = [
-        (name, weight[torch.arange(layer.channels) * len(weight) // layer.channels])
-        for (_, layers), (_, larger) in zip(stages, by_width, strict=True)
-        for layer, (name, weight) in zip(layers, larger, strict=False)
-    ]
-    return copy_weights_(model, selected)
 
 
 def _empty(shape: torch.Size | tuple[int, ...]) -> Tensor:

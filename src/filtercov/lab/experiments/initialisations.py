@@ -28,7 +28,7 @@ from filtercov.errors import ConfigError
 from filtercov.filters import copy_weights_
 from filtercov.lab import models
 from filtercov.lab.experiments import baselines
-from filtercov.lab.experiments.baselines import Sample, Weights
+from filtercov.lab.experiments.baselines import Sample
 from filtercov.lab.experiments.controls import CONTROLS, Control, control_covariance, total_variance
 from filtercov.lab.training import load_checkpoint
 from filtercov.lab.training.rundir import RunDirectory, read_json
@@ -313,35 +313,29 @@ def _drawn(
     )
 
 
-def _carried(read: Callable[[InitContext], Weights], carry: Callable[[nn.Module, Weights], object]) -> Fill:
-    return lambda model, context: carry(model, read(context))
-
-
-def _copy_fitting_(model: nn.Module, weights: Weights) -> object:
-    """Copy the filters whose shape the model has: by shape alone the stem of a network for grey images is depthwise."""
-    wanted = {layer.weight.shape for layer in fc.depthwise_layers(model)}
-    fitting = [(name, weight) for name, weight in weights if weight.shape in wanted]
-    return copy_weights_(model, fitting or weights)
-
-
 def _file_statistics(context: InitContext) -> fc.FilterStatistics:
     return find_statistics(_argument(context, "statistics file or name"), context.root)
 
 
-def _file_weights(context: InitContext) -> Weights:
-    return list(read_depthwise_weights(context.root / _argument(context, "checkpoint")).tensors.items())
+def _file_filters(model: nn.Module, context: InitContext) -> object:
+    """Copy the filters whose shape the model has: by shape alone the stem of a network for grey images is depthwise."""
+    weights = list(read_depthwise_weights(context.root / _argument(context, "checkpoint")).tensors.items())
+    wanted = {layer.weight.shape for layer in fc.depthwise_layers(model)}
+    fitting = [(name, weight) for name, weight in weights if weight.shape in wanted]
+    return copy_weights_(model, fitting or weights)
 
 
 def _run_statistics(context: InitContext) -> fc.FilterStatistics:
     return fc.FilterStatistics.load(_run(context).path / "statistics.safetensors")
 
 
-def _run_weights(context: InitContext) -> Weights:
+def _run_filters(model: nn.Module, context: InitContext) -> object:
     run = _run(context)
     tensors, _ = load_checkpoint(run.checkpoint)
     with torch.device("meta"):  # the architecture tells which weights are depthwise
         reference = models.create(read_json(run.config)["model"], num_classes=1)
-    return [(layer.name, tensors[f"{layer.name}.weight"]) for layer in fc.depthwise_layers(reference)]
+    layers = fc.depthwise_layers(reference)
+    return copy_weights_(model, [(layer.name, tensors[f"{layer.name}.weight"]) for layer in layers])
 
 
 def _run(context: InitContext) -> RunDirectory:
@@ -376,12 +370,10 @@ _table |= {
         Initialisation("power", _power, "required"),
         *(Initialisation(control, _control(control), "required") for control in CONTROLS),
         Initialisation("stats", _drawn(_file_statistics), argument="FILE"),
-        Initialisation("filters", _carried(_file_weights, _copy_fitting_), argument="FILE"),
+        Initialisation("filters", _file_filters, argument="FILE"),
         Initialisation("statistics-of", _drawn(_run_statistics), argument="RUN"),
         Initialisation("covariances-of", _drawn(_run_statistics, fc.FilterStatistics.centred), argument="RUN"),
         Initialisation("kronecker-of", _drawn(_run_statistics, fc.FilterStatistics.kronecker), argument="RUN"),
-        Initialisation("filters-of", _carried(_run_weights, copy_weights_), argument="RUN"),
-        Initialisation("interpolated-of", _carried(_run_weights, baselines.interpolate_weights_), argument="RUN"),
-        Initialisation("selected-of", _carried(_run_weights, baselines.select_weights_), argument="RUN"),
+        Initialisation("filters-of", _run_filters, argument="RUN"),
     )
 }

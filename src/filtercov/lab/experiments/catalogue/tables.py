@@ -205,8 +205,7 @@ BY_FORMULA = (
     *("kaiming", "trunc-normal", "orthogonal", "identity", "delta-gaussian", "dog"),
     *("impulse", "box:9", "gaussian-bump:1", "master-keys"),
 )
-# A network, and the one whose filters are selected from: wider and, where stages are, deeper.
-RANKED = {"convmixer": (mixer(), mixer(width=512)), "convnext": ("convnext_atto_p2", "convnext_tiny_p2")}
+RANKED = {"convmixer": mixer(), "convnext": "convnext_atto_p2"}
 SMALLER_KERNEL = {7: 3, 9: 7, 15: 9}  # the next smaller of the paper's sizes
 
 
@@ -217,19 +216,11 @@ def _ranking(build: Builder) -> list[Cell]:
     """
     kinds, seeds = (("thawed", "frozen"), None) if build.scale.judges else (("frozen",), 1)
     cells: list[Cell] = []
-    for kernel, (kind, (network, larger)) in product(build.scale.table_kernels, RANKED.items()):
+    for kernel, (kind, network) in product(build.scale.table_kernels, RANKED.items()):
         if kernel in SMALLER_KERNEL:
-            smaller = variant(network, f"k{SMALLER_KERNEL[kernel]}")
-            columns: list[str | Init] = [
-                *("uniform", "closed-form", "covariance"),
-                Init("covariance, smaller k", "statistics-of", reference=smaller),
-                "filters",
-                Init("interpolated, smaller k", "interpolated-of", reference=smaller),
-                Init("selected, larger", "selected-of", reference=variant(larger, f"k{kernel}")),
-                *BY_FORMULA,
-            ]
+            transferred = ("covariance", f"covariance from k{SMALLER_KERNEL[kernel]}", "filters")
             row = {f"{kind}-k{kernel}": variant(network, f"k{kernel}")}
-            cells += build.cells(row, columns, filters=kinds, seeds=seeds)
+            cells += build.cells(row, ["uniform", "closed-form", *transferred, *BY_FORMULA], filters=kinds, seeds=seeds)
     return cells
 
 
