@@ -13,6 +13,7 @@ import inspect
 import math
 import textwrap
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -40,7 +41,6 @@ from filtercov.statistics.shipped import REFERENCES
 
 ENTRY_POINTS = "filtercov.initialisations"
 DEFAULT_SCHEDULE = "imagenet-thawed"  # as of `init_`
-LEAST_VARIANCE = 1e-4  # pixels², from where down a bump is one pixel
 
 
 @dataclass(frozen=True)
@@ -170,14 +170,12 @@ def _check_number(name: str, argument: str, kind: str) -> None:
     """Refuse a number after the colon that makes no filter."""
     if not argument or kind not in ("N", "VARIANCE"):
         return
-    try:
+    with suppress(ValueError):
         number = float(argument)
-    except ValueError:
-        number = math.nan
-    least = 1.0 if kind == "N" else LEAST_VARIANCE
-    if not least <= number < math.inf or (kind == "N" and number % 1):
-        needed = "whole number of pixels" if kind == "N" else "variance in pixels²"
-        raise ConfigError(f"needed a {needed}, {least:g} or more, after the colon of {name!r}; write box:9")
+        if 0 < number < math.inf and (kind == "VARIANCE" or number % 1 == 0):
+            return
+    needed = "whole number of pixels" if kind == "N" else "variance in pixels²"
+    raise ConfigError(f"needed a {needed}, above 0, after the colon of {name!r}; write box:9")
 
 
 def reference_key(init: str) -> str | None:
@@ -303,18 +301,17 @@ def _power(model: nn.Module, context: InitContext) -> None:
     baselines.fill_(model, sample)
 
 
-def _drawn(
-    read: Callable[[InitContext], fc.FilterStatistics],
-    change: Callable[[fc.FilterStatistics], fc.FilterStatistics] = lambda statistics: statistics,
-) -> Fill:
+def _drawn(read: Callable[[InitContext], fc.FilterStatistics]) -> Fill:
     """Draw from statistics, resized where kernel sizes or depths differ."""
-    return lambda model, context: fc.init_(
-        model, change(read(context)), negative=context.negative, generator=context.generator
-    )
+    return lambda model, context: fc.init_(model, read(context), negative=context.negative, generator=context.generator)
 
 
 def _file_statistics(context: InitContext) -> fc.FilterStatistics:
     return find_statistics(_argument(context, "statistics file or name"), context.root)
+
+
+def _run_statistics(context: InitContext) -> fc.FilterStatistics:
+    return fc.FilterStatistics.load(_run(context).path / "statistics.safetensors")
 
 
 def _file_filters(model: nn.Module, context: InitContext) -> object:
@@ -323,10 +320,6 @@ def _file_filters(model: nn.Module, context: InitContext) -> object:
     wanted = {layer.weight.shape for layer in fc.depthwise_layers(model)}
     fitting = [(name, weight) for name, weight in weights if weight.shape in wanted]
     return copy_weights_(model, fitting or weights)
-
-
-def _run_statistics(context: InitContext) -> fc.FilterStatistics:
-    return fc.FilterStatistics.load(_run(context).path / "statistics.safetensors")
 
 
 def _run_filters(model: nn.Module, context: InitContext) -> object:
@@ -372,8 +365,8 @@ _table |= {
         Initialisation("stats", _drawn(_file_statistics), argument="FILE"),
         Initialisation("filters", _file_filters, argument="FILE"),
         Initialisation("statistics-of", _drawn(_run_statistics), argument="RUN"),
-        Initialisation("covariances-of", _drawn(_run_statistics, fc.FilterStatistics.centred), argument="RUN"),
-        Initialisation("kronecker-of", _drawn(_run_statistics, fc.FilterStatistics.kronecker), argument="RUN"),
+        Initialisation("covariances-of", _drawn(lambda c: _run_statistics(c).centred()), argument="RUN"),
+        Initialisation("kronecker-of", _drawn(lambda c: _run_statistics(c).kronecker()), argument="RUN"),
         Initialisation("filters-of", _run_filters, argument="RUN"),
     )
 }

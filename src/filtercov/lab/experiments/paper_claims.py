@@ -20,14 +20,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, NamedTuple, cast
+from typing import Literal, cast
 
-from filtercov.lab.experiments.paper_numbers import Place, paper_numbers, read_csv
+from filtercov.lab.experiments.paper_numbers import EPOCHS, CellName, Place, paper_numbers, read_csv
+
+__all__ = ["CLAIMS", "MARGIN", "CellName", "Claim", "Comparison"]
 
 Asks = Literal["above", "same", "at least"]
 
 MARGIN = 1.0  # points of accuracy that count as no difference
-EPOCHS = 20
 # The table and row of the paper that have a row of the claims.
 _PAPER_ROWS = {
     **{f"k{k}": ("cifar-convmixer-256-8-p2", f"k{k}") for k in (3, 7, 9, 15)},
@@ -36,18 +37,6 @@ _PAPER_ROWS = {
     "convnext": ("cifar-convnext-atto-p2", "k7"),
 }
 _TERM = re.compile(r"([+-]?) ?(?:([\d./]+) )?([a-z][^@]*) @ (.+?)(?: in (\d+))?(?= [+-] |$)")
-
-
-class CellName(NamedTuple):
-    """Which cell of a claim's experiment; `epochs` are the paper's.
-
-    Of an experiment that times steps, the row is the kernel size and the column is `saved`: the share of a step's time
-    that freezing saves, in percent, turn by turn.
-    """
-
-    row: str
-    column: str  # "thawed/" or "frozen/" and an initialisation
-    epochs: int = EPOCHS
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class KeptRun:
     @property
     def spec(self) -> RunSpec | None:
         """What was run, None of a run whose settings meant something else than they do today."""
-        if (self.config["format"], self.config["version"]) != (FORMAT, VERSION):
+        if (self.config.get("format"), self.config.get("version")) != (FORMAT, VERSION):
             return None
         return RunSpec.from_dict({k: v for k, v in self.config.items() if k not in ("format", "version", "inputs")})
 
@@ -60,6 +60,13 @@ class KeptRun:
     def curve(self) -> tuple[float, ...]:
         """The test accuracy after each epoch."""
         return tuple(epoch["test_accuracy"] for epoch in self.epochs)
+
+    def check(self, path: Path) -> None:
+        """Raise unless the result, of this file, repeats what the last epoch says, and the configuration is whole."""
+        if not isinstance(self.config.get("inputs"), dict):
+            raise RunError(f"the configuration of {path} does not say what was read")
+        if len(self.epochs) != self.result.epochs or self.curve[-1:] != (self.result.test_accuracy,):
+            raise RunError(f"the result in {path} does not agree with the metrics")
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready values; the first line of the epochs has the names of their numbers."""
@@ -84,10 +91,6 @@ class Results:
     def file(self, key: str) -> Path:
         """The file that is there once a run is finished."""
         raise NotImplementedError
-
-    def files(self, key: str) -> list[Path]:
-        """The files that have a run's numbers."""
-        return [self.file(key)]
 
     def read(self, key: str) -> KeptRun:
         """A finished run; raise `DamagedRunError` if it is not as it was when it was finished."""
@@ -125,12 +128,10 @@ class Results:
         path = self.speed_file(name, scale)
         return Timings.parse(self.values(path), path) if path.exists() else Timings()
 
-    def source(self, finished: Sequence[Run], *, beside: Iterable[Path] = ()) -> Source:
-        """Where finished runs are, and one checksum of their numbers and of the files `beside` them."""
-        return self._source(len(finished), [*beside, *(file for run in finished for file in self.files(run.key))])
-
-    def _source(self, runs: int, files: Sequence[Path]) -> Source:
-        name = f"{counted(runs, 'run')} in {self.root}" if runs else str(self.root)
+    def source(self, finished: Sequence[Run | KeptRun], *, beside: Iterable[Path] = ()) -> Source:
+        """Where finished runs are, and one checksum of their results and of the files `beside` them."""
+        files = [*beside, *(self.file(run.key) for run in finished)]
+        name = f"{counted(len(finished), 'run')} in {self.root}" if finished else str(self.root)
         return Source(name, files_sha256(self.root, files) if files else "")
 
 
@@ -155,10 +156,6 @@ class Runs(Results):
     def file(self, key: str) -> Path:
         """Its result.json, which has the weights' checksum in it."""
         return self.root / key / "result.json"
-
-    def files(self, key: str) -> list[Path]:
-        """That, and metrics.jsonl."""
-        return [self.file(key), self.root / key / "metrics.jsonl"]
 
     def read(self, key: str) -> KeptRun:
         """A finished run, its files checked."""
@@ -220,39 +217,19 @@ def read_finished(directory: RunDirectory) -> KeptRun:
     """The finished run of a directory; raise `DamagedRunError` if its files do not add up."""
     key = directory.path.name
     try:
-        spec, _ = read_identity(directory)
-        if _KEY.fullmatch(key) and key != spec.key:
-            raise RunError("its config.json is another run's")
         result, metrics = read_result(directory.path), read_metrics(directory.metrics)
         if result is None:
             raise RunError("it is not finished")
-        check_numbers(result, metrics, directory.result)
+        epochs = tuple(record for record in metrics if record.pop("event", None) == "epoch")
+        found = KeptRun(read_json(directory.config, advice=START_AGAIN), epochs, result)
+        found.check(directory.result)
+        if found.spec is None:
+            raise RunError(f"its config.json is not of format {FORMAT} and version {VERSION}, this filtercov's")
+        if _KEY.fullmatch(key) and key != found.spec.key:
+            raise RunError("its config.json is another run's")
         if read_checksum(directory.checkpoint) != result.weights_sha256:
             raise CheckpointError(f"{directory.checkpoint} holds other weights than its result was written for")
         FilterStatistics.load(directory.path / "statistics.safetensors")
-    except (FiltercovError, ValueError) as error:  # ValueError: metrics that are not JSON
+    except (FiltercovError, KeyError, ValueError) as error:  # metrics that are not JSON, or lack an accuracy
         raise DamagedRunError(f"run {key} is damaged and will not be used: {error}") from error
-    epochs = tuple(record for record in metrics if record.pop("event", None) == "epoch")
-    return KeptRun(read_json(directory.config), epochs, result)
-
-
-def read_identity(directory: RunDirectory) -> tuple[RunSpec, Inputs]:
-    """What a run's config.json says it is, and the checksums of what it read."""
-    config = read_json(directory.config, advice=START_AGAIN)
-    inputs = config.pop("inputs", None)
-    versions = (config.pop("format", None), config.pop("version", None))
-    if versions != (FORMAT, VERSION):
-        raise RunError(
-            f"its config.json is of format {versions[0]} and version {versions[1]}, this filtercov's are {FORMAT} and "
-            f"{VERSION}"
-        )
-    if not isinstance(inputs, dict) or not isinstance(inputs.get("data"), str):
-        raise RunError("its config.json does not say what it read")
-    return RunSpec.from_dict(config), inputs
-
-
-def check_numbers(result: FitResult, metrics: Sequence[Record], path: Path) -> None:
-    """Raise unless a result repeats what the last line of the metrics says, which was written before it."""
-    measured = [record.get("test_accuracy") for record in metrics if record.get("event") == "epoch"]
-    if len(measured) != result.epochs or measured[-1] != result.test_accuracy:
-        raise RunError(f"the result in {path} does not agree with the metrics")
+    return found

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from filtercov.errors import RunError
-from filtercov.lab.experiments.engines import Engine, Event, Note, Step, Workers
+from filtercov.lab.experiments.engines import Engine, Event, Step, Workers
 from filtercov.lab.experiments.execute import Machine, Outcome, forget_datasets
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run, in_order
@@ -120,7 +120,7 @@ class Display:
         with suppress(OSError):
             if self._live:
                 self._live.start()
-                if isinstance(event, Note) or (isinstance(event, Outcome) and event.status == "failed"):
+                if isinstance(event, str) or (isinstance(event, Outcome) and event.status == "failed"):
                     self._live.console.print(Text(self._line(event)))
                 self._live.update(Text(self._counts()), refresh=True)
             elif not isinstance(event, Step):
@@ -145,9 +145,9 @@ class Display:
         self._seen[key] = (self._seen.get(key, (reached,))[0], reached)
         self._running.add(key)
 
-    def _line(self, event: Note | Outcome) -> str:
-        if isinstance(event, Note):
-            return event.text
+    def _line(self, event: str | Outcome) -> str:
+        if isinstance(event, str):
+            return event
         why = f": {event.detail}" if event.detail else ""
         return f"{self._counts()}  {event.status:6}  {self._runs[event.key]}{why}"
 

@@ -239,10 +239,9 @@ def _controls(build: Builder) -> list[Cell]:
 
 def _claim(claim: Claim, build: Builder) -> list[Cell]:
     tables: dict[tuple[str, int, str], list[str]] = defaultdict(list)  # (row, epochs, filters) -> initialisations
-    for row, column, epochs in dict.fromkeys(name for comparison in claim.comparisons for name in comparison.cells):
-        kind, slash, init = column.partition("/")
-        if slash:  # not "saved"
-            tables[row, epochs, kind].append(init)
+    for cell in dict.fromkeys(cell for comparison in claim.comparisons for cell in comparison.cells):
+        if cell.init:  # not "saved"
+            tables[cell.row, cell.epochs, cell.filters].append(cell.init)
     seeds = build.scale.claim_seeds
     if claim.number == "C15":  # whose gain is of several points, not of one
         seeds = min(seeds, build.sized().seeds)
