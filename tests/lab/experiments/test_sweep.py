@@ -142,7 +142,7 @@ def test_a_failed_run_fails_what_starts_from_it_and_nothing_else(tmp_path):
 
 def test_missing_runs_are_named_and_their_cells_left_empty(undisturbed, tmp_path):
     known = table()
-    extra = Cell("k3", "frozen/dog", 20, (known.cells[0].runs[0], Run(spec(seed=5, init="dog"))))
+    extra = Cell("k3", "frozen/orthogonal", 20, (known.cells[0].runs[0], Run(spec(seed=5, init="orthogonal"))))
     record = collect(Experiment("tiny", "", "", "tiny", "", (*known.cells, extra)), Runs(undisturbed), Options())
     assert record.cells[-1].accuracies == ()
     assert record.missing == (str(extra.runs[1]),)

@@ -10,7 +10,6 @@ Samples for a weight (channels, 1, *kernel_size), n pixels a filter, in any numb
 | `orthogonal`    | a row of a random semi-orthogonal matrix (channels, n)                 | min(1, n/channels)   |
 | `identity`      | 1 at the centre, 0 elsewhere: out comes what went in                   | 1                    |
 | `delta-gaussian`| N(0, 1) at the centre, 0 elsewhere                                     | 1                    |
-| `dog`           | N(0, 1) × a difference of Gaussians of unit norm                       | 1                    |
 | `impulse`       | 1/√3 at a random pixel, 0 elsewhere (arXiv 2401.12511)                 | 1/3                  |
 | `box:N`         | 1/√(3N) at N random pixels, 0 elsewhere (arXiv 2404.01139)             | 1/3                  |
 | `gaussian-bump` | exp(-d²/2v), d the distance from a random pixel (arXiv 2505.19985)     | 1/3                  |
@@ -100,30 +99,6 @@ def _impulses(shape: torch.Size, place: Sequence[int], values: Tensor | float) -
     at: tuple[slice | int, ...] = (slice(None), 0, *place)
     filters[at] = values
     return filters
-
-
-def difference_of_gaussians(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """Filters that are a narrow Gaussian less one 1.6 times as wide (a near-Laplacian), of norm |N(0, 1)|.
-
-    The narrow one's deviation is uniform from half a pixel to a quarter of the longest side. Filters of one or two
-    pixels along every side, all as far from the middle, have no such difference and are refused.
-    """
-    if max(shape[2:]) <= 2:
-        size = show_size(tuple(shape[2:]))
-        raise ConfigError(f"needed filters of 3 pixels along some side for dog, got {size}; choose another")
-    axes = [torch.arange(size, dtype=torch.float32, device="cpu") - (size - 1) / 2 for size in shape[2:]]
-    squared = torch.stack(torch.meshgrid(*[axis**2 for axis in axes], indexing="ij")).sum(0).unsqueeze(0)
-    per_filter = (shape[0], *[1] * len(axes))
-    width = 0.5 + (max(shape[2:]) / 4 - 0.5) * _empty(per_filter).uniform_(generator=generator)
-
-    def gaussian(deviation: Tensor) -> Tensor:
-        values = torch.exp(squared / (-2 * deviation.square()))
-        return values / values.flatten(1).sum(1).view(per_filter)
-
-    strength = _normal(per_filter, generator)
-    filters = gaussian(width) - gaussian(1.6 * width)
-    norm = filters.square().flatten(1).sum(1).sqrt().view(per_filter)
-    return (strength * filters / norm).reshape(shape)
 
 
 def box(count: float) -> Sample:

@@ -354,7 +354,6 @@ _table |= {
         Initialisation("orthogonal", _formula(baselines.orthogonal)),
         Initialisation("identity", _formula(baselines.identity)),
         Initialisation("delta-gaussian", _formula(baselines.delta_gaussian)),
-        Initialisation("dog", _formula(baselines.difference_of_gaussians)),
         Initialisation("impulse", _formula(baselines.impulse)),
         Initialisation("box", _numbered(baselines.box), argument="N"),
         Initialisation("gaussian-bump", _numbered(baselines.gaussian_bump), argument="VARIANCE"),

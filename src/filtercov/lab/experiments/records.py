@@ -162,8 +162,8 @@ def command(experiment: Experiment, options: Options) -> str:
     """The command that makes an experiment again.
 
     >>> from filtercov.lab.experiments.catalogue import experiment
-    >>> command(experiment("kronecker", scale="smoke"), Options(also=("dog",)))
-    'filtercov reproduce kronecker --scale smoke --also dog'
+    >>> command(experiment("kronecker", scale="smoke"), Options(also=("kaiming",)))
+    'filtercov reproduce kronecker --scale smoke --also kaiming'
     """
     words = ["filtercov", "reproduce", experiment.name, "--scale", experiment.scale]
     words += ["--data", options.cifar] if options.cifar != Options.cifar else []

@@ -202,7 +202,7 @@ def timed_networks(name: str, scale: Scale) -> list[str]:
 # --- Ours: a ranking of initialisations, and controls for the closed form ---
 
 BY_FORMULA = (
-    *("kaiming", "trunc-normal", "orthogonal", "identity", "delta-gaussian", "dog"),
+    *("kaiming", "trunc-normal", "orthogonal", "identity", "delta-gaussian"),
     *("impulse", "box:9", "gaussian-bump:1", "master-keys"),
 )
 RANKED = {"convmixer": mixer(), "convnext": "convnext_atto_p2"}
