@@ -5,18 +5,16 @@ import math
 
 import numpy as np
 import pytest
-import scipy.special
 import scipy.stats
 import torch
 from torch import nn
 
 from filtercov.errors import ConfigError
-from filtercov.lab.experiments import baselines
 from filtercov.lab.experiments.initialisations import InitContext, find
 
 FORMULAS = [
     *("uniform", "kaiming", "trunc-normal", "orthogonal", "identity", "delta-gaussian"),
-    *("impulse", "box:3", "gaussian-bump:1.5", "master-keys"),
+    *("impulse", "box:3", "gaussian-bump:1.5"),
 ]
 
 
@@ -31,45 +29,6 @@ def filled(name, kernel_size, channels=16, seed=0, dtype=torch.float32):
     context = InitContext(torch.Generator().manual_seed(seed), argument=name.partition(":")[2])
     find(name)(layer, context)
     return layer.weight.detach()[:, 0]
-
-
-def master_keys_by_loops(kernel_size):
-    """Every filter pixel by pixel from its definition, T on all of the grid and cut afterwards."""
-    places = [range(-((k - 1) // 2), k // 2 + 1) for k in kernel_size]
-    axes = [axis for axis, k in enumerate(kernel_size) if k > 1]
-
-    def T(p, sigma):
-        return math.prod(scipy.special.ive(abs(x), sigma**2) for x in p)
-
-    def moved(p, axis, by):
-        return tuple(x + by * (along == axis) for along, x in enumerate(p))
-
-    def laplacian(p, sigma):
-        return sum(T(moved(p, a, 1), sigma) + T(moved(p, a, -1), sigma) - 2 * T(p, sigma) for a in axes)
-
-    formulas = [
-        *(lambda p, a=a: T(moved(p, a, 1), 0.522) - T(p, 0.522) for a in axes),
-        *(lambda p, a=a: T(p, 0.522) - T(moved(p, a, -1), 0.522) for a in axes),
-        *(lambda p, a=a: (T(moved(p, a, 1), 1.108) - T(moved(p, a, -1), 1.108)) / 2 for a in axes),
-        lambda p: float(not any(p)) - 0.526 * laplacian(p, 0.675),
-        lambda p: T(p, 0.522),
-    ]
-    filters = np.array([[f(p) for p in itertools.product(*places)] for f in formulas])
-    return (filters / np.linalg.norm(filters, axis=1, keepdims=True)).reshape(-1, *kernel_size)
-
-
-@pytest.mark.parametrize("kernel_size", [(7, 7), (2, 5), (1, 7), (8,)])
-def test_master_keys_are_differences_of_the_discrete_gaussian(kernel_size):
-    keys = baselines.master_key_filters(kernel_size)
-    np.testing.assert_allclose(keys, master_keys_by_loops(kernel_size), atol=1e-13)
-
-
-def test_every_master_key_is_as_likely_and_has_a_third_of_unit_power():
-    filters = filled("master-keys", (5, 5), channels=8000).double().reshape(8000, -1)
-    keys = baselines.master_key_filters((5, 5)).reshape(8, -1)
-    likeness = filters.numpy() @ keys.T * math.sqrt(3)
-    assert np.allclose(likeness.max(axis=1), 1, atol=1e-6)
-    assert scipy.stats.chisquare(np.bincount(likeness.argmax(axis=1), minlength=8)).pvalue > 1e-3
 
 
 @pytest.mark.parametrize(("name", "count"), [("impulse", 1), ("box:4", 4), ("box:15", 15)])

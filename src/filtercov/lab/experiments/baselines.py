@@ -13,23 +13,22 @@ Samples for a weight (channels, 1, *kernel_size), n pixels a filter, in any numb
 | `impulse`       | 1/√3 at a random pixel, 0 elsewhere (arXiv 2401.12511)                 | 1/3                  |
 | `box:N`         | 1/√(3N) at N random pixels, 0 elsewhere (arXiv 2404.01139)             | 1/3                  |
 | `gaussian-bump` | exp(-d²/2v), d the distance from a random pixel (arXiv 2505.19985)     | 1/3                  |
-| `master-keys`   | one of the "master key" filters, at random (arXiv 2509.11711)          | 1/3                  |
 
 Impulse, box and bump are as their authors' first published code has them, in scale too, which is that of PyTorch's
-default. What was taken for the master keys stands at `master_key_filters`; docs/rivals.md says what was read of each.
+default; docs/rivals.md says what was read of each.
 
 What is random is drawn in a fixed order from the generator given; what is computed is float64, for whoever writes the
 filters to round once.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from filtercov.covariance.forms import Array, show_size
+from filtercov.covariance.forms import show_size
 from filtercov.errors import ConfigError
 from filtercov.layers.assign import assign_filters_
 from filtercov.layers.find import DepthwiseLayer, depthwise_layers
@@ -38,10 +37,6 @@ from filtercov.layers.sample import check_weight, drawing, rounded
 Sample = Callable[[torch.Size, torch.Generator], Tensor]
 
 POWER = 1 / 3  # the mean squared norm of U(±1/√n) filters
-
-# The pooled least-squares fits of arXiv 2509.12746 to the eight filters, deviations in pixels of 7×7 filters.
-ONE_SIDED, CENTRED = 0.522, 1.108
-SHARPENING, SHARPENING_STRENGTH = 0.675, 0.526
 
 
 def fill_(model: nn.Module, sample: Callable[[DepthwiseLayer], Tensor]) -> None:
@@ -144,70 +139,6 @@ def gaussian_bump(variance: float) -> Sample:
         return torch.from_numpy(filters.reshape(shape))
 
     return sample
-
-
-def master_keys(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """Filters each of which is one of `master_key_filters`, any as likely, scaled to the squared norm 1/3."""
-    keys = master_key_filters(tuple(shape[2:]))
-    chosen = torch.randint(len(keys), (shape[0],), generator=generator, dtype=torch.int64, device="cpu").numpy()
-    return torch.from_numpy(math.sqrt(POWER) * keys[chosen].reshape(shape))
-
-
-def master_key_filters(kernel_size: tuple[int, ...]) -> Array:
-    """The "master key" filters (count, *kernel_size), each of unit norm: eight for filters of two axes.
-
-    Babaiee et al. (arXiv 2509.11711) find eight filters of which those of trained networks are nearly all multiples,
-    plus a constant; Lindeberg et al. (arXiv 2509.12746) model them by differences of T, the discrete analogue of the
-    Gaussian. With the latter's pooled fits, along each axis of more than one pixel
-
-        T(p+1) - T(p), T(p) - T(p-1) at σ = .522, ½ (T(p+1) - T(p-1)) at σ = 1.108
-
-    and then δ(p) - .526 (ΔT)(p) at σ = .675, where Δ is the sum of the axes' second differences, and T at σ = .522.
-    Differences are taken before a filter is cut to its size; an even one has its centre left of the middle.
-
-    >>> master_key_filters((7, 7)).shape, master_key_filters((9,)).shape, master_key_filters((3, 3, 3)).shape
-    ((8, 7, 7), (5, 9), (11, 3, 3, 3))
-    """
-    positions = [np.arange(size, dtype=np.float64) - (size - 1) // 2 for size in kernel_size]
-    axes = [axis for axis, size in enumerate(kernel_size) if size > 1]
-
-    def differences(sigma: float, stencil: Mapping[int, float], axis: int) -> Array:
-        """T where along one axis it is the sum of weight × T(p + shift) over the stencil."""
-        factors = [_discrete_gaussian(p, sigma) for p in positions]
-        moved = [weight * _discrete_gaussian(positions[axis] + shift, sigma) for shift, weight in stencil.items()]
-        factors[axis] = np.sum(moved, axis=0)
-        return _product(factors)
-
-    one_sided = [differences(ONE_SIDED, stencil, axis) for stencil in ({1: 1, 0: -1}, {0: 1, -1: -1}) for axis in axes]
-    centred = [differences(CENTRED, {1: 0.5, -1: -0.5}, axis) for axis in axes]
-    smoothing = _product([_discrete_gaussian(p, ONE_SIDED) for p in positions])
-    sharpened = _product([(p == 0).astype(float) for p in positions])
-    for axis in axes:
-        sharpened = sharpened - SHARPENING_STRENGTH * differences(SHARPENING, {1: 1, 0: -2, -1: 1}, axis)
-    keys = np.stack([*one_sided, *centred, sharpened, smoothing])
-    norms = np.sqrt((keys**2).reshape(len(keys), -1).sum(axis=1))
-    unit: Array = keys / norms.reshape(-1, *[1] * len(kernel_size))
-    return unit
-
-
-def _discrete_gaussian(positions: Array, sigma: float) -> Array:
-    """exp(-σ²) I_p(σ²) at whole numbers p, I_p a modified Bessel function: what diffusion on a grid makes of 1.
-
-    Its Fourier transform is exp(σ² (cos θ - 1)), so it is a mean over frequencies, of which 1024 are enough for filters
-    of several hundred pixels a side.
-    """
-    theta = 2 * np.pi * np.arange(1024) / 1024
-    transform = np.exp(sigma**2 * (np.cos(theta) - 1))
-    values: Array = (transform * np.cos(np.multiply.outer(positions, theta))).mean(axis=-1)
-    return values
-
-
-def _product(along: list[Array]) -> Array:
-    """The filter that is a product of one function of each axis."""
-    filters = np.ones(())
-    for values in along:
-        filters = np.multiply.outer(filters, values)
-    return filters
 
 
 def _empty(shape: torch.Size | tuple[int, ...]) -> Tensor:

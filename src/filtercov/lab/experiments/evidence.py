@@ -191,7 +191,6 @@ def _portable_runs(directories: Sequence[RunDirectory]) -> dict[str, KeptRun]:
     @cache
     def read(path: Path) -> Run:
         found = read_finished(RunDirectory(path))
-        assert found.spec is not None, "a run of another version is not read"
         reference = reference_key(found.spec.init)
         run = Run(found.spec, read(path.parent / reference) if reference else None)
         called = portable(run)

@@ -33,7 +33,7 @@ from filtercov.lab.data import Augment, BatchLoader, Dataset, load
 from filtercov.lab.data.loader import seeded_generator
 from filtercov.lab.experiments.initialisations import InitContext, find
 from filtercov.lab.experiments.runs import Runs
-from filtercov.lab.experiments.runspec import VERSION, Inputs, Run, RunSpec, read_inputs
+from filtercov.lab.experiments.runspec import VERSION, Inputs, Run, RunSpec, changes, read_inputs
 from filtercov.lab.models.lookup import find as build
 from filtercov.lab.training import (
     FitResult,
@@ -255,8 +255,12 @@ def run_one(
 
 
 def _finished(run: Run, runs: Runs, machine: Machine) -> bool:
-    """Whether a run is finished and would read the same today; inputs that are gone do not count."""
-    if not runs.directory(run).done:
+    """Whether a run is finished; raise `DamagedRunError` if it would read something else today.
+
+    Inputs that are gone do not count.
+    """
+    found = runs.finished(run)
+    if not found:
         return False
     content = None
     with suppress(DataError):
@@ -264,7 +268,9 @@ def _finished(run: Run, runs: Runs, machine: Machine) -> bool:
     inputs = {}
     with suppress(FiltercovError):  # the run it starts from may be damaged: whoever needs that one will say so
         inputs = read_inputs(run.spec, content, init_root=runs.root)
-    return runs.done_from(run, inputs)
+    if changed := changes(found.config["inputs"], inputs):
+        raise DamagedRunError(f"run {run.key} will not be used, what it read has changed since: {'; '.join(changed)}")
+    return True
 
 
 def _train(

@@ -357,7 +357,6 @@ _table |= {
         Initialisation("impulse", _formula(baselines.impulse)),
         Initialisation("box", _numbered(baselines.box), argument="N"),
         Initialisation("gaussian-bump", _numbered(baselines.gaussian_bump), argument="VARIANCE"),
-        Initialisation("master-keys", _formula(baselines.master_keys)),
         Initialisation("closed-form", _closed_form, "required"),
         Initialisation("power", _power, "required"),
         *(Initialisation(control, _control(control), "required") for control in CONTROLS),

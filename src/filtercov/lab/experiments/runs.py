@@ -22,7 +22,7 @@ from typing import Any
 from filtercov.errors import CheckpointError, ConfigError, DamagedRunError, FiltercovError, RunError
 from filtercov.files import Lock, Source, files_sha256
 from filtercov.lab.experiments.catalogue import Experiment, Options, experiment
-from filtercov.lab.experiments.runspec import VERSION, Inputs, Run, RunSpec, changes, key_of
+from filtercov.lab.experiments.runspec import VERSION, Run, RunSpec, key_of
 from filtercov.lab.experiments.timings import Timings
 from filtercov.lab.training import FitResult, read_metrics, read_result
 from filtercov.lab.training.config import FORMAT
@@ -44,17 +44,19 @@ class KeptRun:
 
     @property
     def key(self) -> str:
-        """The name of the run, of whichever version of configurations it is."""
+        """The name of the run."""
         code = self.config["inputs"].get("code")
         described = {name: value for name, value in self.config.items() if name != "inputs"}
         return key_of(described | ({} if code is None else {"code": code}))
 
     @property
-    def spec(self) -> RunSpec | None:
-        """What was run, None of a run whose settings meant something else than they do today."""
-        if (self.config.get("format"), self.config.get("version")) != (FORMAT, VERSION):
-            return None
-        return RunSpec.from_dict({k: v for k, v in self.config.items() if k not in ("format", "version", "inputs")})
+    def spec(self) -> RunSpec:
+        """What was run; raise `RunError` if its settings meant something else than they do today."""
+        settings = {name: value for name, value in self.config.items() if name != "inputs"}
+        versions = (settings.pop("format", None), settings.pop("version", None))
+        if versions != (FORMAT, VERSION):
+            raise RunError(f"it is of format and version {versions}, this filtercov's are {(FORMAT, VERSION)}")
+        return RunSpec.from_dict(settings)
 
     @property
     def curve(self) -> tuple[float, ...]:
@@ -62,10 +64,11 @@ class KeptRun:
         return tuple(epoch["test_accuracy"] for epoch in self.epochs)
 
     def check(self, path: Path) -> None:
-        """Raise unless the result, of this file, repeats what the last epoch says, and the configuration is whole."""
+        """Raise unless configuration, epochs and result, which is in this file, agree with one another."""
         if not isinstance(self.config.get("inputs"), dict):
             raise RunError(f"the configuration of {path} does not say what was read")
-        if len(self.epochs) != self.result.epochs or self.curve[-1:] != (self.result.test_accuracy,):
+        lengths = {self.spec.train.epochs, len(self.epochs), self.result.epochs}
+        if len(lengths) > 1 or self.curve[-1] != self.result.test_accuracy:
             raise RunError(f"the result in {path} does not agree with the metrics")
 
     def to_dict(self) -> dict[str, Any]:
@@ -161,15 +164,6 @@ class Runs(Results):
         """A finished run, its files checked."""
         return read_finished(RunDirectory(self.root / key))
 
-    def done_from(self, run: Run, inputs: Inputs) -> bool:
-        """Whether a run is finished; raise `DamagedRunError` if it read something else than `inputs`."""
-        found = self.finished(run)
-        if found and (changed := changes(found.config["inputs"], inputs)):
-            raise DamagedRunError(
-                f"run {run.key} will not be used, what it read has changed since: {'; '.join(changed)}"
-            )
-        return found is not None
-
     def record(self, wanted: Experiment, options: Options) -> None:
         """Note that an experiment was asked for, so that a report knows what to look for."""
         with storing(self.sweeps):
@@ -223,8 +217,6 @@ def read_finished(directory: RunDirectory) -> KeptRun:
         epochs = tuple(record for record in metrics if record.pop("event", None) == "epoch")
         found = KeptRun(read_json(directory.config, advice=START_AGAIN), epochs, result)
         found.check(directory.result)
-        if found.spec is None:
-            raise RunError(f"its config.json is not of format {FORMAT} and version {VERSION}, this filtercov's")
         if _KEY.fullmatch(key) and key != found.spec.key:
             raise RunError("its config.json is another run's")
         if read_checksum(directory.checkpoint) != result.weights_sha256:

@@ -146,10 +146,6 @@ class Grid(NamedTuple):
     epochs: int = 20
     kind: str = ""  # "sawtooth:"
 
-    def axis(self, index: int, points: int | None = None) -> list[float]:
-        """The values of σ0 (0), v (1) or a (2), ascending."""
-        return sorted(self.centre[index] * factor for factor in _FACTORS[:points])
-
 
 _P2, _P1 = (0.08, 0.37, 2.9), (0.16, 0.74, 5.8)
 GRIDS = {
@@ -164,7 +160,8 @@ GRIDS = {
 
 def _grid(grid: Grid, build: Builder) -> list[Cell]:
     """One seed, a cell per schedule of three digits, and uniform to compare with."""
-    axes = [grid.axis(index, build.scale.grid_points) for index in range(3)]
+    factors = sorted(_FACTORS[: build.scale.grid_points])
+    axes = [[centre * factor for factor in factors] for centre in grid.centre]
     schedules = (" ".join(f"{value:.3g}" for value in values) for values in product(*axes))
     columns = ["uniform", *(f"closed-form {grid.kind}{schedule}" for schedule in schedules)]
     row = {grid.model.replace("_", "-"): grid.model}
@@ -203,7 +200,7 @@ def timed_networks(name: str, scale: Scale) -> list[str]:
 
 BY_FORMULA = (
     *("kaiming", "trunc-normal", "orthogonal", "identity", "delta-gaussian"),
-    *("impulse", "box:9", "gaussian-bump:1", "master-keys"),
+    *("impulse", "box:9", "gaussian-bump:1"),
 )
 RANKED = {"convmixer": mixer(), "convnext": "convnext_atto_p2"}
 SMALLER_KERNEL = {7: 3, 9: 7, 15: 9}  # the next smaller of the paper's sizes
