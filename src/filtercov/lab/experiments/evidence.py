@@ -22,10 +22,10 @@ from filtercov.errors import ConfigError, DamagedRunError, FiltercovError, RunEr
 from filtercov.files import Source
 from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.catalogue import Experiment, Options
-from filtercov.lab.experiments.initialisations import reference_key, with_file
+from filtercov.lab.experiments.initialisations import find, reference_key, shown_init
 from filtercov.lab.experiments.runs import KeptRun, Results, Runs, read_finished, request
-from filtercov.lab.experiments.runspec import Run, changes
-from filtercov.lab.training.rundir import RunDirectory, parse_result, read_json, storing, write_atomic
+from filtercov.lab.experiments.runspec import Run
+from filtercov.lab.training.rundir import RunDirectory, differences, parse_result, read_json, storing, write_atomic
 
 __all__ = ["Evidence", "Kept", "KeptRun", "keep", "portable", "seal"]
 
@@ -153,7 +153,7 @@ def keep(directories: Sequence[Path | str], evidence: Path | str) -> Kept:
             files |= _timings(experiment, Runs(directory), there)
     known = [key for key in found if there.file(key).exists()]
     for key in known:
-        if changed := changes(there.read(key).config["inputs"], found[key].config["inputs"]):
+        if changed := differences(there.read(key).config["inputs"], found[key].config["inputs"]):
             raise RunError(f"run {key} is kept already and read something else ({'; '.join(changed)})")
     new = [key for key in found if key not in known]
     for path, content in (files | {there.file(key): seal(found[key].to_dict()) for key in new}).items():
@@ -181,7 +181,7 @@ def _data(name: str) -> str:
 
 
 def _last_name(init: str) -> str:
-    return with_file(init, lambda path: path.name)
+    return shown_init(init) if find(init).argument == "FILE" else init
 
 
 def _portable_runs(directories: Sequence[RunDirectory]) -> dict[str, KeptRun]:

@@ -33,7 +33,7 @@ from filtercov.lab.data import Augment, BatchLoader, Dataset, load
 from filtercov.lab.data.loader import seeded_generator
 from filtercov.lab.experiments.initialisations import InitContext, find
 from filtercov.lab.experiments.runs import Runs
-from filtercov.lab.experiments.runspec import VERSION, Inputs, Run, RunSpec, changes, read_inputs
+from filtercov.lab.experiments.runspec import VERSION, Run, RunSpec, read_inputs
 from filtercov.lab.models.lookup import find as build
 from filtercov.lab.training import (
     FitResult,
@@ -45,7 +45,7 @@ from filtercov.lab.training import (
     fit,
     load_checkpoint,
 )
-from filtercov.lab.training.rundir import storage_error
+from filtercov.lab.training.rundir import differences, storage_error
 from filtercov.layers.find import depthwise_layers
 from filtercov.nn import accelerate_
 
@@ -83,22 +83,18 @@ def execute(
         raise SourceError(str(error)) from error
     model.to(device)
     accelerate_(model)
+    described = {name: value for name, value in spec.to_dict().items() if name != "train"}
     return fit(
         model,
         *build_batches(data, spec.train, spec.augment, spec.evaluate, world=world, device=device),
         spec.train,
         run_dir,
-        identity=identity(spec, inputs),
+        # What config.json holds besides the training settings: of which run it is, and what that read.
+        identity={"version": VERSION, **described, "inputs": inputs},
         on_finish=lambda model, path: {**_finish(model, path), "evaluated_on": spec.evaluate},
         judged_on=spec.evaluate,
         **more,
     )
-
-
-def identity(spec: RunSpec, inputs: Inputs) -> dict[str, Any]:
-    """What `config.json` holds besides the training settings: the specification and the checksums of what it reads."""
-    described = {name: value for name, value in spec.to_dict().items() if name != "train"}
-    return {"version": VERSION, **described, "inputs": inputs}
 
 
 def load_data(spec: RunSpec, *, reader: Callable[..., Dataset] = load, **where: Any) -> Dataset:
@@ -268,7 +264,8 @@ def _finished(run: Run, runs: Runs, machine: Machine) -> bool:
     inputs = {}
     with suppress(FiltercovError):  # the run it starts from may be damaged: whoever needs that one will say so
         inputs = read_inputs(run.spec, content, init_root=runs.root)
-    if changed := changes(found.config["inputs"], inputs):
+    then = {name: found.config["inputs"].get(name) for name in inputs}
+    if changed := differences(then, inputs):
         raise DamagedRunError(f"run {run.key} will not be used, what it read has changed since: {'; '.join(changed)}")
     return True
 

@@ -158,9 +158,8 @@ def find(name: str) -> Initialisation:
         _check_number(name, argument, _table[key].argument)
         return _table[key]
     for point in entry_points(group=ENTRY_POINTS, name=key):
-        fill: Fill = point.load()
-        package = f"{point.dist.name} {point.dist.version}" if point.dist else None
-        return Initialisation(key, fill, "optional", ours=False, code=fingerprint(fill, package))
+        register(key, point.load(), version=f"{point.dist.name} {point.dist.version}" if point.dist else None)
+        return _table[key]
     near = difflib.get_close_matches(key, names(), n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ConfigError(f"unknown initialisation {name!r}, the known ones are {', '.join(names())}{hint}")
@@ -198,20 +197,15 @@ def shown_init(init: str, schedule: str | None = None) -> str:
     return f"{words} {schedule}" if schedule else words
 
 
-def with_file(init: str, rename: Callable[[Path], object]) -> str:
-    """An initialisation with the file that it names, if it names one, called otherwise; what ships has but one name.
+def located(init: str) -> str:
+    """Make the file that an initialisation names absolute: runs look for files under their own directory.
 
-    >>> with_file("stats:there/net.pth", lambda path: path.name), with_file("uniform", lambda path: path.name)
-    ('stats:net.pth', 'uniform')
+    >>> located("stats:/there/net.pth"), located("box:9")
+    ('stats:/there/net.pth', 'box:9')
     """
     kind, _, file = init.partition(":")
     shipped = kind == "stats" and file in REFERENCES and not Path(file).exists()
-    return init if find(init).argument != "FILE" or shipped else f"{kind}:{rename(Path(file))}"
-
-
-def located(init: str) -> str:
-    """Make the file that an initialisation names absolute: runs look for files under their own directory."""
-    return with_file(init, Path.absolute)
+    return init if find(init).argument != "FILE" or shipped else f"{kind}:{Path(file).absolute()}"
 
 
 def parse_schedule(text: str, model: nn.Module | None = None) -> Schedule:

@@ -17,6 +17,7 @@ two values of two numbers meet once.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -110,19 +111,16 @@ def read_terms(text: str) -> Iterator[tuple[float, CellName]]:
         yield float(Fraction(f"{sign}{weight or 1}")), CellName(row, column, trained)
 
 
-def _comparison(line: dict[str, str]) -> Comparison:
-    median_of = tuple(cell for _, cell in read_terms(line["median of"]))
-    return Comparison(
-        line["says"], tuple(read_terms(line["number"])), cast(Asks, line["asks"]), median_of, line["beside"]
-    )
-
-
 def _read_claims() -> Iterator[Claim]:
-    lines = read_csv("claims.csv")
-    for about in read_csv("experiments.csv"):
-        number = about["name"].removeprefix("claim-").upper()
-        if comparisons := tuple(_comparison(line) for line in lines if line["claim"] == number):
-            yield Claim(number, about["place"], about["shows"], comparisons)
+    comparisons: dict[str, list[Comparison]] = defaultdict(list)
+    for line in read_csv("claims.csv"):
+        terms, asks = tuple(read_terms(line["number"])), cast(Asks, line["asks"])
+        median_of = tuple(cell for _, cell in read_terms(line["median of"]))
+        comparisons[line["claim"]].append(Comparison(line["says"], terms, asks, median_of, line["beside"]))
+    about = {line["name"]: line for line in read_csv("experiments.csv")}
+    for number, decisive in comparisons.items():
+        claim = about[f"claim-{number.lower()}"]
+        yield Claim(number, claim["place"], claim["shows"], tuple(decisive))
 
 
 CLAIMS = tuple(_read_claims())
