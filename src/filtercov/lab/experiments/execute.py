@@ -83,14 +83,15 @@ def execute(
         raise SourceError(str(error)) from error
     model.to(device)
     accelerate_(model)
-    described = {name: value for name, value in spec.to_dict().items() if name != "train"}
+    # Besides the training settings config.json says which run it is, and what that read.
+    settings = {name: value for name, value in spec.to_dict().items() if name != "train"}
+    identity = {"version": VERSION, **settings, "inputs": inputs}
     return fit(
         model,
         *build_batches(data, spec.train, spec.augment, spec.evaluate, world=world, device=device),
         spec.train,
         run_dir,
-        # What config.json holds besides the training settings: of which run it is, and what that read.
-        identity={"version": VERSION, **described, "inputs": inputs},
+        identity=identity,
         on_finish=lambda model, path: {**_finish(model, path), "evaluated_on": spec.evaluate},
         judged_on=spec.evaluate,
         **more,

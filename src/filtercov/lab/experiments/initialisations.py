@@ -7,7 +7,6 @@ through the entry point group `filtercov.initialisations`.
 """
 
 import difflib
-import functools
 import hashlib
 import inspect
 import math
@@ -15,6 +14,7 @@ import textwrap
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import CodeType
@@ -109,7 +109,7 @@ def fingerprint(function: Callable[..., Any], version: str | None = None) -> str
 
 
 def _described(function: Any) -> Any:
-    if isinstance(function, functools.partial):
+    if isinstance(function, partial):
         return _described(function.func), _plain(function.args), _plain(tuple(function.keywords.items()))
     written = inspect.unwrap(function)
     try:
@@ -248,39 +248,39 @@ def _schedule(model: nn.Module, context: InitContext) -> Schedule:
     return parse_schedule(context.schedule or DEFAULT_SCHEDULE, model)
 
 
-def _closed_form(model: nn.Module, context: InitContext) -> object:
-    sigma = _schedule(model, context)
-    return fc.init_(
+def _drawn(source: Callable[[nn.Module, InitContext], Any]) -> Fill:
+    """Draw filters from a source that `init_` takes."""
+    return lambda model, context: fc.init_(
         model,
-        lambda layer: sigma(layer.depth),
+        source(model, context),
         min_kernel_size=context.min_kernel_size,
         negative=context.negative,
         generator=context.generator,
     )
 
 
-def _control(control: Control) -> Fill:
-    """Draw from the closed form without one of its properties."""
+def _closed_form(model: nn.Module, context: InitContext) -> Any:
+    sigma = _schedule(model, context)
+    return lambda layer: sigma(layer.depth)
 
-    def fill(model: nn.Module, context: InitContext) -> object:
-        sigma = _schedule(model, context)
-        mean_sigma = float(np.mean([sigma(layer.depth) for layer in fc.depthwise_layers(model)]))
-        random = np.random.default_rng(int(torch.randint(2**62, (), generator=context.generator)))
-        return fc.init_(
-            model,
-            lambda layer: control_covariance(
-                control,
-                layer.kernel_size,
-                sigma=sigma(layer.depth),
-                mean_sigma=mean_sigma,
-                negative=context.negative,
-                random=random,
-            ),
-            negative=context.negative,
-            generator=context.generator,
-        )
 
-    return fill
+def _control(control: Control, model: nn.Module, context: InitContext) -> Any:
+    """The closed form without one of its properties."""
+    sigma = _schedule(model, context)
+    shared: dict[str, Any] = {
+        "mean_sigma": float(np.mean([sigma(layer.depth) for layer in fc.depthwise_layers(model)])),
+        "negative": context.negative,
+        "random": np.random.default_rng(int(torch.randint(2**62, (), generator=context.generator))),
+    }
+    return lambda layer: control_covariance(control, layer.kernel_size, sigma=sigma(layer.depth), **shared)
+
+
+def _file_statistics(_model: nn.Module, context: InitContext) -> fc.FilterStatistics:
+    return find_statistics(_argument(context, "statistics file or name"), context.root)
+
+
+def _run_statistics(_model: nn.Module, context: InitContext) -> fc.FilterStatistics:
+    return fc.FilterStatistics.load(_run(context).path / "statistics.safetensors")
 
 
 def _power(model: nn.Module, context: InitContext) -> None:
@@ -293,19 +293,6 @@ def _power(model: nn.Module, context: InitContext) -> None:
         return noise * math.sqrt(variance / baselines.POWER)
 
     baselines.fill_(model, sample)
-
-
-def _drawn(read: Callable[[InitContext], fc.FilterStatistics]) -> Fill:
-    """Draw from statistics, resized where kernel sizes or depths differ."""
-    return lambda model, context: fc.init_(model, read(context), negative=context.negative, generator=context.generator)
-
-
-def _file_statistics(context: InitContext) -> fc.FilterStatistics:
-    return find_statistics(_argument(context, "statistics file or name"), context.root)
-
-
-def _run_statistics(context: InitContext) -> fc.FilterStatistics:
-    return fc.FilterStatistics.load(_run(context).path / "statistics.safetensors")
 
 
 def _file_filters(model: nn.Module, context: InitContext) -> object:
@@ -351,14 +338,14 @@ _table |= {
         Initialisation("impulse", _formula(baselines.impulse)),
         Initialisation("box", _numbered(baselines.box), argument="N"),
         Initialisation("gaussian-bump", _numbered(baselines.gaussian_bump), argument="VARIANCE"),
-        Initialisation("closed-form", _closed_form, "required"),
+        Initialisation("closed-form", _drawn(_closed_form), "required"),
         Initialisation("power", _power, "required"),
-        *(Initialisation(control, _control(control), "required") for control in CONTROLS),
+        *(Initialisation(control, _drawn(partial(_control, control)), "required") for control in CONTROLS),
         Initialisation("stats", _drawn(_file_statistics), argument="FILE"),
         Initialisation("filters", _file_filters, argument="FILE"),
         Initialisation("statistics-of", _drawn(_run_statistics), argument="RUN"),
-        Initialisation("covariances-of", _drawn(lambda c: _run_statistics(c).centred()), argument="RUN"),
-        Initialisation("kronecker-of", _drawn(lambda c: _run_statistics(c).kronecker()), argument="RUN"),
+        Initialisation("covariances-of", _drawn(lambda *of: _run_statistics(*of).centred()), argument="RUN"),
+        Initialisation("kronecker-of", _drawn(lambda *of: _run_statistics(*of).kronecker()), argument="RUN"),
         Initialisation("filters-of", _run_filters, argument="RUN"),
     )
 }
