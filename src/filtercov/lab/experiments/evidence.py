@@ -135,8 +135,8 @@ class Kept(NamedTuple):
 def keep(directories: Sequence[Path | str], evidence: Path | str) -> Kept:
     """Put the finished runs of directories of runs into the evidence.
 
-    What is there stays, but for timings of fewer repeats and requests for fewer
-    runs. If anything is damaged, nothing is written.
+    What is there stays, but for timings of fewer repeats and requests for fewer runs. If anything is damaged, nothing
+    is written.
     """
     found: dict[str, KeptRun] = {}
     files: dict[Path, bytes] = {}
@@ -166,6 +166,7 @@ def keep(directories: Sequence[Path | str], evidence: Path | str) -> Kept:
 def portable(run: Run) -> Run:
     """The run, and what it starts from, with this machine's directories removed.
 
+    >>> from filtercov.lab.experiments.runspec import RunSpec
     >>> portable(Run(RunSpec(model="convmixer_8_2_k5_p2", data="folder:/data/images.zip"))).spec.data
     'folder:images.zip'
     """
