@@ -10,13 +10,12 @@ import scipy.stats
 import torch
 from torch import nn
 
-import filtercov as fc
 from filtercov.errors import ConfigError
 from filtercov.lab.experiments import baselines
 from filtercov.lab.experiments.initialisations import InitContext, find
 
 FORMULAS = [
-    *("uniform", "kaiming", "trunc-normal", "orthogonal", "identity", "delta-gaussian", "dog"),
+    *("uniform", "kaiming", "trunc-normal", "orthogonal", "identity", "delta-gaussian"),
     *("impulse", "box:3", "gaussian-bump:1.5", "master-keys"),
 ]
 
@@ -108,25 +107,12 @@ def test_identity_passes_every_map_through(kernel_size):
     assert torch.equal(same(nn.functional.pad(x, padding), weight, groups=16), x)
 
 
-def test_differences_of_gaussians_are_of_two_widths_around_the_middle():
-    squares = (np.arange(5)[:, None] - 2) ** 2 + (np.arange(9) - 4) ** 2
-
-    def unit(width):
-        narrow, wide = (np.exp(-squares / (2 * (width * factor) ** 2)) for factor in (1, 1.6))
-        difference = narrow / narrow.sum() - wide / wide.sum()
-        return difference / np.linalg.norm(difference)
-
-    every = [unit(width) for width in np.linspace(0.5, 9 / 4, 2000)]
-    for drawn in filled("dog", (5, 9)).double().numpy():
-        assert max(abs((drawn * one).sum()) for one in every) == pytest.approx(np.linalg.norm(drawn), rel=1e-5)
-
-
 @pytest.mark.parametrize("name", FORMULAS)
 def test_scales_are_as_stated(name):
     power = filled(name, (7, 7), channels=4000).square().flatten(1).sum(1).mean().item()
     stated = {"kaiming": 2, "trunc-normal": 49 * 0.02**2, "orthogonal": 49 / 4000}
-    stated |= dict.fromkeys(("identity", "delta-gaussian", "dog"), 1)
-    assert power == pytest.approx(stated.get(name, 1 / 3), rel=0.1 if name in ("delta-gaussian", "dog") else 0.01)
+    stated |= dict.fromkeys(("identity", "delta-gaussian"), 1)
+    assert power == pytest.approx(stated.get(name, 1 / 3), rel=0.1 if name == "delta-gaussian" else 0.01)
 
 
 @pytest.mark.parametrize("name", FORMULAS)
@@ -147,55 +133,16 @@ def test_what_is_computed_in_double_precision_is_rounded_once():
     assert (exact.astype(np.float32).astype(np.float16) != exact.astype(np.float16)).any()
 
 
-@pytest.mark.parametrize("number", ["box:0", "box:2.5", "box:²", *(f"gaussian-bump:{v}" for v in (0, 1e-9, "inf"))])
+@pytest.mark.parametrize("number", ["box:0", "box:2.5", "box:²", *(f"gaussian-bump:{v}" for v in (0, "inf", "nan"))])
 def test_numbers_that_make_no_filter_are_refused(number):
     with pytest.raises(ConfigError):
         find(number)
 
 
-@pytest.mark.parametrize(("name", "kernel"), [("box:20", (3, 3)), ("box", (5, 5)), ("dog", (2, 2))])
+@pytest.mark.parametrize(("name", "kernel"), [("box:20", (3, 3)), ("box", (5, 5))])
 def test_filters_that_a_formula_cannot_fill_are_refused_and_all_are_unchanged(name, kernel):
     net = nn.Sequential(nn.Conv2d(4, 4, 5, groups=4), nn.Conv2d(4, 4, kernel, groups=4))
     before = [layer.weight.detach().clone() for layer in net]
     with pytest.raises(ConfigError):
         find(name)(net, InitContext(torch.Generator(), argument=name.partition(":")[2]))
     assert all(torch.equal(layer.weight, was) for layer, was in zip(net, before, strict=True))
-
-
-def stages(*widths, kernel_size=3):
-    """A network of depthwise layers of these widths, and its weights."""
-    torch.manual_seed(len(widths))
-    net = nn.Sequential(*(nn.Conv2d(width, width, kernel_size, groups=width) for width in widths))
-    return net, [(layer.name, layer.weight.detach()) for layer in fc.depthwise_layers(net)]
-
-
-def interpolated_by_loops(old, new_size):
-    """Each new pixel a mean of old ones, weighted by how near they are along each axis, from the middles of pixels."""
-    new = np.zeros(new_size)
-    for place in itertools.product(*map(range, new_size)):
-        nearest = []
-        for i, k, k_new in zip(place, old.shape, new_size, strict=True):
-            x = min(max((i + 0.5) * k / k_new - 0.5, 0), k - 1)
-            low = math.floor(x)
-            nearest.append([(low, 1 - (x - low)), (min(low + 1, k - 1), x - low)])
-        for corner in itertools.product(*nearest):
-            new[place] += math.prod(share for _, share in corner) * old[tuple(at for at, _ in corner)]
-    return new
-
-
-def test_filters_of_another_depth_and_size_are_interpolated_linearly():
-    (_, sources), (target, _) = stages(4, 4, 4), stages(4, 4, 4, 4, kernel_size=(7, 5))
-    report = baselines.interpolate_weights_(target, sources)
-    assert [row.source_layer for row in report] == ["0", "1", "1", "2"]
-    for layer, row in zip(target, report, strict=True):
-        for small, large in zip(dict(sources)[row.source_layer][:, 0], layer.weight.detach()[:, 0], strict=True):
-            np.testing.assert_allclose(large.numpy(), interpolated_by_loops(small.numpy(), (7, 5)), atol=1e-6)
-
-
-def test_selection_takes_evenly_spaced_filters_of_the_first_layers_of_each_stage():
-    (source, weights), (target, _) = stages(12, 12, 12, 24, 24), stages(6, 6, 10)
-    report = baselines.select_weights_(target, weights)
-    assert [row.source_layer for row in report] == ["0", "1", "3"]
-    assert torch.equal(target[1].weight, source[1].weight[::2])  # every second, where half as many are wanted
-    expected = torch.stack([source[3].weight[i * 24 // 10] for i in range(10)])
-    assert torch.equal(target[2].weight, expected)

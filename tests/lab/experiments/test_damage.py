@@ -3,12 +3,14 @@
 import errno
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from filtercov.errors import DamagedRunError, StorageError
 from filtercov.lab.experiments.catalogue import Options
+from filtercov.lab.experiments.catalogue.build import Cell
 from filtercov.lab.experiments.execute import run_one
 from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.runs import Runs
@@ -66,26 +68,29 @@ def test_a_damaged_run_is_reported_set_aside_and_done_again(runs, kind):
     assert (after.weights_sha256, after.test_accuracy) == (before.weights_sha256, before.test_accuracy)
 
 
-def test_a_damaged_run_is_not_averaged_in_but_named(runs):
-    cell = table().cells[0]
-    DAMAGE["weights changed"](runs.directory(cell.runs[1]).path)
-    record = collect(table(), runs, Options())
-    assert record.cells[0].accuracies == ()
-    assert record.missing == (str(cell.runs[1]),)
-    assert cell.runs[1].key in record.damaged[0]
-    assert all(other.accuracies for other in record.cells[1:])
+def test_what_is_damaged_or_missing_is_named_and_its_cell_left_empty(runs, tmp_path):
+    first, second, *_ = table().cells
+    DAMAGE["weights changed"](runs.directory(first.runs[1]).path)
+    absent = Run(spec(seed=5, init="orthogonal"))
+    extra = Cell("k3", "frozen/orthogonal", 20, (first.runs[0], absent))
+    record = collect(replace(table(), cells=(*table().cells, extra)), runs, Options())
+    assert [bool(cell.accuracies) for cell in record.cells] == [False, True, True, True, True, False]
+    assert record.missing == (str(first.runs[1]), str(absent))
+    assert first.runs[1].key in record.damaged[0]
+    nothing = collect(replace(table(), cells=(second,)), Runs(tmp_path / "empty"), Options())
+    assert nothing.missing == (str(second.runs[0].reference), *map(str, second.runs))  # and what they start from
 
 
 def test_what_a_run_starts_from_may_be_away_without_harm_to_what_it_has_done(runs, tmp_path):
     lost = table().cells[1].runs[0].reference
     statistics = shutil.copy(runs.directory(lost).path / "statistics.safetensors", tmp_path / "source.stats")
     weights = runs.directory(lost).checkpoint
-    for init, reference, away in (
-        (f"stats:{statistics}", None, Path(statistics)),
-        (f"filters-of:{lost.key}", lost, weights),
-        (f"selected-of:{lost.key}", lost, runs.directory(lost).config),
+    for seed, init, reference, away in (
+        (8, f"stats:{statistics}", None, Path(statistics)),
+        (8, f"filters-of:{lost.key}", lost, weights),
+        (9, f"filters-of:{lost.key}", lost, runs.directory(lost).config),
     ):
-        run = Run(spec(seed=8, init=init), reference)
+        run = Run(spec(seed=seed, init=init), reference)
         assert "crash" in run_one(run, runs, progress=CrashAt(5)).detail
         state = runs.directory(run).state.read_bytes()
         away.rename(tmp_path / "away")

@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from filtercov.lab.experiments.engines import Note, Step
+from filtercov.lab.experiments.engines import Step
 from filtercov.lab.experiments.execute import Outcome
 from filtercov.lab.experiments.runspec import Run
 from filtercov.lab.experiments.sweep import Display
@@ -44,7 +44,7 @@ def test_time_left_follows_the_pace_of_what_was_seen_and_the_epochs_that_are_lef
 def events(display):
     with display.watching():
         display(Step(RUNS[0].key, 1 / 3))
-        display(Note("something happened"))
+        display("something happened")
         display(Outcome(RUNS[0].key, "failed", "because"))
         display(Outcome(RUNS[1].key, "done"))
 

@@ -150,7 +150,7 @@ def test_more_seeds_replace_what_was_asked_for_and_other_options_are_refused(run
     assert asked_for(seeds=2).seeds == 2
     assert asked_for(seeds=1).seeds == 2  # what was asked for before stays
     with pytest.raises(ConfigError, match="is kept already with other options"):
-        asked_for(seeds=1, also=("dog",))
+        asked_for(seeds=1, also=("orthogonal",))
 
 
 def test_a_changed_request_is_noticed(kept, tmp_path):

@@ -121,6 +121,25 @@ def test_others_can_register_their_own_and_changed_code_under_the_same_name_is_a
             initialisations.register(taken, constant(1.0))
 
 
+def test_an_installed_package_can_announce_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(initialisations, "_table", dict(initialisations._table))
+    (tmp_path / "theirs.py").write_text("def fill(model, context):\n    model.weight.data.fill_(7)\n")
+    (tmp_path / "theirs-1.0.dist-info").mkdir()
+    points, metadata = "[filtercov.initialisations]\nseven = theirs:fill\n", "Name: theirs\nVersion: {}\n"
+    (tmp_path / "theirs-1.0.dist-info" / "entry_points.txt").write_text(points)
+    keys = set()
+    monkeypatch.syspath_prepend(tmp_path)
+    for version in ("1.0", "1.1"):
+        (tmp_path / "theirs-1.0.dist-info" / "METADATA").write_text(metadata.format(version))
+        assert initialisations.others() == ("seven",)
+        keys.add(dataclasses.replace(SPEC, init="seven", schedule=None).key)
+        layer = torch.nn.Conv2d(4, 4, 3, groups=4)
+        initialisations.find("seven")(layer, initialisations.InitContext(torch.Generator()))
+        assert (layer.weight == 7).all()
+        initialisations._table.pop("seven")  # as in another process
+    assert len(keys) == 2
+
+
 @pytest.mark.parametrize(
     "fields",
     [

@@ -49,7 +49,7 @@ def test_overwritten_statistics_are_another_run_to_a_sweep_and_an_error_to_train
     with pytest.raises(RunError, match=r"inputs\.init is '\w+' there and '\w+' here"):
         execute(run.spec, tmp_path / "mine")
     said = swept(run, runs.root)
-    assert "what it read has changed since: the content of its init is" in said
+    assert "what it read has changed since: init is" in said
     assert runs.result(run).weights_sha256 != before.weights_sha256
     assert (runs.root / "damaged" / f"{run.key}-1" / "result.json").exists()
     assert "changed" not in swept(run, runs.root)
@@ -86,7 +86,7 @@ def test_other_images_in_the_same_folder_are_another_run_and_none_at_all_are_no_
     before = runs.result(run)
     assert "changed" not in swept(run, runs.root)
     shutil.copy(next((folder / "train").glob("*/*")), next((folder / "train").glob("*")) / "another.png")
-    assert "the content of its data is" in swept(run, runs.root)
+    assert "has changed since: data is" in swept(run, runs.root)
     assert runs.result(run).weights_sha256 != before.weights_sha256
     shutil.rmtree(folder)
     assert "changed" not in swept(run, runs.root)

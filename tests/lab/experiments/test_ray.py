@@ -33,26 +33,21 @@ def test_a_killed_ray_worker_costs_no_run_and_repeats_none(tmp_path, undisturbed
     runs = Runs(tmp_path / "runs")
     long = Run(spec(seed=4, epochs=25))  # long enough to be found and killed
     dependant = Run(spec(seed=4, init=f"statistics-of:{long.key}"), long)
-    broken = Run(spec(seed=4, init="stats:nowhere"))
-    after_broken = Run(spec(seed=4, init=f"filters-of:{broken.key}"), broken)
     victims: list[int] = []
     killer = threading.Thread(target=kill_a_worker, args=(runs, long, victims), daemon=True)
     killer.start()
-    wanted, told = [long, dependant, *table().runs], io.StringIO()
-    engine = Engine("ray")
-    outcomes = sweep([*wanted, broken, after_broken], runs.root, engine=engine, stream=told)
+    wanted = [long, dependant, *table().runs]
+    outcomes = sweep(wanted, runs.root, engine=Engine("ray"), stream=io.StringIO())
     killer.join(10)
 
     assert victims
     assert not ray.is_initialized()  # it was started for the sweep alone
-    assert {key for key, outcome in outcomes.items() if outcome.status == "failed"} == {broken.key, after_broken.key}
-    assert "nowhere" in outcomes[broken.key].detail
-    assert {outcomes[run.key].status for run in wanted} == {"done"}
+    assert {outcome.status for outcome in outcomes.values()} == {"done"}
     journal = read_journal(runs)
     assert Counter(e["run"] for e in journal if e["event"] == "finished") == Counter(run.key for run in wanted)
     begun = Counter(entry["run"] for entry in journal if entry["event"] == "began")
     assert begun[long.key] == 2  # the killed one, again
-    assert sum(begun.values()) == len(wanted) + 2
+    assert sum(begun.values()) == len(wanted) + 1
     assert len({entry["process"] for entry in journal}) >= 2
     theirs = Runs(undisturbed)
     for run in table().runs:

@@ -30,14 +30,14 @@ def run(*words: object) -> str:
 @pytest.fixture(scope="module")
 def kronecker(tmp_path_factory):
     root = tmp_path_factory.mktemp("kronecker")
-    return root, run("reproduce", "kronecker", "--scale", "smoke", "--seeds", 1, "--runs", root, "--also", "dog")
+    return root, run("reproduce", "kronecker", "--scale", "smoke", "--seeds", 1, "--runs", root, "--also", "orthogonal")
 
 
 def test_the_table_is_printed_with_what_was_reduced_and_a_claim_with_what_became_of_it(kronecker, tmp_path):
     _, output = kronecker
     assert "Smaller than in the paper" in output
     assert "9 of 9 done" in output
-    for column in ("uniform", "covariance", "kronecker", "dog"):
+    for column in ("uniform", "covariance", "kronecker", "orthogonal"):
         assert re.search(rf"k9: convmixer_8_2_k9_p7 +1 \(20\) +frozen +{column} +\d+\.\d\d .*1\n", output)
     output = run("reproduce", "claim-c13", "--scale", "smoke", "--seeds", 1, "--runs", tmp_path)
     assert "C13, With 16 layers the closed form reaches" in output
@@ -49,7 +49,10 @@ def test_the_report_repeats_what_was_asked_for_and_names_what_is_missing(kroneck
     output = run("report", root, "--out", tmp_path / "report.html")
     assert "wrote" in output
     assert "missing" not in output
-    assert "filtercov reproduce kronecker --scale smoke --also dog --seeds 1" in (tmp_path / "report.md").read_text()
+    assert (
+        "filtercov reproduce kronecker --scale smoke --also orthogonal --seeds 1"
+        in (tmp_path / "report.md").read_text()
+    )
     gone = next(path for path in root.iterdir() if (path / "result.json").exists())
     hidden = gone.rename(tmp_path / "hidden")
     try:
@@ -99,7 +102,11 @@ def test_mistakes_are_answered_with_a_sentence(tmp_path, monkeypatch):
     for words, error, said in (
         (["reproduce", "--runs", tmp_path], ConfigError, "--list shows them"),
         (["report", tmp_path], ConfigError, "needed finished runs to report"),
-        (["reproduce", "grid-cifar-p2", "--scale", "smoke", "--also", "dog"], ConfigError, "no column for dog"),
+        (
+            ["reproduce", "grid-cifar-p2", "--scale", "smoke", "--also", "orthogonal"],
+            ConfigError,
+            "no column for orthogonal",
+        ),
         (["reproduce", "kronecker", "--data", tmp_path], DataError, f"did you mean folder:{tmp_path}"),
         (["reproduce", "kronecker", "--scale", "smoke", "--engine", "slurm"], ConfigError, "choose local or ray"),
         (["reproduce", "kronecker", "--scale", "smoke", "--runs", "s3://bucket/runs"], ConfigError, "a directory"),

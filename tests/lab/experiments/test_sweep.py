@@ -12,7 +12,6 @@ import pytest
 
 from filtercov.errors import TrainingInterrupted
 from filtercov.lab.experiments.catalogue import Options
-from filtercov.lab.experiments.catalogue.build import Cell, Experiment
 from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.execute import Machine
 from filtercov.lab.experiments.records import collect
@@ -20,7 +19,7 @@ from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run
 from filtercov.lab.experiments.sweep import hand_out, sweep
 from tests.lab.experiments.children import CONTEXT, run_children, sweep_tiny, sweep_tiny_with_workers
-from tests.lab.experiments.tiny import read_journal, reference, spec, table
+from tests.lab.experiments.tiny import read_journal, spec, table
 
 
 def accuracies(root):
@@ -104,7 +103,7 @@ def test_workers_share_the_runs_and_one_that_dies_is_replaced(tmp_path):
             os.kill(next(e["process"] for e in read_journal(Runs(tmp_path)) if e["event"] == "began"), signal.SIGKILL)
 
     work(table().runs, tmp_path, emit)
-    assert any("a worker died (killed by SIGKILL)" in getattr(event, "text", "") for event in told)
+    assert any(isinstance(event, str) and "a worker died (killed by SIGKILL)" in event for event in told)
     assert set(times(tmp_path, "finished").values()) == {1}
     assert len(accuracies(tmp_path)) == 5
     ended = Counter(event.key for event in told if getattr(event, "status", None))
@@ -138,14 +137,3 @@ def test_a_failed_run_fails_what_starts_from_it_and_nothing_else(tmp_path):
     assert missing.key in outcomes[dependant.key].detail
     assert [line.split(",")[0] for line in stream.getvalue().splitlines()][-1] == "1 of 3 done"
     assert times(tmp_path, "failed") == {missing.key: 1}  # by one worker, and told to the other
-
-
-def test_missing_runs_are_named_and_their_cells_left_empty(undisturbed, tmp_path):
-    known = table()
-    extra = Cell("k3", "frozen/dog", 20, (known.cells[0].runs[0], Run(spec(seed=5, init="dog"))))
-    record = collect(Experiment("tiny", "", "", "tiny", "", (*known.cells, extra)), Runs(undisturbed), Options())
-    assert record.cells[-1].accuracies == ()
-    assert record.missing == (str(extra.runs[1]),)
-    assert all(cell.accuracies for cell in record.cells[:-1])
-    nothing = collect(Experiment("tiny", "", "", "tiny", "", known.cells[1:2]), Runs(tmp_path), Options())
-    assert nothing.missing == (str(reference()), *map(str, known.cells[1].runs))  # and what they start from

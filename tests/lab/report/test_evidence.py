@@ -170,7 +170,7 @@ def test_a_claim_is_shown_by_the_comparison_that_is_worst_for_it(view):
 
 def test_runs_that_nobody_asked_for_settle_nothing_and_are_shown_by_what_differs(tmp_path):
     for lr in (0.01, 0.02):
-        for init in ("uniform", "dog"):
+        for init in ("uniform", "orthogonal"):
             put(tmp_path, recipe("convmixer_8_2_k5_p2", init=init, train={"epochs": 2, "lr": lr}))
     view = evidence.read_view(tmp_path)
     assert {finding.verdict for finding in view.findings} == {"not run"}
@@ -179,7 +179,7 @@ def test_runs_that_nobody_asked_for_settle_nothing_and_are_shown_by_what_differs
     assert re.findall("<h3>(convmixer.*?)</h3>", html) == [setting.title for setting in view.others]
     for setting, lr in zip(sorted(view.others, key=lambda each: each.title), (0.01, 0.02), strict=True):
         assert setting.title == f"convmixer_8_2_k5_p2 on cifar10-png.zip, 2 epochs, lr {lr}"
-        assert [group.label for group in setting.groups] == ["thawed uniform", "thawed dog"]
+        assert [group.label for group in setting.groups] == ["thawed uniform", "thawed orthogonal"]
 
 
 def test_damage_is_said_and_an_empty_directory_has_no_evidence(root, tmp_path):

@@ -1,4 +1,4 @@
-"""What others propose in place of a covariance: filters by formula, and trained ones adapted to another size.
+"""What others propose in place of a covariance: filters by formula.
 
 Samples for a weight (channels, 1, *kernel_size), n pixels a filter, in any number of dimensions:
 
@@ -10,7 +10,6 @@ Samples for a weight (channels, 1, *kernel_size), n pixels a filter, in any numb
 | `orthogonal`    | a row of a random semi-orthogonal matrix (channels, n)                 | min(1, n/channels)   |
 | `identity`      | 1 at the centre, 0 elsewhere: out comes what went in                   | 1                    |
 | `delta-gaussian`| N(0, 1) at the centre, 0 elsewhere                                     | 1                    |
-| `dog`           | N(0, 1) × a difference of Gaussians of unit norm                       | 1                    |
 | `impulse`       | 1/√3 at a random pixel, 0 elsewhere (arXiv 2401.12511)                 | 1/3                  |
 | `box:N`         | 1/√(3N) at N random pixels, 0 elsewhere (arXiv 2404.01139)             | 1/3                  |
 | `gaussian-bump` | exp(-d²/2v), d the distance from a random pixel (arXiv 2505.19985)     | 1/3                  |
@@ -25,22 +24,17 @@ filters to round once.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import interpolate
 
 from filtercov.covariance.forms import Array, show_size
 from filtercov.errors import ConfigError
-from filtercov.filters import copy_weights_
 from filtercov.layers.assign import assign_filters_
 from filtercov.layers.find import DepthwiseLayer, depthwise_layers
 from filtercov.layers.sample import check_weight, drawing, rounded
-from filtercov.plan import InitReport
 
-Weights = Sequence[tuple[str, Tensor]]  # names and depthwise weights (channels, 1, *kernel_size) in forward order
 Sample = Callable[[torch.Size, torch.Generator], Tensor]
 
 POWER = 1 / 3  # the mean squared norm of U(±1/√n) filters
@@ -105,30 +99,6 @@ def _impulses(shape: torch.Size, place: Sequence[int], values: Tensor | float) -
     at: tuple[slice | int, ...] = (slice(None), 0, *place)
     filters[at] = values
     return filters
-
-
-def difference_of_gaussians(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """Filters that are a narrow Gaussian less one 1.6 times as wide (a near-Laplacian), of norm |N(0, 1)|.
-
-    The narrow one's deviation is uniform from half a pixel to a quarter of the longest side. Filters of one or two
-    pixels along every side, all as far from the middle, have no such difference and are refused.
-    """
-    if max(shape[2:]) <= 2:
-        size = show_size(tuple(shape[2:]))
-        raise ConfigError(f"needed filters of 3 pixels along some side for dog, got {size}; choose another")
-    axes = [torch.arange(size, dtype=torch.float32, device="cpu") - (size - 1) / 2 for size in shape[2:]]
-    squared = torch.stack(torch.meshgrid(*[axis**2 for axis in axes], indexing="ij")).sum(0).unsqueeze(0)
-    per_filter = (shape[0], *[1] * len(axes))
-    width = 0.5 + (max(shape[2:]) / 4 - 0.5) * _empty(per_filter).uniform_(generator=generator)
-
-    def gaussian(deviation: Tensor) -> Tensor:
-        values = torch.exp(squared / (-2 * deviation.square()))
-        return values / values.flatten(1).sum(1).view(per_filter)
-
-    strength = _normal(per_filter, generator)
-    filters = gaussian(width) - gaussian(1.6 * width)
-    norm = filters.square().flatten(1).sum(1).sqrt().view(per_filter)
-    return (strength * filters / norm).reshape(shape)
 
 
 def box(count: float) -> Sample:
@@ -238,39 +208,6 @@ def _product(along: list[Array]) -> Array:
     for values in along:
         filters = np.multiply.outer(filters, values)
     return filters
-
-
-# --- Trained filters, adapted ---
-
-
-def interpolate_weights_(model: nn.Module, weights: Weights) -> InitReport:
-    """Give each layer the filters at its relative depth, enlarged linearly: UpKern (Roy et al., arXiv 2303.09975).
-
-    Pixel i of k' is read at (i + ½) k/k' - ½ of the k old ones, the outermost of which continue outwards.
-    """
-    layers = depthwise_layers(model)
-    chosen = [weights[math.floor(layer.depth * (len(weights) - 1) + 0.5)] for layer in layers]
-    with drawing():
-        enlarged = [
-            (name, interpolate(weight.double(), size=layer.kernel_size, mode="bilinear", align_corners=False))
-            for layer, (name, weight) in zip(layers, chosen, strict=True)
-        ]
-    return copy_weights_(model, enlarged)
-
-
-def select_weights_(model: nn.Module, weights: Weights) -> InitReport:
-    """Give a model evenly spaced filters of the first layers of each stage: weight selection (arXiv 2311.18823).
-
-    A stage is a run of layers of one width. Of `there` filters, number ⌊i · there / wanted⌋ is the i-th.
-    """
-    by_width = groupby(weights, key=lambda named: len(named[1]))
-    stages = groupby(depthwise_layers(model), key=lambda layer: layer.channels)
-    selected = [
-        (name, weight[torch.arange(layer.channels) * len(weight) // layer.channels])
-        for (_, layers), (_, larger) in zip(stages, by_width, strict=True)
-        for layer, (name, weight) in zip(layers, larger, strict=False)
-    ]
-    return copy_weights_(model, selected)
 
 
 def _empty(shape: torch.Size | tuple[int, ...]) -> Tensor:

@@ -41,14 +41,7 @@ class Step:
     reached: float
 
 
-@dataclass(frozen=True)
-class Note:
-    """Something people should read."""
-
-    text: str
-
-
-Event = Step | Note | Outcome
+Event = Step | Outcome | str  # words are for people to read
 Emit = Callable[[Event], None]
 
 
@@ -104,8 +97,7 @@ class _Here:
 
 def _told(run: Run, runs: Runs, machine: Machine, emit: Emit) -> Outcome:
     """Do a run and tell of its steps."""
-    watcher = _Watcher(run.key, emit)
-    return run_one(run, runs, machine=machine, progress=watcher, say=lambda text: emit(Note(text)))
+    return run_one(run, runs, machine=machine, progress=_Watcher(run.key, emit), say=emit)
 
 
 class _Watcher(Progress):
@@ -121,7 +113,7 @@ class _Watcher(Progress):
             self._last = now
 
     def note(self, text: str) -> None:
-        self._emit(Note(f"run {self._key}: {text}"))
+        self._emit(f"run {self._key}: {text}")
 
 
 class _Processes:
@@ -186,7 +178,7 @@ class _Processes:
         code = process.exitcode or 0
         cause = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         self._deaths += 1
-        self._emit(Note(f"a worker died ({cause}); another takes over its run"))
+        self._emit(f"a worker died ({cause}); another takes over its run")
         if self._deaths > DEATHS_PER_WORKER * self._count:
             raise RunError(f"{self._deaths} workers died, the last one {cause}; giving up")
         return [Outcome(run.key, "busy")]
@@ -265,7 +257,7 @@ class _RayTasks:
         except errors.RayError as error:
             return Outcome(key, "failed", f"Ray gave up on it: {str(error).splitlines()[0]}")
         for note in notes:
-            self._emit(Note(note))
+            self._emit(note)
         return cast(Outcome, outcome)
 
     def close(self) -> None:

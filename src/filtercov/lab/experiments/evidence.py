@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,10 +22,10 @@ from filtercov.errors import ConfigError, DamagedRunError, FiltercovError, RunEr
 from filtercov.files import Source
 from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.catalogue import Experiment, Options
-from filtercov.lab.experiments.initialisations import reference_key, with_file
-from filtercov.lab.experiments.runs import KeptRun, Results, Runs, check_numbers, read_finished, request
-from filtercov.lab.experiments.runspec import Run, changes
-from filtercov.lab.training.rundir import RunDirectory, parse_result, read_json, storing, write_atomic
+from filtercov.lab.experiments.initialisations import find, reference_key, shown_init
+from filtercov.lab.experiments.runs import KeptRun, Results, Runs, read_finished, request
+from filtercov.lab.experiments.runspec import Run
+from filtercov.lab.training.rundir import RunDirectory, differences, parse_result, read_json, storing, write_atomic
 
 __all__ = ["Evidence", "Kept", "KeptRun", "keep", "portable", "seal"]
 
@@ -78,9 +78,8 @@ class Evidence(Results):
 
     @property
     def all_files(self) -> Source:
-        """Where everything lies, and one checksum of it."""
-        runs, beside = (sorted(self.root.glob(place)) for place in ("runs/*.json", "s*/*.json"))
-        return self._source(len(runs), [*runs, *beside])
+        """Where everything that can be used lies, and one checksum of it."""
+        return self.source(self.found[0], beside=self.root.glob("s*/*.json"))
 
 
 def seal(values: Mapping[str, Any]) -> bytes:
@@ -105,9 +104,8 @@ def _parse(values: Mapping[str, Any], path: Path) -> KeptRun:
         names, *rows = values["epochs"]
         epochs = tuple(dict(zip(names, row, strict=True)) for row in rows)
         kept = KeptRun(values["config"], epochs, parse_result(values["result"], path))
-        check_numbers(kept.result, [{"event": "epoch", **epoch} for epoch in epochs], path)
-        _ = kept.key, kept.config["format"], kept.config["version"]
-    except (KeyError, TypeError, ValueError) as error:
+        kept.check(path)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RunError(f"{path} does not hold a run ({error}); {ADVICE}") from error
     return kept
 
@@ -137,28 +135,25 @@ class Kept(NamedTuple):
 def keep(directories: Sequence[Path | str], evidence: Path | str) -> Kept:
     """Put the finished runs of directories of runs into the evidence.
 
-    What is there stays, but for timings of fewer repeats and requests for fewer
-    runs. If anything is damaged, nothing is written.
+    What is there stays, but for timings of fewer repeats and requests for fewer runs. If anything is damaged, nothing
+    is written.
     """
     found: dict[str, KeptRun] = {}
     files: dict[Path, bytes] = {}
     unfinished: list[str] = []
     there = Evidence(evidence)
     for directory in map(Path, directories):
-        paths = sorted(path.parent for path in directory.glob("*/config.json"))
-        if not paths and not any(directory.glob("speeds/*.json")):  # an experiment may have timings alone
+        runs = [RunDirectory(path.parent) for path in sorted(directory.glob("*/config.json"))]
+        if not runs and not any(directory.glob("speeds/*.json")):  # an experiment may have timings alone
             raise RunError(f"{directory} is no directory of runs; name one that has runs in it")
-        for path in paths:
-            if RunDirectory(path).done:
-                found |= _chain(path)[1]
-            else:
-                unfinished.append(path.name)
+        unfinished += [run.path.name for run in runs if not run.done]
+        found |= _portable_runs([run for run in runs if run.done])
         for experiment, options in Runs(directory).experiments():
             files |= _request(experiment, options, there)
             files |= _timings(experiment, Runs(directory), there)
     known = [key for key in found if there.file(key).exists()]
     for key in known:
-        if changed := changes(there.read(key).config["inputs"], found[key].config["inputs"]):
+        if changed := differences(there.read(key).config["inputs"], found[key].config["inputs"]):
             raise RunError(f"run {key} is kept already and read something else ({'; '.join(changed)})")
     new = [key for key in found if key not in known]
     for path, content in (files | {there.file(key): seal(found[key].to_dict()) for key in new}).items():
@@ -171,6 +166,7 @@ def keep(directories: Sequence[Path | str], evidence: Path | str) -> Kept:
 def portable(run: Run) -> Run:
     """The run, and what it starts from, with this machine's directories removed.
 
+    >>> from filtercov.lab.experiments.runspec import RunSpec
     >>> portable(Run(RunSpec(model="convmixer_8_2_k5_p2", data="folder:/data/images.zip"))).spec.data
     'folder:images.zip'
     """
@@ -186,20 +182,25 @@ def _data(name: str) -> str:
 
 
 def _last_name(init: str) -> str:
-    return with_file(init, lambda path: path.name)
+    return shown_init(init) if find(init).argument == "FILE" else init
 
 
-def _chain(path: Path) -> tuple[Run, dict[str, KeptRun]]:
-    """A finished run; and it with all that it starts from, beside it, checked, by the names they have in evidence."""
-    found = read_finished(RunDirectory(path))
-    spec = found.spec
-    assert spec is not None, "a run of another version is not read"
-    key = reference_key(spec.init)
-    reference, kept = _chain(path.parent / key) if key else (None, {})
-    run = Run(spec, reference)
-    called = portable(run)
-    config = {**found.config, "data": called.spec.data, "init": called.spec.init}
-    return run, {**kept, called.key: replace(found, config=config)}
+def _portable_runs(directories: Sequence[RunDirectory]) -> dict[str, KeptRun]:
+    """Finished runs and what they start from, beside them, checked, by the names that they have in evidence."""
+    kept: dict[str, KeptRun] = {}
+
+    @cache
+    def read(path: Path) -> Run:
+        found = read_finished(RunDirectory(path))
+        reference = reference_key(found.spec.init)
+        run = Run(found.spec, read(path.parent / reference) if reference else None)
+        called = portable(run)
+        kept[called.key] = replace(found, config={**found.config, "data": called.spec.data, "init": called.spec.init})
+        return run
+
+    for directory in directories:
+        read(directory.path)
+    return kept
 
 
 def _request(experiment: Experiment, options: Options, there: Evidence) -> dict[Path, bytes]:

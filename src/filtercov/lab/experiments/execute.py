@@ -33,7 +33,7 @@ from filtercov.lab.data import Augment, BatchLoader, Dataset, load
 from filtercov.lab.data.loader import seeded_generator
 from filtercov.lab.experiments.initialisations import InitContext, find
 from filtercov.lab.experiments.runs import Runs
-from filtercov.lab.experiments.runspec import VERSION, Inputs, Run, RunSpec, read_inputs
+from filtercov.lab.experiments.runspec import VERSION, Run, RunSpec, read_inputs
 from filtercov.lab.training import (
     FitResult,
     Progress,
@@ -44,7 +44,7 @@ from filtercov.lab.training import (
     fit,
     load_checkpoint,
 )
-from filtercov.lab.training.rundir import storage_error
+from filtercov.lab.training.rundir import differences, storage_error
 from filtercov.layers.find import depthwise_layers
 from filtercov.nn import accelerate_
 
@@ -82,21 +82,18 @@ def execute(
         raise SourceError(str(error)) from error
     model.to(device)
     accelerate_(model)
+    # Besides the training settings config.json says which run it is, and what that read.
+    settings = {name: value for name, value in spec.to_dict().items() if name != "train"}
+    identity = {"version": VERSION, **settings, "inputs": inputs}
     return fit(
         model,
         *build_batches(data, spec.train, spec.augment, spec.evaluate, world=world, device=device),
         spec.train,
         run_dir,
-        identity=identity(spec, inputs),
+        identity=identity,
         on_finish=lambda model, path: {**_finish(model, path), "evaluated_on": spec.evaluate},
         **more,
     )
-
-
-def identity(spec: RunSpec, inputs: Inputs) -> dict[str, Any]:
-    """What `config.json` holds besides the training settings: the specification and the checksums of what it reads."""
-    described = {name: value for name, value in spec.to_dict().items() if name != "train"}
-    return {"version": VERSION, **described, "inputs": inputs}
 
 
 def load_data(spec: RunSpec, *, reader: Callable[..., Dataset] = load, **where: Any) -> Dataset:
@@ -253,8 +250,12 @@ def run_one(
 
 
 def _finished(run: Run, runs: Runs, machine: Machine) -> bool:
-    """Whether a run is finished and would read the same today; inputs that are gone do not count."""
-    if not runs.directory(run).done:
+    """Whether a run is finished; raise `DamagedRunError` if it would read something else today.
+
+    Inputs that are gone do not count.
+    """
+    found = runs.finished(run)
+    if not found:
         return False
     content = None
     with suppress(DataError):
@@ -262,7 +263,10 @@ def _finished(run: Run, runs: Runs, machine: Machine) -> bool:
     inputs = {}
     with suppress(FiltercovError):  # the run it starts from may be damaged: whoever needs that one will say so
         inputs = read_inputs(run.spec, content, init_root=runs.root)
-    return runs.done_from(run, inputs)
+    then = {name: found.config["inputs"].get(name) for name in inputs}
+    if changed := differences(then, inputs):
+        raise DamagedRunError(f"run {run.key} will not be used, what it read has changed since: {'; '.join(changed)}")
+    return True
 
 
 def _train(

@@ -7,13 +7,14 @@ through the entry point group `filtercov.initialisations`.
 """
 
 import difflib
-import functools
 import hashlib
 import inspect
 import math
 import textwrap
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import CodeType
@@ -28,7 +29,7 @@ from filtercov.errors import ConfigError
 from filtercov.filters import copy_weights_
 from filtercov.lab import models
 from filtercov.lab.experiments import baselines
-from filtercov.lab.experiments.baselines import Sample, Weights
+from filtercov.lab.experiments.baselines import Sample
 from filtercov.lab.experiments.controls import CONTROLS, Control, control_covariance, total_variance
 from filtercov.lab.training import load_checkpoint
 from filtercov.lab.training.rundir import RunDirectory, read_json
@@ -40,7 +41,6 @@ from filtercov.statistics.shipped import REFERENCES
 
 ENTRY_POINTS = "filtercov.initialisations"
 DEFAULT_SCHEDULE = "imagenet-thawed"  # as of `init_`
-LEAST_VARIANCE = 1e-4  # pixels², from where down a bump is one pixel
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def fingerprint(function: Callable[..., Any], version: str | None = None) -> str
 
 
 def _described(function: Any) -> Any:
-    if isinstance(function, functools.partial):
+    if isinstance(function, partial):
         return _described(function.func), _plain(function.args), _plain(tuple(function.keywords.items()))
     written = inspect.unwrap(function)
     try:
@@ -158,9 +158,8 @@ def find(name: str) -> Initialisation:
         _check_number(name, argument, _table[key].argument)
         return _table[key]
     for point in entry_points(group=ENTRY_POINTS, name=key):
-        fill: Fill = point.load()
-        package = f"{point.dist.name} {point.dist.version}" if point.dist else None
-        return Initialisation(key, fill, "optional", ours=False, code=fingerprint(fill, package))
+        register(key, point.load(), version=f"{point.dist.name} {point.dist.version}" if point.dist else None)
+        return _table[key]
     near = difflib.get_close_matches(key, names(), n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ConfigError(f"unknown initialisation {name!r}, the known ones are {', '.join(names())}{hint}")
@@ -170,14 +169,12 @@ def _check_number(name: str, argument: str, kind: str) -> None:
     """Refuse a number after the colon that makes no filter."""
     if not argument or kind not in ("N", "VARIANCE"):
         return
-    try:
+    with suppress(ValueError):
         number = float(argument)
-    except ValueError:
-        number = math.nan
-    least = 1.0 if kind == "N" else LEAST_VARIANCE
-    if not least <= number < math.inf or (kind == "N" and number % 1):
-        needed = "whole number of pixels" if kind == "N" else "variance in pixels²"
-        raise ConfigError(f"needed a {needed}, {least:g} or more, after the colon of {name!r}; write box:9")
+        if 0 < number < math.inf and (kind == "VARIANCE" or number % 1 == 0):
+            return
+    needed = "whole number of pixels" if kind == "N" else "variance in pixels²"
+    raise ConfigError(f"needed a {needed}, above 0, after the colon of {name!r}; write box:9")
 
 
 def reference_key(init: str) -> str | None:
@@ -200,20 +197,15 @@ def shown_init(init: str, schedule: str | None = None) -> str:
     return f"{words} {schedule}" if schedule else words
 
 
-def with_file(init: str, rename: Callable[[Path], object]) -> str:
-    """An initialisation with the file that it names, if it names one, called otherwise; what ships has but one name.
+def located(init: str) -> str:
+    """Make the file that an initialisation names absolute: runs look for files under their own directory.
 
-    >>> with_file("stats:there/net.pth", lambda path: path.name), with_file("uniform", lambda path: path.name)
-    ('stats:net.pth', 'uniform')
+    >>> located("stats:/there/net.pth"), located("box:9")
+    ('stats:/there/net.pth', 'box:9')
     """
     kind, _, file = init.partition(":")
     shipped = kind == "stats" and file in REFERENCES and not Path(file).exists()
-    return init if find(init).argument != "FILE" or shipped else f"{kind}:{rename(Path(file))}"
-
-
-def located(init: str) -> str:
-    """Make the file that an initialisation names absolute: runs look for files under their own directory."""
-    return with_file(init, Path.absolute)
+    return init if find(init).argument != "FILE" or shipped else f"{kind}:{Path(file).absolute()}"
 
 
 def parse_schedule(text: str, model: nn.Module | None = None) -> Schedule:
@@ -256,39 +248,39 @@ def _schedule(model: nn.Module, context: InitContext) -> Schedule:
     return parse_schedule(context.schedule or DEFAULT_SCHEDULE, model)
 
 
-def _closed_form(model: nn.Module, context: InitContext) -> object:
-    sigma = _schedule(model, context)
-    return fc.init_(
+def _drawn(source: Callable[[nn.Module, InitContext], Any]) -> Fill:
+    """Draw filters from a source that `init_` takes."""
+    return lambda model, context: fc.init_(
         model,
-        lambda layer: sigma(layer.depth),
+        source(model, context),
         min_kernel_size=context.min_kernel_size,
         negative=context.negative,
         generator=context.generator,
     )
 
 
-def _control(control: Control) -> Fill:
-    """Draw from the closed form without one of its properties."""
+def _closed_form(model: nn.Module, context: InitContext) -> Any:
+    sigma = _schedule(model, context)
+    return lambda layer: sigma(layer.depth)
 
-    def fill(model: nn.Module, context: InitContext) -> object:
-        sigma = _schedule(model, context)
-        mean_sigma = float(np.mean([sigma(layer.depth) for layer in fc.depthwise_layers(model)]))
-        random = np.random.default_rng(int(torch.randint(2**62, (), generator=context.generator)))
-        return fc.init_(
-            model,
-            lambda layer: control_covariance(
-                control,
-                layer.kernel_size,
-                sigma=sigma(layer.depth),
-                mean_sigma=mean_sigma,
-                negative=context.negative,
-                random=random,
-            ),
-            negative=context.negative,
-            generator=context.generator,
-        )
 
-    return fill
+def _control(control: Control, model: nn.Module, context: InitContext) -> Any:
+    """The closed form without one of its properties."""
+    sigma = _schedule(model, context)
+    shared: dict[str, Any] = {
+        "mean_sigma": float(np.mean([sigma(layer.depth) for layer in fc.depthwise_layers(model)])),
+        "negative": context.negative,
+        "random": np.random.default_rng(int(torch.randint(2**62, (), generator=context.generator))),
+    }
+    return lambda layer: control_covariance(control, layer.kernel_size, sigma=sigma(layer.depth), **shared)
+
+
+def _file_statistics(_model: nn.Module, context: InitContext) -> fc.FilterStatistics:
+    return find_statistics(_argument(context, "statistics file or name"), context.root)
+
+
+def _run_statistics(_model: nn.Module, context: InitContext) -> fc.FilterStatistics:
+    return fc.FilterStatistics.load(_run(context).path / "statistics.safetensors")
 
 
 def _power(model: nn.Module, context: InitContext) -> None:
@@ -303,45 +295,21 @@ def _power(model: nn.Module, context: InitContext) -> None:
     baselines.fill_(model, sample)
 
 
-def _drawn(
-    read: Callable[[InitContext], fc.FilterStatistics],
-    change: Callable[[fc.FilterStatistics], fc.FilterStatistics] = lambda statistics: statistics,
-) -> Fill:
-    """Draw from statistics, resized where kernel sizes or depths differ."""
-    return lambda model, context: fc.init_(
-        model, change(read(context)), negative=context.negative, generator=context.generator
-    )
-
-
-def _carried(read: Callable[[InitContext], Weights], carry: Callable[[nn.Module, Weights], object]) -> Fill:
-    return lambda model, context: carry(model, read(context))
-
-
-def _copy_fitting_(model: nn.Module, weights: Weights) -> object:
+def _file_filters(model: nn.Module, context: InitContext) -> object:
     """Copy the filters whose shape the model has: by shape alone the stem of a network for grey images is depthwise."""
+    weights = list(read_depthwise_weights(context.root / _argument(context, "checkpoint")).tensors.items())
     wanted = {layer.weight.shape for layer in fc.depthwise_layers(model)}
     fitting = [(name, weight) for name, weight in weights if weight.shape in wanted]
     return copy_weights_(model, fitting or weights)
 
 
-def _file_statistics(context: InitContext) -> fc.FilterStatistics:
-    return find_statistics(_argument(context, "statistics file or name"), context.root)
-
-
-def _file_weights(context: InitContext) -> Weights:
-    return list(read_depthwise_weights(context.root / _argument(context, "checkpoint")).tensors.items())
-
-
-def _run_statistics(context: InitContext) -> fc.FilterStatistics:
-    return fc.FilterStatistics.load(_run(context).path / "statistics.safetensors")
-
-
-def _run_weights(context: InitContext) -> Weights:
+def _run_filters(model: nn.Module, context: InitContext) -> object:
     run = _run(context)
     tensors, _ = load_checkpoint(run.checkpoint)
     with torch.device("meta"):  # the architecture tells which weights are depthwise
         reference = models.create(read_json(run.config)["model"], num_classes=1)
-    return [(layer.name, tensors[f"{layer.name}.weight"]) for layer in fc.depthwise_layers(reference)]
+    layers = fc.depthwise_layers(reference)
+    return copy_weights_(model, [(layer.name, tensors[f"{layer.name}.weight"]) for layer in layers])
 
 
 def _run(context: InitContext) -> RunDirectory:
@@ -367,21 +335,18 @@ _table |= {
         Initialisation("orthogonal", _formula(baselines.orthogonal)),
         Initialisation("identity", _formula(baselines.identity)),
         Initialisation("delta-gaussian", _formula(baselines.delta_gaussian)),
-        Initialisation("dog", _formula(baselines.difference_of_gaussians)),
         Initialisation("impulse", _formula(baselines.impulse)),
         Initialisation("box", _numbered(baselines.box), argument="N"),
         Initialisation("gaussian-bump", _numbered(baselines.gaussian_bump), argument="VARIANCE"),
         Initialisation("master-keys", _formula(baselines.master_keys)),
-        Initialisation("closed-form", _closed_form, "required"),
+        Initialisation("closed-form", _drawn(_closed_form), "required"),
         Initialisation("power", _power, "required"),
-        *(Initialisation(control, _control(control), "required") for control in CONTROLS),
+        *(Initialisation(control, _drawn(partial(_control, control)), "required") for control in CONTROLS),
         Initialisation("stats", _drawn(_file_statistics), argument="FILE"),
-        Initialisation("filters", _carried(_file_weights, _copy_fitting_), argument="FILE"),
+        Initialisation("filters", _file_filters, argument="FILE"),
         Initialisation("statistics-of", _drawn(_run_statistics), argument="RUN"),
-        Initialisation("covariances-of", _drawn(_run_statistics, fc.FilterStatistics.centred), argument="RUN"),
-        Initialisation("kronecker-of", _drawn(_run_statistics, fc.FilterStatistics.kronecker), argument="RUN"),
-        Initialisation("filters-of", _carried(_run_weights, copy_weights_), argument="RUN"),
-        Initialisation("interpolated-of", _carried(_run_weights, baselines.interpolate_weights_), argument="RUN"),
-        Initialisation("selected-of", _carried(_run_weights, baselines.select_weights_), argument="RUN"),
+        Initialisation("covariances-of", _drawn(lambda *of: _run_statistics(*of).centred()), argument="RUN"),
+        Initialisation("kronecker-of", _drawn(lambda *of: _run_statistics(*of).kronecker()), argument="RUN"),
+        Initialisation("filters-of", _run_filters, argument="RUN"),
     )
 }

@@ -17,17 +17,19 @@ two values of two numbers meet once.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, NamedTuple, cast
+from typing import Literal, cast
 
-from filtercov.lab.experiments.paper_numbers import Place, paper_numbers, read_csv
+from filtercov.lab.experiments.paper_numbers import EPOCHS, CellName, Place, paper_numbers, read_csv
+
+__all__ = ["CLAIMS", "MARGIN", "CellName", "Claim", "Comparison"]
 
 Asks = Literal["above", "same", "at least"]
 
 MARGIN = 1.0  # points of accuracy that count as no difference
-EPOCHS = 20
 # The table and row of the paper that have a row of the claims.
 _PAPER_ROWS = {
     **{f"k{k}": ("cifar-convmixer-256-8-p2", f"k{k}") for k in (3, 7, 9, 15)},
@@ -36,18 +38,6 @@ _PAPER_ROWS = {
     "convnext": ("cifar-convnext-atto-p2", "k7"),
 }
 _TERM = re.compile(r"([+-]?) ?(?:([\d./]+) )?([a-z][^@]*) @ (.+?)(?: in (\d+))?(?= [+-] |$)")
-
-
-class CellName(NamedTuple):
-    """Which cell of a claim's experiment; `epochs` are the paper's.
-
-    Of an experiment that times steps, the row is the kernel size and the column is `saved`: the share of a step's time
-    that freezing saves, in percent, turn by turn.
-    """
-
-    row: str
-    column: str  # "thawed/" or "frozen/" and an initialisation
-    epochs: int = EPOCHS
 
 
 @dataclass(frozen=True)
@@ -121,19 +111,16 @@ def read_terms(text: str) -> Iterator[tuple[float, CellName]]:
         yield float(Fraction(f"{sign}{weight or 1}")), CellName(row, column, trained)
 
 
-def _comparison(line: dict[str, str]) -> Comparison:
-    median_of = tuple(cell for _, cell in read_terms(line["median of"]))
-    return Comparison(
-        line["says"], tuple(read_terms(line["number"])), cast(Asks, line["asks"]), median_of, line["beside"]
-    )
-
-
 def _read_claims() -> Iterator[Claim]:
-    lines = read_csv("claims.csv")
-    for about in read_csv("experiments.csv"):
-        number = about["name"].removeprefix("claim-").upper()
-        if comparisons := tuple(_comparison(line) for line in lines if line["claim"] == number):
-            yield Claim(number, about["place"], about["shows"], comparisons)
+    comparisons: dict[str, list[Comparison]] = defaultdict(list)
+    for line in read_csv("claims.csv"):
+        terms, asks = tuple(read_terms(line["number"])), cast(Asks, line["asks"])
+        median_of = tuple(cell for _, cell in read_terms(line["median of"]))
+        comparisons[line["claim"]].append(Comparison(line["says"], terms, asks, median_of, line["beside"]))
+    about = {line["name"]: line for line in read_csv("experiments.csv")}
+    for number, decisive in comparisons.items():
+        claim = about[f"claim-{number.lower()}"]
+        yield Claim(number, claim["place"], claim["shows"], tuple(decisive))
 
 
 CLAIMS = tuple(_read_claims())

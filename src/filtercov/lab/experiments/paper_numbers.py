@@ -1,7 +1,7 @@
 """Every number in the paper's tables, as `paper.csv` holds them: accuracies in percent, with where each one stands.
 
-A row is a kernel size (CIFAR-10) or an architecture (ImageNet); a column is `thawed/` or `frozen/` and an
-initialisation. The paper repeats some ImageNet results in its appendix, so a result may stand in two tables.
+A row is a kernel size (CIFAR-10) or an architecture (ImageNet). The paper repeats some ImageNet results in its
+appendix, so a result may stand in two tables.
 """
 
 import csv
@@ -11,6 +11,31 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
+
+EPOCHS = 20  # the paper's, where it does not say
+
+
+@dataclass(frozen=True)
+class CellName:
+    """Which number of a table.
+
+    Of an experiment that times steps, the row is the kernel size and the column is `saved`: the share of a step's time
+    that freezing saves, in percent, turn by turn.
+    """
+
+    row: str
+    column: str  # "thawed/" or "frozen/" and an initialisation
+    epochs: int = EPOCHS  # the paper's; a reduced scale trains for fewer
+
+    @property
+    def filters(self) -> str:
+        """Whether the filters train: thawed or frozen."""
+        return self.column.partition("/")[0]
+
+    @property
+    def init(self) -> str:
+        """The initialisation, empty if the column has none."""
+        return self.column.partition("/")[2]
 
 
 class Place(NamedTuple):

@@ -9,8 +9,8 @@ from typing import Self
 
 from filtercov.errors import DamagedRunError
 from filtercov.files import Source
-from filtercov.lab.experiments.catalogue.build import Cell, Experiment, InColumn, Options
-from filtercov.lab.experiments.paper_numbers import PaperNumber, Place, paper_numbers
+from filtercov.lab.experiments.catalogue.build import Cell, Experiment, Options
+from filtercov.lab.experiments.paper_numbers import CellName, PaperNumber, Place, paper_numbers
 from filtercov.lab.experiments.runs import KeptRun, Results
 from filtercov.lab.experiments.runspec import RunSpec, in_order
 from filtercov.lab.experiments.timings import SpeedRecord
@@ -42,16 +42,13 @@ class Trained:
         return f"{self.model} on {self.data}, {counted(self.epochs, 'epoch')}"
 
 
-@dataclass(frozen=True)
-class CellRecord(InColumn):
+@dataclass(frozen=True, kw_only=True)
+class CellRecord(CellName):
     """One number of a table: all its accuracies, or which runs are missing for it.
 
     A mean over some of the seeds would pass for one over all of them, so a cell with a run missing has no accuracies.
     """
 
-    row: str
-    column: str  # "thawed/" or "frozen/" and an initialisation
-    epochs: int  # the paper's
     trained: Trained
     seeds: tuple[int, ...]  # of the accuracies, in their order
     accuracies: tuple[float, ...]
@@ -165,8 +162,8 @@ def command(experiment: Experiment, options: Options) -> str:
     """The command that makes an experiment again.
 
     >>> from filtercov.lab.experiments.catalogue import experiment
-    >>> command(experiment("kronecker", scale="smoke"), Options(also=("dog",)))
-    'filtercov reproduce kronecker --scale smoke --also dog'
+    >>> command(experiment("kronecker", scale="smoke"), Options(also=("kaiming",)))
+    'filtercov reproduce kronecker --scale smoke --also kaiming'
     """
     words = ["filtercov", "reproduce", experiment.name, "--scale", experiment.scale]
     words += ["--data", options.cifar] if options.cifar != Options.cifar else []

@@ -22,7 +22,7 @@ from typing import Any
 from filtercov.errors import CheckpointError, ConfigError, DamagedRunError, FiltercovError, RunError
 from filtercov.files import Lock, Source, files_sha256
 from filtercov.lab.experiments.catalogue import Experiment, Options, experiment
-from filtercov.lab.experiments.runspec import VERSION, Inputs, Run, RunSpec, changes, key_of
+from filtercov.lab.experiments.runspec import VERSION, Run, RunSpec, key_of
 from filtercov.lab.experiments.timings import Timings
 from filtercov.lab.training import FitResult, read_metrics, read_result
 from filtercov.lab.training.config import FORMAT
@@ -44,22 +44,32 @@ class KeptRun:
 
     @property
     def key(self) -> str:
-        """The name of the run, of whichever version of configurations it is."""
+        """The name of the run."""
         code = self.config["inputs"].get("code")
         described = {name: value for name, value in self.config.items() if name != "inputs"}
         return key_of(described | ({} if code is None else {"code": code}))
 
     @property
-    def spec(self) -> RunSpec | None:
-        """What was run, None of a run whose settings meant something else than they do today."""
-        if (self.config["format"], self.config["version"]) != (FORMAT, VERSION):
-            return None
-        return RunSpec.from_dict({k: v for k, v in self.config.items() if k not in ("format", "version", "inputs")})
+    def spec(self) -> RunSpec:
+        """What was run; raise `RunError` if its settings meant something else than they do today."""
+        settings = {name: value for name, value in self.config.items() if name != "inputs"}
+        versions = (settings.pop("format", None), settings.pop("version", None))
+        if versions != (FORMAT, VERSION):
+            raise RunError(f"it is of format and version {versions}, this filtercov's are {(FORMAT, VERSION)}")
+        return RunSpec.from_dict(settings)
 
     @property
     def curve(self) -> tuple[float, ...]:
         """The test accuracy after each epoch."""
         return tuple(epoch["test_accuracy"] for epoch in self.epochs)
+
+    def check(self, path: Path) -> None:
+        """Raise unless configuration, epochs and result, which is in this file, agree with one another."""
+        if not isinstance(self.config.get("inputs"), dict):
+            raise RunError(f"the configuration of {path} does not say what was read")
+        lengths = {self.spec.train.epochs, len(self.epochs), self.result.epochs}
+        if len(lengths) > 1 or self.curve[-1] != self.result.test_accuracy:
+            raise RunError(f"the result in {path} does not agree with the metrics")
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready values; the first line of the epochs has the names of their numbers."""
@@ -84,10 +94,6 @@ class Results:
     def file(self, key: str) -> Path:
         """The file that is there once a run is finished."""
         raise NotImplementedError
-
-    def files(self, key: str) -> list[Path]:
-        """The files that have a run's numbers."""
-        return [self.file(key)]
 
     def read(self, key: str) -> KeptRun:
         """A finished run; raise `DamagedRunError` if it is not as it was when it was finished."""
@@ -125,12 +131,10 @@ class Results:
         path = self.speed_file(name, scale)
         return Timings.parse(self.values(path), path) if path.exists() else Timings()
 
-    def source(self, finished: Sequence[Run], *, beside: Iterable[Path] = ()) -> Source:
-        """Where finished runs are, and one checksum of their numbers and of the files `beside` them."""
-        return self._source(len(finished), [*beside, *(file for run in finished for file in self.files(run.key))])
-
-    def _source(self, runs: int, files: Sequence[Path]) -> Source:
-        name = f"{counted(runs, 'run')} in {self.root}" if runs else str(self.root)
+    def source(self, finished: Sequence[Run | KeptRun], *, beside: Iterable[Path] = ()) -> Source:
+        """Where finished runs are, and one checksum of their results and of the files `beside` them."""
+        files = [*beside, *(self.file(run.key) for run in finished)]
+        name = f"{counted(len(finished), 'run')} in {self.root}" if finished else str(self.root)
         return Source(name, files_sha256(self.root, files) if files else "")
 
 
@@ -156,22 +160,9 @@ class Runs(Results):
         """Its result.json, which has the weights' checksum in it."""
         return self.root / key / "result.json"
 
-    def files(self, key: str) -> list[Path]:
-        """That, and metrics.jsonl."""
-        return [self.file(key), self.root / key / "metrics.jsonl"]
-
     def read(self, key: str) -> KeptRun:
         """A finished run, its files checked."""
         return read_finished(RunDirectory(self.root / key))
-
-    def done_from(self, run: Run, inputs: Inputs) -> bool:
-        """Whether a run is finished; raise `DamagedRunError` if it read something else than `inputs`."""
-        found = self.finished(run)
-        if found and (changed := changes(found.config["inputs"], inputs)):
-            raise DamagedRunError(
-                f"run {run.key} will not be used, what it read has changed since: {'; '.join(changed)}"
-            )
-        return found is not None
 
     def record(self, wanted: Experiment, options: Options) -> None:
         """Note that an experiment was asked for, so that a report knows what to look for."""
@@ -220,39 +211,17 @@ def read_finished(directory: RunDirectory) -> KeptRun:
     """The finished run of a directory; raise `DamagedRunError` if its files do not add up."""
     key = directory.path.name
     try:
-        spec, _ = read_identity(directory)
-        if _KEY.fullmatch(key) and key != spec.key:
-            raise RunError("its config.json is another run's")
         result, metrics = read_result(directory.path), read_metrics(directory.metrics)
         if result is None:
             raise RunError("it is not finished")
-        check_numbers(result, metrics, directory.result)
+        epochs = tuple(record for record in metrics if record.pop("event", None) == "epoch")
+        found = KeptRun(read_json(directory.config, advice=START_AGAIN), epochs, result)
+        found.check(directory.result)
+        if _KEY.fullmatch(key) and key != found.spec.key:
+            raise RunError("its config.json is another run's")
         if read_checksum(directory.checkpoint) != result.weights_sha256:
             raise CheckpointError(f"{directory.checkpoint} holds other weights than its result was written for")
         FilterStatistics.load(directory.path / "statistics.safetensors")
-    except (FiltercovError, ValueError) as error:  # ValueError: metrics that are not JSON
+    except (FiltercovError, KeyError, ValueError) as error:  # metrics that are not JSON, or lack an accuracy
         raise DamagedRunError(f"run {key} is damaged and will not be used: {error}") from error
-    epochs = tuple(record for record in metrics if record.pop("event", None) == "epoch")
-    return KeptRun(read_json(directory.config), epochs, result)
-
-
-def read_identity(directory: RunDirectory) -> tuple[RunSpec, Inputs]:
-    """What a run's config.json says it is, and the checksums of what it read."""
-    config = read_json(directory.config, advice=START_AGAIN)
-    inputs = config.pop("inputs", None)
-    versions = (config.pop("format", None), config.pop("version", None))
-    if versions != (FORMAT, VERSION):
-        raise RunError(
-            f"its config.json is of format {versions[0]} and version {versions[1]}, this filtercov's are {FORMAT} and "
-            f"{VERSION}"
-        )
-    if not isinstance(inputs, dict) or not isinstance(inputs.get("data"), str):
-        raise RunError("its config.json does not say what it read")
-    return RunSpec.from_dict(config), inputs
-
-
-def check_numbers(result: FitResult, metrics: Sequence[Record], path: Path) -> None:
-    """Raise unless a result repeats what the last line of the metrics says, which was written before it."""
-    measured = [record.get("test_accuracy") for record in metrics if record.get("event") == "epoch"]
-    if len(measured) != result.epochs or measured[-1] != result.test_accuracy:
-        raise RunError(f"the result in {path} does not agree with the metrics")
+    return found

@@ -11,7 +11,7 @@ schedule and `min_kernel_size=2`.
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -179,15 +179,10 @@ def in_order(runs: Iterable[Run]) -> tuple[Run, ...]:
     """Runs and all they start from, each once, references first."""
     found: dict[str, Run] = {}
     for run in runs:
-        for needed in _chain(run):
+        before = in_order([run.reference]) if run.reference else ()
+        for needed in (*before, run):
             found.setdefault(needed.key, needed)
     return tuple(found.values())
-
-
-def _chain(run: Run) -> Iterator[Run]:
-    if run.reference:
-        yield from _chain(run.reference)
-    yield run
 
 
 def read_inputs(spec: RunSpec, content: str | None, *, init_root: Path | str = ".") -> Inputs:
@@ -202,15 +197,6 @@ def read_inputs(spec: RunSpec, content: str | None, *, init_root: Path | str = "
     init = _init_checksum(spec.init, Path(init_root))
     found = {"data": content, "init": init, "code": find(spec.init).code}
     return {name: checksum for name, checksum in found.items() if checksum is not None}
-
-
-def changes(there: Inputs, here: Inputs) -> list[str]:
-    """Say what differs between the inputs of a finished run and those that can be read now."""
-    return [
-        f"the content of its {name} is {there.get(name, 'unknown')[:12]}… there and {here[name][:12]}… here"
-        for name in here
-        if there.get(name) != here[name]
-    ]
 
 
 def _init_checksum(init: str, root: Path) -> str | None:

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from filtercov.errors import RunError
-from filtercov.lab.experiments.engines import Engine, Event, Note, Step, Workers
+from filtercov.lab.experiments.engines import Engine, Event, Step, Workers
 from filtercov.lab.experiments.execute import Machine, Outcome, forget_datasets
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run, in_order
@@ -89,7 +89,6 @@ class Display:
         self._runs = {run.key: run for run in wanted}
         self._stream = stream or sys.stderr or io.StringIO()  # none if it was closed before the start
         self._clock, self._began = clock, clock()  # when the first step was seen, once it was
-        self._running: set[str] = set()
         self._seen: dict[str, tuple[float, float]] = {}  # from where to where in a run, of 1, we looked on
         self.outcomes: dict[str, Outcome] = {}
         self._live: Live | None = None
@@ -113,14 +112,13 @@ class Display:
         if isinstance(event, Step):
             self._follow(event.key, event.reached)
         elif isinstance(event, Outcome):
-            if event.key in self._running and event.status == "done":
+            if event.key in self._seen and event.status == "done":
                 self._follow(event.key, 1.0)
-            self._running.discard(event.key)
             self.outcomes[event.key] = event
         with suppress(OSError):
             if self._live:
                 self._live.start()
-                if isinstance(event, Note) or (isinstance(event, Outcome) and event.status == "failed"):
+                if isinstance(event, str) or (isinstance(event, Outcome) and event.status == "failed"):
                     self._live.console.print(Text(self._line(event)))
                 self._live.update(Text(self._counts()), refresh=True)
             elif not isinstance(event, Step):
@@ -143,11 +141,10 @@ class Display:
         if not self._seen:
             self._began = self._clock()
         self._seen[key] = (self._seen.get(key, (reached,))[0], reached)
-        self._running.add(key)
 
-    def _line(self, event: Note | Outcome) -> str:
-        if isinstance(event, Note):
-            return event.text
+    def _line(self, event: str | Outcome) -> str:
+        if isinstance(event, str):
+            return event
         why = f": {event.detail}" if event.detail else ""
         return f"{self._counts()}  {event.status:6}  {self._runs[event.key]}{why}"
 
@@ -157,8 +154,8 @@ class Display:
         return f"{done} of {len(self._runs)} done" + (f", {failed} failed" if failed else "")
 
     def _counts(self) -> str:
-        left = self.time_left()
+        left, running = self.time_left(), self._seen.keys() - self.outcomes.keys()
         parts = [self._ended()]
-        parts += [f"{len(self._running)} running"] if self._running else []
+        parts += [f"{len(running)} running"] if running else []
         parts += [f"about {duration(left)} left"] if left is not None else []
         return ", ".join(parts)

@@ -11,42 +11,20 @@ from filtercov.errors import ConfigError
 from filtercov.lab import models
 from filtercov.lab.data.by_name import check_name
 from filtercov.lab.experiments import initialisations
+from filtercov.lab.experiments.paper_numbers import EPOCHS, CellName
 from filtercov.lab.experiments.runspec import EVERY_KERNEL, Run, RunSpec, in_order
 from filtercov.lab.experiments.scales import Family, Scale
 from filtercov.lab.models import ConvMixerSpec
 
 # No seed of a table's, so that a reference shares no random weight with the runs that start from it.
 REFERENCE_SEED = 100
-EPOCHS = 20  # the paper's, where it does not say
-
-
-class InColumn:
-    """What the name of a table's column says."""
-
-    column: str  # "thawed/" or "frozen/" and an initialisation
-
-    @property
-    def filters(self) -> str:
-        """Whether the filters train: thawed or frozen."""
-        return self.column.partition("/")[0]
-
-    @property
-    def init(self) -> str:
-        """The initialisation."""
-        return self.column.partition("/")[2]
 
 
 @dataclass(frozen=True)
-class Cell(InColumn):
-    """One number of a table: the mean over the `runs`, which differ in their seed alone.
+class Cell(CellName):
+    """One number of a table: the mean over the `runs`, which differ in their seed alone."""
 
-    `epochs` are the paper's, by which the cell is named; a reduced scale trains for fewer.
-    """
-
-    row: str
-    column: str  # "thawed/" or "frozen/" and an initialisation
-    epochs: int
-    runs: tuple[Run, ...]
+    runs: tuple[Run, ...] = ()
 
 
 @dataclass(frozen=True)

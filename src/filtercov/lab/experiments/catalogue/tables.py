@@ -146,10 +146,6 @@ class Grid(NamedTuple):
     epochs: int = 20
     kind: str = ""  # "sawtooth:"
 
-    def axis(self, index: int, points: int | None = None) -> list[float]:
-        """The values of σ0 (0), v (1) or a (2), ascending."""
-        return sorted(self.centre[index] * factor for factor in _FACTORS[:points])
-
 
 _P2, _P1 = (0.08, 0.37, 2.9), (0.16, 0.74, 5.8)
 GRIDS = {
@@ -164,7 +160,8 @@ GRIDS = {
 
 def _grid(grid: Grid, build: Builder) -> list[Cell]:
     """One seed, a cell per schedule of three digits, and uniform to compare with."""
-    axes = [grid.axis(index, build.scale.grid_points) for index in range(3)]
+    factors = sorted(_FACTORS[: build.scale.grid_points])
+    axes = [[centre * factor for factor in factors] for centre in grid.centre]
     schedules = (" ".join(f"{value:.3g}" for value in values) for values in product(*axes))
     columns = ["uniform", *(f"closed-form {grid.kind}{schedule}" for schedule in schedules)]
     row = {grid.model.replace("_", "-"): grid.model}
@@ -202,11 +199,10 @@ def timed_networks(name: str, scale: Scale) -> list[str]:
 # --- Ours: a ranking of initialisations, and controls for the closed form ---
 
 BY_FORMULA = (
-    *("kaiming", "trunc-normal", "orthogonal", "identity", "delta-gaussian", "dog"),
+    *("kaiming", "trunc-normal", "orthogonal", "identity", "delta-gaussian"),
     *("impulse", "box:9", "gaussian-bump:1", "master-keys"),
 )
-# A network, and the one whose filters are selected from: wider and, where stages are, deeper.
-RANKED = {"convmixer": (mixer(), mixer(width=512)), "convnext": ("convnext_atto_p2", "convnext_tiny_p2")}
+RANKED = {"convmixer": mixer(), "convnext": "convnext_atto_p2"}
 SMALLER_KERNEL = {7: 3, 9: 7, 15: 9}  # the next smaller of the paper's sizes
 
 
@@ -217,19 +213,11 @@ def _ranking(build: Builder) -> list[Cell]:
     """
     kinds, seeds = (("thawed", "frozen"), None) if build.scale.judges else (("frozen",), 1)
     cells: list[Cell] = []
-    for kernel, (kind, (network, larger)) in product(build.scale.table_kernels, RANKED.items()):
+    for kernel, (kind, network) in product(build.scale.table_kernels, RANKED.items()):
         if kernel in SMALLER_KERNEL:
-            smaller = variant(network, f"k{SMALLER_KERNEL[kernel]}")
-            columns: list[str | Init] = [
-                *("uniform", "closed-form", "covariance"),
-                Init("covariance, smaller k", "statistics-of", reference=smaller),
-                "filters",
-                Init("interpolated, smaller k", "interpolated-of", reference=smaller),
-                Init("selected, larger", "selected-of", reference=variant(larger, f"k{kernel}")),
-                *BY_FORMULA,
-            ]
+            transferred = ("covariance", f"covariance from k{SMALLER_KERNEL[kernel]}", "filters")
             row = {f"{kind}-k{kernel}": variant(network, f"k{kernel}")}
-            cells += build.cells(row, columns, filters=kinds, seeds=seeds)
+            cells += build.cells(row, ["uniform", "closed-form", *transferred, *BY_FORMULA], filters=kinds, seeds=seeds)
     return cells
 
 
@@ -248,10 +236,9 @@ def _controls(build: Builder) -> list[Cell]:
 
 def _claim(claim: Claim, build: Builder) -> list[Cell]:
     tables: dict[tuple[str, int, str], list[str]] = defaultdict(list)  # (row, epochs, filters) -> initialisations
-    for row, column, epochs in dict.fromkeys(name for comparison in claim.comparisons for name in comparison.cells):
-        kind, slash, init = column.partition("/")
-        if slash:  # not "saved"
-            tables[row, epochs, kind].append(init)
+    for cell in dict.fromkeys(cell for comparison in claim.comparisons for cell in comparison.cells):
+        if cell.init:  # not "saved"
+            tables[cell.row, cell.epochs, cell.filters].append(cell.init)
     seeds = build.scale.claim_seeds
     if claim.number == "C15":  # whose gain is of several points, not of one
         seeds = min(seeds, build.sized().seeds)
