@@ -13,6 +13,7 @@ from filtercov.lab.experiments.paper_claims import CLAIMS
 from filtercov.lab.experiments.runspec import VERSION, RunSpec
 from filtercov.lab.report import evidence
 from filtercov.lab.report.results_claims import judge_claim
+from filtercov.lab.report.results_table import standings
 from filtercov.lab.training import FitResult
 from filtercov.lab.training.config import FORMAT
 from tests.lab.report.results_records import cell, record
@@ -111,14 +112,10 @@ def test_controls_are_told_from_the_closed_form_and_from_uniform(view):
     assert {row[0] for row in rows} == set(evidence.LACKS)
     for init, _, *gains in rows:
         assert gains == [gain(init, frozen=frozen, base_frozen=frozen) for frozen in (True, False)]
-    frozen, thawed = evidence.controls_answer(view.controls)
+    frozen, thawed = standings(view.controls)
     assert "; not told apart from it: one-sigma; between it and uniform: " in frozen
     assert frozen.endswith("; no better than uniform: power.")
     assert thawed.startswith("k9 thawed: ")
-    noisy = {"uniform": 0, "closed-form": 3, "dog": 5, "box": -2}
-    made = [cell(f"frozen/{x}", *(50 + g + n for n in NOISE[i : i + 5])) for i, (x, g) in enumerate(noisy.items())]
-    (said,) = evidence.controls_answer(record(*made))
-    assert said.endswith("; better: dog; no better than uniform: box.")
 
 
 def test_page_and_markdown_have_the_sections_in_order_and_fit_a_phone(view, browser, tmp_path):

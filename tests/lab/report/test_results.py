@@ -13,7 +13,7 @@ from filtercov.errors import StorageError
 from filtercov.lab.experiments.records import DrawingRecord, Trained
 from filtercov.lab.report import page
 from filtercov.lab.report.results import results_page, write_reports
-from filtercov.lab.report.results_table import lines, rankings, to_csv, to_latex, to_markdown, to_terminal
+from filtercov.lab.report.results_table import lines, ranked, standings, to_csv, to_latex, to_markdown, to_terminal
 from tests.lab.report.results_records import SPEEDS, TABLE, TRAINED, cell, record
 
 TEXTS = pytest.mark.parametrize("make", [to_markdown, to_terminal, to_latex, results_page])
@@ -104,17 +104,21 @@ def test_csv_holds_every_number_unrounded_and_nothing_of_what_is_missing():
     assert (row["mean"], row["n"], row["missing_runs"], row["paper_mean"]) == ("", "", "1", "89.5")
 
 
-def test_a_ranking_orders_by_mean_and_says_who_cannot_be_told_apart():
-    inits = {"b": (50.5, 51.0), "a": (50.0, 52.0), "c": (40.0, 42.1)}
-    ranked = record(*(cell(f"frozen/{init}", *found) for init, found in inits.items()), chart="ranking")
-    (found,) = rankings(ranked)
-    assert str(found) == "k9: net_k9, frozen: 1 of 3 pairs told apart"
-    assert [(*row[:2], row[-1]) for row in found.table[1:]] == [("1", "a", "2"), ("2", "b", "1, 3"), ("3", "c", "2")]
-    assert found.table[1][4] == ""
-    assert found.table[3][4].startswith("-9.95 [")
-    for make in (to_markdown, to_terminal, results_page):
-        assert "1 of 3 pairs told apart" in make(ranked)
-    assert rankings(replace(ranked, scale="smoke")) == rankings(replace(ranked, chart="bars")) == []
+def test_a_ranking_is_told_in_sentences_where_accuracies_mean_something():
+    noise = (0.3, -0.2, 0.1, -0.4, 0.2, 0.0) * 2
+    gains = {"uniform": 0, "closed-form": 3, "dog": 5, "box": -2, "like": 3.1, "half": 1.5}
+    levels = enumerate(gains.items())
+    cells = [cell(f"frozen/{x}", *(50 + gain + n for n in noise[i : i + 6])) for i, (x, gain) in levels]
+    cells += [cell("thawed/uniform", 50.0, 51.0), cell("thawed/closed-form", 52.0, 53.5)]  # nothing to rank
+    ranking = record(*cells, chart="ranking")
+    (found,) = ranked(ranking).values()
+    assert [line.cell.init for line in found] == ["dog", "like", "closed-form", "half", "box", "uniform"]
+    (said,) = standings(ranking)
+    assert said.startswith("k9 frozen: the closed form gains +3.00 [")
+    kinds = ("better: dog", "not told apart from it: like", "between it and uniform: half")
+    assert said.endswith("; ".join(["", *kinds, "no better than uniform: box."]))
+    assert all("better: dog; not told apart" in make(ranking) for make in (to_markdown, to_terminal, results_page))
+    assert standings(replace(ranking, scale="smoke")) == standings(replace(ranking, chart="bars")) == []
 
 
 def test_on_a_phone_numbers_are_in_sight_and_what_is_missing_is_a_warning(browser, tmp_path):
