@@ -58,7 +58,7 @@ def reproduce(
     from filtercov.lab.experiments.initialisations import located
     from filtercov.lab.experiments.sweep import refuse_failures
     from filtercov.lab.report.results import check_place, write_reports
-    from filtercov.lab.report.results_claims import claim_lines
+    from filtercov.lab.report.results_claims import claim_line
     from filtercov.lab.report.results_table import notes, tables, title_line, warnings
 
     if out is not None:
@@ -78,7 +78,7 @@ def reproduce(
         say(f"\n{title_line(record)}")
         for table in tables(record):
             say_table(table)
-        for line in (*claim_lines(record), *warnings(record)):
+        for line in filter(None, [claim_line(record), *warnings(record)]):
             say(line)
         said += notes(record)
     say("\n" + "\n".join(dict.fromkeys(said)))

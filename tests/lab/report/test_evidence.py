@@ -12,7 +12,7 @@ from filtercov.lab.experiments.evidence import Evidence, KeptRun, seal
 from filtercov.lab.experiments.paper_claims import CLAIMS
 from filtercov.lab.experiments.runspec import VERSION, RunSpec
 from filtercov.lab.report import evidence
-from filtercov.lab.report.results_claims import judge_claim
+from filtercov.lab.report.results_claims import comparison_table, judge_claim
 from filtercov.lab.report.results_table import standings
 from filtercov.lab.training import FitResult
 from filtercov.lab.training.config import FORMAT
@@ -162,7 +162,7 @@ def test_a_claim_is_shown_by_the_comparison_that_is_worst_for_it(view):
     (_, partly) = evidence.claim_table(replace(view, findings=(finding(3.0, 2.0),)))
     assert partly[3].endswith("], the worst of 2, 1 not run")
     assert evidence.claims_answer(shown) == "Of 2 claims 1 holds (C4), 1 is contradicted (C4)."
-    assert [row[2] for row in evidence.comparison_table(holds)[1:]] == ["+0.56", "+1.30", "+3.74"]
+    assert [row[2] for row in comparison_table(holds)[1:]] == ["+0.56", "+1.30", "+3.74"]
 
 
 def test_runs_that_nobody_asked_for_settle_nothing_and_are_shown_by_what_differs(tmp_path):

@@ -56,10 +56,10 @@ def test_page_shows_the_numbers_that_json_has(browser, tmp_path):
         shown = dict(zip(head, row, strict=True))
         numbers = {
             key: "–" if layer[key] is None else f"{round(layer[key], 2) + 0.0:.2f}".replace("-", "−")
-            for key in ("likeness", "chance_likeness", *names.values())
+            for key in ("likeness", "likeness_chance", *names.values())
         }
         assert {column: shown[column] for column in names} == {name: numbers[key] for name, key in names.items()}
-        assert shown["likeness"] == f"{numbers['likeness']} ({numbers['chance_likeness']})"
+        assert shown["likeness"] == f"{numbers['likeness']} ({numbers['likeness_chance']})"
         assert (shown["cosine"], shown["scale"]) == ("1.00", "1.00")
     tab.emulate(width=390)
     right = "document.querySelector('#numbers tbody td:nth-child(5)').getBoundingClientRect().right"
@@ -77,9 +77,8 @@ def test_numbers_are_beside_chance_and_grey_where_they_are_no_more(browser, tmp_
     )
     for row, layer, grey in zip(rows, report.as_json()["layers"], (True, False), strict=True):
         assert [each[1] for each in row] == [grey] * 3
-        rank = layer["effective_rank"]
-        assert rank["beyond_chance"] != grey
-        assert row[2][0] == f"{rank['value']:.1f} ({rank['chance']:.1f})"
+        assert layer["effective_rank_beyond_chance"] != grey
+        assert row[2][0] == f"{layer['effective_rank']:.1f} ({layer['effective_rank_chance']:.1f})"
     assert "1 of 2 layers is more like the closed form" in report.page()
 
 
@@ -127,7 +126,7 @@ def test_command_writes_page_and_json(tmp_path):
     weights, page = tmp_path / "w.pth", tmp_path / "p.html"
     torch.save(network(5, 5).state_dict(), weights)
     result = run("inspect", weights, "--against", weights, "--out", page, "--json")
-    assert [layer["comparison"]["cosine"] for layer in json.loads(result.stdout)["layers"]] == pytest.approx([1.0, 1.0])
+    assert [layer["cosine"] for layer in json.loads(result.stdout)["layers"]] == pytest.approx([1.0, 1.0])
     assert page.read_text().startswith("<!doctype html>")
 
 

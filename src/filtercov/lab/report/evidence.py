@@ -4,7 +4,6 @@ Three findings first, then runs at the paper's size beside the paper's numbers, 
 form does the work. The page alone has pictures, every comparison of each claim, and all other runs.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -18,7 +17,7 @@ from filtercov.lab.experiments.reference_claims import DRAWS, REFERENCE_CLAIMS, 
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report import page, results
 from filtercov.lab.report.groups import Table, answer, by, group_table, groups_body, sentence
-from filtercov.lab.report.results_claims import VERDICTS, Compared, Finding, judge_claim, tally
+from filtercov.lab.report.results_claims import VERDICTS, Compared, Finding, judge_claim, paper_range, tally
 from filtercov.lab.report.results_statistics import INTERVAL, METHOD
 from filtercov.lab.report.results_table import OURS, TOLD_APART, markdown_table, ranked, standings
 from filtercov.lab.report.settings import PAPER_ROWS, Setting, settings_of
@@ -201,24 +200,9 @@ def claim_table(view: View) -> Table:
             ours = worst.difference.interval
             ours += f", the worst of {len(finding.run)}" if len(finding.run) > 1 else ""
             ours += f", {len(finding.counted) - len(finding.run)} not run" if finding.in_part else ""
-        paper = _range([worst] if worst else finding.counted)
+        paper = paper_range([worst] if worst else finding.counted)
         rows.append([finding.claim.number, finding.claim.says, finding.verdict, ours, paper, str(finding.n or "")])
     return rows
-
-
-def comparison_table(finding: Finding) -> Table:
-    """A line for each comparison of a claim."""
-    rows = [["comparison", "must be", "the paper's", f"ours, {INTERVAL}", "verdict"]]
-    for one in finding.compared:
-        ours = str(one.difference or "not run")
-        rows.append([one.comparison.says, one.comparison.needed, _range([one]), ours, one.shown_verdict])
-    return rows
-
-
-def _range(compared: Sequence[Compared]) -> str:
-    """The paper's own differences, the least and the largest; empty where its tables have none."""
-    found = sorted(one.paper for one in compared if one.paper is not None)
-    return " to ".join(dict.fromkeys(f"{number:+.2f}" for number in (found[:1] + found[-1:])))
 
 
 def decisive(finding: Finding) -> Compared | None:
@@ -301,8 +285,7 @@ def _claim(finding: Finding, view: View) -> str:
     return (
         f'<section class="card"><h3>{finding.claim.number}: {verdict}</h3><p>{page.text(finding.claim.says)} '
         f'{page.text(finding.sentence)}</p><div class="pairs">{results.claim_picture(finding)}<div>'
-        f"{page.folded('Comparisons', page.text_table(comparison_table(finding)))}"
-        f"{''.join(map(page.copyable, commands))}</div></div></section>"
+        f"{results.comparisons(finding)}{''.join(map(page.copyable, commands))}</div></div></section>"
     )
 
 

@@ -23,7 +23,7 @@ from filtercov.lab.report.charts import Dot, Series, dot_chart, line_chart
 from filtercov.lab.report.groups import by, curves_figure, sentence
 from filtercov.lab.report.inspect_target import Target, read_target
 from filtercov.lab.report.pictures import construction_parts, covariance_picture, filters_picture, sampled
-from filtercov.lab.report.results_claims import Finding, finding_of
+from filtercov.lab.report.results_claims import Finding, comparison_table, finding_of
 from filtercov.lab.report.results_statistics import INTERVAL, show_seeds
 from filtercov.lab.report.results_table import Line
 from filtercov.lab.training.progress import duration
@@ -93,7 +93,8 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     lead = _lead(record, found, finding)
     body = [page.heading(title, page.text(lead)), f"<p>{page.text(texts.introduction(record))}</p>"]
     body += [page.note(words, warning=True) for words in texts.warnings(record)]
-    body += [page.grid([claim_picture(finding)])] if finding and finding.begun else []
+    if finding and finding.begun:
+        body += [f'<div class="pairs">{claim_picture(finding)}<div>{comparisons(finding)}</div></div>']
     if found:
         counts = [line.measured.n for line in found if line.measured]
         words = f"Test accuracy in percent, {show_seeds(counts)}." if counts else "Every cell has runs missing."
@@ -130,6 +131,11 @@ def claim_picture(finding: Finding) -> str:
     unit = "percent of a step's time" if finding.claim.number == "C14" else "points of accuracy"
     chart = dot_chart(dots, label=f"comparisons of {finding.claim.number}", shows=[0.0])
     return page.figure(chart, f"{unit} with {INTERVAL}")
+
+
+def comparisons(finding: Finding) -> str:
+    """The same in numbers, folded away."""
+    return page.folded("Comparisons", page.text_table(comparison_table(finding)))
 
 
 def _lead(record: ExperimentRecord, found: Sequence[Line], finding: Finding | None) -> str:

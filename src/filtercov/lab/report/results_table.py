@@ -2,7 +2,6 @@
 
 import csv
 import io
-import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any, Literal
 from filtercov.lab.experiments.records import CellRecord, ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report.groups import FinishedRun, Group, Table, by, tabulate
-from filtercov.lab.report.results_claims import claim_lines
+from filtercov.lab.report.results_claims import claim_line, comparison_table, finding_of
 from filtercov.lab.report.results_statistics import CONFIDENCE, INTERVAL, METHOD, Summary, paired_difference
 from filtercov.lab.training.progress import duration
 from filtercov.printable import aligned, counted
@@ -157,9 +156,11 @@ def speed_table(record: ExperimentRecord) -> Table:
 
 
 def tables(record: ExperimentRecord) -> list[Table]:
-    """The numbers of an experiment: its cells, and the times of a step, as far as it has any."""
-    found = lines(record)
-    return [table(found)] * bool(found) + [speed_table(record)] * bool(record.speeds)
+    """The numbers of an experiment, as far as it has any: cells, times of a step, what its claim compares."""
+    found, finding = lines(record), finding_of(record)
+    shown = [table(found)] if found else []
+    shown += [speed_table(record)] if record.speeds else []
+    return shown + ([comparison_table(finding)] if finding and finding.begun else [])
 
 
 def ranked(record: ExperimentRecord) -> dict[str, list[Line]]:
@@ -234,10 +235,9 @@ def to_csv(record: ExperimentRecord) -> str:
 
 def to_markdown(record: ExperimentRecord) -> str:
     """The tables with what they need to be understood."""
-    stated = [re.sub(r"^( *)", r"\1- ", line) for line in claim_lines(record)]
-    parts = [f"## {record.title}", introduction(record), *remarks(record)]
-    parts += ["\n".join(stated)] if stated else []
-    return "\n\n".join([*parts, *map(markdown_table, tables(record)), f"    {record.command}"]) + "\n"
+    said = [introduction(record), *filter(None, [claim_line(record)]), *remarks(record)]
+    parts = [f"## {record.title}", *said, *map(markdown_table, tables(record)), f"    {record.command}"]
+    return "\n\n".join(parts) + "\n"
 
 
 def to_latex(record: ExperimentRecord) -> str:
@@ -253,7 +253,7 @@ def to_latex(record: ExperimentRecord) -> str:
 def to_terminal(record: ExperimentRecord) -> str:
     """The tables in aligned columns."""
     shown = [line for rows in tables(record) for line in aligned(rows)]
-    return "\n".join([title_line(record), *shown, *remarks(record)])
+    return "\n".join([title_line(record), *shown, *filter(None, [claim_line(record)]), *remarks(record)])
 
 
 def title_line(record: ExperimentRecord) -> str:

@@ -22,7 +22,6 @@ from filtercov.covariance.forms import Array
 from filtercov.files import Source
 from filtercov.lab.report import page, pictures
 from filtercov.lab.report.charts import SHARES, Plot, key, legend, log_axis, over, round_axis, stage
-from filtercov.lab.report.inspect_target import show
 from filtercov.lab.report.pictures import palette
 from filtercov.printable import counted
 from filtercov.statistics.watched import FOLLOWED, Moment, Watched
@@ -104,56 +103,43 @@ class WatchedReport:
         for number, records in enumerate(self.layers, start=1):
             first, last, since = records[0], records[-1], _since(records)
             sigmas = [
-                show(r["sigma"]) if r["sigma"] is None or r["likeness_beyond_chance"] else f"({show(r['sigma'])})"
+                page.number(r["sigma"])
+                if r["sigma"] is None or r["likeness_beyond_chance"]
+                else f"({page.number(r['sigma'])})"
                 for r in (first, last)
             ]
-            likeness = f"{show(first['likeness'])} → {show(last['likeness'])}"
+            likeness = f"{page.number(first['likeness'])} → {page.number(last['likeness'])}"
             row = [f"{number}. {first['name']}", _size(first), str(first["filters"]), " → ".join(sigmas), likeness]
             shown = "–" if since is None else "start" if since == first["step"] else str(since)
-            rows.append([*row, show(last["likeness_chance"]), show(last["relative_distance"]), shown])
+            rows.append([*row, page.number(last["likeness_chance"]), page.number(last["relative_distance"]), shown])
         return rows
 
-    def findings(self) -> list[str]:
-        """Findings, a sentence each: only what chance would not show too."""
+    @property
+    def finding(self) -> str:
+        """How many layers are like the closed form at both ends, in a sentence."""
         steps, judged = self.steps, [layer for layer in self.layers if layer[-1]["likeness"] is not None]
         if not judged:
-            return ["No layer has filters that a closed form could be like."]
+            return "No layer has filters that a closed form could be like."
         early, late = (sum(bool(layer[i]["likeness_beyond_chance"]) for layer in judged) for i in (0, -1))
-        said = [
-            f"{late or 'None'} of {counted(len(judged), 'layer')} {'is' if late == 1 else 'are'} more like the closed "
-            f"form than independent filters are at step {steps[-1]}"
-            + (f", {early or 'none'} at step {steps[0]}." if len(steps) > 1 else ".")
-        ]
-        since = ((_since(layer) or 0, number) for number, layer in enumerate(self.layers, start=1))
-        grown = sorted(each for each in since if each[0] > steps[0])
-        if grown:
-            (first, one), (last, other) = grown[0], grown[-1]
-            ending = f", and last in layer {other}, by step {last}." if len(grown) > 1 else "."
-            said.append(f"Structure that stayed appeared first in layer {one}, by step {first}{ending}")
-        moved = [(x, i) for i, layer in enumerate(self.layers, start=1) if (x := layer[-1]["relative_distance"])]
-        if moved and len(steps) > 1:
-            (least, one), (most, other) = min(moved), max(moved)
-            size = f"{least:.2g} (layer {one}) to {most:.2g} (layer {other})"
-            said.append(f"Filters moved by {size} of their size at the start.")
-        if len(steps) < len(self.watched):
-            said.append(f"Looked at {len(steps)} of {len(self.watched)} moments, evenly spaced; --json has all.")
-        return said
+        words = f"{late or 'None'} of {counted(len(judged), 'layer')} {'is' if late == 1 else 'are'} more like the "
+        words += f"closed form than independent filters are at step {steps[-1]}"
+        return f"{words}, {early or 'none'} at step {steps[0]}." if len(steps) > 1 else f"{words}."
 
     def page(self, *, command: str = "") -> str:
         """The HTML page, which ends with its source and the `command` that made it."""
         watched, layers = self.watched, self.layers
-        lead, *more = self.findings()
         sizes = " and ".join(dict.fromkeys(_size(layer[0]) for layer in layers))
         what = f"{watched.source} while it trained: {counted(len(layers), 'depthwise layer')} of {sizes} filters, "
-        what += f"{counted(len(watched), 'moment')} from step {watched.steps[0]} to {watched.steps[-1]}."
+        what += f"{counted(len(watched), 'moment')} from step {watched.steps[0]} to {watched.steps[-1]}"
+        what += f"; here are {len(self.moments)}, evenly spaced." if len(self.moments) < len(watched) else "."
         head, *rows = self.table()
         cells = [[page.numbered(i, layers[i][0]["name"]), *row[1:]] for i, row in enumerate(rows)]
         meaning = "In brackets: no more than chance. Moved: distance over size at the start."
         data = [_layer_data(records, self.moments) for records in layers]
         settings = {"palette": palette().tolist(), "decades": DECADES, "steps": self.steps, "layers": data}
         sections = [
-            page.heading(self.label, page.text(lead)),
-            f"<p>{page.text(' '.join([*more, what]))}</p>",
+            page.heading(self.label, page.text(self.finding)),
+            f"<p>{page.text(what)}</p>",
             *map(page.note, watched.notes),
             _player(self),
             _over_time(self),
