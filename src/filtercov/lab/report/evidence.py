@@ -71,7 +71,6 @@ class View:
     controls: ExperimentRecord | None
     records: tuple[ExperimentRecord, ...]  # of every experiment that was asked for
     damaged: tuple[str, ...]
-    runs: int
     summary: str  # how much evidence there is
     source: Source
 
@@ -110,7 +109,6 @@ def read_view(root: Path | str) -> View:
         controls=controls if controls and ranked(controls) else None,
         records=records,
         damaged=damaged,
-        runs=len(kept),
         summary=f"{counted(len(kept), 'run')}, which took {duration(seconds)} of training in all, by the clock.",
         source=evidence.all_files,
     )
@@ -280,13 +278,11 @@ def evidence_page(view: View, out: Path, *, command: str = "") -> str:
 
 def _claim(finding: Finding, view: View) -> str:
     """A claim with its picture, its comparisons and the command that runs it again."""
-    commands = [record.command for record in view.records if record.name == finding.claim.experiment]
+    commands = (record.command for record in view.records if record.name == finding.claim.experiment)
     verdict = f'<span class="{finding.verdict.replace(" ", "-")}">{finding.verdict}</span>'
-    return (
-        f'<section class="card"><h3>{finding.claim.number}: {verdict}</h3><p>{page.text(finding.claim.says)} '
-        f'{page.text(finding.sentence)}</p><div class="pairs">{results.claim_picture(finding)}<div>'
-        f"{results.comparisons(finding)}{''.join(map(page.copyable, commands))}</div></div></section>"
-    )
+    said = page.text(f"{finding.claim.says} {finding.sentence}")
+    picture = results.claim_picture(finding, below="".join(map(page.copyable, commands)))
+    return f'<section class="card"><h3>{finding.claim.number}: {verdict}</h3><p>{said}</p>{picture}</section>'
 
 
 def _html_table(rows: Table) -> str:

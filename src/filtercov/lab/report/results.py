@@ -93,8 +93,7 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     lead = _lead(record, found, finding)
     body = [page.heading(title, page.text(lead)), f"<p>{page.text(texts.introduction(record))}</p>"]
     body += [page.note(words, warning=True) for words in texts.warnings(record)]
-    if finding and finding.begun:
-        body += [f'<div class="pairs">{claim_picture(finding)}<div>{comparisons(finding)}</div></div>']
+    body += [claim_picture(finding)] if finding and finding.begun else []
     if found:
         counts = [line.measured.n for line in found if line.measured]
         words = f"Test accuracy in percent, {show_seeds(counts)}." if counts else "Every cell has runs missing."
@@ -121,8 +120,8 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     return page.page(title, "\n".join(body), origin=page.Origin((record.source,), command))
 
 
-def claim_picture(finding: Finding) -> str:
-    """The comparisons of a claim with their intervals and what each must be above, the paper's as rings."""
+def claim_picture(finding: Finding, *, below: str = "") -> str:
+    """The comparisons of a claim as dots, what each must lie above and the paper's as rings; beside it the numbers."""
     dots = {
         one.comparison.says: {"difference": Dot(d.mean, d.low, d.high, one.paper, str(d), one.comparison.least)}
         for one in finding.compared
@@ -130,12 +129,8 @@ def claim_picture(finding: Finding) -> str:
     }
     unit = "percent of a step's time" if finding.claim.number == "C14" else "points of accuracy"
     chart = dot_chart(dots, label=f"comparisons of {finding.claim.number}", shows=[0.0])
-    return page.figure(chart, f"{unit} with {INTERVAL}")
-
-
-def comparisons(finding: Finding) -> str:
-    """The same in numbers, folded away."""
-    return page.folded("Comparisons", page.text_table(comparison_table(finding)))
+    numbers = page.folded("Comparisons", page.text_table(comparison_table(finding)))
+    return f'<div class="pairs">{page.figure(chart, f"{unit} with {INTERVAL}")}<div>{numbers}{below}</div></div>'
 
 
 def _lead(record: ExperimentRecord, found: Sequence[Line], finding: Finding | None) -> str:

@@ -78,21 +78,9 @@ class WatchedReport:
         return [moment.step for moment in self.moments]
 
     def as_json(self) -> dict[str, Any]:
-        """Every number of every layer at every moment, also of those that a page has no room for."""
-        records: dict[str, list[Record]] = {layer[0]["name"]: [] for layer in self.layers}
-        for record in self.watched.to_records():
-            records[record["name"]].append(record)
-        return {
-            "target": self.label,
-            "kind": "watched run",
-            "model": self.watched.source,
-            "notes": list(self.notes),
-            "began": self.watched.began,
-            "layers": [
-                {"name": name, "beyond_chance_since": _since(found), "moments": found}
-                for name, found in records.items()
-            ],
-        }
+        """A record of every layer at every moment, also of those that a page has no room for."""
+        about = {"target": self.label, "kind": "watched run", "model": self.watched.source, "notes": list(self.notes)}
+        return about | {"began": self.watched.began, "records": self.watched.to_records()}
 
     def table(self) -> list[list[str]]:
         """A row for each layer, below a heading: σ and likeness at both ends, drift, since when there is structure.
@@ -102,12 +90,11 @@ class WatchedReport:
         rows = [["layer", "size", "filters", "σ", "likeness", "by chance", "moved", "structure since"]]
         for number, records in enumerate(self.layers, start=1):
             first, last, since = records[0], records[-1], _since(records)
-            sigmas = [
-                page.number(r["sigma"])
-                if r["sigma"] is None or r["likeness_beyond_chance"]
-                else f"({page.number(r['sigma'])})"
-                for r in (first, last)
-            ]
+            sigmas = []
+            for record in (first, last):
+                sigma = page.number(record["sigma"])
+                said = record["likeness_beyond_chance"] or record["sigma"] is None
+                sigmas.append(sigma if said else f"({sigma})")
             likeness = f"{page.number(first['likeness'])} → {page.number(last['likeness'])}"
             row = [f"{number}. {first['name']}", _size(first), str(first["filters"]), " → ".join(sigmas), likeness]
             shown = "–" if since is None else "start" if since == first["step"] else str(since)
