@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, takewhile
@@ -34,13 +34,16 @@ Bytes = NDArray[np.uint8]
 Record = dict[str, Any]  # of a layer at a moment: see `Watched.to_records`
 
 
+def _beyond(record: Record) -> bool:
+    return bool(record["likeness_beyond_chance"])
+
+
 def _since(records: Sequence[Record]) -> int | None:
     """The step since when the likeness is beyond chance at every moment to the last; None if it is not.
 
     A likeness that left chance and came back shows nothing yet: among many moments some always stray.
     """
-    beyond = takewhile(lambda record: record["likeness_beyond_chance"], reversed(records))
-    return min((int(record["step"]) for record in beyond), default=None)
+    return min((int(record["step"]) for record in takewhile(_beyond, reversed(records))), default=None)
 
 
 def _size(record: Record) -> str:
@@ -93,8 +96,7 @@ class WatchedReport:
             sigmas = []
             for record in (first, last):
                 sigma = page.number(record["sigma"])
-                said = record["likeness_beyond_chance"] or record["sigma"] is None
-                sigmas.append(sigma if said else f"({sigma})")
+                sigmas.append(sigma if _beyond(record) or record["sigma"] is None else f"({sigma})")
             likeness = f"{page.number(first['likeness'])} → {page.number(last['likeness'])}"
             row = [f"{number}. {first['name']}", _size(first), str(first["filters"]), " → ".join(sigmas), likeness]
             shown = "–" if since is None else "start" if since == first["step"] else str(since)
@@ -107,7 +109,7 @@ class WatchedReport:
         steps, judged = self.steps, [layer for layer in self.layers if layer[-1]["likeness"] is not None]
         if not judged:
             return "No layer has filters that a closed form could be like."
-        early, late = (sum(bool(layer[i]["likeness_beyond_chance"]) for layer in judged) for i in (0, -1))
+        early, late = (sum(_beyond(layer[i]) for layer in judged) for i in (0, -1))
         words = f"{late or 'None'} of {counted(len(judged), 'layer')} {'is' if late == 1 else 'are'} more like the "
         words += f"closed form than independent filters are at step {steps[-1]}"
         return f"{words}, {early or 'none'} at step {steps[0]}." if len(steps) > 1 else f"{words}."
@@ -184,27 +186,25 @@ def _player(run: WatchedReport) -> str:
 
 def _over_time(run: WatchedReport) -> str:
     """σ, likeness and drift: a line for each layer, coloured by depth; a script marks one and moves the cursors."""
-    unrelated = "distance of the filters from the first moment; 1.41 is that of unrelated filters"
-    drawn = {
-        "σ": ("sigma", True, "σ of the closed form most like each layer, where it is more like it than chance"),
-        "likeness": ("likeness", True, "likeness to that closed form, where it is more than chance"),
-        "‖W − W₀‖ / ‖W₀‖": ("relative_distance", False, unrelated),
+    drawn: dict[str, tuple[str, Callable[[Record], bool], str]] = {
+        "σ": ("sigma", _beyond, "σ of the closed form most like each layer, where it is more like it than chance"),
+        "likeness": ("likeness", _beyond, "likeness to that closed form, where it is more than chance"),
+        "‖W − W₀‖ / ‖W₀‖": (
+            "relative_distance",
+            lambda record: record["relative_distance"] is not None,
+            "distance of the filters from the first moment; 1.41 is that of unrelated filters",
+        ),
     }
     figures = []
-    for name, (number, structured, caption) in drawn.items():
-        shown = [[r["likeness_beyond_chance"] if structured else r[number] is not None for r in x] for x in run.layers]
-        lines = [
-            [float(record[number]) if keep else math.nan for record, keep in zip(records, kept, strict=True)]
-            for records, kept in zip(run.layers, shown, strict=True)
-        ]
-        found = [x for line in lines for x in line if math.isfinite(x)] or [1.0]
+    for name, (number, kept, caption) in drawn.items():
+        found = [record[number] for layer in run.layers for record in layer if kept(record)] or [1.0]
         y = log_axis(min(found), max(found)) if name == "σ" else round_axis(0.0, max(found) or 1.0)
         plot = Plot(over(run.steps), y, label=f"{name} of each layer over time", x_label="step", y_label=name)
-        for index, line in enumerate(lines):
-            start = run.layers[index][0]
+        for index, records in enumerate(run.layers):
+            start = records[0]
             marked = f' data-layer="{index}" style="--depth:{start["depth"]:.0%}"'
-            for measured, group in groupby(zip(run.steps, line, strict=True), lambda point: math.isfinite(point[1])):
-                piece = list(group) if measured else []
+            for measured, group in groupby(records, kept):
+                piece = [(float(record["step"]), record[number]) for record in group] if measured else []
                 if len(piece) == 1:  # a line of one point would not be seen
                     plot.dot(*piece[0], f"{start['name']}: {piece[0][1]:.3g} at step {piece[0][0]:g}", radius=2)
                 plot.line(piece, attributes=marked)
@@ -240,7 +240,7 @@ def _layer_data(records: Sequence[Record], moments: Sequence[Moment]) -> dict[st
         "limits": [float(f"{limit:.2g}") for limit in limits],
         "filters": _text(filters),
         "spectra": _text([spectrum_levels(spectrum(cov)) for cov in covariances]),
-        "beyond": [bool(record["likeness_beyond_chance"]) for record in records],
+        "beyond": [*map(_beyond, records)],
         **{key: [record[column] for record in records] for key, column in numbers.items()},
     }
 
