@@ -20,6 +20,7 @@ from tests.lab.report.results_records import cell, record
 from tools.write_evidence import picture, readme_block
 
 DATA = "folder:cifar10-png.zip"
+OPTIONS = Options(cifar=DATA)
 GAINS = {"uniform": 0.0, "power": 0.0, "one-sigma": 6.0, "closed-form": 6.0}  # others 3.0
 NOISE = (0.3, -0.2, 0.1, -0.4, 0.2, 0.0, -0.1, 0.4, -0.3, 0.05)
 
@@ -43,6 +44,14 @@ def put(root, spec):
     path.write_bytes(seal(kept.to_dict()))
 
 
+def ask_for(root, *names):
+    """Say that experiments were asked for."""
+    (root / "sweeps").mkdir()
+    for name in names:
+        asked = {"name": name, "scale": "small", "options": {**asdict(OPTIONS), "also": []}}
+        (root / "sweeps" / f"{name}--small.json").write_bytes(seal(asked))
+
+
 def recipe(model, seed=0, **fields):
     train = {"epochs": 20, "seed": seed} | fields.pop("train", {})
     return RunSpec.recipe("cifar", model=model, data=DATA, train=train, **fields)
@@ -51,14 +60,11 @@ def recipe(model, seed=0, **fields):
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     """The controls of 9x9 filters with ten seeds, asked for with C4, and runs of the paper's size."""
-    place, options = tmp_path_factory.mktemp("evidence"), Options(cifar=DATA)
-    for run in experiment("controls", scale="small", options=options).runs:
+    place = tmp_path_factory.mktemp("evidence")
+    for run in experiment("controls", scale="small", options=OPTIONS).runs:
         if "_k9_" in run.spec.model:
             put(place, run.spec)
-    (place / "sweeps").mkdir()
-    for name in ("controls", "claim-c4"):
-        asked = {"name": name, "scale": "small", "options": {**asdict(options), "also": []}}
-        (place / "sweeps" / f"{name}--small.json").write_bytes(seal(asked))
+    ask_for(place, "controls", "claim-c4")
     closed = {"init": "closed-form", "schedule": "cifar-p2", "min_kernel_size": 2}
     for model, seeds in (("convnext_atto_p2_s2", 4), ("convnext_atto_p2", 3), ("convmixer_256_8_k9_p2", 1)):
         for fields in ({}, closed):
@@ -116,6 +122,14 @@ def test_controls_are_told_from_the_closed_form_and_from_uniform(view):
     assert "; not told apart from it: one-sigma; between it and uniform: " in frozen
     assert frozen.endswith("; no better than uniform: power.")
     assert thawed.startswith("k9 thawed: ")
+
+
+def test_controls_without_the_closed_form_are_not_told(tmp_path):
+    ask_for(tmp_path, "controls")
+    for run in experiment("controls", scale="small", options=OPTIONS).runs:
+        if "_k9_" in run.spec.model and run.spec.init in ("uniform", "diagonal"):
+            put(tmp_path, run.spec)
+    assert "The controls were not run." in evidence.evidence_markdown(evidence.read_view(tmp_path))
 
 
 def test_page_and_markdown_have_the_sections_in_order_and_fit_a_phone(view, browser, tmp_path):

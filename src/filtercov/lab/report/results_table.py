@@ -166,8 +166,8 @@ def tables(record: ExperimentRecord) -> list[Table]:
 def ranked(record: ExperimentRecord) -> dict[str, list[Line]]:
     """The complete lines of each row, frozen and thawed, the largest gain over uniform first.
 
-    Rows of uniform and the closed form alone are left out; there are none unless the experiment is a ranking, at a
-    scale whose accuracies mean something.
+    Rows need uniform, the closed form and a third; there are none unless the experiment is a ranking, at a scale whose
+    accuracies mean something.
     """
     if record.chart != "ranking" or not find_scale(record.scale).judges:
         return {}
@@ -175,7 +175,7 @@ def ranked(record: ExperimentRecord) -> dict[str, list[Line]]:
     return {
         title: sorted(found, key=lambda line: -line.gain)
         for title, found in rows.items()
-        if {line.cell.init for line in found if line.difference} - {OURS}
+        if {BASELINE, OURS} < {line.cell.init for line in found}
     }
 
 
@@ -184,9 +184,7 @@ def standings(record: ExperimentRecord) -> list[str]:
     said = []
     for title, found in ranked(record).items():
         others = {line.cell.init: line for line in found}
-        closed, uniform = others.pop(OURS, None), others.pop(BASELINE, None)
-        if not closed or not uniform:
-            continue
+        closed, _ = others.pop(OURS), others.pop(BASELINE)
         kinds: dict[str, list[str]] = defaultdict(list)
         for init, line in others.items():
             kinds[_standing(line, closed)].append(init)
