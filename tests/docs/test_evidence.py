@@ -32,7 +32,7 @@ def test_it_is_small_readable_and_names_no_place():
 def test_every_run_is_whole(view):
     kept, damaged = Evidence(EVIDENCE).found
     assert damaged == view.damaged == ()
-    assert len(kept) == view.runs > 0
+    assert kept
 
 
 def test_pages_say_what_the_runs_show(view):

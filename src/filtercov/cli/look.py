@@ -42,7 +42,7 @@ def inspect(
     if isinstance(report, WatchedReport) and not as_json:
         rows = report.table()
         say_table(rows, right=range(1, len(rows[0]) - 1))
-        say("\n".join(report.findings()))
+        say(report.finding)
     if out is not None or not as_json:
         written = write_output(out or Path("inspect.html"), report.page(command=context.obj))
         say(f"wrote {written}", err=as_json)

@@ -58,21 +58,13 @@ def reproduce(
     from filtercov.lab.experiments.initialisations import located
     from filtercov.lab.experiments.sweep import refuse_failures
     from filtercov.lab.report.results import check_place, write_reports
-    from filtercov.lab.report.results_claims import claim_lines
-    from filtercov.lab.report.results_table import (
-        TOLD_APART,
-        lines,
-        notes,
-        rankings,
-        speed_table,
-        title_line,
-        warnings,
-    )
+    from filtercov.lab.report.results_claims import claim_line
+    from filtercov.lab.report.results_table import notes, tables, title_line, warnings
 
     if out is not None:
         check_place(out)
     with interruptible():
-        tables, outcomes = lab.reproduce_all(
+        results, outcomes = lab.reproduce_all(
             names,
             scale=scale,
             options=Options(cifar=data, imagenet=imagenet, also=tuple(map(located, also or ())), seeds=seeds),
@@ -82,24 +74,16 @@ def reproduce(
             say=say,
         )
     said: list[str] = []  # notes that several tables share, once
-    for table in tables:
-        record = table.record
+    for record in [result.record for result in results]:
         say(f"\n{title_line(record)}")
-        say_table(table.shown)
-        ranked = rankings(record)
-        for ranking in ranked:
-            say(f"\n{ranking}")
-            say_table(ranking.table)
-        if ranked:
-            say(f"\n{TOLD_APART}")
-        if record.speeds:
-            say_table(speed_table(record))
-        for line in (*claim_lines(record), *warnings(record)):
+        for table in tables(record):
+            say_table(table)
+        for line in filter(None, [claim_line(record), *warnings(record)]):
             say(line)
-        said += notes(record, lines(record))
+        said += notes(record)
     say("\n" + "\n".join(dict.fromkeys(said)))
     if out is not None:
-        written = write_reports([table.record for table in tables], out, command=context.obj)
+        written = write_reports([result.record for result in results], out, command=context.obj)
         say(f"wrote {', '.join(map(str, written))}")
     refuse_failures(outcomes)
 

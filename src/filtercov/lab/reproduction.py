@@ -11,8 +11,6 @@ What is done is kept under `runs`: the same call continues where it was interrup
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,11 +29,9 @@ from filtercov.lab.experiments.sweep import refuse_failures, sweep
 from filtercov.lab.experiments.timings import REPEATS, measure_speeds
 from filtercov.lab.report import page
 from filtercov.lab.report.results import write_reports
-from filtercov.lab.report.results_table import lines, notes, table, to_csv, to_terminal, warnings
+from filtercov.lab.report.results_table import remarks, rows, tables, to_terminal
 from filtercov.lab.training.distributed import usable_device
 from filtercov.printable import counted
-
-_TEXT = ("experiment", "scale", "row", "network", "data", "filters", "initialisation", "verdict")
 
 
 class ResultTable(list[dict[str, Any]]):
@@ -45,15 +41,8 @@ class ResultTable(list[dict[str, Any]]):
     """
 
     def __init__(self, record: ExperimentRecord) -> None:
-        rows = csv.DictReader(io.StringIO(to_csv(record)))
-        super().__init__({name: _value(name, text) for name, text in row.items()} for row in rows)
+        super().__init__(rows(record))
         self.record = record
-
-    @property
-    def shown(self) -> list[list[str]]:
-        """The heading and the rows as they are printed, nothing where the experiment has no numbers."""
-        found = lines(self.record)
-        return table(found) if found else []
 
     def write(self, out: Path | str) -> list[Path]:
         """Write the report as a page, and beside it as Markdown, CSV and LaTeX; return the paths."""
@@ -64,11 +53,8 @@ class ResultTable(list[dict[str, Any]]):
 
     def _repr_html_(self) -> str:
         parts = [f"<h3>{page.text(self.record.title)}</h3>"]
-        if self.shown:
-            head, *rows = ([page.text(cell) for cell in row] for row in self.shown)
-            parts.append(page.table(head, rows))
-        said = [*notes(self.record, lines(self.record)), *warnings(self.record)]
-        parts += [f"<p>{page.text(note)}</p>" for note in said]
+        parts += [page.text_table(each) for each in tables(self.record)]
+        parts += [f"<p>{page.text(said)}</p>" for said in remarks(self.record)]
         return "".join(parts)
 
 
@@ -146,11 +132,3 @@ def _time_steps(experiment: Experiment, runs: Runs, device: str) -> None:
     if not timed.enough(device, repeats):
         measured = measure_speeds(experiment.speed, repeats=repeats, device=device)
         measured.write(runs.speed_file(experiment.name, experiment.scale))
-
-
-def _value(name: str, text: str) -> Any:
-    if text == "":
-        return None
-    if name in _TEXT:
-        return text
-    return int(text) if text.lstrip("-").isdigit() else float(text)

@@ -12,13 +12,15 @@ from filtercov.lab.experiments.evidence import Evidence, KeptRun, seal
 from filtercov.lab.experiments.paper_claims import CLAIMS
 from filtercov.lab.experiments.runspec import VERSION, RunSpec
 from filtercov.lab.report import evidence
-from filtercov.lab.report.results_claims import judge_claim
+from filtercov.lab.report.results_claims import comparison_table, judge_claim
+from filtercov.lab.report.results_table import standings
 from filtercov.lab.training import FitResult
 from filtercov.lab.training.config import FORMAT
 from tests.lab.report.results_records import cell, record
 from tools.write_evidence import picture, readme_block
 
 DATA = "folder:cifar10-png.zip"
+OPTIONS = Options(cifar=DATA)
 GAINS = {"uniform": 0.0, "power": 0.0, "one-sigma": 6.0, "closed-form": 6.0}  # others 3.0
 NOISE = (0.3, -0.2, 0.1, -0.4, 0.2, 0.0, -0.1, 0.4, -0.3, 0.05)
 
@@ -42,6 +44,14 @@ def put(root, spec):
     path.write_bytes(seal(kept.to_dict()))
 
 
+def ask_for(root, *names):
+    """Say that experiments were asked for."""
+    (root / "sweeps").mkdir()
+    for name in names:
+        asked = {"name": name, "scale": "small", "options": {**asdict(OPTIONS), "also": []}}
+        (root / "sweeps" / f"{name}--small.json").write_bytes(seal(asked))
+
+
 def recipe(model, seed=0, **fields):
     train = {"epochs": 20, "seed": seed} | fields.pop("train", {})
     return RunSpec.recipe("cifar", model=model, data=DATA, train=train, **fields)
@@ -50,14 +60,11 @@ def recipe(model, seed=0, **fields):
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     """The controls of 9x9 filters with ten seeds, asked for with C4, and runs of the paper's size."""
-    place, options = tmp_path_factory.mktemp("evidence"), Options(cifar=DATA)
-    for run in experiment("controls", scale="small", options=options).runs:
+    place = tmp_path_factory.mktemp("evidence")
+    for run in experiment("controls", scale="small", options=OPTIONS).runs:
         if "_k9_" in run.spec.model:
             put(place, run.spec)
-    (place / "sweeps").mkdir()
-    for name in ("controls", "claim-c4"):
-        asked = {"name": name, "scale": "small", "options": {**asdict(options), "also": []}}
-        (place / "sweeps" / f"{name}--small.json").write_bytes(seal(asked))
+    ask_for(place, "controls", "claim-c4")
     closed = {"init": "closed-form", "schedule": "cifar-p2", "min_kernel_size": 2}
     for model, seeds in (("convnext_atto_p2_s2", 4), ("convnext_atto_p2", 3), ("convmixer_256_8_k9_p2", 1)):
         for fields in ({}, closed):
@@ -111,14 +118,18 @@ def test_controls_are_told_from_the_closed_form_and_from_uniform(view):
     assert {row[0] for row in rows} == set(evidence.LACKS)
     for init, _, *gains in rows:
         assert gains == [gain(init, frozen=frozen, base_frozen=frozen) for frozen in (True, False)]
-    frozen, thawed = evidence.controls_answer(view.controls)
+    frozen, thawed = standings(view.controls)
     assert "; not told apart from it: one-sigma; between it and uniform: " in frozen
     assert frozen.endswith("; no better than uniform: power.")
     assert thawed.startswith("k9 thawed: ")
-    noisy = {"uniform": 0, "closed-form": 3, "dog": 5, "box": -2}
-    made = [cell(f"frozen/{x}", *(50 + g + n for n in NOISE[i : i + 5])) for i, (x, g) in enumerate(noisy.items())]
-    (said,) = evidence.controls_answer(record(*made))
-    assert said.endswith("; better: dog; no better than uniform: box.")
+
+
+def test_controls_without_the_closed_form_are_not_told(tmp_path):
+    ask_for(tmp_path, "controls")
+    for run in experiment("controls", scale="small", options=OPTIONS).runs:
+        if "_k9_" in run.spec.model and run.spec.init in ("uniform", "diagonal"):
+            put(tmp_path, run.spec)
+    assert "The controls were not run." in evidence.evidence_markdown(evidence.read_view(tmp_path))
 
 
 def test_page_and_markdown_have_the_sections_in_order_and_fit_a_phone(view, browser, tmp_path):
@@ -165,7 +176,7 @@ def test_a_claim_is_shown_by_the_comparison_that_is_worst_for_it(view):
     (_, partly) = evidence.claim_table(replace(view, findings=(finding(3.0, 2.0),)))
     assert partly[3].endswith("], the worst of 2, 1 not run")
     assert evidence.claims_answer(shown) == "Of 2 claims 1 holds (C4), 1 is contradicted (C4)."
-    assert [row[2] for row in evidence.comparison_table(holds)[1:]] == ["+0.56", "+1.30", "+3.74"]
+    assert [row[2] for row in comparison_table(holds)[1:]] == ["+0.56", "+1.30", "+3.74"]
 
 
 def test_runs_that_nobody_asked_for_settle_nothing_and_are_shown_by_what_differs(tmp_path):

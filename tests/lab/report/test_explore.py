@@ -142,11 +142,11 @@ def test_covariances_are_cut_and_coloured_as_in_python(open_at, k, sigma, said):
 
 
 def test_page_opens_on_what_init_does_by_default(tab):
-    finish(tab)
-    model, again = network(8, 9), network(8, 9)
+    model = network(8, 9)
     report = filtercov.init_(model, seed=0)
     assert sigmas(tab).tolist() == pytest.approx([row.sigma for row in report.initialised])
-    eval(tab.evaluate("element('python').textContent"), {"filtercov": filtercov, "model": again})
+    again = network(8, 9)
+    eval(shown(tab)["python"], {"filtercov": filtercov, "model": again})
     assert all(torch.equal(a.weight, b.weight) for a, b in zip(model, again, strict=True))
     formula = tab.evaluate("document.querySelector('.formula').textContent")
     assert f"    {formula}\n" in (DOCS / "method.md").read_text(encoding="utf-8")

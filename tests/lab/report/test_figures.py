@@ -7,7 +7,14 @@ import pytest
 from PIL import Image
 
 from filtercov.covariance import to_block
-from filtercov.lab.report.figures import COLUMN_WIDTH, filters_figure, save_figure, styled, write_figures
+from filtercov.lab.report.figures import (
+    COLUMN_WIDTH,
+    covariances_figure,
+    filters_figure,
+    save_figure,
+    styled,
+    write_figures,
+)
 from filtercov.lab.report.pictures import construction_parts, levels, symmetric_limit
 
 
@@ -32,6 +39,12 @@ def test_figures_are_written_in_both_formats_as_wide_as_a_column_and_the_same_ev
             assert 0.9 * COLUMN_WIDTH < drawn.width / 300 < 1.1 * COLUMN_WIDTH
         assert written[f"{name}.svg"].read_text().startswith("<?xml")
     with styled():
+        bar = covariances_figure().axes[-1]
+        assert dict(zip(bar.get_yticks(), [t.get_text() for t in bar.get_yticklabels()], strict=True)) == {
+            -1: "−",
+            0: "0",
+            1: "+",
+        }
         first, second, other = (save_figure(filters_figure(seed=seed), "svg") for seed in (3, 3, 4))
     assert first == second != other
 

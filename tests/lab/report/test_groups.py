@@ -1,12 +1,13 @@
 """Groups of runs: means and paired intervals, right as often as they say; the answer, the table and the page."""
 
 import math
+import re
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from filtercov.lab.report.groups import FinishedRun, Group, answer, group_table, groups_of, groups_page
+from filtercov.lab.report.groups import FinishedRun, Group, answer, curves_figure, group_table, groups_of, groups_page
 from filtercov.lab.report.page import text
 from filtercov.lab.report.results_statistics import (
     Summary,
@@ -134,3 +135,12 @@ def test_the_page_has_the_answer_curves_with_bands_and_filters_before_and_after(
     assert {part: html.count(part) for part in counts} == counts
     assert "bands are one standard deviation" in html
     assert "bands" not in groups_page("One seed", beside_first({"own": runs(60.0)}))
+
+
+def test_frozen_and_thawed_filters_of_one_initialisation_share_a_colour():
+    def styles(*labels):
+        return re.findall('<path class="(line.*?)"', curves_figure([Group(label, runs(60.0)) for label in labels], "c"))
+
+    assert styles("a", "b", "b, frozen") == ["line s0", "line s1", "line dashed s1"]
+    assert styles("a, frozen", "b, frozen") == ["line s0", "line s1"]
+    assert styles(*"abcdefg")[-2:] == ["line s5", "line dashed s0"]

@@ -45,42 +45,33 @@ def test_page_of_forty_layers_is_small_and_links_lead_to_the_layers(browser, tmp
         assert (tab.errors, tab.requests) == ([], [])
 
 
-def test_page_shows_the_numbers_that_json_has(browser, tmp_path):
-    net = network(5, 7, (3, 5), 1)
+def test_page_shows_the_numbers_that_json_has_grey_where_they_are_no_more_than_chance(browser, tmp_path):
+    net = network(5, 7, (3, 5), 1, channels=96)
+    fc.init_(net, lambda _: 0.5, filter_fn=lambda layer: layer.name == "1", seed=0)
     report = inspect(net, against=net)
     tab = browser.open(write_output(tmp_path / "p.html", report.page()))
-    cells = "[...document.querySelectorAll('#numbers tr')].map(r => [...r.children].map(e => e.textContent))"
-    head, *rows = tab.evaluate(cells)
+    cells = "[...document.querySelectorAll('#numbers tr')].map(r => [...r.children].map(e => e.WHAT))"
+    head, *rows = tab.evaluate(cells.replace("WHAT", "textContent"))
+    _, *quiet = tab.evaluate(cells.replace("WHAT", "querySelector('.quiet') !== null"))
     names = {"σ": "sigma", "centred": "centredness", "Kronecker": "kronecker_residual", "mean": "mean_share"}
-    for row, layer in zip(rows, report.as_json()["layers"], strict=True):
-        shown = dict(zip(head, row, strict=True))
-        numbers = {
-            key: "–" if layer[key] is None else f"{round(layer[key], 2) + 0.0:.2f}".replace("-", "−")
-            for key in ("likeness", "chance_likeness", *names.values())
-        }
-        assert {column: shown[column] for column in names} == {name: numbers[key] for name, key in names.items()}
-        assert shown["likeness"] == f"{numbers['likeness']} ({numbers['chance_likeness']})"
-        assert (shown["cosine"], shown["scale"]) == ("1.00", "1.00")
+    names |= {"cosine": "cosine", "scale": "scale"}
+
+    def number(value, digits=2):
+        return "–" if value is None else f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
+
+    for row, grey, layer in zip(rows, quiet, report.as_json()["layers"], strict=True):
+        shown, dim = (dict(zip(head, each, strict=True)) for each in (row, grey))
+        assert {column: shown[column] for column in names} == {name: number(layer[key]) for name, key in names.items()}
+        assert shown["likeness"] == f"{number(layer['likeness'])} ({number(layer['likeness_chance'])})"
+        ranks = [number(layer[f"effective_rank{end}"], 1) for end in ("", "_chance")]
+        assert shown["rank"] == f"{ranks[0]} ({ranks[1]})"
+        beyond = [layer[f"{number}_beyond_chance"] for number in ("likeness", "likeness", "effective_rank")]
+        assert [dim[column] for column in ("σ", "likeness", "rank")] == [not each for each in beyond]
+    assert [grey[3] for grey in quiet] == [True, False, True, True]
+    assert "1 of 4 layers is more like the closed form" in report.page()
     tab.emulate(width=390)
     right = "document.querySelector('#numbers tbody td:nth-child(5)').getBoundingClientRect().right"
     assert tab.evaluate(right) <= 390  # σ and likeness are in sight on a phone
-
-
-def test_numbers_are_beside_chance_and_grey_where_they_are_no_more(browser, tmp_path):
-    net = network(5, 5, channels=96)
-    fc.init_(net, lambda _: 0.5, filter_fn=lambda layer: layer.name == "1", seed=0)
-    report = inspect(net)
-    tab = browser.open(write_output(tmp_path / "p.html", report.page()))
-    rows = tab.evaluate(
-        "[...document.querySelectorAll('#numbers tbody tr')].map(row => [...row.cells].slice(3, 6)"
-        ".map(cell => [cell.textContent, cell.querySelector('.quiet') !== null]))"
-    )
-    for row, layer, grey in zip(rows, report.as_json()["layers"], (True, False), strict=True):
-        assert [each[1] for each in row] == [grey] * 3
-        rank = layer["effective_rank"]
-        assert rank["beyond_chance"] != grey
-        assert row[2][0] == f"{rank['value']:.1f} ({rank['chance']:.1f})"
-    assert "1 of 2 layers is more like the closed form" in report.page()
 
 
 def test_statistics_have_no_filters_and_the_page_says_so(tmp_path):
@@ -127,7 +118,7 @@ def test_command_writes_page_and_json(tmp_path):
     weights, page = tmp_path / "w.pth", tmp_path / "p.html"
     torch.save(network(5, 5).state_dict(), weights)
     result = run("inspect", weights, "--against", weights, "--out", page, "--json")
-    assert [layer["comparison"]["cosine"] for layer in json.loads(result.stdout)["layers"]] == pytest.approx([1.0, 1.0])
+    assert [layer["cosine"] for layer in json.loads(result.stdout)["layers"]] == pytest.approx([1.0, 1.0])
     assert page.read_text().startswith("<!doctype html>")
 
 

@@ -13,17 +13,11 @@ from filtercov.errors import StorageError
 from filtercov.lab.experiments.records import DrawingRecord, Trained
 from filtercov.lab.report import page
 from filtercov.lab.report.results import results_page, write_reports
-from filtercov.lab.report.results_table import lines, rankings, to_csv, to_latex, to_markdown, to_terminal
+from filtercov.lab.report.results_table import lines, ranked, standings, to_csv, to_latex, to_markdown, to_terminal
 from tests.lab.report.results_records import SPEEDS, TABLE, TRAINED, cell, record
 
 TEXTS = pytest.mark.parametrize("make", [to_markdown, to_terminal, to_latex, results_page])
 UNIFORM = cell("thawed/uniform", 50.0, 51.0, paper=89.0)
-
-
-def sorted_column(tab, column: int) -> list[str]:
-    return tab.evaluate(
-        f"[...document.querySelectorAll('.sortable tbody tr')].map(row => row.cells[{column}].textContent)"
-    )
 
 
 @pytest.mark.parametrize(
@@ -104,17 +98,21 @@ def test_csv_holds_every_number_unrounded_and_nothing_of_what_is_missing():
     assert (row["mean"], row["n"], row["missing_runs"], row["paper_mean"]) == ("", "", "1", "89.5")
 
 
-def test_a_ranking_orders_by_mean_and_says_who_cannot_be_told_apart():
-    inits = {"b": (50.5, 51.0), "a": (50.0, 52.0), "c": (40.0, 42.1)}
-    ranked = record(*(cell(f"frozen/{init}", *found) for init, found in inits.items()), chart="ranking")
-    (found,) = rankings(ranked)
-    assert str(found) == "k9: net_k9, frozen: 1 of 3 pairs told apart"
-    assert [(*row[:2], row[-1]) for row in found.table[1:]] == [("1", "a", "2"), ("2", "b", "1, 3"), ("3", "c", "2")]
-    assert found.table[1][4] == ""
-    assert found.table[3][4].startswith("-9.95 [")
-    for make in (to_markdown, to_terminal, results_page):
-        assert "1 of 3 pairs told apart" in make(ranked)
-    assert rankings(replace(ranked, scale="smoke")) == rankings(replace(ranked, chart="bars")) == []
+def test_a_ranking_is_told_in_sentences_where_accuracies_mean_something():
+    noise = (0.3, -0.2, 0.1, -0.4, 0.2, 0.0) * 2
+    gains = {"uniform": 0, "closed-form": 3, "dog": 5, "box": -2, "like": 3.1, "half": 1.5}
+    levels = enumerate(gains.items())
+    cells = [cell(f"frozen/{x}", *(50 + gain + n for n in noise[i : i + 6])) for i, (x, gain) in levels]
+    cells += [cell("thawed/uniform", 50.0, 51.0), cell("thawed/closed-form", 52.0, 53.5)]  # nothing to rank
+    ranking = record(*cells, chart="ranking")
+    (found,) = ranked(ranking).values()
+    assert [line.cell.init for line in found] == ["dog", "like", "closed-form", "half", "box", "uniform"]
+    (said,) = standings(ranking)
+    assert said.startswith("k9 frozen: the closed form gains +3.00 [")
+    kinds = ("better: dog", "not told apart from it: like", "between it and uniform: half")
+    assert said.endswith("; ".join(["", *kinds, "no better than uniform: box."]))
+    assert all("better: dog; not told apart" in make(ranking) for make in (to_markdown, to_terminal, results_page))
+    assert standings(replace(ranking, scale="smoke")) == standings(replace(ranking, chart="bars")) == []
 
 
 def test_on_a_phone_numbers_are_in_sight_and_what_is_missing_is_a_warning(browser, tmp_path):
@@ -128,32 +126,22 @@ def test_on_a_phone_numbers_are_in_sight_and_what_is_missing_is_a_warning(browse
     assert "The run this shows is missing." in results_page(gone)
 
 
-def test_tables_sort_by_the_heading_pressed_with_what_is_empty_last(browser, tmp_path):
-    tab = browser.open(write_reports([TABLE], tmp_path / "report.html")[0])
-    heads = tab.evaluate("[...document.querySelectorAll('.sortable th[scope=col]')].map(e => e.textContent)")
-    column = heads.index("over uniform")
-    button = f".sortable th[scope=col]:nth-child({column + 1}) button"
-    tab.click(button)
-    ascending = sorted_column(tab, column)
-    tab.evaluate(f"document.querySelector('{button}').focus()")
-    tab.press("Enter")
-    descending = sorted_column(tab, column)
-    assert [text.split()[0] for text in ascending if text] == ["-0.25", "+4.00"]
-    assert [text.split()[0] for text in descending if text] == ["+4.00", "-0.25"]
-    assert ascending[2:] == descending[2:] == ["", "", ""]
-    assert tab.evaluate(f"document.querySelector('{button}').parentElement.ariaSort") == "descending"
-
-
 @pytest.mark.parametrize(
     "ascending",
     [["claim-c1", "claim-c2", "claim-c10"], ["300 runs", "1,200 runs", "complete"], ["−3.5", "-0.25 ± 0.1", "+4.00"]],
 )
-def test_counts_and_names_sort_by_what_they_mean(browser, tmp_path, ascending):
-    shuffled = sorted(ascending, key=lambda cell: cell[::-1])
+def test_tables_sort_by_what_cells_mean_both_ways_with_what_is_empty_last(browser, tmp_path, ascending):
+    shuffled = ["", *sorted(ascending, key=lambda cell: cell[::-1])]
     table = page.text_table([["a", "b"], *(["row", cell] for cell in shuffled)])
     tab = browser.open(page.write_output(tmp_path / "p.html", page.page("sorted", table)))
-    tab.click(".sortable th[scope=col]:nth-child(2) button")
-    assert sorted_column(tab, 1) == ascending
+    button = ".sortable th[scope=col]:nth-child(2) button"
+    cells = "[...document.querySelectorAll('.sortable tbody tr')].map(row => row.cells[1].textContent)"
+    tab.click(button)
+    assert tab.evaluate(cells) == [*ascending, ""]
+    tab.evaluate(f"document.querySelector('{button}').focus()")
+    tab.press("Enter")
+    assert tab.evaluate(cells) == [*reversed(ascending), ""]
+    assert tab.evaluate(f"document.querySelector('{button}').parentElement.ariaSort") == "descending"
 
 
 def test_an_index_links_the_pages_of_several_experiments(tmp_path):

@@ -140,9 +140,7 @@ class Plot:
         return _svg(self._parts, HEIGHT, self.label)
 
 
-def line_chart(
-    series: Sequence[Series], *, label: str, x_label: str, y_label: str, low: float | None = None, keys: bool = True
-) -> str:
+def line_chart(series: Sequence[Series], *, label: str, x_label: str, y_label: str, low: float | None = None) -> str:
     """Lines with bands over a common scale, which begins at `low` if that is given, above their legend."""
     heights = [y for line in series for side in (-1, 1) for _, y in line.edge(side)]
     x_axis = over({x for line in series for x, _ in line.points})
@@ -154,12 +152,7 @@ def line_chart(
         plot.line(line.points, "line dashed" if line.dashed else "line", colour=line.colour)
         for x, y in line.points if len(line.points) <= MOST_MARKS else ():
             plot.dot(x, y, f"{line.name}: {y:.2f} at {x:g}", colour=line.colour)
-    return plot.html() + (series_legend(series) if keys else "")
-
-
-def series_legend(series: Sequence[Series]) -> str:
-    """The legend of a line chart, for several with the same lines."""
-    return legend([(line.name, key(line.colour, dashed=line.dashed)) for line in series])
+    return plot.html() + legend([(line.name, key(line.colour, dashed=line.dashed)) for line in series])
 
 
 def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str, shows: Sequence[float] = ()) -> str:

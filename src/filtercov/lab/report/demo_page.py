@@ -9,8 +9,7 @@ from filtercov.covariance import empirical_covariance
 from filtercov.lab.experiments.demo import DemoRun
 from filtercov.lab.experiments.runs import accuracies
 from filtercov.lab.report import page
-from filtercov.lab.report.charts import Series, line_chart, series_legend
-from filtercov.lab.report.groups import FinishedRun, Group, answer, filters_section, groups_of
+from filtercov.lab.report.groups import FinishedRun, Group, answer, curves_figure, filters_section, groups_of
 from filtercov.lab.report.pictures import BLOCKS, covariance_picture
 
 STATES, INITS = ("frozen", "thawed"), ("uniform", "closed-form")
@@ -22,18 +21,11 @@ def demo_page(runs: Sequence[DemoRun], *, origin: page.Origin = page.NOWHERE) ->
     spec, groups = runs[0].spec, _groups(runs)
     head, *rows = demo_rows(runs)
     table = page.table(head, rows, caption="test accuracy, %, one seed each: no interval, no verdict")
-    losses, tested = _series(runs, "step", "loss"), _series(runs, "epoch", "test_accuracy")
-    loss = line_chart(
-        losses, label="training loss by step", x_label="step", y_label="training loss", low=0.0, keys=False
-    )
-    accuracy = line_chart(
-        tested, label="test accuracy by epoch", x_label="epoch", y_label="test accuracy, %", keys=False
-    )
     body = f"""{page.heading("What the covariance of filters is worth", page.lines(answer(groups)))}
 <p>{len(runs)} runs of <code>{page.text(spec.model)}</code> on {spec.data_limit:,} images of Fashion-MNIST for
 {spec.train.epochs} epochs, alike in everything but the depthwise filters: drawn independently and uniformly (PyTorch's
 default), or from the paper's closed-form covariance; frozen as drawn, or thawed and trained.</p>
-{page.grid([f"<div>{table}{series_legend(losses)}</div>", page.figure(loss, ""), page.figure(accuracy, "")])}
+{page.grid([table, curves_figure(groups, "test accuracy after each epoch")])}
 {filters_section([group for group, run in zip(groups, runs, strict=True) if not run.frozen])}
 <h2>Covariances</h2>
 <p>The closed form is what filters are drawn from; the others are measured on the
@@ -57,19 +49,6 @@ def _groups(runs: Sequence[DemoRun]) -> list[Group]:
         filters = {layer.name: (layer.before, layer.after) for layer in run.layers}
         found[run.label] = [FinishedRun(run.spec.train.seed, accuracies(run.metrics), filters=filters)]
     return groups_of(found, against={run.label: f"uniform, {'frozen' if run.frozen else 'thawed'}" for run in runs})
-
-
-def _series(runs: Sequence[DemoRun], event: str, value: str) -> list[Series]:
-    """A line per run: a colour for each initialisation, dashed where the filters were frozen."""
-    return [
-        Series(
-            run.label,
-            [(record[event], record[value]) for record in run.metrics if record["event"] == event],
-            dashed=run.frozen,
-            colour=int(run.spec.init == "uniform"),
-        )
-        for run in runs
-    ]
 
 
 def _covariances(runs: Sequence[DemoRun]) -> str:

@@ -4,8 +4,6 @@ Three findings first, then runs at the paper's size beside the paper's numbers, 
 form does the work. The page alone has pictures, every comparison of each claim, and all other runs.
 """
 
-from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -18,11 +16,10 @@ from filtercov.lab.experiments.records import ExperimentRecord, collect
 from filtercov.lab.experiments.reference_claims import DRAWS, REFERENCE_CLAIMS, ReferenceFinding, judge_references
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report import page, results
-from filtercov.lab.report.charts import dot_chart
 from filtercov.lab.report.groups import Table, answer, by, group_table, groups_body, sentence
-from filtercov.lab.report.results_claims import VERDICTS, Compared, Finding, judge_claim, tally
+from filtercov.lab.report.results_claims import VERDICTS, Compared, Finding, judge_claim, paper_range, tally
 from filtercov.lab.report.results_statistics import INTERVAL, METHOD
-from filtercov.lab.report.results_table import TOLD_APART, Line, lines, markdown_table, told_apart
+from filtercov.lab.report.results_table import OURS, TOLD_APART, markdown_table, ranked, standings
 from filtercov.lab.report.settings import PAPER_ROWS, Setting, settings_of
 from filtercov.lab.training.progress import duration
 from filtercov.printable import counted
@@ -30,7 +27,7 @@ from filtercov.statistics.filter_statistics import FilterStatistics
 from filtercov.statistics.shipped import REFERENCES, shipped_file
 
 SCALE = "small"  # at which claims are settled
-CONTROLS, OURS = "controls", "closed-form"
+CONTROLS = "controls"
 PAPER_WORDS = (
     "Test accuracy in %, ± standard deviation over seeds; differences are from uniform filters. The columns after n "
     "are the paper's number and our distance from it, with Welch's interval where both have a spread."
@@ -74,7 +71,6 @@ class View:
     controls: ExperimentRecord | None
     records: tuple[ExperimentRecord, ...]  # of every experiment that was asked for
     damaged: tuple[str, ...]
-    runs: int
     summary: str  # how much evidence there is
     source: Source
 
@@ -110,10 +106,9 @@ def read_view(root: Path | str) -> View:
         others=tuple(setting for setting in alone if not setting.paper),
         findings=tuple(judge_claim(claim, settling.get(claim.experiment)) for claim in CLAIMS),
         references=tuple(judge_references({name: FilterStatistics.load(shipped_file(name)) for name in REFERENCES})),
-        controls=controls if controls and _by_row(controls) else None,
+        controls=controls if controls and ranked(controls) else None,
         records=records,
         damaged=damaged,
-        runs=len(kept),
         summary=f"{counted(len(kept), 'run')}, which took {duration(seconds)} of training in all, by the clock.",
         source=evidence.all_files,
     )
@@ -140,7 +135,7 @@ def sections(view: View) -> dict[str, list[str | Table]]:
     claims: list[str | Table] = [claims_answer(view), CLAIM_WORDS, claim_table(view), scale]
     controls: list[str | Table] = ["The controls were not run."]
     if view.controls:
-        said = " ".join(controls_answer(view.controls))
+        said = " ".join(standings(view.controls))
         controls = [said, CONTROL_WORDS, controls_table(view.controls), TOLD_APART]
     return {
         "Findings": [f"{number}. {words}" for number, words in enumerate(three_findings(view), start=1)],
@@ -165,7 +160,7 @@ def three_findings(view: View) -> list[str]:
     if freezing := next(filter(None, map(_freezing, view.settings)), ""):
         found.append(f"Can the filters stay frozen? {freezing}")
     if view.controls:
-        found.append(f"What does the work? {controls_answer(view.controls)[0]}")
+        found.append(f"What does the work? {standings(view.controls)[0]}")
     return found or [claims_answer(view)]
 
 
@@ -203,24 +198,9 @@ def claim_table(view: View) -> Table:
             ours = worst.difference.interval
             ours += f", the worst of {len(finding.run)}" if len(finding.run) > 1 else ""
             ours += f", {len(finding.counted) - len(finding.run)} not run" if finding.in_part else ""
-        paper = _range([worst] if worst else finding.counted)
+        paper = paper_range([worst] if worst else finding.counted)
         rows.append([finding.claim.number, finding.claim.says, finding.verdict, ours, paper, str(finding.n or "")])
     return rows
-
-
-def comparison_table(finding: Finding) -> Table:
-    """A line for each comparison of a claim."""
-    rows = [["comparison", "must be", "the paper's", f"ours, {INTERVAL}", "verdict"]]
-    for one in finding.compared:
-        ours = str(one.difference or "not run")
-        rows.append([one.comparison.says, one.comparison.needed, _range([one]), ours, one.shown_verdict])
-    return rows
-
-
-def _range(compared: Sequence[Compared]) -> str:
-    """The paper's own differences, the least and the largest; empty where its tables have none."""
-    found = sorted(one.paper for one in compared if one.paper is not None)
-    return " to ".join(dict.fromkeys(f"{number:+.2f}" for number in (found[:1] + found[-1:])))
 
 
 def decisive(finding: Finding) -> Compared | None:
@@ -246,63 +226,23 @@ def reference_table(view: View) -> Table:
     return rows
 
 
-def controls_answer(record: ExperimentRecord) -> list[str]:
-    """For each row a sentence: which controls are as good as the closed form, and which no better than uniform."""
-    said = []
-    for title, found in _by_row(record).items():
-        closed, uniform = (next((one for one in found if one.cell.init == init), None) for init in (OURS, "uniform"))
-        if not closed or not uniform:
-            continue
-        kinds = defaultdict(list)
-        for one in sorted(found, key=_gain, reverse=True):
-            if one in (closed, uniform):
-                continue
-            kind = "no better than uniform"
-            if not told_apart(one, closed):
-                kind = "not told apart from it"
-            elif _gain(one) > _gain(closed):
-                kind = "better"
-            elif told_apart(one, uniform) and _gain(one) > 0:
-                kind = "between it and uniform"
-            kinds[kind].append(one.cell.init)
-        words = "".join(f"; {kind}: {', '.join(names)}" for kind, names in kinds.items())
-        said.append(f"{title}: the closed form gains {closed.difference or ''}{words}.")
-    return said
-
-
 def controls_table(record: ExperimentRecord) -> Table:
     """A line for each control, best first: what it lacks, and its gain over uniform in each row of the experiment."""
-    columns = [{line.cell.init: line.difference for line in found} for found in _by_row(record).values()]
-    first = sorted(next(iter(_by_row(record).values())), key=_gain, reverse=True)
-    rows = [["filters", "lack", *_by_row(record)]]
-    for init in (line.cell.init for line in first if line.cell.init != "uniform"):
-        gains = [d.interval if (d := found.get(init)) else "" for found in columns]
-        rows.append([init, LACKS.get(init, ""), *gains])
+    found = ranked(record)
+    columns = [{line.cell.init: line.difference for line in members} for members in found.values()]
+    rows = [["filters", "lack", *found]]
+    for init, difference in columns[0].items():
+        if difference:
+            gains = [d.interval if (d := column.get(init)) else "" for column in columns]
+            rows.append([init, LACKS.get(init, ""), *gains])
     return rows
 
 
 def controls_picture(record: ExperimentRecord) -> str:
     """The gains over uniform of all controls, a chart for each kernel size."""
-    charts = []
-    run = (line for found in _by_row(record).values() for line in found)
-    for row, found in by(lambda line: line.shown_row, run).items():
-        ordered = sorted(found, key=lambda line: (line.cell.filters, -_gain(line)))
-        chart = dot_chart(results.gain_dots(ordered), label=f"points above uniform, {row}", shows=[0.0])
-        charts.append(page.figure(chart, f"{page.text(row)}: points above uniform, {INTERVAL}"))
-    return page.grid(charts)
-
-
-def _by_row(record: ExperimentRecord) -> dict[str, list[Line]]:
-    """The lines of each row, frozen and thawed, in which anything but the closed form was run."""
-    rows = by(lambda line: f"{line.cell.row} {line.cell.filters}", (line for line in lines(record) if line.runs))
-    return {
-        title: found for title, found in rows.items() if {line.cell.init for line in found if line.difference} - {OURS}
-    }
-
-
-def _gain(line: Line) -> float:
-    """For sorting; uniform gains nothing, and comes last."""
-    return line.difference.mean if line.difference else -inf
+    run = (line for found in ranked(record).values() for line in found)
+    rows = by(lambda line: line.shown_row, run)
+    return page.grid(results.gains_figure(row, found) for row, found in rows.items())
 
 
 def evidence_markdown(view: View, *, image: str = "") -> str:
@@ -311,7 +251,7 @@ def evidence_markdown(view: View, *, image: str = "") -> str:
     for heading, section in sections(view).items():
         parts += [f"## {heading}", *(part if isinstance(part, str) else markdown_table(part) for part in section)]
     if view.controls and image:
-        both = len({title.rpartition(" ")[2] for title in _by_row(view.controls)}) > 1
+        both = len({title.rpartition(" ")[2] for title in ranked(view.controls)}) > 1
         colours = ": frozen in blue, thawed in orange" if both else ""
         parts.append(f"![Points above uniform filters, with the {INTERVAL}{colours}]({image})")
     parts += [f"{text[0].upper()}{text[1:]}." for text in view.damaged]
@@ -338,14 +278,11 @@ def evidence_page(view: View, out: Path, *, command: str = "") -> str:
 
 def _claim(finding: Finding, view: View) -> str:
     """A claim with its picture, its comparisons and the command that runs it again."""
-    commands = [record.command for record in view.records if record.name == finding.claim.experiment]
+    commands = (record.command for record in view.records if record.name == finding.claim.experiment)
     verdict = f'<span class="{finding.verdict.replace(" ", "-")}">{finding.verdict}</span>'
-    return (
-        f'<section class="card"><h3>{finding.claim.number}: {verdict}</h3><p>{page.text(finding.claim.says)} '
-        f'{page.text(finding.sentence)}</p><div class="pairs">{results.claim_picture(finding)}<div>'
-        f"{page.folded('Comparisons', page.text_table(comparison_table(finding)))}"
-        f"{''.join(map(page.copyable, commands))}</div></div></section>"
-    )
+    said = page.text(f"{finding.claim.says} {finding.sentence}")
+    picture = results.claim_picture(finding, below="".join(map(page.copyable, commands)))
+    return f'<section class="card"><h3>{finding.claim.number}: {verdict}</h3><p>{said}</p>{picture}</section>'
 
 
 def _html_table(rows: Table) -> str:

@@ -58,14 +58,14 @@ def styled() -> AbstractContextManager[None]:
     return mpl.rc_context(STYLE)
 
 
-def write_figures(directory: str | os.PathLike[str], *, seed: int = 0) -> list[Path]:
+def write_figures(directory: str | os.PathLike[str]) -> list[Path]:
     """Draw every figure into a directory, as SVG and as PNG, and return the paths."""
     with styled():
         figures = {
             "construction": construction_figure(7, math.pi / 2),
             "schedule": schedule_figure(),
             "covariances": covariances_figure(),
-            "filters": filters_figure(seed=seed),
+            "filters": filters_figure(),
         }
         return [
             write_output(Path(directory) / f"{name}.{kind}", save_figure(figure, kind))

@@ -184,11 +184,15 @@ def curves_figure(groups: Sequence[Group], what: str) -> str:
     if not drawn:
         return ""
     series = []
-    for place, group in enumerate(drawn):
+    names = [group.label.removesuffix(", frozen").removesuffix(", thawed") for group in drawn]
+    kinds = list(dict.fromkeys(names))  # frozen and thawed filters of one initialisation share a colour
+    for group, name in zip(drawn, names, strict=True):
+        place = kinds.index(name)
+        frozen = names.count(name) > 1 and group.label.endswith(", frozen")
         curves = np.array([run.curve for run in group.runs])
         points = [(float(epoch), float(mean)) for epoch, mean in enumerate(curves.mean(axis=0), start=1)]
         spread = [float(x) for x in curves.std(axis=0, ddof=1)] if len(curves) > 1 else []
-        series.append(Series(group.label, points, spread, dashed=place >= COLOURS, colour=place))
+        series.append(Series(group.label, points, spread, dashed=frozen or place >= COLOURS, colour=place))
     chart = line_chart(series, label="accuracy by epoch", x_label="epoch", y_label="accuracy, %")
     counts = [len(group.runs) for group in drawn]
     band = "; bands are one standard deviation" if max(counts) > 1 else ""

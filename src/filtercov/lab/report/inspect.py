@@ -5,7 +5,6 @@ The page has the network at a glance, a few numbers a layer, then every layer in
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,11 +20,11 @@ from filtercov.files import Source, files_sha256
 from filtercov.lab.report import inspect_target as targets
 from filtercov.lab.report import page
 from filtercov.lab.report.charts import SHARES, Axis, Plot, key, legend, log_axis
-from filtercov.lab.report.inspect_target import LayerNumbers, Target, compare_layer, measure_layer, model_target, show
+from filtercov.lab.report.inspect_target import Layer, Target, beside, measure, model_target
 from filtercov.lab.report.pictures import BLOCKS, SHOWN, covariance_picture, filters_picture, sampled
 from filtercov.lab.report.watched import WatchedReport
 from filtercov.printable import counted
-from filtercov.schedule import FittedSchedule, fit_schedule, relative_depth
+from filtercov.schedule import FittedSchedule, fit_schedule
 from filtercov.statistics.watched import START
 from filtercov.structure import spectrum
 
@@ -41,7 +40,7 @@ class Report:
     """
 
     target: Target
-    layers: tuple[LayerNumbers, ...]
+    layers: list[Layer]
     schedule: FittedSchedule | None
     against: Target | None = None
 
@@ -49,9 +48,10 @@ class Report:
         return f"<Report of {self.target.statistics!r}>"
 
     @property
-    def targets(self) -> list[Target]:
-        """The target, and the one it is compared with."""
-        return [self.target] if self.against is None else [self.target, self.against]
+    def sides(self) -> list[tuple[Target, list[Layer]]]:
+        """The target, and the one it is compared with, with their layers."""
+        others = [layer.other for layer in self.layers if layer.other]
+        return [(self.target, self.layers), *([(self.against, others)] if self.against else [])]
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -78,15 +78,14 @@ class Report:
         if self.schedule is not None:
             fit = self.schedule.fit
             schedule = {name: getattr(self.schedule, name) for name in ("sigma0", "v", "a")}
-            schedule |= {"likeness": fit.likeness, "attainable_likeness": fit.attainable, "chance_likeness": fit.chance}
-            schedule |= {"missed": fit.missed, "usable": bool(self.paste_line()), "finding": str(fit)}
+            schedule |= {"likeness": fit.likeness, "usable": bool(self.paste_line()), "finding": str(fit)}
         about = {"target": self.target.label, "kind": self.target.kind, "notes": list(self.notes)}
         against = {"against": self.against.label} if self.against else {}
         return about | {"schedule": schedule, "layers": [layer.as_json() for layer in self.layers]} | against
 
     def page(self, *, command: str = "") -> str:
         """The HTML page, which ends with its sources and the `command` that made it."""
-        title, layers = " against ".join(target.label for target in self.targets), self.layers
+        title, layers = " against ".join(target.label for target, _ in self.sides), self.layers
         sizes = " and ".join(dict.fromkeys(layer.size for layer in layers))
         rng = np.random.default_rng(0)
         sections = [
@@ -99,14 +98,13 @@ class Report:
             "<h2>Layer by layer</h2>",
             *(_card(self, layer, rng) for layer in layers),
         ]
-        sources = tuple(source for target in self.targets for source in target.sources)
+        sources = tuple(source for target, _ in self.sides for source in target.sources)
         return page.page(f"{title} · filtercov", "\n".join(sections), origin=page.Origin(sources, command))
 
 
 def measure_target(target: Target, against: Target | None = None) -> Report:
     """Measure every depthwise layer of a target, and compare each with the layer of `against` at its depth."""
-    found = target.statistics.layers
-    layers = tuple(measure_layer(layer, i, relative_depth(i, len(found))) for i, layer in enumerate(found))
+    layers = measure(target.statistics)
     try:
         schedule = fit_schedule(target.statistics)
     except SourceError:  # no kernel is large enough to tell a σ
@@ -114,7 +112,7 @@ def measure_target(target: Target, against: Target | None = None) -> Report:
     if schedule is not None and not schedule.fit.layers:  # to filters that do not vary any schedule is as near
         schedule = None
     if against is not None:
-        layers = tuple(compare_layer(layer, against) for layer in layers)
+        layers = beside(layers, against)
     return Report(target, layers, schedule, against)
 
 
@@ -126,12 +124,10 @@ def look(target: str, *, against: str | None = None, untrained: bool = False) ->
 
     >>> report = look("convmixer_16_2_k5_p2")
     >>> [layer["kernel_size"] for layer in report.as_json()["layers"]]
-    [[5, 5], [5, 5]]
+    ['5x5', '5x5']
     """
-    path = Path(target)
-    folder = targets.watched_path(path)
-    has_weights = any((path / name).exists() for name in targets.RUN_FILES)
-    if folder is not None and against is None and not has_weights:
+    folder = targets.watched_path(Path(target))
+    if folder is not None and against is None:
         watched = targets.load_watched(folder)
         checksum = files_sha256(folder, [folder / START, *(moment.path for moment in watched)])
         return WatchedReport(targets.run_label(folder), watched, Source(str(folder), checksum))
@@ -172,26 +168,21 @@ def inspect(
 def _finding(report: Report) -> str:
     """The result in a sentence, or two of two targets."""
     layers = report.layers
-    alike = [layer.fit.sigma for layer in layers if layer.fit.above_chance]
+    alike = [layer.numbers["sigma"] for layer in layers if layer.numbers["likeness_beyond_chance"]]
     words = "No layer is more like the closed form than independent filters are."
     if alike:
         words = f"{len(alike)} of {counted(len(layers), 'layer')} {'is' if len(alike) == 1 else 'are'} more like the "
         words += f"closed form than independent filters are, with σ from {min(alike):.2g} to {max(alike):.2g}."
-    cosines = [x for layer in layers if math.isfinite(x := layer.numbers.get("cosine", math.nan))]
+    cosines = [x for layer in layers if (x := layer.numbers.get("cosine")) is not None]
     if cosines:
-        mean = show(sum(cosines) / len(cosines))
+        mean = page.number(sum(cosines) / len(cosines))
         words = f"The covariances of the two have a cosine of {mean} on average; 1 is the same up to scale. {words}"
     return words
 
 
-def _by_target(report: Report) -> list[tuple[Target, list[LayerNumbers]]]:
-    others = [layer.other for layer in report.layers if layer.other]
-    return list(zip(report.targets, (list(report.layers), others), strict=False))
-
-
 def _overview(report: Report) -> str:
     strips = []
-    for target, layers in _by_target(report):
+    for target, layers in report.sides:
         label = page.text(target.label)
         thumbs = ""
         for layer in layers:
@@ -207,10 +198,10 @@ def _schedule(report: Report) -> str:
     schedule = report.schedule
     curve = [(float(d), schedule(float(d))) for d in np.linspace(0, 1, 101)] if schedule else []
     dots = [
-        (colour, layer.numbers["depth"], layer.fit.sigma, layer.name)
-        for colour, (_, layers) in enumerate(_by_target(report))
+        (colour, layer.numbers["depth"], sigma, layer.name)
+        for colour, (_, layers) in enumerate(report.sides)
         for layer in layers
-        if math.isfinite(layer.fit.sigma)
+        if (sigma := layer.numbers["sigma"]) is not None
     ]
     sigmas = [*(sigma for _, _, sigma, _ in dots), *(sigma for _, sigma in curve)] or [0.1, 1.0]
     label = "σ of each layer over relative depth, with the fitted schedule"
@@ -257,14 +248,17 @@ def _numbers(report: Report) -> str:
     columns |= {"cosine": "cosine", "scale": "scale"} if report.against else {}
     rows = []
     for layer in report.layers:
-        fit, rank = layer.fit, layer.effective_rank
+        n = layer.numbers
+        alike, ranked = n["likeness_beyond_chance"], n["effective_rank_beyond_chance"]
+        likeness = f"{page.number(n['likeness'])} ({page.number(n['likeness_chance'])})"
+        rank, by_chance = (page.number(n[f"effective_rank{end}"], digits=1) for end in ("", "_chance"))
         cells = {
             "size": layer.size,
             "filters": str(layer.statistics.count),
-            "σ": _grey(show(fit.sigma), unless=fit.above_chance),
-            "likeness": _grey(f"{show(fit.likeness)} ({show(fit.chance)})", unless=fit.above_chance),
-            "rank": _grey(f"{show(rank.value, digits=1)} ({show(rank.chance, digits=1)})", unless=rank.beyond_chance),
-            **{name: show(layer.numbers[number]) for name, number in columns.items()},
+            "σ": _grey(page.number(n["sigma"]), unless=alike),
+            "likeness": _grey(likeness, unless=alike),
+            "rank": _grey(f"{rank} ({by_chance})", unless=ranked),
+            **{name: page.number(n[number]) for name, number in columns.items()},
         }
         rows.append({"layer": page.numbered(layer.index, layer.name, f"#layer-{layer.index}")} | cells)
     main = page.table(list(rows[0]), [list(row.values()) for row in rows])
@@ -273,20 +267,20 @@ def _numbers(report: Report) -> str:
     return f'<h2>In numbers</h2><div id="numbers">{main}</div>{meanings}'
 
 
-def _grey(shown: str, *, unless: bool) -> str:
+def _grey(shown: str, *, unless: bool | None) -> str:
     return shown if unless else f'<span class="quiet">{shown}</span>'
 
 
-def _card(report: Report, layer: LayerNumbers, rng: np.random.Generator) -> str:
+def _card(report: Report, layer: Layer, rng: np.random.Generator) -> str:
     """A layer in pictures: beside its closed form, or beside the layer of the other target."""
-    closed = _covariance(layer.closed_form, layer, f"closed form, σ = {show(layer.fit.sigma)}")
+    closed = _covariance(layer.closed_form, layer, f"closed form, σ = {page.number(layer.numbers['sigma'])}")
     spectra = {"layer": layer.statistics.covariance, "closed form": layer.closed_form}
     own = _pictures(layer, report.target, rng)
     body, more = f'<div class="thirds">{own}{closed}</div>', ""
     if report.against and layer.other:
         label = report.against.label
         spectra[label] = layer.other.statistics.covariance
-        named = f"{page.text(label)}{' (resized)' if layer.resized else ''}: {page.text(layer.other.name)}"
+        named = f"{page.text(label)}{' (resized)' if layer.numbers['resized'] else ''}: {page.text(layer.other.name)}"
         theirs = _pictures(layer.other, report.against, rng)
         body = (
             f'<div class="pairs"><div><h4>{page.text(report.target.label)}</h4><div class="pair">{own}</div></div>'
@@ -295,9 +289,9 @@ def _card(report: Report, layer: LayerNumbers, rng: np.random.Generator) -> str:
         more = closed
     more += page.figure(spectrum_chart(spectra), "spectra, each over its largest eigenvalue")
     more = page.folded("More pictures", f'<div class="thirds">{more}</div>')
-    names = {"σ": "sigma", "likeness": "likeness", "by chance": "chance_likeness", "cosine": "cosine", "scale": "scale"}
+    names = {"σ": "sigma", "likeness": "likeness", "by chance": "likeness_chance", "cosine": "cosine", "scale": "scale"}
     facts = {name: layer.numbers[number] for name, number in names.items() if number in layer.numbers}
-    listed = "".join(f"<span>{name} <b>{show(value)}</b></span>" for name, value in facts.items())
+    listed = "".join(f"<span>{name} <b>{page.number(value)}</b></span>" for name, value in facts.items())
     about = f"{layer.size} · {counted(layer.statistics.count, 'filter')} · depth {layer.numbers['depth']:.2f}"
     return (
         f'<section class="card" id="layer-{layer.index}"><h3>{layer.index + 1}. {page.text(layer.name)} '
@@ -318,7 +312,7 @@ def spectrum_chart(covariances: Mapping[str, Array]) -> str:
     return plot.html() + legend([(name, key(colour)) for colour, name in enumerate(spectra)])
 
 
-def _pictures(layer: LayerNumbers, target: Target, rng: np.random.Generator) -> str:
+def _pictures(layer: Layer, target: Target, rng: np.random.Generator) -> str:
     """The covariance of a layer, and its strongest filters, or drawn ones where there are statistics alone."""
     filters, statistics = target.filters.get(layer.name), layer.statistics
     if filters is None:
@@ -332,6 +326,6 @@ def _pictures(layer: LayerNumbers, target: Target, rng: np.random.Generator) -> 
     return _covariance(statistics.covariance, layer, "covariance") + drawn
 
 
-def _covariance(cov: Array, layer: LayerNumbers, caption: str) -> str:
+def _covariance(cov: Array, layer: Layer, caption: str) -> str:
     picture = covariance_picture(cov, layer.statistics.kernel_size, size=LARGE)
     return picture.figure(caption, of=f"{caption}, {layer.name}")

@@ -1,4 +1,4 @@
-"""What can be looked at, and what is measured of each of its layers, alone and beside the layer of another target.
+"""What can be looked at, and the numbers of its layers, alone and beside those of another target.
 
 It is a checkpoint, a statistics file, a run, watched or not, or a model in memory or by its name.
 """
@@ -25,11 +25,10 @@ from filtercov.lab.report.pictures import shown_size
 from filtercov.layers.checkpoint import read_depthwise_weights, read_named_weights
 from filtercov.layers.find import depthwise_layers, plain_values
 from filtercov.layers.state_dict import checkpoint_files
-from filtercov.schedule import SigmaFit, fit_layer
 from filtercov.statistics.filter_statistics import FilterStatistics, is_statistics, measure_layers
 from filtercov.statistics.shipped import shipped_file, shipped_names
 from filtercov.statistics.watched import Watched, is_watched_run
-from filtercov.structure import Number, centredness, kronecker_residual, spectrum, structure_of_layer
+from filtercov.structure import centredness, kronecker_residual, spectrum
 
 UNTRAINED = "not trained: these are the filters the network starts with"
 RUN_FILES = ("checkpoint.safetensors", "statistics.safetensors")
@@ -70,13 +69,13 @@ def find_target(target: str, *, untrained: bool = False) -> Target:
 
 def read_target(path: Path) -> Target:
     """Read a checkpoint, a statistics file, or the directory of a run or of a watched run (its last moment)."""
-    if files := [file for name in RUN_FILES if (file := path / name).exists()]:
-        target = _read_run(path, files)
-    elif (watched := watched_path(path)) is not None:
+    if (watched := watched_path(path)) is not None:
         seen = load_watched(watched)
         moment = seen[-1]
         files, notes = [moment.path], (*seen.notes, f"this is the last moment that was watched, step {moment.step}")
         target = Target(run_label(watched), "watched run", moment.statistics, moment.filters, notes)
+    elif files := _run_files(path):
+        target = _read_run(path, files)
     elif is_statistics(path):
         statistics, files = FilterStatistics.load(path), [path]
         target = Target(path.name, "statistics file", statistics, {}, statistics.notes)
@@ -87,10 +86,14 @@ def read_target(path: Path) -> Target:
 
 
 def watched_path(path: Path) -> Path | None:
-    """The watched run at a path or inside it; None if there is none."""
+    """The watched run that a path stands for, which may be inside the directory of a run without weights."""
     if is_watched_run(path) or (path.suffix == ".watched" and path.exists()):
         return path
-    return path / WATCHED if (path / WATCHED).exists() else None
+    return path / WATCHED if (path / WATCHED).exists() and not _run_files(path) else None
+
+
+def _run_files(path: Path) -> list[Path]:
+    return [file for name in RUN_FILES if (file := path / name).exists()]
 
 
 def load_watched(path: Path) -> Watched:
@@ -150,22 +153,19 @@ def _pretrained(name: str) -> nn.Module:
 
 
 @dataclass(frozen=True, eq=False)
-class LayerNumbers:
-    """One layer, measured; nan in its `numbers` stands for what its covariance does not determine.
+class Layer:
+    """One layer, measured.
 
-    `other` is the layer of another target at this depth, with which it is compared: `cosine` is that between the two
-    covariances as vectors, 1 if one is a multiple of the other; `scale` is the root-mean-square size of the other's
-    weights over this one's, their means left out.
+    `numbers` are those of `FilterStatistics.to_records` and a few more; None stands for what the covariance does not
+    determine. Beside the layer of an `other` target, `cosine` is that between the two covariances as vectors, 1 if one
+    is a multiple of the other, and `scale` the root-mean-square size of the other's weights over this one's, their
+    means left out; `resized` tells whether the other had kernels of another size.
     """
 
-    statistics: LayerStatistics
     index: int
-    fit: SigmaFit
-    closed_form: Array  # at the best σ, at the scale where it is nearest to the covariance; zeros without a σ
-    effective_rank: Number
-    numbers: dict[str, float]
-    other: LayerNumbers | None = None
-    resized: bool = False  # the other, to this layer's kernel
+    statistics: LayerStatistics
+    numbers: dict[str, Any]
+    other: Layer | None = None
 
     @property
     def name(self) -> str:
@@ -177,75 +177,58 @@ class LayerNumbers:
         """The size of its filters in words."""
         return shown_size(self.statistics.kernel_size)
 
+    @property
+    def closed_form(self) -> Array:
+        """The closed form most like the covariance, zeros where there is none."""
+        sigma, size = self.numbers["sigma"], self.statistics.kernel_size
+        return np.zeros_like(self.statistics.covariance) if sigma is None else gaussian_covariance(size, sigma)
+
     def as_json(self) -> dict[str, Any]:
-        """Every number, null where one is not determined."""
-        rank = self.effective_rank
-        numbers = {name: value if math.isfinite(value) else None for name, value in self.numbers.items()}
-        compared = {name: numbers.pop(name) for name in ("cosine", "scale") if self.other}
-        found: dict[str, Any] = {
-            "name": self.name,
-            "kernel_size": list(self.statistics.kernel_size),
-            "filters": self.statistics.count,
-            **numbers,
-            "effective_rank": {"value": rank.value, "chance": rank.chance, "beyond_chance": rank.beyond_chance},
-            "eigenvalues": spectrum(self.statistics.covariance).tolist(),
+        """Every number, and the spectrum."""
+        return self.numbers | {"eigenvalues": spectrum(self.statistics.covariance).tolist()}
+
+
+def measure(statistics: FilterStatistics) -> list[Layer]:
+    """Measure every layer."""
+    found = []
+    for index, (layer, record) in enumerate(zip(statistics, statistics.to_records(), strict=True)):
+        mean, spread = float(layer.mean @ layer.mean), float(np.trace(layer.covariance))
+        shape = {
+            "centredness": centredness(layer.covariance, layer.kernel_size),
+            "kronecker_residual": kronecker_residual(layer.covariance, layer.kernel_size),
+            "mean_share": mean / (mean + spread) if mean + spread else math.nan,
         }
-        if self.other:
-            theirs = {"other": self.other.name, "resized": self.resized}
-            found["comparison"] = {**theirs, **compared, "sigma": self.other.as_json()["sigma"]}
-        return found
+        found.append(Layer(index, layer, record | _finite(shape)))
+    return found
 
 
-def show(value: float | None, *, digits: int = 2) -> str:
-    """A number as pages show it, a dash where there is none.
-
-    >>> show(-0.5), show(-0.0001), show(math.nan), show(None)
-    ('−0.50', '0.00', '–', '–')
-    """
-    if value is None or not math.isfinite(value):
-        return "–"
-    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
-
-
-def measure_layer(layer: LayerStatistics, index: int, depth: float) -> LayerNumbers:
-    """Measure the layer with an index at a relative depth."""
-    cov, size, fit = layer.covariance, layer.kernel_size, fit_layer(layer)
-    closed: Array = np.zeros_like(cov)
-    if not math.isnan(fit.sigma):
-        shape = gaussian_covariance(size, fit.sigma)
-        closed = float(np.vdot(shape, cov) / np.vdot(shape, shape)) * shape
-    mean, spread = float(layer.mean @ layer.mean), float(np.trace(cov))
-    numbers = {
-        "depth": depth,
-        "sigma": fit.sigma,
-        "likeness": fit.likeness,
-        "chance_likeness": fit.chance,
-        "centredness": centredness(cov, size),
-        "kronecker_residual": kronecker_residual(cov, size),
-        "mean_share": mean / (mean + spread) if mean + spread else math.nan,
-    }
-    return LayerNumbers(layer, index, fit, closed, structure_of_layer(layer).effective_rank, numbers)
+def beside(layers: Sequence[Layer], against: Target) -> list[Layer]:
+    """Layers beside those of another target at their depths, resized to their kernels."""
+    found = []
+    for layer in layers:
+        try:
+            found.append(against.statistics.at(layer.numbers["depth"], layer.statistics.kernel_size))
+        except CovarianceError as error:
+            raise SourceError(
+                f"{against.label}: cannot be compared with {layer.name}, which has {layer.size} filters ({error})"
+            ) from None
+    return [
+        replace(layer, numbers=layer.numbers | _compared(layer, other, against), other=other)
+        for layer, other in zip(layers, measure(FilterStatistics(tuple(found))), strict=True)
+    ]
 
 
-def compare_layer(layer: LayerNumbers, against: Target) -> LayerNumbers:
-    """The layer beside that of another target at its depth."""
-    depth, size = layer.numbers["depth"], layer.statistics.kernel_size
-    try:
-        other = against.statistics.at(depth, size)
-    except CovarianceError as error:
-        raise SourceError(
-            f"{against.label}: cannot be compared with {layer.name}, which has {layer.size} filters ({error})"
-        ) from None
-    own, theirs = layer.statistics.covariance, other.covariance
+def _compared(layer: Layer, other: Layer, against: Target) -> dict[str, Any]:
+    own, theirs = layer.statistics.covariance, other.statistics.covariance
     norms, spread = float(np.linalg.norm(own) * np.linalg.norm(theirs)), float(np.trace(own))
-    compared = {
+    nearest = against.statistics[round(layer.numbers["depth"] * (len(against.statistics) - 1))]
+    numbers = {
         "cosine": float(np.vdot(own, theirs)) / norms if norms else math.nan,
         "scale": math.sqrt(max(float(np.trace(theirs)), 0.0) / spread) if spread else math.nan,
     }
-    layers = against.statistics.layers
-    return replace(
-        layer,
-        numbers=layer.numbers | compared,
-        other=measure_layer(other, layer.index, depth),
-        resized=layers[round(depth * (len(layers) - 1))].kernel_size != size,
-    )
+    resized = nearest.kernel_size != layer.statistics.kernel_size
+    return _finite(numbers) | {"other": other.name, "other_sigma": other.numbers["sigma"], "resized": resized}
+
+
+def _finite(numbers: dict[str, float]) -> dict[str, Any]:
+    return {name: value if math.isfinite(value) else None for name, value in numbers.items()}

@@ -84,6 +84,15 @@ def lines(words: str) -> str:
     return "<br>".join(map(text, words.splitlines()))
 
 
+def number(value: float | None, *, digits: int = 2) -> str:
+    """A number as pages show it, a dash where there is none.
+
+    >>> number(-0.5), number(-0.0001), number(None)
+    ('−0.50', '0.00', '–')
+    """
+    return "–" if value is None else f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
+
+
 def heading(title: str, lead: str) -> str:
     """The title of a page and its result in one sentence (HTML)."""
     return f'<h1>{text(title)}</h1>\n<p class="lead">{lead}</p>'

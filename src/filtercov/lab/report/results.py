@@ -7,7 +7,7 @@ scale; its gains over uniform can be compared all the same, and have charts of t
 import math
 import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -23,7 +23,7 @@ from filtercov.lab.report.charts import Dot, Series, dot_chart, line_chart
 from filtercov.lab.report.groups import by, curves_figure, sentence
 from filtercov.lab.report.inspect_target import Target, read_target
 from filtercov.lab.report.pictures import construction_parts, covariance_picture, filters_picture, sampled
-from filtercov.lab.report.results_claims import Finding, finding_of
+from filtercov.lab.report.results_claims import Finding, comparison_table, finding_of
 from filtercov.lab.report.results_statistics import INTERVAL, show_seeds
 from filtercov.lab.report.results_table import Line
 from filtercov.lab.training.progress import duration
@@ -93,7 +93,7 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     lead = _lead(record, found, finding)
     body = [page.heading(title, page.text(lead)), f"<p>{page.text(texts.introduction(record))}</p>"]
     body += [page.note(words, warning=True) for words in texts.warnings(record)]
-    body += [page.grid([claim_picture(finding)])] if finding and finding.begun else []
+    body += [claim_picture(finding)] if finding and finding.begun else []
     if found:
         counts = [line.measured.n for line in found if line.measured]
         words = f"Test accuracy in percent, {show_seeds(counts)}." if counts else "Every cell has runs missing."
@@ -104,10 +104,7 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
         body += ["<h2>Results</h2>", page.text_table(rows, caption=f"{page.text(words)} Press a heading to sort.")]
     if record.speeds:
         body += ["<h2>Results</h2>", page.text_table(texts.speed_table(record))]
-    body += [page.note(words) for words in texts.notes(record, found) if words != lead]
-    ranked = texts.rankings(record)
-    body += [f"<h2>Ranking</h2><p>{page.text(texts.TOLD_APART)}</p>"] if ranked else []
-    body += [f"<h3>{page.text(each)}</h3>{page.text_table(each.table)}" for each in ranked]
+    body += [page.note(words) for words in texts.notes(record) if words != lead]
     drawn = []
     for each in record.drawings:
         trained = f": {each.trained}" if record.reduced and each.trained else ""
@@ -123,8 +120,8 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     return page.page(title, "\n".join(body), origin=page.Origin((record.source,), command))
 
 
-def claim_picture(finding: Finding) -> str:
-    """The comparisons of a claim with their intervals and what each must be above, the paper's as rings."""
+def claim_picture(finding: Finding, *, below: str = "") -> str:
+    """The comparisons of a claim as dots, what each must lie above and the paper's as rings; beside it the numbers."""
     dots = {
         one.comparison.says: {"difference": Dot(d.mean, d.low, d.high, one.paper, str(d), one.comparison.least)}
         for one in finding.compared
@@ -132,15 +129,16 @@ def claim_picture(finding: Finding) -> str:
     }
     unit = "percent of a step's time" if finding.claim.number == "C14" else "points of accuracy"
     chart = dot_chart(dots, label=f"comparisons of {finding.claim.number}", shows=[0.0])
-    return page.figure(chart, f"{unit} with {INTERVAL}")
+    numbers = page.folded("Comparisons", page.text_table(comparison_table(finding)))
+    return f'<div class="pairs">{page.figure(chart, f"{unit} with {INTERVAL}")}<div>{numbers}{below}</div></div>'
 
 
 def _lead(record: ExperimentRecord, found: Sequence[Line], finding: Finding | None) -> str:
     """The result in a sentence."""
     if finding:
         return f"{finding.verdict.capitalize()}. {finding.sentence}"
-    if counts := texts.verdict_counts(found):
-        return counts
+    if said := texts.verdict_counts(found) or next(iter(texts.standings(record)), ""):
+        return said
     if gains := [(line.difference.mean, line) for line in found if line.difference]:
         return f"The largest gain: {sentence(max(gains, key=lambda each: each[0])[1])}"
     return f"{record.shows[0].upper()}{record.shows[1:].removesuffix('.')}."
@@ -160,30 +158,41 @@ def _dots(found: Sequence[Line]) -> list[str]:
     """For each row its accuracies, and its gains over uniform where there is a uniform to compare with."""
     figures = []
     for name, members in by(lambda line: f"{line.shown_row}, {line.shown_epochs} epochs", found).items():
-        accuracies: dict[str, dict[str, Dot]] = defaultdict(dict)
-        for line in members:
-            assert line.measured
-            mean, std = line.measured.mean, line.measured.std
-            low, high = (None, None) if std is None else (mean - std, mean + std)
-            paper = line.paper.mean if line.paper else None
-            accuracies[line.cell.init][line.cell.filters] = Dot(mean, low, high, paper, str(line.measured))
-        chart = dot_chart(accuracies, label=f"accuracy by initialisation, {name}")
+        rows = rows_of_dots(members, _accuracy)
+        chart = dot_chart(rows, label=f"accuracy by initialisation, {name}")
         figures.append(page.figure(chart, f"{page.text(name)}: test accuracy in percent ± standard deviation"))
-        if gains := gain_dots(members):
-            chart = dot_chart(gains, label=f"gain over uniform by initialisation, {name}", shows=[0.0])
-            caption = f"{page.text(name)}: points above uniform with the same seeds, {INTERVAL}s"
-            figures.append(page.figure(chart, caption))
-    return figures
+        figures.append(gains_figure(name, members))
+    return [figure for figure in figures if figure]
 
 
-def gain_dots(found: Sequence[Line]) -> dict[str, dict[str, Dot]]:
-    """Gains over uniform by initialisation and whether filters train."""
-    gains: dict[str, dict[str, Dot]] = defaultdict(dict)
+def gains_figure(name: str, found: Sequence[Line]) -> str:
+    """The gains over uniform of a row with the paper's as rings; empty if there are none."""
+    gains = rows_of_dots(found, _gain)
+    if not gains:
+        return ""
+    chart = dot_chart(gains, label=f"points above uniform, {name}", shows=[0.0])
+    return page.figure(chart, f"{page.text(name)}: points above uniform with the same seeds, {INTERVAL}s")
+
+
+def rows_of_dots(found: Sequence[Line], dot: Callable[[Line], Dot | None]) -> dict[str, dict[str, Dot]]:
+    """A dot of each line by initialisation and whether filters train, where there is one."""
+    rows: dict[str, dict[str, Dot]] = defaultdict(dict)
     for line in found:
-        if gain := line.difference:
-            dot = Dot(gain.mean, gain.low, gain.high, line.paper_difference, str(gain))
-            gains[line.cell.init][line.cell.filters] = dot
-    return gains
+        if drawn := dot(line):
+            rows[line.cell.init][line.cell.filters] = drawn
+    return rows
+
+
+def _accuracy(line: Line) -> Dot | None:
+    if not (m := line.measured):
+        return None
+    low, high = (None, None) if m.std is None else (m.mean - m.std, m.mean + m.std)
+    return Dot(m.mean, low, high, line.paper.mean if line.paper else None, str(m))
+
+
+def _gain(line: Line) -> Dot | None:
+    d = line.difference
+    return Dot(d.mean, d.low, d.high, line.paper_difference, str(d)) if d else None
 
 
 def _epoch_charts(found: Sequence[Line]) -> list[str]:

@@ -13,7 +13,7 @@ comparison is settled and some show none. Everything else is open, and a claim o
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,7 +22,8 @@ import numpy as np
 from filtercov.lab.experiments.paper_claims import CLAIMS, MARGIN, CellName, Claim, Comparison
 from filtercov.lab.experiments.records import ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
-from filtercov.lab.report.results_statistics import CONFIDENCE, Difference, paired_difference, t_quantile
+from filtercov.lab.report.groups import Table
+from filtercov.lab.report.results_statistics import CONFIDENCE, INTERVAL, Difference, paired_difference, t_quantile
 
 ClaimVerdict = Literal["holds", "contradicted", "no difference", "open", "not run"]
 
@@ -42,11 +43,6 @@ class Compared:
     comparison: Comparison
     difference: Difference | None  # None: not run
     paper: float | None
-
-    def __str__(self) -> str:
-        theirs = "" if self.paper is None else f" (the paper's: {self.paper:+.2f})"
-        needed = f"must be {self.comparison.needed}"
-        return f"{self.comparison.says}, {needed}: {self.difference or ''}{theirs}, {self.shown_verdict}"
 
     def verdict(self, among: int = 1) -> ClaimVerdict:
         """What the interval says of what is asked, widened as one of `among` comparisons must be to count alone."""
@@ -165,10 +161,24 @@ def finding_of(record: ExperimentRecord) -> Finding | None:
     return judge_claim(claims[0], record) if claims else None
 
 
-def claim_lines(record: ExperimentRecord) -> list[str]:
-    """The finding on a record's claim as lines to print, none if it belongs to no claim."""
+def claim_line(record: ExperimentRecord) -> str:
+    """The finding on a record's claim in a line, empty if it belongs to no claim."""
     finding = finding_of(record)
     if finding is None:
-        return []
-    verdict = f"{finding.claim.number}, {finding.claim.says} Verdict: {finding.verdict}. {finding.sentence}"
-    return [verdict, *(f"  {compared}" for compared in finding.compared if compared.difference)]
+        return ""
+    return f"{finding.claim.number}, {finding.claim.says} Verdict: {finding.verdict}. {finding.sentence}"
+
+
+def comparison_table(finding: Finding) -> Table:
+    """A line for each comparison of a claim."""
+    rows = [["comparison", "must be", "the paper's", f"ours, {INTERVAL}", "verdict"]]
+    for one in finding.compared:
+        ours = str(one.difference or "not run")
+        rows.append([one.comparison.says, one.comparison.needed, paper_range([one]), ours, one.shown_verdict])
+    return rows
+
+
+def paper_range(compared: Sequence[Compared]) -> str:
+    """The paper's own differences, the least and the largest; empty where its tables have none."""
+    found = sorted(one.paper for one in compared if one.paper is not None)
+    return " to ".join(dict.fromkeys(f"{number:+.2f}" for number in (found[:1] + found[-1:])))

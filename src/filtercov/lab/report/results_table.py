@@ -2,16 +2,16 @@
 
 import csv
 import io
-import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from math import inf
+from typing import Any, Literal
 
 from filtercov.lab.experiments.records import CellRecord, ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report.groups import FinishedRun, Group, Table, by, tabulate
-from filtercov.lab.report.results_claims import claim_lines
+from filtercov.lab.report.results_claims import claim_line, comparison_table, finding_of
 from filtercov.lab.report.results_statistics import CONFIDENCE, INTERVAL, METHOD, Summary, paired_difference
 from filtercov.lab.training.progress import duration
 from filtercov.printable import aligned, counted
@@ -23,6 +23,7 @@ SIGNS = (
     f"otherwise; where there is no difference at all, one in {BY_CHANCE} is decided by chance."
 )
 NAMED = 3  # of the runs that are missing
+OURS = "closed-form"
 TOLD_APART = (
     f"Two initialisations are told apart if the {INTERVAL} of their difference, paired over seeds, lies "
     f"on one side of zero; without any difference one pair in {BY_CHANCE} is told apart by chance."
@@ -47,6 +48,11 @@ class Line(Group):
         """The epochs trained, and the paper's where they differ."""
         trained, paper = self.cell.trained.epochs, self.cell.epochs
         return str(paper) if trained == paper else f"{trained} ({paper})"
+
+    @property
+    def gain(self) -> float:
+        """The mean difference from uniform, by which lines are sorted: uniform comes last."""
+        return self.difference.mean if self.difference else -inf
 
     @property
     def verdict(self) -> Literal["holds", "contradicted", "open"] | None:
@@ -108,13 +114,18 @@ def verdict_counts(found: Sequence[Line]) -> str:
     )
 
 
-def notes(record: ExperimentRecord, found: Sequence[Line]) -> list[str]:
-    """What is smaller than in the paper, and how differences and verdicts come about."""
+def remarks(record: ExperimentRecord) -> list[str]:
+    """Everything that is said beside the tables."""
+    return [*notes(record), *warnings(record)]
+
+
+def notes(record: ExperimentRecord) -> list[str]:
+    """What is smaller than in the paper, how differences and verdicts come about, and who stands where."""
+    found = lines(record)
     said = [f"Smaller than in the paper: {record.reduced}."] if record.reduced and record.trained else []
     said += [METHOD] if any(line.difference for line in found) else []
     said += [counts, SIGNS] if (counts := verdict_counts(found)) else []
-    if record.chart == "ranking" and not find_scale(record.scale).judges:
-        said.append("Nothing is ranked at this scale, whose accuracies mean nothing.")
+    said += [*ranking, TOLD_APART] if (ranking := standings(record)) else []
     return said + ([f"The runs took {duration(record.seconds)} of training in all."] if record.seconds else [])
 
 
@@ -144,52 +155,61 @@ def speed_table(record: ExperimentRecord) -> Table:
     return rows
 
 
-@dataclass(frozen=True)
-class Ranking:
-    """The initialisations of one row, best first, as a table with its heading; printed, how many can be told apart."""
-
-    says: str
-    table: Table
-
-    def __str__(self) -> str:
-        return self.says
+def tables(record: ExperimentRecord) -> list[Table]:
+    """The numbers of an experiment, as far as it has any: cells, times of a step, what its claim compares."""
+    found, finding = lines(record), finding_of(record)
+    shown = [table(found)] if found else []
+    shown += [speed_table(record)] if record.speeds else []
+    return shown + ([comparison_table(finding)] if finding and finding.begun else [])
 
 
-def rankings(record: ExperimentRecord) -> list[Ranking]:
-    """A ranking for each row, frozen and thawed; none where accuracies mean nothing."""
+def ranked(record: ExperimentRecord) -> dict[str, list[Line]]:
+    """The complete lines of each row, frozen and thawed, the largest gain over uniform first.
+
+    Rows need uniform, the closed form and a third; there are none unless the experiment is a ranking, at a scale whose
+    accuracies mean something.
+    """
     if record.chart != "ranking" or not find_scale(record.scale).judges:
-        return []
-    rows = by(lambda line: f"{line.shown_row}, {line.cell.filters}", (line for line in lines(record) if line.runs))
-    return [rank(title, found) for title, found in rows.items() if len(found) > 1]
+        return {}
+    rows = by(lambda line: f"{line.cell.row} {line.cell.filters}", (line for line in lines(record) if line.runs))
+    return {
+        title: sorted(found, key=lambda line: -line.gain)
+        for title, found in rows.items()
+        if {BASELINE, OURS} < {line.cell.init for line in found}
+    }
 
 
-def told_apart(one: Group, other: Group) -> bool:
-    """Whether the interval of a paired difference lies on one side of zero."""
-    difference = paired_difference(one.by_seed, other.by_seed)
-    return difference is not None and difference.decided
+def standings(record: ExperimentRecord) -> list[str]:
+    """For each row of a ranking a sentence: who is as good as the closed form, and who no better than uniform."""
+    said = []
+    for title, found in ranked(record).items():
+        others = {line.cell.init: line for line in found}
+        closed, _ = others.pop(OURS), others.pop(BASELINE)
+        kinds: dict[str, list[str]] = defaultdict(list)
+        for init, line in others.items():
+            kinds[_standing(line, closed)].append(init)
+        words = "".join(f"; {kind}: {', '.join(inits)}" for kind, inits in kinds.items())
+        said.append(f"{title}: the closed form gains {closed.difference or ''}{words}.")
+    return said
 
 
-def rank(title: str, found: Sequence[Line]) -> Ranking:
-    """Rank the initialisations of a row by their mean accuracy."""
-    ordered = sorted(found, key=lambda line: -line.measured.mean if line.measured else 0.0)
-    places = list(enumerate(ordered, start=1))
-    alike = [[str(i) for i, other in places if other is not line and not told_apart(line, other)] for line in ordered]
-    rows = [["rank", "initialisation", "measured", "n", "behind the first", "not told apart from"]]
-    for place, line in places:
-        behind = paired_difference(line.by_seed, ordered[0].by_seed) if place > 1 else ""
-        others = ", ".join(alike[place - 1]) or "none"
-        rows.append([str(place), line.cell.init, str(line.measured), str(len(line.runs)), str(behind or ""), others])
-    pairs = len(ordered) * (len(ordered) - 1) // 2
-    apart = pairs - sum(map(len, alike)) // 2
-    return Ranking(f"{title}: {apart} of {counted(pairs, 'pair')} told apart", rows)
+def _standing(line: Line, closed: Line) -> str:
+    """Where an initialisation stands between uniform and the closed form, if its interval tells."""
+    from_closed = paired_difference(line.by_seed, closed.by_seed)
+    if not from_closed or not from_closed.decided:
+        return "not told apart from it"
+    if from_closed.mean > 0:
+        return "better"
+    above = line.difference and line.difference.decided and line.gain > 0
+    return "between it and uniform" if above else "no better than uniform"
 
 
-def to_csv(record: ExperimentRecord) -> str:
-    """A line per cell with every number unrounded; what is missing or unknown is empty."""
-    rows: list[dict[str, object]] = []
+def rows(record: ExperimentRecord) -> list[dict[str, Any]]:
+    """A dictionary for each cell with every number unrounded; None where one is missing or unknown."""
+    made: list[dict[str, Any]] = []
     for line in lines(record):
         cell, trained, m, p, d = line.cell, line.cell.trained, line.measured, line.paper, line.difference
-        rows.append(
+        made.append(
             {"experiment": record.name, "scale": record.scale, "row": cell.row, "epochs": cell.epochs}
             | {"network": trained.model, "data": trained.data, "trained_epochs": trained.epochs}
             | {"filters": cell.filters, "initialisation": cell.init}
@@ -198,46 +218,40 @@ def to_csv(record: ExperimentRecord) -> str:
             | {"difference": d and d.mean, "low": d and d.low, "high": d and d.high, "pairs": d and d.n}
             | {"paper_difference": line.paper_difference, "verdict": line.verdict}
         )
+    return made
+
+
+def to_csv(record: ExperimentRecord) -> str:
+    """A line per cell; what is missing or unknown is empty."""
+    found = rows(record)
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(rows[0]) if rows else [], lineterminator="\n")
+    writer = csv.DictWriter(stream, list(found[0]) if found else [], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(found)
     return stream.getvalue()
 
 
 def to_markdown(record: ExperimentRecord) -> str:
-    """The table with what it needs to be understood."""
-    found, ranked, stated = lines(record), rankings(record), claim_lines(record)
-    parts = [f"## {record.title}", introduction(record), *notes(record, found), *warnings(record)]
-    parts += ["\n".join(re.sub(r"^( *)", r"\1- ", line) for line in stated)] if stated else []
-    parts += [markdown_table(table(found))] if found else []
-    parts += [TOLD_APART] if ranked else []
-    for ranking in ranked:
-        parts += [f"### {ranking}", markdown_table(ranking.table)]
-    parts += [markdown_table(speed_table(record))] if record.speeds else []
-    return "\n\n".join([*parts, f"    {record.command}"]) + "\n"
+    """The tables with what they need to be understood."""
+    said = [introduction(record), *filter(None, [claim_line(record)]), *remarks(record)]
+    parts = [f"## {record.title}", *said, *map(markdown_table, tables(record)), f"    {record.command}"]
+    return "\n\n".join(parts) + "\n"
 
 
 def to_latex(record: ExperimentRecord) -> str:
     """The table for booktabs."""
-    found = lines(record)
-    rows = table(found)
-    head, *body = [" & ".join(text.translate(_LATEX) for text in row) + r" \\" for row in rows]
-    comments = [f"% {words}" for words in (record.command, record.title, *notes(record, found), *warnings(record))]
-    columns = "l" * 4 + "r" * (len(rows[0]) - 4)
+    shown = table(lines(record))
+    head, *body = [" & ".join(text.translate(_LATEX) for text in row) + r" \\" for row in shown]
+    comments = [f"% {words}" for words in (record.command, record.title, *remarks(record))]
+    columns = "l" * 4 + "r" * (len(shown[0]) - 4)
     opening, closing = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule"], [r"\bottomrule"]
     return "\n".join([*comments, *opening, *body, *closing, r"\end{tabular}", ""])
 
 
 def to_terminal(record: ExperimentRecord) -> str:
-    """The table in aligned columns."""
-    found, ranked = lines(record), rankings(record)
-    said = [title_line(record), *(aligned(table(found)) if found else [])]
-    for ranking in ranked:
-        said += ["", str(ranking), *aligned(ranking.table)]
-    said += ["", TOLD_APART] if ranked else []
-    said += aligned(speed_table(record)) if record.speeds else []
-    return "\n".join([*said, *notes(record, found), *warnings(record)])
+    """The tables in aligned columns."""
+    shown = [line for rows in tables(record) for line in aligned(rows)]
+    return "\n".join([title_line(record), *shown, *filter(None, [claim_line(record)]), *remarks(record)])
 
 
 def title_line(record: ExperimentRecord) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, takewhile
@@ -22,7 +22,6 @@ from filtercov.covariance.forms import Array
 from filtercov.files import Source
 from filtercov.lab.report import page, pictures
 from filtercov.lab.report.charts import SHARES, Plot, key, legend, log_axis, over, round_axis, stage
-from filtercov.lab.report.inspect_target import show
 from filtercov.lab.report.pictures import palette
 from filtercov.printable import counted
 from filtercov.statistics.watched import FOLLOWED, Moment, Watched
@@ -35,13 +34,16 @@ Bytes = NDArray[np.uint8]
 Record = dict[str, Any]  # of a layer at a moment: see `Watched.to_records`
 
 
+def _beyond(record: Record) -> bool:
+    return bool(record["likeness_beyond_chance"])
+
+
 def _since(records: Sequence[Record]) -> int | None:
     """The step since when the likeness is beyond chance at every moment to the last; None if it is not.
 
     A likeness that left chance and came back shows nothing yet: among many moments some always stray.
     """
-    beyond = takewhile(lambda record: record["likeness_beyond_chance"], reversed(records))
-    return min((int(record["step"]) for record in beyond), default=None)
+    return min((int(record["step"]) for record in takewhile(_beyond, reversed(records))), default=None)
 
 
 def _size(record: Record) -> str:
@@ -79,21 +81,9 @@ class WatchedReport:
         return [moment.step for moment in self.moments]
 
     def as_json(self) -> dict[str, Any]:
-        """Every number of every layer at every moment, also of those that a page has no room for."""
-        records: dict[str, list[Record]] = {layer[0]["name"]: [] for layer in self.layers}
-        for record in self.watched.to_records():
-            records[record["name"]].append(record)
-        return {
-            "target": self.label,
-            "kind": "watched run",
-            "model": self.watched.source,
-            "notes": list(self.notes),
-            "began": self.watched.began,
-            "layers": [
-                {"name": name, "beyond_chance_since": _since(found), "moments": found}
-                for name, found in records.items()
-            ],
-        }
+        """A record of every layer at every moment, also of those that a page has no room for."""
+        about = {"target": self.label, "kind": "watched run", "model": self.watched.source, "notes": list(self.notes)}
+        return about | {"began": self.watched.began, "records": self.watched.to_records()}
 
     def table(self) -> list[list[str]]:
         """A row for each layer, below a heading: σ and likeness at both ends, drift, since when there is structure.
@@ -103,57 +93,42 @@ class WatchedReport:
         rows = [["layer", "size", "filters", "σ", "likeness", "by chance", "moved", "structure since"]]
         for number, records in enumerate(self.layers, start=1):
             first, last, since = records[0], records[-1], _since(records)
-            sigmas = [
-                show(r["sigma"]) if r["sigma"] is None or r["likeness_beyond_chance"] else f"({show(r['sigma'])})"
-                for r in (first, last)
-            ]
-            likeness = f"{show(first['likeness'])} → {show(last['likeness'])}"
+            sigmas = []
+            for record in (first, last):
+                sigma = page.number(record["sigma"])
+                sigmas.append(sigma if _beyond(record) or record["sigma"] is None else f"({sigma})")
+            likeness = f"{page.number(first['likeness'])} → {page.number(last['likeness'])}"
             row = [f"{number}. {first['name']}", _size(first), str(first["filters"]), " → ".join(sigmas), likeness]
             shown = "–" if since is None else "start" if since == first["step"] else str(since)
-            rows.append([*row, show(last["likeness_chance"]), show(last["relative_distance"]), shown])
+            rows.append([*row, page.number(last["likeness_chance"]), page.number(last["relative_distance"]), shown])
         return rows
 
-    def findings(self) -> list[str]:
-        """Findings, a sentence each: only what chance would not show too."""
+    @property
+    def finding(self) -> str:
+        """How many layers are like the closed form at both ends, in a sentence."""
         steps, judged = self.steps, [layer for layer in self.layers if layer[-1]["likeness"] is not None]
         if not judged:
-            return ["No layer has filters that a closed form could be like."]
-        early, late = (sum(bool(layer[i]["likeness_beyond_chance"]) for layer in judged) for i in (0, -1))
-        said = [
-            f"{late or 'None'} of {counted(len(judged), 'layer')} {'is' if late == 1 else 'are'} more like the closed "
-            f"form than independent filters are at step {steps[-1]}"
-            + (f", {early or 'none'} at step {steps[0]}." if len(steps) > 1 else ".")
-        ]
-        since = ((_since(layer) or 0, number) for number, layer in enumerate(self.layers, start=1))
-        grown = sorted(each for each in since if each[0] > steps[0])
-        if grown:
-            (first, one), (last, other) = grown[0], grown[-1]
-            ending = f", and last in layer {other}, by step {last}." if len(grown) > 1 else "."
-            said.append(f"Structure that stayed appeared first in layer {one}, by step {first}{ending}")
-        moved = [(x, i) for i, layer in enumerate(self.layers, start=1) if (x := layer[-1]["relative_distance"])]
-        if moved and len(steps) > 1:
-            (least, one), (most, other) = min(moved), max(moved)
-            size = f"{least:.2g} (layer {one}) to {most:.2g} (layer {other})"
-            said.append(f"Filters moved by {size} of their size at the start.")
-        if len(steps) < len(self.watched):
-            said.append(f"Looked at {len(steps)} of {len(self.watched)} moments, evenly spaced; --json has all.")
-        return said
+            return "No layer has filters that a closed form could be like."
+        early, late = (sum(_beyond(layer[i]) for layer in judged) for i in (0, -1))
+        words = f"{late or 'None'} of {counted(len(judged), 'layer')} {'is' if late == 1 else 'are'} more like the "
+        words += f"closed form than independent filters are at step {steps[-1]}"
+        return f"{words}, {early or 'none'} at step {steps[0]}." if len(steps) > 1 else f"{words}."
 
     def page(self, *, command: str = "") -> str:
         """The HTML page, which ends with its source and the `command` that made it."""
         watched, layers = self.watched, self.layers
-        lead, *more = self.findings()
         sizes = " and ".join(dict.fromkeys(_size(layer[0]) for layer in layers))
         what = f"{watched.source} while it trained: {counted(len(layers), 'depthwise layer')} of {sizes} filters, "
-        what += f"{counted(len(watched), 'moment')} from step {watched.steps[0]} to {watched.steps[-1]}."
+        what += f"{counted(len(watched), 'moment')} from step {watched.steps[0]} to {watched.steps[-1]}"
+        what += f"; here are {len(self.moments)}, evenly spaced." if len(self.moments) < len(watched) else "."
         head, *rows = self.table()
         cells = [[page.numbered(i, layers[i][0]["name"]), *row[1:]] for i, row in enumerate(rows)]
         meaning = "In brackets: no more than chance. Moved: distance over size at the start."
         data = [_layer_data(records, self.moments) for records in layers]
         settings = {"palette": palette().tolist(), "decades": DECADES, "steps": self.steps, "layers": data}
         sections = [
-            page.heading(self.label, page.text(lead)),
-            f"<p>{page.text(' '.join([*more, what]))}</p>",
+            page.heading(self.label, page.text(self.finding)),
+            f"<p>{page.text(what)}</p>",
             *map(page.note, watched.notes),
             _player(self),
             _over_time(self),
@@ -211,27 +186,25 @@ def _player(run: WatchedReport) -> str:
 
 def _over_time(run: WatchedReport) -> str:
     """σ, likeness and drift: a line for each layer, coloured by depth; a script marks one and moves the cursors."""
-    unrelated = "distance of the filters from the first moment; 1.41 is that of unrelated filters"
-    drawn = {
-        "σ": ("sigma", True, "σ of the closed form most like each layer, where it is more like it than chance"),
-        "likeness": ("likeness", True, "likeness to that closed form, where it is more than chance"),
-        "‖W − W₀‖ / ‖W₀‖": ("relative_distance", False, unrelated),
+    drawn: dict[str, tuple[str, Callable[[Record], bool], str]] = {
+        "σ": ("sigma", _beyond, "σ of the closed form most like each layer, where it is more like it than chance"),
+        "likeness": ("likeness", _beyond, "likeness to that closed form, where it is more than chance"),
+        "‖W − W₀‖ / ‖W₀‖": (
+            "relative_distance",
+            lambda record: record["relative_distance"] is not None,
+            "distance of the filters from the first moment; 1.41 is that of unrelated filters",
+        ),
     }
     figures = []
-    for name, (number, structured, caption) in drawn.items():
-        shown = [[r["likeness_beyond_chance"] if structured else r[number] is not None for r in x] for x in run.layers]
-        lines = [
-            [float(record[number]) if keep else math.nan for record, keep in zip(records, kept, strict=True)]
-            for records, kept in zip(run.layers, shown, strict=True)
-        ]
-        found = [x for line in lines for x in line if math.isfinite(x)] or [1.0]
+    for name, (number, kept, caption) in drawn.items():
+        found = [record[number] for layer in run.layers for record in layer if kept(record)] or [1.0]
         y = log_axis(min(found), max(found)) if name == "σ" else round_axis(0.0, max(found) or 1.0)
         plot = Plot(over(run.steps), y, label=f"{name} of each layer over time", x_label="step", y_label=name)
-        for index, line in enumerate(lines):
-            start = run.layers[index][0]
+        for index, records in enumerate(run.layers):
+            start = records[0]
             marked = f' data-layer="{index}" style="--depth:{start["depth"]:.0%}"'
-            for measured, group in groupby(zip(run.steps, line, strict=True), lambda point: math.isfinite(point[1])):
-                piece = list(group) if measured else []
+            for measured, group in groupby(records, kept):
+                piece = [(float(record["step"]), record[number]) for record in group] if measured else []
                 if len(piece) == 1:  # a line of one point would not be seen
                     plot.dot(*piece[0], f"{start['name']}: {piece[0][1]:.3g} at step {piece[0][0]:g}", radius=2)
                 plot.line(piece, attributes=marked)
@@ -267,7 +240,7 @@ def _layer_data(records: Sequence[Record], moments: Sequence[Moment]) -> dict[st
         "limits": [float(f"{limit:.2g}") for limit in limits],
         "filters": _text(filters),
         "spectra": _text([spectrum_levels(spectrum(cov)) for cov in covariances]),
-        "beyond": [bool(record["likeness_beyond_chance"]) for record in records],
+        "beyond": [*map(_beyond, records)],
         **{key: [record[column] for record in records] for key, column in numbers.items()},
     }
 
