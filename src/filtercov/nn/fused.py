@@ -19,10 +19,10 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from filtercov.nn import native, routing
 from filtercov.nn.conv import PointwiseConv2d, is_pointwise
-from filtercov.nn.layout import is_channels_last, is_strided
+from filtercov.nn.layout import is_channels_last
 from filtercov.nn.norm_act import batch_norm_act_eval, batch_norm_act_train, gelu
 from filtercov.nn.norm_mlp import Weights, norm_mlp
-from filtercov.nn.routing import is_traced, is_usual, is_watched, nothing_intervenes, untraced
+from filtercov.nn.routing import is_usual, is_watched, nothing_intervenes
 
 _REPLACEMENTS: dict[type[nn.Module], type["Replacement"]] = {}  # by the class replaced
 
@@ -84,9 +84,8 @@ class NativeActivation(Replacement):
         return gelu(x) if _can_use_gelu(x) else None
 
 
-@untraced
 def _can_use_gelu(x: Tensor) -> bool:
-    return is_usual(x) and is_strided(x) and nothing_intervenes() and _pays(x)
+    return nothing_intervenes() and is_usual(x) and _pays(x)
 
 
 class NativeGELU(NativeActivation, nn.GELU):
@@ -146,12 +145,10 @@ class Pair(NamedTuple):
 
     def _can_fuse(self, x: Tensor) -> bool:
         training = self.norm.training
-        # In evaluation PyTorch's own calls serve gradients, and traces, which may be made to run elsewhere.
-        if not training and (torch.is_grad_enabled() or is_traced()):
+        if not training and torch.is_grad_enabled():
             return False
         return self._cannot_be_observed(x) and ((self.gelu_first and training) or _pays(x))
 
-    @untraced
     def _cannot_be_observed(self, x: Tensor) -> bool:
         norm = self.norm
         return (
@@ -176,7 +173,6 @@ class Pair(NamedTuple):
         )
 
 
-@untraced
 def _pays(x: Tensor) -> bool:
     """Whether fusing is faster: not for small images, nor where a compiler fuses by itself, with more around."""
     return x.numel() >= routing.LEAST_NORMALISED and not torch.compiler.is_compiling() and native.available()
@@ -217,7 +213,7 @@ def run_fused(layers: list[nn.Module], x: Tensor, residual: Tensor | None = None
     while i < len(layers):
         pair = pair_of(*layers[i : i + 2])
         ends = pair is not None and pair.gelu_first and i + 2 == len(layers)
-        added = residual if ends and residual is not None and _can_add(x, residual) else None
+        added = residual if ends else None
         fused = None if pair is None else pair.fused(x, added)
         if fused is None:
             x, i = _run_alone(layers[i], x), i + 1
@@ -230,14 +226,9 @@ def run_fused(layers: list[nn.Module], x: Tensor, residual: Tensor | None = None
 
 def _run_alone(layer: nn.Module, x: Tensor) -> Tensor:
     """The output of a layer; a GELU's by the kernels if that cannot be observed."""
-    if activation_of(layer) == "gelu" and not is_traced() and not is_watched(layer) and _can_use_gelu(x):
+    if activation_of(layer) == "gelu" and not is_watched(layer) and _can_use_gelu(x):
         return gelu(x)  # type: ignore[no-any-return]
     return layer(x)  # type: ignore[no-any-return]
-
-
-@untraced
-def _can_add(x: Tensor, residual: Tensor) -> bool:
-    return is_usual(x, residual) and residual.shape == x.shape
 
 
 class FusedLayers(Replacement):
@@ -333,14 +324,13 @@ class FusedBlock(Replacement):
             return norm_mlp(branch, kept, weights, norm.eps)
         return self.drop_path(norm_mlp(branch, None, weights, norm.eps)) + kept  # type: ignore[no-any-return]
 
-    @untraced
     def _can_fuse(self, x: Tensor) -> bool:
         return (
-            is_usual(x)
+            nothing_intervenes()
+            and is_usual(x)
             and x.dim() == 4
             and is_channels_last(x)  # never so without a pixel
             and self._has_usual_parts()
-            and nothing_intervenes()
             and (torch.compiler.is_compiling() or native.available())  # a compiler could not follow the loading
         )
 

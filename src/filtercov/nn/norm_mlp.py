@@ -19,7 +19,6 @@ from filtercov.errors import KernelError
 from filtercov.nn import native
 from filtercov.nn.layout import as_empty_image
 from filtercov.nn.operator import Plan, Shape, check_images, check_shape, differentiate, operator
-from filtercov.nn.routing import is_traced
 
 # Numbers of the hidden layer that are worked on at a time (2 MiB, and as much for their gradient), and the least rows.
 _CHUNK = 2**19
@@ -49,8 +48,7 @@ def norm_mlp(x: Tensor, shortcut: Tensor | None, weights: Weights, eps: float) -
     Without `gamma` the branch is not scaled, without `shortcut` it is returned alone.
     """
     tensors = x, shortcut, *weights
-    needed = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
-    keep = needed or is_traced()  # what is traced may be trained
+    keep = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
     return norm_mlp_forward(x, shortcut, *weights[:2], eps, *weights[2:], keep)[0]  # type: ignore[no-any-return]
 
 
