@@ -99,7 +99,7 @@ def test_tools_give_what_other_layers_give_in_training_and_keep_what_was_measure
     (plain, net), x = network(other_layers, frozen=False, training=True), images(2, 3, 16, 16)
     net[3].__class__ = PointwiseConv2d
     (toggle,) = (toggle for toggle in toggles(net) if toggle.swap is DEPTHWISE)
-    toggle.set_(toggle.ours._replace(passes=6))
+    toggle.set_(6)
     assert close(TOOLS[tool](net, x), plain(x))
 
 

@@ -17,7 +17,7 @@ from filtercov.filters import freeze_
 from filtercov.nn import DepthwiseConv2d, FusedSequential, accelerate_, restore_
 from filtercov.nn.conv import PointwiseConv2d, StridedPointwiseConv2d
 from filtercov.nn.routing import BY_THRESHOLDS
-from filtercov.nn.swap import SAFE, Part, pass_choices, toggles
+from filtercov.nn.swap import SAFE, pass_choices, toggles
 from filtercov.nn.timing import (
     LEAST_TURNS,
     Layout,
@@ -26,7 +26,7 @@ from filtercov.nn.timing import (
     clearly_faster,
     race,
     ratio,
-    recorded_calls,
+    record_calls,
     usual_clock,
 )
 from filtercov.nn.tune import AS_IT_WAS, PLAIN_LAST, STEP_HEADING, LayerTiming, StepTiming, Tuner, Tuning
@@ -231,9 +231,7 @@ class Slices(nn.Module):
 def test_a_slice_of_a_larger_image_is_timed_as_one_and_no_gradient_is_kept():
     net, accumulated = Slices(), []
     net.mix.weight.register_post_accumulate_grad_hook(accumulated.append)
-    with recorded_calls([Part("mix", (net.mix,))]) as recorded:
-        Step(net, torch.randn(2, 20, 6, 6).requires_grad_())()
-    ((call,),) = recorded.values()
+    ((call,),) = record_calls(toggles(net), Step(net, torch.randn(2, 20, 6, 6).requires_grad_())).values()
     assert call.x == Layout((2, 8, 6, 6), (20 * 36, 36, 6, 1))
     assert call.needs_grad
     assert call.grad.strides[0] == 20 * 36
@@ -259,7 +257,7 @@ def test_each_needed_pass_is_tried_on_the_other_side():
 def test_every_candidate_of_a_fused_network_computes_the_same():
     net = nn.Sequential(nn.Conv2d(8, 8, 9, padding=4, groups=8), nn.GELU(), nn.BatchNorm2d(8), nn.Conv2d(8, 4, 1))
     x, found = torch.randn(4, 8, 12, 12), toggles(net)
-    assert [toggle.ours.kind for toggle in found] == [FusedSequential, DepthwiseConv2d, PointwiseConv2d]
+    assert [toggle.ours for toggle in found] == [FusedSequential, DepthwiseConv2d, PointwiseConv2d]
     tuner = Tuner(net, x, found, seconds=600, clock=usual_clock())
     wanted = net(x)
     layers = {last: tuner._tune_layers(channels_last=last, until=1.0) for last in (False, True)}
@@ -268,7 +266,7 @@ def test_every_candidate_of_a_fused_network_computes_the_same():
     candidates = tuner._candidates(layers)
     assert list(candidates)[:2] == [AS_IT_WAS, PLAIN_LAST]
     assert [candidate.channels_last for candidate in candidates.values()][:2] == [False, True]
-    everything = candidates[AS_IT_WAS]._replace(settings=tuple(toggle.ours for toggle in found))
+    everything = candidates[AS_IT_WAS]._replace(settings=(BY_THRESHOLDS,) * len(found))
     variants = tuner._variants("ours", {"ours": everything})
     groups = "norm and activation", "depthwise 9x9", "pointwise convolution 1x1"
     assert list(variants) == [f"ours, without {group}" for group in groups]

@@ -103,9 +103,8 @@ def accelerate_(
             tuning = Tuner(unwrap(model), example_input, found, seconds=seconds, clock=clock).run_()
     changed: dict[str, tuple[str, ...]] = {}
     for toggle in found:
-        if toggle.setting.kind is not toggle.plain.kind:
-            names = tuple(part.name for part in toggle.parts)
-            changed[toggle.swap.kind] = changed.get(toggle.swap.kind, ()) + names
+        if toggle.setting is not None:
+            changed[toggle.swap.kind] = (*changed.get(toggle.swap.kind, ()), *toggle.parts)
     return Acceleration(changed, _skipped(model, {toggle.module for toggle in found}), tuning, keeps_memory)
 
 
@@ -122,9 +121,9 @@ def restore_(model: nn.Module) -> tuple[str, ...]:
     (('0',), 'Conv2d')
     """
     check_model(model)
-    ours = [toggle for toggle in toggles(model) if toggle.setting != toggle.plain]
+    ours = [toggle for toggle in toggles(model) if toggle.setting is not None]
     for toggle in ours:
-        toggle.set_(toggle.plain)
+        toggle.set_(None)
     restore_layouts_(model)
     return tuple(toggle.name for toggle in ours)
 
