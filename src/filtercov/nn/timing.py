@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, is_dataclass
-from functools import partial
 from itertools import chain
 from math import inf
 from typing import Any, NamedTuple, TypeVar
@@ -237,33 +236,26 @@ class Call:
 
 def record_calls(toggles: Iterable[Toggle], step: Step) -> dict[str, list[Call]]:
     """Take a step and return the calls in it of each toggle's parts, by its name."""
-    recorded: dict[str, list[list[Call]]] = {}
     with ExitStack() as hooks:
-        for toggle in toggles:
-            recorded[toggle.name] = []
-            for modules in toggle.parts.values():
-                calls: list[Call] = []
-                recorded[toggle.name].append(calls)
-                note_input, note_gradient = partial(_record_input, calls, modules), partial(_record_gradient, calls)
-                hooks.callback(modules[0].register_forward_pre_hook(note_input, with_kwargs=True).remove)
-                hooks.callback(modules[-1].register_forward_hook(note_gradient).remove)
+        recorded = {toggle.name: [_record(part, hooks) for part in toggle.parts.values()] for toggle in toggles}
         step()
     return {name: list(chain.from_iterable(calls)) for name, calls in recorded.items()}
 
 
-def _record_input(
-    calls: list[Call],
-    modules: tuple[nn.Module, ...],
-    _first: nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> None:
-    x = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
-    if x is not None and x.is_floating_point():
-        calls.append(Call(modules, Layout.of(x), x.requires_grad))
+def _record(modules: tuple[nn.Module, ...], hooks: ExitStack) -> list[Call]:
+    """A list of the calls of modules that run in turn, which hooks will fill."""
+    calls: list[Call] = []
 
+    def note_input(_first: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        x = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
+        if x is not None and x.is_floating_point():
+            calls.append(Call(modules, Layout.of(x), x.requires_grad))
 
-def _record_gradient(calls: list[Call], _module: nn.Module, _args: Any, output: Any) -> None:
-    if calls and isinstance(output, Tensor) and output.requires_grad:
-        last = calls[-1]
-        output.register_hook(lambda grad: setattr(last, "grad", Layout.of(grad)))  # type: ignore[no-untyped-call]
+    def note_gradient(_last: nn.Module, _args: Any, output: Any) -> None:
+        if calls and isinstance(output, Tensor) and output.requires_grad:
+            call = calls[-1]
+            output.register_hook(lambda grad: setattr(call, "grad", Layout.of(grad)))  # type: ignore[no-untyped-call]
+
+    hooks.callback(modules[0].register_forward_pre_hook(note_input, with_kwargs=True).remove)
+    hooks.callback(modules[-1].register_forward_hook(note_gradient).remove)
+    return calls

@@ -20,9 +20,9 @@ from torch import nn
 from filtercov.layers.running import unchanged
 from filtercov.nn import timing
 from filtercov.nn.fused import FusedSequential
-from filtercov.nn.layout import as_channels_last_image, is_channels_last, tensors_in, to_channels_last_
+from filtercov.nn.layout import as_channels_last_image, tensors_in, to_channels_last_
 from filtercov.nn.routing import BITS, BY_THRESHOLDS
-from filtercov.nn.swap import SAFE, Setting, Toggle, pass_choices
+from filtercov.nn.swap import Setting, Toggle, pass_choices
 from filtercov.nn.timing import LEAST_GAIN, LEAST_TURNS, Call, Clock, Step
 from filtercov.printable import aligned
 
@@ -148,17 +148,12 @@ class Tuner:
     """A model, an example, the toggles of the model, all PyTorch's at first, and the clock that times them."""
 
     def __init__(self, model: nn.Module, example: Any, toggles: list[Toggle], *, seconds: float, clock: Clock) -> None:
-        self.model, self.clock = model, clock
-        self.toggles = [toggle for toggle in toggles if toggle.swap is not SAFE]
-        self.endangered = [toggle for toggle in toggles if toggle.swap is SAFE]
-        self.plain: tuple[Setting, ...] = (None,) * len(self.toggles)
+        self.model, self.toggles, self.clock = model, toggles, clock
+        self.plain: tuple[Setting, ...] = (None,) * len(toggles)
         self.step = Step(model, example)
         # Images and filters in their own layout and in channels_last, to switch at no cost; nobody writes to them.
         tensors = {id(t): t for module in model.modules() for _, t in tensors_in(module) if t.dim() == 4}
         self.layouts = [(tensor, tensor.data, as_channels_last_image(tensor.data)) for tensor in tensors.values()]
-        # The fault that endangered layers are kept out of is in channels_last memory.
-        seen = (*timing.tensors_of(example), *model.parameters())
-        self.harmless = not any(tensor.dim() == 4 and is_channels_last(tensor) for tensor in seen)
         self.began, self.seconds, self.ended_early = time.perf_counter(), seconds, False
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.spilling: set[str] = set()
@@ -183,7 +178,7 @@ class Tuner:
                     times, candidates = again, finalists
         winner, clear = timing.best_to_keep(times, PLAIN)
         kept = candidates[winner]
-        self._set_classes(kept)
+        self._set_classes(kept.settings)
         if kept.channels_last:
             to_channels_last_(self.model)
         steps = tuple(StepTiming(name, tuple(seconds), name in clear) for name, seconds in times.items())
@@ -196,22 +191,19 @@ class Tuner:
 
     def _restore(self) -> None:
         self._set_layout(channels_last=False)
-        for toggle in (*self.toggles, *self.endangered):
-            toggle.set_(None)
+        self._set_classes(self.plain)
 
     def _set(self, candidate: Candidate) -> None:
-        self._set_classes(candidate)
+        self._set_classes(candidate.settings)
         self._set_layout(channels_last=candidate.channels_last)
 
     def _set_layout(self, *, channels_last: bool) -> None:
         for tensor, own, last in self.layouts:
             tensor.data = last if channels_last else own
 
-    def _set_classes(self, candidate: Candidate) -> None:
-        for toggle, setting in zip(self.toggles, candidate.settings, strict=True):
+    def _set_classes(self, settings: tuple[Setting, ...]) -> None:
+        for toggle, setting in zip(self.toggles, settings, strict=True):
             toggle.set_(setting)
-        for toggle in self.endangered:
-            toggle.set_(None if self.harmless and not candidate.channels_last else BY_THRESHOLDS)
 
     # Layers.
 
@@ -272,22 +264,19 @@ class Tuner:
         for (last, measured), name in zip(layers.items(), (TUNED_OWN, TUNED_LAST), strict=False):
             named[name] = Candidate(tuple(map(_fastest, self.toggles, measured)), last)
         named[DEFAULT] = Candidate(tuple(toggle.default for toggle in self.toggles), channels_last=True in layers)
-        distinct: dict[Candidate, str] = {}
+        distinct: dict[str, Candidate] = {}
         for name, candidate in named.items():
-            distinct.setdefault(candidate, name)
-        return {name: candidate for candidate, name in distinct.items()}
+            if candidate not in distinct.values():
+                distinct[name] = candidate
+        return distinct
 
     def _variants(self, name: str, tried: Mapping[str, Candidate]) -> dict[str, Candidate]:
         """Copies of a candidate, each with one group of its layers PyTorch's again."""
         winner = tried[name]
-        groups: dict[str, set[int]] = {}
-        for i, (toggle, setting) in enumerate(zip(self.toggles, winner.settings, strict=True)):
-            if setting is not None:
-                size = "x".join(map(str, getattr(toggle.module, "kernel_size", ())))
-                groups.setdefault(f"{toggle.swap.kind} {size}".strip(), set()).add(i)
+        grouped = [(_group(toggle), setting) for toggle, setting in zip(self.toggles, winner.settings, strict=True)]
         variants = {}
-        for group, members in groups.items():
-            settings = tuple(None if i in members else setting for i, setting in enumerate(winner.settings))
+        for group in dict.fromkeys(group for group, setting in grouped if setting is not None):
+            settings = tuple(None if other == group else setting for other, setting in grouped)
             variants[f"{name}, without {group}"] = winner._replace(settings=settings)
         return {name: candidate for name, candidate in variants.items() if candidate not in tried.values()}
 
@@ -318,6 +307,11 @@ class Tuner:
             )
             for i, (toggle, setting) in enumerate(zip(self.toggles, kept.settings, strict=True))
         )
+
+
+def _group(toggle: Toggle) -> str:
+    size = "x".join(map(str, getattr(toggle.module, "kernel_size", ())))
+    return f"{toggle.swap.kind} {size}".strip()
 
 
 def _enough(times: Mapping[str, list[float]]) -> bool:
