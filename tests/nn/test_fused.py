@@ -25,8 +25,8 @@ def sequence(*layers):
     return nn.Sequential(nn.Conv2d(3, 20, 1), *layers)
 
 
-def pair(activation, *, first=False, **options):
-    layers = nn.BatchNorm2d(20, **options), MODULES[activation]()
+def pair(activation, *, first=False):
+    layers = nn.BatchNorm2d(20), MODULES[activation]()
     return sequence(*(reversed(layers) if first else layers))
 
 
@@ -187,7 +187,6 @@ def test_images_with_channels_first_run_plainly():
 # BatchNorm's own rules.
 
 UNUSUAL = {
-    "no counter": {"num_batches_tracked": None},
     "no statistics": {"running_mean": None, "running_var": None},
     "cumulative average": {"momentum": None},
     "not tracked": {"track_running_stats": False},
@@ -216,12 +215,6 @@ def test_what_batch_norm_refuses_is_refused():
         setattr(fused[1], missing, None)
         with pytest.raises((RuntimeError, ValueError)):
             fused(images(4, 3, 7, 7))
-    for options, shape, words in (
-        ({}, (1, 3, 1, 1), "more than 1 value per channel"),
-        ({"eps": 0.0}, (4, 3, 7, 7), "eps"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            both(partial(pair, "relu", **options))[1](images(*shape))
 
 
 @pytest.mark.parametrize("first", [True, False])

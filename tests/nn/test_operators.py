@@ -106,7 +106,6 @@ WRONG = {  # by operator and position
     ("depthwise_conv", 3): [(-1, 2, 2, 2), (2, 2), (2,) * 6],
     ("depthwise_conv", 4): [(0, 1), (1,)],
     ("depthwise_conv", 5): [(0, 1), (1,), (9, 1)],
-    ("depthwise_conv", 6): [16, -2],
     ("depthwise_conv_input_grad", 2): [(-1, 2, 2, 2), (2, 2)],
     ("depthwise_conv_input_grad", 5): [(400, 400), (0, 6), (6, 6, 6), (-6, 6)],
     ("depthwise_conv_weight_grad", 2): [(2, 2, 2, 3), (40,) * 4],

@@ -99,8 +99,7 @@ def _convolve(public: Callable[..., Tensor], axes: int, tensors: Tensors, steps:
         batched = x.dim() == axes + 2
         y: Tensor = depthwise_conv(x if batched else x[None], weight, bias, *geometry, passes)
         return y if batched else y[0]
-    convolve: Callable[..., Tensor] = CONVOLVE[axes]
-    channels = _channels(x, axes)
+    convolve, channels = CONVOLVE[axes], _channels(x, axes)
     if bias is None or not bias.requires_grad or weight.requires_grad or not bias.is_cpu:
         return convolve(x, weight, bias, *steps, channels)
     # To get the bias gradient PyTorch's CPU backward computes the weight gradient too; adding the bias separately

@@ -152,24 +152,15 @@ class Pair(NamedTuple):
     def _cannot_be_observed(self, x: Tensor) -> bool:
         norm = self.norm
         return (
-            norm.eps > 0  # another is nn.BatchNorm2d's to refuse
-            and nothing_intervenes()  # before anything is asked of x, which may not answer inside a transform
+            nothing_intervenes()  # before anything is asked of x, which may not answer inside a transform
             and not is_watched(norm, self.activation)
             and is_usual(x)
             and x.dim() == 4
             and x.shape[1] == norm.num_features
             and x.is_contiguous(memory_format=torch.channels_last)
             and is_usual(norm.weight, norm.bias, norm.running_mean, norm.running_var)
-            # nn.BatchNorm2d has rules for norms that count or average otherwise, and refuses one value per channel.
-            and (
-                not norm.training
-                or (
-                    norm.track_running_stats
-                    and norm.momentum is not None
-                    and norm.num_batches_tracked is not None
-                    and x.numel() > norm.num_features
-                )
-            )
+            # nn.BatchNorm2d has rules for norms that average otherwise.
+            and (not norm.training or (norm.track_running_stats and norm.momentum is not None))
         )
 
 
@@ -341,14 +332,12 @@ class FusedBlock(Replacement):
         return (
             type(norm) in self.norms
             and type(mlp) in self.mlps
-            and not getattr(norm, "_fast_norm", False)
             and act is not None
             and activation_of(act) == "gelu"
             and all(does_nothing(part) for part in parts.values())
             and _is_product(first)
             and _is_product(second)
             and is_usual(norm.weight, norm.bias)
-            and norm.eps > 0
             and (gamma is None or is_usual(gamma))
             and not is_watched(norm, mlp, first, act, second, *parts.values(), self.drop_path)
         )
