@@ -25,9 +25,10 @@ from filtercov.nn.layout import dense, empty_image, is_channels_last, readable
 from filtercov.nn.operator import Plan, Shape, check_alike, check_shape, operator
 from filtercov.nn.routing import BY_THRESHOLDS, LEAST_CHANNELS, runs_natively
 
-CONVOLVE: dict[int, Callable[..., Tensor]] = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
-INPUT_GRAD = {1: conv_grad.conv1d_input, 2: conv_grad.conv2d_input, 3: conv_grad.conv3d_input}
-WEIGHT_GRAD = {1: conv_grad.conv1d_weight, 2: conv_grad.conv2d_weight, 3: conv_grad.conv3d_weight}
+_ByAxes = dict[int, Callable[..., Tensor]]
+CONVOLVE: _ByAxes = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
+INPUT_GRAD: _ByAxes = {1: conv_grad.conv1d_input, 2: conv_grad.conv2d_input, 3: conv_grad.conv3d_input}
+WEIGHT_GRAD: _ByAxes = {1: conv_grad.conv1d_weight, 2: conv_grad.conv2d_weight, 3: conv_grad.conv3d_weight}
 # Numbers that `_scale_grad` multiplies at a time: 4 MiB, so that it holds no further image.
 _CHUNK = 2**20
 
@@ -273,7 +274,7 @@ def reference_input_grad(grad_y: Tensor, weight: Tensor, geometry: Geometry, siz
     shared, rest = _split(geometry.padding)
     padded = (*grad_y.shape[:2], *(extent + sum(edges) for extent, edges in zip(size, rest, strict=True)))
     steps = geometry.stride, shared, geometry.dilation
-    grad: Tensor = INPUT_GRAD[len(size)](padded, weight, grad_y, *steps, weight.shape[0])
+    grad = INPUT_GRAD[len(size)](padded, weight, grad_y, *steps, weight.shape[0])
     for axis, extent in enumerate(size):  # crop what was padded on one side alone
         grad = grad.narrow(2 + axis, rest[axis][0], extent)
     return grad
@@ -285,8 +286,7 @@ def reference_weight_grad(grad_y: Tensor, x: Tensor, geometry: Geometry, kernel:
         return _scale_grad(grad_y, x)
     x, shared = _pad_rest(x, geometry.padding)
     steps, channels = (geometry.stride, shared, geometry.dilation), x.shape[1]
-    grad: Tensor = WEIGHT_GRAD[len(kernel)](x, (channels, 1, *kernel), grad_y, *steps, channels)
-    return grad
+    return WEIGHT_GRAD[len(kernel)](x, (channels, 1, *kernel), grad_y, *steps, channels)
 
 
 def _scaled(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
