@@ -197,8 +197,7 @@ def _has_rows(x: Tensor) -> bool:
     return (
         type(x) in PLAIN_TENSORS
         and nothing_intervenes()
-        and x.dim() == 4
-        and x.device.type == "cpu"
+        and x.is_cpu
         and x.is_contiguous(memory_format=torch.channels_last)
         and not x.is_contiguous()
     )

@@ -9,7 +9,7 @@ cannot observe the difference; all other calls are those of the class replaced.
 """
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -144,23 +144,16 @@ class Pair(NamedTuple):
         return y  # type: ignore[no-any-return]
 
     def _can_fuse(self, x: Tensor) -> bool:
-        training = self.norm.training
-        if not training and torch.is_grad_enabled():
-            return False
-        return self._cannot_be_observed(x) and ((self.gelu_first and training) or _pays(x))
-
-    def _cannot_be_observed(self, x: Tensor) -> bool:
-        norm = self.norm
+        norm, training = self.norm, self.norm.training
+        # There are no operators for gradients in evaluation, and for norms that average otherwise.
+        possible = norm.track_running_stats and norm.momentum is not None if training else not torch.is_grad_enabled()
         return (
-            nothing_intervenes()  # before anything is asked of x, which may not answer inside a transform
+            possible
+            and nothing_intervenes()  # before anything is asked of x, which may not answer inside a transform
             and not is_watched(norm, self.activation)
-            and is_usual(x)
-            and x.dim() == 4
-            and x.shape[1] == norm.num_features
+            and is_usual(x, norm.weight, norm.bias, norm.running_mean, norm.running_var)
             and x.is_contiguous(memory_format=torch.channels_last)
-            and is_usual(norm.weight, norm.bias, norm.running_mean, norm.running_var)
-            # nn.BatchNorm2d has rules for norms that average otherwise.
-            and (not norm.training or (norm.track_running_stats and norm.momentum is not None))
+            and ((self.gelu_first and training) or _pays(x))
         )
 
 
@@ -174,19 +167,13 @@ def _update_running_statistics_(norm: nn.BatchNorm2d, mean: Tensor, variance: Te
     running_mean, running_var, share = cast(Any, (norm.running_mean, norm.running_var, norm.momentum))
     cast(Tensor, norm.num_batches_tracked).add_(1)
     count = x.numel() // x.shape[1]
-    with torch.no_grad(), _uncounted(running_mean, running_var):
+    # Changes are not counted, as those that `F.batch_norm` makes are not: graphs of other calls, which saved these
+    # tensors, would object to them.
+    compiling = torch.compiler.is_compiling()
+    uncounted = nullcontext() if compiling else _unsafe_preserve_version_counter((running_mean, running_var))
+    with torch.no_grad(), uncounted:
         running_mean.mul_(1 - share).add_(mean * share)
         running_var.mul_(1 - share).add_(variance * (count / (count - 1)) * share)
-
-
-def _uncounted(*tensors: Tensor) -> AbstractContextManager[object]:
-    """A context in which changes of tensors are not counted, as those that `F.batch_norm` makes are not.
-
-    Graphs of other calls, which saved the running statistics, would object to them.
-    """
-    if torch.compiler.is_compiling() or any(tensor.is_inference() for tensor in tensors):
-        return nullcontext()
-    return _unsafe_preserve_version_counter(tensors)
 
 
 def pair_of(layer: nn.Module, following: nn.Module | None = None) -> Pair | None:
