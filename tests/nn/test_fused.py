@@ -61,7 +61,11 @@ NETWORKS = {  # how they are built, and the operator that they call so many time
     "our ConvNeXt": (lambda: models.create("convnext_atto_div8_p1", num_classes=3), MLP, 12),
     "timm's ConvNeXt": (timms_convnext, MLP, 4),
     POINTWISE: (lambda: timms_convnext(conv_mlp=True, kernel_sizes=9), MLP, 4),
-    "timm's, dropping branches": (lambda: timms_convnext(conv_mlp=True, drop_path_rate=0.5), MLP, 4),
+    "timm's, dropping branches": (
+        lambda: timms_convnext(conv_mlp=True, drop_path_rate=0.5, ls_init_value=None),
+        MLP,
+        4,
+    ),
     "timm's second version": (lambda: timms_convnext(conv_mlp=True, use_grn=True, ls_init_value=None), MLP, 0),
 }
 
@@ -207,14 +211,6 @@ def test_statistics_are_kept_as_batch_norm_keeps_them_whatever_it_lacks(changes,
     assert_close(*(dict(net.named_buffers()) for net in nets), rtol=1e-5, atol=1e-6)
     with torch.no_grad():
         assert_close(*(net.eval()(x) for net in nets))
-
-
-def test_what_batch_norm_refuses_is_refused():
-    for missing in ("running_mean", "running_var"):
-        _, fused = both(NETWORKS["relu"][0])
-        setattr(fused[1], missing, None)
-        with pytest.raises((RuntimeError, ValueError)):
-            fused(images(4, 3, 7, 7))
 
 
 @pytest.mark.parametrize("first", [True, False])

@@ -84,7 +84,6 @@ def close(ours, wanted):
         (MIXER, True, True),
         (MIXER, False, False),
         (POINTWISE, False, True),
-        pytest.param("our ConvNeXt", True, False, marks=pytest.mark.faults),
     ],
 )
 @pytest.mark.parametrize("tool", TOOLS)

@@ -185,8 +185,6 @@ def norm_mlp_backward(
     hidden = _check_block(name, x, {"grad_y": grad_y}, kept, weights)
     check_shape(name, (_pixels(x.shape),), mean=mean, inverse_std=inverse_std)
     check_shape(name, (_pixels(x.shape), hidden), between=between)
-    if not all(tensor.is_contiguous() for tensor in kept.values()):
-        raise KernelError(f"{name}: mean, inverse_std and between must be contiguous; call contiguous() first")
 
     def fake() -> tuple[Tensor, ...]:
         shapes = weight.shape, bias.shape, w1.shape[:2], b1.shape, w2.shape[:2], b2.shape, b2.shape
@@ -194,8 +192,8 @@ def norm_mlp_backward(
 
     def compute() -> tuple[Tensor, ...]:
         native.check(name, x)
-        rows = _rows(grad_y), _rows(x)
-        grad_x, *rest = _native_backward(*rows, mean, inverse_std, between, weights.matrices())
+        moments = mean.contiguous(), inverse_std.contiguous()
+        grad_x, *rest = _native_backward(_rows(grad_y), _rows(x), *moments, between.contiguous(), weights.matrices())
         return _image(grad_x, x), *rest
 
     return Plan(fake, compute)
