@@ -29,7 +29,7 @@ from filtercov.nn.timing import (
     record_calls,
     usual_clock,
 )
-from filtercov.nn.tune import AS_IT_WAS, PLAIN_LAST, STEP_HEADING, LayerTiming, StepTiming, Tuner, Tuning
+from filtercov.nn.tune import AS_IT_WAS, PLAIN_LAST, STEP_HEADING, LayerTiming, StepTiming, Tuner, Tuning, _alone
 from tests.nn.support import CHANNELS_LAST, needs_native
 from tests.nn.test_accelerate import state
 from tests.peers import import_peer
@@ -247,6 +247,9 @@ def test_every_candidate_of_a_fused_network_computes_the_same():
     net = nn.Sequential(nn.Conv2d(8, 8, 9, padding=4, groups=8), nn.GELU(), nn.BatchNorm2d(8), nn.Conv2d(8, 4, 1))
     x, found = torch.randn(4, 8, 12, 12), toggles(net)
     assert [toggle.ours for toggle in found] == [FusedSequential, DepthwiseConv2d, PointwiseConv2d]
+    (pair,) = found[0].parts.values()
+    alone = [_alone(found[0], pair, setting) for setting in (None, BY_THRESHOLDS)]
+    assert [type(forward.__self__) for forward in alone] == [nn.Sequential, FusedSequential]
     tuner = Tuner(net, x, found, seconds=600, clock=usual_clock())
     wanted = net(x)
     layers = {last: tuner._tune_layers(channels_last=last, until=1.0) for last in (False, True)}
