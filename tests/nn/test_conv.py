@@ -34,6 +34,8 @@ LAYOUTS = {
     "nchw": lambda: whole(2, 20, 12, 12),
     "channels_last": lambda: last(whole(2, 20, 12, 12)),
     "every other column of channels_last": lambda: whole(2, 12, 24, 20).permute(0, 3, 1, 2)[..., ::2],
+    "every other channel of channels_last": lambda: whole(2, 12, 12, 40).permute(0, 3, 1, 2)[:, ::2],
+    "every other column": lambda: whole(2, 20, 12, 24)[..., ::2],
     "channels of a wider channels_last": lambda: whole(2, 12, 12, 30).permute(0, 3, 1, 2)[:, 7:27],
     "expanded over everything": lambda: whole(1, 1, 1, 1).expand(2, 20, 12, 12),
     "one channel, channels_last": lambda: last(whole(2, 1, 12, 12)),

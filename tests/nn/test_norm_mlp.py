@@ -85,6 +85,14 @@ def test_pointwise_kernels_keep_their_strides():
             assert (kernel.grad.shape, kernel.grad.stride()) == (kernel.shape, kernel.stride())
 
 
+def test_a_graph_recorded_without_gradients_can_be_trained():
+    def keep_nothing(*inputs):
+        return torch.ops.filtercov.norm_mlp_forward(*inputs[:4], EPS, *inputs[4:], False)[0]
+
+    inputs = arguments(2, 8, 3, 3, 16)
+    torch.testing.assert_close(results(keep_nothing, *inputs), results(plain, *inputs), rtol=1e-4, atol=1e-4)
+
+
 @needs_native
 def test_nothing_is_kept_without_gradients_and_with_them_flops_are_those_of_the_products():
     inputs, counts = arguments(2, 8, 3, 3, 16), []

@@ -93,9 +93,7 @@ def wrong_tensors(tensor):
     """Yield what is wrong of a tensor anywhere, beside others."""
     yield "of another shape", tensor[1:] if tensor.dim() < 4 else tensor[:1, 1:]
     yield "of another dtype", tensor.double()
-    yield "of integers", tensor.long()
     yield "elsewhere", tensor.to("meta")
-    yield "sparse", tensor.to_sparse()
 
 
 WRONG = {  # by operator and position
@@ -106,7 +104,6 @@ WRONG = {  # by operator and position
     ("depthwise_conv", 3): [(-1, 2, 2, 2), (2, 2), (2,) * 6],
     ("depthwise_conv", 4): [(0, 1), (1,)],
     ("depthwise_conv", 5): [(0, 1), (1,), (9, 1)],
-    ("depthwise_conv", 6): [16, -2],
     ("depthwise_conv_input_grad", 2): [(-1, 2, 2, 2), (2, 2)],
     ("depthwise_conv_input_grad", 5): [(400, 400), (0, 6), (6, 6, 6), (-6, 6)],
     ("depthwise_conv_weight_grad", 2): [(2, 2, 2, 3), (40,) * 4],
@@ -119,7 +116,6 @@ WRONG = {  # by operator and position
     ("batch_norm_act_eval", 6): ["swish"],
     ("batch_norm_act_eval", 7): [False],
     ("norm_mlp_forward", 7): [torch.ones(8, 16, 3, 3)],
-    ("norm_mlp_backward", 2): [torch.ones(144)[::2]],
 }
 
 
@@ -128,10 +124,9 @@ def cases():
     found = {}
     for operator, arguments in right().items():
         tensors = [at for at, value in enumerate(arguments) if isinstance(value, Tensor)]
-        for at in tensors:
+        for at in tensors if len(tensors) > 1 else ():
             for what, wrong in wrong_tensors(arguments[at]):
-                if len(tensors) > 1 or what in ("of integers", "sparse"):
-                    found[f"{operator}: {at} {what}"] = operator, [*arguments[:at], wrong, *arguments[at + 1 :]]
+                found[f"{operator}: {at} {what}"] = operator, [*arguments[:at], wrong, *arguments[at + 1 :]]
     for (operator, at), values in WRONG.items():
         arguments = right()[operator]
         for i, wrong in enumerate(values):
@@ -167,7 +162,7 @@ def test_what_does_not_belong_together_is_refused():
 
 def test_fakes_refuse_the_same():
     for name, (operator, arguments) in cases().items():
-        if any(word in name for word in ("elsewhere", "sparse")):  # a fake is dense, and all are in one place
+        if "elsewhere" in name:  # all fakes are in one place
             continue
         with FakeTensorMode() as mode:
             fakes = [mode.from_tensor(a) if isinstance(a, Tensor) else a for a in arguments]

@@ -1,16 +1,9 @@
 """Accelerated timm networks against plain PyTorch: outputs and gradients no worse than its own float32 errors.
 
-The oracle is float64 in NCHW. Networks run in child processes, since a fault may end one: `python -m
-tests.nn.test_timm_sweep NAME ...` prints a line of JSON before and after each network.
+The oracle is float64 in NCHW.
 """
 
 import copy
-import json
-import os
-import subprocess
-import sys
-import warnings
-from pathlib import Path
 
 import pytest
 import torch
@@ -21,6 +14,7 @@ from filtercov.nn import accelerate_
 from filtercov.nn.swap import SAFE
 from tests.peers import import_peer
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # timm's own deprecations
 MOST_PARAMETERS = 60_000_000
 # What draws random numbers while training; those of float64 and float32 differ.
 RANDOM = ("p", "drop_prob", "drop_rate", "drop_path", "drop_path_rate", "attn_drop_rate")
@@ -38,9 +32,7 @@ repvit rexnet starnet tiny_vit twins xception
 
 def build(name):
     """Return a network in training mode that draws no random numbers, with scales of layers that are not zero."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # timm's own deprecations
-        model = import_peer("timm").create_model(name, num_classes=5)
+    model = import_peer("timm").create_model(name, num_classes=5)
     for module in model.modules():
         for attribute in RANDOM:
             if isinstance(getattr(module, attribute, None), float):
@@ -77,7 +69,7 @@ def passes(model, images):
 
 
 def compare(plain, images):
-    """Return how many times plain PyTorch's errors, the greater of its two layouts', the accelerated network's are."""
+    """Return how many times plain PyTorch's error, the greater of its two layouts', ours is: output, gradients."""
     fast, channels_last = copy.deepcopy(plain), copy.deepcopy(plain).to(memory_format=torch.channels_last)
     for name in accelerate_(fast).changed.get(SAFE.kind, ()):  # which would end this process
         channels_last.set_submodule(name, copy.deepcopy(fast.get_submodule(name)))
@@ -88,8 +80,7 @@ def compare(plain, images):
 
     ours, *theirs = map(errors, (fast, copy.deepcopy(plain), channels_last))
     least = [LEAST * float(right.norm()) for right in exact]
-    ratios = [error / max(others) for error, *others in zip(ours, *theirs, least, strict=True)]
-    return dict(zip(("output", "gradients"), ratios, strict=True))
+    return [error / max(others) for error, *others in zip(ours, *theirs, least, strict=True)]
 
 
 def compare_both(name):
@@ -105,7 +96,7 @@ def compare_both(name):
         return {}
     images = images_for(model, seed=1)
     results = {"training": compare(model, images)}
-    if max(results["training"].values()) > TIMES:
+    if max(results["training"]) > TIMES:
         results["training"] = compare(model, images_for(model, seed=3))
     if norms := [module for module in model.modules() if isinstance(module, NORMS)]:
         with torch.no_grad():
@@ -116,31 +107,29 @@ def compare_both(name):
     return results
 
 
-def faults_of(names):
-    """Return a line for each network that errs more than plain PyTorch does, and for one that ended the process."""
-    command = [sys.executable, "-W", "ignore", "-m", "tests.nn.test_timm_sweep", *names]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    run = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, env=environment)
-    lines = [json.loads(line) for line in run.stdout.splitlines()]
-    results = [(line["name"], *result) for line in lines for result in line.get("results", {}).items()]
-    faults = [f"{name}, {mode}: {result}" for name, mode, result in results if max(result.values()) > TIMES]
-    died = [f"{lines[-1:]} ended the process with {run.returncode}: {run.stderr[-500:]}"]
-    return faults + (died if run.returncode != 0 else [])
+@pytest.fixture
+def in_earnest(monkeypatch):
+    """Run as users do: by the thresholds, and on one thread."""
+    monkeypatch.undo()
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
-def test_some_networks_err_no_more_than_plain_pytorch():
-    import_peer("timm")
-    assert faults_of(SAMPLE) == []
+def faults_of(name):
+    return {mode: ratios for mode, ratios in compare_both(name).items() if max(ratios) > TIMES}
+
+
+@pytest.mark.usefixtures("in_earnest")
+@pytest.mark.parametrize("name", SAMPLE)
+def test_some_networks_err_no_more_than_plain_pytorch(name):
+    assert faults_of(name) == {}
 
 
 @pytest.mark.faults
+@pytest.mark.usefixtures("in_earnest")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_network_with_depthwise_layers_errs_no_more_than_plain_pytorch(family):
-    assert faults_of(import_peer("timm").list_models(module=family)) == []
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    for name in sys.argv[1:]:
-        print(json.dumps({"name": name}), flush=True)
-        print(json.dumps({"name": name, "results": compare_both(name)}), flush=True)
+    faults = {name: faults_of(name) for name in import_peer("timm").list_models(module=family)}
+    assert {name: found for name, found in faults.items() if found} == {}

@@ -154,7 +154,7 @@ def safely_to_channels_last_(plain: nn.Module) -> None:
     accelerate_(plain, keep_memory=False)
     for toggle in toggles(plain):
         if toggle.swap is not SAFE:
-            toggle.set_(toggle.plain)
+            toggle.set_(None)
     to_channels_last_(plain)
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from filtercov.errors import ConfigError, ModelError
+from filtercov.errors import ModelError
 from filtercov.layers.find import check_model, is_depthwise, is_uninitialised, unwrap
 from filtercov.layers.running import blaming_the_example, unchanged
 from filtercov.nn import gpu, native
 from filtercov.nn.conv import is_endangered
 from filtercov.nn.layout import restore_layouts_, to_channels_last_
 from filtercov.nn.routing import on_gpu
-from filtercov.nn.swap import DEPTHWISE, toggles
+from filtercov.nn.swap import DEPTHWISE, SAFE, toggles
 from filtercov.nn.timing import Step, usual_clock
 from filtercov.nn.tune import SECONDS, Tuner, Tuning
 
@@ -87,25 +87,26 @@ def accelerate_(
     on_cpu = not all_on_gpu and any(parameter.is_cpu for parameter in parameters)
     keeps_memory = keep_memory and on_cpu and keep_freed_memory()
     tuning = None
-    if example_input is None:
-        found = toggles(model)
-        for toggle in found:
+    if example_input is not None:
+        _check_example(model, example_input)
+        restore_(model)
+    # On a GPU only depthwise convolutions change: the other swaps, and the fault, are of the CPU.
+    found = [toggle for toggle in toggles(model) if toggle.swap is DEPTHWISE or not all_on_gpu]
+    for toggle in found:
+        if example_input is None or toggle.swap is SAFE:
             toggle.set_(toggle.default)
+    if example_input is None:
         to_channels_last_(model)
     else:
-        _check_example(model, example_input, seconds)
-        restore_(model)
-        # On a GPU only depthwise convolutions change: the other swaps, and the fault, are of the CPU.
-        found = [toggle for toggle in toggles(model) if toggle.swap is DEPTHWISE or not all_on_gpu]
+        measured = [toggle for toggle in found if toggle.swap is not SAFE]
         first = next(iter(parameters), torch.empty(0))
         with torch.cuda.device_of(first):  # type: ignore[no-untyped-call]
             clock = gpu.cuda_clock() if first.is_cuda else usual_clock()
-            tuning = Tuner(unwrap(model), example_input, found, seconds=seconds, clock=clock).run_()
+            tuning = Tuner(unwrap(model), example_input, measured, seconds=seconds, clock=clock).run_()
     changed: dict[str, tuple[str, ...]] = {}
     for toggle in found:
-        if toggle.setting.kind is not toggle.plain.kind:
-            names = tuple(part.name for part in toggle.parts)
-            changed[toggle.swap.kind] = changed.get(toggle.swap.kind, ()) + names
+        if toggle.setting is not None:
+            changed[toggle.swap.kind] = (*changed.get(toggle.swap.kind, ()), *toggle.parts)
     return Acceleration(changed, _skipped(model, {toggle.module for toggle in found}), tuning, keeps_memory)
 
 
@@ -122,9 +123,9 @@ def restore_(model: nn.Module) -> tuple[str, ...]:
     (('0',), 'Conv2d')
     """
     check_model(model)
-    ours = [toggle for toggle in toggles(model) if toggle.setting != toggle.plain]
+    ours = [toggle for toggle in toggles(model) if toggle.setting is not None]
     for toggle in ours:
-        toggle.set_(toggle.plain)
+        toggle.set_(None)
     restore_layouts_(model)
     return tuple(toggle.name for toggle in ours)
 
@@ -143,10 +144,8 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(_MMAP_THRESHOLD, _MOST_FROM_THE_HEAP)) and bool(mallopt(_TRIM_THRESHOLD, 2**31 - 1))
 
 
-def _check_example(model: nn.Module, example: Any, seconds: float) -> None:
+def _check_example(model: nn.Module, example: Any) -> None:
     """Raise unless the model runs on the example, where it can be timed; nothing is changed."""
-    if not isinstance(seconds, int | float) or not seconds >= 0:
-        raise ConfigError(f"accelerate_: seconds must be a number of at least 0, got {seconds!r}")
     devices = {parameter.device for parameter in model.parameters()}
     if len(devices) > 1 or not {device.type for device in devices} <= {"cpu", "cuda"}:
         raise ModelError(

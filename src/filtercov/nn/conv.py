@@ -15,7 +15,7 @@ from filtercov.errors import ModelError
 from filtercov.nn import routing
 from filtercov.nn.conv_operators import CONVOLVE, depthwise_conv
 from filtercov.nn.geometry import Geometry, Size, parse_geometry
-from filtercov.nn.routing import BY_THRESHOLDS, PLAIN_TENSORS, nothing_intervenes, untraced
+from filtercov.nn.routing import BY_THRESHOLDS, PLAIN_TENSORS, nothing_intervenes
 
 WIDEST_VECTOR = 16  # lanes
 
@@ -99,8 +99,7 @@ def _convolve(public: Callable[..., Tensor], axes: int, tensors: Tensors, steps:
         batched = x.dim() == axes + 2
         y: Tensor = depthwise_conv(x if batched else x[None], weight, bias, *geometry, passes)
         return y if batched else y[0]
-    convolve: Callable[..., Tensor] = CONVOLVE[axes]
-    channels = _channels(x, axes)
+    convolve, channels = CONVOLVE[axes], _channels(x, axes)
     if bias is None or not bias.requires_grad or weight.requires_grad or not bias.is_cpu:
         return convolve(x, weight, bias, *steps, channels)
     # To get the bias gradient PyTorch's CPU backward computes the weight gradient too; adding the bias separately
@@ -109,7 +108,6 @@ def _convolve(public: Callable[..., Tensor], axes: int, tensors: Tensors, steps:
     return y + bias.to(y.dtype).reshape(weight.shape[0], *[1] * axes)
 
 
-@untraced
 def _geometry_for_operator(axes: int, tensors: Tensors, steps: Steps, passes: int) -> Geometry | None:
     """The geometry to call our operator with, or None if the call is PyTorch's, which checks its arguments."""
     if not routing.fits(axes, *tensors):
@@ -122,7 +120,6 @@ def _geometry_for_operator(axes: int, tensors: Tensors, steps: Steps, passes: in
     return None
 
 
-@untraced
 def _channels(x: Tensor, axes: int) -> int:
     return x.shape[-1 - axes] if isinstance(x, Tensor) and x.dim() > axes else 1  # else PyTorch refuses it
 
@@ -144,6 +141,8 @@ class _DepthwiseConv(_ConvNd):
 
     def forward(self, input: Tensor) -> Tensor:
         """The (N, C, *out) convolution of the (N, C, *size) input."""
+        if routing.is_traced():  # the number of groups is then a constant
+            return super().forward(input)  # type: ignore[no-any-return]
         padding: Size | str = self.padding
         if self.padding_mode != "zeros":
             input = functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
@@ -194,13 +193,11 @@ class PointwiseConv2d(nn.Conv2d):
         return rows.permute(0, 3, 1, 2)
 
 
-@untraced
 def _has_rows(x: Tensor) -> bool:
     return (
         type(x) in PLAIN_TENSORS
         and nothing_intervenes()
-        and x.dim() == 4
-        and x.device.type == "cpu"
+        and x.is_cpu
         and x.is_contiguous(memory_format=torch.channels_last)
         and not x.is_contiguous()
     )

@@ -6,7 +6,7 @@ keep their layout. `passes` says which run natively: a sum of `routing.BITS` and
 `routing.BY_THRESHOLDS`. A pass that does not run natively is PyTorch's. `gpu` has the passes on a GPU.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import chain
 from math import prod
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.nn import grad as conv_grad
 from torch.utils.flop_counter import conv_flop_count
 
 from filtercov.errors import KernelError
@@ -22,20 +23,18 @@ from filtercov.nn import native
 from filtercov.nn.geometry import Geometry, Numbers
 from filtercov.nn.layout import dense, empty_image, is_channels_last, readable
 from filtercov.nn.operator import Plan, Shape, check_alike, check_shape, operator
-from filtercov.nn.routing import BITS, BY_THRESHOLDS, LEAST_CHANNELS, ON_GPU, runs_natively
+from filtercov.nn.routing import BY_THRESHOLDS, LEAST_CHANNELS, runs_natively
 
-CONVOLVE = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
+_ByAxes = dict[int, Callable[..., Tensor]]
+CONVOLVE: _ByAxes = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
+INPUT_GRAD: _ByAxes = {1: conv_grad.conv1d_input, 2: conv_grad.conv2d_input, 3: conv_grad.conv3d_input}
+WEIGHT_GRAD: _ByAxes = {1: conv_grad.conv1d_weight, 2: conv_grad.conv2d_weight, 3: conv_grad.conv3d_weight}
 # Numbers that `_scale_grad` multiplies at a time: 4 MiB, so that it holds no further image.
 _CHUNK = 2**20
 
 
-def _checked(name: str, image: Shape, kernel: Shape, *steps: Shape, passes: int) -> tuple[Geometry, Numbers]:
+def _checked(name: str, image: Shape, kernel: Shape, *steps: Shape) -> tuple[Geometry, Numbers]:
     """The geometry, and the shape of the output for an (N, C, *size) image; raise if there is none."""
-    if not BY_THRESHOLDS <= passes <= sum(BITS.values()) + ON_GPU:
-        raise KernelError(
-            f"{name}: passes must be a sum of {BITS}, with {ON_GPU} on a GPU, or {BY_THRESHOLDS} to leave it to "
-            f"thresholds, got {passes}"
-        )
     geometry = Geometry(*map(tuple, steps))
     arguments = name, tuple(image), tuple(kernel), geometry
     try:
@@ -110,7 +109,7 @@ def depthwise_conv(
     """The (N, C, *out) convolution of (N, C, *size) with (C, 1, *kernel)."""
     name, kernel = "depthwise_conv", weight.shape[2:]
     check_alike(name, x=x, weight=weight, bias=bias)
-    geometry, out = _checked(name, x.shape, kernel, padding, stride, dilation, passes=passes)
+    geometry, out = _checked(name, x.shape, kernel, padding, stride, dilation)
     check_shape(name, (x.shape[1], 1, *kernel), weight=weight)
     check_shape(name, x.shape[1:2], bias=bias)
     last = is_channels_last(x)
@@ -164,7 +163,7 @@ def depthwise_conv_input_grad(
     """The (N, C, *size) gradient of the input, in the layout asked for."""
     name, kernel, image = "depthwise_conv_input_grad", weight.shape[2:], (*grad_y.shape[:2], *size)
     check_alike(name, grad_y=grad_y, weight=weight)
-    geometry, out = _checked(name, image, kernel, padding, stride, dilation, passes=passes)
+    geometry, out = _checked(name, image, kernel, padding, stride, dilation)
     check_shape(name, (grad_y.shape[1], 1, *kernel), weight=weight)
     check_shape(name, out, grad_y=grad_y)
 
@@ -212,7 +211,7 @@ def depthwise_conv_weight_grad(
     """The (C, 1, *kernel) gradient of the filters."""
     name = "depthwise_conv_weight_grad"
     check_alike(name, grad_y=grad_y, x=x)
-    geometry, out = _checked(name, x.shape, kernel, padding, stride, dilation, passes=passes)
+    geometry, out = _checked(name, x.shape, kernel, padding, stride, dilation)
     check_shape(name, out, grad_y=grad_y)
 
     def fake() -> Tensor:
@@ -243,7 +242,6 @@ def _channel_sum_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor]:
 @operator(save=_save_channel_sum, gradients=_channel_sum_gradients)
 def channel_sum(x: Tensor) -> Plan:
     """The (C,) sums of (N, C, *size) over images and pixels: the gradient of the bias."""
-    check_alike("channel_sum", x=x)
     if x.dim() not in (3, 4, 5) or x.shape[1] == 0:
         raise KernelError(f"channel_sum: x must be (N, C, 1 to 3 sizes), got {tuple(x.shape)}")
 
@@ -263,9 +261,9 @@ def reference_forward(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: 
     """The forward pass."""
     if geometry.is_scaling(weight.shape[2:]):
         return _scaled(x, weight, bias)
-    x, symmetric = _pad_rest(x, geometry.padding)
+    x, shared = _pad_rest(x, geometry.padding)
     convolve = CONVOLVE[weight.dim() - 2]
-    return convolve(x, weight, bias, geometry.stride, symmetric, geometry.dilation, weight.shape[0])
+    return convolve(x, weight, bias, geometry.stride, shared, geometry.dilation, weight.shape[0])
 
 
 def reference_input_grad(grad_y: Tensor, weight: Tensor, geometry: Geometry, size: Sequence[int]) -> Tensor:
@@ -274,7 +272,8 @@ def reference_input_grad(grad_y: Tensor, weight: Tensor, geometry: Geometry, siz
         return _scaled(grad_y, weight)
     shared, rest = _split(geometry.padding)
     padded = (*grad_y.shape[:2], *(extent + sum(edges) for extent, edges in zip(size, rest, strict=True)))
-    grad = _backward(grad_y, grad_y.new_empty(1).expand(padded), weight, geometry, shared, of="x")
+    steps = geometry.stride, shared, geometry.dilation
+    grad = INPUT_GRAD[len(size)](padded, weight, grad_y, *steps, weight.shape[0])
     for axis, extent in enumerate(size):  # crop what was padded on one side alone
         grad = grad.narrow(2 + axis, rest[axis][0], extent)
     return grad
@@ -285,17 +284,8 @@ def reference_weight_grad(grad_y: Tensor, x: Tensor, geometry: Geometry, kernel:
     if geometry.is_scaling(kernel):
         return _scale_grad(grad_y, x)
     x, shared = _pad_rest(x, geometry.padding)
-    weight = grad_y.new_empty(1).expand(x.shape[1], 1, *kernel)
-    return _backward(grad_y, x, weight, geometry, shared, of="weight")
-
-
-def _backward(grad_y: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, padding: list[int], of: str) -> Tensor:
-    """PyTorch's gradient of "x" or of "weight", of which only the shape is read."""
-    steps = geometry.stride, padding, geometry.dilation
-    wanted = of == "x", of == "weight", False
-    grads = torch.ops.aten.convolution_backward(grad_y, x, weight, None, *steps, False, [0], x.shape[1], wanted)
-    grad: Tensor = grads[wanted.index(True)]
-    return grad
+    steps, channels = (geometry.stride, shared, geometry.dilation), x.shape[1]
+    return WEIGHT_GRAD[len(kernel)](x, (channels, 1, *kernel), grad_y, *steps, channels)
 
 
 def _scaled(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -9,7 +9,7 @@ cannot observe the difference; all other calls are those of the class replaced.
 """
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -19,10 +19,10 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from filtercov.nn import native, routing
 from filtercov.nn.conv import PointwiseConv2d, is_pointwise
-from filtercov.nn.layout import is_channels_last, is_strided
+from filtercov.nn.layout import is_channels_last
 from filtercov.nn.norm_act import batch_norm_act_eval, batch_norm_act_train, gelu
 from filtercov.nn.norm_mlp import Weights, norm_mlp
-from filtercov.nn.routing import is_traced, is_usual, is_watched, nothing_intervenes, untraced
+from filtercov.nn.routing import is_usual, is_watched, nothing_intervenes
 
 _REPLACEMENTS: dict[type[nn.Module], type["Replacement"]] = {}  # by the class replaced
 
@@ -84,9 +84,8 @@ class NativeActivation(Replacement):
         return gelu(x) if _can_use_gelu(x) else None
 
 
-@untraced
 def _can_use_gelu(x: Tensor) -> bool:
-    return is_usual(x) and is_strided(x) and nothing_intervenes() and _pays(x)
+    return nothing_intervenes() and is_usual(x) and _pays(x)
 
 
 class NativeGELU(NativeActivation, nn.GELU):
@@ -145,38 +144,19 @@ class Pair(NamedTuple):
         return y  # type: ignore[no-any-return]
 
     def _can_fuse(self, x: Tensor) -> bool:
-        training = self.norm.training
-        # In evaluation PyTorch's own calls serve gradients, and traces, which may be made to run elsewhere.
-        if not training and (torch.is_grad_enabled() or is_traced()):
-            return False
-        return self._cannot_be_observed(x) and ((self.gelu_first and training) or _pays(x))
-
-    @untraced
-    def _cannot_be_observed(self, x: Tensor) -> bool:
-        norm = self.norm
+        norm, training = self.norm, self.norm.training
+        # There are no operators for gradients in evaluation, and for norms that average otherwise.
+        possible = norm.track_running_stats and norm.momentum is not None if training else not torch.is_grad_enabled()
         return (
-            norm.eps > 0  # another is nn.BatchNorm2d's to refuse
+            possible
             and nothing_intervenes()  # before anything is asked of x, which may not answer inside a transform
             and not is_watched(norm, self.activation)
-            and is_usual(x)
-            and x.dim() == 4
-            and x.shape[1] == norm.num_features
+            and is_usual(x, norm.weight, norm.bias, norm.running_mean, norm.running_var)
             and x.is_contiguous(memory_format=torch.channels_last)
-            and is_usual(norm.weight, norm.bias, norm.running_mean, norm.running_var)
-            # nn.BatchNorm2d has rules for norms that count or average otherwise, and refuses one value per channel.
-            and (
-                not norm.training
-                or (
-                    norm.track_running_stats
-                    and norm.momentum is not None
-                    and norm.num_batches_tracked is not None
-                    and x.numel() > norm.num_features
-                )
-            )
+            and ((self.gelu_first and training) or _pays(x))
         )
 
 
-@untraced
 def _pays(x: Tensor) -> bool:
     """Whether fusing is faster: not for small images, nor where a compiler fuses by itself, with more around."""
     return x.numel() >= routing.LEAST_NORMALISED and not torch.compiler.is_compiling() and native.available()
@@ -187,19 +167,13 @@ def _update_running_statistics_(norm: nn.BatchNorm2d, mean: Tensor, variance: Te
     running_mean, running_var, share = cast(Any, (norm.running_mean, norm.running_var, norm.momentum))
     cast(Tensor, norm.num_batches_tracked).add_(1)
     count = x.numel() // x.shape[1]
-    with torch.no_grad(), _uncounted(running_mean, running_var):
+    # Changes are not counted, as those that `F.batch_norm` makes are not: graphs of other calls, which saved these
+    # tensors, would object to them.
+    compiling = torch.compiler.is_compiling()
+    uncounted = nullcontext() if compiling else _unsafe_preserve_version_counter((running_mean, running_var))
+    with torch.no_grad(), uncounted:
         running_mean.mul_(1 - share).add_(mean * share)
         running_var.mul_(1 - share).add_(variance * (count / (count - 1)) * share)
-
-
-def _uncounted(*tensors: Tensor) -> AbstractContextManager[object]:
-    """A context in which changes of tensors are not counted, as those that `F.batch_norm` makes are not.
-
-    Graphs of other calls, which saved the running statistics, would object to them.
-    """
-    if torch.compiler.is_compiling() or any(tensor.is_inference() for tensor in tensors):
-        return nullcontext()
-    return _unsafe_preserve_version_counter(tensors)
 
 
 def pair_of(layer: nn.Module, following: nn.Module | None = None) -> Pair | None:
@@ -217,7 +191,7 @@ def run_fused(layers: list[nn.Module], x: Tensor, residual: Tensor | None = None
     while i < len(layers):
         pair = pair_of(*layers[i : i + 2])
         ends = pair is not None and pair.gelu_first and i + 2 == len(layers)
-        added = residual if ends and residual is not None and _can_add(x, residual) else None
+        added = residual if ends else None
         fused = None if pair is None else pair.fused(x, added)
         if fused is None:
             x, i = _run_alone(layers[i], x), i + 1
@@ -230,14 +204,9 @@ def run_fused(layers: list[nn.Module], x: Tensor, residual: Tensor | None = None
 
 def _run_alone(layer: nn.Module, x: Tensor) -> Tensor:
     """The output of a layer; a GELU's by the kernels if that cannot be observed."""
-    if activation_of(layer) == "gelu" and not is_traced() and not is_watched(layer) and _can_use_gelu(x):
+    if activation_of(layer) == "gelu" and not is_watched(layer) and _can_use_gelu(x):
         return gelu(x)  # type: ignore[no-any-return]
     return layer(x)  # type: ignore[no-any-return]
-
-
-@untraced
-def _can_add(x: Tensor, residual: Tensor) -> bool:
-    return is_usual(x, residual) and residual.shape == x.shape
 
 
 class FusedLayers(Replacement):
@@ -333,14 +302,13 @@ class FusedBlock(Replacement):
             return norm_mlp(branch, kept, weights, norm.eps)
         return self.drop_path(norm_mlp(branch, None, weights, norm.eps)) + kept  # type: ignore[no-any-return]
 
-    @untraced
     def _can_fuse(self, x: Tensor) -> bool:
         return (
-            is_usual(x)
+            nothing_intervenes()
+            and is_usual(x)
             and x.dim() == 4
             and is_channels_last(x)  # never so without a pixel
             and self._has_usual_parts()
-            and nothing_intervenes()
             and (torch.compiler.is_compiling() or native.available())  # a compiler could not follow the loading
         )
 
@@ -351,14 +319,12 @@ class FusedBlock(Replacement):
         return (
             type(norm) in self.norms
             and type(mlp) in self.mlps
-            and not getattr(norm, "_fast_norm", False)
             and act is not None
             and activation_of(act) == "gelu"
             and all(does_nothing(part) for part in parts.values())
             and _is_product(first)
             and _is_product(second)
             and is_usual(norm.weight, norm.bias)
-            and norm.eps > 0
             and (gamma is None or is_usual(gamma))
             and not is_watched(norm, mlp, first, act, second, *parts.values(), self.drop_path)
         )

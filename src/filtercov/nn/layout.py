@@ -5,7 +5,6 @@ from itertools import chain
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 
 def is_channels_last(x: Tensor) -> bool:
@@ -17,11 +16,6 @@ def is_channels_last(x: Tensor) -> bool:
     True
     """
     return x.shape[1] > 1 and x.stride(1) == 1 and not x.is_contiguous()
-
-
-def is_strided(x: Tensor) -> bool:
-    """Whether strides say where a tensor's numbers are, as for sparse, nested and mkldnn tensors they do not."""
-    return x.layout is torch.strided and not x.is_nested
 
 
 def dense(x: Tensor, *, channels_last: bool) -> Tensor:
@@ -82,10 +76,9 @@ def restore_layouts_(model: nn.Module) -> None:
 def tensors_in(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """The parameters and buffers of a module itself that have strides, by name."""
     tensors = chain(module.named_parameters(recurse=False), module.named_buffers(recurse=False))
-    return ((name, t) for name, t in tensors if not is_lazy(t) and is_strided(t))
+    return ((name, t) for name, t in tensors if t.layout is torch.strided)
 
 
 def as_channels_last_image(tensor: Tensor) -> Tensor:
     """A tensor in channels_last if it is an image or a filter of one; else itself."""
-    image = tensor.dim() == 4 and is_strided(tensor) and not tensor.is_quantized
-    return tensor.to(memory_format=torch.channels_last) if image else tensor
+    return tensor.to(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor

@@ -19,7 +19,6 @@ from filtercov.errors import KernelError
 from filtercov.nn import native
 from filtercov.nn.layout import as_empty_image
 from filtercov.nn.operator import Plan, Shape, check_images, check_shape, differentiate, operator
-from filtercov.nn.routing import is_traced
 
 # Numbers of the hidden layer that are worked on at a time (2 MiB, and as much for their gradient), and the least rows.
 _CHUNK = 2**19
@@ -49,8 +48,7 @@ def norm_mlp(x: Tensor, shortcut: Tensor | None, weights: Weights, eps: float) -
     Without `gamma` the branch is not scaled, without `shortcut` it is returned alone.
     """
     tensors = x, shortcut, *weights
-    needed = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
-    keep = needed or is_traced()  # what is traced may be trained
+    keep = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
     return norm_mlp_forward(x, shortcut, *weights[:2], eps, *weights[2:], keep)[0]  # type: ignore[no-any-return]
 
 
@@ -187,8 +185,6 @@ def norm_mlp_backward(
     hidden = _check_block(name, x, {"grad_y": grad_y}, kept, weights)
     check_shape(name, (_pixels(x.shape),), mean=mean, inverse_std=inverse_std)
     check_shape(name, (_pixels(x.shape), hidden), between=between)
-    if not all(tensor.is_contiguous() for tensor in kept.values()):
-        raise KernelError(f"{name}: mean, inverse_std and between must be contiguous; call contiguous() first")
 
     def fake() -> tuple[Tensor, ...]:
         shapes = weight.shape, bias.shape, w1.shape[:2], b1.shape, w2.shape[:2], b2.shape, b2.shape
@@ -196,8 +192,8 @@ def norm_mlp_backward(
 
     def compute() -> tuple[Tensor, ...]:
         native.check(name, x)
-        rows = _rows(grad_y), _rows(x)
-        grad_x, *rest = _native_backward(*rows, mean, inverse_std, between, weights.matrices())
+        moments = mean.contiguous(), inverse_std.contiguous()
+        grad_x, *rest = _native_backward(_rows(grad_y), _rows(x), *moments, between.contiguous(), weights.matrices())
         return _image(grad_x, x), *rest
 
     return Plan(fake, compute)

@@ -153,17 +153,13 @@ def differentiate(
 
 
 def check_alike(name: str, **tensors: Tensor | None) -> None:
-    """Raise unless all tensors are dense floating point of the dtype and device of the first, which is not None."""
+    """Raise unless all tensors are of the dtype and device of the first, which is not None."""
     argument, first = next(iter(tensors.items()))
     assert first is not None, "optional tensors come last"
     dtype, device = first.dtype, first.device
-    if not dtype.is_floating_point:
-        raise KernelError(f"{name}: {argument} must hold floating-point numbers, got {dtype}; convert it first")
     for other, tensor in tensors.items():
         if tensor is None:
             continue
-        if tensor.layout is not torch.strided:
-            raise KernelError(f"{name}: {other} must be a dense tensor, got {tensor.layout}; call its to_dense() first")
         if tensor.device != device:
             raise KernelError(f"{name}: {argument} is on {device} but {other} on {tensor.device}; move one of them")
         if tensor.dtype != dtype:

@@ -9,9 +9,8 @@ is PyTorch's.
 
 import os
 from collections.abc import Callable, Sequence
-from functools import wraps
 from math import prod
-from typing import Any, Literal, ParamSpec, TypeVar, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,10 +19,7 @@ from torch.nn.modules import module as torch_module
 
 from filtercov.nn import native
 from filtercov.nn.geometry import Geometry
-from filtercov.nn.layout import is_channels_last, is_strided
-
-_Parameters = ParamSpec("_Parameters")
-_Result = TypeVar("_Result")
+from filtercov.nn.layout import is_channels_last
 
 Pass = Literal["forward", "input_grad", "weight_grad"]
 Kind = Literal["line", "band", "plane", "strided plane", "dilated plane", "volume"]
@@ -96,15 +92,14 @@ def fits(axes: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         type(x) in PLAIN_TENSORS
         and type(weight) in PLAIN_TENSORS
         and (bias is None or type(bias) in PLAIN_TENSORS)
-        and x.dim() in (axes + 1, axes + 2)
-        and weight.dim() == axes + 2
-        and is_strided(x)
-        and weight.shape[0] == x.shape[-1 - axes]
         and (
             x.dtype in GPU_DTYPES and no_transform_intervenes()
             if on_gpu(x)
             else x.is_cpu and x.dtype in CPU_DTYPES and nothing_intervenes()
         )
+        and x.dim() in (axes + 1, axes + 2)
+        and weight.dim() == axes + 2
+        and weight.shape[0] == x.shape[-1 - axes]
     )
 
 
@@ -182,10 +177,11 @@ def nothing_intervenes() -> bool:
 
 
 def no_transform_intervenes() -> bool:
-    """Whether no transform of functions is active, and no forward-mode derivative is computed."""
+    """Whether no transform of functions is active, no forward-mode derivative is computed, and nothing is traced."""
     return (
         not torch._C._are_functorch_transforms_active()  # vmap, grad, jvp, ... know PyTorch's functions, not ours
         and forward_ad._current_level < 0  # as does forward-mode differentiation
+        and not is_traced()
     )
 
 
@@ -213,25 +209,5 @@ def is_usual(*tensors: Any) -> bool:
 
 
 def is_traced() -> bool:
-    """Whether `torch.jit.trace` is running."""
+    """Whether `torch.jit.trace` is running, which records PyTorch's operators: a trace may be loaded without us."""
     return bool(torch.jit.is_tracing())  # type: ignore[attr-defined,no-untyped-call]
-
-
-def untraced(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-    """Hide a function from `torch.jit.trace`, for decisions about shapes that are taken once.
-
-    While it traces, sizes are tensors: each comparison of them warns, and none can be handed on as an integer.
-    """
-
-    @wraps(function)
-    def run(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
-        if not is_traced():
-            return function(*args, **kwargs)
-        state = torch._C._get_tracing_state()
-        torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
-        try:
-            return function(*args, **kwargs)
-        finally:
-            torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
-
-    return run

@@ -21,13 +21,7 @@ from filtercov.nn.layout import is_channels_last
 from filtercov.nn.routing import BITS, BY_THRESHOLDS, ON_GPU, Pass
 
 Class = type[nn.Module]
-
-
-class Part(NamedTuple):
-    """Modules that run one after the other and whose time depends on a swap."""
-
-    name: str
-    modules: tuple[nn.Module, ...]
+Setting = int | None  # the passes that run natively in a module that is ours; None while it is PyTorch's
 
 
 @dataclass(frozen=True)
@@ -46,55 +40,48 @@ class Swap:
     needs_kernels: bool = True
 
 
-class Setting(NamedTuple):
-    """The class a module has, and which of its passes run natively."""
-
-    kind: Class
-    passes: int = BY_THRESHOLDS
-
-
 class Toggle(NamedTuple):
     """A module of a model that can be PyTorch's or ours."""
 
     name: str
     module: nn.Module
     swap: Swap
-    plain: Setting
-    ours: Setting
+    plain: Class
+    ours: Class
 
     @property
     def setting(self) -> Setting:
         """The setting of the module now."""
-        return Setting(type(self.module), vars(self.module).get("passes", BY_THRESHOLDS))
+        return None if type(self.module) is self.plain else vars(self.module).get("passes", BY_THRESHOLDS)
 
     def set_(self, setting: Setting) -> None:
         """Change the module, which stays the same object."""
-        self.module.__class__ = setting.kind
+        self.module.__class__ = self.plain if setting is None else self.ours
         vars(self.module).pop("passes", None)
-        if setting.passes != BY_THRESHOLDS:
-            self.module.passes = setting.passes  # type: ignore[assignment]
+        if setting not in (None, BY_THRESHOLDS):
+            self.module.passes = setting  # type: ignore[assignment]
 
     @property
     def default(self) -> Setting:
         """The setting where nothing is measured; on a GPU that is PyTorch's."""
         if any(map(routing.on_gpu, self.module.parameters())):
-            return self.plain
-        return self.ours if self.swap.by_default else self.setting
+            return None
+        return BY_THRESHOLDS if self.swap.by_default else self.setting
 
     @property
-    def parts(self) -> list[Part]:
-        """What is timed of the module: all of it, or each pair of a sequence."""
+    def parts(self) -> dict[str, tuple[nn.Module, ...]]:
+        """What is timed of the module, by name: all of it, or each pair of a sequence."""
         if self.swap is not PAIRS:
-            return [Part(self.name, (self.module,))]
+            return {self.name: (self.module,)}
         prefix = f"{self.name}." if self.name else ""
-        return [Part(f"{prefix}{first}+{second}", pair) for (first, second), pair in _pairs(self.module).items()]
+        return {f"{prefix}{first}+{second}": pair for (first, second), pair in _pairs(self.module).items()}
 
 
 def toggles(model: nn.Module) -> list[Toggle]:
     """Every module of a model that can be swapped, in the order of `named_modules`.
 
     >>> net = nn.Sequential(nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 8, 3))
-    >>> [(toggle.name, toggle.swap.kind, toggle.ours.kind.__name__) for toggle in toggles(net)]
+    >>> [(toggle.name, toggle.swap.kind, toggle.ours.__name__) for toggle in toggles(net)]
     [('0', 'depthwise', 'DepthwiseConv2d')]
     """
     possible = (_toggle(name, module) for name, module in model.named_modules())
@@ -102,11 +89,11 @@ def toggles(model: nn.Module) -> list[Toggle]:
     done: set[nn.Module] = set()  # modules whose work is done by the pair or block that they are part of
     for toggle in found:
         if toggle.swap is PAIRS:
-            done.update(module for part in toggle.parts for module in part.modules)
+            done.update(*toggle.parts.values())
         elif toggle.swap in (BLOCK, NORM_ACT):
             done.update(toggle.module.modules())
     # Swapping a GELU that is fused with others gains nothing; one that is ours already must still be found.
-    return [t for t in found if t.swap is not GELU or t.setting != t.plain or t.module not in done]
+    return [t for t in found if t.swap is not GELU or t.setting is not None or t.module not in done]
 
 
 def _toggle(name: str, module: nn.Module) -> Toggle | None:
@@ -115,7 +102,7 @@ def _toggle(name: str, module: nn.Module) -> Toggle | None:
         for plain, ours in swap.classes().items():
             usable = own is plain and (not swap.needs_kernels or native.available()) and swap.applies(module)
             if usable or own is ours:
-                return Toggle(name, module, swap, Setting(plain), Setting(ours))
+                return Toggle(name, module, swap, plain, ours)
     return None
 
 

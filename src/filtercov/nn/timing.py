@@ -9,9 +9,9 @@ more threads, which wait for each other, it is the time that passed.
 import statistics
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, is_dataclass
-from functools import partial
+from itertools import chain
 from math import inf
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from filtercov.layers.running import call
-from filtercov.nn.swap import Part
+from filtercov.nn.swap import Toggle
 
 Name = TypeVar("Name", bound=Hashable)
 Clock = Callable[[], float]
@@ -198,11 +198,6 @@ class Layout(NamedTuple):
         """The layout of a tensor."""
         return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
 
-    @property
-    def is_channels_last_image(self) -> bool:
-        """Whether it is that of an (N, C, H, W) image in channels_last, perhaps with gaps."""
-        return len(self.shape) == 4 and self.shape[1] > 1 and self.strides[1] == 1
-
     def random(self) -> Tensor:
         """A tensor of normal numbers in this layout, which may overlap itself."""
         reach = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
@@ -212,8 +207,9 @@ class Layout(NamedTuple):
 
 @dataclass
 class Call:
-    """One call of a part of a model: layouts of its input and of the gradient that came back, if one did."""
+    """One call of modules that run in turn: layouts of their input and of the gradient that came back, if one did."""
 
+    modules: tuple[nn.Module, ...]
     x: Layout
     needs_grad: bool
     grad: Layout | None = None  # of another dtype, perhaps, under autocast
@@ -222,12 +218,13 @@ class Call:
         """An input of random numbers like the one recorded."""
         return self.x.random().requires_grad_(self.needs_grad)
 
-    def repeated(self, forward: Callable[[Tensor], Tensor], modules: Iterable[nn.Module]) -> Callable[[], object]:
+    def repeated(self, forward: Callable[[Tensor], Tensor]) -> Callable[[], object]:
         """A function that repeats the call: forward, and backward if a gradient came back."""
         x = self.input()
         if self.grad is None:
             return torch.no_grad()(lambda: forward(x))
-        inputs = [tensor for tensor in (x, *(p for m in modules for p in m.parameters())) if tensor.requires_grad]
+        parameters = (p for module in self.modules for p in module.parameters())
+        inputs = [tensor for tensor in (x, *parameters) if tensor.requires_grad]
         grad_y = self.grad.random()
 
         def repeat() -> None:
@@ -237,25 +234,28 @@ class Call:
         return repeat
 
 
-@contextmanager
-def recorded_calls(parts: Iterable[Part]) -> Iterator[dict[Part, list[Call]]]:
-    """Record the calls of parts of a model, by hooks that are gone afterwards."""
-    recorded: dict[Part, list[Call]] = {part: [] for part in parts}
-    with ExitStack() as stack:
-        for part, calls in recorded.items():
-            first, last = part.modules[0], part.modules[-1]
-            stack.callback(first.register_forward_pre_hook(partial(_record_input, calls), with_kwargs=True).remove)
-            stack.callback(last.register_forward_hook(partial(_record_gradient, calls)).remove)
-        yield recorded
+def record_calls(toggles: Iterable[Toggle], step: Step) -> dict[str, list[Call]]:
+    """Take a step and return the calls in it of each toggle's parts, by its name."""
+    with ExitStack() as hooks:
+        recorded = {toggle.name: [_record(part, hooks) for part in toggle.parts.values()] for toggle in toggles}
+        step()
+    return {name: list(chain.from_iterable(calls)) for name, calls in recorded.items()}
 
 
-def _record_input(calls: list[Call], _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    x = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
-    if x is not None and x.is_floating_point():
-        calls.append(Call(Layout.of(x), x.requires_grad))
+def _record(modules: tuple[nn.Module, ...], hooks: ExitStack) -> list[Call]:
+    """A list of the calls of modules that run in turn, which hooks will fill."""
+    calls: list[Call] = []
 
+    def note_input(_first: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        x = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
+        if x is not None and x.is_floating_point():
+            calls.append(Call(modules, Layout.of(x), x.requires_grad))
 
-def _record_gradient(calls: list[Call], _module: nn.Module, _args: Any, output: Any) -> None:
-    if calls and isinstance(output, Tensor) and output.requires_grad:
-        last = calls[-1]
-        output.register_hook(lambda grad: setattr(last, "grad", Layout.of(grad)))  # type: ignore[no-untyped-call]
+    def note_gradient(_last: nn.Module, _args: Any, output: Any) -> None:
+        if calls and isinstance(output, Tensor) and output.requires_grad:
+            call = calls[-1]
+            output.register_hook(lambda grad: setattr(call, "grad", Layout.of(grad)))  # type: ignore[no-untyped-call]
+
+    hooks.callback(modules[0].register_forward_pre_hook(note_input, with_kwargs=True).remove)
+    hooks.callback(modules[-1].register_forward_hook(note_gradient).remove)
+    return calls

@@ -12,17 +12,17 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
 from filtercov.layers.running import unchanged
 from filtercov.nn import timing
 from filtercov.nn.fused import FusedSequential
-from filtercov.nn.layout import as_channels_last_image, is_channels_last, tensors_in, to_channels_last_
+from filtercov.nn.layout import as_channels_last_image, tensors_in, to_channels_last_
 from filtercov.nn.routing import BITS, BY_THRESHOLDS
-from filtercov.nn.swap import SAFE, Part, Setting, Toggle, pass_choices
+from filtercov.nn.swap import Setting, Toggle, pass_choices
 from filtercov.nn.timing import LEAST_GAIN, LEAST_TURNS, Call, Clock, Step
 from filtercov.printable import aligned
 
@@ -111,23 +111,22 @@ class Tuning:
         return "\n".join(lines)
 
 
-Calls = Mapping[Part, list[Call]]
 Seconds = dict[Setting, float]
 
 
-def _alone(toggle: Toggle, part: Part, setting: Setting) -> Any:
-    """The forward pass of a part under a setting of its toggle, without hooks of the toggle itself."""
-    if part.modules == (toggle.module,):
+def _alone(toggle: Toggle, modules: tuple[nn.Module, ...], setting: Setting) -> Any:
+    """The forward pass of modules under a setting of their toggle, without hooks of the toggle itself."""
+    if modules == (toggle.module,):
         return lambda x: toggle.module.forward(x)  # looked up at each call: the class will be another
-    return (nn.Sequential if setting == toggle.plain else FusedSequential)(*part.modules).forward
+    return (nn.Sequential if setting is None else FusedSequential)(*modules).forward
 
 
-def _key(toggle: Toggle, calls: Calls) -> str:
+def _key(toggle: Toggle, calls: list[Call]) -> str:
     """A key that is equal for toggles that take equally long."""
-    modules = [module for part in calls for module in part.modules]
+    modules = [module for call in calls for module in call.modules]
     trained = [p.requires_grad for module in modules for p in module.parameters()]
     training = [m.training for module in modules for m in module.modules()]
-    return repr((toggle.swap.kind, modules, trained, training, list(calls.values())))
+    return repr((toggle.swap.kind, trained, training, calls))
 
 
 def _fastest(toggle: Toggle, seconds: Seconds) -> Setting:
@@ -135,7 +134,7 @@ def _fastest(toggle: Toggle, seconds: Seconds) -> Setting:
     if not seconds:
         return toggle.default
     best = min(seconds, key=lambda setting: seconds[setting])
-    return best if seconds[best] * (1 + LEAST_GAIN) < seconds[toggle.plain] else toggle.plain
+    return best if seconds[best] * (1 + LEAST_GAIN) < seconds[None] else None
 
 
 class Candidate(NamedTuple):
@@ -149,17 +148,12 @@ class Tuner:
     """A model, an example, the toggles of the model, all PyTorch's at first, and the clock that times them."""
 
     def __init__(self, model: nn.Module, example: Any, toggles: list[Toggle], *, seconds: float, clock: Clock) -> None:
-        self.model, self.clock = model, clock
-        self.toggles = [toggle for toggle in toggles if toggle.swap is not SAFE]
-        self.endangered = [toggle for toggle in toggles if toggle.swap is SAFE]
-        self.plain = tuple(toggle.plain for toggle in self.toggles)
+        self.model, self.toggles, self.clock = model, toggles, clock
+        self.plain: tuple[Setting, ...] = (None,) * len(toggles)
         self.step = Step(model, example)
         # Images and filters in their own layout and in channels_last, to switch at no cost; nobody writes to them.
         tensors = {id(t): t for module in model.modules() for _, t in tensors_in(module) if t.dim() == 4}
         self.layouts = [(tensor, tensor.data, as_channels_last_image(tensor.data)) for tensor in tensors.values()]
-        # The fault that endangered layers are kept out of is in channels_last memory.
-        seen = (*timing.tensors_of(example), *model.parameters())
-        self.harmless = not any(tensor.dim() == 4 and is_channels_last(tensor) for tensor in seen)
         self.began, self.seconds, self.ended_early = time.perf_counter(), seconds, False
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.spilling: set[str] = set()
@@ -184,7 +178,7 @@ class Tuner:
                     times, candidates = again, finalists
         winner, clear = timing.best_to_keep(times, PLAIN)
         kept = candidates[winner]
-        self._set_classes(kept)
+        self._set_classes(kept.settings)
         if kept.channels_last:
             to_channels_last_(self.model)
         steps = tuple(StepTiming(name, tuple(seconds), name in clear) for name, seconds in times.items())
@@ -197,37 +191,33 @@ class Tuner:
 
     def _restore(self) -> None:
         self._set_layout(channels_last=False)
-        for toggle in (*self.toggles, *self.endangered):
-            toggle.set_(toggle.plain)
+        self._set_classes(self.plain)
 
     def _set(self, candidate: Candidate) -> None:
-        self._set_classes(candidate)
+        self._set_classes(candidate.settings)
         self._set_layout(channels_last=candidate.channels_last)
 
     def _set_layout(self, *, channels_last: bool) -> None:
         for tensor, own, last in self.layouts:
             tensor.data = last if channels_last else own
 
-    def _set_classes(self, candidate: Candidate) -> None:
-        for toggle, setting in zip(self.toggles, candidate.settings, strict=True):
+    def _set_classes(self, settings: tuple[Setting, ...]) -> None:
+        for toggle, setting in zip(self.toggles, settings, strict=True):
             toggle.set_(setting)
-        for toggle in self.endangered:
-            toggle.set_(toggle.plain if self.harmless and not candidate.channels_last else toggle.ours)
 
     # Layers.
 
     def _tune_layers(self, *, channels_last: bool, until: float) -> list[Seconds]:
         """The seconds of each toggle's settings in one layout; none where it was not timed."""
         self._set(Candidate(self.plain, channels_last))
-        with timing.recorded_calls(part for toggle in self.toggles for part in toggle.parts) as recorded:
-            self.step()
-        self.shapes |= {part.name: made[0].x.shape for part, made in recorded.items() if made}
+        recorded = timing.record_calls(self.toggles, self.step)
+        self.shapes |= {name: calls[0].x.shape for name, calls in recorded.items() if calls}
         known: dict[str, Seconds] = {}
         measured: list[Seconds] = []
         for toggle in reversed(self.toggles):  # so that what is inside another is timed first, and set as it won
-            calls = {part: recorded[part] for part in toggle.parts}
+            calls = recorded[toggle.name]
             key = _key(toggle, calls)
-            if key not in known and any(calls.values()):
+            if calls and key not in known:
                 if self._left(until) > 0:
                     known[key] = self._time_toggle(toggle, calls)
                 else:
@@ -236,28 +226,26 @@ class Tuner:
             toggle.set_(_fastest(toggle, measured[-1]))
         return measured[::-1]
 
-    def _time_toggle(self, toggle: Toggle, calls: Calls) -> Seconds:
+    def _time_toggle(self, toggle: Toggle, calls: list[Call]) -> Seconds:
         """The best seconds of each setting of a toggle, summed over its calls; passes that spill are left out."""
-        made = list(chain.from_iterable(calls.values()))
-        differs = not toggle.swap.only_last or any(one.x.is_channels_last_image for one in made)
-        choices, spilled = pass_choices(toggle, made[0].input()) if differs else ((), ())
+        x = calls[0].input()
+        differs = not toggle.swap.only_last or x.is_contiguous(memory_format=torch.channels_last)
+        choices, spilled = pass_choices(toggle, x) if differs else ((), ())
         self.spilling |= {f"{toggle.name}, {_in_words(which)}" for which in spilled}
-        if not choices:
-            return self._time_settings(toggle, calls, [toggle.plain])
-        first = toggle.ours._replace(passes=choices[0])
-        flipped = {toggle.ours._replace(passes=choice): choice ^ choices[0] for choice in choices[1:]}
-        seconds = self._time_settings(toggle, calls, [toggle.plain, first, *flipped])
-        better = sum(bit for setting, bit in flipped.items() if seconds[setting] < seconds[first])
-        if first.passes != BY_THRESHOLDS and (combined := first._replace(passes=first.passes ^ better)) not in seconds:
-            seconds |= self._time_settings(toggle, calls, [toggle.plain, combined])
-        seconds.setdefault(toggle.ours, seconds[first])
+        seconds = self._time_settings(toggle, calls, [None, *choices])
+        if choices:
+            first, *others = choices
+            better = sum(first ^ choice for choice in others if seconds[choice] < seconds[first])
+            if first ^ better not in seconds:
+                seconds |= self._time_settings(toggle, calls, [None, first ^ better])
+            seconds.setdefault(BY_THRESHOLDS, seconds[first])
         return seconds
 
-    def _time_settings(self, toggle: Toggle, calls: Calls, settings: list[Setting]) -> Seconds:
+    def _time_settings(self, toggle: Toggle, calls: list[Call], settings: list[Setting]) -> Seconds:
         totals = dict.fromkeys(settings, 0.0)
-        for part, one in ((part, one) for part, made in calls.items() for one in made):
+        for call in calls:
             times = timing.race(
-                {s: one.repeated(_alone(toggle, part, s), part.modules) for s in settings},
+                {setting: call.repeated(_alone(toggle, call.modules, setting)) for setting in settings},
                 seconds=PER_LAYER,
                 turns=LAYER_TURNS,
                 laggard=LAYER_LAGGARD,
@@ -276,22 +264,19 @@ class Tuner:
         for (last, measured), name in zip(layers.items(), (TUNED_OWN, TUNED_LAST), strict=False):
             named[name] = Candidate(tuple(map(_fastest, self.toggles, measured)), last)
         named[DEFAULT] = Candidate(tuple(toggle.default for toggle in self.toggles), channels_last=True in layers)
-        distinct: dict[Candidate, str] = {}
+        distinct: dict[str, Candidate] = {}
         for name, candidate in named.items():
-            distinct.setdefault(candidate, name)
-        return {name: candidate for candidate, name in distinct.items()}
+            if candidate not in distinct.values():
+                distinct[name] = candidate
+        return distinct
 
     def _variants(self, name: str, tried: Mapping[str, Candidate]) -> dict[str, Candidate]:
         """Copies of a candidate, each with one group of its layers PyTorch's again."""
         winner = tried[name]
-        groups: dict[str, set[int]] = {}
-        for i, (toggle, setting) in enumerate(zip(self.toggles, winner.settings, strict=True)):
-            if setting != toggle.plain:
-                size = "x".join(map(str, getattr(toggle.module, "kernel_size", ())))
-                groups.setdefault(f"{toggle.swap.kind} {size}".strip(), set()).add(i)
+        grouped = [(_group(toggle), setting) for toggle, setting in zip(self.toggles, winner.settings, strict=True)]
         variants = {}
-        for group, members in groups.items():
-            settings = tuple(self.plain[i] if i in members else s for i, s in enumerate(winner.settings))
+        for group in dict.fromkeys(group for group, setting in grouped if setting is not None):
+            settings = tuple(None if other == group else setting for other, setting in grouped)
             variants[f"{name}, without {group}"] = winner._replace(settings=settings)
         return {name: candidate for name, candidate in variants.items() if candidate not in tried.values()}
 
@@ -314,26 +299,31 @@ class Tuner:
             LayerTiming(
                 toggle.name,
                 toggle.swap.kind,
-                self.shapes.get(toggle.parts[0].name),
-                _described(toggle, setting),
-                own[i].get(toggle.plain),
-                last[i].get(toggle.plain),
+                self.shapes.get(toggle.name),
+                _described(setting),
+                own[i].get(None),
+                last[i].get(None),
                 now[i].get(setting),
             )
             for i, (toggle, setting) in enumerate(zip(self.toggles, kept.settings, strict=True))
         )
 
 
+def _group(toggle: Toggle) -> str:
+    size = "x".join(map(str, getattr(toggle.module, "kernel_size", ())))
+    return f"{toggle.swap.kind} {size}".strip()
+
+
 def _enough(times: Mapping[str, list[float]]) -> bool:
     return min(map(len, times.values())) >= LEAST_TURNS
 
 
-def _described(toggle: Toggle, setting: Setting) -> str:
-    if setting == toggle.plain:
+def _described(setting: Setting) -> str:
+    if setting is None:
         return "PyTorch's"
-    if setting.passes == BY_THRESHOLDS:
+    if setting == BY_THRESHOLDS:
         return "ours"
-    passes = [_in_words(which) for which, bit in BITS.items() if setting.passes & bit]
+    passes = [_in_words(which) for which, bit in BITS.items() if setting & bit]
     return f"ours: {', '.join(passes) or 'no pass'}"
 
 
