@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from filtercov.cli import bench as cli
-from filtercov.errors import ConfigError, FiltercovError
+from filtercov.errors import ConfigError, FiltercovError, ModelError
 from filtercov.lab.bench import (
     CHANNELS_LAST,
     KINDS,
@@ -65,10 +65,10 @@ def test_the_table_names_everything_and_a_gpu_gets_a_block_to_paste(
     table = capsys.readouterr().out
     for wanted in ("GFLOP/s", OURS, PLAIN, CHANNELS_LAST, "peak MiB", *KINDS, "blocks.0.0.fn.0", "blocks.1.0.fn.0"):
         assert wanted in table
-    assert "|---|" not in table
+    assert "| ---" not in table
     cli.bench(MODEL, device="cuda")
     block = capsys.readouterr().out.removeprefix(table)
-    assert block.count("\n|---|") == 2
+    assert block.count("\n| ---") == 2
     for wanted in (measured.machine, MODEL, "| ours |", "| PyTorch, channels_last |", "| blocks.0.0.fn.0 |", "issue"):
         assert wanted in block
 
@@ -77,6 +77,11 @@ def test_the_table_names_everything_and_a_gpu_gets_a_block_to_paste(
 def test_a_gpu_that_is_not_there_is_refused(device: str) -> None:
     with pytest.raises(ConfigError, match=device):
         bench(MODEL, device=device)
+
+
+def test_images_that_a_network_cannot_take_are_one_sentence() -> None:
+    with pytest.raises(ModelError, match=r"failed .*2 x 2"):
+        bench(MODEL, batch_size=1, image_size=2)
 
 
 @pytest.mark.parametrize(

@@ -11,18 +11,17 @@ What is done is kept under `runs`: the same call continues where it was interrup
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from filtercov.errors import ConfigError
-from filtercov.lab.experiments import catalogue, initialisations
+from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.catalogue import Experiment, Options
 from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.execute import Machine, Outcome, check_images
+from filtercov.lab.experiments.initialisations import located
 from filtercov.lab.experiments.records import ExperimentRecord, collect
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import in_order
@@ -31,11 +30,9 @@ from filtercov.lab.experiments.sweep import refuse_failures, sweep
 from filtercov.lab.experiments.timings import REPEATS, measure_speeds
 from filtercov.lab.report import page
 from filtercov.lab.report.results import write_reports
-from filtercov.lab.report.results_table import lines, notes, table, to_csv, to_terminal, warnings
+from filtercov.lab.report.results_table import lines, notes, printed, to_rows, to_terminal
 from filtercov.lab.training.distributed import usable_device
 from filtercov.printable import counted
-
-_TEXT = ("experiment", "scale", "row", "network", "data", "filters", "initialisation", "verdict")
 
 
 class ResultTable(list[dict[str, Any]]):
@@ -45,15 +42,8 @@ class ResultTable(list[dict[str, Any]]):
     """
 
     def __init__(self, record: ExperimentRecord) -> None:
-        rows = csv.DictReader(io.StringIO(to_csv(record)))
-        super().__init__({name: _value(name, text) for name, text in row.items()} for row in rows)
+        super().__init__(to_rows(record))
         self.record = record
-
-    @property
-    def shown(self) -> list[list[str]]:
-        """The heading and the rows as they are printed, nothing where the experiment has no numbers."""
-        found = lines(self.record)
-        return table(found) if found else []
 
     def write(self, out: Path | str) -> list[Path]:
         """Write the report as a page, and beside it as Markdown, CSV and LaTeX; return the paths."""
@@ -63,13 +53,8 @@ class ResultTable(list[dict[str, Any]]):
         return to_terminal(self.record)
 
     def _repr_html_(self) -> str:
-        parts = [f"<h3>{page.text(self.record.title)}</h3>"]
-        if self.shown:
-            head, *rows = ([page.text(cell) for cell in row] for row in self.shown)
-            parts.append(page.table(head, rows))
-        said = [*notes(self.record, lines(self.record)), *warnings(self.record)]
-        parts += [f"<p>{page.text(note)}</p>" for note in said]
-        return "".join(parts)
+        parts = [*printed(self.record), *notes(self.record, lines(self.record))]
+        return "".join(f"<p>{page.text(p)}</p>" if isinstance(p, str) else page.text_table(p) for p in parts)
 
 
 def reproduce(
@@ -93,17 +78,16 @@ def reproduce(
     chosen = catalogue.names(name)
     if len(chosen) > 1:
         raise ConfigError(f"reproduce: needed one experiment, {name!r} matches {', '.join(chosen)}")
-    named = tuple(map(initialisations.located, also))
-    (result,), outcomes = reproduce_all(
+    (record,), outcomes = reproduce_all(
         chosen,
         scale=scale,
-        options=Options(cifar=data, imagenet=imagenet, also=named, seeds=seeds),
+        options=Options(cifar=data, imagenet=imagenet, also=tuple(also), seeds=seeds),
         runs=str(runs),
         engine=Engine(workers=workers),
         machine=Machine(data_root=data_root, download=download, device=device),
     )
     refuse_failures(outcomes)
-    return result
+    return ResultTable(record)
 
 
 def reproduce_all(
@@ -115,8 +99,9 @@ def reproduce_all(
     engine: Engine,
     machine: Machine,
     say: Callable[[str], None] = lambda _: None,
-) -> tuple[list[ResultTable], Mapping[str, Outcome]]:
-    """Do every run of the experiments that match; return their tables, and how each run ended."""
+) -> tuple[list[ExperimentRecord], Mapping[str, Outcome]]:
+    """Do every run of the experiments that match; return what they show, and how each run ended."""
+    options = replace(options, also=tuple(map(located, options.also)))
     if engine.name == "local":  # Ray's nodes may have other devices
         machine = replace(machine, device=str(usable_device(machine.device)))
     chosen = catalogue.experiments(patterns, scale=scale, options=options)
@@ -135,7 +120,7 @@ def reproduce_all(
     for experiment in chosen:
         if experiment.speed:
             _time_steps(experiment, kept, machine.device)
-    return [ResultTable(collect(experiment, kept, options)) for experiment in chosen], outcomes
+    return [collect(experiment, kept, options) for experiment in chosen], outcomes
 
 
 def _time_steps(experiment: Experiment, runs: Runs, device: str) -> None:
@@ -146,11 +131,3 @@ def _time_steps(experiment: Experiment, runs: Runs, device: str) -> None:
     if not timed.enough(device, repeats):
         measured = measure_speeds(experiment.speed, repeats=repeats, device=device)
         measured.write(runs.speed_file(experiment.name, experiment.scale))
-
-
-def _value(name: str, text: str) -> Any:
-    if text == "":
-        return None
-    if name in _TEXT:
-        return text
-    return int(text) if text.lstrip("-").isdigit() else float(text)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from filtercov.cli import experiments
 from filtercov.cli.reproduce import reproduce
 from filtercov.errors import ConfigError, DataError, RunError
-from filtercov.lab.costs import FILE, entries
+from filtercov.lab.costs import FILE, SCALES, entries
 from filtercov.lab.experiments import catalogue
 from tools.write_listing import listing
 
@@ -75,12 +75,13 @@ def test_the_list_is_what_the_catalogue_counts():
     written = FILE.read_text(encoding="utf-8").splitlines()
     counted = listing(["kronecker", "grid-convnext", "imagenet-10-convnext-atto", "claim-c14"]).splitlines()
     assert set(counted) <= set(written)
-    for entry in entries():
-        for scale, load in entry.loads.items():
-            built = catalogue.experiment(entry.name, scale=scale, options=catalogue.Options(imagenet="folder:imagenet"))
+    for scale in SCALES:
+        found = entries(scale=scale)
+        assert [entry.name for entry in found] == list(catalogue.names())
+        for name, _, shows, load in found:
+            built = catalogue.experiment(name, scale=scale, options=catalogue.Options(imagenet="folder:imagenet"))
             epochs = sum(run.spec.train.epochs for run in built.runs)
-            assert (load.runs, load.epochs, entry.shows) == (len(built.runs), epochs, built.shows)
-    assert [entry.name for entry in entries()] == list(catalogue.names())
+            assert (load.runs, load.epochs, shows) == (len(built.runs), epochs, built.shows)
 
 
 def test_the_list_and_the_help_do_not_import_torch():

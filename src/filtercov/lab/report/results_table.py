@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from filtercov.lab.experiments.records import CellRecord, ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
@@ -184,9 +184,9 @@ def rank(title: str, found: Sequence[Line]) -> Ranking:
     return Ranking(f"{title}: {apart} of {counted(pairs, 'pair')} told apart", rows)
 
 
-def to_csv(record: ExperimentRecord) -> str:
-    """A line per cell with every number unrounded; what is missing or unknown is empty."""
-    rows: list[dict[str, object]] = []
+def to_rows(record: ExperimentRecord) -> list[dict[str, Any]]:
+    """A dictionary per cell with every number unrounded, None for what is missing or unknown."""
+    rows: list[dict[str, Any]] = []
     for line in lines(record):
         cell, trained, m, p, d = line.cell, line.cell.trained, line.measured, line.paper, line.difference
         rows.append(
@@ -198,6 +198,12 @@ def to_csv(record: ExperimentRecord) -> str:
             | {"difference": d and d.mean, "low": d and d.low, "high": d and d.high, "pairs": d and d.n}
             | {"paper_difference": line.paper_difference, "verdict": line.verdict}
         )
+    return rows
+
+
+def to_csv(record: ExperimentRecord) -> str:
+    """A line per cell; what is missing or unknown is empty."""
+    rows = to_rows(record)
     stream = io.StringIO()
     writer = csv.DictWriter(stream, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
@@ -229,20 +235,23 @@ def to_latex(record: ExperimentRecord) -> str:
     return "\n".join([*comments, *opening, *body, *closing, r"\end{tabular}", ""])
 
 
-def to_terminal(record: ExperimentRecord) -> str:
-    """The table in aligned columns."""
-    found, ranked = lines(record), rankings(record)
-    said = [title_line(record), *(aligned(table(found)) if found else [])]
+def printed(record: ExperimentRecord) -> list[str | Table]:
+    """What a terminal or notebook shows of an experiment, line by line and table by table, before its notes."""
+    found = lines(record)
+    parts: list[str | Table] = [f"{record.title} ({record.name}, scale {record.scale})"]
+    parts += [table(found)] if found else []
+    ranked = rankings(record)
     for ranking in ranked:
-        said += ["", str(ranking), *aligned(ranking.table)]
-    said += ["", TOLD_APART] if ranked else []
-    said += aligned(speed_table(record)) if record.speeds else []
-    return "\n".join([*said, *notes(record, found), *warnings(record)])
+        parts += [f"\n{ranking}", ranking.table]
+    parts += [f"\n{TOLD_APART}"] if ranked else []
+    parts += [speed_table(record)] if record.speeds else []
+    return [*parts, *claim_lines(record), *warnings(record)]
 
 
-def title_line(record: ExperimentRecord) -> str:
-    """The title of a table in a terminal."""
-    return f"{record.title} ({record.name}, scale {record.scale})"
+def to_terminal(record: ExperimentRecord) -> str:
+    """All that is printed of an experiment, tables in aligned columns."""
+    parts = [*printed(record), *notes(record, lines(record))]
+    return "\n".join(part if isinstance(part, str) else "\n".join(aligned(part)) for part in parts)
 
 
 def markdown_table(rows: Table) -> str:
