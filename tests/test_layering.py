@@ -191,8 +191,16 @@ def test_the_command_line_says_what_to_install(missing, arguments):
     assert ended.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(("argument", "said"), [("--help", "--install-completion"), ("--version", "filtercov 0.")])
-def test_help_does_not_import_torch(argument, said):
-    code = f"import sys; sys.argv = ['filtercov', {argument!r}]; from filtercov.cli import main; main()"
-    ended = run_without("torch", "numpy", code=code)
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--help"], "--install-completion"),
+        (["--version"], "filtercov 0."),
+        (["reproduce", "--help"], "--measure"),
+        (["reproduce", "--list", "kronecker"], "Fig. 14"),
+    ],
+)
+def test_light_commands_do_not_import_torch(arguments, said):
+    code = f"import sys; sys.argv = ['filtercov', *{arguments!r}]; from filtercov.cli import main; main()"
+    ended = run_without("torch", "numpy", "matplotlib", code=code)
     assert said in ended.stdout, ended.stderr

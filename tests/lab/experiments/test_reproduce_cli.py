@@ -1,8 +1,6 @@
 """`filtercov reproduce` and `report`, as a user calls them."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 import typer
@@ -82,18 +80,6 @@ def test_the_list_is_what_the_catalogue_counts():
             built = catalogue.experiment(name, scale=scale, options=catalogue.Options(imagenet="folder:imagenet"))
             epochs = sum(run.spec.train.epochs for run in built.runs)
             assert (load.runs, load.epochs, shows) == (len(built.runs), epochs, built.shows)
-
-
-def test_the_list_and_the_help_do_not_import_torch():
-    script = (
-        "import sys; from filtercov.cli.app import app\n"
-        "for words in (['reproduce', '--list'], ['reproduce', '--help'], ['--help'], ['--version']):\n"
-        "    try: app(words, standalone_mode=False)\n"
-        "    except SystemExit: pass\n"
-        "print([name for name in sys.modules if name in ('torch', 'numpy', 'matplotlib')])"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 
 def test_mistakes_are_answered_with_a_sentence(tmp_path, monkeypatch):
