@@ -10,12 +10,14 @@ its CIFAR-10 dataset hands them out) and its batches by `torch.stack`.
 import argparse
 import time
 from collections.abc import Callable
+from math import inf
 from unittest import mock
 
 import torch
 from PIL import Image
 
 from filtercov.lab.data import Augment
+from filtercov.nn.timing import race
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 SIZE, BATCH = 32, 512
@@ -52,13 +54,6 @@ def torchvision_pipeline(recipe: Augment) -> Callable[[Image.Image], torch.Tenso
     return transforms.Compose(steps)
 
 
-def best_rate(run: Callable[[], object], seconds: list[float]) -> float:
-    start = time.perf_counter()
-    run()
-    seconds.append(time.perf_counter() - start)
-    return BATCH / min(seconds)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=20)
@@ -75,14 +70,14 @@ def main() -> None:
     print(f"batch {BATCH}, {SIZE}x{SIZE}, 1 thread, best of {turns} turns")
     print(f"{'recipe':34} {'torchvision':>12} {'filtercov':>12} {'ratio':>7}   (images per second)")
     for name, recipe in RECIPES.items():
-        theirs, ours = [], []
         pipeline = torchvision_pipeline(recipe)
-        for _ in range(turns):
-            their_rate = best_rate(lambda p=pipeline: torch.stack([p(image) for image in pil]), theirs)
-            our_rate = best_rate(
-                lambda r=recipe: r(images, targets, r.draw(BATCH, generator), num_classes=10, mean=MEAN, std=STD), ours
-            )
-        print(f"{name:34} {their_rate:12,.0f} {our_rate:12,.0f} {our_rate / their_rate:6.1f}x")
+        contestants = {
+            "theirs": lambda p=pipeline: torch.stack([p(image) for image in pil]),
+            "ours": lambda r=recipe: r(images, targets, r.draw(BATCH, generator), num_classes=10, mean=MEAN, std=STD),
+        }
+        times = race(contestants, seconds=inf, turns=turns, clock=time.perf_counter)
+        theirs, ours = (BATCH / min(times[name]) for name in contestants)
+        print(f"{name:34} {theirs:12,.0f} {ours:12,.0f} {ours / theirs:6.1f}x")
 
 
 if __name__ == "__main__":

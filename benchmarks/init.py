@@ -4,24 +4,24 @@
     OMP_NUM_THREADS=1 python benchmarks/init.py --cpu-time    on a machine that others are using too
 
 Contestants alternate in one process and the best of several rounds counts; filtercov keeps no factors between calls, so
-every round is a first call. Peak memory is that of a process of its own.
+every round is a first call.
 """
 
 from __future__ import annotations
 
 import argparse
 import platform
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
+from math import inf
 
 import numpy as np
 import torch
 from torch import nn
 
 import filtercov as fc
+from filtercov.nn.timing import race
 
 # Depthwise layers as (channels, kernel size), in forward order.
 NETWORKS: dict[str, list[tuple[int, int]]] = {
@@ -39,13 +39,8 @@ def network(name: str) -> nn.Sequential:
 
 
 def best_of(contestants: dict[str, Callable[[], object]], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
-    times = {name: float("inf") for name in contestants}
-    for _ in range(rounds):
-        for name, run in contestants.items():
-            start = clock()
-            run()
-            times[name] = min(times[name], clock() - start)
-    return times
+    times = race(contestants, seconds=inf, turns=rounds, clock=clock)
+    return {name: min(turns) for name, turns in times.items()}
 
 
 def trunc_normal(net: nn.Sequential) -> None:
@@ -75,65 +70,27 @@ def papers_way(weight: torch.Tensor, sigma: float) -> None:
         weight.copy_(torch.from_numpy(filters.reshape(weight.shape)))
 
 
-def peak_memory(name: str) -> tuple[float, float]:
-    """Return the weights' size and what initialising them added to the peak, in MiB, from a process of its own."""
-    run = subprocess.run([sys.executable, __file__, "--peak", name], capture_output=True, text=True, check=True)
-    weights, extra = map(float, run.stdout.split())
-    return weights, extra
-
-
-def resident_peak(*, reset: bool = False) -> float:
-    """Return the highest resident memory of this process since the last reset, in MiB (Linux)."""
-    if reset:
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return float(status.split("VmHWM:")[1].split()[0]) / 1024
-
-
-def print_peak(name: str) -> None:
-    fc.init_(network("ConvNeXt-Tiny"))  # what libraries allocate once is not the method's
-    net = network(name)
-    for parameter in net.parameters():
-        nn.init.zeros_(parameter)  # touches every page
-    weights = sum(p.numel() * p.element_size() for p in net.parameters()) / 2**20
-    before = resident_peak(reset=True)
-    fc.init_(net)
-    extra = resident_peak() - before
-    print(weights, extra)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--cpu-time", action="store_true", help="count the time it ran, not the time that passed")
-    parser.add_argument("--peak", metavar="NETWORK", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.peak:
-        print_peak(arguments.peak)
-        return
     clock = time.process_time if arguments.cpu_time else time.perf_counter
     print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, numpy {np.__version__}")
-    print(f"{'network':18} {'weights':>9} {'trunc_normal_':>13} {'init_':>9} {'ratio':>6} {'peak over weights':>18}")
+    print(f"{'network':18} {'weights':>9} {'trunc_normal_':>13} {'init_':>9} {'ratio':>6}")
     for name in NETWORKS:
         net = network(name)
-        times = best_of(
-            {"torch": lambda net=net: trunc_normal(net), "ours": lambda net=net: fc.init_(net)}, arguments.rounds, clock
-        )
-        weights, extra = peak_memory(name)
+        contestants = {"torch": partial(trunc_normal, net), "ours": partial(fc.init_, net)}
+        times = best_of(contestants, arguments.rounds, clock)
+        weights = sum(p.numel() * p.element_size() for p in net.parameters()) / 2**20
         ratio = times["ours"] / times["torch"]
-        print(
-            f"{name:18} {weights:6.1f}MiB {times['torch'] * 1e3:11.2f}ms {times['ours'] * 1e3:7.2f}ms {ratio:6.2f} "
-            f"{extra:8.1f}MiB {extra / weights:7.2f}x"
-        )
+        print(f"{name:18} {weights:6.1f}MiB {times['torch'] * 1e3:11.2f}ms {times['ours'] * 1e3:7.2f}ms {ratio:6.2f}")
     for k in (9, 15, 31):
         layer = nn.Conv2d(256, 256, k, groups=256, bias=False)
-        ours = best_of({"ours": lambda layer=layer: fc.init_(layer)}, arguments.rounds, clock)["ours"]
-        papers = best_of({"paper": lambda layer=layer: papers_way(layer.weight, 0.15)}, 1 if k > 15 else 3, clock)[
-            "paper"
-        ]
-        print(
-            f"256 filters of {k}x{k}: the paper's way {papers:7.3f}s, init_ {ours * 1e3:7.2f}ms, {papers / ours:7.0f}x"
-        )
+        ours = best_of({"init_": partial(fc.init_, layer)}, arguments.rounds, clock)["init_"]
+        papers_rounds = 1 if k > 15 else 3
+        papers = best_of({"paper": partial(papers_way, layer.weight, 0.15)}, papers_rounds, clock)["paper"]
+        print(f"256 filters of {k}x{k}: the paper's way {papers:7.3f}s, init_ {ours * 1e3:.2f}ms, {papers / ours:.0f}x")
 
 
 if __name__ == "__main__":

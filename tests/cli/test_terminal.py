@@ -29,14 +29,16 @@ class Terminal:
     def type(self, *words: object) -> None:
         """Type a command, after which the terminal's `ended` is told."""
         done = shlex.join([*self._socket, "wait-for", "-S", "ended"])
-        self.tmux("send-keys", "-l", f"clear; {shlex.join(map(str, words))}; {done}")
+        self.tmux("send-keys", "-l", f"clear; {shlex.join(map(str, words))}; echo exit $?; {done}")
         self.tmux("send-keys", "Enter")
 
     def wait(self) -> list[str]:
-        """Return the lines of the screen when the command has ended, the prompts left out."""
+        """Return the lines of the screen when the command has ended, without prompts and what `exit_code` then is."""
         self.tmux("wait-for", "ended")
         lines = self.tmux("capture-pane", "-p").splitlines()
-        return [line for line in lines if line.strip() and not line.startswith("$")]
+        *shown, ended = [line for line in lines if line.strip() and not line.startswith("$")]
+        self.exit_code = int(ended.removeprefix("exit "))
+        return shown
 
     def tmux(self, *words: str) -> str:
         command = [*self._socket, "-f", os.devnull, *words]
@@ -73,6 +75,7 @@ def test_a_run_leaves_its_epochs_and_nothing_of_the_bar(terminal, tmp_path):
     until(lambda: trained_steps(tmp_path / "run" / "metrics.jsonl") >= 45)
     terminal.tmux("send-keys", "C-c")
     stopped = terminal.wait()
+    assert terminal.exit_code == 130
     text = " ".join(line.strip() for line in stopped)
     assert "━" not in text
     assert text.count("stopped on request after step") == 1
@@ -109,6 +112,7 @@ def test_a_sweep_that_is_stopped_leaves_a_count_and_a_sentence(terminal, tmp_pat
     until(lambda: any(tmp_path.glob("*/result.json")))
     terminal.tmux("send-keys", "C-c")
     lines = terminal.wait()
+    assert terminal.exit_code == 130
     text = " ".join(line.strip() for line in lines)
     assert "running" not in text
     assert len(re.findall(r" of \d+ done", text)) == 1

@@ -1,6 +1,5 @@
-"""The picture in docs/design.md is the one that the imports have, and its walks name files that exist."""
+"""The picture in docs/design.md is the one that the imports have."""
 
-import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -31,11 +30,3 @@ def test_the_pictures_arrows_are_the_imports():
             same_floor = parts[part] == parts[imported]
             wanted.add((part, imported) if same_floor else (parts[part], parts[imported]))
     assert drawn()[1] == wanted, AGAIN
-
-
-def test_the_walks_name_files_that_exist():
-    text = (DOCS / "design.md").read_text(encoding="utf-8").partition("## Three walks")[2].partition("\n## ")[0]
-    files = re.findall(r"`([\w/]+\.py)`", text)
-    source = DOCS.parent / "src" / "filtercov"
-    assert len(files) > 30
-    assert [file for file in files if not (source / file).exists()] == []

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from filtercov.cli import bench as cli
-from filtercov.errors import ConfigError, FiltercovError
+from filtercov.errors import ConfigError, FiltercovError, ModelError
 from filtercov.lab.bench import (
     CHANNELS_LAST,
     KINDS,
@@ -46,12 +46,15 @@ def test_shares_add_up_and_every_contestant_took_turns(measured: Bench) -> None:
     assert measured.image_size == 32
     assert [contestant.name for contestant in measured.contestants] == [OURS, PLAIN, CHANNELS_LAST]
     for contestant in measured.contestants:
-        assert min(contestant.seconds) > 0
+        assert 0 < contestant.best < 1
         assert set(contestant.shares) == set(KINDS)
         assert sum(contestant.shares.values()) == pytest.approx(1)
         assert contestant.shares["depthwise"] > 0
         assert contestant.peak_bytes > 4 * 16 * 8 * 8 * 4  # one activation, in bytes
     assert measured.ratio(measured.contestants[0]).median == 1
+    for row, contestant in zip(measured.table[1:], measured.contestants, strict=True):
+        assert float(row[1]) == pytest.approx(1000 * min(contestant.seconds), abs=0.051)
+        assert float(row[-1]) == pytest.approx(contestant.peak_bytes / 1_048_576, abs=0.51)
     layers = [row for row in measured.tuning.layers if row.kind == "depthwise"]
     assert [row.shape for row in layers] == [(4, 16, 8, 8)] * 2
     assert 1e8 < measured.gemm < 1e14
@@ -63,12 +66,22 @@ def test_the_table_names_everything_and_a_gpu_gets_a_block_to_paste(
     monkeypatch.setattr(cli.lab, "bench", lambda *_, **__: measured)
     cli.bench(MODEL)
     table = capsys.readouterr().out
-    for wanted in ("GFLOP/s", OURS, PLAIN, CHANNELS_LAST, "peak MiB", *KINDS, "blocks.0.0.fn.0", "blocks.1.0.fn.0"):
+    for wanted in (
+        "GFLOP/s",
+        f"{MODEL}, frozen depthwise filters, 4 x 3 x 32 x 32",
+        OURS,
+        PLAIN,
+        CHANNELS_LAST,
+        "peak MiB",
+        *KINDS,
+        "blocks.0.0.fn.0",
+        "blocks.1.0.fn.0",
+    ):
         assert wanted in table
-    assert "|---|" not in table
+    assert "| ---" not in table
     cli.bench(MODEL, device="cuda")
     block = capsys.readouterr().out.removeprefix(table)
-    assert block.count("\n|---|") == 2
+    assert block.count("\n| ---") == 2
     for wanted in (measured.machine, MODEL, "| ours |", "| PyTorch, channels_last |", "| blocks.0.0.fn.0 |", "issue"):
         assert wanted in block
 
@@ -77,6 +90,11 @@ def test_the_table_names_everything_and_a_gpu_gets_a_block_to_paste(
 def test_a_gpu_that_is_not_there_is_refused(device: str) -> None:
     with pytest.raises(ConfigError, match=device):
         bench(MODEL, device=device)
+
+
+def test_images_that_a_network_cannot_take_are_one_sentence() -> None:
+    with pytest.raises(ModelError, match=r"failed .*2 x 2"):
+        bench(MODEL, batch_size=1, image_size=2)
 
 
 @pytest.mark.parametrize(

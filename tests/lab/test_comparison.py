@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import filtercov
-from filtercov.errors import ConfigError, DataError
+from filtercov.errors import ConfigError, DataError, ModelError, RunError
 from filtercov.lab import compare
 from filtercov.lab.data import load
 from filtercov.lab.data.loader import TorchBatches
@@ -41,13 +41,13 @@ def pair():
     return TensorDataset(images[:40], labels[:40]), TensorDataset(images[40:], labels[40:])
 
 
-def own(data, tmp_path, **changes):
-    settings = {"inits": ["default", "closed-form"], "seeds": 2, "epochs": 2, "batch_size": 20, "say": lambda _: None}
-    return compare(make_model, data, run_dir=tmp_path / "runs", **{**settings, **changes})
+def own(data, tmp_path, *, model=make_model, **changes):
+    settings = {"inits": ["default", "closed-form"], "seeds": 2, "epochs": 2, "batch_size": 20}
+    return compare(model, data, run_dir=tmp_path / "runs", **{**settings, **changes})
 
 
-def results(tmp_path):
-    return {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/result.json")}
+def by_name(model, data, tmp_path, **changes):
+    return compare(model, data, run_dir=tmp_path / "runs", **{"epochs": 1, "batch_size": 50, **changes})
 
 
 def test_a_module_of_ones_own_on_datasets_of_ones_own_from_a_function_of_ones_own(pair, tmp_path):
@@ -65,23 +65,20 @@ def test_a_module_of_ones_own_on_datasets_of_ones_own_from_a_function_of_ones_ow
     assert result.write(tmp_path / "page.html").read_text(encoding="utf-8").count("<svg") >= 1
 
 
-def test_what_is_done_is_not_trained_again_and_a_changed_setting_is_another_run(pair, tmp_path):
-    said = []
-    first = own(pair, tmp_path, say=said.append)
-    assert not any("finished before" in words for words in said)
-    done = results(tmp_path)
-    again = own(pair, tmp_path, say=said.append)
-    assert sum("finished before" in words for words in said) == 4
-    assert results(tmp_path) == done
+def test_what_is_done_is_not_trained_again_and_a_changed_setting_is_another_run(pair, tmp_path, capsys):
+    def results():
+        return {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/result.json")}
+
+    first = own(pair, tmp_path)
+    assert "4 runs of 4 steps" in capsys.readouterr().err
+    done = results()
+    again = own(pair, tmp_path)
+    assert capsys.readouterr().err.count("finished before") == 4
+    assert results() == done
     assert len(done) == 4
     assert again.table[1][1] == first.table[1][1]
     own(pair, tmp_path, lr=0.001)
-    assert len(results(tmp_path)) == 8
-
-
-def by_name(model, data, tmp_path, **changes):
-    few = {"epochs": 1, "batch_size": 50, "say": lambda _: None}
-    return compare(model, data, run_dir=tmp_path / "runs", **{**few, **changes})
+    assert len(results()) == 8
 
 
 def test_ordinary_runs_are_shared_with_train_and_compared_with_the_first(tmp_path):
@@ -109,6 +106,11 @@ def test_a_network_of_timms_from_statistics_of_a_checkpoint(tmp_path):
     assert len(result.groups) == 2
 
 
+def grey():
+    data = TensorDataset(torch.rand(40, 3, 16, 16), torch.zeros(40))
+    return data, data
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -118,22 +120,16 @@ def test_a_network_of_timms_from_statistics_of_a_checkpoint(tmp_path):
         {"batch_size": 50},  # of 40 images
         {"engine": Engine(workers=2)},
         {"image_size": 8},
+        {"model": "convmixer_8_2_k5_p4"},  # which needs to know how many classes there are
+        {"model": dict},
+        {"data": [1, 2, 3]},
+        {"data": grey()},
     ],
 )
 def test_what_cannot_be_compared_is_refused_before_anything_is_trained(pair, tmp_path, changes):
-    with pytest.raises(ConfigError):
-        own(pair, tmp_path, **changes)
+    with pytest.raises((ConfigError, DataError, ModelError)):
+        own(tmp_path=tmp_path, **{"data": pair, **changes})
     assert not (tmp_path / "runs").exists()
-
-
-def test_data_and_models_that_do_not_fit_are_refused(pair, tmp_path):
-    with pytest.raises(DataError):
-        own([1, 2, 3], tmp_path)
-    grey = TensorDataset(torch.rand(40, 3, 16, 16), torch.zeros(40))
-    with pytest.raises(ConfigError, match="cannot learn"):
-        own((grey, grey), tmp_path)
-    with pytest.raises(ConfigError, match="Module"):
-        compare(dict, pair, say=lambda _: None, run_dir=tmp_path / "runs")
 
 
 def test_batches_of_a_dataset_depend_on_seed_and_epoch_alone_and_can_start_anywhere(pair):
@@ -146,3 +142,9 @@ def test_batches_of_a_dataset_depend_on_seed_and_epoch_alone_and_can_start_anywh
     assert not torch.equal(whole[0][0], next(batches.epoch(2))[0])
     judged = TorchBatches(pair[1], batch_size=15)
     assert torch.equal(torch.cat([images for images, _ in judged.epoch(0)]), pair[1].tensors[0])
+
+
+def test_more_runs_than_the_disk_holds_are_refused_before_the_first_step(pair, tmp_path):
+    with pytest.raises(RunError):
+        own(pair, tmp_path, seeds=10**12)
+    assert not (tmp_path / "runs").exists()

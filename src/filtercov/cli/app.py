@@ -1,4 +1,4 @@
-"""The `filtercov` command: its subcommands, loaded when they are asked for, and how a mistake is told from a defect.
+"""The `filtercov` command: its subcommands, loaded when they are asked for.
 
 `filtercov --help` does not wait for torch: the line it prints for each command is read from the command's source.
 """
@@ -6,12 +6,7 @@
 from __future__ import annotations
 
 import ast
-import errno
-import io
-import os
 import shlex
-import sys
-import warnings
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -21,10 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from filtercov.cli.say import say
-from filtercov.errors import ConfigError, FiltercovError, FiltercovWarning, TrainingInterrupted
-
-INTERRUPTED = 130  # the exit code shells give to what Ctrl-C ended
+from filtercov.errors import ConfigError
 
 # The commands in the order of the help, and the module of this package that has the function of that name.
 COMMANDS = {
@@ -43,14 +35,14 @@ COMMANDS = {
     "info": "core",
 }
 
-_formatwarning = warnings.formatwarning
-
 
 class Deferred(TyperCommand):
     """A command known by its name and one line of help; the rest is imported when it is called or completed."""
 
     def __init__(self, name: str) -> None:
-        summary = _docstring(COMMANDS[name], name).partition("\n")[0]
+        source = Path(__file__).with_name(f"{COMMANDS[name]}.py").read_text(encoding="utf-8")
+        functions = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
+        summary = str(ast.get_docstring(functions[name])).partition("\n")[0]
         super().__init__(name=name, callback=None, help=summary, short_help=summary)
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
@@ -91,38 +83,6 @@ def filtercov(
     ] = False,
 ) -> None:
     """Study, transfer and construct the covariance of convolutional filters, and initialise networks with it."""
-
-
-def main() -> None:
-    """Run the command line; an error of filtercov's own is one sentence on standard error and exit code 1."""
-    # Where the output's encoding has no σ, as Windows' files and pipes, it is a question mark and not an error.
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
-    warnings.formatwarning = _one_line
-    try:
-        app()
-    except FiltercovError as error:
-        say(f"filtercov: {error}", err=True)
-        raise SystemExit(INTERRUPTED if isinstance(error, TrainingInterrupted) else 1) from None
-    except OSError as error:
-        if error.filename is None and error.errno != errno.ENOSPC:
-            raise
-        say(f"filtercov: {error.filename or 'standard output'}: cannot be used ({error.strerror})", err=True)
-        os._exit(1)  # at a usual end Python would try to write what is left
-
-
-def _one_line(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> str:
-    """A warning of filtercov's own without the line of code it came from, which no user wrote."""
-    if issubclass(category, FiltercovWarning):
-        return f"note: {message}\n"
-    return _formatwarning(message, category, *where, **more)
-
-
-def _docstring(module: str, function: str) -> str:
-    tree = ast.parse(Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8"))
-    found = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function)
-    return ast.get_docstring(found) or ""
 
 
 def _load(name: str) -> Any:

@@ -72,7 +72,7 @@ def init(
     options.check_output(out, statistics)
     torch.manual_seed(seed)
     built = create(model, num_classes=num_classes, in_channels=in_channels)
-    source: Any = DEFAULT if preset is None else preset
+    source: Any = preset or DEFAULT
     if schedule is not None:
         source = parse_schedule(schedule, built)
     elif statistics is not None:

@@ -7,20 +7,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from filtercov.cli import options
 from filtercov.cli.reproduce import interruptible
 from filtercov.cli.say import say, say_table
 from filtercov.lab.comparison import compare as run_comparison
-from filtercov.lab.experiments.demo import DemoRun, demo_specs, run_demo
+from filtercov.lab.experiments.demo import demo_specs, run_demo
 from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.evidence import Evidence
 from filtercov.lab.experiments.evidence import keep as keep_runs
 from filtercov.lab.experiments.execute import Machine
-from filtercov.lab.experiments.records import ExperimentRecord, collect
+from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run
 from filtercov.lab.report.demo_page import demo_page, demo_rows
@@ -75,7 +72,6 @@ def compare(
             data_limit=data_limit,
             engine=Engine(engine, workers, ray_address, cpus_per_run, gpus_per_run),
             machine=Machine(data_root=data_root, download=download, device=device),
-            say=lambda text: say(text, err=True),
             command=context.obj,
         )
     say(result.answer)
@@ -98,14 +94,13 @@ def report(
     Of evidence, which has no weights: runs at the paper's size, its claims and the controls on one page, and a page for
     each experiment.
     """
-    records: tuple[ExperimentRecord, ...] = ()
-    left_out: list[str] = []
+    runs, records = Runs(directory), []
     if Evidence.is_at(directory):
         view = read_view(directory)
-        records, left_out = view.records, list(view.damaged)
+        records, left_out = list(view.records), list(view.damaged)
         written = write_evidence(view, out, command=context.obj)
-    elif asked := Runs(directory).experiments():
-        records = tuple(collect(experiment, Runs(directory), chosen) for experiment, chosen in asked)
+    elif asked := runs.experiments():
+        records = [collect(experiment, runs, chosen) for experiment, chosen in asked]
         written = write_reports(records, out, command=context.obj)
         known = {run.key for experiment, _ in asked for run in experiment.runs}
         others = {path.parent.name for path in directory.glob("*/config.json")} - known
@@ -147,16 +142,6 @@ def demo(
     runs = run_demo(out, specs=demo_specs(seed=seed))
     source = Runs(out / "runs").source([Run(run.spec) for run in runs])
     path = write_output(out / "index.html", demo_page(runs, origin=Origin((source,), context.obj)))
-    Console().print(results_table(runs))
-    say(f"{counted(round(time.monotonic() - started), 'second')}; open {path} for curves, filters and covariances")
-
-
-def results_table(runs: list[DemoRun]) -> Table:
-    """Test accuracies by initialisation, frozen and thawed, and what the closed form adds."""
-    (first, *others), *rows = demo_rows(runs)
-    table = Table(first, title="Test accuracy, %", caption="One seed: no interval, no verdict.")
-    for name in others:
-        table.add_column(name, justify="right")
-    for row in rows:
-        table.add_row(*map(escape, row))  # brackets are no markup
-    return table
+    say("Test accuracy, %. One seed: no interval, no verdict.\n")
+    say_table(demo_rows(runs), right=(1, 2))
+    say(f"\n{counted(round(time.monotonic() - started), 'second')}; open {path} for curves, filters and covariances")

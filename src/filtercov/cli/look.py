@@ -60,7 +60,8 @@ def explore(
     """Write a page on which to move kernel size, depth and σ and see what filters come of it."""
     written = write_output(out, explore_page(command=context.obj))
     say(f"wrote {written}")
-    if open_it and _has_screen():
+    screen = sys.platform in ("win32", "darwin") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if open_it and screen:  # elsewhere a text browser would take over the terminal
         webbrowser.open(written.resolve().as_uri())
 
 
@@ -70,10 +71,3 @@ def figures(
     """Draw the paper's illustrations: the construction, the schedule, covariances by depth and example filters."""
     for path in write_figures(directory):
         say(f"wrote {path}")
-
-
-def _has_screen() -> bool:
-    """Tell whether a browser would show itself, rather than take over the terminal."""
-    if sys.platform in ("win32", "darwin"):
-        return True
-    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

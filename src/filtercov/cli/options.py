@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -15,15 +16,10 @@ RUNS = "runs"
 def check_output(out: Path | None, *read: str | Path | None) -> None:
     """Refuse to write over a file that the command reads; None stands for no file."""
     for source in read:
-        if out is not None and source is not None and _same(out, source):
-            raise StorageError(f"{out}: needed another place to write to, got the file that is read; choose another")
-
-
-def _same(first: str | Path, second: str | Path) -> bool:
-    try:
-        return Path(first).samefile(second)
-    except (OSError, ValueError):  # one of them is not there, or no name of a file
-        return False
+        with suppress(OSError, ValueError):  # one of them is not there, or no name of a file
+            if out is not None and source is not None and out.samefile(source):
+                message = "needed another place to write to, got the file that is read; choose another"
+                raise StorageError(f"{out}: {message}")
 
 
 Network = Annotated[

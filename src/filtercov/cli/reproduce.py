@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from filtercov.cli import options
-from filtercov.cli.say import say, say_table
+from filtercov.cli.say import say, say_all, say_table
 from filtercov.errors import ConfigError, TrainingInterrupted
 from filtercov.lab.costs import YARDSTICK, entries, hours_and_minutes
 
@@ -47,43 +47,36 @@ def reproduce(
 ) -> None:
     """Run experiments of the paper and print their tables beside the paper's numbers. Run it again to continue."""
     if list_ or measure:
-        _list(names or [], scale, measure=measure)
+        _list(names or ["*"], scale, measure=measure)
         return
     if not names:
         raise ConfigError("which experiment? filtercov reproduce --list shows them; '*' means all")
-    from filtercov.lab import reproduction as lab  # which imports torch
-    from filtercov.lab.experiments.catalogue import Options
+    from filtercov.lab.experiments.catalogue import Options  # which imports torch, as do the others
     from filtercov.lab.experiments.engines import Engine
     from filtercov.lab.experiments.execute import Machine
-    from filtercov.lab.experiments.initialisations import located
     from filtercov.lab.experiments.sweep import refuse_failures
     from filtercov.lab.report.results import check_place, write_reports
-    from filtercov.lab.report.results_claims import claim_line
-    from filtercov.lab.report.results_table import notes, tables, title_line, warnings
+    from filtercov.lab.report.results_table import notes, printed
+    from filtercov.lab.reproduction import reproduce_all
 
     if out is not None:
         check_place(out)
     with interruptible():
-        results, outcomes = lab.reproduce_all(
+        records, outcomes = reproduce_all(
             names,
             scale=scale,
-            options=Options(cifar=data, imagenet=imagenet, also=tuple(map(located, also or ())), seeds=seeds),
+            options=Options(cifar=data, imagenet=imagenet, also=tuple(also or ()), seeds=seeds),
             runs=runs,
             engine=Engine(engine, workers, ray_address, cpus_per_run, gpus_per_run),
             machine=Machine(data_root=data_root, download=download, device=device),
             say=say,
         )
-    said: list[str] = []  # notes that several tables share, once
-    for record in [result.record for result in results]:
-        say(f"\n{title_line(record)}")
-        for table in tables(record):
-            say_table(table)
-        for line in filter(None, [claim_line(record), *warnings(record)]):
-            say(line)
-        said += notes(record)
-    say("\n" + "\n".join(dict.fromkeys(said)))
+    for record in records:
+        say_all(["", *printed(record)])
+    shared = dict.fromkeys(note for record in records for note in notes(record))
+    say_all(["", *shared])
     if out is not None:
-        written = write_reports([result.record for result in results], out, command=context.obj)
+        written = write_reports(records, out, command=context.obj)
         say(f"wrote {', '.join(map(str, written))}")
     refuse_failures(outcomes)
 
@@ -106,13 +99,13 @@ def _list(patterns: list[str], scale: str, *, measure: bool) -> None:
         say("measuring the speed of training here…", err=True)
         speed = images_per_second()
     rows = [("name", "in the paper", "runs", "epochs", "h:mm", "what it shows")]
-    petaflops = megabytes = 0.0
-    for entry in entries(patterns or ["*"]):
-        load = entry.load(scale)
+    found = entries(patterns, scale=scale)
+    for name, place, shows, load in found:
         time = hours_and_minutes(load.seconds(speed)) if speed else "-"
-        rows.append((entry.name, entry.place or "-", f"{load.runs:,}", f"{load.epochs:,}", time, entry.shows))
-        petaflops, megabytes = petaflops + load.petaflops, megabytes + load.megabytes
+        rows.append((name, place or "-", f"{load.runs:,}", f"{load.epochs:,}", time, shows))
     say_table(rows, right=(2, 3, 4))
+    petaflops = sum(entry.load.petaflops for entry in found)
+    megabytes = sum(entry.load.megabytes for entry in found)
     say(f"Scale {scale}: {petaflops:,.3g} PFLOP of training, {megabytes:,.0f} MB of finished runs.")
     if speed:
         say(f"Hours and minutes are for one worker at the {speed:.3g} images/s of {YARDSTICK} here.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import typer
 from rich.console import Console
@@ -39,3 +39,12 @@ def say_table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> No
     with console.capture() as printed:
         console.print(table)
     typer.echo("\n".join(line.rstrip() for line in printed.get().splitlines()))
+
+
+def say_all(parts: Iterable[str | Sequence[Sequence[str]]]) -> None:
+    """Print lines and tables in their order."""
+    for part in parts:
+        if isinstance(part, str):
+            say(part)
+        else:
+            say_table(part)

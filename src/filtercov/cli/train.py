@@ -21,9 +21,10 @@ from filtercov.printable import counted
 # Without those by which a table's runs start from one another.
 _INITS = [entry.usage for entry in map(initialisations.find, initialisations.names()) if entry.argument != "RUN"]
 # What --set reaches: every setting of training, and these.
-_RUN_SETTINGS: dict[str, Any] = {"drop_path": float, "negative": str}
-_INTERVALS: dict[str, Any] = {"log_interval": int, "recovery_interval": int}
-_SETTINGS = {field.name: get_type_hints(TrainConfig)[field.name] for field in dataclasses.fields(TrainConfig)}
+_TRAIN = {field.name: get_type_hints(TrainConfig)[field.name] for field in dataclasses.fields(TrainConfig)}
+_RUN = {"drop_path": float, "negative": str}
+_INTERVALS = {"log_interval": int, "recovery_interval": int}
+_SETTINGS: dict[str, Any] = {**_TRAIN, **_RUN, **_INTERVALS}
 
 
 def train(
@@ -57,7 +58,7 @@ def train(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help=f"Any other setting, may be repeated: {', '.join([*_SETTINGS, *_RUN_SETTINGS, *_INTERVALS])}.",
+            help=f"Any other setting, may be repeated: {', '.join(_SETTINGS)}.",
         ),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or another of PyTorch's.")] = "auto",
@@ -77,13 +78,14 @@ def train(
 
     Under `torchrun --nproc-per-node N $(which filtercov) train …` N processes train together.
     """
-    written = _written(more or [])
     flags: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay}
     flags |= {"seed": seed, "amp": "bfloat16" if amp else None}
+    written = _written(more or [])
     settings = {name: value for name, value in flags.items() if value is not None}
+    settings |= {name: written[name] for name in written if name in _TRAIN}
     spec = RunSpec.recipe(
         recipe,
-        train=settings | {name: value for name, value in written.items() if name in _SETTINGS},
+        train=settings,
         model=model,
         data=data,
         data_limit=data_limit,
@@ -94,7 +96,7 @@ def train(
         freeze_filters=freeze_filters,
         evaluate=evaluate,
         **({} if augment is None else {"augment": augment}),
-        **{name: value for name, value in written.items() if name in _RUN_SETTINGS},
+        **{name: written[name] for name in written if name in _RUN},
     )
     directory = run_dir or Runs(runs).root / spec.key
     with process_group(device) as (world, chosen):
@@ -108,7 +110,7 @@ def train(
             progress=progress_on() if world.main else Progress(),
             watch_interval=watch,
             on_init=_say_report if world.main else None,
-            **{name: value for name, value in written.items() if name in _INTERVALS},
+            **{name: written[name] for name in written if name in _INTERVALS},
         )
     if world.main:
         accuracy = f"{result.test_accuracy:.2f} % {spec.evaluate} accuracy"
@@ -117,14 +119,13 @@ def train(
 
 def _written(pairs: list[str]) -> dict[str, Any]:
     """Settings of KEY=VALUE texts, by the types of their fields."""
-    kinds = {**_SETTINGS, **_RUN_SETTINGS, **_INTERVALS}
     values = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:
             raise ConfigError(f"--set: needed KEY=VALUE, got {pair!r}; write --set opt_eps=1e-5")
-        refuse_unknown({name: text}, list(kinds))
-        values[name] = parsed(name, text, kinds[name])
+        refuse_unknown({name: text}, _SETTINGS)
+        values[name] = parsed(name, text, _SETTINGS[name])
     return values
 
 

@@ -13,7 +13,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from filtercov.errors import ConfigError, FiltercovError
 from filtercov.filters import freeze_
-from filtercov.lab.models.lookup import create, is_ours
+from filtercov.lab.models.lookup import create
 from filtercov.nn import Acceleration, accelerate_, gpu, native_status, restore_
 from filtercov.nn.layout import to_channels_last_
 from filtercov.nn.swap import SAFE, toggles
@@ -76,6 +76,27 @@ class Bench:
         """How many times as fast ours is."""
         return ratio(contestant.seconds, self.contestants[0].seconds)
 
+    @property
+    def setting(self) -> str:
+        """What was measured where, in three lines."""
+        filters = f"{'frozen' if self.frozen else 'trained'} depthwise filters"
+        early = ", which was too short to try all" if self.tuning.ended_early else ""
+        return (
+            f"{self.machine}; GEMM 2048x2048x2048 {self.gemm / 1e9:.0f} GFLOP/s\n"
+            f"{self.model}, {filters}, {self.batch_size} x 3 x {self.image_size} x {self.image_size}\n"
+            f"ours is: {self.tuning.kept}, after {self.tuning.seconds:.0f} s of tuning{early}"
+        )
+
+    @property
+    def table(self) -> list[list[str]]:
+        """A row for each contestant, the heading first."""
+        rows = [["training step", "ms", "ours is faster, median (quartiles)", *KINDS, "peak MiB"]]
+        for one in self.contestants:
+            faster = "" if one.name == OURS else str(self.ratio(one))
+            shares = [f"{one.shares[kind]:.0%}" for kind in KINDS]
+            rows.append([one.name, f"{one.best * 1e3:.1f}", faster, *shares, f"{one.peak_bytes / 2**20:.0f}"])
+        return rows
+
 
 def bench(
     model: str = MODEL,
@@ -87,24 +108,19 @@ def bench(
     device: str = "cpu",
 ) -> Bench:
     """Tune a network by name for this machine and compare it with plain PyTorch, in about twice `seconds`."""
-    _check_device(device)
+    count = torch.cuda.device_count()
+    if device not in ("cpu", *["cuda"] * bool(count), *(f"cuda:{i}" for i in range(count))):
+        raise ConfigError(
+            f"--device must be cpu or a GPU, of which PyTorch {torch.__version__} finds {count} here, got {device}; "
+            "use a machine with a GPU and a GPU build of torch, or --device cpu"
+        )
     size = image_size or _own_size(model)
-    names = (OURS, PLAIN, CHANNELS_LAST)
-    shape = (batch_size, 3, size, size)
+    names, shape = (OURS, PLAIN, CHANNELS_LAST), (batch_size, 3, size, size)
     with rivals_of(_subject, {name: (name, model, shape, frozen, seconds, device) for name in names}) as rivals:
         times = race_of(rivals, seconds=seconds, turns=TURNS)
         contestants = tuple(Contestant(name, tuple(times[name]), *rivals[name].ask("profile")) for name in names)
         tuning = rivals[OURS].ask("tuned")
     return Bench(describe_machine(device), gemm_rate(device), model, batch_size, size, frozen, contestants, tuning)
-
-
-def _check_device(name: str) -> None:
-    count = torch.cuda.device_count()
-    if name not in ("cpu", *["cuda"] * bool(count), *(f"cuda:{i}" for i in range(count))):
-        raise ConfigError(
-            f"--device must be cpu or a GPU, of which PyTorch {torch.__version__} finds {count} here, got {name}; use "
-            "a machine with a GPU and a GPU build of torch, or --device cpu"
-        )
 
 
 def _clock(device: torch.device) -> Clock:
@@ -166,7 +182,7 @@ def plain_network(model: str) -> nn.Module:
 
 
 def _own_size(name: str) -> int:
-    settings: Any = None if is_ours(name) else getattr(plain_network(name), "default_cfg", None)
+    settings: Any = getattr(plain_network(name), "default_cfg", None)  # which timm's networks have
     return int(settings["input_size"][-1]) if settings else OUR_SIZE
 
 
@@ -242,26 +258,13 @@ class Rival:
     `build` and its arguments have to be picklable. What its methods raise there is raised here.
     """
 
-    def __init__(self) -> None:
-        methods = multiprocessing.get_all_start_methods()
-        context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
-        if "forkserver" in methods:
-            # So that they are imported once; the last by PyTorch's optimisers at their first step.
-            context.set_forkserver_preload([__name__, "torch._dynamo"])
-        # Whoever presses Ctrl-C hears of it from the process that asks.
-        self._process = ProcessPoolExecutor(1, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
-
-    def build(self, build: Callable[..., Any], *arguments: Any) -> None:
-        """Make the contestant."""
+    def __init__(self, process: ProcessPoolExecutor, build: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self._process = process
         self._call(_build, torch.get_num_threads(), build, arguments)
 
     def ask(self, method: str) -> Any:
         """What a method of the contestant returns; `turn` takes a turn and returns its seconds."""
         return self._call(_ask, method)
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.shutdown()
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
@@ -283,14 +286,17 @@ def _ask(method: str) -> Any:
 @contextmanager
 def rivals_of(build: Callable[..., Any], arguments: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Rival]]:
     """Start a rival for each of several arguments of `build`, and end them all, also where one cannot be built."""
-    rivals = {name: Rival() for name in arguments}
-    try:
-        for name, rival in rivals.items():
-            rival.build(build, *arguments[name])
-        yield rivals
-    finally:
-        for rival in rivals.values():
-            rival.close()
+    forks = "forkserver" in multiprocessing.get_all_start_methods()
+    context: Any = multiprocessing.get_context("forkserver" if forks else "spawn")
+    if forks:  # so that these are imported once; the last by PyTorch's optimisers at their first step
+        context.set_forkserver_preload([__name__, "torch._dynamo"])
+    with ExitStack() as stack:
+
+        def process() -> ProcessPoolExecutor:
+            # Whoever presses Ctrl-C hears of it from the process that asks.
+            return stack.enter_context(ProcessPoolExecutor(1, context, signal.signal, (signal.SIGINT, signal.SIG_IGN)))
+
+        yield {name: Rival(process(), build, given) for name, given in arguments.items()}
 
 
 def race_of(rivals: Mapping[str, Rival], *, seconds: float, turns: int) -> dict[str, list[float]]:

@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from filtercov.errors import ConfigError, DataError, RunError
+from filtercov.files import Source
 from filtercov.filters import freeze_, init_
 from filtercov.lab import models
 from filtercov.lab.data import Dataset, load
@@ -39,21 +39,12 @@ from filtercov.lab.experiments.runspec import AUGMENTED, Run, RunSpec, key_of
 from filtercov.lab.experiments.sweep import refuse_failures, sweep
 from filtercov.lab.report.groups import FinishedRun, Group, answer, group_table, groups_of, groups_page
 from filtercov.lab.report.page import Origin, write_output
-from filtercov.lab.training import (
-    Batches,
-    FitResult,
-    RunDirectory,
-    TrainConfig,
-    fit,
-    progress_on,
-    read_metrics,
-)
+from filtercov.lab.training import Batches, RunDirectory, TrainConfig, fit, progress_on, read_metrics, read_result
 from filtercov.lab.training.progress import duration
 from filtercov.nn import accelerate_
 from filtercov.printable import aligned, counted
 from filtercov.schedule import PRESETS
 
-Say = Callable[[str], None]
 TIMED_STEPS = 3
 COPIES_KEPT = 4  # of a model's weights in its run: the checkpoint and, while it trains, the state with two moments
 
@@ -120,7 +111,6 @@ def compare(
     data_limit: int | None = None,
     engine: Engine | None = None,
     machine: Machine | None = None,
-    say: Say | None = None,
     command: str = "",
 ) -> Comparison:
     """Train `model` from each of `inits` with each seed, and compare how they end with the first of them.
@@ -135,7 +125,6 @@ def compare(
     Ray need model, data and initialisations by name.
     """
     columns, engine, machine = _columns(inits, freeze_filters), engine or Engine(), machine or Machine()
-    tell = say or partial(print, file=sys.stderr, flush=True)
     if seeds < 1:
         raise ConfigError(f"compare: needed at least one seed, got {seeds}")
     train = _given(epochs=epochs, batch_size=batch_size, lr=lr)
@@ -144,30 +133,21 @@ def compare(
     by_name = isinstance(model, str) and isinstance(data, str) and all(isinstance(init, str) for init in inits)
     if not by_name and (engine.name != "local" or engine.workers > 1):
         raise ConfigError("compare: workers and Ray need model, data and initialisations by name, got an object")
-    trials = _Trials(
-        model=model,
-        data=_read(data, judged, images, machine),
-        train=train,
-        augment=augment or (AUGMENTED["cifar"] if by_name else "none"),
-        judged=judged,
-        runs=Runs(run_dir),
-        fields={"model": model, "data": data, **images} if by_name else None,
-    )
+    augment = augment or (AUGMENTED["cifar"] if by_name else "none")
+    given = (model, _read(data, judged, images, machine), train, augment, judged, Runs(run_dir))
+    trials = _NamedTrials(*given, {"data": data, **images}) if by_name else _Trials(*given)
     first, *_ = [trials.build(column, 0) for column in columns]  # which refuses what does not fit
     batches, _ = trials.batches(TrainConfig.from_dict(train))
     count = len(columns) * seeds
     _check_disk(Path(run_dir), first, count)
     seconds = _step_seconds(first, batches) * len(batches) * epochs * count / engine.workers
-    tell(f"{counted(count, 'run')} of {counted(epochs * len(batches), 'step')}, about {duration(seconds)} here")
-    runs = [trials.run(column, seed) for column in columns for seed in range(seeds)] if by_name else []
-    if runs:
-        refuse_failures(sweep(runs, run_dir, engine=engine, machine=machine))
-    found = {column: [trials.finished(column, seed, tell) for seed in range(seeds)] for column in columns}
-    baselines = {column.label: _baseline(column, columns) for column in columns}
-    groups = groups_of({column.label: found[column] for column in columns}, against=baselines)
+    steps = counted(epochs * len(batches), "step")
+    print(f"{counted(count, 'run')} of {steps}, about {duration(seconds)} here", file=sys.stderr, flush=True)
+    sources = trials.train_all([(column, seed) for column in columns for seed in range(seeds)], engine, machine)
+    found = {column.label: [trials.finished(column, seed) for seed in range(seeds)] for column in columns}
+    groups = groups_of(found, against={column.label: _baseline(column, columns) for column in columns})
     chosen = " Among more than two initialisations one chooses on these, and reports on test images." * (len(inits) > 2)
     note = f"Accuracies are of {judged} images.{chosen}"
-    sources = (trials.runs.source(runs),) if runs else ()  # of one's own objects there is no file to name
     return Comparison(f"{_name(model)} on {_shown_data(data)}", groups, note, Origin(sources, command))
 
 
@@ -206,12 +186,11 @@ def _baseline(column: Column, columns: Sequence[Column]) -> str:
     return trained.label if column.frozen and trained is not None else columns[0].label
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Trials:
-    """The runs of a comparison, one for each column and seed.
+    """The runs of a comparison, one for each column and seed, of a model, data or initialisations of one's own.
 
-    Where model, data and initialisations are names, they are ordinary runs of a sweep with these `fields` of a
-    `RunSpec`. Else they are trained here, in directories named by a hash of all that can be known of them.
+    They are trained here, in directories named by a hash of all that can be known of them.
     """
 
     model: str | Callable[[], nn.Module]
@@ -220,20 +199,9 @@ class _Trials:
     augment: str
     judged: str
     runs: Runs
-    fields: dict[str, Any] | None
-
-    def run(self, column: Column, seed: int) -> Run:
-        """The ordinary run of a column; a preset is the closed form with its schedule."""
-        chosen = {"init": "closed-form", "schedule": column.init}
-        if column.init not in PRESETS:
-            chosen = {"init": located(column.init)}
-        fields = {"augment": self.augment, "evaluate": self.judged, "freeze_filters": column.frozen, **chosen}
-        return Run(RunSpec.recipe("cifar", train={**self.train, "seed": seed}, **fields, **(self.fields or {})))
 
     def build(self, column: Column, seed: int) -> nn.Module:
         """The model of a column before its first step; all but the filters depends on the seed alone."""
-        if self.fields is not None and isinstance(self.data, Dataset):
-            return build_model(self.run(column, seed).spec, self.data, init_root=self.runs.root)
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
             if not isinstance(self.model, str):
@@ -242,8 +210,6 @@ class _Trials:
                 model = models.create(self.model, num_classes=self.data.num_classes, in_channels=self.data.in_channels)
             else:
                 raise ConfigError("compare: a model by name needs data by name or a Dataset, which tells its classes")
-        if not isinstance(model, nn.Module):
-            raise ConfigError(f"compare: needed a function that returns a torch.nn.Module, got {type(model).__name__}")
         _initialise_(model, column.init, seeded_generator(seed, FILTERS))
         return freeze_(model) if column.frozen else model
 
@@ -255,24 +221,39 @@ class _Trials:
         size = config.batch_size
         return replace(train, batch_size=size, seed=config.seed, shuffle=True), replace(judge, batch_size=size)
 
-    def finished(self, column: Column, seed: int, say: Say) -> FinishedRun:
-        """What a run shows: an ordinary one is read, one of one's own trained if it is not done yet."""
-        if self.fields is None:
-            directory, result = self._fit(column, seed, say)
-        else:
-            run = self.run(column, seed)
-            directory, found = self.runs.directory(run), self.runs.result(run)
-            if found is None:
-                raise RunError(f"run {run.key} is being trained elsewhere; run the same command again when it is done")
-            result = found
+    def directory(self, column: Column, seed: int) -> RunDirectory:
+        """The directory of a run."""
+        return RunDirectory(self.runs.root / key_of({**self._identity(column), "train": self._config(seed).to_dict()}))
+
+    def train_all(self, wanted: Sequence[tuple[Column, int]], _engine: Engine, _machine: Machine) -> tuple[Source, ...]:
+        """Do all runs that are not done yet; return where they can be read, of one's own objects nothing."""
+        for column, seed in wanted:
+            directory, label = self.directory(column, seed), f"{column.label}, seed {seed}"
+            if directory.done:
+                print(f"{label}: finished before", file=sys.stderr)
+                continue
+            model, config = self.build(column, seed), self._config(seed)
+            accelerate_(model)
+            progress = progress_on(label=label)
+            batches = self.batches(config)
+            fit(model, *batches, config, directory.path, identity=self._identity(column), progress=progress)
+        return ()
+
+    def finished(self, column: Column, seed: int) -> FinishedRun:
+        """What a finished run shows."""
+        directory = self.directory(column, seed)
+        result = read_result(directory.path)
+        if result is None:
+            raise RunError(f"{directory.path} is being trained elsewhere; run the same command again when it is done")
         filters = filters_of(self.build(column, seed), directory) if seed == 0 else {}
         return FinishedRun(seed, accuracies(read_metrics(directory.metrics)), result.seconds / result.steps, filters)
 
-    def _fit(self, column: Column, seed: int, say: Say) -> tuple[RunDirectory, FitResult]:
-        config = TrainConfig.from_dict({**self.train, "seed": seed})
-        model, data, init = self.build(column, seed), self.data, column.init
-        accelerate_(model)
-        identity = {
+    def _config(self, seed: int) -> TrainConfig:
+        return TrainConfig.from_dict({**self.train, "seed": seed})
+
+    def _identity(self, column: Column) -> dict[str, Any]:
+        data, init = self.data, column.init
+        return {
             "model": self.model if isinstance(self.model, str) else fingerprint(self.model),
             "data": data.content_digest if isinstance(data, Dataset) else "+".join(part.digest() for part in data),
             "init": init if isinstance(init, str) else _checksum(init),
@@ -280,19 +261,37 @@ class _Trials:
             "augment": self.augment,
             "evaluate": self.judged,
         }
-        directory = RunDirectory(self.runs.root / key_of({**identity, "train": config.to_dict()}))
-        label = f"{column.label}, seed {seed}"
-        if directory.done:
-            say(f"{label}: finished before")
-        result = fit(
-            model,
-            *self.batches(config),
-            config,
-            directory.path,
-            identity=identity,
-            progress=progress_on(label=label),
-        )
-        return directory, result
+
+
+@dataclass(frozen=True)
+class _NamedTrials(_Trials):
+    """The same where model, data and initialisations are names: ordinary runs, as `filtercov train` does them."""
+
+    images: dict[str, Any]  # the fields of a `RunSpec` that name them
+
+    def run(self, column: Column, seed: int) -> Run:
+        """The run of a column; a preset is the closed form with its schedule."""
+        chosen = {"init": "closed-form", "schedule": column.init}
+        if column.init not in PRESETS:
+            chosen = {"init": located(column.init)}
+        fields = {"augment": self.augment, "evaluate": self.judged, "freeze_filters": column.frozen, **chosen}
+        train = {**self.train, "seed": seed}
+        return Run(RunSpec.recipe("cifar", train=train, model=self.model, **fields, **self.images))
+
+    def build(self, column: Column, seed: int) -> nn.Module:
+        """The model of a column before its first step, as `execute` builds it."""
+        assert isinstance(self.data, Dataset)
+        return build_model(self.run(column, seed).spec, self.data, init_root=self.runs.root)
+
+    def directory(self, column: Column, seed: int) -> RunDirectory:
+        """The directory of a run, by its key."""
+        return self.runs.directory(self.run(column, seed))
+
+    def train_all(self, wanted: Sequence[tuple[Column, int]], engine: Engine, machine: Machine) -> tuple[Source, ...]:
+        """Do all runs on an engine."""
+        runs = [self.run(column, seed) for column, seed in wanted]
+        refuse_failures(sweep(runs, self.runs.root, engine=engine, machine=machine))
+        return (self.runs.source(runs),)
 
 
 def _read(

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 
 from filtercov.errors import ConfigError
 
@@ -40,20 +41,13 @@ class Load:
 COLUMNS = tuple(field.name for field in fields(Load))  # of the file, for each scale
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One experiment of the catalogue."""
+class Entry(NamedTuple):
+    """One experiment of the catalogue at one scale."""
 
     name: str
     place: str  # in the paper, as in "Table 10, Fig. 3"
     shows: str
-    loads: Mapping[str, Load]  # by scale
-
-    def load(self, scale: str) -> Load:
-        """What it takes at a scale."""
-        if scale not in self.loads:
-            raise ConfigError(f"unknown scale {scale!r}; choose one of {', '.join(SCALES)}")
-        return self.loads[scale]
+    load: Load
 
 
 def matching(pattern: str, names: Sequence[str]) -> tuple[str, ...]:
@@ -66,21 +60,19 @@ def matching(pattern: str, names: Sequence[str]) -> tuple[str, ...]:
     return found
 
 
-def entries(patterns: Sequence[str] = ("*",)) -> list[Entry]:
+def entries(patterns: Sequence[str] = ("*",), *, scale: str) -> list[Entry]:
     """The experiments that match any of the patterns, in the catalogue's order.
 
-    >>> first = entries()[0]
-    >>> first.name, first.place, first.load("paper").runs
+    >>> first = entries(scale="paper")[0]
+    >>> first.name, first.place, first.load.runs
     ('cifar-convmixer-256-8-p2', 'Table 10, Fig. 3', 368)
     """
+    if scale not in SCALES:
+        raise ConfigError(f"unknown scale {scale!r}; choose one of {', '.join(SCALES)}")
     with FILE.open(newline="", encoding="utf-8") as file:
         rows = {row["name"]: row for row in csv.DictReader(file)}
     wanted = {name for pattern in patterns for name in matching(pattern, list(rows))}
-    return [
-        Entry(name, row["place"], row["shows"], {scale: _load(row, scale) for scale in SCALES})
-        for name, row in rows.items()
-        if name in wanted
-    ]
+    return [Entry(name, row["place"], row["shows"], _load(row, scale)) for name, row in rows.items() if name in wanted]
 
 
 def _load(row: Mapping[str, str], scale: str) -> Load:

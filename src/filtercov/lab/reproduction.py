@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from filtercov.errors import ConfigError
-from filtercov.lab.experiments import catalogue, initialisations
+from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.catalogue import Experiment, Options
 from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.execute import Machine, Outcome, check_images
+from filtercov.lab.experiments.initialisations import located
 from filtercov.lab.experiments.records import ExperimentRecord, collect
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import in_order
@@ -29,7 +30,7 @@ from filtercov.lab.experiments.sweep import refuse_failures, sweep
 from filtercov.lab.experiments.timings import REPEATS, measure_speeds
 from filtercov.lab.report import page
 from filtercov.lab.report.results import write_reports
-from filtercov.lab.report.results_table import remarks, rows, tables, to_terminal
+from filtercov.lab.report.results_table import notes, printed, to_rows, to_terminal
 from filtercov.lab.training.distributed import usable_device
 from filtercov.printable import counted
 
@@ -41,7 +42,7 @@ class ResultTable(list[dict[str, Any]]):
     """
 
     def __init__(self, record: ExperimentRecord) -> None:
-        super().__init__(rows(record))
+        super().__init__(to_rows(record))
         self.record = record
 
     def write(self, out: Path | str) -> list[Path]:
@@ -52,10 +53,8 @@ class ResultTable(list[dict[str, Any]]):
         return to_terminal(self.record)
 
     def _repr_html_(self) -> str:
-        parts = [f"<h3>{page.text(self.record.title)}</h3>"]
-        parts += [page.text_table(each) for each in tables(self.record)]
-        parts += [f"<p>{page.text(said)}</p>" for said in remarks(self.record)]
-        return "".join(parts)
+        parts = [*printed(self.record), *notes(self.record)]
+        return "".join(f"<p>{page.text(p)}</p>" if isinstance(p, str) else page.text_table(p) for p in parts)
 
 
 def reproduce(
@@ -79,17 +78,16 @@ def reproduce(
     chosen = catalogue.names(name)
     if len(chosen) > 1:
         raise ConfigError(f"reproduce: needed one experiment, {name!r} matches {', '.join(chosen)}")
-    named = tuple(map(initialisations.located, also))
-    (result,), outcomes = reproduce_all(
+    (record,), outcomes = reproduce_all(
         chosen,
         scale=scale,
-        options=Options(cifar=data, imagenet=imagenet, also=named, seeds=seeds),
+        options=Options(cifar=data, imagenet=imagenet, also=tuple(also), seeds=seeds),
         runs=str(runs),
         engine=Engine(workers=workers),
         machine=Machine(data_root=data_root, download=download, device=device),
     )
     refuse_failures(outcomes)
-    return result
+    return ResultTable(record)
 
 
 def reproduce_all(
@@ -101,8 +99,9 @@ def reproduce_all(
     engine: Engine,
     machine: Machine,
     say: Callable[[str], None] = lambda _: None,
-) -> tuple[list[ResultTable], Mapping[str, Outcome]]:
-    """Do every run of the experiments that match; return their tables, and how each run ended."""
+) -> tuple[list[ExperimentRecord], Mapping[str, Outcome]]:
+    """Do every run of the experiments that match; return what they show, and how each run ended."""
+    options = replace(options, also=tuple(map(located, options.also)))
     if engine.name == "local":  # Ray's nodes may have other devices
         machine = replace(machine, device=str(usable_device(machine.device)))
     chosen = catalogue.experiments(patterns, scale=scale, options=options)
@@ -121,7 +120,7 @@ def reproduce_all(
     for experiment in chosen:
         if experiment.speed:
             _time_steps(experiment, kept, machine.device)
-    return [ResultTable(collect(experiment, kept, options)) for experiment in chosen], outcomes
+    return [collect(experiment, kept, options) for experiment in chosen], outcomes
 
 
 def _time_steps(experiment: Experiment, runs: Runs, device: str) -> None:

@@ -204,12 +204,12 @@ def _standing(line: Line, closed: Line) -> str:
     return "between it and uniform" if above else "no better than uniform"
 
 
-def rows(record: ExperimentRecord) -> list[dict[str, Any]]:
-    """A dictionary for each cell with every number unrounded; None where one is missing or unknown."""
-    made: list[dict[str, Any]] = []
+def to_rows(record: ExperimentRecord) -> list[dict[str, Any]]:
+    """A dictionary per cell with every number unrounded, None for what is missing or unknown."""
+    found: list[dict[str, Any]] = []
     for line in lines(record):
         cell, trained, m, p, d = line.cell, line.cell.trained, line.measured, line.paper, line.difference
-        made.append(
+        found.append(
             {"experiment": record.name, "scale": record.scale, "row": cell.row, "epochs": cell.epochs}
             | {"network": trained.model, "data": trained.data, "trained_epochs": trained.epochs}
             | {"filters": cell.filters, "initialisation": cell.init}
@@ -218,16 +218,16 @@ def rows(record: ExperimentRecord) -> list[dict[str, Any]]:
             | {"difference": d and d.mean, "low": d and d.low, "high": d and d.high, "pairs": d and d.n}
             | {"paper_difference": line.paper_difference, "verdict": line.verdict}
         )
-    return made
+    return found
 
 
 def to_csv(record: ExperimentRecord) -> str:
     """A line per cell; what is missing or unknown is empty."""
-    found = rows(record)
+    rows = to_rows(record)
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(found[0]) if found else [], lineterminator="\n")
+    writer = csv.DictWriter(stream, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(found)
+    writer.writerows(rows)
     return stream.getvalue()
 
 
@@ -248,15 +248,16 @@ def to_latex(record: ExperimentRecord) -> str:
     return "\n".join([*comments, *opening, *body, *closing, r"\end{tabular}", ""])
 
 
+def printed(record: ExperimentRecord) -> list[str | Table]:
+    """What a terminal or notebook shows of an experiment, line by line and table by table, before its notes."""
+    title = f"{record.title} ({record.name}, scale {record.scale})"
+    return [title, *tables(record), *filter(None, [claim_line(record)]), *warnings(record)]
+
+
 def to_terminal(record: ExperimentRecord) -> str:
-    """The tables in aligned columns."""
-    shown = [line for rows in tables(record) for line in aligned(rows)]
-    return "\n".join([title_line(record), *shown, *filter(None, [claim_line(record)]), *remarks(record)])
-
-
-def title_line(record: ExperimentRecord) -> str:
-    """The title of a table in a terminal."""
-    return f"{record.title} ({record.name}, scale {record.scale})"
+    """All that is printed of an experiment, tables in aligned columns."""
+    parts = [*printed(record), *notes(record)]
+    return "\n".join(part if isinstance(part, str) else "\n".join(aligned(part)) for part in parts)
 
 
 def markdown_table(rows: Table) -> str:
