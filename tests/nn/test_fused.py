@@ -194,6 +194,7 @@ UNUSUAL = {
     "no statistics": {"running_mean": None, "running_var": None},
     "cumulative average": {"momentum": None},
     "not tracked": {"track_running_stats": False},
+    "not counted": {"num_batches_tracked": None},
     "usual": {},
 }
 

@@ -146,7 +146,8 @@ class Pair(NamedTuple):
     def _can_fuse(self, x: Tensor) -> bool:
         norm, training = self.norm, self.norm.training
         # There are no operators for gradients in evaluation, and for norms that average otherwise.
-        possible = norm.track_running_stats and norm.momentum is not None if training else not torch.is_grad_enabled()
+        usual = norm.track_running_stats and norm.momentum is not None and norm.num_batches_tracked is not None
+        possible = usual if training else not torch.is_grad_enabled()
         return (
             possible
             and nothing_intervenes()  # before anything is asked of x, which may not answer inside a transform
