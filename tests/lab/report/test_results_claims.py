@@ -27,7 +27,7 @@ def judged(*means, asks="above", spread=1.0, beside=(), **more):
         comparisons.append(Comparison(f"k{i}", ((1.0, ours), (-1.0, theirs)), asks, beside=reason))
         found = () if mean is None else seeds(50.0 + mean, spread)
         cells += [cell("thawed/uniform", *[50.0] * 5, row=f"k{i}"), cell("thawed/ours", *found, row=f"k{i}")]
-    return judge_claim(Claim("C0", "", "Toys are better.", tuple(comparisons)), record(*cells, **more))
+    return judge_claim(Claim("C0", "Toys are better.", tuple(comparisons)), record(*cells, **more))
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,6 @@ class Claim:
     """A claim of the paper, in a sentence of ours, and all comparisons that must hold for it to hold."""
 
     number: str
-    place: str  # tables and figures that show it; empty if the paper only says it
     says: str
     comparisons: tuple[Comparison, ...]
 
@@ -120,7 +119,7 @@ def _read_claims() -> Iterator[Claim]:
     about = {line["name"]: line for line in read_csv("experiments.csv")}
     for number, decisive in comparisons.items():
         claim = about[f"claim-{number.lower()}"]
-        yield Claim(number, claim["place"], claim["shows"], tuple(decisive))
+        yield Claim(number, claim["shows"], tuple(decisive))
 
 
 CLAIMS = tuple(_read_claims())

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from filtercov.errors import ConfigError, DamagedRunError
 from filtercov.files import Source, files_sha256
+from filtercov.lab.experiments.initialisations import shown_init
 from filtercov.lab.experiments.paper_numbers import Place, paper_numbers
 from filtercov.lab.experiments.records import Trained
 from filtercov.lab.experiments.runs import KeptRun, read_finished
@@ -48,9 +49,9 @@ def settings_of(kept: Iterable[KeptRun]) -> list[Setting]:
     found: dict[RunSpec, dict[str, list[FinishedRun]]] = defaultdict(lambda: defaultdict(list))
     paper: dict[RunSpec, dict[str, Summary | None]] = defaultdict(dict)
     for run in kept:
-        if (spec := run.spec) is not None:
-            found[_common(spec)][_label(spec)].append(FinishedRun(spec.train.seed, run.curve))
-            paper[_common(spec)][_label(spec)] = _paper(spec)
+        spec = run.spec
+        found[_common(spec)][_label(spec)].append(FinishedRun(spec.train.seed, run.curve))
+        paper[_common(spec)][_label(spec)] = _paper(spec)
     titles = _titles(list(found))
     settings = []
     for common, labels in found.items():
@@ -100,11 +101,8 @@ def _common(spec: RunSpec) -> RunSpec:
 
 
 def _label(spec: RunSpec) -> str:
-    kind, colon, argument = spec.init.partition(":")
-    init = kind if kind.endswith("-of") else f"{kind}{colon}{Path(argument).name}"
-    schedule = f" {spec.schedule}" if spec.schedule else ""
     mirrored = " abs" if spec.negative != "clip" else ""
-    return f"{'frozen' if spec.freeze_filters else 'thawed'} {init}{schedule}{mirrored}"
+    return f"{'frozen' if spec.freeze_filters else 'thawed'} {shown_init(spec.init, spec.schedule)}{mirrored}"
 
 
 def _titles(specs: list[RunSpec]) -> dict[RunSpec, str]:
