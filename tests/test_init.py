@@ -134,8 +134,10 @@ def test_the_sawtooth_schedule_follows_the_stages():
 
 
 def test_large_kernels_that_stay_mostly_empty_are_warned_of():
-    with pytest.warns(FiltercovWarning, match=r"most of the 15x15 filters empty in 2 layers: at most \d+ of 225 pix"):
+    words = r"most of the 15x15 filters empty in 2 layers: at most \d+ of 225 pix"
+    with pytest.warns(FiltercovWarning, match=words) as found:
         fc.init_(network(15, 15), fc.QuadraticSchedule(0.1, 0.2, 0))
+    assert found[0].filename == __file__  # the line that called init_
     fc.init_(depthwise(kernel_size=15), lambda _: 6.0)  # warnings are errors here
 
 

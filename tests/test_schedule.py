@@ -209,3 +209,16 @@ def test_the_judgement_of_a_fit(fit, missed, above_chance, usable, words):
     if fit.layers:
         assert fit.likeness == pytest.approx(np.sqrt(np.mean(np.square(fit.along))))
         assert fit.chance == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("convmixer-64-8-k7-p2", (1.5531362921, 1.5667354556, 3.9719392652)),
+        ("convmixer-64-8-k9-p2", (2.3982572963, 2.5478143410, 3.7789325819)),
+        ("convnext-atto-p2", (0.5894111608, -0.0885245600, -0.0461766750)),
+    ],
+)
+def test_the_schedules_nearest_to_references_stay_as_they_are(name, found):
+    schedule = fc.fit_schedule(fc.FilterStatistics.shipped(name))
+    assert (schedule.sigma0, schedule.v, schedule.a) == pytest.approx(found, rel=1e-7)

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+import filtercov as fc
 from filtercov.covariance import LayerStatistics, gaussian_covariance, nearest_kronecker
 from filtercov.errors import CovarianceError
 from filtercov.structure import (
@@ -117,3 +118,21 @@ def test_what_filters_cannot_tell_is_none_with_a_reason():
     for bad in (np.full((4, 3, 3), np.nan), np.ones((4, 1, 3, 3, 3)), "filters"):
         with pytest.raises(CovarianceError):
             structure_of(bad)
+
+
+@pytest.mark.parametrize(
+    ("name", "means", "ranks_beyond_chance", "even_beyond_chance"),
+    [
+        ("convmixer-64-8-k3-p2", (0.7866796433, 0.7539110592, 6.880189170, 8.314942163, 0.4991248096), 6, 0),
+        ("convmixer-64-8-k9-p2", (0.6770392871, 0.1858439099, 18.97560641, 42.48093890, 0.5411756822), 8, 5),
+        ("convnext-atto-p2", (0.4388848516, 0.3015105044, 27.55493570, 38.77509146, 0.5561324231), 12, 5),
+        ("efficientnet-lite0", (0.8631423022, 0.6187334977, 5.774338717, 17.44008017, 0.7013240648), 16, 14),
+    ],
+)
+def test_the_numbers_of_references_stay_as_they_are(name, means, ranks_beyond_chance, even_beyond_chance):
+    records = fc.FilterStatistics.shipped(name).to_records()
+    numbers = ("likeness", "likeness_chance", "effective_rank", "effective_rank_chance", "even")
+    found = [np.mean([record[number] for record in records if record[number] is not None]) for number in numbers]
+    assert found == pytest.approx(means, rel=1e-8)
+    assert sum(record["effective_rank_beyond_chance"] for record in records) == ranks_beyond_chance
+    assert sum(record["even_beyond_chance"] for record in records) == even_beyond_chance

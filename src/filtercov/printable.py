@@ -60,8 +60,8 @@ def show_bytes(count: int) -> str:
 def aligned(rows: Sequence[Sequence[str]], numbers: Collection[str] = ()) -> list[str]:
     """The lines of a table in columns; those headed by one of `numbers` are flush right.
 
-    >>> aligned([["layer", "ms"], ["0", "1.5"]], numbers=["ms"])
-    ['layer   ms', '0      1.5']
+    >>> aligned([["layer", "ms"], ["0", "1.5"]], numbers=["ms"]) == ["layer   ms", "0      1.5"]
+    True
     """
     columns = []
     for column in zip(*rows, strict=True):
