@@ -233,7 +233,7 @@ def controls_table(record: ExperimentRecord) -> Table:
     rows = [["filters", "lack", *found]]
     for init, difference in columns[0].items():
         if difference:
-            gains = [d.interval if (d := column.get(init)) else "" for column in columns]
+            gains = [d.interval if (d := column.get(init)) else "not run" for column in columns]
             rows.append([init, LACKS.get(init, ""), *gains])
     return rows
 
