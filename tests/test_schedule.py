@@ -66,6 +66,7 @@ def test_a_schedule_that_is_not_positive_at_every_depth_is_refused(parameters):
     with pytest.raises(CovarianceError, match="QuadraticSchedule: needed"):
         fc.QuadraticSchedule(*parameters)
     assert fc.QuadraticSchedule(LEAST_SIGMA, 0, 0)(0.5) == LEAST_SIGMA
+    assert fc.QuadraticSchedule(1.0, -1.0, 0.4)(1.0) == pytest.approx(0.2)  # it would be negative only beyond the end
 
 
 @pytest.mark.parametrize("above", [1e-8, 1e-3, 1.0])

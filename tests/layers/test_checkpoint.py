@@ -15,6 +15,7 @@ from torch.nn.utils import parametrizations
 
 import filtercov as fc
 from filtercov.errors import CheckpointError
+from filtercov.files import DESCRIPTION
 from filtercov.layers.checkpoint import read_named_weights
 from filtercov.layers.state_dict import checkpoint_files, read_state_dict, write_state_dict
 from filtercov.nn import DepthwiseConv2d
@@ -367,3 +368,16 @@ def test_a_model_of_another_architecture_is_refused(path, like):
     saved(with_stem(old=Named(dw=depthwise())), path)
     with pytest.raises(CheckpointError, match="given as like"):
         measure(path, like)
+
+
+def test_weights_larger_than_any_description_are_read(tmp_path):
+    path = tmp_path / "large.pth"
+    torch.save(
+        {
+            "0.weight": torch.ones(4, 3, 2, 2),
+            "1.weight": torch.ones(4, 1, 7, 7),
+            "head.weight": torch.zeros(10, DESCRIPTION // 20),
+        },
+        path,
+    )
+    assert next(iter(fc.FilterStatistics.from_checkpoint(path))).count == 4

@@ -54,6 +54,18 @@ def contents(folder):
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
+def test_filters_that_start_at_zero_have_no_relative_drift(tmp_path):
+    model = nn.Sequential(nn.Conv2d(4, 4, 3, groups=4), nn.Conv2d(4, 4, 3, groups=4))
+    nn.init.zeros_(model[0].weight)
+    with fc.watch(model, tmp_path / "f.watched", every=1) as watch:
+        nn.init.ones_(model[0].weight)
+        nn.init.zeros_(model[1].weight)
+        watch()
+    grown, gone = fc.Watched.load(tmp_path / "f.watched")[-1].drift.values()
+    assert (grown.distance, grown.relative, grown.cosine) == (6.0, None, None)
+    assert (gone.relative, gone.cosine) == (1.0, None)
+
+
 def test_what_is_kept_is_what_the_filters_were(tmp_path):
     model = network()
     training, moments = Training(model), []

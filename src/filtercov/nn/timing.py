@@ -112,6 +112,8 @@ def clearly_faster(before: Sequence[float], after: Sequence[float]) -> bool:
     True
     >>> clearly_faster([1.0] * 6, [0.8, 0.8, 0.9, 1.0, 1.1, 1.1])
     False
+    >>> clearly_faster([1.0, 1.2, 1.4, 1.6, 1.8, 2.0], [0.9, 1.1, 1.3, 1.4, 1.6, 1.8])
+    True
     """
     turns = min(len(before), len(after))
     if turns < LEAST_TURNS:
