@@ -90,9 +90,6 @@ def create(name: str, *, num_classes: int = 1000, in_channels: int = 3, drop_pat
     return built
 
 
-find = create  # the name it has had where any model is meant
-
-
 def is_ours(name: str) -> bool:
     """True for one of our models, False for one of timm's; any other name is a `ModelError`.
 
