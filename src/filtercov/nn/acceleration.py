@@ -19,8 +19,8 @@ from filtercov.nn.timing import Step, usual_clock
 from filtercov.nn.tune import SECONDS, Tuner, Tuning
 
 # Numbers of glibc's malloc.h.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_MOST_FROM_THE_HEAP = 32 << 20  # glibc takes no more: larger blocks are the system's in any case
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4
+_NEVER = -1  # as a threshold of trimming
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,8 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library, or none that can be asked
         return False
-    return bool(mallopt(_MMAP_THRESHOLD, _MOST_FROM_THE_HEAP)) and bool(mallopt(_TRIM_THRESHOLD, 2**31 - 1))
+    # Blocks from mmap are given back one by one, however the heap is kept; so all blocks come from the heap.
+    return bool(mallopt(_MMAP_MAX, 0)) and bool(mallopt(_TRIM_THRESHOLD, _NEVER))
 
 
 def _check_example(model: nn.Module, example: Any) -> None:
