@@ -217,7 +217,7 @@ def test_products_of_matrices_are_used_only_where_measured_and_possible():
     assert not [toggle for other in others for toggle in toggles(other) if toggle.swap is POINTWISE]
 
 
-# Freed memory: tensors of 16 MiB, held together and freed together as the activations of a step are.
+# Freed memory: 128 MiB of tensors, held together and freed together as the activations of a step are.
 
 FAULTS = """
 import resource, torch
@@ -225,8 +225,8 @@ from filtercov.nn import accelerate_
 layers = torch.nn.Sequential(torch.nn.Conv2d(8, 8, 3, groups=8))
 kept = accelerate_(layers, keep_memory={keep}).keeps_memory
 def step():
-    activations = [torch.zeros(1 << 22) for _ in range(8)]
-for _ in range(3):
+    activations = [torch.zeros({mebibytes} << 18) for _ in range(128 // {mebibytes})]
+for _ in range(10):
     step()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(5):
@@ -236,16 +236,16 @@ print(int(kept), resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 @pytest.mark.skipif(not keep_freed_memory(), reason="needs glibc")
-@pytest.mark.parametrize("keep", [True, False])
-def test_kept_memory_is_not_asked_for_again(keep):
+@pytest.mark.parametrize(("keep", "mebibytes"), [(True, 16), (True, 64), (False, 16)])  # glibc maps 32 MiB and more
+def test_kept_memory_is_not_asked_for_again(keep, mebibytes):
     # Where nobody says from which size on memory is the system's, glibc learns it, and sometimes keeps all by chance.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "131072"}
-    command = [sys.executable, "-c", FAULTS.format(keep=keep)]
+    command = [sys.executable, "-c", FAULTS.format(keep=keep, mebibytes=mebibytes)]
     run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     kept, faults = map(int, run.stdout.split())
     assert bool(kept) is keep
-    # Of 163,840 pages in five steps; glibc now and then takes one more block, of 4,096, before it has enough.
-    assert faults < 10_000 if keep else faults > 100_000
+    # Of 163,840 pages in five steps; glibc now and then takes a few more blocks before it has enough.
+    assert faults < 50_000 if keep else faults > 100_000
 
 
 @needs_native
