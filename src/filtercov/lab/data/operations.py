@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from filtercov.lab.data.augment import geometry
+from filtercov.lab.data import geometry
 
 STRENGTHS = 31
 
