@@ -146,41 +146,32 @@ class Dataset:
     def reduced(self, *, limit: int | None, hold_out_validation: bool) -> "Dataset":
         """Keep `limit` training images, the classes in proportion, and if asked hold out validation images.
 
-        Those are the last tenth of each class in the order that the limit counts from, so that a limit that does not
-        reach them picks the same training images either way.
+        Those are the last tenth of each class, but never its only image, in the order that the limit counts from: so a
+        limit that does not reach them picks the same training images either way.
         """
-        validation, order = self.validation, stratified_order(self.train.labels)
+        validation, labels = self.validation, self.train.labels
+        order = stratified_order(labels)
         if hold_out_validation:
-            order, held_out = hold_out(order, self.train.labels)
-            if not len(held_out):
+            place, size = _place_in_class(labels[order])
+            held_out = place >= size - np.where(size > 1, -(-size // 10), 0)
+            if not held_out.any():
                 raise DataError(f"{self.name} has one image of each class, none to validate with; add more or val/")
-            validation = self.train.subset(np.sort(held_out))
+            validation, order = self.train.subset(np.sort(order[held_out])), order[~held_out]
         train = self.train.subset(np.sort(order) if limit is None else order[:limit])
         return replace(self, train=train, validation=validation)
 
 
-def stratified_order(labels: NDArray[np.int64], *, seed: int = 0) -> NDArray[np.int64]:
+def stratified_order(labels: NDArray[np.int64]) -> NDArray[np.int64]:
     """An order of the images in which every prefix holds the classes in proportion, shuffled within each class.
 
     >>> labels = np.array([0, 0, 0, 1, 1, 1])
     >>> sorted(labels[stratified_order(labels)[:4]].tolist())
     [0, 0, 1, 1]
     """
-    shuffled = np.random.default_rng(seed).permutation(len(labels))
+    shuffled = np.random.default_rng(0).permutation(len(labels))
     place, size = _place_in_class(labels[shuffled])
     # Fractions, not places, keep unequal classes in proportion.
     return shuffled[np.lexsort((labels[shuffled], (place + 0.5) / size))].astype(np.int64)
-
-
-def hold_out(order: NDArray[np.int64], labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Split an order into all but the last tenth of each class, and that tenth; a class of one image keeps it.
-
-    >>> [part.tolist() for part in hold_out(np.array([3, 1, 2, 0, 4]), np.array([0, 1, 0, 1, 2]))]
-    [[3, 2, 4], [1, 0]]
-    """
-    place, size = _place_in_class(labels[order])
-    tenth = np.where(size > 1, -(-size // 10), 0)
-    return order[place < size - tenth], order[place >= size - tenth]
 
 
 def _place_in_class(labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

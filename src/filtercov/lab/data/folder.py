@@ -6,13 +6,12 @@ images are streamed: decoded by worker processes while the model trains.
 """
 
 import hashlib
-import math
 import os
 import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +24,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from filtercov.errors import DataError
-from filtercov.files import Lock, atomic_write, cache_directory, flush
+from filtercov.files import Lock, atomic_write, cache_directory
 from filtercov.lab.data.dataset import Dataset, ImageArrays, ImageSource, Request
 from filtercov.lab.data.decode import UnreadableError, crop_and_resize, fit_square, read_image
 from filtercov.lab.data.geometry import crop_boxes
@@ -40,7 +39,6 @@ _NORMALISATION = {  # ImageNet's mean and standard deviation, by channels
 }
 _SAMPLED = 64  # training images, to find size and channels of all
 _CACHE_VERSION = 6  # of its format and of how images are decoded: part of the fingerprint
-_ELSEWHERE = "set FILTERCOV_CACHE to another place"
 
 _IMAGES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
 # What is above the split nearest to the top, the split, and the class (None for what is directly in the split).
@@ -212,12 +210,32 @@ def _typical_shape(tree: Tree) -> tuple[int, int, int]:
 
 
 def _refusal(tree: Tree, unreadable: Sequence[UnreadableError]) -> DataError:
-    named = "; ".join(map(str, unreadable[:10])) + (
-        f"; and {len(unreadable) - 10} more" if len(unreadable) > 10 else ""
-    )
-    return DataError(
-        f"{counted(len(unreadable), 'image')} of {tree.path} cannot be read ({named}); repair or remove them"
-    )
+    named = [str(error) for error in unreadable[:10]]
+    if len(unreadable) > 10:
+        named.append(f"and {len(unreadable) - 10} more")
+    count = counted(len(unreadable), "image")
+    return DataError(f"{count} of {tree.path} cannot be read ({'; '.join(named)}); repair or remove them")
+
+
+# --- What is kept in the cache ---
+
+
+def _kept(name: str, make: Callable[[Path], None]) -> Path:
+    """A file of the cache, made first where it is missing: by one process, while others who want it wait."""
+    path = cache_directory() / name
+    lock = Lock(path.with_name(f".{path.name}.lock"))
+    try:
+        if not path.exists():  # else nothing is written: the cache may be read-only
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=-1)
+            if not path.exists():
+                with atomic_write(path) as temporary:
+                    make(temporary)
+    except OSError as error:  # another user's, full, read-only, or a filesystem without locks
+        raise DataError(f"cannot make {path}: {error}; repair that or set FILTERCOV_CACHE to another place") from error
+    finally:
+        lock.release()
+    return path
 
 
 def _sha256(lines: Iterable[str]) -> str:
@@ -232,54 +250,33 @@ def _stamped(files: Iterable[ImageFile]) -> Iterator[str]:
 
 
 def _decoded(tree: Tree, *, size: int, channels: int) -> dict[str, ImageArrays]:
-    """The images of each split, size × size, from the cache; decoded into it if they are not there yet."""
+    """The images of each split, size × size, decoded once and mapped into memory."""
     everything = [file for files in tree.splits.values() for file in files]
-    shape = (len(everything), size, size, channels)
+
+    def decode(path: Path) -> None:
+        unreadable = []
+        # Written, not mapped: a full disk is then an error and not a signal that ends the process.
+        with path.open("wb") as pixels:
+            for file in everything:
+                try:
+                    image = read_image(tree.read, file.path, channels=channels)
+                    pixels.write(fit_square(image, size).tobytes())
+                except UnreadableError as error:
+                    unreadable.append(error)
+        if unreadable:
+            raise _refusal(tree, unreadable)
+
     fingerprint = _sha256([repr((_CACHE_VERSION, size, channels)), *_stamped(everything)])[:24]
-    cache = cache_directory() / "folders" / f"{tree.path.name[:40]}-{fingerprint}"
-
-    def is_whole() -> bool:
-        return cache.exists() and cache.stat().st_size == math.prod(shape)
-
-    lock = Lock(cache.with_name(f".{cache.name}.lock"))
+    kept = _kept(f"folders/{tree.path.name[:40]}-{fingerprint}", decode)
     try:
-        if not is_whole():  # else nothing is written: the cache may be read-only
-            cache.parent.mkdir(parents=True, exist_ok=True)
-            lock.acquire(timeout=-1)  # others who want the same images wait
-            if not is_whole():
-                _decode(tree, everything, cache, size=size, channels=channels)
-        pixels = np.memmap(cache, np.uint8, mode="r", shape=shape)
-    except OSError as error:  # another user's, full, read-only, or a filesystem without locks
-        raise DataError(f"cannot keep the decoded images of {tree.path}: {error}; {_ELSEWHERE}") from error
-    finally:
-        lock.release()
+        pixels = np.memmap(kept, np.uint8, mode="r", shape=(len(everything), size, size, channels))
+    except (OSError, ValueError) as error:
+        raise DataError(f"the decoded images in {kept} cannot be read ({error}); delete that file") from error
     arrays, start = {}, 0
     for split, files in tree.splits.items():
         arrays[split] = ImageArrays(pixels[start : start + len(files)], tree.labels(files), tree.classes)
         start += len(files)
     return arrays
-
-
-def _decode(tree: Tree, files: Sequence[ImageFile], final: Path, *, size: int, channels: int) -> None:
-    """Write the pixels of all files, or name those that cannot be read."""
-    working = final.with_name(f".decoding-{final.name}")  # of a process that was killed, it is overwritten
-    unreadable = []
-    try:
-        # Written, not mapped: a full disk is then an error and not a signal that ends the process.
-        with working.open("wb") as pixels:
-            for file in files:
-                try:
-                    image = read_image(tree.read, file.path, channels=channels)
-                except UnreadableError as error:
-                    unreadable.append(error)
-                else:
-                    pixels.write(fit_square(image, size).tobytes())
-        if unreadable:
-            raise _refusal(tree, unreadable)
-        flush(working)
-        working.replace(final)
-    finally:
-        working.unlink(missing_ok=True)
 
 
 # --- Large images ---
@@ -347,19 +344,12 @@ class StreamedImages:
 
     def digest(self) -> str:
         """A checksum of every file's name, size and CRC, and of the crop that evaluation takes."""
-        stamped = _sha256(_stamped(self.files))
-        return f"{stamped if self.tree.zipped else self._contents_digest(stamped)} centre {CENTRE_SHARE}"
+        listed = _sha256(_stamped(self.files))
+        if not self.tree.zipped:  # a zip lists sizes and CRCs; a directory's files are read for them, once
+            listed = _kept(f"contents/{listed}", self._write_digest).read_text(encoding="utf-8")
+        return f"{listed} centre {CENTRE_SHARE}"
 
-    def _contents_digest(self, stamped: str) -> str:
-        """What a zip lists, of a directory: kept until the size, times or inode of a file change."""
-        kept = cache_directory() / "contents" / stamped
-        try:
-            if not kept.exists():
-                contents = ((file.path, self.tree.read(file.path)) for file in self.files)
-                found = _sha256(f"{path}\0{len(content)} {zlib.crc32(content)}" for path, content in contents)
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                with atomic_write(kept) as temporary:
-                    temporary.write_text(found, encoding="utf-8")
-            return kept.read_text(encoding="utf-8")
-        except OSError as error:
-            raise DataError(f"cannot keep the checksum of {self.tree.path}: {error}; {_ELSEWHERE}") from error
+    def _write_digest(self, path: Path) -> None:
+        contents = ((file.path, self.tree.read(file.path)) for file in self.files)
+        found = _sha256(f"{name}\0{len(content)} {zlib.crc32(content)}" for name, content in contents)
+        path.write_text(found, encoding="utf-8")
