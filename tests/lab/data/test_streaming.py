@@ -46,6 +46,14 @@ def test_workers_zips_and_resuming_change_nothing(root: Path, tmp_path: Path) ->
     assert torch.equal(torch.get_rng_state(), state)  # a resumed run finds it unmoved
 
 
+def test_a_limit_and_a_hold_out_keep_files_and_labels_together(root: Path) -> None:
+    data = load_folder(root, image_size=72, workers=0).reduced(limit=7, hold_out_validation=True)
+    for part, count in ((data.train, 7), (data.validation, 3)):
+        assert len(part) == count
+        assert [part.classes[label] for label in part.labels] == [Path(file.path).parts[1] for file in part.files]
+    assert not {*data.train.files} & {*data.validation.files}
+
+
 def test_ranks_share_the_batches_of_one_process(root: Path) -> None:
     data = load_folder(root, image_size=72, workers=0)
     whole = list(make_loader(data).epoch(0))

@@ -168,9 +168,9 @@ class Augment:
         values = normalise(self._change_pixels(images.contiguous(), draws), mean, std)
         if self.erasing > 0:
             erase_(values, draws.erase < self.erasing, draws.erase_box)
-        own = torch.arange(len(values)) if own is None else own
         if not self.mixes:
-            return (values, targets) if len(own) == len(values) else (values[own], targets[own])
+            return values, targets
+        own = torch.arange(len(values)) if own is None else own
         partners = own.flip(0) if partners is None else partners
         return self._mix(values, targets, draws.take(own), own, partners, num_classes=num_classes)
 

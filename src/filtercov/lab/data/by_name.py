@@ -16,7 +16,6 @@ from filtercov.files import atomic_write, cache_directory, file_sha256
 from filtercov.lab.data.dataset import Dataset, ImageArrays
 from filtercov.lab.data.folder import load_folder
 
-EMBEDDED = "fashion_mnist.npz"
 _FASHION = ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 
 CIFAR10 = "cifar-10-python.tar.gz"
@@ -78,7 +77,10 @@ def load_embedded() -> Dataset:
 
     `tools/make_embedded.py` makes the file from the originals; its licence (MIT) lies beside it.
     """
-    with resources.files("filtercov.lab.data").joinpath(EMBEDDED).open("rb") as file, np.load(file) as arrays:
+    with (
+        resources.files("filtercov.lab.data").joinpath("fashion_mnist.npz").open("rb") as file,
+        np.load(file) as arrays,
+    ):
         train, test = (
             ImageArrays(arrays[f"{split}_images"][..., None], arrays[f"{split}_labels"].astype(np.int64), _FASHION)
             for split in ("train", "test")
