@@ -41,8 +41,9 @@ def test_a_name_survives_parsing(spec: ConvMixerSpec | ConvNeXtSpec) -> None:
     ],
 )
 def test_a_bad_name_is_refused(name: str) -> None:
-    with pytest.raises(ModelError):
-        models.create(name, num_classes=10)
+    for refuses in (models.parse, is_ours):
+        with pytest.raises(ModelError):
+            refuses(name)
 
 
 def test_the_documentation_has_the_grammar() -> None:
