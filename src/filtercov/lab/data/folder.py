@@ -328,7 +328,7 @@ class StreamedImages:
         try:
             images = [self._read(self.files[index].path, request, row) for row, index in enumerate(request.indices)]
         except UnreadableError as error:
-            return DataError(f"{error}; repair or remove it")
+            return DataError(f"{self.tree.path}: {error}; repair or remove it")
         pixels = np.array(images, dtype=np.uint8).reshape(-1, self.size, self.size, self.channels)
         return torch.from_numpy(pixels).permute(0, 3, 1, 2)
 
