@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from filtercov.errors import DataError
-from filtercov.lab.data.augment import Augment, normalise
-from filtercov.lab.data.augment.geometry import crop_boxes
-from filtercov.lab.data.augment.mixing import cut_boxes, erase_
-from filtercov.lab.data.augment.operations import OPERATIONS, randaugment
+from filtercov.lab.data.augment import Augment, cut_boxes, erase_, normalise
+from filtercov.lab.data.geometry import crop_boxes
+from filtercov.lab.data.operations import OPERATIONS, randaugment
 from tests.peers import import_peer
 
 EVERYTHING = Augment(

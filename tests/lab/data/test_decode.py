@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from filtercov.lab.data.streaming import UndecodableError, read_image
+from filtercov.lab.data.decode import UnreadableError, read_image
 from tests.lab.data.folders import encoded, png_chunk
 
 RNG = np.random.default_rng(0)
@@ -18,18 +18,8 @@ PNG, JPEG = encoded(1, (40, 40)), encoded(1, (40, 40), kind="JPEG")
 NOISE = RNG.bytes(3000)
 
 
-class Contents:
-    """A tree that reads the same bytes whatever the path."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def read(self, path: str) -> bytes:  # noqa: ARG002
-        return self.data
-
-
 def decoded(data: bytes, channels: int | None = None) -> np.ndarray:
-    return np.asarray(read_image(Contents(data), "", channels=channels))  # type: ignore[arg-type]
+    return np.asarray(read_image(lambda _: data, "picture", channels=channels))
 
 
 def stored(image: Image.Image, kind: str, **options: object) -> bytes:
@@ -86,7 +76,7 @@ def test_every_mode_becomes_what_pillow_converts_it_to(mode: str, kind: str, gre
     }.values(),
 )
 def test_what_is_damaged_or_of_unknown_range_or_meaning_is_refused(data: bytes) -> None:
-    with pytest.raises(UndecodableError):
+    with pytest.raises(UnreadableError):
         decoded(data, 1)
 
 

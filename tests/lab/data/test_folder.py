@@ -1,12 +1,13 @@
-"""Folders and zips of small images: decoded once, kept, the same wherever they come from; bad files are named."""
+"""Folders and zips of images: what counts as one, and small ones, decoded once and the same wherever they come from."""
 
 import io
-import logging
 import os
 import subprocess
 import sys
 import threading
 import time
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +17,122 @@ from PIL import Image
 from filtercov.errors import DataError
 from filtercov.files import Lock
 from filtercov.lab.data import folder
-from filtercov.lab.data.folder import load_folder
-from tests.lab.data.folders import encoded, write_folder, zip_folder
+from filtercov.lab.data.folder import Tree, load_folder
+from tests.lab.data.folders import encoded, write, write_folder, zip_folder
+
+CLUTTER = (
+    ".DS_Store",
+    "train/cat/._0000.png",
+    "train/cat/0000.png~",
+    "train/cat/boxes.XML",
+    "train/cat/@eaDir/0000.png/SYNOPHOTO_THUMB_M.jpg",
+    "train/.ipynb_checkpoints/0000-checkpoint.png",
+    "test/annotations.csv",
+    "README",
+    "docs/cat/picture.png",
+)
+NAMES = [f"{place}.png" for place in ("train/cat/0", "train/cat/1", "train/dog/0", "test/cat/0", "test/dog/0")]
 
 
-def test_every_pixel_and_label_is_the_files_of_a_directory_or_zip(tmp_path: Path) -> None:
-    root = write_folder(tmp_path / "pets")
+def found(root: Path) -> list[tuple[str, str, str]]:
+    return [(split, file.path, file.label) for split, files in Tree(root).splits.items() for file in files]
+
+
+def write_zip(path: Path, names: list[str]) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            archive.writestr(name, b"")
+    return path
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return write_folder(tmp_path / "pets")
+
+
+def test_clutter_is_neither_an_image_nor_a_class_nor_an_error(root: Path, tmp_path: Path) -> None:
+    clean = found(root)
+    for name in CLUTTER:
+        write(root / name, b"no image")
+    assert found(root) == clean
+    write(tmp_path / "__MACOSX" / "pets" / "train" / "cat" / "0000.png", b"no image")  # beside what was packed
+    packed = zip_folder(tmp_path, tmp_path.with_name("packed.zip"))
+    assert found(packed) == [(split, f"pets/{path}", label) for split, path, label in clean]
+
+
+def test_images_nested_below_a_class_and_classes_that_are_links_count(root: Path, tmp_path: Path) -> None:
+    # As in Tiny ImageNet: train/CLASS/images/*.JPEG beside train/CLASS/CLASS_boxes.txt.
+    write(root / "train" / "cat" / "images" / "2019" / "cat_0.JPEG", encoded(100, kind="JPEG"))
+    write(root / "train" / "cat" / "cat_boxes.txt", b"0 0 1 1")
+    write(root / "test" / "dog" / "images" / "dog_0.Jpg", encoded(102, kind="JPEG"))
+    (root / "train" / "cat").rename(tmp_path / "elsewhere")
+    (root / "train" / "cat").symlink_to(tmp_path / "elsewhere")
+    for file in (root / "test" / "emu").iterdir():  # an empty class of the test set is no reason to stop
+        file.unlink()
+    data = load_folder(root)
+    assert data.train.classes == ("cat", "dog", "emu")
+    assert np.bincount(data.train.labels).tolist() == [7, 6, 6]
+    assert np.bincount(data.test.labels).tolist() == [3, 4]
+
+
+def rename(path: Path, name: str) -> None:
+    path.rename(path.with_name(name))
+
+
+def leave_one_class(root: Path) -> None:
+    for label in ("dog", "emu"):
+        (root / "train" / label).rename(root / "train" / "cat" / label)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda root: (root / "train" / "yak").symlink_to("nowhere"), "No such file.*train/yak"),
+        (lambda root: (root / "train" / "yak").mkdir(), "train/yak holds no images"),
+        (lambda root: write(root / "train" / "yak" / "a" / "notes.txt", b""), "train/yak holds no images"),
+        (lambda root: write(root / "train" / "stray.JPG", b""), "train/stray.JPG is in no class"),
+        (lambda root: rename(root / "train", "extra"), "no train/CLASS/image"),
+        (lambda root: rename(root / "test", "extra"), "no test/CLASS or val/CLASS"),
+        (lambda root: rename(root / "test" / "cat", "yak"), "tests classes it does not train: yak"),
+        (leave_one_class, "two classes or more"),
+        (lambda root: rename(root, "elsewhere"), "pets cannot be read"),
+    ],
+)
+def test_a_doubtful_arrangement_is_refused_by_a_sentence_that_names_it(
+    root: Path, change: Callable[[Path], object], message: str
+) -> None:
+    change(root)
+    with pytest.raises(DataError, match=message):
+        load_folder(root)
+
+
+def test_what_is_no_zip_is_refused(tmp_path: Path) -> None:
+    archive = write_zip(tmp_path / "pets.zip", NAMES)
+    damaged = archive.read_bytes().replace(b"PK\x01\x02", b"\xff\xff\xff\x7f")
+    for content in (b"hello", damaged):
+        with pytest.raises(DataError, match=r"pets\.zip cannot be read"):
+            Tree(write(archive, content))
+
+
+def test_splits_are_those_nearest_to_the_top(tmp_path: Path) -> None:
+    deep = [f"a/b/{name}" for name in NAMES]
+    assert len(found(write_zip(tmp_path / "deep.zip", deep))) == 5
+    # A copy further down, and a class that is called like a split, are no reason for doubt.
+    named = write_zip(tmp_path / "named.zip", [*NAMES, *deep, "train/test/a.png"])
+    assert Tree(named).classes == ("cat", "dog", "test")
+    assert len(found(named)) == 6
+    with pytest.raises(DataError, match="two datasets, a/b/ and a/c/"):
+        Tree(write_zip(tmp_path / "two.zip", [*deep, *(f"a/c/{name}" for name in NAMES)]))
+
+
+def test_each_process_opens_the_zip_for_itself(tmp_path: Path) -> None:
+    archive = Tree(write_zip(tmp_path / "pets.zip", NAMES))
+    opened = folder._opened(archive, os.getpid())
+    assert folder._opened(archive, os.getpid()) is opened
+    assert folder._opened(archive, -1) is not opened  # a forked worker would share the file's position
+
+
+def test_every_pixel_and_label_is_the_files_of_a_directory_or_zip(root: Path, tmp_path: Path) -> None:
     data = load_folder(root)
     assert (data.num_classes, data.in_channels, data.image_size) == (3, 3, 16)
     assert data.train.classes == ("cat", "dog", "emu")
@@ -43,24 +154,28 @@ def home(own_cache: Path) -> Path:
     return own_cache / "folders"
 
 
-def test_the_second_load_decodes_nothing_and_maps_the_same_bytes(
-    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def never_decoded(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From the call on, writing to the cache is a failure."""
+    return lambda: monkeypatch.setattr(folder, "atomic_write", lambda _: pytest.fail("decoded again"))
+
+
+def test_the_second_load_writes_nothing_and_maps_the_same_bytes(
+    root: Path, home: Path, never_decoded: Callable[[], None]
 ) -> None:
-    root = write_folder(tmp_path / "pets")
     first = load_folder(root)
-    monkeypatch.setattr(folder, "_decode", lambda *_, **__: pytest.fail("decoded again"))
+    never_decoded()
     for lock in home.glob(".*.lock"):
         lock.unlink()
     second = load_folder(root)
-    assert [path.suffix for path in home.iterdir()] == [""]  # nothing is written, as in a cache that is read-only
+    assert [path.suffix for path in home.iterdir()] == [""]  # as it must be in a cache that is read-only
     assert isinstance(second.train.images, np.memmap)
     np.testing.assert_array_equal(first.train.images, second.train.images)
 
 
 def test_a_changed_source_and_another_version_are_decoded_anew(
-    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = write_folder(tmp_path / "pets")
     before = np.array(load_folder(root).train.images)
     changed = root / "train" / "cat" / "0000.png"
     changed.write_bytes(encoded(1000))
@@ -73,65 +188,51 @@ def test_a_changed_source_and_another_version_are_decoded_anew(
     assert len(list(home.glob("pets-*"))) == 3
 
 
-def test_a_cache_that_is_damaged_or_cannot_be_written_is_reported(tmp_path: Path, home: Path) -> None:
-    root = write_folder(tmp_path / "pets")
+def test_a_cache_that_is_damaged_or_cannot_be_written_is_reported(root: Path, tmp_path: Path, home: Path) -> None:
     load_folder(root)
-    (directory,) = home.glob("pets-*")
-    for name, content in (("bad.json", b"garbled"), ("train", b"short")):
-        kept = (directory / name).read_bytes()
-        (directory / name).write_bytes(content)
-        with pytest.raises(DataError, match="delete that directory"):
-            load_folder(root)
-        (directory / name).write_bytes(kept)
+    (kept,) = home.glob("pets-*")
+    kept.write_bytes(b"short")
+    with pytest.raises(DataError, match="delete that file"):
+        load_folder(root)
     home.rename(tmp_path / "elsewhere")
     home.write_text("a file where the directory would go: mkdir fails, even for root")
     with pytest.raises(DataError, match="set FILTERCOV_CACHE"):
         load_folder(root)
 
 
-def test_an_interrupted_or_killed_decoding_leaves_nothing_that_looks_finished(
-    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = write_folder(tmp_path / "pets")
-    with monkeypatch.context() as patch:
-        patch.setattr(folder, "flush", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            load_folder(root)
-    assert {path.suffix for path in home.iterdir()} == {".lock"}
+def test_a_killed_decoding_leaves_nothing_that_looks_finished(root: Path, home: Path) -> None:
     killed = (
-        "import os; from filtercov.lab.data import folder; from pathlib import Path\n"
-        "folder.flush = lambda path: os._exit(9)\n"
+        "import os; from filtercov.lab.data import folder; from pathlib import Path; from PIL import Image\n"
+        "folder.fit_square = lambda image, size: os._exit(9)\n"
         f"folder.load_folder(Path({str(root)!r}))"
     )
     assert subprocess.run([sys.executable, "-c", killed]).returncode == 9
-    assert len(list(home.glob(".decoding-*"))) == 1
+    assert not list(home.glob("pets-*"))
     assert len(load_folder(root).train) == 18
-    assert not list(home.glob(".decoding-*"))
 
 
 def test_who_finds_another_decoding_waits_for_its_images(
-    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, tmp_path: Path, home: Path, never_decoded: Callable[[], None]
 ) -> None:
-    root = write_folder(tmp_path / "pets")
     whole = load_folder(root)
     (cache,) = home.glob("pets-*")
     hidden = cache.rename(tmp_path / "hidden")
     lock = Lock(cache.with_name(f".{cache.name}.lock"))
     assert lock.acquire()
-    monkeypatch.setattr(folder, "_decode", lambda *_, **__: pytest.fail("decoded twice"))
-    found = []
-    waiting = threading.Thread(target=lambda: found.append(load_folder(root)))
+    never_decoded()
+    loaded = []
+    waiting = threading.Thread(target=lambda: loaded.append(load_folder(root)))
     waiting.start()
     time.sleep(0.3)
-    assert not found
+    assert not loaded
     hidden.rename(cache)
     lock.release()
     waiting.join()
-    np.testing.assert_array_equal(found[0].train.images, whole.train.images)
+    np.testing.assert_array_equal(loaded[0].train.images, whole.train.images)
 
 
 def test_images_are_scaled_to_the_size_asked_for(tmp_path: Path) -> None:
-    root = write_folder(tmp_path / "pets", size=(40, 20))
+    root = write_folder(tmp_path / "wide", size=(40, 20))
     assert load_folder(root).image_size == 20
     data = load_folder(root, image_size=10)
     centre = Image.open(root / "train" / "cat" / "0000.png").crop((10, 0, 30, 20))
@@ -140,7 +241,7 @@ def test_images_are_scaled_to_the_size_asked_for(tmp_path: Path) -> None:
 
 
 def test_grey_folders_have_one_channel_and_one_colour_picture_is_enough_for_three(tmp_path: Path) -> None:
-    root = write_folder(tmp_path / "pets", mode="L")
+    root = write_folder(tmp_path / "grey", mode="L")
     assert load_folder(root).in_channels == 1
     (root / "train" / "cat" / "0000.png").write_bytes(encoded(5, mode="RGBA"))
     data = load_folder(root)
@@ -151,29 +252,22 @@ def test_grey_folders_have_one_channel_and_one_colour_picture_is_enough_for_thre
     assert (data.train.images[1][..., 0] == data.train.images[1][..., 2]).all()
 
 
-def test_up_to_the_limit_bad_files_are_skipped_and_each_is_named(
-    tmp_path: Path, home: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    root = write_folder(tmp_path / "pets")
-    for name in ("bad-1.jpg", "bad-\x1b[2J\udcff.jpg"):  # a name that a terminal would obey
-        (root / "train" / "dog" / name).write_bytes(b"no picture")
-    for _ in range(2):  # decoding, and from the cache
-        caplog.clear()
-        with caplog.at_level(logging.WARNING, "filtercov.lab.data"):
-            data = load_folder(root, bad_limit=2)
-        assert data.train.labels.tolist() == [0] * 6 + [1] * 6 + [2] * 6
-        names = sorted(message.removeprefix("cannot use ").partition(": ")[0] for message in caplog.messages)
-        assert names == ["train/dog/bad-1.jpg", "train/dog/bad-\\x1b[2J\\udcff.jpg"]
-    for size in (16, 8):  # from the cache, and decoding
-        with pytest.raises(DataError, match=r"train/dog/bad-.*bad_limit"):
-            load_folder(root, bad_limit=1, image_size=size)
-    assert not list(home.glob(".decoding-*"))
+def test_all_that_cannot_be_read_is_named_at_once_and_nothing_of_it_kept(root: Path, home: Path) -> None:
+    bad = [write(root / "train" / "dog" / f"a-{number:02}.jpg", b"no picture") for number in range(11)]
+    bad.append(write(root / "test" / "dog" / "b-\x1b[2J\udcff.jpg", b"no picture"))  # a name a terminal would obey
+    message = r"^12 images of .*pets cannot be read \(test/dog/b-\\x1b\[2J\\udcff\.jpg: not an image.*; and 2 more\)"
+    with pytest.raises(DataError, match=message) as raised:
+        load_folder(root)
+    assert str(raised.value).count("train/dog/a-") == 9
+    assert not list(home.glob("pets-*"))
+    for file in bad:
+        file.unlink()
+    assert len(load_folder(root).train) == 18
 
 
-def test_a_split_of_nothing_but_bad_files_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_a_readable_image_is_refused(tmp_path: Path) -> None:
     root = write_folder(tmp_path / "pets", per_class=1)
-    for split, message in (("test", "none of the test images"), ("train", "none of the 3 training files")):
-        for file in (root / split).rglob("*.png"):
-            file.write_bytes(b"")
-        with pytest.raises(DataError, match=message):
-            load_folder(root)
+    for file in (root / "train").rglob("*.png"):
+        file.write_bytes(b"")
+    with pytest.raises(DataError, match=r"3 images of .* cannot be read"):
+        load_folder(root)

@@ -78,13 +78,17 @@ def test_batches_are_normalised_float32_in_channels_last_memory() -> None:
 
 
 def test_nearby_seeds_epochs_and_batches_draw_independently() -> None:
-    arrays = make_arrays(64)
-    orders = []
-    for seed in (0, 1):
-        for epoch in (0, 1):
-            loader = make_loader(arrays, augment=Augment(), seed=seed)
-            orders.append(tuple(torch.cat([images[:, 0, 0, 0] for images, _ in loader.epoch(epoch)]).tolist()))
-    assert len(set(orders)) == 4
+    different = make_arrays(64)
+    same = ImageArrays(
+        different.images[[0] * 64], different.labels, different.classes
+    )  # only the draws tell them apart
+    orders, batches = set(), set()
+    for seed, epoch in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        shuffled = make_loader(different, augment=Augment(), seed=seed).epoch(epoch)
+        orders.add(torch.cat([images for images, _ in shuffled]).numpy().tobytes())
+        augmented = make_loader(same, augment=Augment(crop_padding=4), seed=seed).epoch(epoch)
+        batches.update(images.numpy().tobytes() for images, _ in augmented)
+    assert (len(orders), len(batches)) == (4, 16)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import torch
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
-from filtercov.lab.data.augment import geometry
-from filtercov.lab.data.augment.operations import OPERATIONS, Operation, apply_operations, colour_jitter
+from filtercov.lab.data import geometry
+from filtercov.lab.data.operations import OPERATIONS, Operation, apply_operations, colour_jitter
 from tests.peers import import_peer
 
 SIGNED = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Brightness", "Color", "Contrast", "Sharpness")

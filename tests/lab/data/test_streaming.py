@@ -9,10 +9,9 @@ import torch
 from PIL import Image
 
 from filtercov.errors import DataError
-from filtercov.lab.data import Augment, BatchLoader, Dataset, StreamedImages, load
-from filtercov.lab.data.augment.geometry import crop_boxes
-from filtercov.lab.data.dataset import Plan
+from filtercov.lab.data import Augment, BatchLoader, Dataset, StreamedImages
 from filtercov.lab.data.folder import load_folder
+from filtercov.lab.data.geometry import crop_boxes
 from tests.lab.data.folders import assert_same, joined, write_folder, zip_folder
 
 FULL = Augment(random_resized_crop=(0.08, 1.0), flip=0.5, randaugment=(1, 9), erasing=0.3, mixup=0.2, cutmix=1.0)
@@ -47,6 +46,14 @@ def test_workers_zips_and_resuming_change_nothing(root: Path, tmp_path: Path) ->
     assert torch.equal(torch.get_rng_state(), state)  # a resumed run finds it unmoved
 
 
+def test_a_limit_and_a_hold_out_keep_files_and_labels_together(root: Path) -> None:
+    data = load_folder(root, image_size=72, workers=0).reduced(limit=7, hold_out_validation=True)
+    for part, count in ((data.train, 7), (data.validation, 3)):
+        assert len(part) == count
+        assert [part.classes[label] for label in part.labels] == [Path(file.path).parts[1] for file in part.files]
+    assert not {*data.train.files} & {*data.validation.files}
+
+
 def test_ranks_share_the_batches_of_one_process(root: Path) -> None:
     data = load_folder(root, image_size=72, workers=0)
     whole = list(make_loader(data).epoch(0))
@@ -59,7 +66,7 @@ def test_a_random_resized_crop_is_pillows_of_the_drawn_box(root: Path) -> None:
     augment = Augment(random_resized_crop=(0.08, 1.0))
     loader = make_loader(data, augment=augment, shuffle=False, mean=(0.0,), std=(1 / 255,))
     images, _ = next(loader.epoch(0))
-    share = loader._share(torch.arange(8), 0, 0)
+    share = next(loader._shares(0, 0))
     boxes = crop_boxes(share.draws.crop, 80, 90, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3))
     for image, file, (top, left, height, width) in zip(images, data.train.files, boxes.tolist(), strict=False):
         cropped = Image.open(root / file.path).crop((left, top, left + width, top + height))
@@ -78,55 +85,13 @@ def test_evaluation_shows_the_central_nineteen_twentieths(root: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_training_replaces_unreadable_images_by_neighbours_and_evaluation_leaves_them_out(
-    tmp_path: Path, workers: int
-) -> None:
+def test_an_unreadable_image_is_an_error_of_one_sentence_when_its_batch_comes(tmp_path: Path, workers: int) -> None:
     root = write_folder(tmp_path / "pets", size=(80, 90))
-    for label in ("cat", "emu"):
-        (root / "train" / label / "0001.png").write_bytes(b"")
-        (root / "test" / label / "0001.png").write_bytes(b"broken")
-    data = load_folder(root, image_size=72, bad_limit=4, workers=workers)
-    assert [len(images) for images, _ in make_loader(data, batch_size=9, augment=Augment()).epoch(0)] == [9, 9]
-    evaluation = BatchLoader(data.test, batch_size=9, seed=0, mean=data.mean, std=data.std)
-    ((images, targets),) = evaluation.epoch(0)
-    assert len(images) == 7
-    assert targets.tolist() == [0, 0, 1, 1, 1, 2, 2]
-
-
-def test_a_replacement_is_the_next_image_and_never_one_held_out(root: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(root, tmp_path / "pets")
-    data = load(f"folder:{copy}", image_size=72, workers=0, validation=True)
-    (copy / data.train.files[-1].path).write_bytes(b"broken")
-    plan = Plan(np.array([len(data.train) - 1, 0, 1]), replace_unreadable=True)
-    (fetched,) = data.train.fetch([plan])
-    assert torch.equal(fetched.images[0], fetched.images[1])
-    assert fetched.targets.tolist() == data.train.labels[[0, 0, 1]].tolist()
-    assert fetched.rows is None
-
-
-def test_the_limit_of_bad_files_holds_over_both_sets_and_counts_each_file_once(tmp_path: Path) -> None:
-    root = write_folder(tmp_path / "pets", size=(80, 90))
-    for split in ("train", "test"):
-        (root / split / "cat" / "0001.png").write_bytes(b"")
-    data = load_folder(root, image_size=72, bad_limit=1, workers=0)
-    for epoch in range(2):
-        assert len(list(make_loader(data, batch_size=9).epoch(epoch))) == 2
-    evaluation = BatchLoader(data.test, batch_size=9, seed=0, mean=data.mean, std=data.std)
-    with pytest.raises(DataError, match=r"test/cat/0001\.png"):
-        list(evaluation.epoch(0))
-
-
-@pytest.mark.parametrize("bad", [9, 10])
-def test_ten_bad_files_in_a_row_are_an_error(tmp_path: Path, bad: int) -> None:
-    root = write_folder(tmp_path / "pets", per_class=12, size=(80, 90))
-    for file in sorted((root / "train" / "cat").iterdir())[:bad]:
-        file.write_bytes(b"")
-    training = make_loader(load_folder(root, image_size=72, workers=0), batch_size=36)
-    if bad < 10:
-        assert len(list(training.epoch(0))) == 1
-        return
-    with pytest.raises(DataError, match="the next ones cannot be read"):
-        list(training.epoch(0))
+    (root / "train" / "dog" / "0003.png").write_bytes(b"broken")  # the tenth image, so of the third batch of four
+    batches = make_loader(load_folder(root, image_size=72, workers=workers), batch_size=4, shuffle=False).epoch(0)
+    assert len(next(batches)[0]) == len(next(batches)[0]) == 4
+    with pytest.raises(DataError, match=r"^/\S*pets: train/dog/0003\.png: not an image .*; repair or remove it$"):
+        next(batches)
 
 
 def test_the_digest_is_of_the_files_contents_not_of_their_times(root: Path, tmp_path: Path) -> None:

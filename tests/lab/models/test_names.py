@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from filtercov.errors import ModelError
 from filtercov.lab import models
 from filtercov.lab.models import GRAMMAR, ConvMixerSpec, ConvNeXtSpec
-from filtercov.lab.models.convnext import SIZES
+from filtercov.lab.models.convnext import LAYER_SCALE, SIZES
+from filtercov.lab.models.lookup import is_ours
 from tests.peers import import_peer
 
 WHOLE = st.integers(1, 300)
@@ -16,16 +17,14 @@ WHOLE = st.integers(1, 300)
 
 @given(
     st.builds(ConvMixerSpec, WHOLE, WHOLE, WHOLE, WHOLE)
-    | st.builds(ConvNeXtSpec, st.sampled_from([*SIZES]), st.sampled_from([1, 2, 4]), WHOLE, st.sampled_from([1, 2, 8]))
+    | st.builds(
+        ConvNeXtSpec,
+        *map(st.sampled_from, ([*SIZES], [1, 2, 4], [1, 7, 9, 300], [1, 2, 8], [1, 2], [LAYER_SCALE, 1.0])),
+    )
 )
 def test_a_name_survives_parsing(spec: ConvMixerSpec | ConvNeXtSpec) -> None:
     assert models.parse(spec.name) == spec
-
-
-def test_every_listed_name_parses_to_itself() -> None:
-    assert len(set(models.names())) == len(models.names())
-    for name in models.names():
-        assert models.parse(name).name == name
+    assert is_ours(spec.name)
 
 
 @pytest.mark.parametrize(
@@ -42,15 +41,15 @@ def test_every_listed_name_parses_to_itself() -> None:
     ],
 )
 def test_a_bad_name_is_refused(name: str) -> None:
-    with pytest.raises(ModelError):
-        models.create(name, num_classes=10)
+    for refuses in (models.parse, is_ours):
+        with pytest.raises(ModelError):
+            refuses(name)
 
 
-def test_the_documentation_has_the_grammar_and_says_which_network_is_timms() -> None:
+def test_the_documentation_has_the_grammar() -> None:
     text = " ".join((Path(__file__).parents[3] / "docs" / "data.md").read_text(encoding="utf-8").split())
     for written in re.findall(r"(conv\S+) \(", GRAMMAR):
         assert f"`{written.replace('|', ',')}`" in text
-    assert "`_s2` halves in the first stage as timm's `patch_size=2` does" in text
 
 
 @pytest.mark.parametrize("name", ["convnext_att", "timm:convnext_att"])

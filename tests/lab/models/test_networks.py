@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from filtercov.lab import models
-from filtercov.lab.models.blocks import StochasticDepth
+from filtercov.lab.models.convmixer import StochasticDepth
 from filtercov.nn import DepthwiseConv2d
 
 SMALL = ["convmixer_16_3_k5_p2", "convnext_atto_div8_p1", "convnext_tiny_div8_p4_k5"]

@@ -71,7 +71,7 @@ def test_a_fresh_convnext_is_initialised_as_timm_initialises_it() -> None:
 
 def test_a_timm_that_is_missing_or_broken_is_told_in_a_sentence(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(ModelError, match=r"unknown model 'mobilenetv2_100'.*timm's models need timm.*pip install timm"):
+    with pytest.raises(ModelError, match=r"unknown model 'mobilenetv2_100'.*pip install timm"):
         models.create("mobilenetv2_100", num_classes=10)
     for name in [name for name in sys.modules if name.partition(".")[0] == "timm"]:
         monkeypatch.delitem(sys.modules, name)

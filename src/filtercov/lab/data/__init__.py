@@ -16,7 +16,7 @@ batches that one process would get.
 from filtercov.lab.data.augment import Augment
 from filtercov.lab.data.by_name import load
 from filtercov.lab.data.dataset import Dataset, ImageArrays, ImageSource
+from filtercov.lab.data.folder import StreamedImages
 from filtercov.lab.data.loader import BatchLoader
-from filtercov.lab.data.streaming import StreamedImages
 
 __all__ = ["Augment", "BatchLoader", "Dataset", "ImageArrays", "ImageSource", "StreamedImages", "load"]

@@ -16,7 +16,6 @@ from filtercov.files import atomic_write, cache_directory, file_sha256
 from filtercov.lab.data.dataset import Dataset, ImageArrays
 from filtercov.lab.data.folder import load_folder
 
-EMBEDDED = "fashion_mnist.npz"
 _FASHION = ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 
 CIFAR10 = "cifar-10-python.tar.gz"
@@ -33,7 +32,6 @@ def load(
     image_size: int | None = None,
     limit: int | None = None,
     validation: bool = False,
-    bad_limit: int = 100,
     workers: int | None = None,
 ) -> Dataset:
     """Load the dataset that `spec` names: `embedded`, `cifar10`, or `folder:PATH` of a directory or a zip.
@@ -41,8 +39,7 @@ def load(
     `root` is where archives are looked for and, with `download`, put. `image_size` scales a folder's images. `limit`
     keeps that many training images, the classes in proportion; a smaller limit's images are among a larger one's.
     `validation` asks for validation images: a folder's `val/` beside its `test/`, else a tenth of each class of the
-    training images, the same tenth whatever the limit. Up to `bad_limit` damaged images of a folder are skipped, more
-    are an error. `workers` is the number of processes that decode large images.
+    training images, the same tenth whatever the limit. `workers` is the number of processes that decode large images.
 
     >>> load("embedded", limit=100).train.labels.shape
     (100,)
@@ -58,7 +55,7 @@ def load(
     else:
         # Resolved, because the dataset has its name: `.` and `..` have none.
         path = Path(spec.removeprefix("folder:")).expanduser().resolve()
-        data = load_folder(path, image_size=image_size, bad_limit=bad_limit, workers=workers)
+        data = load_folder(path, image_size=image_size, workers=workers)
     if image_size is not None and image_size != data.image_size:
         raise DataError(f"{spec} has images of {data.image_size} pixels, not {image_size}; only folders are scaled")
     if limit is not None and not 1 <= limit <= len(data.train):
@@ -80,7 +77,10 @@ def load_embedded() -> Dataset:
 
     `tools/make_embedded.py` makes the file from the originals; its licence (MIT) lies beside it.
     """
-    with resources.files("filtercov.lab.data").joinpath(EMBEDDED).open("rb") as file, np.load(file) as arrays:
+    with (
+        resources.files("filtercov.lab.data").joinpath("fashion_mnist.npz").open("rb") as file,
+        np.load(file) as arrays,
+    ):
         train, test = (
             ImageArrays(arrays[f"{split}_images"][..., None], arrays[f"{split}_labels"].astype(np.int64), _FASHION)
             for split in ("train", "test")

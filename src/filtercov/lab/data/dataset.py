@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
@@ -12,36 +12,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from filtercov.errors import DataError
+from filtercov.lab.data.augment import Augment
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The request for one batch: indices of images (n,), and random crop draws (n, 22) if they are to be cropped.
+class Request(NamedTuple):
+    """What a batch needs: images by index (n,), and the draws (n, 22) by which a source of large images crops them.
 
-    A source that decodes large images crops them while it reads; a source of small arrays leaves that to `Augment`.
-    NumPy arrays, because plans travel to worker processes.
+    NumPy arrays, because requests travel to worker processes.
     """
 
     indices: NDArray[np.int64]
-    crop_draws: NDArray[np.float64] | None = None
-    crop_scale: tuple[float, float] = (1.0, 1.0)
-    crop_ratio: tuple[float, float] = (1.0, 1.0)
-    replace_unreadable: bool = False  # by a neighbour, so that training batches keep their size; else left out
-
-
-@dataclass(frozen=True)
-class Fetched:
-    """The images of a plan: uint8 (n, C, H, W), their labels (n,), and which rows of the plan they are (None: all)."""
-
-    images: Tensor
-    targets: Tensor
-    rows: Tensor | None = None
+    crop_draws: NDArray[np.float64]
+    augment: Augment
 
 
 class ImageSource(Protocol):
     """Labelled images that can be fetched batch by batch."""
 
-    crops_while_reading: bool
+    crops_while_reading: bool  # as the requests' `random_resized_crop` says; else `Augment` does it
 
     @property
     def labels(self) -> NDArray[np.int64]:
@@ -56,8 +44,8 @@ class ImageSource(Protocol):
     def subset(self, indices: NDArray[np.int64]) -> Self:
         """Some of the images, in the order given."""
 
-    def fetch(self, plans: Iterable[Plan]) -> Iterator[Fetched]:
-        """Yield the images of each plan, in turn."""
+    def fetch(self, requests: Iterable[Request]) -> Iterator[Tensor]:
+        """Yield the images of each request, in turn: uint8 (n, C, H, W)."""
 
     def digest(self) -> str:
         """A checksum of the images."""
@@ -93,11 +81,10 @@ class ImageArrays:
         """A copy of some of the images, in the order given."""
         return ImageArrays(self.images[indices], self.labels[indices], self.classes)
 
-    def fetch(self, plans: Iterable[Plan]) -> Iterator[Fetched]:
-        """Yield the images of each plan as uint8 (n, C, H, W), with labels (n,)."""
-        for plan in plans:
-            images = torch.from_numpy(self.images[plan.indices]).permute(0, 3, 1, 2)
-            yield Fetched(images, torch.from_numpy(self.labels[plan.indices]))
+    def fetch(self, requests: Iterable[Request]) -> Iterator[Tensor]:
+        """Yield the images of each request as uint8 (n, C, H, W)."""
+        for request in requests:
+            yield torch.from_numpy(self.images[request.indices]).permute(0, 3, 1, 2)
 
     def digest(self) -> str:
         """SHA-256 of the shape and the pixels."""
@@ -159,41 +146,32 @@ class Dataset:
     def reduced(self, *, limit: int | None, hold_out_validation: bool) -> "Dataset":
         """Keep `limit` training images, the classes in proportion, and if asked hold out validation images.
 
-        Those are the last tenth of each class in the order that the limit counts from, so that a limit that does not
-        reach them picks the same training images either way.
+        Those are the last tenth of each class, but never its only image, in the order that the limit counts from: so a
+        limit that does not reach them picks the same training images either way.
         """
-        validation, order = self.validation, stratified_order(self.train.labels)
+        validation, labels = self.validation, self.train.labels
+        order = stratified_order(labels)
         if hold_out_validation:
-            order, held_out = hold_out(order, self.train.labels)
-            if not len(held_out):
+            place, size = _place_in_class(labels[order])
+            held_out = place >= size - np.where(size > 1, -(-size // 10), 0)
+            if not held_out.any():
                 raise DataError(f"{self.name} has one image of each class, none to validate with; add more or val/")
-            validation = self.train.subset(np.sort(held_out))
+            validation, order = self.train.subset(np.sort(order[held_out])), order[~held_out]
         train = self.train.subset(np.sort(order) if limit is None else order[:limit])
         return replace(self, train=train, validation=validation)
 
 
-def stratified_order(labels: NDArray[np.int64], *, seed: int = 0) -> NDArray[np.int64]:
+def stratified_order(labels: NDArray[np.int64]) -> NDArray[np.int64]:
     """An order of the images in which every prefix holds the classes in proportion, shuffled within each class.
 
     >>> labels = np.array([0, 0, 0, 1, 1, 1])
     >>> sorted(labels[stratified_order(labels)[:4]].tolist())
     [0, 0, 1, 1]
     """
-    shuffled = np.random.default_rng(seed).permutation(len(labels))
+    shuffled = np.random.default_rng(0).permutation(len(labels))
     place, size = _place_in_class(labels[shuffled])
     # Fractions, not places, keep unequal classes in proportion.
     return shuffled[np.lexsort((labels[shuffled], (place + 0.5) / size))].astype(np.int64)
-
-
-def hold_out(order: NDArray[np.int64], labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Split an order into all but the last tenth of each class, and that tenth; a class of one image keeps it.
-
-    >>> [part.tolist() for part in hold_out(np.array([3, 1, 2, 0, 4]), np.array([0, 1, 0, 1, 2]))]
-    [[3, 2, 4], [1, 0]]
-    """
-    place, size = _place_in_class(labels[order])
-    tenth = np.where(size > 1, -(-size // 10), 0)
-    return order[place < size - tenth], order[place >= size - tenth]
 
 
 def _place_in_class(labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

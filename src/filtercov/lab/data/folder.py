@@ -1,60 +1,66 @@
 """`folder:PATH`: a directory or zip of train/CLASS/image and test/CLASS/image, with or without val/CLASS/image.
 
-Large images are streamed. Small ones are decoded once into a directory of the cache, with a file of pixels for each
-split, which is mapped into memory, and the names of bad files. It appears under its final name only when it is
-complete. That name is a fingerprint of the source, so a changed source is decoded anew.
+Small images are decoded once into a file of the cache, which is mapped into memory. It appears under its final name
+only when it is complete, and that name is a fingerprint of the source, so a changed source is decoded anew. Large
+images are streamed: decoded by worker processes while the model trains.
 """
 
-import json
+import hashlib
 import os
-import shutil
+import re
+import zipfile
+import zlib
 from collections import Counter
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader
 
 from filtercov.errors import DataError
-from filtercov.files import Lock, cache_directory, flush
-from filtercov.lab.data.dataset import Dataset, ImageArrays, ImageSource
-from filtercov.lab.data.streaming import BadFiles, StreamedImages, UndecodableError, fit_square, read_image
-from filtercov.lab.data.tree import Tree
+from filtercov.files import Lock, atomic_write, cache_directory
+from filtercov.lab.data.dataset import Dataset, ImageArrays, ImageSource, Request
+from filtercov.lab.data.decode import UnreadableError, crop_and_resize, fit_square, read_image
+from filtercov.lab.data.geometry import crop_boxes
+from filtercov.printable import counted
 
 SMALL = 64  # images up to this side are decoded once and kept; larger ones are streamed
 LARGE_SIZE = 224  # what large images are scaled to by default
+CENTRE_SHARE = 0.95  # of the shorter side, for large images that are not randomly cropped: the evaluation crop of A1
 _NORMALISATION = {  # ImageNet's mean and standard deviation, by channels
     1: ((0.449,), (0.226,)),
     3: ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
-_BAD = "bad.json"  # in the cache: the files that cannot be decoded, with reasons
 _SAMPLED = 64  # training images, to find size and channels of all
-_CACHE_VERSION = 5  # of its format and of how images are decoded: part of the fingerprint
+_CACHE_VERSION = 6  # of its format and of how images are decoded: part of the fingerprint
+
+_IMAGES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
+# What is above the split nearest to the top, the split, and the class (None for what is directly in the split).
+_PLACE = re.compile(r"(|.*?/)(train|val|test)/(?:([^/]+)/)?.*", re.DOTALL)
+_CLUTTER = re.compile(r"(^|/)(\.|__MACOSX(/|$)|@eaDir(/|$))")  # hidden, or left by macOS and Synology
 
 
-def load_folder(
-    path: Path, *, image_size: int | None = None, bad_limit: int = 100, workers: int | None = None
-) -> Dataset:
+def load_folder(path: Path, *, image_size: int | None = None, workers: int | None = None) -> Dataset:
     """Load an image folder; `image_size` scales its images (to at most 64: once, and kept)."""
     tree = Tree(path)
-    if "test" not in tree.splits:
-        raise DataError(f"{path} holds no test/CLASS or val/CLASS images; set some apart to measure accuracy with")
-    if len(tree.classes) < 2:
-        raise DataError(
-            f"{path} needs two classes or more, each a train/CLASS, got {tree.classes[0]} alone; directories below a "
-            "class belong to it, so move those that are classes up"
-        )
     height, width, channels = _typical_shape(tree)
     size = image_size or (min(height, width) if max(height, width) <= SMALL else LARGE_SIZE)
-    bad = BadFiles(bad_limit)
     sources: Mapping[str, ImageSource]
     if size <= SMALL:
-        sources = arrays = cached_arrays(tree, size=size, channels=channels, bad=bad)
+        sources = arrays = _decoded(tree, size=size, channels=channels)
         mean, std = arrays["train"].mean_and_std()
     else:
         workers = min(8, os.cpu_count() or 1) if workers is None else workers
-        of_tree = partial(StreamedImages, tree, size=size, channels=channels, workers=workers, bad=bad)
-        sources = {split: of_tree(files) for split, files in tree.splits.items()}
+        sources = {
+            split: StreamedImages(tree, files, tree.labels(files), size, channels, workers)
+            for split, files in tree.splits.items()
+        }
         mean, std = _NORMALISATION[channels]
     return Dataset(
         f"folder:{path.name}",
@@ -68,6 +74,120 @@ def load_folder(
     )
 
 
+# --- Which files are images, of which split and class ---
+
+
+class ImageFile(NamedTuple):
+    """An image: its path within the tree, its class, and a stamp that changes when the file does."""
+
+    path: str
+    label: str
+    stamp: str
+
+
+class Tree:
+    """The images of a directory or zip, by split (train, test, perhaps val), sorted by path."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self.zipped = path.is_file()
+            stamps = _zip_stamps(path) if self.zipped else _directory_stamps(path)
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            raise DataError(
+                f"{path} cannot be read as a directory or zip of images: {error}; repair that or name another"
+            ) from error
+        self.splits = find_images(stamps, path)
+        self.classes = tuple(sorted({file.label for file in self.splits["train"]}))
+
+    def read(self, path: str) -> bytes:
+        """The content of a file."""
+        return _opened(self, os.getpid()).read(path) if self.zipped else (self.path / path).read_bytes()
+
+    def labels(self, files: Iterable[ImageFile]) -> NDArray[np.int64]:
+        """The number of each file's class, (N,)."""
+        numbers = {label: number for number, label in enumerate(self.classes)}
+        return np.array([numbers[file.label] for file in files], dtype=np.int64)
+
+
+@lru_cache(maxsize=4)
+def _opened(tree: Tree, process: int) -> zipfile.ZipFile:  # noqa: ARG001
+    """The tree's zip, opened by each process: forked workers would mix up their reads of one file position."""
+    return zipfile.ZipFile(tree.path)
+
+
+def _zip_stamps(path: Path) -> dict[str, str]:
+    with zipfile.ZipFile(path) as archive:
+        files = archive.NameToInfo.items()
+        return {name: f"{info.file_size} {info.CRC}" for name, info in files if not _CLUTTER.search(name)}
+
+
+def _directory_stamps(root: Path) -> dict[str, str]:
+    """The stamp of each file, by its path from `root`, and an empty one for each directory, whose path ends in `/`.
+
+    What cannot be listed or is a link to nothing is an error: skipping it could drop a class silently.
+    """
+    stamps: dict[str, str] = {}
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for folder, folders, names in os.walk(root, onerror=fail, followlinks=True):
+        above = f"{Path(folder).relative_to(root).as_posix()}/".removeprefix("./")
+        folders[:] = [name for name in folders if not _CLUTTER.search(name)]
+        stamps |= {f"{above}{name}/": "" for name in folders}
+        for name in names:
+            if not _CLUTTER.search(name):
+                # A copy can keep size and time of what it replaces, but not the inode and its own time.
+                file = (Path(folder) / name).stat()
+                stamps[above + name] = f"{file.st_size} {file.st_mtime_ns} {file.st_ctime_ns} {file.st_ino}"
+    return stamps
+
+
+def find_images(stamps: Mapping[str, str], source: Path) -> dict[str, list[ImageFile]]:
+    """The images among the paths of `source`, by split, sorted; the rule is SPLIT/CLASS/…/image, below any directories.
+
+    The splits nearest to the top count. Where there is `val/` but no `test/`, as in ImageNet, `val/` is the test set. A
+    file is an image by its extension; its content decides the format when it is read.
+
+    >>> names = ["cat/0/a.jpg", "dog/b.jpg", "dog/notes.txt"]
+    >>> splits = find_images({f"pets/{split}/{name}": "" for split in ("train", "val") for name in names}, Path("pets"))
+    >>> [(split, file.label) for split, files in splits.items() for file in files]
+    [('train', 'cat'), ('train', 'dog'), ('test', 'cat'), ('test', 'dog')]
+    """
+    found = [(path, *match.groups()) for path in sorted(stamps) if (match := _PLACE.fullmatch(path))]
+    images = [place for place in found if place[0].lower().endswith(_IMAGES)]
+    tops = {above for _, above, split, label in images if split == "train" and label}
+    if not tops:
+        raise DataError(f"{source} holds no train/CLASS/image files; arrange it as train/CLASS/*, test/CLASS/*")
+    nearest, *others = sorted(tops, key=lambda above: (above.count("/"), above))
+    if others and others[0].count("/") == nearest.count("/"):
+        raise DataError(f"{source} holds two datasets, {nearest} and {others[0]}; name the directory of one of them")
+
+    splits: dict[str, list[ImageFile]] = {}
+    for path, above, split, label in images:
+        if above == nearest:
+            if not label:
+                raise DataError(f"{source}: {path} is in no class; move it to {split}/CLASS/ or remove it")
+            splits.setdefault(split, []).append(ImageFile(path, label, stamps[path]))
+    if "test" not in splits and "val" in splits:
+        splits["test"] = splits.pop("val")
+    if "test" not in splits:
+        raise DataError(f"{source} holds no test/CLASS or val/CLASS images; set some apart to measure accuracy with")
+    trained = {file.label for file in splits["train"]}
+    for _, above, split, label in found:
+        if above == nearest and split == "train" and label and label not in trained:
+            raise DataError(f"{source}: the class train/{label} holds no images; fill it or remove it")
+    if len(trained) < 2:
+        raise DataError(
+            f"{source} needs two classes or more, each a train/CLASS, got {min(trained)} alone; directories below a "
+            "class belong to it, so move those that are classes up"
+        )
+    if untrained := sorted({file.label for files in splits.values() for file in files} - trained):
+        raise DataError(f"{source} tests classes it does not train: {', '.join(untrained[:5])}; remove them")
+    return splits
+
+
 def _typical_shape(tree: Tree) -> tuple[int, int, int]:
     """The commonest height and width of some training images spread over the folder, and their channels.
 
@@ -75,74 +195,161 @@ def _typical_shape(tree: Tree) -> tuple[int, int, int]:
     """
     files = tree.splits["train"]
     shapes: Counter[tuple[int, int]] = Counter()
-    channels = 1
+    channels, unreadable = 1, []
     for file in files[:: max(1, len(files) // _SAMPLED)]:
         try:
-            image = read_image(tree, file.path)
-        except UndecodableError:
-            continue  # reported when it is decoded for use
+            image = read_image(tree.read, file.path)
+        except UnreadableError as error:
+            unreadable.append(error)
+            continue  # an error when it is decoded for use
         shapes[image.height, image.width] += 1
         channels = max(channels, len(image.getbands()))
     if not shapes:
-        raise DataError(f"{tree.path}: none of the {len(files)} training files that were tried is an image")
+        raise _refusal(tree, unreadable)
     return *shapes.most_common(1)[0][0], channels
 
 
-def cached_arrays(tree: Tree, *, size: int, channels: int, bad: BadFiles) -> dict[str, ImageArrays]:
-    """The images of each split, size × size, from the cache; decoded into it if they are not there yet."""
-    name = f"{tree.path.name[:40]}-{tree.fingerprint(_CACHE_VERSION, size, channels)}"
-    directory = cache_directory() / "folders" / name
-    lock = Lock(directory.with_name(f".{name}.lock"))
+def _refusal(tree: Tree, unreadable: Sequence[UnreadableError]) -> DataError:
+    named = [str(error) for error in unreadable[:10]]
+    if len(unreadable) > 10:
+        named.append(f"and {len(unreadable) - 10} more")
+    count = counted(len(unreadable), "image")
+    return DataError(f"{count} of {tree.path} cannot be read ({'; '.join(named)}); repair or remove them")
+
+
+# --- What is kept in the cache ---
+
+
+def _kept(name: str, make: Callable[[Path], None]) -> Path:
+    """A file of the cache, made first where it is missing: by one process, while others who want it wait."""
+    path = cache_directory() / name
+    lock = Lock(path.with_name(f".{path.name}.lock"))
     try:
-        if not directory.exists():  # else nothing is written: the cache may be read-only
-            directory.parent.mkdir(parents=True, exist_ok=True)
-            lock.acquire(timeout=-1)  # others who want the same images wait
-            if not directory.exists():
-                _decode(tree, directory, size=size, channels=channels, bad=bad)
+        if not path.exists():  # else nothing is written: the cache may be read-only
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=-1)
+            if not path.exists():
+                with atomic_write(path) as temporary:
+                    make(temporary)
     except OSError as error:  # another user's, full, read-only, or a filesystem without locks
-        raise DataError(
-            f"cannot keep the decoded images of {tree.path}: {error}; set FILTERCOV_CACHE to another place"
-        ) from error
+        raise DataError(f"cannot make {path}: {error}; repair that or set FILTERCOV_CACHE to another place") from error
     finally:
         lock.release()
-    return _mapped(tree, directory, size=size, channels=channels, bad=bad)
+    return path
 
 
-def _decode(tree: Tree, final: Path, *, size: int, channels: int, bad: BadFiles) -> None:
-    working = final.with_name(f".decoding-{final.name}")
-    shutil.rmtree(working, ignore_errors=True)  # of a process that was killed
-    working.mkdir()
+def _sha256(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode(errors="replace")).hexdigest()
+
+
+def _stamped(files: Iterable[ImageFile]) -> Iterator[str]:
+    return (f"{file.path}\0{file.stamp}" for file in files)
+
+
+# --- Small images ---
+
+
+def _decoded(tree: Tree, *, size: int, channels: int) -> dict[str, ImageArrays]:
+    """The images of each split, size × size, decoded once and mapped into memory."""
+    everything = [file for files in tree.splits.values() for file in files]
+
+    def decode(path: Path) -> None:
+        unreadable = []
+        # Written, not mapped: a full disk is then an error and not a signal that ends the process.
+        with path.open("wb") as pixels:
+            for file in everything:
+                try:
+                    image = read_image(tree.read, file.path, channels=channels)
+                    pixels.write(fit_square(image, size).tobytes())
+                except UnreadableError as error:
+                    unreadable.append(error)
+        if unreadable:
+            raise _refusal(tree, unreadable)
+
+    fingerprint = _sha256([repr((_CACHE_VERSION, size, channels)), *_stamped(everything)])[:24]
+    kept = _kept(f"folders/{tree.path.name[:40]}-{fingerprint}", decode)
     try:
-        for split, files in tree.splits.items():
-            # Written, not mapped: a full disk is then an error and not a signal that ends the process.
-            with (working / split).open("wb") as pixels:
-                for file in files:
-                    try:
-                        image = read_image(tree, file.path, channels=channels)
-                    except UndecodableError as error:
-                        bad.add(file.path, str(error))
-                    else:
-                        pixels.write(fit_square(image, size).tobytes())
-        (working / _BAD).write_text(json.dumps(bad.found), encoding="utf-8")
-        for path in working.iterdir():
-            flush(path)
-        working.rename(final)
-    finally:
-        shutil.rmtree(working, ignore_errors=True)
-
-
-def _mapped(tree: Tree, directory: Path, *, size: int, channels: int, bad: BadFiles) -> dict[str, ImageArrays]:
-    arrays = {}
-    try:
-        found: dict[str, str] = json.loads((directory / _BAD).read_text(encoding="utf-8"))
-        for split, files in tree.splits.items():
-            if good := [file for file in files if file.path not in found]:
-                pixels = np.memmap(directory / split, np.uint8, mode="r", shape=(len(good), size, size, channels))
-                arrays[split] = ImageArrays(pixels, tree.labels(good), tree.classes)
+        pixels = np.memmap(kept, np.uint8, mode="r", shape=(len(everything), size, size, channels))
     except (OSError, ValueError) as error:
-        raise DataError(f"the decoded images in {directory} are damaged ({error}); delete that directory") from error
-    for path, reason in found.items():
-        bad.add(path, reason)
-    if lost := tree.splits.keys() - arrays.keys():
-        raise DataError(f"none of the {lost.pop()} images of {tree.path} can be read; repair or replace them")
+        raise DataError(f"the decoded images in {kept} cannot be read ({error}); delete that file") from error
+    arrays, start = {}, 0
+    for split, files in tree.splits.items():
+        arrays[split] = ImageArrays(pixels[start : start + len(files)], tree.labels(files), tree.classes)
+        start += len(files)
     return arrays
+
+
+# --- Large images ---
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedImages:
+    """Files of a tree, decoded when a batch needs them."""
+
+    tree: Tree
+    files: Sequence[ImageFile]
+    labels: NDArray[np.int64]
+    size: int
+    channels: int
+    workers: int
+    crops_while_reading = True
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the labels."""
+        return self.tree.classes
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def subset(self, indices: NDArray[np.int64]) -> "StreamedImages":
+        """A stream of some of the files, in the order given."""
+        return replace(self, files=[self.files[index] for index in indices], labels=self.labels[indices])
+
+    def fetch(self, requests: Iterable[Request]) -> Iterator[Tensor]:
+        """Yield the images of each request as uint8 (n, C, size, size); a worker decodes a whole batch."""
+        batches = DataLoader(
+            cast(Any, self),
+            sampler=requests,  # what is "sampled" is a whole batch
+            batch_size=None,
+            num_workers=self.workers,
+            generator=torch.Generator(),  # else it draws from torch's own, which a resumed run must find unmoved
+        )
+        for images in batches:
+            if isinstance(images, DataError):
+                raise images
+            yield images
+
+    def __getitem__(self, request: Request) -> Tensor | DataError:
+        """What a worker process does: the images of a request, or why there are none.
+
+        An error that a worker raises reaches the caller as text, with a traceback; one that it returns, as it is.
+        """
+        try:
+            images = [self._read(self.files[index].path, request, row) for row, index in enumerate(request.indices)]
+        except UnreadableError as error:
+            return DataError(f"{self.tree.path}: {error}; repair or remove it")
+        pixels = np.array(images, dtype=np.uint8).reshape(-1, self.size, self.size, self.channels)
+        return torch.from_numpy(pixels).permute(0, 3, 1, 2)
+
+    def _read(self, path: str, request: Request, row: int) -> NDArray[np.uint8]:
+        """Decode an image, cropped at random by the draws of a row of the request or to its centre."""
+        image, augment = read_image(self.tree.read, path, channels=self.channels), request.augment
+        if augment.random_resized_crop is None:
+            return np.asarray(fit_square(image, self.size, crop_share=CENTRE_SHARE))
+        draws = torch.from_numpy(request.crop_draws[row : row + 1])
+        scale, ratio = augment.random_resized_crop, augment.crop_ratio
+        (box,) = crop_boxes(draws, image.height, image.width, scale=scale, ratio=ratio).tolist()
+        return np.asarray(crop_and_resize(image, box, self.size))
+
+    def digest(self) -> str:
+        """A checksum of every file's name, size and CRC, and of the crop that evaluation takes."""
+        listed = _sha256(_stamped(self.files))
+        if not self.tree.zipped:  # a zip lists sizes and CRCs; a directory's files are read for them, once
+            listed = _kept(f"contents/{listed}", self._write_digest).read_text(encoding="utf-8")
+        return f"{listed} centre {CENTRE_SHARE}"
+
+    def _write_digest(self, path: Path) -> None:
+        contents = ((file.path, self.tree.read(file.path)) for file in self.files)
+        found = _sha256(f"{name}\0{len(content)} {zlib.crc32(content)}" for name, content in contents)
+        path.write_text(found, encoding="utf-8")

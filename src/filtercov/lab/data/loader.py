@@ -4,10 +4,10 @@
 """
 
 import hashlib
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any
+from itertools import tee
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,16 +15,15 @@ from torch import Tensor
 
 from filtercov.errors import DataError
 from filtercov.lab.data.augment import Augment, Draws
-from filtercov.lab.data.dataset import Fetched, ImageSource, Plan
+from filtercov.lab.data.dataset import ImageSource, Request
 
 _ORDER, _BATCH, _TORCH_ORDER = 0, 1, 2  # what a generator is for
 
 
-@dataclass(frozen=True)
-class _Share:
+class _Share(NamedTuple):
     """A rank's part of a batch: what to fetch, its draws, and where its own images and their partners are in it."""
 
-    plan: Plan
+    request: Request
     draws: Draws
     own: Tensor
     partners: Tensor
@@ -78,60 +77,40 @@ class BatchLoader:
 
         Where the augmentation mixes images, targets are float32 (n, classes). Starting late yields the identical rest.
         """
-        shares: deque[_Share] = deque()  # sources fetch in order, and may ask for plans ahead
+        ahead, shares = tee(self._shares(epoch, start_batch))  # sources fetch in order, and may work ahead
+        for images, share in zip(self.arrays.fetch(share.request for share in ahead), shares, strict=True):
+            yield self._augmented(images, share)
 
-        def plans() -> Iterator[Plan]:
-            order = self._order(epoch)
-            for batch in range(start_batch, len(self)):
-                indices = order[batch * self.batch_size : (batch + 1) * self.batch_size]
-                shares.append(self._share(indices, epoch, batch))
-                yield shares[-1].plan
+    def _shares(self, epoch: int, start_batch: int) -> Iterator[_Share]:
+        """What this rank needs of each batch: its own images and their mixing partners."""
+        order = torch.arange(len(self.arrays))
+        if self.shuffle:
+            order = torch.randperm(len(self.arrays), generator=seeded_generator(_ORDER, self.seed, epoch))
+        for batch in range(start_batch, len(self)):
+            indices = order[batch * self.batch_size : (batch + 1) * self.batch_size]
+            count = len(indices)
+            draws = self.augment.draw(count, seeded_generator(_BATCH, self.seed, epoch, batch))
+            own = torch.arange(self.rank * count // self.world_size, (self.rank + 1) * count // self.world_size)
+            # Partners come from the other end of the batch, whose order is random already.
+            partners = count - 1 - own
+            needed = torch.from_numpy(np.union1d(own, partners)) if self.augment.mixes else own
+            draws = draws.take(needed)
+            request = Request(indices[needed].numpy(), draws.crop.numpy(), self.augment)
+            yield _Share(request, draws, torch.searchsorted(needed, own), torch.searchsorted(needed, partners))
 
-        for fetched in self.arrays.fetch(plans()):
-            yield self._finish(fetched, shares.popleft())
-
-    def _order(self, epoch: int) -> Tensor:
-        if not self.shuffle:
-            return torch.arange(len(self.arrays))
-        return torch.randperm(len(self.arrays), generator=seeded_generator(_ORDER, self.seed, epoch))
-
-    def _share(self, indices: Tensor, epoch: int, batch: int) -> _Share:
-        """What this rank needs of the global batch `indices`: its own images and their mixing partners."""
-        count = len(indices)
-        draws = self.augment.draw(count, seeded_generator(_BATCH, self.seed, epoch, batch))
-        own = torch.arange(self.rank * count // self.world_size, (self.rank + 1) * count // self.world_size)
-        # Partners come from the other end of the batch, whose order is random already.
-        needed = torch.from_numpy(np.union1d(own, count - 1 - own)) if self.augment.mixes else own
-        draws = draws.take(needed)
-        scale = self.augment.random_resized_crop
-        cut = self.arrays.crops_while_reading and scale is not None
-        plan = Plan(
-            indices[needed].numpy(),
-            crop_draws=draws.crop.numpy() if cut else None,
-            crop_scale=scale or (1.0, 1.0),
-            crop_ratio=self.augment.crop_ratio,
-            replace_unreadable=self.shuffle,
-        )
-        return _Share(plan, draws, torch.searchsorted(needed, own), torch.searchsorted(needed, count - 1 - own))
-
-    def _finish(self, fetched: Fetched, share: _Share) -> tuple[Tensor, Tensor]:
-        draws, own, partners, augment = share.draws, share.own, share.partners, self.augment
+    def _augmented(self, images: Tensor, share: _Share) -> tuple[Tensor, Tensor]:
+        augment, targets = self.augment, torch.from_numpy(self.arrays.labels[share.request.indices])
         if self.arrays.crops_while_reading:
             augment = replace(augment, random_resized_crop=None)
-        if fetched.rows is not None:  # unreadable images were left out
-            if share.plan.replace_unreadable:
-                raise DataError("an image and the next ones cannot be read, see the log for names; repair them")
-            draws = draws.take(fetched.rows)
-            own = partners = torch.arange(len(fetched.rows))
         return augment(
-            fetched.images.to(self.device, non_blocking=True),
-            fetched.targets.to(self.device, non_blocking=True),
-            draws,
+            images.to(self.device, non_blocking=True),
+            targets.to(self.device, non_blocking=True),
+            share.draws,
             num_classes=len(self.arrays.classes),
             mean=self.mean,
             std=self.std,
-            own=own,
-            partners=partners,
+            own=share.own,
+            partners=share.partners,
         )
 
 

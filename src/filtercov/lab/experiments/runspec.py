@@ -20,7 +20,7 @@ from typing import Any, Literal, Self, get_args
 from filtercov.errors import CheckpointError, ConfigError
 from filtercov.files import file_sha256
 from filtercov.lab import models
-from filtercov.lab.data.augment.pipeline import Preset
+from filtercov.lab.data.augment import Preset
 from filtercov.lab.experiments.initialisations import (
     DEFAULT_SCHEDULE,
     find,

@@ -10,15 +10,6 @@ Building uses each architecture's own initialisation; `filtercov.init_` gives th
 
 from filtercov.lab.models.convmixer import ConvMixer, ConvMixerSpec
 from filtercov.lab.models.convnext import ConvNeXt, ConvNeXtSpec
-from filtercov.lab.models.lookup import GRAMMAR, create, names, parse
+from filtercov.lab.models.lookup import GRAMMAR, create, parse
 
-__all__ = [
-    "GRAMMAR",
-    "ConvMixer",
-    "ConvMixerSpec",
-    "ConvNeXt",
-    "ConvNeXtSpec",
-    "create",
-    "names",
-    "parse",
-]
+__all__ = ["GRAMMAR", "ConvMixer", "ConvMixerSpec", "ConvNeXt", "ConvNeXtSpec", "create", "parse"]

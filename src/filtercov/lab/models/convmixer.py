@@ -2,16 +2,15 @@
 
 A patch embedding, then `depth` times a depthwise convolution with a residual around it (spatial mixing) and a pointwise
 one (channel mixing), each followed by GELU and BatchNorm; mean over pixels; a linear classifier. Module names are
-timm's, so state dicts load both ways.
+timm's, so state dicts load both ways. Stochastic depth, at the end of the file, is ConvNeXt's too.
 """
 
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from filtercov.lab.models.blocks import StochasticDepth, depth_rates
 from filtercov.nn import DepthwiseConv2d
-from filtercov.nn.fused import FusedResidual
+from filtercov.nn.fused import DROPOUTS, FusedResidual
 
 
 @dataclass(frozen=True)
@@ -82,3 +81,40 @@ def _block(spec: ConvMixerSpec, drop_path_rate: float) -> nn.Sequential:
         nn.GELU(),
         nn.BatchNorm2d(width),
     )
+
+
+class StochasticDepth(nn.Module):
+    """Drop a residual branch of whole images with probability `rate` while training (Huang et al., 2016).
+
+    Surviving branches are scaled by 1 / (1 - rate), so the expectation does not change; in evaluation nothing happens.
+
+    >>> import torch
+    >>> StochasticDepth(0.5).eval()(torch.ones(1, 1, 1, 1)).item()
+    1.0
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The (N, C, H, W) branch with some of its images zeroed."""
+        if not self.training or self.rate == 0.0:
+            return x
+        keep = 1.0 - self.rate
+        return x * x.new_empty(x.shape[0], 1, 1, 1).bernoulli_(keep).div_(keep)
+
+    def extra_repr(self) -> str:  # noqa: D102
+        return f"rate={self.rate:g}"
+
+
+DROPOUTS[StochasticDepth] = "rate"
+
+
+def depth_rates(rate: float, depth: int) -> list[float]:
+    """Stochastic depth's linear rule: 0 at the first block, `rate` at the last.
+
+    >>> depth_rates(0.2, 3)
+    [0.0, 0.1, 0.2]
+    """
+    return [rate * block / max(depth - 1, 1) for block in range(depth)]

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import layer_norm
 
-from filtercov.lab.models.blocks import LayerNorm2d, StochasticDepth, depth_rates
+from filtercov.lab.models.convmixer import StochasticDepth, depth_rates
 from filtercov.nn import DepthwiseConv2d
 from filtercov.nn.fused import FusedBlock
 
@@ -59,6 +60,21 @@ class ConvNeXtSpec:
         stride = f"_s{self.first_stride}" if self.first_stride != 1 else ""
         scale = "_ls1" if self.layer_scale == 1.0 else ""
         return f"convnext_{self.size}{divide}_p{self.patch_size}{stride}{kernel}{scale}"
+
+
+class LayerNorm2d(nn.LayerNorm):
+    """Normalise an (N, C, H, W) map over its channels, pixel by pixel.
+
+    In channels_last memory the permutation is a view, so this costs no copy.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels, eps=1e-6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The normalised map, same shape."""
+        x = layer_norm(x.permute(0, 2, 3, 1), self.normalized_shape, self.weight, self.bias, self.eps)
+        return x.permute(0, 3, 1, 2)
 
 
 class Block(nn.Module):

@@ -1,7 +1,4 @@
-"""Models by name: the grammar of ours, and timm's where it is installed.
-
-A wrong name is an error that suggests the nearest ones.
-"""
+"""Models by name: the grammar of ours, and timm's where it is installed."""
 
 from __future__ import annotations
 
@@ -26,20 +23,6 @@ _CONVMIXER = re.compile(rf"convmixer_{_NUMBER}_{_NUMBER}_k{_NUMBER}_p{_NUMBER}")
 _CONVNEXT = re.compile(rf"convnext_({'|'.join(SIZES)})(?:_div{_NUMBER})?_p([124])(_s2)?(?:_k{_NUMBER})?(_ls1)?")
 
 
-def names() -> tuple[str, ...]:
-    """The networks of the paper and their common neighbours; any name of the grammar works.
-
-    >>> "convmixer_256_8_k9_p2" in names()
-    True
-    """
-    cifar = [f"convmixer_256_{depth}_k{k}_p{p}" for p in (1, 2) for depth in (8, 16, 24) for k in (3, 7, 9, 15)]
-    narrow = [f"convmixer_32_8_k9_p{p}" for p in (1, 2)]
-    imagenet = [f"convmixer_512_{depth}_k9_p{p}" for depth in (12, 24, 32) for p in (7, 14)]
-    large = ["convmixer_1024_12_k9_p14", "convmixer_1024_20_k9_p14", "convmixer_1536_24_k9_p14"]
-    convnext = [f"convnext_{size}{divide}_p{p}" for divide in ("", "_div8") for size in SIZES for p in (1, 2, 4)]
-    return (*narrow, *cifar, *imagenet, *large, *convnext)
-
-
 def parse(name: str) -> ConvMixerSpec | ConvNeXtSpec:
     """Read the architecture off a name of ours, without building it.
 
@@ -57,12 +40,26 @@ def parse(name: str) -> ConvMixerSpec | ConvNeXtSpec:
         if SIZES[size].width % spec.divide:
             raise ModelError(f"{name!r}: {size}'s width {SIZES[size].width} is not a multiple of {spec.divide}")
         return spec
-    raise ModelError(f"unknown model {name!r}; a name is {GRAMMAR}{_nearest(name, names())}")
+    raise ModelError(f"unknown model {name!r}; a name is {GRAMMAR}")
 
 
-def _nearest(name: str, known: tuple[str, ...] | list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-    return f"; nearest: {', '.join(near)}" if near else ""
+def is_ours(name: str) -> bool:
+    """True for one of our models, False for one of timm's; any other name is a `ModelError`.
+
+    What follows `timm:` is left to timm, when the model is built.
+
+    >>> is_ours("convnext_atto_p4")
+    True
+    """
+    if name.startswith("timm:"):
+        return False
+    if _CONVMIXER.fullmatch(name) or _CONVNEXT.fullmatch(name):
+        parse(name)  # an error if a width cannot be divided
+        return True
+    with naming(f"unknown model {name!r}; ours are {GRAMMAR}"):
+        if not import_timm().is_model(name):
+            raise ModelError(f"timm has none of that name{_nearest(name)}")
+    return False
 
 
 def create(name: str, *, num_classes: int = 1000, in_channels: int = 3, drop_path_rate: float = 0.0) -> nn.Module:
@@ -85,31 +82,14 @@ def create(name: str, *, num_classes: int = 1000, in_channels: int = 3, drop_pat
     try:
         built: nn.Module = timm.create_model(known, in_chans=in_channels, **options)
     except Exception as error:  # timm raises whatever the model's own code raises
-        hint = "" if timm.is_model(known) else _nearest(known, timm.list_models())
+        hint = "" if timm.is_model(known) else _nearest(known)
         raise ModelError(f"{name}: timm cannot build it ({error}){hint}") from None
     return built
 
 
-def is_ours(name: str) -> bool:
-    """True for one of our models, False for one of timm's; any other name is a `ModelError`.
-
-    What follows `timm:` is left to timm, when the model is built.
-
-    >>> is_ours("convnext_atto_p4")
-    True
-    """
-    if name.startswith("timm:"):
-        return False
-    try:
-        parse(name)
-        return True
-    except ModelError as not_ours:
-        with naming(not_ours):
-            timm = import_timm()
-        if not timm.is_model(name):
-            nearest = _nearest(name, [*names(), *timm.list_models()])
-            raise ModelError(f"unknown model {name!r}, neither ours ({GRAMMAR}) nor timm's{nearest}") from None
-        return False
+def _nearest(name: str) -> str:
+    near = difflib.get_close_matches(name, import_timm().list_models(), n=3, cutoff=0.4)
+    return f"; nearest: {', '.join(near)}" if near else ""
 
 
 def import_timm() -> Any:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from filtercov.lab.data.augment import geometry
+from filtercov.lab.data import geometry
 
 STRENGTHS = 31
 
@@ -177,14 +177,12 @@ def colour_jitter(images: Tensor, order: Tensor, amount: Tensor, *, strengths: t
     """Change brightness, contrast and saturation by random factors, in an order drawn per image.
 
     Images are uint8 (N, C, H, W); `order` and `amount` are uniform draws (N, ≥ 3). A strength s scales by a factor
-    uniform in [max(0, 1 − s), 1 + s]. What has strength 0 is left out.
+    uniform in [max(0, 1 − s), 1 + s].
     """
     low = torch.tensor([max(0.0, 1.0 - s) for s in strengths], dtype=torch.float64)
     high = torch.tensor([1.0 + s for s in strengths], dtype=torch.float64)
     factors = low + (high - low) * amount[:, :3]
-    used = torch.tensor([kind for kind, s in enumerate(strengths) if s > 0], dtype=torch.int64)
-    turns = used[order[:, used].argsort(1)]  # (N, used): which comes first, second, …
-    for drawn in turns.unbind(1):
+    for drawn in order[:, :3].argsort(1).unbind(1):  # which comes first, second, third
         parameters = factors.gather(1, drawn.unsqueeze(1)).squeeze(1)
         images = _apply(images, drawn, parameters, (brightness, contrast, saturate))
     return images

@@ -1,4 +1,8 @@
-"""`Augment`: which augmentations a batch gets and in which order, and `Draws`, all the randomness of one batch."""
+"""`Augment`: which augmentations a batch gets and in which order, and `Draws`, all the randomness of one batch.
+
+What changes uint8 pixels is in `geometry` and `operations`; erasing and mixing, which change normalised floats, are at
+the end of this file.
+"""
 
 from collections.abc import Sequence
 from copy import copy
@@ -10,8 +14,8 @@ import torch
 from torch import Tensor
 
 from filtercov.errors import DataError
-from filtercov.lab.data.augment import geometry, mixing
-from filtercov.lab.data.augment.operations import STRENGTHS, colour_jitter, randaugment
+from filtercov.lab.data import geometry
+from filtercov.lab.data.operations import STRENGTHS, colour_jitter, randaugment
 
 Preset = Literal["none", "light", "randaugment", "cifar", "a1"]
 
@@ -163,10 +167,10 @@ class Augment:
             )
         values = normalise(self._change_pixels(images.contiguous(), draws), mean, std)
         if self.erasing > 0:
-            mixing.erase_(values, draws.erase < self.erasing, draws.erase_box)
-        own = torch.arange(len(values)) if own is None else own
+            erase_(values, draws.erase < self.erasing, draws.erase_box)
         if not self.mixes:
-            return (values, targets) if len(own) == len(values) else (values[own], targets[own])
+            return values, targets
+        own = torch.arange(len(values)) if own is None else own
         partners = own.flip(0) if partners is None else partners
         return self._mix(values, targets, draws.take(own), own, partners, num_classes=num_classes)
 
@@ -191,19 +195,28 @@ class Augment:
     def _mix(
         self, values: Tensor, targets: Tensor, draws: Draws, own: Tensor, partners: Tensor, *, num_classes: int
     ) -> tuple[Tensor, Tensor]:
-        """Mix values[own] with values[partners]; `draws` are those of `own`."""
+        """Mix values[own] with values[partners]; `draws` are those of `own`.
+
+        Mixup: Zhang et al., 2018 (arXiv 1710.09412). Cutmix: Yun et al., 2019 (arXiv 1905.04899).
+        """
         mine, theirs = values[own], values[partners]
         height, width = values.shape[-2:]
         cut_share = 0.0 if self.cutmix == 0 else 1.0 if self.mixup == 0 else 0.5
         cutting = draws.mix_kind < cut_share
         blended_weight = torch.where(cutting, 1.0, draws.mixup_weight)
 
-        boxes = mixing.cut_boxes(draws.cutmix_weight, draws.mix_centre, height, width) * cutting.view(-1, 1)
-        result, kept = mixing.cut(mine, theirs, boxes)
+        boxes = cut_boxes(draws.cutmix_weight, draws.mix_centre, height, width) * cutting.view(-1, 1)
+        inside = _rectangles(boxes, height, width).unsqueeze(1).to(values.device)
         weight = blended_weight.to(values).view(-1, 1, 1, 1)
-        result = result * weight + theirs * (1.0 - weight)
-        soft = mixing.soften(targets[own], targets[partners], kept * blended_weight, num_classes=num_classes)
+        result = torch.where(inside, theirs, mine) * weight + theirs * (1.0 - weight)
+        kept = (1.0 - boxes[:, 2].double() * boxes[:, 3] / (height * width)) * blended_weight
+        soft = soften(targets[own], targets[partners], kept, num_classes=num_classes)
         return result.contiguous(memory_format=torch.channels_last), soft
+
+
+def _require(condition: bool, what: str, value: object) -> None:
+    if not condition:
+        raise DataError(f"{what}, got {value}")
 
 
 def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
@@ -221,6 +234,43 @@ def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Te
     return rows.view(n, height, width, c).permute(0, 3, 1, 2)
 
 
-def _require(condition: bool, what: str, value: object) -> None:
-    if not condition:
-        raise DataError(f"{what}, got {value}")
+def erase_(images: Tensor, chosen: Tensor, box_draws: Tensor) -> Tensor:
+    """Set a random rectangle (2 to 33 % of the area, aspect 0.3 to 3.3) to zero, the mean, where `chosen`, (N,).
+
+    Random erasing: Zhong et al., 2020 (arXiv 1708.04896).
+    """
+    height, width = images.shape[-2:]
+    rows = chosen.nonzero().squeeze(1)
+    boxes, found = geometry.random_boxes(box_draws[rows], height, width, scale=(0.02, 0.33), ratio=(0.3, 3.3))
+    inside = (_rectangles(boxes, height, width) & found.view(-1, 1, 1)).unsqueeze(1).to(images.device)
+    rows = rows.to(images.device)
+    return images.index_copy_(0, rows, images.index_select(0, rows).masked_fill_(inside, 0.0))
+
+
+def cut_boxes(weight: Tensor, centre: Tensor, height: int, width: int) -> Tensor:
+    """Cutmix's boxes (N, 4), top, left, height, width: 1 − weight of the area about a centre, clipped to the image."""
+    side = torch.sqrt(1.0 - weight)
+    half_height, half_width = (height * side).long() // 2, (width * side).long() // 2
+    y, x = (centre[:, 0] * height).long(), (centre[:, 1] * width).long()
+    top, bottom = (y - half_height).clamp(0, height), (y + half_height).clamp(0, height)
+    left, right = (x - half_width).clamp(0, width), (x + half_width).clamp(0, width)
+    return torch.stack([top, left, bottom - top, right - left], dim=1)
+
+
+def soften(targets: Tensor, partners: Tensor, kept: Tensor, *, num_classes: int) -> Tensor:
+    """Float32 targets (N, num_classes): `kept` of one's own class, the rest of the partner's.
+
+    >>> soften(torch.tensor([0]), torch.tensor([2]), torch.tensor([0.75]), num_classes=3).tolist()
+    [[0.75, 0.0, 0.25]]
+    """
+    kept = kept.to(targets.device, torch.float32).view(-1, 1)
+    soft = torch.zeros(len(targets), num_classes, device=targets.device)
+    soft.scatter_(1, targets.view(-1, 1), kept)
+    return soft.scatter_add_(1, partners.view(-1, 1), 1.0 - kept)
+
+
+def _rectangles(boxes: Tensor, height: int, width: int) -> Tensor:
+    """Boolean (N, H, W) masks of the insides of boxes."""
+    top, left, box_height, box_width = (boxes[:, i].view(-1, 1, 1) for i in range(4))
+    y, x = torch.arange(height).view(1, -1, 1), torch.arange(width).view(1, 1, -1)
+    return (y >= top) & (y < top + box_height) & (x >= left) & (x < left + box_width)
