@@ -3,7 +3,7 @@
     python tools/make_embedded.py /usr/share/datasets/fashion-mnist src/filtercov/lab/data/fashion_mnist.npz
 
 keeps the first 1,000 training and the first 200 test images of each of the ten classes, in their original order, and
-prints the checksum that src/filtercov/lab/data/by_name.py holds.
+prints its size and checksum.
 """
 
 import argparse
