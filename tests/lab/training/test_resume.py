@@ -86,7 +86,7 @@ def test_a_number_that_is_not_finite_stops_the_run_and_keeps_the_last_finite_che
 @pytest.mark.parametrize("where", ["parameter", "buffer", "moment", "EMA weight"])
 def test_every_place_that_training_writes_to_is_looked_at(where):
     model = toy_model()
-    state = TrainingState.create(model, TrainConfig(ema_decay=0.5), batches=1)
+    state = TrainingState(model, TrainConfig(ema_decay=0.5), batches=1)
     model(next(iter(ToyBatches().epoch(0)))[0]).sum().backward()
     state.optimizer.step()
     state.ema.update_(model)
