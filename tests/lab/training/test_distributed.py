@@ -102,12 +102,9 @@ def test_ctrl_c_in_a_terminal_writes_a_checkpoint_though_every_process_gets_it_t
     assert 1 <= values["epoch"] * len(ToyBatches()) + values["batch"] < 15
 
 
-def test_a_batch_that_does_not_divide_among_processes_is_refused():
+def test_a_batch_that_does_not_divide_and_a_device_that_cannot_train_are_refused():
     with pytest.raises(ConfigError, match="9 does not divide among 2"):
         _check(toy_model(), ToyBatches(), ToyBatches(), TrainConfig(batch_size=9), World(0, 2))
-
-
-@pytest.mark.parametrize("name", ["meta", "nosuch"])
-def test_a_device_that_cannot_train_is_refused(name):
-    with pytest.raises(ConfigError, match=name):
-        usable_device(name)
+    for name in ("meta", "nosuch"):
+        with pytest.raises(ConfigError, match=name):
+            usable_device(name)
