@@ -70,14 +70,6 @@ class Ema:
 
     Not `torch.optim.swa_utils.AveragedModel`, which copies at its first update, so that resuming needs its counter, and
     rounds integer buffers or leaves out BatchNorm's statistics.
-
-    >>> model = nn.Linear(1, 1)
-    >>> ema = Ema(model, decay=0.75)
-    >>> with torch.no_grad():
-    ...     before = model.weight.clone(); _ = model.weight.add_(1.0)
-    >>> ema.update_(model)
-    >>> bool(torch.allclose(ema.model.weight, before + 0.25))
-    True
     """
 
     def __init__(self, model: nn.Module, *, decay: float) -> None:
