@@ -67,12 +67,13 @@ def test_a_run_is_watched_and_trains_as_one_that_is_not(tmp_path):
 
 def test_flags_reach_the_run_whose_key_names_its_directory(tmp_path):
     flags = "--lr 0.02 --amp --seed 7 --augment none --set opt=sgd --set momentum=0.5 --set smoothing=0.5 "
-    flags += "--set weight_decay=0.1 --set drop_path=0.1 --set decay_norms=false --set clip_grad=1"
+    flags += "--set weight_decay=0.1 --set drop_path=0.1 --set decay_norms=false --set clip_grad=1 "
+    flags += "--set log_interval=1"
     run("--runs", tmp_path, *flags.split())
     settings = {"opt": "sgd", "momentum": 0.5, "smoothing": 0.5, "weight_decay": 0.1, "decay_norms": False}
     train = TrainConfig(epochs=1, batch_size=32, lr=0.02, clip_grad=1.0, amp="bfloat16", seed=7, **settings)
     spec = RunSpec(model=SMALL[1], data="embedded", data_limit=64, augment="none", drop_path=0.1, train=train)
-    assert read_result(tmp_path / spec.key) is not None
+    assert len(read_metrics(tmp_path / spec.key / "metrics.jsonl")) == 2 + 1  # of two steps and an epoch
 
 
 @pytest.mark.parametrize(
