@@ -102,11 +102,7 @@ def process_group(device: str = "auto") -> Iterator[tuple[World, torch.device]]:
 
 
 def usable_device(name: str) -> torch.device:
-    """The device of this name, `auto` being a GPU where there is one.
-
-    >>> usable_device("cpu")
-    device(type='cpu')
-    """
+    """The device of this name, `auto` being a GPU where there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
