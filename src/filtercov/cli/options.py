@@ -20,47 +20,35 @@ from filtercov.printable import printable
 
 RUNS = "runs"
 
-Network = Annotated[
-    str, Option("--model", help="One of ours, such as convmixer_256_8_k9_p2 or convnext_atto_p2, or of timm's.")
-]
+Network = Annotated[str, Option(help="One of ours, such as convmixer_256_8_k9_p2 or convnext_atto_p2, or of timm's.")]
 NetworkName = Annotated[str, Argument(help="One of ours, such as convmixer_256_8_k9_p2, or a name timm knows.")]
-Images = Annotated[str, Option("--data", help="embedded, cifar10 or folder:PATH (a directory or a zip).")]
-Runs = Annotated[
-    str, Option("--runs", help="Directory where runs are kept and looked for; on Ray one that every node sees.")
-]
-DataRoot = Annotated[
-    Path | None, Option("--data-root", help="Directory of CIFAR-10's archive; ~/.cache/filtercov if not given.")
-]
+Images = Annotated[str, Option(help="embedded, cifar10 or folder:PATH (a directory or a zip).")]
+Runs = Annotated[str, Option(help="Directory where runs are kept and looked for; on Ray one that every node sees.")]
+DataRoot = Annotated[Path | None, Option(help="Directory of CIFAR-10's archive; ~/.cache/filtercov if not given.")]
 Download = Annotated[bool, Option("--download", help="Fetch CIFAR-10 to the data root where it is missing.")]
-DataLimit = Annotated[
-    int | None, Option("--data-limit", min=1, help="Use only so many training images, the classes in proportion.")
-]
-ImageSize = Annotated[int | None, Option("--img-size", min=1, help="Scale a folder's images to this size.")]
-Augment = Annotated[str | None, Option("--augment", help="none, light, randaugment, cifar or a1.")]
+DataLimit = Annotated[int | None, Option(min=1, help="Use only so many training images, the classes in proportion.")]
+ImageSize = Annotated[int | None, Option(min=1, help="Scale a folder's images to this size.")]
+Augment = Annotated[str | None, Option(help="none, light, randaugment, cifar or a1.")]
 BatchSize = Annotated[
     int | None, Option("--batch-size", "-b", min=1, help="Images per step, of all processes together.")
 ]
-LearningRate = Annotated[float | None, Option("--lr", help="Highest learning rate.")]
-Seed = Annotated[
-    int, Option("--seed", min=0, max=2**63 - 1, help="Decides weights, filters, order of images, augmentation.")
-]
+LearningRate = Annotated[float | None, Option(help="Highest learning rate.")]
+Seed = Annotated[int, Option(min=0, max=2**63 - 1, help="Decides weights, filters, order of images, augmentation.")]
 Schedule = Annotated[
     str | None,
     Option(
-        "--schedule",
-        help="σ by depth: three numbers 'σ0,v,a' or a preset; with sawtooth: before it starting again at each stage.",
+        help="σ by depth: three numbers 'σ0,v,a' or a preset; with sawtooth: before it starting again at each stage."
     ),
 ]
 MinKernelSize = Annotated[
-    int | None,
-    Option("--min-kernel-size", min=1, help="Leave smaller filters alone; 5 for the closed form if not given."),
+    int | None, Option(min=1, help="Leave smaller filters alone; 5 for the closed form if not given.")
 ]
-EngineName = Annotated[str, Option("--engine", help="local or ray.")]
-Workers = Annotated[int, Option("--workers", min=1, help="Processes of the local engine, threads divided among them.")]
-RayAddress = Annotated[str | None, Option("--ray-address", help="A Ray cluster; one is started here if not given.")]
-CpusPerRun = Annotated[float, Option("--cpus-per-run", min=0, help="CPUs of each run on Ray.")]
-GpusPerRun = Annotated[float, Option("--gpus-per-run", min=0, help="GPUs of each run on Ray.")]
-Device = Annotated[str, Option("--device", help="cpu, cuda or another of PyTorch's.")]
+EngineName = Annotated[str, Option(help="local or ray.")]
+Workers = Annotated[int, Option(min=1, help="Processes of the local engine, threads divided among them.")]
+RayAddress = Annotated[str | None, Option(help="A Ray cluster; one is started here if not given.")]
+CpusPerRun = Annotated[float, Option(min=0, help="CPUs of each run on Ray.")]
+GpusPerRun = Annotated[float, Option(min=0, help="GPUs of each run on Ray.")]
+Device = Annotated[str, Option(help="cpu, cuda or another of PyTorch's.")]
 
 
 def check_output(out: Path | None, *read: str | Path | None) -> None:
