@@ -16,10 +16,11 @@ import time
 from collections.abc import Callable
 
 import torch
+from step_shares import KINDS, step_shares
 from torch import Tensor, nn
 from torch.nn import functional
 
-from filtercov.lab.bench import KINDS, describe_machine, gemm_rate, profile
+from filtercov.lab.bench import describe_machine, gemm_rate
 from filtercov.nn import accelerate_, depthwise_conv2d, keep_freed_memory
 from filtercov.nn.conv_operators import depthwise_conv_input_grad, depthwise_conv_weight_grad
 from filtercov.nn.timing import race
@@ -171,7 +172,7 @@ def compare_steps(seconds: float, rounds: int) -> None:
             milliseconds = " | ".join(f"{t * 1e3:.0f}" for t in (ours, plain, last))
             print(f"| {label} | {kernel} | {milliseconds} | {plain / ours:.2f}× | {last / ours:.2f}× |", flush=True)
             for name in ("ours", "channels_last"):
-                breakdowns.append((f"{label}, k = {kernel}, {name}", profile(contestants[name])[0].values()))
+                breakdowns.append((f"{label}, k = {kernel}, {name}", step_shares(contestants[name]).values()))
     print(f"\n| step | {' | '.join(KINDS)} |")
     print("|---|---|---|---|---|")
     for label, shares in breakdowns:

@@ -18,9 +18,10 @@ from statistics import geometric_mean
 from typing import Any
 
 import torch
+from step_shares import step_shares
 
 from filtercov.filters import freeze_
-from filtercov.lab.bench import bench, describe_machine, plain_network, profile, safely_to_channels_last_
+from filtercov.lab.bench import OURS, bench, describe_machine, plain_network, safely_to_channels_last_
 from filtercov.nn.timing import Step, race
 
 NAMES = (
@@ -36,16 +37,15 @@ SIZE, SMALLER = 128, {"convmixer_768_32": 64}
 def measure(name: str, *, frozen: bool, seconds: float, batch: int) -> dict[str, Any]:
     """Return how many times as fast a network is tuned as in the better layout of plain PyTorch, and its times."""
     found = bench(name, batch_size=batch, image_size=SMALLER.get(name, SIZE), frozen=frozen, seconds=seconds)
-    ours, *plain = found.contestants
-    better = min(plain, key=lambda contestant: contestant.best)
+    best = {name: min(times) for name, times in found.times.items()}
+    better = min(best.keys() - {OURS}, key=best.__getitem__)
     return {
         "name": name,
         "frozen": frozen,
         "batch": batch,
-        "milliseconds": {contestant.name: 1e3 * contestant.best for contestant in found.contestants},
+        "milliseconds": {name: 1e3 * seconds for name, seconds in best.items()},
         "faster": found.ratio(better)._asdict(),
-        "best": better.best / ours.best,
-        "peak": ours.peak_bytes / better.peak_bytes,
+        "best": best[better] / best[OURS],
         "kept": found.tuning.kept,
     }
 
@@ -57,7 +57,7 @@ def row(one: dict[str, Any]) -> str:
     spread = f"{faster['median']:.2f}× ({faster['low']:.2f} to {faster['high']:.2f})"
     filters = "frozen" if one["frozen"] else "trained"
     which = f"{one['name']}, {one['batch']} images | {filters}"
-    return f"| {which} | {times} | {spread} | {one['best']:.2f}× | {one['peak']:.2f} | {one['kept']} |"
+    return f"| {which} | {times} | {spread} | {one['best']:.2f}× | {one['kept']} |"
 
 
 def products(name: str, *, frozen: bool, batch: int) -> float:
@@ -71,7 +71,7 @@ def products(name: str, *, frozen: bool, batch: int) -> float:
     steps = {"plain": Step(network, images), "channels_last": Step(moved, images)}
     times = race(steps, seconds=5, turns=5)
     better = min(times, key=lambda layout: min(times[layout]))
-    return profile(steps[better])[0]["matrix products"]
+    return step_shares(steps[better])["matrix products"]
 
 
 def print_roofs(names: Sequence[str], batch: int) -> None:
@@ -93,8 +93,8 @@ def print_ratios(names: Sequence[str], *, seconds: float, batch: int, kept: Path
     """Measure what is asked for and not yet done, and print all of it."""
     lines = kept.read_text(encoding="utf-8").splitlines() if kept and kept.exists() else []
     done = [json.loads(line) for line in lines]
-    print("| network | filters | ours, ms | NCHW | channels_last | turn by turn | best turns | peak memory | kept |")
-    print("|" + "---|" * 9, *map(row, done), sep="\n", flush=True)
+    print("| network | filters | ours, ms | NCHW | channels_last | turn by turn | best turns | kept |")
+    print("|" + "---|" * 8, *map(row, done), sep="\n", flush=True)
     for name in names:
         for frozen in (False, True):
             if (name, frozen, batch) not in [(one["name"], one["frozen"], one["batch"]) for one in done]:

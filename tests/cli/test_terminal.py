@@ -93,8 +93,19 @@ def test_a_run_leaves_its_epochs_and_nothing_of_the_bar(terminal, tmp_path):
     assert text.count("accuracy") == 1
 
 
-def test_a_sweep_leaves_its_counts_its_table_and_whole_words(terminal, tmp_path):
-    terminal.type(COMMAND, "reproduce", "kronecker", "--scale", "smoke", "--seeds", 1, "--runs", tmp_path)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_sweep_that_is_stopped_leaves_a_count_and_a_sentence_and_ends_with_its_table(terminal, tmp_path, workers):
+    command = [COMMAND, "reproduce", "kronecker", "--scale", "smoke", "--workers", workers, "--runs", tmp_path]
+    terminal.type(*command, "--seeds", 60)
+    until(lambda: any(tmp_path.glob("*/result.json")))
+    terminal.tmux("send-keys", "C-c")
+    text = " ".join(line.strip() for line in terminal.wait())
+    assert terminal.exit_code == 130
+    assert "running" not in text
+    assert len(re.findall(r" of \d+ done", text)) == 1
+    assert text.endswith("filtercov: stopped; what is done is kept, run the same command again to continue")
+
+    terminal.type(*command, "--seeds", 1)
     lines = terminal.wait()
     text = " ".join(line.strip() for line in lines)
     assert lines[0] == "kronecker, scale smoke: 7 runs"
@@ -103,20 +114,6 @@ def test_a_sweep_leaves_its_counts_its_table_and_whole_words(terminal, tmp_path)
     assert text.count("Smaller than in the paper") == 1
     assert "it shows that the code runs, its accuracies mean nothing." in text  # no word is broken
     assert sum("kronecker" in line and "frozen" in line for line in lines) == 1
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_sweep_that_is_stopped_leaves_a_count_and_a_sentence(terminal, tmp_path, workers):
-    sizes = ["--scale", "smoke", "--seeds", 60, "--workers", workers]
-    terminal.type(COMMAND, "reproduce", "width-transfer", *sizes, "--runs", tmp_path)
-    until(lambda: any(tmp_path.glob("*/result.json")))
-    terminal.tmux("send-keys", "C-c")
-    lines = terminal.wait()
-    assert terminal.exit_code == 130
-    text = " ".join(line.strip() for line in lines)
-    assert "running" not in text
-    assert len(re.findall(r" of \d+ done", text)) == 1
-    assert text.endswith("filtercov: stopped; what is done is kept, run the same command again to continue")
 
 
 def test_a_list_fits_the_terminal(terminal):

@@ -65,15 +65,15 @@ def test_a_run_is_watched_and_trains_as_one_that_is_not(tmp_path):
     assert not (tmp_path / "plain" / "filters.watched").exists()
 
 
-def test_flags_reach_the_configuration(tmp_path):
+def test_flags_reach_the_run_whose_key_names_its_directory(tmp_path):
     flags = "--lr 0.02 --amp --seed 7 --augment none --set opt=sgd --set momentum=0.5 --set smoothing=0.5 "
-    flags += "--set weight_decay=0.1 --set drop_path=0.1 --set decay_norms=false --set clip_grad=1"
-    run("--run-dir", tmp_path / "run", *flags.split())
-    stored = json.loads((tmp_path / "run" / "config.json").read_text())
+    flags += "--set weight_decay=0.1 --set drop_path=0.1 --set decay_norms=false --set clip_grad=1 "
+    flags += "--set log_interval=1"
+    run("--runs", tmp_path, *flags.split())
     settings = {"opt": "sgd", "momentum": 0.5, "smoothing": 0.5, "weight_decay": 0.1, "decay_norms": False}
-    expected = TrainConfig(epochs=1, batch_size=32, lr=0.02, clip_grad=1.0, amp="bfloat16", seed=7, **settings)
-    assert TrainConfig.from_dict(stored["train"]) == expected
-    assert (stored["augment"], stored["drop_path"], stored["data"]) == ("none", 0.1, "embedded")
+    train = TrainConfig(epochs=1, batch_size=32, lr=0.02, clip_grad=1.0, amp="bfloat16", seed=7, **settings)
+    spec = RunSpec(model=SMALL[1], data="embedded", data_limit=64, augment="none", drop_path=0.1, train=train)
+    assert len(read_metrics(tmp_path / spec.key / "metrics.jsonl")) == 2 + 1  # of two steps and an epoch
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,6 @@ def test_settings_that_do_not_exist_or_fit_are_refused(tmp_path, monkeypatch, wo
     with pytest.raises((ConfigError, DataError)):
         run(*words)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_without_a_directory_the_run_is_named_by_its_key(tmp_path):
-    run("--runs", tmp_path / "runs")
-    spec = RunSpec(model=SMALL[1], data="embedded", data_limit=64, train=TrainConfig(epochs=1, batch_size=32))
-    assert read_result(tmp_path / "runs" / spec.key) is not None
 
 
 def test_a_model_of_timms_is_trained_by_the_name_init_takes(tmp_path):

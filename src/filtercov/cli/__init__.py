@@ -27,7 +27,7 @@ def main() -> None:
 
         app()
     except FiltercovError as error:
-        from filtercov.cli.say import say
+        from filtercov.cli.options import say
 
         say(f"filtercov: {error}", err=True)
         raise SystemExit(INTERRUPTED if isinstance(error, TrainingInterrupted) else 1) from None

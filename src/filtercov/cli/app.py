@@ -30,7 +30,7 @@ COMMANDS = {
     "inspect": "look",
     "explore": "look",
     "figures": "look",
-    "bench": "bench",
+    "bench": "look",
     "demo": "experiments",
     "info": "core",
 }

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-import typer
+from typer import Argument, Option
 
 from filtercov.cli import options
-from filtercov.cli.say import say, say_table
+from filtercov.cli.options import say, say_table
 from filtercov.covariance.forms import show_size
 from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CheckpointError, FiltercovWarning, SourceError
@@ -47,21 +47,19 @@ def info() -> None:
 
 def init(
     model: options.NetworkName,
-    out: Annotated[Path, typer.Option(help="Checkpoint to write, .safetensors or .pth.")],
-    preset: Annotated[
-        str | None, typer.Option(help=f"One of {', '.join(PRESETS)}; {DEFAULT} if no source is given.")
-    ] = None,
+    out: Annotated[Path, Option(help="Checkpoint to write, .safetensors or .pth.")],
+    preset: Annotated[str | None, Option(help=f"One of {', '.join(PRESETS)}; {DEFAULT} if no source is given.")] = None,
     schedule: options.Schedule = None,
     statistics: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Statistics to draw from, a file or a name that `filtercov info` lists, resized where the "
             "network's filters have another size."
         ),
     ] = None,
     seed: options.Seed = 0,
-    num_classes: Annotated[int, typer.Option(help="Classes of the model's head.")] = 1000,
-    in_channels: Annotated[int, typer.Option(help="Channels of the images.")] = 3,
+    num_classes: Annotated[int, Option(help="Classes of the model's head.")] = 1000,
+    in_channels: Annotated[int, Option(help="Channels of the images.")] = 3,
     min_kernel_size: options.MinKernelSize = None,
 ) -> None:
     """Write an initial checkpoint that any trainer can start from, and print what was done to each layer."""
@@ -86,9 +84,9 @@ def init(
 
 
 def stats(
-    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint, .safetensors or .pth; its code is not needed.")],
-    out: Annotated[Path, typer.Option(help="Statistics file to write.")],
-    like: Annotated[str | None, typer.Option(help="The model it is of, which tells layers and their order.")] = None,
+    checkpoint: Annotated[Path, Argument(help="A checkpoint, .safetensors or .pth; its code is not needed.")],
+    out: Annotated[Path, Option(help="Statistics file to write.")],
+    like: Annotated[str | None, Option(help="The model it is of, which tells layers and their order.")] = None,
 ) -> None:
     """Measure the filter covariances of a checkpoint's depthwise layers and write them to a file."""
     if is_statistics(checkpoint):

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from filtercov.cli import options
+from filtercov.cli.options import say, say_table
 from filtercov.cli.reproduce import interruptible
-from filtercov.cli.say import say, say_table
 from filtercov.lab.comparison import compare as run_comparison
 from filtercov.lab.experiments.demo import demo_specs, run_demo
 from filtercov.lab.experiments.engines import Engine

@@ -7,28 +7,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Context, Option
 
 from filtercov.cli import options
-from filtercov.cli.say import say, say_all, say_table
+from filtercov.cli.options import say, say_all, say_table
 from filtercov.errors import ConfigError, TrainingInterrupted
 from filtercov.lab.costs import YARDSTICK, entries, hours_and_minutes
 
 
 def reproduce(
-    context: typer.Context,
-    names: Annotated[list[str] | None, typer.Argument(help="Experiments, or patterns such as 'cifar-*'.")] = None,
-    scale: Annotated[str, typer.Option(help="paper, small (hours on 2 cores) or smoke (seconds).")] = "small",
+    context: Context,
+    names: Annotated[list[str] | None, Argument(help="Experiments, or patterns such as 'cifar-*'.")] = None,
+    scale: Annotated[str, Option(help="paper, small (hours on 2 cores) or smoke (seconds).")] = "small",
     runs: options.Runs = options.RUNS,
-    data: Annotated[str, typer.Option(help="CIFAR-10: cifar10, or folder:PATH of a directory or a zip.")] = "cifar10",
-    imagenet: Annotated[
-        str | None, typer.Option(help="ImageNet: folder:PATH of train/CLASS/*.jpg, val/CLASS/*.jpg.")
-    ] = None,
+    data: Annotated[str, Option(help="CIFAR-10: cifar10, or folder:PATH of a directory or a zip.")] = "cifar10",
+    imagenet: Annotated[str | None, Option(help="ImageNet: folder:PATH of train/CLASS/*.jpg, val/CLASS/*.jpg.")] = None,
     also: Annotated[
         list[str] | None,
-        typer.Option(help="A further initialisation to compare, such as kaiming or stats:FILE; may be repeated."),
+        Option(help="A further initialisation to compare, such as kaiming or stats:FILE; may be repeated."),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds per cell, in place of the scale's.")] = None,
+    seeds: Annotated[int | None, Option(min=1, help="Seeds per cell, in place of the scale's.")] = None,
     engine: options.EngineName = "local",
     workers: options.Workers = 1,
     ray_address: options.RayAddress = None,
@@ -37,12 +35,10 @@ def reproduce(
     device: options.Device = "cpu",
     data_root: options.DataRoot = None,
     download: options.Download = False,
-    out: Annotated[Path | None, typer.Option(help="Also write the report there, as .html.")] = None,
-    list_: Annotated[
-        bool, typer.Option("--list", help="List the experiments at --scale instead of running any.")
-    ] = False,
+    out: Annotated[Path | None, Option(help="Also write the report there, as .html.")] = None,
+    list_: Annotated[bool, Option("--list", help="List the experiments at --scale instead of running any.")] = False,
     measure: Annotated[
-        bool, typer.Option("--measure", help="With --list: time some training steps here, for hours and minutes.")
+        bool, Option("--measure", help="With --list: time some training steps here, for hours and minutes.")
     ] = False,
 ) -> None:
     """Run experiments of the paper and print their tables beside the paper's numbers. Run it again to continue."""

@@ -1,8 +1,7 @@
 """A training step of any network on this machine: tuned by `accelerate_`, beside plain PyTorch in both its layouts.
 
 The three take turns, each in a process of its own, on the CPU or on a GPU: what a step frees, and whether the system or
-the next step gets it, depends on everything its process did before. PyTorch's profiler tells where a step's time goes
-and the peak of its tensors; the roof is the rate of a large matrix product.
+the next step gets it, depends on everything its process did before.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -36,45 +34,26 @@ from filtercov.nn.tune import SECONDS, Tuning
 from filtercov.printable import counted
 
 OURS, PLAIN, CHANNELS_LAST = "ours", "PyTorch", "PyTorch, channels_last"
-KINDS = ("depthwise", "matrix products", "norms", "rest")
 MODEL, BATCH, OUR_SIZE = "convmixer_256_8_k9_p2", 16, 32
 TURNS = 15
-
-_PRODUCTS = ("convolution", "conv1d", "conv2d", "conv3d", "linear", "::mm", "addmm", "matmul", "::bmm", "baddbmm")
-_NORMS = ("batch_norm", "layer_norm", "group_norm")
-
-
-@dataclass(frozen=True)
-class Contestant:
-    """One way to take a step: its seconds turn by turn, shares of its time by kind, and the peak of its tensors."""
-
-    name: str
-    seconds: tuple[float, ...]
-    shares: dict[str, float]
-    peak_bytes: int
-
-    @property
-    def best(self) -> float:
-        """The shortest turn."""
-        return min(self.seconds)
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What was measured of a network: ours first, then PyTorch's two layouts."""
+    """What was measured of a network; `times` are the seconds of each contestant's turns, ours first."""
 
     machine: str
-    gemm: float  # FLOP/s
+    gemm: float  # FLOP/s of a large matrix product
     model: str
     batch_size: int
     image_size: int
     frozen: bool
-    contestants: tuple[Contestant, ...]
+    times: dict[str, list[float]]
     tuning: Tuning
 
-    def ratio(self, contestant: Contestant) -> Ratio:
+    def ratio(self, contestant: str) -> Ratio:
         """How many times as fast ours is."""
-        return ratio(contestant.seconds, self.contestants[0].seconds)
+        return ratio(self.times[contestant], self.times[OURS])
 
     @property
     def setting(self) -> str:
@@ -89,12 +68,10 @@ class Bench:
 
     @property
     def table(self) -> list[list[str]]:
-        """A row for each contestant, the heading first."""
-        rows = [["training step", "ms", "ours is faster, median (quartiles)", *KINDS, "peak MiB"]]
-        for one in self.contestants:
-            faster = "" if one.name == OURS else str(self.ratio(one))
-            shares = [f"{one.shares[kind]:.0%}" for kind in KINDS]
-            rows.append([one.name, f"{one.best * 1e3:.1f}", faster, *shares, f"{one.peak_bytes / 2**20:.0f}"])
+        """A row for each contestant with its shortest turn, the heading first."""
+        rows = [["training step", "ms", "ours is faster, median (quartiles)"]]
+        for name, seconds in self.times.items():
+            rows.append([name, f"{min(seconds) * 1e3:.1f}", "" if name == OURS else str(self.ratio(name))])
         return rows
 
 
@@ -118,16 +95,8 @@ def bench(
     names, shape = (OURS, PLAIN, CHANNELS_LAST), (batch_size, 3, size, size)
     with rivals_of(_subject, {name: (name, model, shape, frozen, seconds, device) for name in names}) as rivals:
         times = race_of(rivals, seconds=seconds, turns=TURNS)
-        contestants = tuple(Contestant(name, tuple(times[name]), *rivals[name].ask("profile")) for name in names)
         tuning = rivals[OURS].ask("tuned")
-    return Bench(describe_machine(device), gemm_rate(device), model, batch_size, size, frozen, contestants, tuning)
-
-
-def _clock(device: torch.device) -> Clock:
-    if device.type != "cuda":
-        return usual_clock()
-    torch.cuda.set_device(device)
-    return gpu.cuda_clock()
+    return Bench(describe_machine(device), gemm_rate(device), model, batch_size, size, frozen, times, tuning)
 
 
 class Subject:
@@ -139,17 +108,13 @@ class Subject:
         self.report = tune(plain, x) if way == OURS else None
         if way == CHANNELS_LAST:
             safely_to_channels_last_(plain)
-        self.step, self.clock, self.on_gpu = Step(plain, x), _clock(x.device), x.is_cuda
+        self.step, self.clock = Step(plain, x), _clock(x.device)
 
     def turn(self) -> float:
         """Take a step; its seconds."""
         began = self.clock()
         self.step()
         return self.clock() - began
-
-    def profile(self) -> tuple[dict[str, float], int]:
-        """Shares of a step's time by kind, and its peak of memory."""
-        return profile(self.step, on_gpu=self.on_gpu)
 
     def tuned(self) -> Tuning | None:
         """What was measured to choose between layers, if anything was."""
@@ -192,6 +157,13 @@ def gemm_rate(device: str = "cpu") -> float:
     return 2 * 2048**3 / min(race({"gemm": lambda: a @ b}, seconds=5, turns=30, clock=_clock(a.device))["gemm"])
 
 
+def _clock(device: torch.device) -> Clock:
+    if device.type != "cuda":
+        return usual_clock()
+    torch.cuda.set_device(device)
+    return gpu.cuda_clock()
+
+
 def describe_machine(device: str = "cpu") -> str:
     """The processor or GPU, and what of it is used."""
     if device != "cpu":
@@ -201,50 +173,6 @@ def describe_machine(device: str = "cpu") -> str:
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
     return f"{model}, {counted(torch.get_num_threads(), 'thread')}, torch {torch.__version__}, {native_status()}"
-
-
-def profile(step: Callable[[], object], *, on_gpu: bool = False) -> tuple[dict[str, float], int]:
-    """Shares of a step's time by kind, and the bytes that tensors take at its peak beside those before it.
-
-    What the native kernels allocate for themselves, a tile or two a thread, is not among them. With `on_gpu` both are
-    of the current GPU.
-    """
-    activities = [torch.profiler.ProfilerActivity.CPU, *[torch.profiler.ProfilerActivity.CUDA] * on_gpu]
-    held = 0
-    if on_gpu:
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        held = torch.cuda.memory_allocated()
-    with torch.profiler.profile(activities=activities, record_shapes=True, profile_memory=True) as measured:
-        step()
-    totals = dict.fromkeys(KINDS, 0.0)
-    for event in measured.key_averages(group_by_input_shape=True):
-        # On a GPU, kernels are listed beside the operators that launched them, which have their time too.
-        spent = event.self_cpu_time_total
-        if on_gpu:
-            spent = event.self_device_time_total if event.device_type.name == "CPU" else 0.0
-        totals[_kind(event.key.lower(), event.input_shapes)] += spent
-    shares = {kind: total / sum(totals.values()) for kind, total in totals.items()}
-    return shares, torch.cuda.max_memory_allocated() - held if on_gpu else _peak(measured)
-
-
-def _kind(operator: str, shapes: list[list[int]]) -> str:
-    if "filtercov" in operator and ("depthwise" in operator or "channel_sum" in operator):
-        return "depthwise"
-    if any(name in operator for name in _NORMS):
-        return "norms"
-    if any(name in operator for name in _PRODUCTS):
-        # A depthwise filter is the only (C, 1, *kernel) tensor among a convolution's arguments.
-        convolves = "conv" in operator and any(len(shape) >= 3 and shape[1] == 1 for shape in shapes)
-        return "depthwise" if convolves else "matrix products"
-    return "rest"
-
-
-def _peak(measured: torch.profiler.profile) -> int:
-    results: Any = measured.profiler.kineto_results  # type: ignore[union-attr]
-    changes = [event for event in results.events() if event.name() == "[memory]"]
-    changes.sort(key=lambda event: event.start_ns())
-    return int(max(accumulate((event.nbytes() for event in changes), initial=0)))
 
 
 # --- Contestants in processes of their own ---

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from filtercov.errors import DataError, FiltercovError, TrainingInterrupted
+from filtercov.errors import DataError, TrainingInterrupted
 from filtercov.lab.training import RunDirectory, TrainConfig, fit, process_group
 from tests.lab.training.toys import ToyBatches, interrupt_at, toy_model
 
@@ -93,7 +93,7 @@ def train_together(rank: int, size: int, port: int, run_dir: Path, where: str, w
         print("finished")
     except Exception as error:
         print(f"{type(error).__name__}: {error}")
-        raise SystemExit(1 if isinstance(error, FiltercovError) else 2) from None
+        raise SystemExit(1) from None
 
 
 def main(run_dir: str) -> None:

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from filtercov.errors import ConfigError
-from filtercov.lab.training import RECIPES, TrainConfig
+from filtercov.lab.training import RECIPES, TrainConfig, learning_rate
 
 
 def test_the_default_is_the_papers_cifar_recipe():
@@ -62,3 +62,10 @@ def test_a_configuration_survives_json_and_unknown_names_do_not():
 def test_names_of_old_runs_stay_because_an_ordinary_filter_lr_is_left_out():
     every = [field.name for field in dataclasses.fields(TrainConfig)]
     assert list(TrainConfig().to_dict()) == [name for name in every if name != "filter_lr"]
+
+
+@pytest.mark.parametrize(("sched", "later"), [("cosine", [0.5, 0.0]), ("constant", [1.0, 1.0])])
+def test_cosine_and_constant_rise_linearly_through_their_warm_up(sched, later):
+    config = TrainConfig(lr=1.0, epochs=10, warmup_epochs=2.0, sched=sched)
+    rates = [learning_rate(config, done) for done in (0.1, 0.2, 0.6, 1.0)]
+    assert rates == pytest.approx([0.5, 1.0, *later], abs=1e-15)

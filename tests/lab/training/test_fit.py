@@ -10,7 +10,7 @@ from torch import nn
 
 from filtercov.errors import ConfigError, DataError
 from filtercov.lab.training import TrainConfig, evaluate, fit, load_checkpoint, read_metrics, read_result
-from filtercov.lab.training.signals import StopRequest
+from filtercov.lab.training.progress import StopRequest
 from filtercov.lab.training.state import read_checksum
 from tests.lab.training.toys import CLASSES, CONFIG, ToyBatches, toy_fit, toy_model
 

@@ -1,25 +1,19 @@
+"""Lines on a terminal and elsewhere; SIGTERM and Ctrl-C as requests to stop."""
+
 import errno
 import io
-from dataclasses import replace
+import os
+import re
+import signal
+import threading
 
 import pytest
 
-from filtercov.lab.training.progress import Lines, Progress, Snapshot, progress_on
+from filtercov.lab.training import read_result
+from filtercov.lab.training.progress import Lines, Progress, Snapshot, StopRequest, progress_on
 from tests.lab.training.toys import fail_at, toy_fit
 
-HALF = Snapshot(
-    step=50,
-    steps=100,
-    epoch=1,
-    epochs=10,
-    loss=1.23456,
-    accuracy=50.0,
-    images_per_second=1234.5,
-    seconds_left=75.0,
-)
-EPOCH = replace(HALF, step=100, test_accuracy=61.5)
-STEP_LINE = "run 1  epoch 1/10  loss 1.2346  train 50.00 %  1,234 images/s  1:15 left"
-EPOCH_LINE = "run 1  epoch 1/10  loss 1.2346  train 50.00 %  eval 61.50 %  1,234 images/s  1:15 left"
+HALF, EPOCH = Snapshot(50, 100, "half of the epoch"), Snapshot(100, 100, "an epoch", test_accuracy=61.5)
 
 
 class Terminal(io.StringIO):
@@ -34,13 +28,11 @@ def test_lines_appear_at_the_end_of_epochs_and_once_a_minute_in_long_ones():
         now[0] = seconds
         lines.update(HALF)
     lines.update(EPOCH)
-    lines.update(replace(EPOCH, images_per_second=None))
     lines.close()
-    unknown_speed = EPOCH_LINE.replace("1,234 images/s  ", "")
-    assert stream.getvalue().splitlines() == [STEP_LINE, STEP_LINE, EPOCH_LINE, unknown_speed]
+    assert stream.getvalue().splitlines() == [*["run 1  half of the epoch"] * 2, "run 1  an epoch"]
 
 
-@pytest.mark.parametrize("width", [60, 120])
+@pytest.mark.parametrize("width", [20, 120])
 def test_on_a_terminal_a_line_moves_that_leaves_room_behind_it_and_is_gone_at_the_end(monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
     stream, now = Terminal(), [0.0]
@@ -50,7 +42,8 @@ def test_on_a_terminal_a_line_moves_that_leaves_room_behind_it_and_is_gone_at_th
         lines.update(HALF)
     lines.update(EPOCH)
     lines.close()
-    assert stream.getvalue().split("\r\x1b[K") == ["", STEP_LINE[: width - 4], f"{EPOCH_LINE}\n", ""]
+    shown = ["", "run 1  half of the epoch"[: width - 4], "run 1  an epoch\n", ""]
+    assert stream.getvalue().split("\r\x1b[K") == shown
 
 
 def test_a_run_shows_its_epochs_says_where_it_continues_and_closes_its_display(tmp_path):
@@ -64,14 +57,19 @@ def test_a_run_shows_its_epochs_says_where_it_continues_and_closes_its_display(t
         toy_fit(tmp_path, before=fail_at(7, RuntimeError("crash")), recovery_interval=6)
     stream = io.StringIO()
     display = Closing(stream, label="run")
-    toy_fit(tmp_path, progress=display)
+    result = toy_fit(tmp_path, progress=display)
     lines = stream.getvalue().splitlines()
     assert lines[0] == "run  resuming at step 6 of 15"
-    assert [line.split()[2] for line in lines[1:]] == ["2/3", "3/3"]
+    form = r"run  epoch (\d)/3  loss (\S+)  train +(\S+) %  eval +(\S+) %  [\d,]+ images/s  \d:\d\d left"
+    epochs = [re.fullmatch(form, line).groups() for line in lines[1:]]
+    assert [epoch for epoch, *_ in epochs] == ["2", "3"]
+    assert [float(shown) for shown in epochs[1][1:]] == pytest.approx(
+        [result.train_loss, result.train_accuracy, result.test_accuracy], abs=0.006
+    )
     assert display.closed == 1
 
 
-def test_every_step_is_shown_with_the_time_left_by_the_pace_of_this_session(tmp_path):
+def test_every_step_is_shown_with_the_time_left_by_the_pace_so_far(tmp_path, monkeypatch):
     class Collecting(Progress):
         def __init__(self):
             self.seen = []
@@ -79,15 +77,19 @@ def test_every_step_is_shown_with_the_time_left_by_the_pace_of_this_session(tmp_
         def update(self, snapshot):
             self.seen.append(snapshot)
 
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+
+    def take_two_seconds(_batch):
+        now[0] += 2.0
+
     display = Collecting()
-    result = toy_fit(tmp_path, progress=display)
+    toy_fit(tmp_path, before=take_two_seconds, progress=display)
     steps = [snapshot for snapshot in display.seen if snapshot.test_accuracy is None]
-    assert [(s.epoch, s.step) for s in steps] == [(1 + step // 5, step + 1) for step in range(15)]
-    assert all((s.steps, s.epochs) == (15, 3) for s in display.seen)
-    last = display.seen[-1]
-    assert (last.test_accuracy, last.accuracy) == (result.test_accuracy, result.train_accuracy)
-    assert last.seconds_left == 0
-    assert 0 < steps[7].seconds_left < result.seconds  # seven to go, as many as were done but one
+    assert [(snapshot.step, snapshot.steps) for snapshot in steps] == [(step + 1, 15) for step in range(15)]
+    assert "4 images/s  0:28 left" in steps[0].line
+    assert steps[7].line.endswith(" 0:14 left")
+    assert display.seen[-1].line.endswith(" 0:00 left")
 
 
 def test_a_stream_that_takes_nothing_more_does_not_end_the_training(monkeypatch):
@@ -98,3 +100,51 @@ def test_a_stream_that_takes_nothing_more_does_not_end_the_training(monkeypatch)
     progress_on(Full()).update(EPOCH)
     monkeypatch.setattr("sys.stderr", None)  # closed before the start
     progress_on().update(EPOCH)
+
+
+@pytest.fixture
+def ctrl_c_interrupts():
+    """As in a terminal; what runs in the background of a script ignores Ctrl-C from the start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_interrupts")
+def test_the_first_signal_is_a_request_and_the_second_is_delivered():
+    before = signal.getsignal(signal.SIGINT)
+    with StopRequest() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.signal == signal.SIGINT
+        assert signal.getsignal(signal.SIGINT) is before
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_patient_request_outlasts_further_signals():
+    before = signal.getsignal(signal.SIGTERM)
+    with StopRequest(patient=True) as stop:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), number)
+        assert stop.requested
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.usefixtures("ctrl_c_interrupts")
+def test_a_signal_after_the_last_step_is_delivered_when_the_run_is_whole(tmp_path):
+    def interrupt(_model, _path):
+        os.kill(os.getpid(), signal.SIGINT)
+        return {}
+
+    with pytest.raises(KeyboardInterrupt):
+        toy_fit(tmp_path, on_finish=interrupt)
+    assert read_result(tmp_path).steps == 15
+
+
+def test_training_works_outside_the_main_thread(tmp_path):
+    results = []
+    thread = threading.Thread(target=lambda: results.append(toy_fit(tmp_path)))
+    thread.start()
+    thread.join()
+    assert results[0].steps == 15

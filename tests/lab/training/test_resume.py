@@ -1,14 +1,12 @@
 """A run that is interrupted ends as one that is not; one that diverges keeps its last finite checkpoint."""
 
-import time
-
 import pytest
 import torch
 
 from filtercov.errors import CheckpointError, DivergedError, TrainingInterrupted
 from filtercov.lab.training import TrainConfig, fit, load_checkpoint, read_metrics, read_result
 from filtercov.lab.training.state import TrainingState
-from tests.lab.training.toys import ToyBatches, fail_at, interrupt_at, toy_fit, toy_model, untimed
+from tests.lab.training.toys import ToyBatches, interrupt_at, toy_fit, toy_model, untimed
 
 CONFIGS = {
     "adamw": TrainConfig(epochs=2, batch_size=8),
@@ -46,16 +44,23 @@ def test_a_stop_during_evaluation_is_honoured_before_it_ends(tmp_path):
     assert read_metrics(tmp_path / "parts" / "metrics.jsonl")[-1]["images_per_second"] is None
 
 
-def test_metrics_written_after_the_last_checkpoint_are_not_kept_twice_and_time_adds_up(tmp_path):
-    config = TrainConfig(epochs=2, batch_size=8)
+def test_metrics_written_after_the_last_checkpoint_are_not_kept_twice_and_time_adds_up(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+
+    def take_a_second(_batch):
+        now[0] += 1
+        if now[0] == 9:
+            raise RuntimeError("the power went")
+
     with pytest.raises(RuntimeError, match="power"):
-        toy_fit(tmp_path, config, before=fail_at(8, RuntimeError("the power went")), log_interval=1)
-    assert [r["step"] for r in read_metrics(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4, 5, 5, 6, 7, 8]
-    before = load_checkpoint(tmp_path / "state.safetensors")[1]["seconds"]
-    start = time.monotonic()
-    result = toy_fit(tmp_path, config, log_interval=1)
-    assert [r["step"] for r in read_metrics(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4, 5, 5, 6, 7, 8, 9, 10, 10]
-    assert 0 < before < result.seconds <= before + time.monotonic() - start
+        toy_fit(tmp_path, before=take_a_second, log_interval=1)
+    steps = [*range(1, 6), 5, *range(6, 11), 10, *range(11, 16), 15]
+    assert [record["step"] for record in read_metrics(tmp_path / "metrics.jsonl")] == steps[:9]
+    now[0] = 100.0
+    result = toy_fit(tmp_path, before=take_a_second, log_interval=1)
+    assert [record["step"] for record in read_metrics(tmp_path / "metrics.jsonl")] == steps
+    assert result.seconds == 15  # those of three steps were lost
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path):
@@ -86,7 +91,7 @@ def test_a_number_that_is_not_finite_stops_the_run_and_keeps_the_last_finite_che
 @pytest.mark.parametrize("where", ["parameter", "buffer", "moment", "EMA weight"])
 def test_every_place_that_training_writes_to_is_looked_at(where):
     model = toy_model()
-    state = TrainingState.create(model, TrainConfig(ema_decay=0.5), batches=1)
+    state = TrainingState(model, TrainConfig(ema_decay=0.5), batches=1)
     model(next(iter(ToyBatches().epoch(0)))[0]).sum().backward()
     state.optimizer.step()
     state.ema.update_(model)

@@ -25,8 +25,7 @@ from filtercov.errors import ConfigError, FiltercovError, RunError, TrainingInte
 from filtercov.lab.experiments.execute import Machine, Outcome, run_one
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run
-from filtercov.lab.training.progress import Progress, Snapshot
-from filtercov.lab.training.signals import StopRequest
+from filtercov.lab.training.progress import Progress, Snapshot, StopRequest
 
 STEP_INTERVAL = 0.5  # seconds between two reports of one run
 DEATHS_PER_WORKER = 5  # beyond which something other than bad luck kills them

@@ -1,10 +1,9 @@
 """Training: any module, any batches, one process or many; a run is a directory that can be interrupted anywhere."""
 
 from filtercov.lab.training.batches import Batches, evaluate
-from filtercov.lab.training.config import RECIPES, TrainConfig
+from filtercov.lab.training.config import RECIPES, TrainConfig, learning_rate
 from filtercov.lab.training.distributed import World, current_world, process_group
 from filtercov.lab.training.fitting import fit
-from filtercov.lab.training.optimizer import learning_rate
 from filtercov.lab.training.progress import Progress, progress_on
 from filtercov.lab.training.rundir import FitResult, RunDirectory, read_metrics, read_result
 from filtercov.lab.training.state import load_checkpoint, save_checkpoint

@@ -10,7 +10,7 @@ from torch.nn import functional as F  # noqa: N812 - the name PyTorch's users kn
 
 from filtercov.errors import DataError
 from filtercov.lab.training.distributed import World
-from filtercov.lab.training.signals import StopRequest
+from filtercov.lab.training.progress import StopRequest
 from filtercov.layers.running import evaluating
 from filtercov.printable import counted
 

@@ -1,10 +1,11 @@
-"""The settings that determine the result of a training run, and their validation."""
+"""The settings that determine the result of a training run, their validation, and the learning rate they give."""
 
 import dataclasses
 import difflib
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, Self, get_args
 
 from filtercov.errors import ConfigError
@@ -156,3 +157,24 @@ RECIPES: Mapping[str, TrainConfig] = {
     # ImageNet, by timm's script, which does not decay norms and biases unless told to.
     "imagenet": TrainConfig(epochs=50, batch_size=640, smoothing=0.1, opt_eps=1e-3, clip_grad=1.0, decay_norms=False),
 }
+
+# (share of training, share of the highest learning rate): the triangle of the ConvMixer authors' CIFAR-10 recipe.
+_TRIANGLE = ((0.0, 0.0), (0.4, 1.0), (0.8, 0.05), (1.0, 0.0))
+
+
+def learning_rate(config: TrainConfig, done: float) -> float:
+    """The learning rate when the fraction `done` in [0, 1] of all steps is complete.
+
+    >>> config = TrainConfig(lr=0.01)
+    >>> [round(learning_rate(config, done), 6) for done in (0.0, 0.2, 0.4, 0.8, 1.0)]
+    [0.0, 0.005, 0.01, 0.0005, 0.0]
+    """
+    if config.sched == "triangular":
+        (x0, y0), (x1, y1) = next((low, high) for low, high in pairwise(_TRIANGLE) if done <= high[0])
+        return config.lr * (y0 + (y1 - y0) * (done - x0) / (x1 - x0))
+    warmup = config.warmup_epochs / config.epochs
+    if done < warmup:
+        return config.lr * done / warmup
+    if config.sched == "constant":
+        return config.lr
+    return config.lr * 0.5 * (1.0 + math.cos(math.pi * (done - warmup) / (1.0 - warmup)))

@@ -17,8 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from filtercov import errors
-from filtercov.errors import ConfigError
+from filtercov.errors import ConfigError, FiltercovError
 
 T = TypeVar("T")
 
@@ -78,7 +77,7 @@ def current_world() -> World:
 def process_group(device: str = "auto") -> Iterator[tuple[World, torch.device]]:
     """Join the process group that torchrun describes, if any; yield our place in it and the device to train on.
 
-    An exception that leaves the block in one process leaves it in all of them.
+    An error that leaves the block in one process ends all of them, the others with a sentence that repeats it.
     """
     chosen = usable_device(device)
     if os.environ.get("WORLD_SIZE", "1") == "1" or dist.is_initialized():
@@ -91,11 +90,10 @@ def process_group(device: str = "auto") -> Iterator[tuple[World, torch.device]]:
     try:
         yield world, chosen
     except Exception as error:
-        first = _first_error(error)
         traceback.clear_frames(error.__traceback__)
-        if first is error:
-            raise
-        raise first from error
+        if cause := _error_elsewhere(error):
+            raise cause from error
+        raise
     finally:
         # DistributedDataParallel must not outlive the group: freeing it would then wait for the group's threads, which
         # wait for the interpreter that it holds.
@@ -104,11 +102,7 @@ def process_group(device: str = "auto") -> Iterator[tuple[World, torch.device]]:
 
 
 def usable_device(name: str) -> torch.device:
-    """The device of this name, `auto` being a GPU where there is one.
-
-    >>> usable_device("cpu")
-    device(type='cpu')
-    """
+    """The device of this name, `auto` being a GPU where there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -120,19 +114,15 @@ def usable_device(name: str) -> torch.device:
     return device
 
 
-def _first_error(error: Exception) -> Exception:
-    """The first error of any process, which may be this one's.
+def _error_elsewhere(error: Exception) -> FiltercovError | None:
+    """The first error of any process, unless that is `error`, this one's.
 
     A process that fails puts its error into the group's store before it leaves. The others wait for it inside an
-    exchange of tensors, which its end breaks off, with an error of no interest; in its place they find the first one.
+    exchange of tensors, which its end breaks off with an error that says nothing; this one takes its place.
     """
     mine = f"{type(error).__name__}: {error}"
     try:
-        found = dist.distributed_c10d._get_default_store().compare_set("filtercov/error", "", mine).decode()
+        first = dist.distributed_c10d._get_default_store().compare_set("filtercov/error", "", mine).decode()
     except RuntimeError:  # the store ended with the process that kept it
-        return error
-    if found == mine:
-        return error
-    name, _, text = found.partition(": ")
-    kind = getattr(errors, name, None)
-    return kind(text) if kind else RuntimeError(found)
+        return None
+    return None if first == mine else FiltercovError(f"another process failed ({first})")

@@ -16,10 +16,9 @@ from torch.nn import functional as F  # noqa: N812 - the name PyTorch's users kn
 from filtercov.errors import ConfigError, DivergedError, TrainingInterrupted
 from filtercov.files import flush
 from filtercov.lab.training.batches import Batches, Totals, autocast, count_correct, evaluate, new_sums
-from filtercov.lab.training.config import FORMAT, TrainConfig, whole
+from filtercov.lab.training.config import FORMAT, TrainConfig, learning_rate, whole
 from filtercov.lab.training.distributed import World, current_world
-from filtercov.lab.training.optimizer import learning_rate
-from filtercov.lab.training.progress import Progress, Snapshot
+from filtercov.lab.training.progress import Progress, Snapshot, StopRequest, duration
 from filtercov.lab.training.rundir import (
     FitResult,
     Record,
@@ -29,7 +28,6 @@ from filtercov.lab.training.rundir import (
     truncate_metrics,
     write_json,
 )
-from filtercov.lab.training.signals import StopRequest
 from filtercov.lab.training.state import TrainingState, load_checkpoint, load_weights_, save_checkpoint
 from filtercov.statistics.watch import Watch, watch
 
@@ -77,7 +75,7 @@ def fit(
             return run.read_result()
         devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
         stack.enter_context(torch.random.fork_rng(devices))  # training seeds it at every step
-        state, metrics_size = TrainingState.create(model, config, batches=len(train_batches)), 0
+        state, metrics_size = TrainingState(model, config, batches=len(train_batches)), 0
         if run.state.exists():
             tensors, values = load_checkpoint(run.state)
             state.restore_(tensors, values)
@@ -90,7 +88,7 @@ def fit(
         stop = stack.enter_context(StopRequest(patient=world.size > 1))
         watching = watch(model, run.watched, every=watch_interval, step=state.step) if watch_interval else None
         loop = _Loop(state, train_batches, test_batches, config, run, world, stop, progress, watching)
-        loop.run(log_interval, recovery_interval)
+        loop.train(log_interval, recovery_interval)
         result = world.from_main(lambda: loop.finish(on_finish))
     stop.pass_on()
     return result
@@ -128,7 +126,7 @@ class _Loop:
     train_batches: Batches
     test_batches: Batches
     config: TrainConfig
-    run_dir: RunDirectory
+    run: RunDirectory
     world: World
     stop: StopRequest
     progress: Progress
@@ -138,11 +136,10 @@ class _Loop:
         self.steps = self.config.epochs * len(self.train_batches)
         self._device = next(self.state.model.parameters()).device
         self._module = self.world.wrap(self.state.model)
-        self._began, self._began_at = time.monotonic(), self.state.step
-        self._seconds_before = self.state.seconds
+        self._began = time.monotonic() - self.state.seconds  # if the run had never stopped
         self._images_per_second: float | None = None  # in this epoch, as far as it was trained here
 
-    def run(self, log_interval: int, recovery_interval: int | None) -> None:
+    def train(self, log_interval: int, recovery_interval: int | None) -> None:
         """Train until the configured number of epochs is done."""
         while self.state.epoch < self.config.epochs:
             if self.state.batch < len(self.train_batches):  # else it stopped during the evaluation
@@ -171,7 +168,7 @@ class _Loop:
             loss = self._look(sums, log=log)
             sums = new_sums(self._device)
             self._images_per_second = (state.totals.images - images_before) / (time.monotonic() - epoch_start)
-            self.progress.update(self._snapshot(loss))
+            self._show(loss)
             if save:
                 self._checkpoint()
         if state.batch != total:
@@ -235,7 +232,7 @@ class _Loop:
             "test_accuracy": test.accuracy,
             **({"ema_test_accuracy": ema.accuracy} if ema else {}),
         }
-        self.progress.update(self._snapshot(totals.mean_loss, test.accuracy))
+        self._show(totals.mean_loss, test.accuracy)
         self._record({**record, "seconds": self._seconds(), "images_per_second": self._images_per_second})
         state.last_epoch = record
         state.epoch, state.batch, state.totals = state.epoch + 1, 0, Totals()
@@ -253,25 +250,21 @@ class _Loop:
             raise self._diverged("a weight or optimiser state became infinite or not a number")
         self.world.from_main(self._save)
 
-    def _record(self, record: Record) -> None:
-        if self.world.main:
-            append_metrics(self.run_dir.metrics, record)
-
     def _save(self) -> None:
         """Write what continues the run, then the weights for others to read."""
-        metrics = self.run_dir.metrics
+        metrics = self.run.metrics
         with storing(metrics):
             flush(metrics)  # so that the checkpoint never refers to lines that were lost
             values = {**self.state.values(), "metrics_size": metrics.stat().st_size}
-        save_checkpoint(self.run_dir.state, self.state.tensors(), values)
+        save_checkpoint(self.run.state, self.state.tensors(), values)
         self._save_weights()
 
     def _save_weights(self) -> str:
         """Write the weights under the model's own names; return their checksum."""
         state, place = self.state, {"epoch": self.state.epoch, "step": self.state.step}
         if state.ema:
-            save_checkpoint(self.run_dir.ema, state.ema.model.state_dict(), place)
-        return save_checkpoint(self.run_dir.checkpoint, state.model.state_dict(), place)
+            save_checkpoint(self.run.ema, state.ema.model.state_dict(), place)
+        return save_checkpoint(self.run.checkpoint, state.model.state_dict(), place)
 
     def finish(self, on_finish: OnFinish | None) -> FitResult:
         """Write the result of a run whose last epoch is done."""
@@ -284,42 +277,39 @@ class _Loop:
             **numbers,
             seconds=state.seconds,
             weights_sha256=self._save_weights(),  # once more: a kill after the last state may have prevented it
-            extra=dict(on_finish(state.model, self.run_dir.path)) if on_finish else {},
+            extra=dict(on_finish(state.model, self.run.path)) if on_finish else {},
         )
-        write_json(self.run_dir.result, asdict(result))
-        self.run_dir.state.unlink(missing_ok=True)
+        write_json(self.run.result, asdict(result))
+        self.run.state.unlink(missing_ok=True)
         return result
+
+    def _record(self, record: Record) -> None:
+        if self.world.main:
+            append_metrics(self.run.metrics, record)
+
+    def _show(self, loss: float, test_accuracy: float | None = None) -> None:
+        step, accuracy, speed = self.state.step, self.state.totals.accuracy, self._images_per_second
+        line = f"epoch {self.state.epoch + 1}/{self.config.epochs}  loss {loss:.4f}  train {accuracy:5.2f} %"
+        line += "" if test_accuracy is None else f"  eval {test_accuracy:5.2f} %"
+        line += "" if speed is None else f"  {speed:,.0f} images/s"
+        line += f"  {duration(self._seconds() / step * (self.steps - step))} left"
+        self.progress.update(Snapshot(step, self.steps, line, test_accuracy))
 
     def _stop_here(self) -> NoReturn:
         self._checkpoint()
         raise TrainingInterrupted(
-            f"stopped on request after step {self.state.step} of {self.steps}; a checkpoint is in {self.run_dir.path}, "
+            f"stopped on request after step {self.state.step} of {self.steps}; a checkpoint is in {self.run.path}, "
             "run the same command again to continue"
         )
 
     def _diverged(self, what: str) -> DivergedError:
         return DivergedError(
             f"{what} by step {self.state.step} of {self.steps}; the last finite checkpoint, if one was due, is kept in "
-            f"{self.run_dir.path}; try a lower lr or clip_grad in another run directory"
+            f"{self.run.path}; try a lower lr or clip_grad in another run directory"
         )
 
     def _lr(self) -> float:
         return learning_rate(self.config, self.state.step / self.steps)
 
     def _seconds(self) -> float:
-        return self._seconds_before + time.monotonic() - self._began
-
-    def _snapshot(self, loss: float, test_accuracy: float | None = None) -> Snapshot:
-        step = self.state.step
-        per_step = (time.monotonic() - self._began) / max(step - self._began_at, 1)
-        return Snapshot(
-            step=step,
-            steps=self.steps,
-            epoch=self.state.epoch + 1,
-            epochs=self.config.epochs,
-            loss=loss,
-            accuracy=self.state.totals.accuracy,
-            images_per_second=self._images_per_second,
-            seconds_left=per_step * (self.steps - step),
-            test_accuracy=test_accuracy,
-        )
+        return time.monotonic() - self._began

@@ -1,35 +1,27 @@
-"""Showing how training goes: a line per epoch; in between one that moves on a terminal, or one a minute elsewhere."""
+"""What training tells whoever started it, and hears from them: lines of progress, SIGTERM and Ctrl-C."""
 
 import shutil
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO
+from types import FrameType
+from typing import IO, Any, Self
 
 _ERASE = "\r\x1b[K"  # back to the start of the line, and clear it
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Where training is."""
+    """Where training is: a step, or with a test accuracy the end of an epoch."""
 
     step: int
     steps: int
-    epoch: int  # 1 is the first
-    epochs: int
-    loss: float
-    accuracy: float  # of this epoch's training images so far, in percent
-    images_per_second: float | None  # of training in this epoch; None if none of it was trained here
-    seconds_left: float
-    test_accuracy: float | None = None  # at the end of an epoch
-
-    def __str__(self) -> str:
-        test = "" if self.test_accuracy is None else f"  eval {self.test_accuracy:5.2f} %"
-        speed = "" if self.images_per_second is None else f"  {self.images_per_second:,.0f} images/s"
-        reached = f"epoch {self.epoch}/{self.epochs}  loss {self.loss:.4f}  train {self.accuracy:5.2f} %{test}"
-        return f"{reached}{speed}  {duration(self.seconds_left)} left"
+    line: str  # for people to read
+    test_accuracy: float | None = None  # in percent
 
 
 class Progress:
@@ -55,14 +47,16 @@ class Lines(Progress):
 
     def update(self, snapshot: Snapshot) -> None:
         """Keep the line of a finished epoch; show a step if the last one shown is old."""
-        if snapshot.test_accuracy is not None or self._clock() - self._last >= (0.1 if self._terminal else 60.0):
-            self._last = self._clock()
-            if snapshot.test_accuracy is None and self._terminal:
-                # A terminal writes ^C behind the line, which could not be erased if it had no room for that.
-                room = shutil.get_terminal_size().columns - 4
-                self._write(f"{_ERASE}{f'{self._label}{snapshot}'[:room]}")
-            else:
-                self.note(str(snapshot))
+        now, within = self._clock(), snapshot.test_accuracy is None
+        if within and now - self._last < (0.1 if self._terminal else 60.0):
+            return
+        self._last = now
+        if within and self._terminal:
+            # A terminal writes ^C behind the line, which could not be erased if it had no room for that.
+            room = shutil.get_terminal_size().columns - 4
+            self._write(f"{_ERASE}{f'{self._label}{snapshot.line}'[:room]}")
+        else:
+            self.note(snapshot.line)
 
     def note(self, text: str) -> None:
         """Print it on a line of its own."""
@@ -93,3 +87,43 @@ def duration(seconds: float) -> str:
     """
     hours, rest = divmod(round(seconds), 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+
+
+class StopRequest:
+    """While entered, the first SIGTERM or Ctrl-C sets `signal`; a second one is delivered as usual.
+
+    A `patient` one ignores the second too: processes under torchrun get Ctrl-C from the terminal and once more from
+    their launcher. Outside the main thread Python allows no handlers.
+    """
+
+    def __init__(self, *, patient: bool = False) -> None:
+        self.signal: int | None = None
+        self._patient = patient
+        self._previous: dict[int, Any] = {}
+
+    @property
+    def requested(self) -> bool:
+        """Whether a stop was asked for."""
+        return self.signal is not None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._previous = {number: signal.signal(number, self._handle) for number in (signal.SIGTERM, signal.SIGINT)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._previous:
+            signal.signal(*self._previous.popitem())
+
+    def pass_on(self) -> None:
+        """Deliver a request that came too late to be honoured; call it when the handlers are the caller's again.
+
+        A sweep, say, would go on with its next run. Processes under torchrun leave it to their launcher.
+        """
+        if self.signal is not None and not self._patient:
+            signal.raise_signal(self.signal)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        self.signal = number
+        if not self._patient:
+            self.__exit__()  # so that a second signal ends the process at once

@@ -1,54 +1,110 @@
-"""Everything a run needs to continue as if it had never stopped, and the checkpoint file that holds it."""
+"""Everything a run needs to continue as if it had never stopped, and the checkpoint file that holds it.
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+That is the model, the optimiser's state over its parameter groups, EMA weights, and the place in the batches.
+"""
+
+import copy
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from filtercov import depthwise_layers
 from filtercov.errors import CheckpointError
 from filtercov.files import Kind, open_checksummed
 from filtercov.lab.training.batches import Totals
 from filtercov.lab.training.config import TrainConfig
-from filtercov.lab.training.optimizer import Ema, build_optimizer
 from filtercov.lab.training.rundir import storing
 from filtercov.layers.state_dict import write_tensors
 
 KIND = Kind("filtercov-checkpoint", 2, "checkpoint", "restore it or delete its run to start again")
 
 
-@dataclass
+def build_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    """The configured optimiser of the model's trainable parameters."""
+    groups = parameter_groups(model, config)
+    if config.opt == "sgd":
+        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=False)
+    return torch.optim.AdamW(groups, lr=config.lr, eps=config.opt_eps)
+
+
+def parameter_groups(model: nn.Module, config: TrainConfig) -> list[dict[str, Any]]:
+    """The trainable parameters, grouped by weight decay and by `lr_scale`, a factor of the learning rate.
+
+    Without `decay_norms` the rule is timm's: parameters of at most one dimension (norms, biases, layer scales), those
+    called bias and those in the model's own `no_weight_decay()` do not decay.
+
+    >>> model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
+    >>> groups = parameter_groups(model, TrainConfig(weight_decay=0.1, decay_norms=False))
+    >>> [(group["weight_decay"], len(group["params"])) for group in groups]
+    [(0.1, 1), (0.0, 3)]
+    """
+    spared = set() if config.decay_norms else _without_decay(model)
+    filters = set() if config.filter_lr == 1.0 else {id(layer.weight) for layer in depthwise_layers(model)}
+    groups: dict[tuple[float, float], list[Tensor]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            decay = 0.0 if name in spared else config.weight_decay
+            scale = config.filter_lr if id(parameter) in filters else 1.0
+            groups.setdefault((decay, scale), []).append(parameter)
+    # The order is part of the checkpoint's format, which numbers parameters as the optimiser does.
+    ordered = sorted(groups.items(), key=lambda group: (-group[0][0], -group[0][1]))
+    return [{"params": params, "weight_decay": decay, "lr_scale": scale} for (decay, scale), params in ordered]
+
+
+def _without_decay(model: nn.Module) -> set[str]:
+    listed: Collection[str] = getattr(model, "no_weight_decay", tuple)()
+    return {
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.ndim <= 1 or name.endswith(".bias") or any(fnmatch(name, pattern) for pattern in listed)
+    }
+
+
+class Ema:
+    """A copy of a model whose weights and buffers are the exponential moving average of the model's.
+
+    Not `torch.optim.swa_utils.AveragedModel`, which copies at its first update, so that resuming needs its counter, and
+    rounds integer buffers or leaves out BatchNorm's statistics.
+    """
+
+    def __init__(self, model: nn.Module, *, decay: float) -> None:
+        self.decay = decay
+        self.model = copy.deepcopy(model).eval().requires_grad_(False)
+
+    @torch.no_grad()
+    def update_(self, model: nn.Module) -> None:
+        """Move the average towards the model's weights; integer buffers (counters) are copied."""
+        here, there = (module.state_dict(keep_vars=True) for module in (self.model, model))
+        pairs = {id(average): (average, there[name]) for name, average in here.items()}  # tied weights once
+        for average, current in pairs.values():
+            if average.is_floating_point():
+                average.lerp_(current, 1.0 - self.decay)
+            else:
+                average.copy_(current)
+
+
 class TrainingState:
     """The model, the optimiser's and the EMA's state, and the place in the sequence of batches.
 
     No random state is kept: each step seeds the generator from (seed, step, rank).
     """
 
-    model: nn.Module
-    optimizer: torch.optim.Optimizer
-    scaler: torch.amp.GradScaler
-    ema: Ema | None
-    batches: int  # of an epoch
-    epoch: int = 0
-    batch: int = 0  # batches of this epoch already trained on
-    totals: Totals = field(default_factory=Totals)  # of this epoch's training batches
-    interval: Totals = field(default_factory=Totals)  # of those since the last logged step
-    seconds: float = 0.0  # spent on this run by every process that worked on it, one after another
-    last_epoch: dict[str, Any] = field(default_factory=dict)  # the metrics of the last finished epoch
-
-    @classmethod
-    def create(cls, model: nn.Module, config: TrainConfig, *, batches: int) -> Self:
-        """The state before the first step."""
+    def __init__(self, model: nn.Module, config: TrainConfig, *, batches: int) -> None:
         device = next(model.parameters()).device
-        return cls(
-            model=model,
-            optimizer=build_optimizer(model, config),
-            scaler=torch.amp.GradScaler(device.type, enabled=config.amp == "float16"),
-            ema=Ema(model, decay=config.ema_decay) if config.ema_decay is not None else None,
-            batches=batches,
-        )
+        self.model, self.batches = model, batches  # of an epoch
+        self.optimizer = build_optimizer(model, config)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=config.amp == "float16")
+        self.ema = Ema(model, decay=config.ema_decay) if config.ema_decay is not None else None
+        self.epoch, self.batch = 0, 0  # batches of this epoch already trained on
+        self.totals = Totals()  # of this epoch's training batches
+        self.interval = Totals()  # of those since the last logged step
+        self.seconds = 0.0  # spent on this run by every process that worked on it, one after another
+        self.last_epoch: dict[str, Any] = {}  # the metrics of the last finished epoch
 
     @property
     def step(self) -> int:
