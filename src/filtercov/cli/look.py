@@ -66,7 +66,7 @@ def explore(
 
 
 def figures(
-    directory: Annotated[Path, typer.Argument(help="Where to write the figures, as SVG and PNG.")],
+    directory: Annotated[Path, typer.Argument(help="Where to write the figures, as SVG files.")],
 ) -> None:
     """Draw the paper's illustrations: the construction, the schedule, covariances by depth and example filters."""
     for path in write_figures(directory):

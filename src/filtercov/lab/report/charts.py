@@ -8,11 +8,12 @@ be needed, and the page's script chooses one and puts marks into it. It has no t
 """
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
-from filtercov.lab.report.page import text
+from filtercov.lab.report.page import asset, text
 
 WIDTH, HEIGHT = 330, 220  # units, which are pixels on a phone
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 30, 38  # room for labels around the plot
@@ -114,7 +115,8 @@ class Plot:
         self.x, self.y, self.label = x, y, label
         self._parts = [*_frame(x, y), *_titles(x_label, y_label)]
 
-    def _at(self, x: float, y: float) -> Point:
+    def at(self, x: float, y: float) -> Point:
+        """Where values lie in the chart."""
         return _across(self.x.share(x)), _down(self.y.share(y))
 
     def line(self, points: Sequence[Point], kind: str = "line", *, colour: int = 0, attributes: str = "") -> None:
@@ -123,12 +125,12 @@ class Plot:
         `attributes` are further ones of the SVG element.
         """
         if points:
-            path = "L".join("{:.1f} {:.1f}".format(*self._at(*point)) for point in points)
+            path = "L".join("{:.1f} {:.1f}".format(*self.at(*point)) for point in points)
             self._parts.append(f'<path class="{kind} {_colour(colour)}"{attributes} d="M{path}"/>')
 
     def dot(self, x: float, y: float, title: str, *, colour: int = 0, radius: float = 3) -> None:
         """Draw a dot with a tooltip."""
-        self._parts.append(_circle("mark", self._at(x, y), title, colour=colour, radius=radius))
+        self._parts.append(_circle("mark", self.at(x, y), title, colour=colour, radius=radius))
 
     def cursor(self) -> None:
         """Draw an upright line at the beginning, for a script to move along x."""
@@ -137,7 +139,7 @@ class Plot:
 
     def html(self) -> str:
         """The chart as SVG."""
-        return _svg(self._parts, HEIGHT, self.label)
+        return svg(self._parts, HEIGHT, self.label)
 
 
 def line_chart(series: Sequence[Series], *, label: str, x_label: str, y_label: str, low: float | None = None) -> str:
@@ -194,11 +196,11 @@ def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str, shows: Seque
     axis = []
     for mark in x.marks:
         axis.append(f'<path class="{"axis zero" if mark == 0 else "axis"}" d="M{across(mark):.1f} 4V{top}"/>')
-        axis.append(_label(across(mark), top + 15, f"{mark:g}"))
+        axis.append(svg_text(across(mark), top + 15, f"{mark:g}"))
     keys = [(name, key(i, "mark")) for i, name in enumerate(series)] if len(series) > 1 else []
     keys += [("the paper's", key(0, "ring"))] if any(dot.paper is not None for dot in dots) else []
     keys += [("must lie above", key(0, "least"))] if any(dot.least is not None for dot in dots) else []
-    return _svg([*axis, *parts], top + 22, label) + legend(keys)
+    return svg([*axis, *parts], top + 22, label) + legend(keys)
 
 
 def stage(name: str, x: Axis, ranges: Sequence[Axis], *, x_label: str, y_label: str) -> str:
@@ -214,7 +216,7 @@ def stage(name: str, x: Axis, ranges: Sequence[Axis], *, x_label: str, y_label: 
         for y in ranges
     )
     parts = [*_titles(x_label, y_label), *frames, '<g class="marks"></g>']
-    return _svg(parts, HEIGHT, y_label, attributes=f' id="{text(name)}" data-box="{box}"')
+    return svg(parts, HEIGHT, y_label, attributes=f' id="{text(name)}" data-box="{box}"')
 
 
 def key(colour: int, kind: str = "line", *, dashed: bool = False) -> str:
@@ -237,19 +239,19 @@ def _frame(x: Axis, y: Axis) -> list[str]:
         down = _down(y.share(mark))
         shown = f"10{str(round(math.log10(mark))).translate(RAISED)}" if powers and mark != 1 else f"{mark:g}"
         parts.append(f'<path class="axis" d="M{LEFT} {down:.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(_label(LEFT - 6, down + 4, shown, "end"))
+        parts.append(svg_text(LEFT - 6, down + 4, shown, "end"))
     free = -math.inf
     for mark in x.marks:
         words, across = f"{mark:g}", _across(x.share(mark))
         half = max(APART, LETTER * len(words)) / 2
         if across - half >= free:
-            parts.append(_label(across, HEIGHT - 22, words))
+            parts.append(svg_text(across, HEIGHT - 22, words))
             free = across + half
     return parts
 
 
 def _titles(x_label: str, y_label: str) -> list[str]:
-    return [_label(0, 12, y_label, "start"), _label((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5, x_label)]
+    return [svg_text(0, 12, y_label, "start"), svg_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5, x_label)]
 
 
 def _across(share: float) -> float:
@@ -269,10 +271,27 @@ def _circle(kind: str, at: Point, title: str, *, colour: int, radius: float) -> 
     return f'<circle class="{kind} {_colour(colour)}" {place}><title>{text(title)}</title></circle>'
 
 
-def _label(x: float, y: float, words: str, anchor: str = "middle") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text(words)}</text>'
+def svg_text(x: float, y: float, words: str, anchor: str = "middle", *, attributes: str = "") -> str:
+    """Words at a place; `attributes` are further ones of the SVG element."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{attributes}>{text(words)}</text>'
 
 
-def _svg(parts: Sequence[str], height: float, label: str, *, attributes: str = "") -> str:
-    size = f'viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" height="{height:g}"'
+def svg(parts: Sequence[str], height: float, label: str, *, width: float = WIDTH, attributes: str = "") -> str:
+    """A whole SVG of these parts, which `label` says in words."""
+    size = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}"'
     return f'<svg class="chart" role="img" aria-label="{text(label)}" {size}{attributes}>{"".join(parts)}</svg>'
+
+
+def standalone(chart: str, *, dark: bool = False) -> str:
+    """A chart as an SVG file of its own, in the light or dark colours of pages; a legend below it is left out.
+
+    Colours are written out, because programs that print or convert SVG files know no variables.
+    """
+    light, night, *_ = asset("page.css").split("@media")
+    rules = re.findall(r"^\.(?:s\d|chart [.t]).*$", night, re.MULTILINE)
+    style = "\n".join([*rules, "svg { font-family: sans-serif; }"])
+    tag, _, inside = chart.partition("<svg ")[2].rpartition("</svg>")[0].partition(">")
+    paper = '<rect width="100%" height="100%" fill="var(--paper)"/>'
+    whole = f'<svg xmlns="http://www.w3.org/2000/svg" {tag}><style>\n{style}\n</style>{paper}{inside}</svg>\n'
+    colours = dict(re.findall(r"(--\w+): ([^;]+);", night if dark else light))
+    return re.sub(r"var\((--\w+)\)", lambda variable: colours[variable[1]], whole)
