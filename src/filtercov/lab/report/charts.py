@@ -90,6 +90,11 @@ class Series:
     dashed: bool = False
     colour: int = 0
 
+    @property
+    def kind(self) -> str:
+        """Its classes in the style sheet, but for the colour."""
+        return "line dashed" if self.dashed else "line"
+
     def edge(self, side: int) -> list[Point]:
         """The lower (side -1) or upper (+1) edge of the band."""
         halves = self.spread or [None] * len(self.points)
@@ -151,10 +156,10 @@ def line_chart(series: Sequence[Series], *, label: str, x_label: str, y_label: s
     for line in series:
         if any(line.spread):
             plot.line([*line.edge(1), *reversed(line.edge(-1))], "band", colour=line.colour)
-        plot.line(line.points, "line dashed" if line.dashed else "line", colour=line.colour)
+        plot.line(line.points, line.kind, colour=line.colour)
         for x, y in line.points if len(line.points) <= MOST_MARKS else ():
             plot.dot(x, y, f"{line.name}: {y:.2f} at {x:g}", colour=line.colour)
-    return plot.html() + legend([(line.name, key(line.colour, dashed=line.dashed)) for line in series])
+    return plot.html() + legend([(line.name, f"{line.kind} {_colour(line.colour)}") for line in series])
 
 
 def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str, shows: Sequence[float] = ()) -> str:
@@ -197,38 +202,35 @@ def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str, shows: Seque
     for mark in x.marks:
         axis.append(f'<path class="{"axis zero" if mark == 0 else "axis"}" d="M{across(mark):.1f} 4V{top}"/>')
         axis.append(svg_text(across(mark), top + 15, f"{mark:g}"))
-    keys = [(name, key(i, "mark")) for i, name in enumerate(series)] if len(series) > 1 else []
-    keys += [("the paper's", key(0, "ring"))] if any(dot.paper is not None for dot in dots) else []
-    keys += [("must lie above", key(0, "least"))] if any(dot.least is not None for dot in dots) else []
+    keys = [(name, f"mark {_colour(i)}") for i, name in enumerate(series)] if len(series) > 1 else []
+    keys += [("the paper's", "ring s0")] if any(dot.paper is not None for dot in dots) else []
+    keys += [("must lie above", "least")] if any(dot.least is not None for dot in dots) else []
     return svg([*axis, *parts], top + 22, label) + legend(keys)
 
 
-def stage(name: str, x: Axis, ranges: Sequence[Axis], *, x_label: str, y_label: str) -> str:
-    """An empty chart, the element `name`, for a script to fill: a frame for each range of y, smallest first.
+def stage(name: str, ranges: Sequence[Axis], *, x_label: str, y_label: str) -> str:
+    """An empty chart, the element `name`, for a script to fill: along x shares, a frame for each range of y.
 
-    The script shows one of them, reads its `data-low`, `data-high` and, where it is logarithmic, `data-log`, and the
-    edges of the plot in `data-box` (left, right, top, bottom), and writes marks into the group of class `marks`.
+    The frames go from the smallest range to the largest. The script shows one of them, reads its `data-low`,
+    `data-high` and, where it is logarithmic, `data-log`, and the edges of the plot in `data-box` (left, right, top,
+    bottom), and writes marks into the group of class `marks`.
     """
     box = f"{_across(0):g} {_across(1):g} {_down(1):g} {_down(0):g}"
     frames = (
         f'<g class="frame" data-low="{y.low:g}" data-high="{y.high:g}"{" data-log" if y.log else ""}>'
-        f"{''.join(_frame(x, y))}</g>"
+        f"{''.join(_frame(SHARES, y))}</g>"
         for y in ranges
     )
     parts = [*_titles(x_label, y_label), *frames, '<g class="marks"></g>']
     return svg(parts, HEIGHT, y_label, attributes=f' id="{text(name)}" data-box="{box}"')
 
 
-def key(colour: int, kind: str = "line", *, dashed: bool = False) -> str:
-    """A sample of a line, mark or ring, to stand beside its name."""
-    return f'<span class="key {kind} {_colour(colour)}{" dashed" if dashed else ""}"></span>'
-
-
 def legend(entries: Sequence[tuple[str, str]]) -> str:
-    """Names beside their keys."""
+    """Names beside samples of what they name, given by classes of the style sheet: `line s0`, `mark s1`, `ring s1`."""
     if not entries:
         return ""
-    return f'<p class="legend">{" ".join(f"<span>{drawn}{text(name)}</span>" for name, drawn in entries)}</p>'
+    shown = (f'<span><span class="key {kind}"></span>{text(name)}</span>' for name, kind in entries)
+    return f'<p class="legend">{" ".join(shown)}</p>'
 
 
 def _frame(x: Axis, y: Axis) -> list[str]:

@@ -19,7 +19,7 @@ from filtercov.errors import SourceError
 from filtercov.files import Source, files_sha256
 from filtercov.lab.report import inspect_target as targets
 from filtercov.lab.report import page
-from filtercov.lab.report.charts import SHARES, Axis, Plot, key, legend, log_axis
+from filtercov.lab.report.charts import SHARES, Axis, Plot, legend, log_axis
 from filtercov.lab.report.inspect_target import Layer, Target, beside, measure, model_target
 from filtercov.lab.report.pictures import BLOCKS, SHOWN, covariance_picture, filters_picture, sampled
 from filtercov.lab.report.watched import WatchedReport
@@ -60,28 +60,33 @@ class Report:
         return (*self.target.notes, *theirs)
 
     @property
-    def too_wide(self) -> bool:
-        """Whether the schedule's σ exceeds the side of a kernel anywhere: then its filters would be nearly flat."""
+    def unusable(self) -> str:
+        """Why the fitted schedule is no start for another network; empty where it is one, or where there is none."""
+        if self.schedule is None:
+            return ""
+        if not self.schedule.fit.usable:
+            return "it says too little of these layers"
         sides = [(each.numbers["depth"], max(each.statistics.kernel_size)) for each in self.layers]
-        return self.schedule is not None and any(self.schedule(depth) > side for depth, side in sides)
+        flat = any(self.schedule(depth) > side for depth, side in sides)
+        return "its σ exceeds the side of a kernel, so filters would be nearly flat" if flat else ""
 
     def paste_line(self) -> str:
-        """Python that initialises another model with the fitted schedule, '' where that is not sane."""
-        if self.schedule is None or not self.schedule.fit.usable or self.too_wide:
+        """Python that initialises another model with the fitted schedule, empty where that is not sane."""
+        if self.schedule is None or self.unusable:
             return ""
         s = self.schedule.short()
         return f"filtercov.init_(model, filtercov.QuadraticSchedule({s.sigma0!r}, {s.v!r}, {s.a!r}))"
 
     def as_json(self) -> dict[str, Any]:
-        """Every number of the page."""
-        schedule: dict[str, Any] | None = None
-        if self.schedule is not None:
-            fit = self.schedule.fit
-            schedule = {name: getattr(self.schedule, name) for name in ("sigma0", "v", "a")}
-            schedule |= {"likeness": fit.likeness, "usable": bool(self.paste_line()), "finding": str(fit)}
+        """Every number of the page, and the spectra."""
         about = {"target": self.target.label, "kind": self.target.kind, "notes": list(self.notes)}
+        layers = [each.numbers | {"eigenvalues": spectrum(each.statistics.covariance).tolist()} for each in self.layers]
+        schedule: dict[str, Any] | None = None
+        if s := self.schedule:
+            schedule = {"sigma0": s.sigma0, "v": s.v, "a": s.a, "likeness": s.fit.likeness}
+            schedule |= {"usable": not self.unusable, "finding": str(s.fit)}
         against = {"against": self.against.label} if self.against else {}
-        return about | {"schedule": schedule, "layers": [layer.as_json() for layer in self.layers]} | against
+        return about | {"schedule": schedule, "layers": layers} | against
 
     def page(self, *, command: str = "") -> str:
         """The HTML page, which ends with its sources and the `command` that made it."""
@@ -209,19 +214,17 @@ def _schedule(report: Report) -> str:
     plot.line(curve)
     for colour, depth, sigma, name in dots:
         plot.dot(depth, sigma, f"{name}: σ = {sigma:.3g}", colour=colour, radius=3.5)
-    keys = [("σ of each layer", key(0, "mark"))]
-    keys += [(report.against.label, key(1, "mark"))] if report.against else []
+    keys = [("σ of each layer", "mark s0")]
+    keys += [(report.against.label, "mark s1")] if report.against else []
     words = "<p>No layer has five pixels along a side or more and filters that vary: there is no schedule to fit.</p>"
     if schedule is not None:
-        keys.append(("nearest schedule", key(0)))
+        keys.append(("nearest schedule", "line s0"))
         fitted = f"σ(d) = {schedule.sigma0:.3g} {_signed(schedule.v)} d {_signed(schedule.a / 2)} d²"
         words = f"<p>The nearest schedule is {page.text(fitted)}.</p><p>The finding: {page.text(schedule.fit)}.</p>"
-        if line := report.paste_line():
-            words += f"<p>To start another network with filters like these:</p>{page.copyable(line)}"
+        if report.unusable:
+            words += page.note(f"It is not offered as a start for another network: {report.unusable}.")
         else:
-            flat = "its σ exceeds the side of a kernel, so filters would be nearly flat"
-            why = flat if schedule.fit.usable else "it says too little of these layers"
-            words += page.note(f"It is not offered as a start for another network: {why}.")
+            words += f"<p>To start another network with filters like these:</p>{page.copyable(report.paste_line())}"
     chart = page.figure(plot.html() + legend(keys), "")
     return f'<h2>σ across depth</h2><div class="pairs">{chart}<div>{words}</div></div>'
 
@@ -309,7 +312,7 @@ def spectrum_chart(covariances: Mapping[str, Array]) -> str:
     for colour, eigenvalues in enumerate(spectra.values()):
         shares = eigenvalues / (max(float(eigenvalues[0]), 0.0) or 1.0)
         plot.line([(rank, float(x)) for rank, x in enumerate(shares, start=1) if x > scale.low], colour=colour)
-    return plot.html() + legend([(name, key(colour)) for colour, name in enumerate(spectra)])
+    return plot.html() + legend([(name, f"line s{colour}") for colour, name in enumerate(spectra)])
 
 
 def _pictures(layer: Layer, target: Target, rng: np.random.Generator) -> str:

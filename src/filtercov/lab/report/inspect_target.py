@@ -28,7 +28,7 @@ from filtercov.layers.state_dict import checkpoint_files
 from filtercov.statistics.filter_statistics import FilterStatistics, is_statistics, measure_layers
 from filtercov.statistics.shipped import shipped_file, shipped_names
 from filtercov.statistics.watched import Watched, is_watched_run
-from filtercov.structure import centredness, kronecker_residual, spectrum
+from filtercov.structure import centredness, kronecker_residual
 
 UNTRAINED = "not trained: these are the filters the network starts with"
 RUN_FILES = ("checkpoint.safetensors", "statistics.safetensors")
@@ -182,10 +182,6 @@ class Layer:
         """The closed form most like the covariance, zeros where there is none."""
         sigma, size = self.numbers["sigma"], self.statistics.kernel_size
         return np.zeros_like(self.statistics.covariance) if sigma is None else gaussian_covariance(size, sigma)
-
-    def as_json(self) -> dict[str, Any]:
-        """Every number, and the spectrum."""
-        return self.numbers | {"eigenvalues": spectrum(self.statistics.covariance).tolist()}
 
 
 def measure(statistics: FilterStatistics) -> list[Layer]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from filtercov.covariance.forms import Array
 from filtercov.files import Source
 from filtercov.lab.report import page, pictures
-from filtercov.lab.report.charts import SHARES, Plot, key, legend, log_axis, over, round_axis, stage
+from filtercov.lab.report.charts import Plot, legend, log_axis, over, round_axis, stage
 from filtercov.lab.report.pictures import palette
 from filtercov.printable import counted
 from filtercov.statistics.watched import FOLLOWED, Moment, Watched
@@ -158,10 +158,10 @@ def _player(run: WatchedReport) -> str:
         buttons += f'<button type="button" {named}><canvas class="pixels"></canvas><span>{number}</span></button>'
     most = max(len(filters) for filters in run.moments[0].filters.values())
     sigmas = [s for layer in run.layers for record in layer if (s := record["sigma"]) is not None] or [0.1, 1.0]
-    by_depth = stage("depths", SHARES, [log_axis(min(sigmas), max(sigmas))], x_label="relative depth d", y_label="σ")
+    by_depth = stage("depths", [log_axis(min(sigmas), max(sigmas))], x_label="relative depth d", y_label="σ")
     decades = log_axis(10.0**-DECADES, 1.0)
-    spectra = stage("spectrum", SHARES, [decades], x_label="rank / number of pixels", y_label="eigenvalue, λ / λ₁")
-    marks = [("more like a closed form than chance", key(0, "mark")), ("no more than chance", key(0, "ring"))]
+    spectra = stage("spectrum", [decades], x_label="rank / number of pixels", y_label="eigenvalue, λ / λ₁")
+    marks = [("more like a closed form than chance", "mark s0"), ("no more than chance", "ring s0")]
     views = [
         page.figure(
             '<canvas class="pixels" id="covariance" role="img"></canvas>', 'covariance<span id="limit"></span>'
@@ -170,7 +170,7 @@ def _player(run: WatchedReport) -> str:
             '<canvas class="pixels" id="filters" role="img"></canvas>',
             f"the same {counted(most, 'filter')} at every moment, each on its own scale",
         ),
-        page.figure(spectra + legend([("now", key(0)), ("at the first moment", key(0, dashed=True))]), "spectrum"),
+        page.figure(spectra + legend([("now", "line s0"), ("at the first moment", "line dashed s0")]), "spectrum"),
     ]
     return f"""<section class="player" id="player" aria-label="player">
 <div class="bar"><button type="button" id="play">Play</button>
