@@ -22,7 +22,7 @@ from filtercov.lab.report import page
 from filtercov.lab.report.charts import SHARES, Axis, Plot, legend, log_axis
 from filtercov.lab.report.inspect_target import Layer, Target, beside, measure, model_target
 from filtercov.lab.report.pictures import BLOCKS, SHOWN, covariance_picture, filters_picture, sampled
-from filtercov.lab.report.watched import WatchedReport
+from filtercov.lab.report.watched import WatchedReport, show_alike
 from filtercov.printable import counted
 from filtercov.schedule import FittedSchedule, fit_schedule
 from filtercov.statistics.watched import START
@@ -174,10 +174,8 @@ def _finding(report: Report) -> str:
     """The result in a sentence, or two of two targets."""
     layers = report.layers
     alike = [layer.numbers["sigma"] for layer in layers if layer.numbers["likeness_beyond_chance"]]
-    words = "No layer is more like the closed form than independent filters are."
-    if alike:
-        words = f"{len(alike)} of {counted(len(layers), 'layer')} {'is' if len(alike) == 1 else 'are'} more like the "
-        words += f"closed form than independent filters are, with σ from {min(alike):.2g} to {max(alike):.2g}."
+    spread = f", with σ from {min(alike):.2g} to {max(alike):.2g}" if alike else ""
+    words = f"{show_alike(len(alike), len(layers))}{spread}."
     cosines = [x for layer in layers if (x := layer.numbers.get("cosine")) is not None]
     if cosines:
         mean = page.number(sum(cosines) / len(cosines))
@@ -216,8 +214,11 @@ def _schedule(report: Report) -> str:
         plot.dot(depth, sigma, f"{name}: σ = {sigma:.3g}", colour=colour, radius=3.5)
     keys = [("σ of each layer", "mark s0")]
     keys += [(report.against.label, "mark s1")] if report.against else []
-    words = "<p>No layer has five pixels along a side or more and filters that vary: there is no schedule to fit.</p>"
-    if schedule is not None:
+    if schedule is None:
+        words = (
+            "<p>No layer has five pixels along a side or more and filters that vary: there is no schedule to fit.</p>"
+        )
+    else:
         keys.append(("nearest schedule", "line s0"))
         fitted = f"σ(d) = {schedule.sigma0:.3g} {_signed(schedule.v)} d {_signed(schedule.a / 2)} d²"
         words = f"<p>The nearest schedule is {page.text(fitted)}.</p><p>The finding: {page.text(schedule.fit)}.</p>"
@@ -247,24 +248,19 @@ MEANINGS = {
 
 
 def _numbers(report: Report) -> str:
-    columns = {"centred": "centredness", "Kronecker": "kronecker_residual", "mean": "mean_share"}
-    columns |= {"cosine": "cosine", "scale": "scale"} if report.against else {}
+    others = {"centred": "centredness", "Kronecker": "kronecker_residual", "mean": "mean_share"}
+    others |= {"cosine": "cosine", "scale": "scale"} if report.against else {}
     rows = []
     for layer in report.layers:
         n = layer.numbers
         alike, ranked = n["likeness_beyond_chance"], n["effective_rank_beyond_chance"]
         likeness = f"{page.number(n['likeness'])} ({page.number(n['likeness_chance'])})"
         rank, by_chance = (page.number(n[f"effective_rank{end}"], digits=1) for end in ("", "_chance"))
-        cells = {
-            "size": layer.size,
-            "filters": str(layer.statistics.count),
-            "σ": _grey(page.number(n["sigma"]), unless=alike),
-            "likeness": _grey(likeness, unless=alike),
-            "rank": _grey(f"{rank} ({by_chance})", unless=ranked),
-            **{name: page.number(n[number]) for name, number in columns.items()},
-        }
-        rows.append({"layer": page.numbered(layer.index, layer.name, f"#layer-{layer.index}")} | cells)
-    main = page.table(list(rows[0]), [list(row.values()) for row in rows])
+        named = page.numbered(layer.index, layer.name, f"#layer-{layer.index}")
+        cells = [_grey(page.number(n["sigma"]), unless=alike), _grey(likeness, unless=alike)]
+        cells.append(_grey(f"{rank} ({by_chance})", unless=ranked))
+        rows.append([named, layer.size, n["filters"], *cells, *(page.number(n[number]) for number in others.values())])
+    main = page.table(["layer", "size", "filters", "σ", "likeness", "rank", *others], rows)
     listed = "".join(f"<dt>{name}</dt><dd>{meaning}</dd>" for name, meaning in MEANINGS.items())
     meanings = page.folded("What the numbers mean", f"<dl>{listed}</dl>")
     return f'<h2>In numbers</h2><div id="numbers">{main}</div>{meanings}'
@@ -276,26 +272,24 @@ def _grey(shown: str, *, unless: bool | None) -> str:
 
 def _card(report: Report, layer: Layer, rng: np.random.Generator) -> str:
     """A layer in pictures: beside its closed form, or beside the layer of the other target."""
-    closed = _covariance(layer.closed_form, layer, f"closed form, σ = {page.number(layer.numbers['sigma'])}")
+    n = layer.numbers
+    closed = _covariance(layer.closed_form, layer, f"closed form, σ = {page.number(n['sigma'])}")
     spectra = {"layer": layer.statistics.covariance, "closed form": layer.closed_form}
     own = _pictures(layer, report.target, rng)
     body, more = f'<div class="thirds">{own}{closed}</div>', ""
     if report.against and layer.other:
-        label = report.against.label
-        spectra[label] = layer.other.statistics.covariance
-        named = f"{page.text(label)}{' (resized)' if layer.numbers['resized'] else ''}: {page.text(layer.other.name)}"
+        spectra[report.against.label] = layer.other.statistics.covariance
         theirs = _pictures(layer.other, report.against, rng)
-        body = (
-            f'<div class="pairs"><div><h4>{page.text(report.target.label)}</h4><div class="pair">{own}</div></div>'
-            f'<div><h4>{named}</h4><div class="pair">{theirs}</div></div></div>'
-        )
-        more = closed
+        named = f"{report.against.label}{' (resized)' if n['resized'] else ''}: {layer.other.name}"
+        columns = ((report.target.label, own), (named, theirs))
+        pairs = (f'<div><h4>{page.text(name)}</h4><div class="pair">{shown}</div></div>' for name, shown in columns)
+        body, more = f'<div class="pairs">{"".join(pairs)}</div>', closed
     more += page.figure(spectrum_chart(spectra), "spectra, each over its largest eigenvalue")
     more = page.folded("More pictures", f'<div class="thirds">{more}</div>')
     names = {"σ": "sigma", "likeness": "likeness", "by chance": "likeness_chance", "cosine": "cosine", "scale": "scale"}
-    facts = {name: layer.numbers[number] for name, number in names.items() if number in layer.numbers}
+    facts = {name: n[number] for name, number in names.items() if number in n}
     listed = "".join(f"<span>{name} <b>{page.number(value)}</b></span>" for name, value in facts.items())
-    about = f"{layer.size} · {counted(layer.statistics.count, 'filter')} · depth {layer.numbers['depth']:.2f}"
+    about = f"{layer.size} · {counted(layer.statistics.count, 'filter')} · depth {n['depth']:.2f}"
     return (
         f'<section class="card" id="layer-{layer.index}"><h3>{layer.index + 1}. {page.text(layer.name)} '
         f'<span class="quiet">{about}</span></h3><p class="facts">{listed}</p>{body}{more}</section>'

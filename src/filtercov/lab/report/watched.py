@@ -30,6 +30,7 @@ from filtercov.structure import spectrum
 MOST_BYTES = 8_000_000  # of all moments on a page, before base64
 MOST_MOMENTS = 200  # more cannot be told apart on a slider
 DECADES = 4  # of a spectrum
+NUMBERS = ("sigma", "likeness", "likeness_chance", "likeness_beyond_chance", "relative_distance")  # that are shown
 Bytes = NDArray[np.uint8]
 Record = dict[str, Any]  # of a layer at a moment: see `Watched.to_records`
 
@@ -44,6 +45,12 @@ def _since(records: Sequence[Record]) -> int | None:
     A likeness that left chance and came back shows nothing yet: among many moments some always stray.
     """
     return min((int(record["step"]) for record in takewhile(_beyond, reversed(records))), default=None)
+
+
+def show_alike(count: int, layers: int) -> str:
+    """How many of the layers have structure, in words."""
+    beginning = f"{count or 'None'} of {counted(layers, 'layer')} {'is' if count == 1 else 'are'}"
+    return f"{beginning} more like the closed form than independent filters are"
 
 
 def _size(record: Record) -> str:
@@ -110,8 +117,7 @@ class WatchedReport:
         if not judged:
             return "No layer has filters that a closed form could be like."
         early, late = (sum(_beyond(layer[i]) for layer in judged) for i in (0, -1))
-        words = f"{late or 'None'} of {counted(len(judged), 'layer')} {'is' if late == 1 else 'are'} more like the "
-        words += f"closed form than independent filters are at step {steps[-1]}"
+        words = f"{show_alike(late, len(judged))} at step {steps[-1]}"
         return f"{words}, {early or 'none'} at step {steps[0]}." if len(steps) > 1 else f"{words}."
 
     def page(self, *, command: str = "") -> str:
@@ -230,7 +236,6 @@ def _layer_data(records: Sequence[Record], moments: Sequence[Moment]) -> dict[st
     filters = [
         pictures.levels(f, pictures.symmetric_limit(f)).ravel() for moment in moments for f in moment.filters[name]
     ]
-    numbers = {"sigma": "sigma", "likeness": "likeness", "chance": "likeness_chance", "moved": "relative_distance"}
     return {
         "name": name,
         "depth": records[0]["depth"],
@@ -240,8 +245,7 @@ def _layer_data(records: Sequence[Record], moments: Sequence[Moment]) -> dict[st
         "limits": [float(f"{limit:.2g}") for limit in limits],
         "filters": _text(filters),
         "spectra": _text([spectrum_levels(spectrum(cov)) for cov in covariances]),
-        "beyond": [*map(_beyond, records)],
-        **{key: [record[column] for record in records] for key, column in numbers.items()},
+        **{number: [record[number] for record in records] for number in NUMBERS},
     }
 
 
