@@ -117,4 +117,3 @@ def test_constant_filters_have_no_sigma(tmp_path):
     report = look(str(tmp_path / "f"))
     json.dumps(report.as_json(), allow_nan=False)
     assert report.table()[1][3] == "– → –"
-    assert "No layer has filters that a closed form could be like." in report.page()

@@ -58,12 +58,13 @@ def round_axis(low: float, high: float) -> Axis:
     return Axis(marks[0], marks[-1], marks)
 
 
-def log_axis(low: float, high: float) -> Axis:
-    """A logarithmic axis that encloses [low, high]: marks 1, 2 and 5, or powers of ten where those would crowd.
+def log_axis(values: Collection[float]) -> Axis:
+    """A logarithmic axis that encloses the values: marks 1, 2 and 5, or powers of ten where those would crowd.
 
-    >>> log_axis(0.03, 0.4).marks, log_axis(0.001, 2.0).marks
+    >>> log_axis([0.03, 0.4]).marks, log_axis([0.001, 2.0]).marks
     ([0.02, 0.05, 0.1, 0.2, 0.5], [0.001, 0.01, 0.1, 1.0, 10.0])
     """
+    low, high = min(values, default=0.1), max(values, default=1.0)
     steps = (1,) if high / low > 300 else (1, 2, 5)
     decades = range(math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9) + 1)
     marks = [float(f"{step}e{decade}") for decade in decades for step in steps]

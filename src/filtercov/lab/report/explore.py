@@ -45,7 +45,7 @@ def explore_page(*, command: str = "") -> str:
     }
     ranges = [round_axis(0.0, top) for top in SIGMA_TOPS]
     rank = "rank / number of pixels"
-    spectrum = stage("spectrum", [log_axis(1e-6, 1.0)], x_label=rank, y_label="eigenvalue, |λ| / λ₁")
+    spectrum = stage("spectrum", [log_axis([1e-6, 1.0])], x_label=rank, y_label="eigenvalue, |λ| / λ₁")
     parts = {
         "controls": _controls(),
         "schedule": stage("schedule", ranges, x_label="relative depth d", y_label="σ"),

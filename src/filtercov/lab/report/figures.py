@@ -72,8 +72,7 @@ def schedule_figure() -> str:
     ends = sorted(((schedule(1.0), name) for name, schedule in PRESETS.items()), reverse=True)
     sigmas = [schedule(d) for schedule in PRESETS.values() for d in (0.0, 1.0)]
     formula = "σ(d) = σ₀ + v d + ½ a d²"
-    y = log_axis(min(sigmas), max(sigmas))
-    plot = Plot(SHARES, y, label=formula, x_label="relative depth d", y_label=formula)
+    plot = Plot(SHARES, log_axis(sigmas), label=formula, x_label="relative depth d", y_label=formula)
     names, free = [], 0.0
     for number, (end, name) in enumerate(ends):
         schedule = PRESETS[name]

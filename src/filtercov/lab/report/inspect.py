@@ -206,9 +206,9 @@ def _schedule(report: Report) -> str:
         for layer in layers
         if (sigma := layer.numbers["sigma"]) is not None
     ]
-    sigmas = [*(sigma for _, _, sigma, _ in dots), *(sigma for _, sigma in curve)] or [0.1, 1.0]
+    sigmas = [*(sigma for _, _, sigma, _ in dots), *(sigma for _, sigma in curve)]
     label = "σ of each layer over relative depth, with the fitted schedule"
-    plot = Plot(SHARES, log_axis(min(sigmas), max(sigmas)), label=label, x_label="relative depth d", y_label="σ")
+    plot = Plot(SHARES, log_axis(sigmas), label=label, x_label="relative depth d", y_label="σ")
     plot.line(curve)
     for colour, depth, sigma, name in dots:
         plot.dot(depth, sigma, f"{name}: σ = {sigma:.3g}", colour=colour, radius=3.5)
@@ -299,7 +299,7 @@ def _card(report: Report, layer: Layer, rng: np.random.Generator) -> str:
 def spectrum_chart(covariances: Mapping[str, Array]) -> str:
     """Spectra by name, each over its largest eigenvalue, on a logarithmic scale of four decades, with a legend."""
     spectra = {name: spectrum(cov) for name, cov in covariances.items()}
-    n, scale = len(next(iter(spectra.values()))), log_axis(1e-4, 1.0)
+    n, scale = len(next(iter(spectra.values()))), log_axis([1e-4, 1.0])
     ranks = sorted({1, *(max(2, round(n * quarter / 4)) for quarter in (1, 2, 3, 4))})
     axis = Axis(1.0, float(ranks[-1]), ranks)
     plot = Plot(axis, scale, label="spectrum of the covariance", x_label="rank", y_label="eigenvalue, λ / λ₁")

@@ -133,8 +133,7 @@ def covariance_picture(cov: Array, kernel_size: KernelSize, *, size: int, limit:
     """
     shape = kernel_shape(kernel_size)
     limit = covariance_limit(cov) if limit is None else limit
-    kept = shown_pixels(shape, blank_margin(cov, shape))
-    pixels = np.ravel_multi_index(np.meshgrid(*kept, indexing="ij"), shape).ravel()
+    kept, pixels = shown_pixels(shape, blank_margin(cov, shape))
     blocks = cov[np.ix_(pixels, pixels)].reshape(-1, *map(len, kept))
     tiles = [levels(_on_paper(block), limit) for block in blocks]
     picture = _tiled(tiles, columns=1 if len(shape) == 1 else len(kept[-1]), size=size, gap=max(2, size // 120))
@@ -161,14 +160,14 @@ def blank_margin(cov: Array, shape: tuple[int, ...]) -> int:
     return max(0, int(min(seen.min(axis=0).min(), (np.array(shape) - 1 - seen.max(axis=0)).min())) - 1)
 
 
-def shown_pixels(shape: tuple[int, ...], margin: int) -> list[NDArray[np.int64]]:
-    """The pixels along each axis of a covariance's picture: borders cut off, then every second, third, …."""
+def shown_pixels(shape: tuple[int, ...], margin: int) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
+    """The pixels of a covariance's picture along each axis, and all of them: no borders, every second, third, …."""
     kept = []
     for k in shape:
         inside = np.arange(margin, k - margin)
         step = math.ceil(len(inside) / FINEST)
         kept.append(inside[(len(inside) - 1) // 2 % step :: step])
-    return kept
+    return kept, np.ravel_multi_index(np.meshgrid(*kept, indexing="ij"), shape).ravel()
 
 
 def shown_size(shape: tuple[int, ...]) -> str:
