@@ -16,16 +16,13 @@ from torch import nn
 
 from filtercov.covariance.forms import Array
 from filtercov.errors import SourceError
-from filtercov.files import Source, files_sha256
-from filtercov.lab.report import inspect_target as targets
 from filtercov.lab.report import page
 from filtercov.lab.report.charts import SHARES, Axis, Plot, legend, log_axis
-from filtercov.lab.report.inspect_target import Layer, Target, beside, measure, model_target
+from filtercov.lab.report.inspect_target import Layer, Target, beside, find_target, measure, model_target, read_watched
 from filtercov.lab.report.pictures import BLOCKS, SHOWN, covariance_picture, filters_picture, sampled
 from filtercov.lab.report.watched import WatchedReport, show_alike
 from filtercov.printable import counted
 from filtercov.schedule import FittedSchedule, fit_schedule
-from filtercov.statistics.watched import START
 from filtercov.structure import spectrum
 
 THUMB, LARGE = 160, 380  # widths of pictures
@@ -131,13 +128,10 @@ def look(target: str, *, against: str | None = None, untrained: bool = False) ->
     >>> [layer["kernel_size"] for layer in report.as_json()["layers"]]
     ['5x5', '5x5']
     """
-    folder = targets.watched_path(Path(target))
-    if folder is not None and against is None:
-        watched = targets.load_watched(folder)
-        checksum = files_sha256(folder, [folder / START, *(moment.path for moment in watched)])
-        return WatchedReport(targets.run_label(folder), watched, Source(str(folder), checksum))
-    own = targets.find_target(target, untrained=untrained)
-    other = None if against is None else targets.find_target(against, untrained=untrained)
+    if against is None and (run := read_watched(Path(target))):
+        return WatchedReport(*run)
+    own = find_target(target, untrained=untrained)
+    other = None if against is None else find_target(against, untrained=untrained)
     if other is not None and own.label == other.label:  # files of one name are told apart as they were typed
         own, other = replace(own, label=target), replace(other, label=str(against))
     return measure_target(own, other)

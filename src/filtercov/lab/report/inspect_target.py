@@ -69,11 +69,11 @@ def find_target(target: str, *, untrained: bool = False) -> Target:
 
 def read_target(path: Path) -> Target:
     """Read a checkpoint, a statistics file, or the directory of a run or of a watched run (its last moment)."""
-    if (watched := watched_path(path)) is not None:
-        seen = load_watched(watched)
-        moment = seen[-1]
-        files, notes = [moment.path], (*seen.notes, f"this is the last moment that was watched, step {moment.step}")
-        target = Target(run_label(watched), "watched run", moment.statistics, moment.filters, notes)
+    if run := read_watched(path):
+        label, watched = run
+        moment = watched[-1]
+        files, notes = [moment.path], (*watched.notes, f"this is the last moment that was watched, step {moment.step}")
+        target = Target(label, "watched run", moment.statistics, moment.filters, notes)
     elif files := _run_files(path):
         target = _read_run(path, files)
     elif is_statistics(path):
@@ -85,28 +85,22 @@ def read_target(path: Path) -> Target:
     return replace(target, sources=tuple(Source(str(file), file_sha256(file)) for file in files))
 
 
-def watched_path(path: Path) -> Path | None:
-    """The watched run that a path stands for, which may be inside the directory of a run without weights."""
-    if is_watched_run(path) or (path.suffix == ".watched" and path.exists()):
-        return path
-    return path / WATCHED if (path / WATCHED).exists() and not _run_files(path) else None
+def read_watched(path: Path) -> tuple[str, Watched] | None:
+    """The watched run that a path stands for, with its name; None where it stands for something else.
+
+    It may be over or not, and inside the directory of a run without weights, whose name it then has.
+    """
+    folder = path if is_watched_run(path) else path / WATCHED
+    if not folder.exists() or _run_files(path):
+        return None
+    watched = Watched.load(folder)
+    if not len(watched):
+        raise SourceError(f"{path}: needed a watched run with a moment in it, it has just begun; look again later")
+    return (folder.resolve().parent.name if folder.name == WATCHED else folder.name) or str(folder), watched
 
 
 def _run_files(path: Path) -> list[Path]:
     return [file for name in RUN_FILES if (file := path / name).exists()]
-
-
-def load_watched(path: Path) -> Watched:
-    """Read a watched run with at least one moment, whether or not it is over."""
-    watched = Watched.load(path)
-    if not len(watched):
-        raise SourceError(f"{path}: needed a watched run with a moment in it, it has just begun; look again later")
-    return watched
-
-
-def run_label(path: Path) -> str:
-    """The name of a watched run: that of its run's directory, where it is inside one."""
-    return (path.resolve().parent.name if path.name == WATCHED else path.name) or str(path)
 
 
 def model_target(model: nn.Module, label: str, *, example_input: Any = None, notes: tuple[str, ...] = ()) -> Target:
@@ -189,12 +183,13 @@ def measure(statistics: FilterStatistics) -> list[Layer]:
     found = []
     for index, (layer, record) in enumerate(zip(statistics, statistics.to_records(), strict=True)):
         mean, spread = float(layer.mean @ layer.mean), float(np.trace(layer.covariance))
-        shape = {
+        more = {
             "centredness": centredness(layer.covariance, layer.kernel_size),
             "kronecker_residual": kronecker_residual(layer.covariance, layer.kernel_size),
             "mean_share": mean / (mean + spread) if mean + spread else math.nan,
         }
-        found.append(Layer(index, layer, record | _finite(shape)))
+        known = {name: None if math.isnan(value) else value for name, value in more.items()}
+        found.append(Layer(index, layer, record | known))
     return found
 
 
@@ -208,23 +203,19 @@ def beside(layers: Sequence[Layer], against: Target) -> list[Layer]:
             raise SourceError(
                 f"{against.label}: cannot be compared with {layer.name}, which has {layer.size} filters ({error})"
             ) from None
-    return [
-        replace(layer, numbers=layer.numbers | _compared(layer, other, against), other=other)
-        for layer, other in zip(layers, measure(FilterStatistics(tuple(found))), strict=True)
-    ]
+    others = measure(FilterStatistics(tuple(found)))
+    return [_compared(layer, other, against.statistics) for layer, other in zip(layers, others, strict=True)]
 
 
-def _compared(layer: Layer, other: Layer, against: Target) -> dict[str, Any]:
+def _compared(layer: Layer, other: Layer, against: FilterStatistics) -> Layer:
     own, theirs = layer.statistics.covariance, other.statistics.covariance
     norms, spread = float(np.linalg.norm(own) * np.linalg.norm(theirs)), float(np.trace(own))
-    nearest = against.statistics[round(layer.numbers["depth"] * (len(against.statistics) - 1))]
+    nearest = against[round(layer.numbers["depth"] * (len(against) - 1))]
     numbers = {
-        "cosine": float(np.vdot(own, theirs)) / norms if norms else math.nan,
-        "scale": math.sqrt(max(float(np.trace(theirs)), 0.0) / spread) if spread else math.nan,
+        "cosine": float(np.vdot(own, theirs)) / norms if norms else None,
+        "scale": math.sqrt(max(float(np.trace(theirs)), 0.0) / spread) if spread else None,
+        "other": other.name,
+        "other_sigma": other.numbers["sigma"],
+        "resized": nearest.kernel_size != layer.statistics.kernel_size,
     }
-    resized = nearest.kernel_size != layer.statistics.kernel_size
-    return _finite(numbers) | {"other": other.name, "other_sigma": other.numbers["sigma"], "resized": resized}
-
-
-def _finite(numbers: dict[str, float]) -> dict[str, Any]:
-    return {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+    return replace(layer, numbers=layer.numbers | numbers, other=other)

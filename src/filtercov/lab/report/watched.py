@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from filtercov.covariance.forms import Array
-from filtercov.files import Source
+from filtercov.files import Source, files_sha256
 from filtercov.lab.report import page, pictures
 from filtercov.lab.report.charts import Plot, legend, log_axis, over, round_axis, stage
 from filtercov.lab.report.pictures import Levels
 from filtercov.printable import counted
-from filtercov.statistics.watched import FOLLOWED, Moment, Watched
+from filtercov.statistics.watched import FOLLOWED, START, Moment, Watched
 from filtercov.structure import spectrum
 
 MOST_BYTES = 8_000_000  # of all moments on a page, before base64
@@ -67,7 +67,6 @@ class WatchedReport:
 
     label: str
     watched: Watched
-    source: Source
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -142,7 +141,9 @@ class WatchedReport:
             f'<h2>In numbers</h2><p class="quiet">{meaning}</p>{page.table(head, cells, sortable=True)}',
             page.embedded_json("settings", settings),
         ]
-        origin, scripts = page.Origin((self.source,), command), ["drawing.js", "watched.js"]
+        folder = watched[0].path.parent
+        source = Source(str(folder), files_sha256(folder, [folder / START, *(moment.path for moment in watched)]))
+        origin, scripts = page.Origin((source,), command), ["drawing.js", "watched.js"]
         return page.page(f"{self.label} · filtercov", "\n".join(sections), origin=origin, scripts=scripts)
 
 
