@@ -1,10 +1,8 @@
 """The inspect page and its pictures, in a real browser and on disk."""
 
 import io
-import json
 
 import numpy as np
-import pytest
 import torch
 from PIL import Image
 from torch import nn
@@ -111,14 +109,6 @@ def test_blank_borders_are_cut_off_and_the_picture_says_so():
         off_centre[corner, corner] = 1.0
         assert covariance_picture(off_centre, 15, size=300).cut == ""
     assert covariance_picture(np.eye(31**2), 31, size=300).cut == "one pixel in 2 of 31×31"
-
-
-def test_command_writes_page_and_json(tmp_path):
-    weights, page = tmp_path / "w.pth", tmp_path / "p.html"
-    torch.save(network(5, 5).state_dict(), weights)
-    result = run("inspect", weights, "--against", weights, "--out", page, "--json")
-    assert [layer["cosine"] for layer in json.loads(result.stdout)["layers"]] == pytest.approx([1.0, 1.0])
-    assert page.read_text().startswith("<!doctype html>")
 
 
 def test_explore_command_writes_the_page_and_opens_it_where_there_is_a_screen(tmp_path, monkeypatch):
