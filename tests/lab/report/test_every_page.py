@@ -171,3 +171,16 @@ def test_reports_name_their_runs_and_the_index_names_them_all(tmp_path):
     assert facts(results_page(TABLE, command=command))[1:] == [("from", source), ("with", command)]
     both, *_ = write_reports([TABLE, TABLE], tmp_path / "two.html", command=command)
     assert [said for _, said in facts(both.read_text())[1:-1]] == [f"made-up, scale small: {source}"] * 2
+
+
+def test_the_explorer_is_opened_where_there_is_a_screen(tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr("sys.platform", "linux")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    run("explore", "--out", str(tmp_path / "a.html"))
+    monkeypatch.setenv("DISPLAY", ":0")
+    run("explore", "--out", str(tmp_path / "b.html"), "--no-open")
+    run("explore", "--out", str(tmp_path / "c.html"))
+    assert opened == [(tmp_path / "c.html").as_uri()]

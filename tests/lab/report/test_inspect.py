@@ -86,11 +86,16 @@ def test_every_kind_of_file_gives_the_same_numbers(tmp_path):
     kinds |= {"statistics.safetensors": "statistics file", "run": "run"}
     expected = measured(net).as_json()["layers"]
     for name, kind in kinds.items():
-        found = look(str(tmp_path / name)).as_json()
-        assert found["kind"] == kind
-        for layer, same in zip(found["layers"], expected, strict=True):
+        report = look(str(tmp_path / name))
+        assert report.target.kind == kind
+        for layer, same in zip(report.as_json()["layers"], expected, strict=True):
             assert layer["sigma"] == pytest.approx(same["sigma"])
             assert layer["eigenvalues"] == pytest.approx(same["eigenvalues"])
+        drawn = "filters drawn from the statistics, which hold none" in report.page()
+        assert (drawn, "strongest" in report.page()) == (kind == "statistics file", kind != "statistics file")
+    shipped = fc.FilterStatistics.shipped("efficientnet-lite0")
+    for name in ("efficientnet-lite0", "stats:efficientnet-lite0"):
+        assert [layer.name for layer in find_target(name).statistics] == [layer.name for layer in shipped]
 
 
 def test_our_models_are_seen_as_they_start_and_leave_the_random_state_alone():
@@ -196,9 +201,3 @@ def test_a_model_in_memory_is_inspected_alone_or_beside_another(tmp_path):
     assert "<h1>mine against Sequential</h1>" in report.page()
     assert report.layers[0].numbers["cosine"] > 0.9
     assert inspect(net, against=other).as_json()["against"] == "Sequential beside"
-
-
-@pytest.mark.parametrize("name", ["efficientnet-lite0", "stats:efficientnet-lite0"])
-def test_statistics_that_ship_are_found_by_name(name):
-    found, shipped = find_target(name).statistics, fc.FilterStatistics.shipped("efficientnet-lite0")
-    assert [layer.name for layer in found] == [layer.name for layer in shipped]
