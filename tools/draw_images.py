@@ -67,7 +67,7 @@ def strip(*, dark: bool = False) -> str:
 def _points(left: float) -> list[str]:
     """Mean accuracy of each initialisation with its standard deviation over seeds, in the column at `left`."""
     values, middle = accuracies(), left + POINTS / 2
-    lowest = min(map(np.mean, values.values()))
+    lowest = float(min(map(np.mean, values.values())))
     drawn = [svg_text(middle, 14, "accuracy", attributes=INK)]
     for init, x, colour in (("uniform", middle - 36, "quiet"), ("closed-form", middle + 36, "s0")):
         mean, spread = float(np.mean(values[init])), float(np.std(values[init], ddof=1))

@@ -109,7 +109,7 @@ class Picture:
     def height(self, width: float) -> float:
         """How high the picture is where it is `width` wide."""
         rows, columns = self.levels.shape
-        return width * rows / columns
+        return width * float(rows / columns)
 
     def svg(self, x: float, y: float, width: float) -> str:
         """The picture at a place in an SVG, on a ground that shows through its gaps."""
