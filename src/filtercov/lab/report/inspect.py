@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.covariance.forms import Array
 from filtercov.errors import SourceError
 from filtercov.lab.report import page
@@ -266,9 +267,10 @@ def _grey(shown: str, *, unless: bool | None) -> str:
 
 def _card(report: Report, layer: Layer, rng: np.random.Generator) -> str:
     """A layer in pictures: beside its closed form, or beside the layer of the other target."""
-    n = layer.numbers
-    closed = _covariance(layer.closed_form, layer, f"closed form, σ = {page.number(n['sigma'])}")
-    spectra = {"layer": layer.statistics.covariance, "closed form": layer.closed_form}
+    n, cov, size = layer.numbers, layer.statistics.covariance, layer.statistics.kernel_size
+    nearest = np.zeros_like(cov) if n["sigma"] is None else gaussian_covariance(size, n["sigma"])
+    closed = _covariance(nearest, layer, f"closed form, σ = {page.number(n['sigma'])}")
+    spectra = {"layer": cov, "closed form": nearest}
     own = _pictures(layer, report.target, rng)
     body, more = f'<div class="thirds">{own}{closed}</div>', ""
     if report.against and layer.other:

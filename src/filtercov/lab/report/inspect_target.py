@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.covariance.forms import Array
 from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CovarianceError, ModelError, SourceError
@@ -170,12 +169,6 @@ class Layer:
     def size(self) -> str:
         """The size of its filters in words."""
         return shown_size(self.statistics.kernel_size)
-
-    @property
-    def closed_form(self) -> Array:
-        """The closed form most like the covariance, zeros where there is none."""
-        sigma, size = self.numbers["sigma"], self.statistics.kernel_size
-        return np.zeros_like(self.statistics.covariance) if sigma is None else gaussian_covariance(size, sigma)
 
 
 def measure(statistics: FilterStatistics) -> list[Layer]:
