@@ -39,9 +39,9 @@ def test_figures_are_whole_svg_files_with_their_pictures_inside(tmp_path):
     assert "var(" not in "".join(texts.values())  # which programs that print SVG files do not know
     found = [[image.get("href") for image in root.iter(f"{SVG}image")] for root in roots]
     assert [len(images) for images in found] == [6, 0, 9, 6]
-    mask = covariance_picture(construction_parts(7, math.pi / 2)["M"], 7, size=500, limit=1.0)
-    drawn = Image.open(io.BytesIO(base64.b64decode(found[0][1].removeprefix("data:image/png;base64,"))))
-    assert np.array_equal(np.asarray(drawn), mask.levels)
+    dynamic = covariance_picture(construction_parts(7, math.pi / 2)["C"], 7, size=500, limit=1.0)
+    drawn = Image.open(io.BytesIO(base64.b64decode(found[0][2].removeprefix("data:image/png;base64,"))))
+    assert np.array_equal(np.asarray(drawn), dynamic.levels)
 
 
 def test_schedules_are_named_from_top_to_bottom_as_their_lines_end(tmp_path):

@@ -8,7 +8,7 @@ from PIL import Image
 import filtercov as fc
 from filtercov.lab.report.inspect import inspect
 from filtercov.lab.report.page import write_output
-from filtercov.lab.report.pictures import covariance_picture, filters_picture, palette
+from filtercov.lab.report.pictures import covariance_picture, filters_picture, palette, shown_pixels
 from tests.lab.report.watched_files import network
 
 
@@ -90,3 +90,4 @@ def test_blank_borders_are_cut_off_and_the_picture_says_so():
         off_centre[corner, corner] = 1.0
         assert covariance_picture(off_centre, 15, size=300).cut == ""
     assert covariance_picture(np.eye(31**2), 31, size=300).cut == "one pixel in 2 of 31×31"
+    assert shown_pixels((31,), 0)[1].tolist() == [*range(1, 31, 2)]  # the centre among them
