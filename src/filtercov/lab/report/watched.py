@@ -38,14 +38,6 @@ def _beyond(record: Record) -> bool:
     return bool(record["likeness_beyond_chance"])
 
 
-def _since(records: Sequence[Record]) -> int | None:
-    """The step since when the likeness is beyond chance at every moment to the last; None if it is not.
-
-    A likeness that left chance and came back shows nothing yet: among many moments some always stray.
-    """
-    return min((int(record["step"]) for record in takewhile(_beyond, reversed(records))), default=None)
-
-
 def _shown(record: Record, number: str) -> Any:
     """A number of a record; None where it says no more than chance."""
     return record[number] if number == DRIFT or _beyond(record) else None
@@ -102,7 +94,9 @@ class WatchedReport:
         """
         rows = [["layer", "size", "filters", "σ", "likeness", "by chance", "moved", "structure since"]]
         for number, records in enumerate(self.layers, start=1):
-            first, last, since = records[0], records[-1], _since(records)
+            first, last = records[0], records[-1]
+            # Beyond chance at every moment to the last: among many moments some always stray.
+            since = min((int(record["step"]) for record in takewhile(_beyond, reversed(records))), default=None)
             sigmas = []
             for record in (first, last):
                 sigma = page.number(record["sigma"])
