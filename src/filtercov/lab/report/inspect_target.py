@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from filtercov.covariance.forms import Array
-from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CovarianceError, ModelError, SourceError
 from filtercov.files import Source, file_sha256
 from filtercov.lab.models.lookup import create, import_timm
@@ -24,15 +23,17 @@ from filtercov.lab.report.pictures import shown_size
 from filtercov.layers.checkpoint import read_depthwise_weights, read_named_weights
 from filtercov.layers.find import depthwise_layers, plain_values
 from filtercov.layers.state_dict import checkpoint_files
+from filtercov.schedule import relative_depth
 from filtercov.statistics.filter_statistics import FilterStatistics, is_statistics, measure_layers
 from filtercov.statistics.shipped import shipped_file, shipped_names
 from filtercov.statistics.watched import Watched, is_watched_run
-from filtercov.structure import centredness, kronecker_residual
+from filtercov.structure import centredness, kronecker_residual, spectrum
 
 UNTRAINED = "not trained: these are the filters the network starts with"
 RUN_FILES = ("checkpoint.safetensors", "statistics.safetensors")
 WATCHED = "filters.watched"
 Kind = Literal["checkpoint", "statistics file", "run", "watched run", "model"]
+Record = dict[str, Any]  # the numbers of a layer; None stands for what its covariance does not determine
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,36 +146,15 @@ def _pretrained(name: str) -> nn.Module:
     return model
 
 
-@dataclass(frozen=True, eq=False)
-class Layer:
-    """One layer, measured.
+def measure(target: Target, against: Target | None = None) -> list[Record]:
+    """The numbers of every layer: those of `FilterStatistics.to_records`, a few more, and the spectrum.
 
-    `numbers` are those of `FilterStatistics.to_records` and a few more; None stands for what the covariance does not
-    determine. Beside the layer of an `other` target, `cosine` is that between the two covariances as vectors, 1 if one
-    is a multiple of the other, and `scale` the root-mean-square size of the other's weights over this one's, their
+    Beside a target that was carried over to these layers, `cosine` is that between the two covariances as vectors, 1 if
+    one is a multiple of the other, and `scale` the root-mean-square size of the other's weights over this one's, their
     means left out; `resized` tells whether the other had kernels of another size.
     """
-
-    index: int
-    statistics: LayerStatistics
-    numbers: dict[str, Any]
-    other: Layer | None = None
-
-    @property
-    def name(self) -> str:
-        """The layer's name in its model."""
-        return self.statistics.name
-
-    @property
-    def size(self) -> str:
-        """The size of its filters in words."""
-        return shown_size(self.statistics.kernel_size)
-
-
-def measure(statistics: FilterStatistics) -> list[Layer]:
-    """Measure every layer."""
-    found = []
-    for index, (layer, record) in enumerate(zip(statistics, statistics.to_records(), strict=True)):
+    records = []
+    for layer, record in zip(target.statistics, target.statistics.to_records(), strict=True):
         mean, spread = float(layer.mean @ layer.mean), float(np.trace(layer.covariance))
         more = {
             "centredness": centredness(layer.covariance, layer.kernel_size),
@@ -182,33 +162,28 @@ def measure(statistics: FilterStatistics) -> list[Layer]:
             "mean_share": mean / (mean + spread) if mean + spread else math.nan,
         }
         known = {name: None if math.isnan(value) else value for name, value in more.items()}
-        found.append(Layer(index, layer, record | known))
-    return found
+        records.append({**record, **known, "eigenvalues": spectrum(layer.covariance).tolist()})
+    if against is None:
+        return records
+    pairs = zip(target.statistics, against.statistics, against.statistics.to_records(), strict=True)
+    for record, (layer, other, theirs) in zip(records, pairs, strict=True):
+        own, cov = layer.covariance, other.covariance
+        norms, spread = float(np.linalg.norm(own) * np.linalg.norm(cov)), float(np.trace(own))
+        record["cosine"] = float(np.vdot(own, cov)) / norms if norms else None
+        record["scale"] = math.sqrt(max(float(np.trace(cov)), 0.0) / spread) if spread else None
+        record |= {"other": other.name, "other_sigma": theirs["sigma"], "resized": other.resized is not None}
+    return records
 
 
-def beside(layers: Sequence[Layer], against: Target) -> list[Layer]:
-    """Layers beside those of another target at their depths, resized to their kernels."""
+def carried_over(other: Target, target: Target) -> Target:
+    """The other target at the depths of this one's layers, resized to their kernels."""
     found = []
-    for layer in layers:
+    for index, layer in enumerate(target.statistics):
         try:
-            found.append(against.statistics.at(layer.numbers["depth"], layer.statistics.kernel_size))
+            found.append(other.statistics.at(relative_depth(index, len(target.statistics)), layer.kernel_size))
         except CovarianceError as error:
+            size = shown_size(layer.kernel_size)
             raise SourceError(
-                f"{against.label}: cannot be compared with {layer.name}, which has {layer.size} filters ({error})"
+                f"{other.label}: cannot be compared with {layer.name}, which has {size} filters ({error})"
             ) from None
-    others = measure(FilterStatistics(tuple(found)))
-    return [_compared(layer, other, against.statistics) for layer, other in zip(layers, others, strict=True)]
-
-
-def _compared(layer: Layer, other: Layer, against: FilterStatistics) -> Layer:
-    own, theirs = layer.statistics.covariance, other.statistics.covariance
-    norms, spread = float(np.linalg.norm(own) * np.linalg.norm(theirs)), float(np.trace(own))
-    nearest = against[round(layer.numbers["depth"] * (len(against) - 1))]
-    numbers = {
-        "cosine": float(np.vdot(own, theirs)) / norms if norms else None,
-        "scale": math.sqrt(max(float(np.trace(theirs)), 0.0) / spread) if spread else None,
-        "other": other.name,
-        "other_sigma": other.numbers["sigma"],
-        "resized": nearest.kernel_size != layer.statistics.kernel_size,
-    }
-    return replace(layer, numbers=layer.numbers | numbers, other=other)
+    return replace(other, statistics=FilterStatistics(tuple(found)))
