@@ -3,7 +3,6 @@
 Nothing is executed here. A link to a notebook leads to its page, and the page to the notebook.
 """
 
-import base64
 import json
 import re
 from typing import Any
@@ -12,6 +11,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+LABEL = re.compile(r'aria-label="(.*?)"')
 LINK = re.compile(r"(\]\([^)\s]+)\.ipynb(\))")
 
 
@@ -19,11 +19,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Put a page, and a file for every picture, beside each notebook."""
     for notebook in [file for file in files if file.src_uri.endswith(".ipynb")]:
         stem = notebook.src_uri.removesuffix(".ipynb")
-        pictures: list[bytes] = []
+        pictures: list[str] = []
         text = "\n\n".join(cell_markdown(cell, stem.rpartition("/")[2], pictures) for cell in cells(notebook))
         files.append(File.generated(config, f"{stem}.md", content=text))
         for i, picture in enumerate(pictures):
-            files.append(File.generated(config, f"{stem}-{i}.png", content=picture))
+            files.append(File.generated(config, f"{stem}-{i}.svg", content=picture))
     return files
 
 
@@ -42,7 +42,7 @@ def cells(notebook: File) -> list[dict[str, Any]]:
     return found
 
 
-def cell_markdown(cell: dict[str, Any], stem: str, pictures: list[bytes]) -> str:
+def cell_markdown(cell: dict[str, Any], stem: str, pictures: list[str]) -> str:
     """Return a cell as Markdown; its pictures are added to `pictures` and shown from files named by stem and number."""
     source = "".join(cell["source"])
     if cell["cell_type"] == "markdown":
@@ -50,9 +50,10 @@ def cell_markdown(cell: dict[str, Any], stem: str, pictures: list[bytes]) -> str
     parts = [f"```python\n{source}\n```"]
     for output in cell["outputs"]:
         data = output.get("data", {})
-        if "image/png" in data:
-            parts.append(f"![{output['metadata']['image/png']['alt']}]({stem}-{len(pictures)}.png)")
-            pictures.append(base64.b64decode(data["image/png"]))
+        if "image/svg+xml" in data:
+            picture = "".join(data["image/svg+xml"])
+            parts.append(f"![{LABEL.findall(picture)[0]}]({stem}-{len(pictures)}.svg)")
+            pictures.append(picture)
         else:
             parts.append(f"```text\n{''.join(output.get('text') or data['text/plain']).rstrip()}\n```")
     return "\n\n".join(parts)

@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 
 from filtercov.lab.experiments.records import ExperimentRecord
+from filtercov.lab.report.charts import standalone
 from filtercov.lab.report.evidence import View, controls_picture, evidence_markdown, headline, read_view
 from filtercov.lab.report.groups import group_table
-from filtercov.lab.report.page import asset
 from filtercov.lab.report.results_table import markdown_table
 
 ROOT = Path(__file__).parents[1]
@@ -49,12 +49,8 @@ def page(view: View) -> str:
 
 
 def picture(controls: ExperimentRecord) -> str:
-    """Return the page's first chart of the controls as an SVG file of its own, in the page's light colours."""
-    tag, _, inside = controls_picture(controls).partition("<svg ")[2].partition("</svg>")[0].partition(">")
-    css = asset("page.css")
-    style = [css.partition("@media")[0], *re.findall(r"^\.(?:s\d|chart [.t]).*$", css, re.MULTILINE)]
-    style.append("svg { font-family: sans-serif; background: #fff; }\n")
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {tag}><style>\n{chr(10).join(style)}</style>{inside}</svg>\n'
+    """Return the page's first chart of the controls as an SVG file of its own."""
+    return standalone(controls_picture(controls))
 
 
 def readme_block(view: View) -> str:

@@ -26,7 +26,7 @@ def printed(cell):
     for output in cell["outputs"]:
         assert output["output_type"] in ("stream", "execute_result", "display_data")
         assert output.get("name") != "stderr", output
-        parts.append("picture" if "image/png" in output.get("data", {}) else "".join(output["text"]))
+        parts.append("picture" if "image/svg+xml" in output.get("data", {}) else "".join(output["text"]))
     return parts
 
 

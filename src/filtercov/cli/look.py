@@ -68,7 +68,7 @@ def explore(
         webbrowser.open(written.resolve().as_uri())
 
 
-def figures(directory: Annotated[Path, Argument(help="Where to write the figures, as SVG and PNG.")]) -> None:
+def figures(directory: Annotated[Path, Argument(help="Where to write the figures, as SVG files.")]) -> None:
     """Draw the paper's illustrations: the construction, the schedule, covariances by depth and example filters."""
     for path in write_figures(directory):
         say(f"wrote {path}")

@@ -24,7 +24,7 @@ DOTS = {
         "thawed": Dot(5.0, least=-1.0)
     },
 }
-RANKS, DECADES = Axis(1.0, 49.0, (1, 49)), log_axis(1e-6, 1.0)
+RANKS, DECADES = Axis(1.0, 49.0, (1, 49)), log_axis([1e-6, 1.0])
 EVERY = {
     "lines": line_chart(LINES, label="lines", x_label="epochs", y_label="test accuracy"),
     "dots": dot_chart(DOTS, label="dots"),
@@ -55,7 +55,7 @@ def test_marks_enclose_what_they_measure(low, high):
 
 @pytest.mark.parametrize("log", [False, True])
 def test_marks_lie_where_the_numbers_on_the_axes_say(log):
-    y = log_axis(0.02, 3.0) if log else round_axis(0.02, 3.0)
+    y = log_axis([0.02, 3.0]) if log else round_axis(0.02, 3.0)
     plot = Plot(Axis(0.0, 1.0, (0.0, 0.25, 0.5, 1.0)), y, label="c", x_label="d", y_label="σ")
     values = [(0.0, 0.02), (0.3, 0.5), (0.75, 2.9)]
     for x, value in values:

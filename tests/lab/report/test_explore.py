@@ -16,7 +16,7 @@ from filtercov.covariance.root import covariance_root, gaussian_roots
 from filtercov.errors import CovarianceError
 from filtercov.lab.report.explore import explore_page
 from filtercov.lab.report.page import write_output
-from filtercov.lab.report.pictures import covariance_limit, covariance_picture
+from filtercov.lab.report.pictures import covariance_limit, covariance_picture, palette
 from tests.pages import DOCS
 
 CASES = [(3, 0.08), (4, 0.7), (7, 0.16), (12, 0.5), (15, 5.0), (24, 1.2), (31, 6.0)]
@@ -137,17 +137,29 @@ def test_covariances_are_cut_and_coloured_as_in_python(open_at, k, sigma, said):
     cell = max(1, round((424 - 2 * (n - 1)) / (n * n)))
     here = np.add.outer(np.arange(n) * (n * cell + 2), cell * np.arange(n)).ravel()
     there = np.add.outer(np.arange(n) * (n + 2), np.arange(n)).ravel()
-    found, wanted = drawn[np.ix_(here, here)].astype(int), expected.rgba()[np.ix_(there, there)].astype(int)
+    found, wanted = (
+        drawn[np.ix_(here, here)][..., :3].astype(int),
+        palette()[expected.levels[np.ix_(there, there)]].astype(int),
+    )
     assert np.abs(found - wanted).max() <= 12  # a level in 255 may round the other way
 
 
-def test_page_opens_on_what_init_does_by_default(tab):
-    model = network(8, 9)
-    report = filtercov.init_(model, seed=0)
-    assert sigmas(tab).tolist() == pytest.approx([row.sigma for row in report.initialised])
-    again = network(8, 9)
-    eval(shown(tab)["python"], {"filtercov": filtercov, "model": again})
-    assert all(torch.equal(a.weight, b.weight) for a, b in zip(model, again, strict=True))
+@pytest.mark.parametrize(
+    ("fragment", "layers", "k"), [("", 8, 9), ("k=3&depth=4&sigma0=0.25&v=0.1&a=0.5&negative=abs&seed=12", 4, 3)]
+)
+def test_the_line_of_python_does_what_the_page_shows_and_it_opens_on_what_init_does(open_at, fragment, layers, k):
+    tab = open_at(fragment)
+    line = shown(tab)["python"]
+    model, default = network(layers, k), network(layers, k)
+    report = eval(line, {"filtercov": filtercov, "model": model})
+    assert [row.sigma for row in report.initialised] == pytest.approx(sigmas(tab).tolist())
+    assert ('negative="abs"' in line, "seed=12" in line) == (bool(fragment), bool(fragment))
+    if not fragment:
+        filtercov.init_(default, seed=0)
+        assert all(torch.equal(a.weight, b.weight) for a, b in zip(model, default, strict=True))
+
+
+def test_the_formula_is_that_of_the_documentation(tab):
     formula = tab.evaluate("document.querySelector('.formula').textContent")
     assert f"    {formula}\n" in (DOCS / "method.md").read_text(encoding="utf-8")
 
@@ -214,14 +226,6 @@ def test_presets_are_the_librarys(tab):
         assert f'"{name}"' in after["python"]
         assert f"σ = {float(f'{schedule(4 / 7):.3g}'):g}," in after["facts"]
         assert tab.evaluate("document.querySelectorAll('[data-preset][aria-pressed=true]').length") == 1
-
-
-def test_python_line_of_any_setting_does_what_the_page_shows(open_at):
-    tab = open_at("k=3&depth=4&sigma0=0.25&v=0.1&a=0.5&negative=abs&seed=12")
-    line = shown(tab)["python"]
-    report = eval(line, {"filtercov": filtercov, "torch": torch, "model": network(4, 3)})
-    assert [row.sigma for row in report.initialised] == pytest.approx(sigmas(tab).tolist())
-    assert 'negative="abs"' in line
 
 
 @pytest.mark.parametrize(

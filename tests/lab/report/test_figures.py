@@ -1,21 +1,22 @@
-"""The paper's figures: right parts, both formats, the same file every time."""
+"""The paper's figures: right parts, files that need nothing else, the same every time, in the colours of RdBu."""
 
+import base64
+import hashlib
+import io
 import math
+from itertools import pairwise
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from filtercov import PRESETS
 from filtercov.covariance import to_block
-from filtercov.lab.report.figures import (
-    COLUMN_WIDTH,
-    covariances_figure,
-    filters_figure,
-    save_figure,
-    styled,
-    write_figures,
-)
-from filtercov.lab.report.pictures import construction_parts, levels, symmetric_limit
+from filtercov.lab.report.figures import filters_figure, write_figures
+from filtercov.lab.report.pictures import construction_parts, covariance_picture, levels, palette, symmetric_limit
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_parts_of_the_construction_are_the_papers():
@@ -30,23 +31,34 @@ def test_parts_of_the_construction_are_the_papers():
     np.testing.assert_allclose(blocks["Σ"], made, atol=1e-15)
 
 
-def test_figures_are_written_in_both_formats_as_wide_as_a_column_and_the_same_every_time(tmp_path):
-    written = {path.name: path for path in write_figures(tmp_path / "new" / "place")}
-    names = ("construction", "covariances", "filters", "schedule")
-    assert set(written) == {f"{name}.{kind}" for name in names for kind in ("png", "svg")}
-    for name in names:
-        with Image.open(written[f"{name}.png"]) as drawn:
-            assert 0.9 * COLUMN_WIDTH < drawn.width / 300 < 1.1 * COLUMN_WIDTH
-        assert written[f"{name}.svg"].read_text().startswith("<?xml")
-    with styled():
-        bar = covariances_figure().axes[-1]
-        assert dict(zip(bar.get_yticks(), [t.get_text() for t in bar.get_yticklabels()], strict=True)) == {
-            -1: "−",
-            0: "0",
-            1: "+",
-        }
-        first, second, other = (save_figure(filters_figure(seed=seed), "svg") for seed in (3, 3, 4))
+def test_figures_are_whole_svg_files_with_their_pictures_inside(tmp_path):
+    texts = {path.name: path.read_text() for path in write_figures(tmp_path / "new" / "place")}
+    assert list(texts) == ["construction.svg", "schedule.svg", "covariances.svg", "filters.svg"]
+    roots = [ElementTree.fromstring(text) for text in texts.values()]
+    assert all(root.tag == f"{SVG}svg" and root.get("aria-label") for root in roots)
+    assert "var(" not in "".join(texts.values())  # which programs that print SVG files do not know
+    found = [[image.get("href") for image in root.iter(f"{SVG}image")] for root in roots]
+    assert [len(images) for images in found] == [6, 0, 9, 6]
+    dynamic = covariance_picture(construction_parts(7, math.pi / 2)["C"], 7, size=500, limit=1.0)
+    drawn = Image.open(io.BytesIO(base64.b64decode(found[0][2].removeprefix("data:image/png;base64,"))))
+    assert np.array_equal(np.asarray(drawn), dynamic.levels)
+
+
+def test_schedules_are_named_from_top_to_bottom_as_their_lines_end(tmp_path):
+    root = ElementTree.parse(write_figures(tmp_path)[1]).getroot()
+    names = [(float(text.get("y")), text.text) for text in root.findall(f"{SVG}text")]
+    assert [name.split()[0] for _, name in names] == sorted(PRESETS, key=lambda name: -PRESETS[name](1.0))
+    assert all(below - above > 12 for (above, _), (below, _) in pairwise(names))
+
+
+def test_figures_are_the_same_every_time():
+    first, second, other = (filters_figure(seed=seed) for seed in (3, 3, 4))
     assert first == second != other
+
+
+def test_colours_are_those_of_matplotlibs_rdbu_from_blue_to_red():
+    checksum = "79875fece5e6291b65b77edaba94d0b5cf02ed173d7630d0037dc338fb77acc9"  # of its RdBu_r in 255 steps
+    assert hashlib.sha256(palette().tobytes()).hexdigest() == checksum
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-300, 1e300])

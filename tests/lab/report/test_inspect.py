@@ -34,8 +34,8 @@ def test_sigma_and_schedule_of_filters_drawn_from_the_closed_form_are_found_agai
     schedule = fc.QuadraticSchedule(0.3, 0.5, 1.0)
     report = measured(network(7, 7, 7, 7, channels=2000, source=schedule))
     for layer in report.layers:
-        assert layer.numbers["sigma"] == pytest.approx(schedule(layer.numbers["depth"]), rel=0.05)
-        assert layer.numbers["likeness"] > 0.98
+        assert layer["sigma"] == pytest.approx(schedule(layer["depth"]), rel=0.05)
+        assert layer["likeness"] > 0.98
     fitted = [report.schedule(d) for d in (0.0, 0.5, 1.0)]
     assert fitted == pytest.approx([schedule(d) for d in (0.0, 0.5, 1.0)], rel=0.1)
     model = nn.Sequential(*(nn.Conv2d(8, 8, 7, groups=8) for _ in range(3)))
@@ -46,10 +46,10 @@ def test_sigma_and_schedule_of_filters_drawn_from_the_closed_form_are_found_agai
 def test_no_schedule_is_offered_where_sigma_exceeds_the_kernel():
     flat, sane = (measured(network(5, 5, 5, 5, source=lambda _, s=s: s)) for s in (30.0, 1.0))
     assert flat.schedule.fit.usable
-    assert (flat.too_wide, flat.paste_line(), flat.as_json()["schedule"]["usable"]) == (True, "", False)
+    assert (flat.paste_line(), flat.as_json()["schedule"]["usable"]) == ("", False)
     assert "QuadraticSchedule" not in flat.page()
     assert "exceeds the side of a kernel" in flat.page()
-    assert (sane.too_wide, sane.paste_line()[:15]) == (False, "filtercov.init_")
+    assert (sane.unusable, sane.paste_line()[:15]) == ("", "filtercov.init_")
 
 
 def test_filters_that_do_not_vary_have_no_schedule():
@@ -72,7 +72,7 @@ def test_the_mean_is_its_share_of_the_power():
     filters = conv.weight.detach().flatten(1).double().numpy()
     power = np.square(filters.mean(axis=0)).sum()
     share = power / (power + filters.var(axis=0, ddof=1).sum())
-    assert layer.numbers["mean_share"] == pytest.approx(share, rel=1e-5)
+    assert layer["mean_share"] == pytest.approx(share, rel=1e-5)
 
 
 def test_every_kind_of_file_gives_the_same_numbers(tmp_path):
@@ -86,11 +86,16 @@ def test_every_kind_of_file_gives_the_same_numbers(tmp_path):
     kinds |= {"statistics.safetensors": "statistics file", "run": "run"}
     expected = measured(net).as_json()["layers"]
     for name, kind in kinds.items():
-        found = look(str(tmp_path / name)).as_json()
-        assert found["kind"] == kind
-        for layer, same in zip(found["layers"], expected, strict=True):
+        report = look(str(tmp_path / name))
+        assert report.target.kind == kind
+        for layer, same in zip(report.as_json()["layers"], expected, strict=True):
             assert layer["sigma"] == pytest.approx(same["sigma"])
             assert layer["eigenvalues"] == pytest.approx(same["eigenvalues"])
+        drawn = "filters drawn from the statistics, which hold none" in report.page()
+        assert (drawn, "strongest" in report.page()) == (kind == "statistics file", kind != "statistics file")
+    shipped = fc.FilterStatistics.shipped("efficientnet-lite0")
+    for name in ("efficientnet-lite0", "stats:efficientnet-lite0"):
+        assert [layer.name for layer in find_target(name).statistics] == [layer.name for layer in shipped]
 
 
 def test_our_models_are_seen_as_they_start_and_leave_the_random_state_alone():
@@ -108,7 +113,7 @@ def test_timm_models_are_targets_and_untrained_ones_show_nothing_beyond_chance(m
     import_peer("timm")
     report = look("timm:mobilenetv2_035", untrained=True)
     layers = report.layers
-    assert sum(bool(layer.numbers["effective_rank_beyond_chance"]) for layer in layers) <= 0.02 * len(layers) + 1
+    assert sum(bool(layer["effective_rank_beyond_chance"]) for layer in layers) <= 0.02 * len(layers) + 1
     assert report.paste_line() == ""
     with pytest.raises(ModelError, match="no_such_network"):
         find_target("timm:no_such_network", untrained=True)
@@ -137,23 +142,21 @@ def test_comparison_sees_shape_and_scale_apart():
         for layer in louder:
             layer.weight *= 3.0
     for layer in measured(net, louder).layers:
-        assert (layer.numbers["cosine"], layer.numbers["scale"]) == pytest.approx((1.0, 3.0))
-        assert layer.other.numbers["sigma"] == pytest.approx(layer.numbers["sigma"], rel=1e-4)
-        assert not layer.numbers["resized"]
+        assert (layer["cosine"], layer["scale"]) == pytest.approx((1.0, 3.0))
+        assert layer["other_sigma"] == pytest.approx(layer["sigma"], rel=1e-4)
+        assert not layer["resized"]
 
 
 def test_comparison_carries_the_other_over_to_depth_and_kernel_size():
     other = network(9, 9, 9, 9)
-    layers = measured(network(5, 7, 5), other).layers
-    assert [(layer.other.size, layer.numbers["resized"]) for layer in layers] == [
-        ("5×5", True),
-        ("7×7", True),
-        ("5×5", True),
-    ]
-    assert [layer.other.name for layer in layers] == ["0", "layers 1 and 2, weighted 0.5 : 0.5", "3"]
+    report = measured(network(5, 7, 5), other)
+    carried = report.against.statistics
+    assert [layer.kernel_size for layer in carried] == [(5, 5), (7, 7), (5, 5)]
+    assert all(layer["resized"] for layer in report.layers)
+    assert [layer["other"] for layer in report.layers] == ["0", "layers 1 and 2, weighted 0.5 : 0.5", "3"]
     first, last = fc.FilterStatistics.from_model(other).layers[1:3]
     halfway = resize_covariance(first.covariance, 9, 7) / 2 + resize_covariance(last.covariance, 9, 7) / 2
-    np.testing.assert_allclose(layers[1].other.statistics.covariance, halfway, atol=1e-12)
+    np.testing.assert_allclose(carried[1].covariance, halfway, atol=1e-12)
     with pytest.raises(SourceError, match=r"b: cannot be compared with .* which has 5×5 filters"):
         measured(nn.Conv2d(4, 4, 5, groups=4), nn.Conv1d(4, 4, 5, groups=4))
 
@@ -194,11 +197,5 @@ def test_a_model_in_memory_is_inspected_alone_or_beside_another(tmp_path):
     report = inspect(net, label="mine", against=other, out=tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text() == report.page()
     assert "<h1>mine against Sequential</h1>" in report.page()
-    assert report.layers[0].numbers["cosine"] > 0.9
+    assert report.layers[0]["cosine"] > 0.9
     assert inspect(net, against=other).as_json()["against"] == "Sequential beside"
-
-
-@pytest.mark.parametrize("name", ["efficientnet-lite0", "stats:efficientnet-lite0"])
-def test_statistics_that_ship_are_found_by_name(name):
-    found, shipped = find_target(name).statistics, fc.FilterStatistics.shipped("efficientnet-lite0")
-    assert [layer.name for layer in found] == [layer.name for layer in shipped]

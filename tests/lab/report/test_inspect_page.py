@@ -1,33 +1,19 @@
 """The inspect page and its pictures, in a real browser and on disk."""
 
 import io
-import json
 
 import numpy as np
-import pytest
-import torch
 from PIL import Image
-from torch import nn
-from typer.testing import CliRunner
 
 import filtercov as fc
-from filtercov.cli.app import app
-from filtercov.lab.report.inspect import inspect, look
+from filtercov.lab.report.inspect import inspect
 from filtercov.lab.report.page import write_output
-from filtercov.lab.report.pictures import covariance_picture, filters_picture, palette
-
-
-def network(*sizes, channels=40):
-    torch.manual_seed(0)
-    return nn.Sequential(*(nn.Conv2d(channels, channels, size, groups=channels) for size in sizes))
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+from filtercov.lab.report.pictures import covariance_picture, filters_picture, palette, shown_pixels
+from tests.lab.report.watched_files import network
 
 
 def test_page_of_forty_layers_is_small_and_links_lead_to_the_layers(browser, tmp_path):
-    html = inspect(network(*[7] * 40)).page()
+    html = inspect(network([(7, 7)] * 40, count=40)).page()
     assert len(html) < 6_000_000
     path = write_output(tmp_path / "p.html", html)
     place = "document.querySelector(location.hash).getBoundingClientRect().top"
@@ -46,7 +32,7 @@ def test_page_of_forty_layers_is_small_and_links_lead_to_the_layers(browser, tmp
 
 
 def test_page_shows_the_numbers_that_json_has_grey_where_they_are_no_more_than_chance(browser, tmp_path):
-    net = network(5, 7, (3, 5), 1, channels=96)
+    net = network([(5, 5), (7, 7), (3, 5), (1, 1)], count=96)
     fc.init_(net, lambda _: 0.5, filter_fn=lambda layer: layer.name == "1", seed=0)
     report = inspect(net, against=net)
     tab = browser.open(write_output(tmp_path / "p.html", report.page()))
@@ -74,13 +60,6 @@ def test_page_shows_the_numbers_that_json_has_grey_where_they_are_no_more_than_c
     assert tab.evaluate(right) <= 390  # σ and likeness are in sight on a phone
 
 
-def test_statistics_have_no_filters_and_the_page_says_so(tmp_path):
-    fc.FilterStatistics.from_model(network(5)).save(tmp_path / "s.safetensors")
-    html = look(str(tmp_path / "s.safetensors")).page()
-    assert "filters drawn from the statistics, which hold none" in html
-    assert "strongest" not in html
-
-
 def test_pictures_show_the_block_form_pixel_by_pixel():
     cov = np.random.default_rng(0).normal(size=(15, 15))
     cov += cov.T
@@ -94,7 +73,6 @@ def test_pictures_show_the_block_form_pixel_by_pixel():
         level = round(127 + 127 * min(max(value / 2.0, -1), 1))
         assert np.abs(drawn[i * 5 + y, j * 7 + x, :3].astype(int) - palette()[level]).max() <= 3
     assert (drawn[3:5, :, 3] == 0).all()
-    assert np.array_equal(picture.rgba()[..., 3], drawn[..., 3])
     filters = np.stack([np.full((3, 3), 1.0), np.full((3, 3), -100.0), np.zeros((3, 3))])
     levels = filters_picture(filters, columns=3, size=9).levels
     assert [levels[0, x] for x in (0, 5, 10)] == [254, 0, 127]  # each on its own scale
@@ -112,24 +90,4 @@ def test_blank_borders_are_cut_off_and_the_picture_says_so():
         off_centre[corner, corner] = 1.0
         assert covariance_picture(off_centre, 15, size=300).cut == ""
     assert covariance_picture(np.eye(31**2), 31, size=300).cut == "one pixel in 2 of 31×31"
-
-
-def test_command_writes_page_and_json(tmp_path):
-    weights, page = tmp_path / "w.pth", tmp_path / "p.html"
-    torch.save(network(5, 5).state_dict(), weights)
-    result = run("inspect", weights, "--against", weights, "--out", page, "--json")
-    assert [layer["cosine"] for layer in json.loads(result.stdout)["layers"]] == pytest.approx([1.0, 1.0])
-    assert page.read_text().startswith("<!doctype html>")
-
-
-def test_explore_command_writes_the_page_and_opens_it_where_there_is_a_screen(tmp_path, monkeypatch):
-    opened = []
-    monkeypatch.setattr("webbrowser.open", opened.append)
-    monkeypatch.setattr("sys.platform", "linux")
-    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
-        monkeypatch.delenv(name, raising=False)
-    run("explore", "--out", tmp_path / "a.html")
-    monkeypatch.setenv("DISPLAY", ":0")
-    run("explore", "--out", tmp_path / "b.html", "--no-open")
-    run("explore", "--out", tmp_path / "c.html")
-    assert opened == [(tmp_path / "c.html").as_uri()]
+    assert shown_pixels((31,), 0)[1].tolist() == [*range(1, 31, 2)]  # the centre among them

@@ -79,7 +79,7 @@ def test_the_ends_of_two_watched_runs_are_compared_like_any_targets(tmp_path):
     one, other = (watched(tmp_path / n / "filters.watched", sizes=((5, 5),) * 2, layers=(0, 1)) for n in "ab")
     report = look(str(one), against=str(tmp_path / "b"))
     last = fc.Watched.load(other)[-1]
-    assert [layer.numbers["cosine"] for layer in report.layers] == pytest.approx([1.0, 1.0])
+    assert [layer["cosine"] for layer in report.layers] == pytest.approx([1.0, 1.0])
     assert report.against.label == "b"
     np.testing.assert_array_equal(report.against.statistics[0].covariance, last.statistics[0].covariance)
     assert any("step 30" in note for note in report.notes)
@@ -117,4 +117,3 @@ def test_constant_filters_have_no_sigma(tmp_path):
     report = look(str(tmp_path / "f"))
     json.dumps(report.as_json(), allow_nan=False)
     assert report.table()[1][3] == "– → –"
-    assert "No layer has filters that a closed form could be like." in report.page()

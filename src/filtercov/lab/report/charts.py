@@ -8,11 +8,12 @@ be needed, and the page's script chooses one and puts marks into it. It has no t
 """
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
-from filtercov.lab.report.page import text
+from filtercov.lab.report.page import asset, text
 
 WIDTH, HEIGHT = 330, 220  # units, which are pixels on a phone
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 30, 38  # room for labels around the plot
@@ -57,12 +58,13 @@ def round_axis(low: float, high: float) -> Axis:
     return Axis(marks[0], marks[-1], marks)
 
 
-def log_axis(low: float, high: float) -> Axis:
-    """A logarithmic axis that encloses [low, high]: marks 1, 2 and 5, or powers of ten where those would crowd.
+def log_axis(values: Collection[float]) -> Axis:
+    """A logarithmic axis that encloses the values: marks 1, 2 and 5, or powers of ten where those would crowd.
 
-    >>> log_axis(0.03, 0.4).marks, log_axis(0.001, 2.0).marks
+    >>> log_axis([0.03, 0.4]).marks, log_axis([0.001, 2.0]).marks
     ([0.02, 0.05, 0.1, 0.2, 0.5], [0.001, 0.01, 0.1, 1.0, 10.0])
     """
+    low, high = min(values, default=0.1), max(values, default=1.0)
     steps = (1,) if high / low > 300 else (1, 2, 5)
     decades = range(math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9) + 1)
     marks = [float(f"{step}e{decade}") for decade in decades for step in steps]
@@ -89,6 +91,11 @@ class Series:
     dashed: bool = False
     colour: int = 0
 
+    @property
+    def kind(self) -> str:
+        """Its classes in the style sheet, but for the colour."""
+        return "line dashed" if self.dashed else "line"
+
     def edge(self, side: int) -> list[Point]:
         """The lower (side -1) or upper (+1) edge of the band."""
         halves = self.spread or [None] * len(self.points)
@@ -114,7 +121,8 @@ class Plot:
         self.x, self.y, self.label = x, y, label
         self._parts = [*_frame(x, y), *_titles(x_label, y_label)]
 
-    def _at(self, x: float, y: float) -> Point:
+    def at(self, x: float, y: float) -> Point:
+        """Where values lie in the chart."""
         return _across(self.x.share(x)), _down(self.y.share(y))
 
     def line(self, points: Sequence[Point], kind: str = "line", *, colour: int = 0, attributes: str = "") -> None:
@@ -123,12 +131,12 @@ class Plot:
         `attributes` are further ones of the SVG element.
         """
         if points:
-            path = "L".join("{:.1f} {:.1f}".format(*self._at(*point)) for point in points)
+            path = "L".join("{:.1f} {:.1f}".format(*self.at(*point)) for point in points)
             self._parts.append(f'<path class="{kind} {_colour(colour)}"{attributes} d="M{path}"/>')
 
     def dot(self, x: float, y: float, title: str, *, colour: int = 0, radius: float = 3) -> None:
         """Draw a dot with a tooltip."""
-        self._parts.append(_circle("mark", self._at(x, y), title, colour=colour, radius=radius))
+        self._parts.append(_circle("mark", self.at(x, y), title, colour=colour, radius=radius))
 
     def cursor(self) -> None:
         """Draw an upright line at the beginning, for a script to move along x."""
@@ -137,7 +145,7 @@ class Plot:
 
     def html(self) -> str:
         """The chart as SVG."""
-        return _svg(self._parts, HEIGHT, self.label)
+        return svg(self._parts, HEIGHT, self.label)
 
 
 def line_chart(series: Sequence[Series], *, label: str, x_label: str, y_label: str, low: float | None = None) -> str:
@@ -149,10 +157,10 @@ def line_chart(series: Sequence[Series], *, label: str, x_label: str, y_label: s
     for line in series:
         if any(line.spread):
             plot.line([*line.edge(1), *reversed(line.edge(-1))], "band", colour=line.colour)
-        plot.line(line.points, "line dashed" if line.dashed else "line", colour=line.colour)
+        plot.line(line.points, line.kind, colour=line.colour)
         for x, y in line.points if len(line.points) <= MOST_MARKS else ():
             plot.dot(x, y, f"{line.name}: {y:.2f} at {x:g}", colour=line.colour)
-    return plot.html() + legend([(line.name, key(line.colour, dashed=line.dashed)) for line in series])
+    return plot.html() + legend([(line.name, f"{line.kind} {_colour(line.colour)}") for line in series])
 
 
 def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str, shows: Sequence[float] = ()) -> str:
@@ -194,39 +202,36 @@ def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str, shows: Seque
     axis = []
     for mark in x.marks:
         axis.append(f'<path class="{"axis zero" if mark == 0 else "axis"}" d="M{across(mark):.1f} 4V{top}"/>')
-        axis.append(_label(across(mark), top + 15, f"{mark:g}"))
-    keys = [(name, key(i, "mark")) for i, name in enumerate(series)] if len(series) > 1 else []
-    keys += [("the paper's", key(0, "ring"))] if any(dot.paper is not None for dot in dots) else []
-    keys += [("must lie above", key(0, "least"))] if any(dot.least is not None for dot in dots) else []
-    return _svg([*axis, *parts], top + 22, label) + legend(keys)
+        axis.append(svg_text(across(mark), top + 15, f"{mark:g}"))
+    keys = [(name, f"mark {_colour(i)}") for i, name in enumerate(series)] if len(series) > 1 else []
+    keys += [("the paper's", "ring s0")] if any(dot.paper is not None for dot in dots) else []
+    keys += [("must lie above", "least")] if any(dot.least is not None for dot in dots) else []
+    return svg([*axis, *parts], top + 22, label) + legend(keys)
 
 
-def stage(name: str, x: Axis, ranges: Sequence[Axis], *, x_label: str, y_label: str) -> str:
-    """An empty chart, the element `name`, for a script to fill: a frame for each range of y, smallest first.
+def stage(name: str, ranges: Sequence[Axis], *, x_label: str, y_label: str) -> str:
+    """An empty chart, the element `name`, for a script to fill: along x shares, a frame for each range of y.
 
-    The script shows one of them, reads its `data-low`, `data-high` and, where it is logarithmic, `data-log`, and the
-    edges of the plot in `data-box` (left, right, top, bottom), and writes marks into the group of class `marks`.
+    The frames go from the smallest range to the largest. The script shows one of them, reads its `data-low`,
+    `data-high` and, where it is logarithmic, `data-log`, and the edges of the plot in `data-box` (left, right, top,
+    bottom), and writes marks into the group of class `marks`.
     """
     box = f"{_across(0):g} {_across(1):g} {_down(1):g} {_down(0):g}"
     frames = (
         f'<g class="frame" data-low="{y.low:g}" data-high="{y.high:g}"{" data-log" if y.log else ""}>'
-        f"{''.join(_frame(x, y))}</g>"
+        f"{''.join(_frame(SHARES, y))}</g>"
         for y in ranges
     )
     parts = [*_titles(x_label, y_label), *frames, '<g class="marks"></g>']
-    return _svg(parts, HEIGHT, y_label, attributes=f' id="{text(name)}" data-box="{box}"')
-
-
-def key(colour: int, kind: str = "line", *, dashed: bool = False) -> str:
-    """A sample of a line, mark or ring, to stand beside its name."""
-    return f'<span class="key {kind} {_colour(colour)}{" dashed" if dashed else ""}"></span>'
+    return svg(parts, HEIGHT, y_label, attributes=f' id="{text(name)}" data-box="{box}"')
 
 
 def legend(entries: Sequence[tuple[str, str]]) -> str:
-    """Names beside their keys."""
+    """Names beside samples of what they name, given by classes of the style sheet: `line s0`, `mark s1`, `ring s1`."""
     if not entries:
         return ""
-    return f'<p class="legend">{" ".join(f"<span>{drawn}{text(name)}</span>" for name, drawn in entries)}</p>'
+    shown = (f'<span><span class="key {kind}"></span>{text(name)}</span>' for name, kind in entries)
+    return f'<p class="legend">{" ".join(shown)}</p>'
 
 
 def _frame(x: Axis, y: Axis) -> list[str]:
@@ -237,19 +242,19 @@ def _frame(x: Axis, y: Axis) -> list[str]:
         down = _down(y.share(mark))
         shown = f"10{str(round(math.log10(mark))).translate(RAISED)}" if powers and mark != 1 else f"{mark:g}"
         parts.append(f'<path class="axis" d="M{LEFT} {down:.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(_label(LEFT - 6, down + 4, shown, "end"))
+        parts.append(svg_text(LEFT - 6, down + 4, shown, "end"))
     free = -math.inf
     for mark in x.marks:
         words, across = f"{mark:g}", _across(x.share(mark))
         half = max(APART, LETTER * len(words)) / 2
         if across - half >= free:
-            parts.append(_label(across, HEIGHT - 22, words))
+            parts.append(svg_text(across, HEIGHT - 22, words))
             free = across + half
     return parts
 
 
 def _titles(x_label: str, y_label: str) -> list[str]:
-    return [_label(0, 12, y_label, "start"), _label((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5, x_label)]
+    return [svg_text(0, 12, y_label, "start"), svg_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5, x_label)]
 
 
 def _across(share: float) -> float:
@@ -269,10 +274,27 @@ def _circle(kind: str, at: Point, title: str, *, colour: int, radius: float) -> 
     return f'<circle class="{kind} {_colour(colour)}" {place}><title>{text(title)}</title></circle>'
 
 
-def _label(x: float, y: float, words: str, anchor: str = "middle") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text(words)}</text>'
+def svg_text(x: float, y: float, words: str, anchor: str = "middle", *, attributes: str = "") -> str:
+    """Words at a place; `attributes` are further ones of the SVG element."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{attributes}>{text(words)}</text>'
 
 
-def _svg(parts: Sequence[str], height: float, label: str, *, attributes: str = "") -> str:
-    size = f'viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" height="{height:g}"'
+def svg(parts: Sequence[str], height: float, label: str, *, width: float = WIDTH, attributes: str = "") -> str:
+    """A whole SVG of these parts, which `label` says in words."""
+    size = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}"'
     return f'<svg class="chart" role="img" aria-label="{text(label)}" {size}{attributes}>{"".join(parts)}</svg>'
+
+
+def standalone(chart: str, *, dark: bool = False) -> str:
+    """A chart as an SVG file of its own, in the light or dark colours of pages; a legend below it is left out.
+
+    Colours are written out, because programs that print or convert SVG files know no variables.
+    """
+    light, night, *_ = asset("page.css").split("@media")
+    rules = re.findall(r"^\.(?:s\d|chart [.t]).*$", night, re.MULTILINE)
+    style = "\n".join([*rules, "svg { font-family: sans-serif; }"])
+    tag, _, inside = chart.partition("<svg ")[2].rpartition("</svg>")[0].partition(">")
+    paper = '<rect width="100%" height="100%" fill="var(--paper)"/>'
+    whole = f'<svg xmlns="http://www.w3.org/2000/svg" {tag}><style>\n{style}\n</style>{paper}{inside}</svg>\n'
+    colours = dict(re.findall(r"(--\w+): ([^;]+);", night if dark else light))
+    return re.sub(r"var\((--\w+)\)", lambda variable: colours[variable[1]], whole)

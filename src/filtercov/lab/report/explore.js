@@ -44,9 +44,8 @@ function parseState(fragment) {
   return { ...read, layer: within(Number.isInteger(layer) ? layer - 1 : read.layer, 0, read.depth - 1) };
 }
 
-function formatState({ negative, layer, ...numbers }) {
-  return `#${new URLSearchParams([...NUMBERS.map((name) => [name, numbers[name]]), ["negative", negative], ["layer", layer + 1]])}`;
-}
+const formatState = ({ negative, layer, ...numbers }) =>
+  `#${new URLSearchParams({ ...numbers, negative, layer: layer + 1 })}`;
 
 const presetOf = ({ sigma0, v, a }) =>
   Object.entries(settings.presets).find(([, p]) => p.sigma0 === sigma0 && p.v === v && p.a === a)?.[0];

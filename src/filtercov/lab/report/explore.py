@@ -10,7 +10,7 @@ from inspect import signature
 
 from filtercov.covariance.root import WINDOW_DECAY, WINDOW_ERROR
 from filtercov.filters import init_
-from filtercov.lab.report.charts import SHARES, key, legend, log_axis, round_axis, stage
+from filtercov.lab.report.charts import legend, log_axis, round_axis, stage
 from filtercov.lab.report.page import Origin, asset, embedded_json, page, text
 from filtercov.lab.report.pictures import FINEST, SUPPORT, palette
 from filtercov.schedule import PRESETS
@@ -25,11 +25,7 @@ CONTROLS = {  # label, least, most, step
 }
 # σ reaches from the smallest that a control allows to about σ0 + v + a/2 at their largest.
 SIGMA_TOPS = [top * 10.0**exponent for exponent in (-2, -1, 0, 1) for top in (2, 4, 6, 10)]
-EIGENVALUES = [
-    ("positive", key(0, "mark")),
-    ("negative, dropped", key(1, "ring")),
-    ("negative, mirrored", key(1, "mark")),
-]
+EIGENVALUES = [("positive", "mark s0"), ("negative, dropped", "ring s1"), ("negative, mirrored", "mark s1")]
 
 
 def explore_page(*, command: str = "") -> str:
@@ -49,10 +45,10 @@ def explore_page(*, command: str = "") -> str:
     }
     ranges = [round_axis(0.0, top) for top in SIGMA_TOPS]
     rank = "rank / number of pixels"
-    spectrum = stage("spectrum", SHARES, [log_axis(1e-6, 1.0)], x_label=rank, y_label="eigenvalue, |λ| / λ₁")
+    spectrum = stage("spectrum", [log_axis([1e-6, 1.0])], x_label=rank, y_label="eigenvalue, |λ| / λ₁")
     parts = {
         "controls": _controls(),
-        "schedule": stage("schedule", SHARES, ranges, x_label="relative depth d", y_label="σ"),
+        "schedule": stage("schedule", ranges, x_label="relative depth d", y_label="σ"),
         "spectrum": spectrum + legend(EIGENVALUES),
     }
     body = asset("explore.html") + embedded_json("settings", settings)

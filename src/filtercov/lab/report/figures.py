@@ -1,182 +1,129 @@
-"""The paper's illustrations for print, as SVG and PNG: the construction, the schedule, covariances, example filters.
+"""The paper's illustrations as SVG files: the construction, the schedule, covariances by depth, example filters.
 
-They need no training; `filtercov inspect` shows learned filters. This is the one place that draws with matplotlib:
-pages have charts.py, which follows the reader's window and colours.
+They need no training; `filtercov inspect` shows learned filters. A file has its pictures and colours inside it.
 """
 
 from __future__ import annotations
 
-import io
 import math
 import os
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
 
 from filtercov.covariance.closed_form import gaussian_covariance
-from filtercov.covariance.forms import Array, KernelSize
-from filtercov.lab.report import pictures
+from filtercov.lab.report.charts import COLOURS, SHARES, Plot, log_axis, standalone, svg, svg_text
 from filtercov.lab.report.page import write_output
+from filtercov.lab.report.pictures import (
+    CLEAR,
+    Picture,
+    construction_parts,
+    covariance_picture,
+    filters_picture,
+    sampled,
+)
 from filtercov.schedule import PRESETS, relative_depth
 
-KINDS: tuple[Literal["svg", "png"], ...] = ("svg", "png")
 KERNEL, LAYERS = 9, 8  # the paper's ConvMixer-256/8 with 9×9 filters
 FILTERS = 24  # in a panel
-FINE = 500  # pixels across a panel, more than a printed column resolves
-COLUMN_WIDTH = 5.5  # inches, the text width of the paper
-# Wong's palette, made for colour-blind readers, without its yellow, which is too pale for lines.
-LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+FINE = 500  # pixels across a panel
+WIDE = 660  # units across a figure; letters are 11.5 high
+INK = ' class="name"'  # of words, rather than grey
 # The equation of the construction as it is read, and how wide each item is beside a picture.
 EQUATION = (
-    ("Σ", 1.0), ("= ½ [", 0.76), ("M", 1.0), ("⊙ (", 0.42), ("C", 1.0), ("−", 0.26), ("S", 1.0), (") +", 0.42),
-    ("C", 1.0), ("⊙", 0.28), ("S", 1.0), ("]", 0.2),
+    ("Σ", 1.0), ("= ½ [", 0.8), ("M", 1.0), ("⊙ (", 0.46), ("C", 1.0), ("−", 0.3), ("S", 1.0), (") +", 0.46),
+    ("C", 1.0), ("⊙", 0.32), ("S", 1.0), ("]", 0.2),
 )  # fmt: skip
-STYLE: Any = {
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlesize": "medium",
-    "font.family": "DejaVu Sans",
-    "font.size": 8,
-    "lines.linewidth": 1.5,
-    "mathtext.fontset": "dejavusans",
-    "svg.fonttype": "path",
-    "svg.hashsalt": "filtercov",  # the same figure is the same file
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-}
-
-
-def styled() -> AbstractContextManager[None]:
-    """Draw in the house style inside this context."""
-    return mpl.rc_context(STYLE)
+ROLES = {"Σ": "covariance", "M": "mask", "C": "dynamic", "S": "static"}
 
 
 def write_figures(directory: str | os.PathLike[str]) -> list[Path]:
-    """Draw every figure into a directory, as SVG and as PNG, and return the paths."""
-    with styled():
-        figures = {
-            "construction": construction_figure(7, math.pi / 2),
-            "schedule": schedule_figure(),
-            "covariances": covariances_figure(),
-            "filters": filters_figure(),
-        }
-        return [
-            write_output(Path(directory) / f"{name}.{kind}", save_figure(figure, kind))
-            for name, figure in figures.items()
-            for kind in KINDS
-        ]
+    """Draw every figure into a directory as SVG, and return the paths."""
+    figures = {
+        "construction": construction_figure(7, math.pi / 2),
+        "schedule": schedule_figure(),
+        "covariances": covariances_figure(),
+        "filters": filters_figure(),
+    }
+    return [write_output(Path(directory) / f"{name}.svg", figure) for name, figure in figures.items()]
 
 
-def save_figure(figure: Figure, kind: Literal["svg", "png"], *, dpi: int = 300) -> bytes:
-    """A figure as a file: in SVG pictures keep their own pixels, in PNG they are resampled smoothly."""
-    for axes in figure.get_axes():
-        for shown in axes.get_images():
-            shown.set_interpolation("none" if kind == "svg" else "auto")
-    stream = io.BytesIO()
-    metadata = {"Date": None} if kind == "svg" else {}
-    figure.savefig(stream, format=kind, metadata=metadata, dpi=dpi, bbox_inches="tight", pad_inches=0.03)
-    return stream.getvalue()
-
-
-def construction_figure(kernel_size: int, sigma: float) -> Figure:
+def construction_figure(kernel_size: int, sigma: float) -> str:
     """The construction as an equation of pictures, all parts but Σ on the scale from -1 to 1."""
-    parts = pictures.construction_parts(kernel_size, sigma)
-    roles = {"Σ": "covariance", "M": "mask", "C": "dynamic", "S": "static"}
-    total = sum(width for _, width in EQUATION)
-    side = COLUMN_WIDTH / total  # of a picture, in inches
-    above, below = 0.22, 0.2
-    whole = side + above + below
-    figure = Figure(figsize=(COLUMN_WIDTH, whole))
-    left = 0.0
+    parts = construction_parts(kernel_size, sigma)
+    side = WIDE / sum(width for _, width in EQUATION)
+    drawn, left, top = [], 0.0, 18
     for name, width in EQUATION:
+        middle = left + width * side / 2
         if name in parts:
-            axes = figure.add_axes((left / total, below / whole, width / total, side / whole))
-            show_covariance(axes, parts[name], kernel_size, name, limit=None if name == "Σ" else 1.0)
-            axes.set_xlabel(roles[name], labelpad=3)
+            limit = None if name == "Σ" else 1.0
+            picture = covariance_picture(parts[name], kernel_size, size=FINE, limit=limit)
+            drawn += [picture.svg(left, top, side), svg_text(middle, 12, name, attributes=INK)]
+            drawn.append(svg_text(middle, top + side + 15, ROLES[name], attributes=INK))
         else:
-            middle = (left + width / 2) / total, (below + side / 2) / whole
-            figure.text(*middle, name, ha="center", va="center", fontsize=11)
-        left += width
-    return figure
+            drawn.append(svg_text(middle, top + side / 2 + 6, name, attributes=f'{INK} style="font-size: 18px"'))
+        left += width * side
+    return standalone(svg(drawn, top + side + 22, "the covariance as an equation of pictures", width=WIDE))
 
 
-def schedule_figure() -> Figure:
+def schedule_figure() -> str:
     """σ over depth for each setting of the paper, on a logarithmic scale, named at the end of its line."""
-    figure = new_figure(2.6)
-    axes = figure.subplots()
-    d = np.linspace(0, 1, 101)
-    styles = ["-", "--", "-.", ":"]
-    height = -math.inf
-    for i, (end, name) in enumerate(sorted((schedule(1.0), name) for name, schedule in PRESETS.items())):
+    ends = sorted(((schedule(1.0), name) for name, schedule in PRESETS.items()), reverse=True)
+    sigmas = [schedule(d) for schedule in PRESETS.values() for d in (0.0, 1.0)]
+    formula = "σ(d) = σ₀ + v d + ½ a d²"
+    plot = Plot(SHARES, log_axis(sigmas), label=formula, x_label="relative depth d", y_label=formula)
+    names, free = [], 0.0
+    for number, (end, name) in enumerate(ends):
         schedule = PRESETS[name]
-        colour = LINES[i % len(LINES)]
-        axes.semilogy(d, [schedule(float(x)) for x in d], styles[i % len(styles)], color=colour)
-        height = max(math.log(end), height + 0.22)  # names must not touch
+        dashed = (number + number // COLOURS) % 2  # two of one colour differ in this
+        points = [(float(d), schedule(float(d))) for d in np.linspace(0, 1, 101)]
+        plot.line(points, "line dashed" if dashed else "line", colour=number)
+        across, down = plot.at(1.0, end)
+        free = max(down + 4, free + 13)  # names must not touch
         words = f"{name} ({schedule.sigma0:g}, {schedule.v:g}, {schedule.a:g})"
-        axes.text(1.03, math.exp(height), words, color=colour, fontsize=7, va="center")
-    axes.set(xlabel="relative depth $d$", ylabel=r"$\sigma(d) = \sigma_0 + v d + \frac{1}{2} a d^2$", xlim=(0, 1))
-    axes.set_yticks([0.1, 0.3, 1.0, 3.0], labels=["0.1", "0.3", "1", "3"])
-    axes.minorticks_off()
-    return figure
+        look = f' class="s{number % COLOURS}" style="fill: currentColor"'
+        names.append(svg_text(across + 6, free, words, "start", attributes=look))
+    return standalone(svg([plot.html(), *names], 220, "σ over depth for each setting of the paper", width=520))
 
 
-def covariances_figure() -> Figure:
-    """The closed form's covariances by depth."""
-    figure = new_figure(1.05)
-    panels = figure.subplots(1, LAYERS)
-    for i, axes in enumerate(panels):
-        sigma = PRESETS["figure"](relative_depth(i, LAYERS))
-        show_covariance(axes, gaussian_covariance(KERNEL, sigma), KERNEL, f"σ = {sigma:.2g}")
-    bar = figure.colorbar(
-        ScalarMappable(Normalize(-1, 1), pictures.DIVERGING), ax=panels, aspect=14, shrink=0.62, pad=0.01
-    )
-    bar.set_ticks([-1, 0, 1], labels=["−", "0", "+"])  # panels have their own limits
-    bar.outline.set_visible(False)
-    return figure
+def covariances_figure() -> str:
+    """The closed form's covariances by depth, each on its own scale."""
+    sigmas = [PRESETS["figure"](relative_depth(i, LAYERS)) for i in range(LAYERS)]
+    pictures = [covariance_picture(gaussian_covariance(KERNEL, sigma), KERNEL, size=FINE) for sigma in sigmas]
+    return sheet({"": pictures}, [f"σ = {sigma:.2g}" for sigma in sigmas], label="covariances by depth", scale=True)
 
 
-def filters_figure(*, seed: int = 0) -> Figure:
+def filters_figure(*, seed: int = 0) -> str:
     """Example filters in rows by depth: PyTorch's uniform ones, and those drawn from the closed form."""
     rng = np.random.default_rng(seed)
-    depths = (0.0, 0.5, 1.0)
-    figure = new_figure(len(depths) * 1.85)
-    for d, (left, right) in zip(depths, figure.subplots(len(depths), 2), strict=True):
+    rows = {}
+    for d in (0.0, 0.5, 1.0):
         sigma = PRESETS["cifar-p2"](d)
         uniform = rng.uniform(-1, 1, size=(FILTERS, KERNEL, KERNEL))
-        drawn = pictures.sampled(gaussian_covariance(KERNEL, sigma), (KERNEL, KERNEL), rng, count=FILTERS)
-        show_filters(left, uniform, "uniform initialisation" if d == 0 else "")
-        show_filters(right, drawn, "closed form" if d == 0 else "")
-        left.set_ylabel(f"$d$ = {d:g}, σ = {sigma:.2g}")
-    return figure
+        drawn = sampled(gaussian_covariance(KERNEL, sigma), (KERNEL, KERNEL), rng, count=FILTERS)
+        rows[f"d = {d:g}, σ = {sigma:.2g}"] = [filters_picture(f, columns=6, size=FINE) for f in (uniform, drawn)]
+    return sheet(rows, ["uniform initialisation", "closed form"], label="uniform and closed-form filters by depth")
 
 
-def show_covariance(
-    axes: Axes, cov: Array, kernel_size: KernelSize, title: str = "", *, limit: float | None = None
-) -> None:
-    """Draw a flat covariance in block form, by default on its own symmetric scale."""
-    _show_picture(axes, pictures.covariance_picture(cov, kernel_size, limit=limit, size=FINE), title)
+def sheet(rows: Mapping[str, Sequence[Picture]], above: Sequence[str], *, label: str, scale: bool = False) -> str:
+    """Pictures in rows, each with its name beside it, as an SVG file; `above` are the titles of the columns.
 
-
-def show_filters(axes: Axes, filters: Array, title: str = "") -> None:
-    """Draw filters (count, k, k) side by side, each on its own symmetric scale."""
-    _show_picture(axes, pictures.filters_picture(filters, columns=6, size=FINE), title)
-
-
-def _show_picture(axes: Axes, picture: pictures.Picture, title: str) -> None:
-    axes.set_facecolor("#cfd4da")  # of the gaps
-    axes.imshow(picture.rgba(), interpolation="auto")
-    axes.set(xticks=[], yticks=[], title=title)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-
-
-def new_figure(height: float) -> Figure:
-    """An empty figure as wide as a column, `height` inches high; it needs no display and no clean-up."""
-    return Figure(figsize=(COLUMN_WIDTH, height), layout="constrained")
+    `label` says in words what they show. With `scale` the colours stand below, from minus to plus.
+    """
+    left, gap, top = 20 if any(rows) else 0, 8, 18.0
+    side = (WIDE - left + gap) / len(above) - gap
+    drawn = [svg_text(left + (side + gap) * n + side / 2, 12, words, attributes=INK) for n, words in enumerate(above)]
+    for name, row in rows.items():
+        height = max(picture.height(side) for picture in row)
+        drawn += [picture.svg(left + (side + gap) * n, top, side) for n, picture in enumerate(row)]
+        turned = f' transform="translate(12 {top + height / 2:.1f}) rotate(-90)"'
+        drawn.append(svg_text(0, 0, name, attributes=INK + turned))
+        top += height + gap
+    if scale:
+        colours = Picture(np.arange(CLEAR, dtype=np.uint8)[None].repeat(12, axis=0))
+        drawn.append(colours.svg((WIDE - 240) / 2, top, 240))
+        signs = ((-130, "−"), (130, "+"))
+        drawn += [svg_text(WIDE / 2 + x, top + 10, sign, attributes=INK) for x, sign in signs]
+        top += 12 + gap
+    return standalone(svg(drawn, top - gap, label, width=WIDE))

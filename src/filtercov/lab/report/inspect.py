@@ -14,18 +14,25 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.covariance.forms import Array
+from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import SourceError
-from filtercov.files import Source, files_sha256
-from filtercov.lab.report import inspect_target as targets
 from filtercov.lab.report import page
-from filtercov.lab.report.charts import SHARES, Axis, Plot, key, legend, log_axis
-from filtercov.lab.report.inspect_target import Layer, Target, beside, measure, model_target
-from filtercov.lab.report.pictures import BLOCKS, SHOWN, covariance_picture, filters_picture, sampled
-from filtercov.lab.report.watched import WatchedReport
+from filtercov.lab.report.charts import SHARES, Axis, Plot, legend, log_axis
+from filtercov.lab.report.inspect_target import (
+    Record,
+    Target,
+    carried_over,
+    find_target,
+    measure,
+    model_target,
+    read_watched,
+)
+from filtercov.lab.report.pictures import BLOCKS, SHOWN, covariance_picture, filters_picture, sampled, shown_size
+from filtercov.lab.report.watched import WatchedReport, show_alike
 from filtercov.printable import counted
 from filtercov.schedule import FittedSchedule, fit_schedule
-from filtercov.statistics.watched import START
 from filtercov.structure import spectrum
 
 THUMB, LARGE = 160, 380  # widths of pictures
@@ -35,12 +42,12 @@ THUMB, LARGE = 160, 380  # widths of pictures
 class Report:
     """A target, measured, ready to be written as a page or as numbers.
 
-    Its layers are in forward order, each compared with that of the target `against` if there is one; `schedule` is None
-    where none can be fitted to them.
+    `layers` are the numbers of its layers in forward order, also those of the comparison with the target `against` if
+    there is one, which has the depths and kernels of these layers. `schedule` is None where none can be fitted.
     """
 
     target: Target
-    layers: list[Layer]
+    layers: list[Record]
     schedule: FittedSchedule | None
     against: Target | None = None
 
@@ -48,10 +55,9 @@ class Report:
         return f"<Report of {self.target.statistics!r}>"
 
     @property
-    def sides(self) -> list[tuple[Target, list[Layer]]]:
-        """The target, and the one it is compared with, with their layers."""
-        others = [layer.other for layer in self.layers if layer.other]
-        return [(self.target, self.layers), *([(self.against, others)] if self.against else [])]
+    def targets(self) -> list[Target]:
+        """The target, and the one it is compared with."""
+        return [self.target, self.against] if self.against else [self.target]
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -60,60 +66,61 @@ class Report:
         return (*self.target.notes, *theirs)
 
     @property
-    def too_wide(self) -> bool:
-        """Whether the schedule's σ exceeds the side of a kernel anywhere: then its filters would be nearly flat."""
-        sides = [(each.numbers["depth"], max(each.statistics.kernel_size)) for each in self.layers]
-        return self.schedule is not None and any(self.schedule(depth) > side for depth, side in sides)
+    def unusable(self) -> str:
+        """Why the fitted schedule is no start for another network; empty where it is one, or where there is none."""
+        if self.schedule is None:
+            return ""
+        if not self.schedule.fit.usable:
+            return "it says too little of these layers"
+        sides = [max(layer.kernel_size) for layer in self.target.statistics]
+        flat = any(self.schedule(layer["depth"]) > side for layer, side in zip(self.layers, sides, strict=True))
+        return "its σ exceeds the side of a kernel, so filters would be nearly flat" if flat else ""
 
     def paste_line(self) -> str:
-        """Python that initialises another model with the fitted schedule, '' where that is not sane."""
-        if self.schedule is None or not self.schedule.fit.usable or self.too_wide:
+        """Python that initialises another model with the fitted schedule, empty where that is not sane."""
+        if self.schedule is None or self.unusable:
             return ""
         s = self.schedule.short()
         return f"filtercov.init_(model, filtercov.QuadraticSchedule({s.sigma0!r}, {s.v!r}, {s.a!r}))"
 
     def as_json(self) -> dict[str, Any]:
         """Every number of the page."""
-        schedule: dict[str, Any] | None = None
-        if self.schedule is not None:
-            fit = self.schedule.fit
-            schedule = {name: getattr(self.schedule, name) for name in ("sigma0", "v", "a")}
-            schedule |= {"likeness": fit.likeness, "usable": bool(self.paste_line()), "finding": str(fit)}
         about = {"target": self.target.label, "kind": self.target.kind, "notes": list(self.notes)}
+        schedule: dict[str, Any] | None = None
+        if s := self.schedule:
+            schedule = {"sigma0": s.sigma0, "v": s.v, "a": s.a, "likeness": s.fit.likeness}
+            schedule |= {"usable": not self.unusable, "finding": str(s.fit)}
         against = {"against": self.against.label} if self.against else {}
-        return about | {"schedule": schedule, "layers": [layer.as_json() for layer in self.layers]} | against
+        return about | {"schedule": schedule, "layers": self.layers} | against
 
     def page(self, *, command: str = "") -> str:
         """The HTML page, which ends with its sources and the `command` that made it."""
-        title, layers = " against ".join(target.label for target, _ in self.sides), self.layers
-        sizes = " and ".join(dict.fromkeys(layer.size for layer in layers))
-        rng = np.random.default_rng(0)
+        title, rng = " against ".join(target.label for target in self.targets), np.random.default_rng(0)
+        sizes = " and ".join(dict.fromkeys(shown_size(layer.kernel_size) for layer in self.target.statistics))
         sections = [
             page.heading(title, page.text(_finding(self))),
-            f"<p>A {self.target.kind} with {counted(len(layers), 'depthwise layer')} of {sizes} filters.</p>",
+            f"<p>A {self.target.kind} with {counted(len(self.layers), 'depthwise layer')} of {sizes} filters.</p>",
             *map(page.note, self.notes),
             _overview(self),
             _schedule(self),
             _numbers(self),
             "<h2>Layer by layer</h2>",
-            *(_card(self, layer, rng) for layer in layers),
+            *(_card(self, index, rng) for index in range(len(self.layers))),
         ]
-        sources = tuple(source for target, _ in self.sides for source in target.sources)
+        sources = tuple(source for target in self.targets for source in target.sources)
         return page.page(f"{title} · filtercov", "\n".join(sections), origin=page.Origin(sources, command))
 
 
 def measure_target(target: Target, against: Target | None = None) -> Report:
     """Measure every depthwise layer of a target, and compare each with the layer of `against` at its depth."""
-    layers = measure(target.statistics)
     try:
         schedule = fit_schedule(target.statistics)
     except SourceError:  # no kernel is large enough to tell a σ
         schedule = None
     if schedule is not None and not schedule.fit.layers:  # to filters that do not vary any schedule is as near
         schedule = None
-    if against is not None:
-        layers = beside(layers, against)
-    return Report(target, layers, schedule, against)
+    other = None if against is None else carried_over(against, target)
+    return Report(target, measure(target, other), schedule, other)
 
 
 def look(target: str, *, against: str | None = None, untrained: bool = False) -> Report | WatchedReport:
@@ -126,13 +133,10 @@ def look(target: str, *, against: str | None = None, untrained: bool = False) ->
     >>> [layer["kernel_size"] for layer in report.as_json()["layers"]]
     ['5x5', '5x5']
     """
-    folder = targets.watched_path(Path(target))
-    if folder is not None and against is None:
-        watched = targets.load_watched(folder)
-        checksum = files_sha256(folder, [folder / START, *(moment.path for moment in watched)])
-        return WatchedReport(targets.run_label(folder), watched, Source(str(folder), checksum))
-    own = targets.find_target(target, untrained=untrained)
-    other = None if against is None else targets.find_target(against, untrained=untrained)
+    if against is None and (run := read_watched(Path(target))):
+        return WatchedReport(*run)
+    own = find_target(target, untrained=untrained)
+    other = None if against is None else find_target(against, untrained=untrained)
     if other is not None and own.label == other.label:  # files of one name are told apart as they were typed
         own, other = replace(own, label=target), replace(other, label=str(against))
     return measure_target(own, other)
@@ -168,12 +172,10 @@ def inspect(
 def _finding(report: Report) -> str:
     """The result in a sentence, or two of two targets."""
     layers = report.layers
-    alike = [layer.numbers["sigma"] for layer in layers if layer.numbers["likeness_beyond_chance"]]
-    words = "No layer is more like the closed form than independent filters are."
-    if alike:
-        words = f"{len(alike)} of {counted(len(layers), 'layer')} {'is' if len(alike) == 1 else 'are'} more like the "
-        words += f"closed form than independent filters are, with σ from {min(alike):.2g} to {max(alike):.2g}."
-    cosines = [x for layer in layers if (x := layer.numbers.get("cosine")) is not None]
+    alike = [layer["sigma"] for layer in layers if layer["likeness_beyond_chance"]]
+    spread = f", with σ from {min(alike):.2g} to {max(alike):.2g}" if alike else ""
+    words = f"{show_alike(len(alike), len(layers))}{spread}."
+    cosines = [x for layer in layers if (x := layer.get("cosine")) is not None]
     if cosines:
         mean = page.number(sum(cosines) / len(cosines))
         words = f"The covariances of the two have a cosine of {mean} on average; 1 is the same up to scale. {words}"
@@ -182,13 +184,13 @@ def _finding(report: Report) -> str:
 
 def _overview(report: Report) -> str:
     strips = []
-    for target, layers in report.sides:
+    for target in report.targets:
         label = page.text(target.label)
         thumbs = ""
-        for layer in layers:
-            picture = covariance_picture(layer.statistics.covariance, layer.statistics.kernel_size, size=THUMB)
-            drawn = f"{picture.html(f'covariance of {layer.name}')}<span>{layer.index + 1}</span>"
-            thumbs += f'<a href="#layer-{layer.index}" title="{page.text(layer.name)}">{drawn}</a>'
+        for index, layer in enumerate(target.statistics):
+            picture = covariance_picture(layer.covariance, layer.kernel_size, size=THUMB)
+            drawn = f"{picture.html(f'covariance of {layer.name}')}<span>{index + 1}</span>"
+            thumbs += f'<a href="#layer-{index}" title="{page.text(layer.name)}">{drawn}</a>'
         named = f"<h3>{label}</h3>" if report.against else ""
         strips.append(f'{named}<nav class="strip" aria-label="layers of {label}">{thumbs}</nav>')
     return f'<h2>Covariances by depth</h2>{"".join(strips)}<p class="quiet">{BLOCKS}</p>'
@@ -198,30 +200,31 @@ def _schedule(report: Report) -> str:
     schedule = report.schedule
     curve = [(float(d), schedule(float(d))) for d in np.linspace(0, 1, 101)] if schedule else []
     dots = [
-        (colour, layer.numbers["depth"], sigma, layer.name)
-        for colour, (_, layers) in enumerate(report.sides)
-        for layer in layers
-        if (sigma := layer.numbers["sigma"]) is not None
+        (colour, layer["depth"], sigma, layer[name])
+        for colour, (name, number) in enumerate((("name", "sigma"), ("other", "other_sigma")))
+        for layer in report.layers
+        if (sigma := layer.get(number)) is not None
     ]
-    sigmas = [*(sigma for _, _, sigma, _ in dots), *(sigma for _, sigma in curve)] or [0.1, 1.0]
+    sigmas = [*(sigma for _, _, sigma, _ in dots), *(sigma for _, sigma in curve)]
     label = "σ of each layer over relative depth, with the fitted schedule"
-    plot = Plot(SHARES, log_axis(min(sigmas), max(sigmas)), label=label, x_label="relative depth d", y_label="σ")
+    plot = Plot(SHARES, log_axis(sigmas), label=label, x_label="relative depth d", y_label="σ")
     plot.line(curve)
     for colour, depth, sigma, name in dots:
         plot.dot(depth, sigma, f"{name}: σ = {sigma:.3g}", colour=colour, radius=3.5)
-    keys = [("σ of each layer", key(0, "mark"))]
-    keys += [(report.against.label, key(1, "mark"))] if report.against else []
-    words = "<p>No layer has five pixels along a side or more and filters that vary: there is no schedule to fit.</p>"
-    if schedule is not None:
-        keys.append(("nearest schedule", key(0)))
+    keys = [("σ of each layer", "mark s0")]
+    keys += [(report.against.label, "mark s1")] if report.against else []
+    if schedule is None:
+        words = (
+            "<p>No layer has five pixels along a side or more and filters that vary: there is no schedule to fit.</p>"
+        )
+    else:
+        keys.append(("nearest schedule", "line s0"))
         fitted = f"σ(d) = {schedule.sigma0:.3g} {_signed(schedule.v)} d {_signed(schedule.a / 2)} d²"
         words = f"<p>The nearest schedule is {page.text(fitted)}.</p><p>The finding: {page.text(schedule.fit)}.</p>"
-        if line := report.paste_line():
-            words += f"<p>To start another network with filters like these:</p>{page.copyable(line)}"
+        if report.unusable:
+            words += page.note(f"It is not offered as a start for another network: {report.unusable}.")
         else:
-            flat = "its σ exceeds the side of a kernel, so filters would be nearly flat"
-            why = flat if schedule.fit.usable else "it says too little of these layers"
-            words += page.note(f"It is not offered as a start for another network: {why}.")
+            words += f"<p>To start another network with filters like these:</p>{page.copyable(report.paste_line())}"
     chart = page.figure(plot.html() + legend(keys), "")
     return f'<h2>σ across depth</h2><div class="pairs">{chart}<div>{words}</div></div>'
 
@@ -244,24 +247,18 @@ MEANINGS = {
 
 
 def _numbers(report: Report) -> str:
-    columns = {"centred": "centredness", "Kronecker": "kronecker_residual", "mean": "mean_share"}
-    columns |= {"cosine": "cosine", "scale": "scale"} if report.against else {}
+    others = {"centred": "centredness", "Kronecker": "kronecker_residual", "mean": "mean_share"}
+    others |= {"cosine": "cosine", "scale": "scale"} if report.against else {}
     rows = []
-    for layer in report.layers:
-        n = layer.numbers
+    for index, n in enumerate(report.layers):
         alike, ranked = n["likeness_beyond_chance"], n["effective_rank_beyond_chance"]
         likeness = f"{page.number(n['likeness'])} ({page.number(n['likeness_chance'])})"
         rank, by_chance = (page.number(n[f"effective_rank{end}"], digits=1) for end in ("", "_chance"))
-        cells = {
-            "size": layer.size,
-            "filters": str(layer.statistics.count),
-            "σ": _grey(page.number(n["sigma"]), unless=alike),
-            "likeness": _grey(likeness, unless=alike),
-            "rank": _grey(f"{rank} ({by_chance})", unless=ranked),
-            **{name: page.number(n[number]) for name, number in columns.items()},
-        }
-        rows.append({"layer": page.numbered(layer.index, layer.name, f"#layer-{layer.index}")} | cells)
-    main = page.table(list(rows[0]), [list(row.values()) for row in rows])
+        named, size = page.numbered(index, n["name"], f"#layer-{index}"), n["kernel_size"].replace("x", "×")
+        cells = [_grey(page.number(n["sigma"]), unless=alike), _grey(likeness, unless=alike)]
+        cells.append(_grey(f"{rank} ({by_chance})", unless=ranked))
+        rows.append([named, size, n["filters"], *cells, *(page.number(n[number]) for number in others.values())])
+    main = page.table(["layer", "size", "filters", "σ", "likeness", "rank", *others], rows)
     listed = "".join(f"<dt>{name}</dt><dd>{meaning}</dd>" for name, meaning in MEANINGS.items())
     meanings = page.folded("What the numbers mean", f"<dl>{listed}</dl>")
     return f'<h2>In numbers</h2><div id="numbers">{main}</div>{meanings}'
@@ -271,30 +268,30 @@ def _grey(shown: str, *, unless: bool | None) -> str:
     return shown if unless else f'<span class="quiet">{shown}</span>'
 
 
-def _card(report: Report, layer: Layer, rng: np.random.Generator) -> str:
+def _card(report: Report, index: int, rng: np.random.Generator) -> str:
     """A layer in pictures: beside its closed form, or beside the layer of the other target."""
-    closed = _covariance(layer.closed_form, layer, f"closed form, σ = {page.number(layer.numbers['sigma'])}")
-    spectra = {"layer": layer.statistics.covariance, "closed form": layer.closed_form}
-    own = _pictures(layer, report.target, rng)
+    n, layer = report.layers[index], report.target.statistics[index]
+    sigma, size = n["sigma"], layer.kernel_size
+    nearest = np.zeros_like(layer.covariance) if sigma is None else gaussian_covariance(size, sigma)
+    closed = _covariance(replace(layer, covariance=nearest), f"closed form, σ = {page.number(sigma)}")
+    spectra = {"layer": layer.covariance, "closed form": nearest}
+    own = _pictures(report.target, index, rng)
     body, more = f'<div class="thirds">{own}{closed}</div>', ""
-    if report.against and layer.other:
-        label = report.against.label
-        spectra[label] = layer.other.statistics.covariance
-        named = f"{page.text(label)}{' (resized)' if layer.numbers['resized'] else ''}: {page.text(layer.other.name)}"
-        theirs = _pictures(layer.other, report.against, rng)
-        body = (
-            f'<div class="pairs"><div><h4>{page.text(report.target.label)}</h4><div class="pair">{own}</div></div>'
-            f'<div><h4>{named}</h4><div class="pair">{theirs}</div></div></div>'
-        )
-        more = closed
+    if report.against:
+        spectra[report.against.label] = report.against.statistics[index].covariance
+        theirs = _pictures(report.against, index, rng)
+        named = f"{report.against.label}{' (resized)' if n['resized'] else ''}: {n['other']}"
+        columns = ((report.target.label, own), (named, theirs))
+        pairs = (f'<div><h4>{page.text(name)}</h4><div class="pair">{shown}</div></div>' for name, shown in columns)
+        body, more = f'<div class="pairs">{"".join(pairs)}</div>', closed
     more += page.figure(spectrum_chart(spectra), "spectra, each over its largest eigenvalue")
     more = page.folded("More pictures", f'<div class="thirds">{more}</div>')
     names = {"σ": "sigma", "likeness": "likeness", "by chance": "likeness_chance", "cosine": "cosine", "scale": "scale"}
-    facts = {name: layer.numbers[number] for name, number in names.items() if number in layer.numbers}
+    facts = {name: n[number] for name, number in names.items() if number in n}
     listed = "".join(f"<span>{name} <b>{page.number(value)}</b></span>" for name, value in facts.items())
-    about = f"{layer.size} · {counted(layer.statistics.count, 'filter')} · depth {layer.numbers['depth']:.2f}"
+    about = f"{shown_size(size)} · {counted(layer.count, 'filter')} · depth {n['depth']:.2f}"
     return (
-        f'<section class="card" id="layer-{layer.index}"><h3>{layer.index + 1}. {page.text(layer.name)} '
+        f'<section class="card" id="layer-{index}"><h3>{index + 1}. {page.text(layer.name)} '
         f'<span class="quiet">{about}</span></h3><p class="facts">{listed}</p>{body}{more}</section>'
     )
 
@@ -302,30 +299,31 @@ def _card(report: Report, layer: Layer, rng: np.random.Generator) -> str:
 def spectrum_chart(covariances: Mapping[str, Array]) -> str:
     """Spectra by name, each over its largest eigenvalue, on a logarithmic scale of four decades, with a legend."""
     spectra = {name: spectrum(cov) for name, cov in covariances.items()}
-    n, scale = len(next(iter(spectra.values()))), log_axis(1e-4, 1.0)
+    n, scale = len(next(iter(spectra.values()))), log_axis([1e-4, 1.0])
     ranks = sorted({1, *(max(2, round(n * quarter / 4)) for quarter in (1, 2, 3, 4))})
     axis = Axis(1.0, float(ranks[-1]), ranks)
     plot = Plot(axis, scale, label="spectrum of the covariance", x_label="rank", y_label="eigenvalue, λ / λ₁")
     for colour, eigenvalues in enumerate(spectra.values()):
         shares = eigenvalues / (max(float(eigenvalues[0]), 0.0) or 1.0)
         plot.line([(rank, float(x)) for rank, x in enumerate(shares, start=1) if x > scale.low], colour=colour)
-    return plot.html() + legend([(name, key(colour)) for colour, name in enumerate(spectra)])
+    return plot.html() + legend([(name, f"line s{colour}") for colour, name in enumerate(spectra)])
 
 
-def _pictures(layer: Layer, target: Target, rng: np.random.Generator) -> str:
+def _pictures(target: Target, index: int, rng: np.random.Generator) -> str:
     """The covariance of a layer, and its strongest filters, or drawn ones where there are statistics alone."""
-    filters, statistics = target.filters.get(layer.name), layer.statistics
+    layer = target.statistics[index]
+    filters = target.filters.get(layer.name)
     if filters is None:
         caption = "filters drawn from the statistics, which hold none"
-        filters = sampled(statistics.covariance, statistics.kernel_size, rng, mean=statistics.mean)
+        filters = sampled(layer.covariance, layer.kernel_size, rng, mean=layer.mean)
     else:
         power = np.square(filters).sum(axis=tuple(range(1, filters.ndim)))
         filters = filters[np.argsort(-power, kind="stable")[:SHOWN]]
         caption = f"strongest {counted(len(filters), 'filter')}, each on its own scale"
     drawn = filters_picture(filters, size=LARGE).figure(caption, of=f"{caption}, {layer.name}, {target.label}")
-    return _covariance(statistics.covariance, layer, "covariance") + drawn
+    return _covariance(layer, "covariance") + drawn
 
 
-def _covariance(cov: Array, layer: Layer, caption: str) -> str:
-    picture = covariance_picture(cov, layer.statistics.kernel_size, size=LARGE)
+def _covariance(layer: LayerStatistics, caption: str) -> str:
+    picture = covariance_picture(layer.covariance, layer.kernel_size, size=LARGE)
     return picture.figure(caption, of=f"{caption}, {layer.name}")

@@ -15,9 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.covariance.forms import Array
-from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import CovarianceError, ModelError, SourceError
 from filtercov.files import Source, file_sha256
 from filtercov.lab.models.lookup import create, import_timm
@@ -25,6 +23,7 @@ from filtercov.lab.report.pictures import shown_size
 from filtercov.layers.checkpoint import read_depthwise_weights, read_named_weights
 from filtercov.layers.find import depthwise_layers, plain_values
 from filtercov.layers.state_dict import checkpoint_files
+from filtercov.schedule import relative_depth
 from filtercov.statistics.filter_statistics import FilterStatistics, is_statistics, measure_layers
 from filtercov.statistics.shipped import shipped_file, shipped_names
 from filtercov.statistics.watched import Watched, is_watched_run
@@ -34,6 +33,7 @@ UNTRAINED = "not trained: these are the filters the network starts with"
 RUN_FILES = ("checkpoint.safetensors", "statistics.safetensors")
 WATCHED = "filters.watched"
 Kind = Literal["checkpoint", "statistics file", "run", "watched run", "model"]
+Record = dict[str, Any]  # the numbers of a layer; None stands for what its covariance does not determine
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +69,11 @@ def find_target(target: str, *, untrained: bool = False) -> Target:
 
 def read_target(path: Path) -> Target:
     """Read a checkpoint, a statistics file, or the directory of a run or of a watched run (its last moment)."""
-    if (watched := watched_path(path)) is not None:
-        seen = load_watched(watched)
-        moment = seen[-1]
-        files, notes = [moment.path], (*seen.notes, f"this is the last moment that was watched, step {moment.step}")
-        target = Target(run_label(watched), "watched run", moment.statistics, moment.filters, notes)
+    if run := read_watched(path):
+        label, watched = run
+        moment = watched[-1]
+        files, notes = [moment.path], (*watched.notes, f"this is the last moment that was watched, step {moment.step}")
+        target = Target(label, "watched run", moment.statistics, moment.filters, notes)
     elif files := _run_files(path):
         target = _read_run(path, files)
     elif is_statistics(path):
@@ -85,28 +85,22 @@ def read_target(path: Path) -> Target:
     return replace(target, sources=tuple(Source(str(file), file_sha256(file)) for file in files))
 
 
-def watched_path(path: Path) -> Path | None:
-    """The watched run that a path stands for, which may be inside the directory of a run without weights."""
-    if is_watched_run(path) or (path.suffix == ".watched" and path.exists()):
-        return path
-    return path / WATCHED if (path / WATCHED).exists() and not _run_files(path) else None
+def read_watched(path: Path) -> tuple[str, Watched] | None:
+    """The watched run that a path stands for, with its name; None where it stands for something else.
+
+    It may be over or not, and inside the directory of a run without weights, whose name it then has.
+    """
+    folder = path if is_watched_run(path) else path / WATCHED
+    if not folder.exists() or _run_files(path):
+        return None
+    watched = Watched.load(folder)
+    if not len(watched):
+        raise SourceError(f"{path}: needed a watched run with a moment in it, it has just begun; look again later")
+    return (folder.resolve().parent.name if folder.name == WATCHED else folder.name) or str(folder), watched
 
 
 def _run_files(path: Path) -> list[Path]:
     return [file for name in RUN_FILES if (file := path / name).exists()]
-
-
-def load_watched(path: Path) -> Watched:
-    """Read a watched run with at least one moment, whether or not it is over."""
-    watched = Watched.load(path)
-    if not len(watched):
-        raise SourceError(f"{path}: needed a watched run with a moment in it, it has just begun; look again later")
-    return watched
-
-
-def run_label(path: Path) -> str:
-    """The name of a watched run: that of its run's directory, where it is inside one."""
-    return (path.resolve().parent.name if path.name == WATCHED else path.name) or str(path)
 
 
 def model_target(model: nn.Module, label: str, *, example_input: Any = None, notes: tuple[str, ...] = ()) -> Target:
@@ -152,83 +146,44 @@ def _pretrained(name: str) -> nn.Module:
     return model
 
 
-@dataclass(frozen=True, eq=False)
-class Layer:
-    """One layer, measured.
+def measure(target: Target, against: Target | None = None) -> list[Record]:
+    """The numbers of every layer: those of `FilterStatistics.to_records`, a few more, and the spectrum.
 
-    `numbers` are those of `FilterStatistics.to_records` and a few more; None stands for what the covariance does not
-    determine. Beside the layer of an `other` target, `cosine` is that between the two covariances as vectors, 1 if one
-    is a multiple of the other, and `scale` the root-mean-square size of the other's weights over this one's, their
+    Beside a target that was carried over to these layers, `cosine` is that between the two covariances as vectors, 1 if
+    one is a multiple of the other, and `scale` the root-mean-square size of the other's weights over this one's, their
     means left out; `resized` tells whether the other had kernels of another size.
     """
-
-    index: int
-    statistics: LayerStatistics
-    numbers: dict[str, Any]
-    other: Layer | None = None
-
-    @property
-    def name(self) -> str:
-        """The layer's name in its model."""
-        return self.statistics.name
-
-    @property
-    def size(self) -> str:
-        """The size of its filters in words."""
-        return shown_size(self.statistics.kernel_size)
-
-    @property
-    def closed_form(self) -> Array:
-        """The closed form most like the covariance, zeros where there is none."""
-        sigma, size = self.numbers["sigma"], self.statistics.kernel_size
-        return np.zeros_like(self.statistics.covariance) if sigma is None else gaussian_covariance(size, sigma)
-
-    def as_json(self) -> dict[str, Any]:
-        """Every number, and the spectrum."""
-        return self.numbers | {"eigenvalues": spectrum(self.statistics.covariance).tolist()}
-
-
-def measure(statistics: FilterStatistics) -> list[Layer]:
-    """Measure every layer."""
-    found = []
-    for index, (layer, record) in enumerate(zip(statistics, statistics.to_records(), strict=True)):
+    records = []
+    for layer, record in zip(target.statistics, target.statistics.to_records(), strict=True):
         mean, spread = float(layer.mean @ layer.mean), float(np.trace(layer.covariance))
-        shape = {
+        more = {
             "centredness": centredness(layer.covariance, layer.kernel_size),
             "kronecker_residual": kronecker_residual(layer.covariance, layer.kernel_size),
             "mean_share": mean / (mean + spread) if mean + spread else math.nan,
         }
-        found.append(Layer(index, layer, record | _finite(shape)))
-    return found
+        known = {name: None if math.isnan(value) else value for name, value in more.items()}
+        records.append({**record, **known, "eigenvalues": spectrum(layer.covariance).tolist()})
+    if against is None:
+        return records
+    pairs = zip(target.statistics, against.statistics, against.statistics.to_records(), strict=True)
+    for record, (layer, other, theirs) in zip(records, pairs, strict=True):
+        own, cov = layer.covariance, other.covariance
+        norms, spread = float(np.linalg.norm(own) * np.linalg.norm(cov)), float(np.trace(own))
+        record["cosine"] = float(np.vdot(own, cov)) / norms if norms else None
+        record["scale"] = math.sqrt(max(float(np.trace(cov)), 0.0) / spread) if spread else None
+        record |= {"other": other.name, "other_sigma": theirs["sigma"], "resized": other.resized is not None}
+    return records
 
 
-def beside(layers: Sequence[Layer], against: Target) -> list[Layer]:
-    """Layers beside those of another target at their depths, resized to their kernels."""
+def carried_over(other: Target, target: Target) -> Target:
+    """The other target at the depths of this one's layers, resized to their kernels."""
     found = []
-    for layer in layers:
+    for index, layer in enumerate(target.statistics):
         try:
-            found.append(against.statistics.at(layer.numbers["depth"], layer.statistics.kernel_size))
+            found.append(other.statistics.at(relative_depth(index, len(target.statistics)), layer.kernel_size))
         except CovarianceError as error:
+            size = shown_size(layer.kernel_size)
             raise SourceError(
-                f"{against.label}: cannot be compared with {layer.name}, which has {layer.size} filters ({error})"
+                f"{other.label}: cannot be compared with {layer.name}, which has {size} filters ({error})"
             ) from None
-    return [
-        replace(layer, numbers=layer.numbers | _compared(layer, other, against), other=other)
-        for layer, other in zip(layers, measure(FilterStatistics(tuple(found))), strict=True)
-    ]
-
-
-def _compared(layer: Layer, other: Layer, against: Target) -> dict[str, Any]:
-    own, theirs = layer.statistics.covariance, other.statistics.covariance
-    norms, spread = float(np.linalg.norm(own) * np.linalg.norm(theirs)), float(np.trace(own))
-    nearest = against.statistics[round(layer.numbers["depth"] * (len(against.statistics) - 1))]
-    numbers = {
-        "cosine": float(np.vdot(own, theirs)) / norms if norms else math.nan,
-        "scale": math.sqrt(max(float(np.trace(theirs)), 0.0) / spread) if spread else math.nan,
-    }
-    resized = nearest.kernel_size != layer.statistics.kernel_size
-    return _finite(numbers) | {"other": other.name, "other_sigma": other.numbers["sigma"], "resized": resized}
-
-
-def _finite(numbers: dict[str, float]) -> dict[str, Any]:
-    return {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+    return replace(other, statistics=FilterStatistics(tuple(found)))

@@ -12,7 +12,6 @@ import io
 import math
 from dataclasses import dataclass, replace
 
-import matplotlib as mpl
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
@@ -22,10 +21,12 @@ from filtercov.covariance.forms import Array, KernelSize, kernel_shape, show_siz
 from filtercov.covariance.root import symmetric_root
 from filtercov.lab.report import page
 
-DIVERGING = "RdBu_r"
 COLOURS = 255  # odd, so that zero has a colour of its own
+# ColorBrewer's RdBu, from blue to red.
+ANCHORS = ("053061", "2166ac", "4393c3", "92c5de", "d1e5f0", "f7f7f7", "fddbc7", "f4a582", "d6604d", "b2182b", "67001f")
 CLEAR = COLOURS  # the palette's index after the last colour
 SHOWN = 16  # filters of each kind
+DENSE = 4  # pixels for each unit of an SVG
 SHARP = 640  # pixels that a picture has at least on a page, which makes it smaller
 FINEST = 16  # pixels along an axis of a covariance at most; larger kernels are thinned out
 SUPPORT = 1 / 12  # of the largest variance: pixels with less look blank
@@ -39,12 +40,15 @@ Levels = NDArray[np.uint8]
 
 
 def palette() -> Levels:
-    """The colours of the diverging map from most negative to most positive: (255, 3).
+    """The colours from most negative to most positive, (255, 3): matplotlib's RdBu_r.
 
     >>> palette()[127].tolist()  # zero is nearly white
     [247, 246, 246]
     """
-    colours: Levels = np.round(mpl.colormaps[DIVERGING](np.linspace(0, 1, COLOURS))[:, :3] * 255).astype(np.uint8)
+    anchors = np.array([list(bytes.fromhex(anchor)) for anchor in ANCHORS])
+    steps = np.delete(np.arange(256), 127) / 255  # matplotlib's table has 256 colours, and two in the middle
+    channels = [np.interp(steps, np.linspace(0, 1, len(ANCHORS)), channel) for channel in anchors.T]
+    colours: Levels = np.round(channels).astype(np.uint8).T
     return colours
 
 
@@ -91,18 +95,26 @@ class Picture:
         drawn.save(stream, "PNG", transparency=CLEAR)
         return stream.getvalue()
 
-    def rgba(self) -> Levels:
-        """The picture as red, green, blue and opacity: (height, width, 4)."""
-        colours = np.vstack([np.insert(palette(), 3, 255, axis=1), np.zeros((1, 4), dtype=np.uint8)])
-        pixels: Levels = colours[self.levels]
-        return pixels
+    def data_url(self, least: float) -> str:
+        """The picture as the address of an image, which is at least so many pixels wide."""
+        png = self.png(math.ceil(least / self.levels.shape[1]))
+        return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
     def html(self, alt: str) -> str:
         """The picture as an inline image, which fills its place on a page."""
         height, width = self.levels.shape
-        data = base64.b64encode(self.png(math.ceil(SHARP / width))).decode()
         size = f'width="{width}" height="{height}"'
-        return f'<img class="pixels" src="data:image/png;base64,{data}" alt="{page.text(alt)}" {size}>'
+        return f'<img class="pixels" src="{self.data_url(SHARP)}" alt="{page.text(alt)}" {size}>'
+
+    def height(self, width: float) -> float:
+        """How high the picture is where it is `width` wide."""
+        rows, columns = self.levels.shape
+        return width * float(rows / columns)
+
+    def svg(self, x: float, y: float, width: float) -> str:
+        """The picture at a place in an SVG, on a ground that shows through its gaps."""
+        box = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{self.height(width):.1f}"'
+        return f'<rect {box} fill="var(--line)"/><image {box} href="{self.data_url(DENSE * width)}"/>'
 
     def figure(self, caption: str, *, of: str = "") -> str:
         """The picture with a caption, and `of` what for those who cannot see it."""
@@ -121,8 +133,7 @@ def covariance_picture(cov: Array, kernel_size: KernelSize, *, size: int, limit:
     """
     shape = kernel_shape(kernel_size)
     limit = covariance_limit(cov) if limit is None else limit
-    kept = shown_pixels(shape, blank_margin(cov, shape))
-    pixels = np.ravel_multi_index(np.meshgrid(*kept, indexing="ij"), shape).ravel()
+    kept, pixels = shown_pixels(shape, blank_margin(cov, shape))
     blocks = cov[np.ix_(pixels, pixels)].reshape(-1, *map(len, kept))
     tiles = [levels(_on_paper(block), limit) for block in blocks]
     picture = _tiled(tiles, columns=1 if len(shape) == 1 else len(kept[-1]), size=size, gap=max(2, size // 120))
@@ -149,14 +160,14 @@ def blank_margin(cov: Array, shape: tuple[int, ...]) -> int:
     return max(0, int(min(seen.min(axis=0).min(), (np.array(shape) - 1 - seen.max(axis=0)).min())) - 1)
 
 
-def shown_pixels(shape: tuple[int, ...], margin: int) -> list[NDArray[np.int64]]:
-    """The pixels along each axis of a covariance's picture: borders cut off, then every second, third, …."""
+def shown_pixels(shape: tuple[int, ...], margin: int) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
+    """The pixels of a covariance's picture along each axis, and all of them: no borders, every second, third, …."""
     kept = []
     for k in shape:
         inside = np.arange(margin, k - margin)
         step = math.ceil(len(inside) / FINEST)
         kept.append(inside[(len(inside) - 1) // 2 % step :: step])
-    return kept
+    return kept, np.ravel_multi_index(np.meshgrid(*kept, indexing="ij"), shape).ravel()
 
 
 def shown_size(shape: tuple[int, ...]) -> str:

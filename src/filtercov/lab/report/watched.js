@@ -71,7 +71,7 @@ function draw() {
   showSpectrum(data, step);
 }
 
-function facts({ sigma, likeness, chance, beyond, moved }, at) {
+function facts({ sigma, likeness, likeness_chance: chance, likeness_beyond_chance: beyond, relative_distance: moved }, at) {
   const drift = moved[at] === null ? "" : ` · moved by ${moved[at].toFixed(2)} of their size`;
   if (sigma[at] === null) return `no σ: its filters do not vary${drift}`;
   const like = `likeness ${likeness[at].toFixed(2)}, by chance ${chance[at] === null ? "–" : chance[at].toFixed(2)}`;
@@ -81,7 +81,7 @@ function facts({ sigma, likeness, chance, beyond, moved }, at) {
 // σ of every layer over depth: a dot where it is more than chance, a ring where it is not.
 function showDepths(step) {
   const at = openStage(element("depths"), highest);
-  const marks = settings.layers.map(({ sigma, beyond, depth }, i) => (sigma[place] === null ? ""
+  const marks = settings.layers.map(({ sigma, likeness_beyond_chance: beyond, depth }, i) => (sigma[place] === null ? ""
     : circle(`${beyond[place] ? "mark" : "ring"} s0`, at(depth, sigma[place]), i === layer ? 5.5 : 3.5)));
   fillStage(element("depths"), `σ over depth at step ${step}`, marks);
 }

@@ -9,28 +9,28 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, takewhile
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from filtercov.covariance.forms import Array
-from filtercov.files import Source
+from filtercov.files import Source, files_sha256
 from filtercov.lab.report import page, pictures
-from filtercov.lab.report.charts import SHARES, Plot, key, legend, log_axis, over, round_axis, stage
-from filtercov.lab.report.pictures import palette
+from filtercov.lab.report.charts import Plot, legend, log_axis, over, round_axis, stage
+from filtercov.lab.report.pictures import Levels
 from filtercov.printable import counted
-from filtercov.statistics.watched import FOLLOWED, Moment, Watched
+from filtercov.statistics.watched import FOLLOWED, START, Moment, Watched
 from filtercov.structure import spectrum
 
 MOST_BYTES = 8_000_000  # of all moments on a page, before base64
 MOST_MOMENTS = 200  # more cannot be told apart on a slider
 DECADES = 4  # of a spectrum
-Bytes = NDArray[np.uint8]
+DRIFT = "relative_distance"
+NUMBERS = ("sigma", "likeness", "likeness_chance", "likeness_beyond_chance", DRIFT)  # that are shown
 Record = dict[str, Any]  # of a layer at a moment: see `Watched.to_records`
 
 
@@ -38,12 +38,15 @@ def _beyond(record: Record) -> bool:
     return bool(record["likeness_beyond_chance"])
 
 
-def _since(records: Sequence[Record]) -> int | None:
-    """The step since when the likeness is beyond chance at every moment to the last; None if it is not.
+def _shown(record: Record, number: str) -> Any:
+    """A number of a record; None where it says no more than chance."""
+    return record[number] if number == DRIFT or _beyond(record) else None
 
-    A likeness that left chance and came back shows nothing yet: among many moments some always stray.
-    """
-    return min((int(record["step"]) for record in takewhile(_beyond, reversed(records))), default=None)
+
+def show_alike(count: int, layers: int) -> str:
+    """How many of the layers have structure, in words."""
+    beginning = f"{count or 'None'} of {counted(layers, 'layer')} {'is' if count == 1 else 'are'}"
+    return f"{beginning} more like the closed form than independent filters are"
 
 
 def _size(record: Record) -> str:
@@ -56,7 +59,6 @@ class WatchedReport:
 
     label: str
     watched: Watched
-    source: Source
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -92,7 +94,9 @@ class WatchedReport:
         """
         rows = [["layer", "size", "filters", "σ", "likeness", "by chance", "moved", "structure since"]]
         for number, records in enumerate(self.layers, start=1):
-            first, last, since = records[0], records[-1], _since(records)
+            first, last = records[0], records[-1]
+            # Beyond chance at every moment to the last: among many moments some always stray.
+            since = min((int(record["step"]) for record in takewhile(_beyond, reversed(records))), default=None)
             sigmas = []
             for record in (first, last):
                 sigma = page.number(record["sigma"])
@@ -100,19 +104,15 @@ class WatchedReport:
             likeness = f"{page.number(first['likeness'])} → {page.number(last['likeness'])}"
             row = [f"{number}. {first['name']}", _size(first), str(first["filters"]), " → ".join(sigmas), likeness]
             shown = "–" if since is None else "start" if since == first["step"] else str(since)
-            rows.append([*row, page.number(last["likeness_chance"]), page.number(last["relative_distance"]), shown])
+            rows.append([*row, page.number(last["likeness_chance"]), page.number(last[DRIFT]), shown])
         return rows
 
     @property
     def finding(self) -> str:
         """How many layers are like the closed form at both ends, in a sentence."""
-        steps, judged = self.steps, [layer for layer in self.layers if layer[-1]["likeness"] is not None]
-        if not judged:
-            return "No layer has filters that a closed form could be like."
-        early, late = (sum(_beyond(layer[i]) for layer in judged) for i in (0, -1))
-        words = f"{late or 'None'} of {counted(len(judged), 'layer')} {'is' if late == 1 else 'are'} more like the "
-        words += f"closed form than independent filters are at step {steps[-1]}"
-        return f"{words}, {early or 'none'} at step {steps[0]}." if len(steps) > 1 else f"{words}."
+        early, late = (sum(_beyond(layer[i]) for layer in self.layers) for i in (0, -1))
+        words = f"{show_alike(late, len(self.layers))} at step {self.steps[-1]}"
+        return f"{words}, {early or 'none'} at step {self.steps[0]}." if len(self.steps) > 1 else f"{words}."
 
     def page(self, *, command: str = "") -> str:
         """The HTML page, which ends with its source and the `command` that made it."""
@@ -125,7 +125,7 @@ class WatchedReport:
         cells = [[page.numbered(i, layers[i][0]["name"]), *row[1:]] for i, row in enumerate(rows)]
         meaning = "In brackets: no more than chance. Moved: distance over size at the start."
         data = [_layer_data(records, self.moments) for records in layers]
-        settings = {"palette": palette().tolist(), "decades": DECADES, "steps": self.steps, "layers": data}
+        settings = {"palette": pictures.palette().tolist(), "decades": DECADES, "steps": self.steps, "layers": data}
         sections = [
             page.heading(self.label, page.text(self.finding)),
             f"<p>{page.text(what)}</p>",
@@ -135,7 +135,9 @@ class WatchedReport:
             f'<h2>In numbers</h2><p class="quiet">{meaning}</p>{page.table(head, cells, sortable=True)}',
             page.embedded_json("settings", settings),
         ]
-        origin, scripts = page.Origin((self.source,), command), ["drawing.js", "watched.js"]
+        folder = watched[0].path.parent
+        source = Source(str(folder), files_sha256(folder, [folder / START, *(moment.path for moment in watched)]))
+        origin, scripts = page.Origin((source,), command), ["drawing.js", "watched.js"]
         return page.page(f"{self.label} · filtercov", "\n".join(sections), origin=origin, scripts=scripts)
 
 
@@ -144,7 +146,7 @@ def most_moments(watched: Watched) -> int:
     each = 0
     for filters in watched.start.values():
         size = filters.shape[1:]
-        kept = math.prod(map(len, pictures.shown_pixels(size, 0)))
+        kept = len(pictures.shown_pixels(size, 0)[1])
         each += kept * (kept + 1) // 2 + (FOLLOWED + 1) * math.prod(size)
     return int(min(max(MOST_BYTES // each, 3), MOST_MOMENTS))
 
@@ -157,11 +159,11 @@ def _player(run: WatchedReport) -> str:
         named = f'aria-pressed="false" aria-label="layer {number}, {name}" title="{name}"'
         buttons += f'<button type="button" {named}><canvas class="pixels"></canvas><span>{number}</span></button>'
     most = max(len(filters) for filters in run.moments[0].filters.values())
-    sigmas = [s for layer in run.layers for record in layer if (s := record["sigma"]) is not None] or [0.1, 1.0]
-    by_depth = stage("depths", SHARES, [log_axis(min(sigmas), max(sigmas))], x_label="relative depth d", y_label="σ")
-    decades = log_axis(10.0**-DECADES, 1.0)
-    spectra = stage("spectrum", SHARES, [decades], x_label="rank / number of pixels", y_label="eigenvalue, λ / λ₁")
-    marks = [("more like a closed form than chance", key(0, "mark")), ("no more than chance", key(0, "ring"))]
+    sigmas = [s for layer in run.layers for record in layer if (s := record["sigma"]) is not None]
+    by_depth = stage("depths", [log_axis(sigmas)], x_label="relative depth d", y_label="σ")
+    decades = log_axis([10.0**-DECADES, 1.0])
+    spectra = stage("spectrum", [decades], x_label="rank / number of pixels", y_label="eigenvalue, λ / λ₁")
+    marks = [("more like a closed form than chance", "mark s0"), ("no more than chance", "ring s0")]
     views = [
         page.figure(
             '<canvas class="pixels" id="covariance" role="img"></canvas>', 'covariance<span id="limit"></span>'
@@ -170,7 +172,7 @@ def _player(run: WatchedReport) -> str:
             '<canvas class="pixels" id="filters" role="img"></canvas>',
             f"the same {counted(most, 'filter')} at every moment, each on its own scale",
         ),
-        page.figure(spectra + legend([("now", key(0)), ("at the first moment", key(0, dashed=True))]), "spectrum"),
+        page.figure(spectra + legend([("now", "line s0"), ("at the first moment", "line dashed s0")]), "spectrum"),
     ]
     return f"""<section class="player" id="player" aria-label="player">
 <div class="bar"><button type="button" id="play">Play</button>
@@ -186,28 +188,22 @@ def _player(run: WatchedReport) -> str:
 
 def _over_time(run: WatchedReport) -> str:
     """σ, likeness and drift: a line for each layer, coloured by depth; a script marks one and moves the cursors."""
-    drawn: dict[str, tuple[str, Callable[[Record], bool], str]] = {
-        "σ": ("sigma", _beyond, "σ of the closed form most like each layer, where it is more like it than chance"),
-        "likeness": ("likeness", _beyond, "likeness to that closed form, where it is more than chance"),
-        "‖W − W₀‖ / ‖W₀‖": (
-            "relative_distance",
-            lambda record: record["relative_distance"] is not None,
-            "distance of the filters from the first moment; 1.41 is that of unrelated filters",
-        ),
+    drawn = {
+        "σ": ("sigma", "σ of the closed form most like each layer, where it is more like it than chance"),
+        "likeness": ("likeness", "likeness to that closed form, where it is more than chance"),
+        "‖W − W₀‖ / ‖W₀‖": (DRIFT, "distance of the filters from the first moment; 1.41 is that of unrelated filters"),
     }
     figures = []
-    for name, (number, kept, caption) in drawn.items():
-        found = [record[number] for layer in run.layers for record in layer if kept(record)] or [1.0]
-        y = log_axis(min(found), max(found)) if name == "σ" else round_axis(0.0, max(found) or 1.0)
+    for name, (number, caption) in drawn.items():
+        lines = [[(record["step"], _shown(record, number)) for record in records] for records in run.layers]
+        found = [value for line in lines for _, value in line if value is not None]
+        y = log_axis(found) if name == "σ" else round_axis(0.0, max(found, default=1.0) or 1.0)
         plot = Plot(over(run.steps), y, label=f"{name} of each layer over time", x_label="step", y_label=name)
-        for index, records in enumerate(run.layers):
-            start = records[0]
-            marked = f' data-layer="{index}" style="--depth:{start["depth"]:.0%}"'
-            for measured, group in groupby(records, kept):
-                piece = [(float(record["step"]), record[number]) for record in group] if measured else []
-                if len(piece) == 1:  # a line of one point would not be seen
-                    plot.dot(*piece[0], f"{start['name']}: {piece[0][1]:.3g} at step {piece[0][0]:g}", radius=2)
-                plot.line(piece, attributes=marked)
+        for index, line in enumerate(lines):
+            marked = f' data-layer="{index}" style="--depth:{run.layers[index][0]["depth"]:.0%}"'
+            for there, group in groupby(line, lambda point: point[1] is not None):
+                piece = list(group) if there else []
+                plot.line(piece if len(piece) > 1 else 2 * piece, attributes=marked)  # one point has round ends
         plot.cursor()
         figures.append(page.figure(plot.html(), caption))
     depths = '<p class="legend"><span><span class="depths key"></span>from the first layer to the last</span></p>'
@@ -221,8 +217,7 @@ def _layer_data(records: Sequence[Record], moments: Sequence[Moment]) -> dict[st
     size = moments[0].statistics[name].kernel_size
     # One for all moments; gaps are as wide as a number, too wide for blocks of three.
     margin = max(0, min(*(pictures.blank_margin(cov, size) for cov in covariances), (min(size) - 5) // 2))
-    kept = pictures.shown_pixels(size, margin)
-    pixels = np.ravel_multi_index(np.meshgrid(*kept, indexing="ij"), size).ravel()
+    kept, pixels = pictures.shown_pixels(size, margin)
     upper = np.triu_indices(len(pixels))
     drawn = [
         pictures.levels(c[np.ix_(pixels, pixels)], limit)[upper] for c, limit in zip(covariances, limits, strict=True)
@@ -230,7 +225,6 @@ def _layer_data(records: Sequence[Record], moments: Sequence[Moment]) -> dict[st
     filters = [
         pictures.levels(f, pictures.symmetric_limit(f)).ravel() for moment in moments for f in moment.filters[name]
     ]
-    numbers = {"sigma": "sigma", "likeness": "likeness", "chance": "likeness_chance", "moved": "relative_distance"}
     return {
         "name": name,
         "depth": records[0]["depth"],
@@ -240,12 +234,11 @@ def _layer_data(records: Sequence[Record], moments: Sequence[Moment]) -> dict[st
         "limits": [float(f"{limit:.2g}") for limit in limits],
         "filters": _text(filters),
         "spectra": _text([spectrum_levels(spectrum(cov)) for cov in covariances]),
-        "beyond": [*map(_beyond, records)],
-        **{key: [record[column] for record in records] for key, column in numbers.items()},
+        **{number: [record[number] for record in records] for number in NUMBERS},
     }
 
 
-def spectrum_levels(eigenvalues: Array) -> Bytes:
+def spectrum_levels(eigenvalues: Array) -> Levels:
     """The height of eigenvalues on a logarithmic scale that ends at the largest; 0 for those below it.
 
     >>> spectrum_levels(np.array([2.0, 0.02, 0.0])).tolist()
@@ -253,9 +246,9 @@ def spectrum_levels(eigenvalues: Array) -> Bytes:
     """
     top = max(float(eigenvalues.max(initial=0.0)), np.finfo(float).tiny)
     shares = np.log10(np.maximum(eigenvalues / top, 10.0**-DECADES)) / DECADES + 1
-    heights: Bytes = np.round(255 * shares).astype(np.uint8)
+    heights: Levels = np.round(255 * shares).astype(np.uint8)
     return heights
 
 
-def _text(data: Sequence[Bytes]) -> str:
+def _text(data: Sequence[Levels]) -> str:
     return base64.b64encode(np.concatenate(data).tobytes()).decode()
