@@ -8,10 +8,9 @@ import pytest
 
 from filtercov.errors import ConfigError
 from filtercov.lab.experiments import catalogue, initialisations, register
-from filtercov.lab.experiments.catalogue import PLACES, Options
-from filtercov.lab.experiments.catalogue.tables import BY_FORMULA
+from filtercov.lab.experiments.catalogue import BY_FORMULA, PLACES, Options
 from filtercov.lab.experiments.controls import CONTROLS
-from filtercov.lab.experiments.paper_numbers import Place, paper_numbers
+from filtercov.lab.experiments.paper import Place, paper_numbers
 from filtercov.lab.experiments.runspec import Run, in_order
 from filtercov.lab.experiments.scales import SCALES
 from tests.lab.experiments.tiny import reference, spec

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from filtercov.errors import DamagedRunError, StorageError
+from filtercov.lab.experiments.builder import Cell
 from filtercov.lab.experiments.catalogue import Options
-from filtercov.lab.experiments.catalogue.build import Cell
 from filtercov.lab.experiments.execute import run_one
 from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.runs import Runs

@@ -8,8 +8,7 @@ import pytest
 import filtercov
 from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.execute import build_model, load_data
-from filtercov.lab.experiments.paper_claims import CLAIMS, CellName
-from filtercov.lab.experiments.paper_numbers import Place, paper_numbers
+from filtercov.lab.experiments.paper import CLAIMS, CellName, Place, paper_numbers
 from filtercov.lab.experiments.scales import SCALES, find_scale
 from filtercov.lab.report.results_claims import judge_claim
 from filtercov.lab.reproduction import reproduce

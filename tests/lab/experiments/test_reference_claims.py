@@ -9,7 +9,7 @@ from torch import nn
 
 import filtercov as fc
 from filtercov.covariance import gaussian_covariance
-from filtercov.lab.experiments.reference_claims import chance_of_rising, judge_references, static_component
+from filtercov.lab.experiments.paper import chance_of_rising, judge_references, static_component
 
 
 def network(*, closed_form: bool) -> fc.FilterStatistics:

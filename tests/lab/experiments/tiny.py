@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from filtercov.lab.experiments.catalogue.build import Cell, Experiment
+from filtercov.lab.experiments.builder import Cell, Experiment
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run, RunSpec
 from filtercov.lab.experiments.timings import SpeedRecord, Timings

@@ -9,8 +9,8 @@ from typing import Self
 
 from filtercov.errors import DamagedRunError
 from filtercov.files import Source
-from filtercov.lab.experiments.catalogue.build import Cell, Experiment, Options
-from filtercov.lab.experiments.paper_numbers import CellName, PaperNumber, Place, paper_numbers
+from filtercov.lab.experiments.builder import Cell, Experiment, Options
+from filtercov.lab.experiments.paper import CellName, PaperNumber, Place, paper_numbers
 from filtercov.lab.experiments.runs import KeptRun, Results
 from filtercov.lab.experiments.runspec import RunSpec, in_order
 from filtercov.lab.experiments.timings import SpeedRecord

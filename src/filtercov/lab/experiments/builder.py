@@ -11,7 +11,7 @@ from filtercov.errors import ConfigError
 from filtercov.lab import models
 from filtercov.lab.data.by_name import check_name
 from filtercov.lab.experiments import initialisations
-from filtercov.lab.experiments.paper_numbers import EPOCHS, CellName
+from filtercov.lab.experiments.paper import EPOCHS, CellName
 from filtercov.lab.experiments.runspec import EVERY_KERNEL, Run, RunSpec, in_order
 from filtercov.lab.experiments.scales import Family, Scale
 from filtercov.lab.models import ConvMixerSpec

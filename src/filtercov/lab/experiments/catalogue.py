@@ -1,4 +1,8 @@
-"""The runs of every experiment: rows of networks by columns of initialisations, whose names say what they are.
+"""Every table and figure of the paper, what settles its claims, and what we compare beside it, by name.
+
+`experiments.csv` says of each where the paper has it, as its captions number tables and figures, on which data it
+trains, how it is drawn and what it shows. Here are its runs: rows of networks by columns of initialisations, whose
+names say what they are.
 
 The paper gives the results of its figures as charts without numbers and does not always say for which epochs or
 filters; where it does not, 20 epochs and the filter sizes of its tables are taken. Columns share their seeds, and
@@ -11,18 +15,26 @@ from functools import partial
 from itertools import product
 from typing import NamedTuple
 
-from filtercov.lab.experiments.catalogue.build import (
+from filtercov.lab.costs import matching
+from filtercov.lab.experiments.builder import (
     IMAGENET,
     Builder,
     Cell,
     Drawing,
+    Experiment,
     Init,
+    Options,
     mixer,
     variant,
 )
 from filtercov.lab.experiments.controls import CONTROLS
-from filtercov.lab.experiments.paper_claims import CLAIMS, Claim
-from filtercov.lab.experiments.scales import Scale
+from filtercov.lab.experiments.paper import CLAIMS, Claim, read_csv
+from filtercov.lab.experiments.scales import Scale, find_scale
+
+__all__ = ["PLACES", "Experiment", "Options", "experiment", "experiments", "names"]
+
+_EXPERIMENTS = {about["name"]: about for about in read_csv("experiments.csv")}
+PLACES = {name: about["place"] for name, about in _EXPERIMENTS.items()}
 
 # The first four columns of the paper's tables.
 TRANSFERRED = ("uniform", "covariance", "covariance-eighth", "filters")
@@ -272,3 +284,43 @@ CELLS: Mapping[str, Callable[[Builder], list[Cell]]] = {
     "controls": _controls,
     "ranking": _ranking,
 }
+
+
+# --- By name ---
+
+
+def names(pattern: str = "*") -> tuple[str, ...]:
+    """The experiments whose name matches a pattern as shells have them.
+
+    >>> names("cifar-convnext-*")
+    ('cifar-convnext-atto-p1', 'cifar-convnext-atto-p2')
+    """
+    return matching(pattern, list(_EXPERIMENTS))
+
+
+def experiment(name: str, *, scale: str, options: Options | None = None) -> Experiment:
+    """An experiment at a scale.
+
+    >>> len(experiment("cifar-convmixer-256-8-p2", scale="paper").runs)
+    368
+    """
+    about, sized = _EXPERIMENTS[names(name)[0]], find_scale(scale)
+    build = Builder(sized, options or Options(), about["data"])
+    name = about["name"]
+    return Experiment(
+        name=name,
+        title=about["title"],
+        shows=about["shows"],
+        scale=sized.name,
+        reduced=sized.reduced,
+        cells=tuple(CELLS[name](build)) if name in CELLS else (),
+        drawings=tuple(DRAWINGS[name](build)) if name in DRAWINGS else (),
+        chart=about["chart"],
+        speed=tuple(timed_networks(name, sized)),
+    )
+
+
+def experiments(patterns: Sequence[str], *, scale: str, options: Options | None = None) -> list[Experiment]:
+    """The experiments that match any of the patterns, each once, in the catalogue's order."""
+    wanted = {name for pattern in patterns for name in names(pattern)}
+    return [experiment(name, scale=scale, options=options) for name in _EXPERIMENTS if name in wanted]
