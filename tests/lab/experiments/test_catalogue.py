@@ -5,11 +5,11 @@ import re
 from importlib import resources
 
 import pytest
+from filtercov.lab.experiments.controls import CONTROLS
 
 from filtercov.errors import ConfigError
 from filtercov.lab.experiments import catalogue, initialisations, register
 from filtercov.lab.experiments.catalogue import BY_FORMULA, PLACES, Options
-from filtercov.lab.experiments.controls import CONTROLS
 from filtercov.lab.experiments.paper import Place, paper_numbers
 from filtercov.lab.experiments.runspec import Run, in_order
 from filtercov.lab.experiments.scales import SCALES

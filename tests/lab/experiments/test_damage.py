@@ -61,7 +61,7 @@ def test_a_damaged_run_is_reported_set_aside_and_done_again(runs, kind):
     assert run_one(run, runs, say=said.append).status == "done"
     assert f"run {run.key} is damaged" in said[0]
     assert (runs.root / "damaged" / f"{run.key}-1").is_dir()
-    runs.set_aside(run, "a test")
+    runs.set_aside(run)
     assert (runs.root / "damaged" / f"{run.key}-2").is_dir()
     assert run_one(run, runs).status == "done"
     after = runs.result(run)

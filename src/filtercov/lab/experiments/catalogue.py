@@ -16,6 +16,7 @@ from itertools import product
 from typing import NamedTuple
 
 from filtercov.lab.costs import matching
+from filtercov.lab.experiments.baselines import CONTROLS
 from filtercov.lab.experiments.builder import (
     IMAGENET,
     Builder,
@@ -27,7 +28,6 @@ from filtercov.lab.experiments.builder import (
     mixer,
     variant,
 )
-from filtercov.lab.experiments.controls import CONTROLS
 from filtercov.lab.experiments.paper import CLAIMS, Claim, read_csv
 from filtercov.lab.experiments.scales import Scale, find_scale
 

@@ -230,23 +230,36 @@ def run_one(
 ) -> Outcome:
     """Do a run unless it is done or in other hands.
 
-    One that is damaged, or read something that has changed since, is reported, set aside and done again. Errors of the
-    run make it failed; a full disk and a request to stop concern the whole sweep and are raised.
+    One that is damaged, cannot be continued, or read something that has changed since, is reported, set aside and done
+    again. Errors of the run make it failed; a full disk and a request to stop concern the whole sweep and are raised.
     """
     machine = machine or Machine()
     with runs.claim(run) as mine:
-        if not mine:
-            return Outcome(run.key, "busy")
-        try:
-            if _finished(run, runs, machine):
+        for again in (False, True) if mine else ():
+            try:
+                if not _finished(run, runs, machine):
+                    execute(
+                        run.spec,
+                        runs.directory(run).path,
+                        data=dataset_of(run.spec, machine),
+                        device=machine.device,
+                        init_root=runs.root,
+                        progress=progress,
+                        recovery_interval=machine.recovery_interval,
+                    )
                 return Outcome(run.key, "done")
-        except DamagedRunError as error:
-            say(f"{error}; doing it again")
-            runs.set_aside(run, str(error))
-        runs.note("began", run)
-        outcome = _train(run, runs, machine, progress, say)
-        runs.note("finished" if outcome.status == "done" else outcome.status, run)
-        return outcome
+            except (StorageError, TrainingInterrupted):
+                raise
+            except RunBusyError:
+                break
+            except (RunError, CheckpointError) as error:  # of its own directory: an earlier attempt left it like that
+                if again:
+                    return Outcome(run.key, "failed", str(error))
+                say(f"{error}; run {run.key} is set aside and done again")
+                runs.set_aside(run)
+            except (FiltercovError, RuntimeError, ValueError, MemoryError) as error:
+                return Outcome(run.key, "failed", f"{type(error).__name__}: {error}")
+    return Outcome(run.key, "busy")
 
 
 def _finished(run: Run, runs: Runs, machine: Machine) -> bool:
@@ -257,51 +270,15 @@ def _finished(run: Run, runs: Runs, machine: Machine) -> bool:
     found = runs.finished(run)
     if not found:
         return False
-    content = None
+    content, inputs = None, {}
     with suppress(DataError):
         content = dataset_of(run.spec, machine).content_digest
-    inputs = {}
     with suppress(FiltercovError):  # the run it starts from may be damaged: whoever needs that one will say so
         inputs = read_inputs(run.spec, content, init_root=runs.root)
     then = {name: found.config["inputs"].get(name) for name in inputs}
     if changed := differences(then, inputs):
         raise DamagedRunError(f"run {run.key} will not be used, what it read has changed since: {'; '.join(changed)}")
     return True
-
-
-def _train(
-    run: Run,
-    runs: Runs,
-    machine: Machine,
-    progress: Progress | None,
-    say: Callable[[str], None],
-    *,
-    again: bool = False,
-) -> Outcome:
-    try:
-        execute(
-            run.spec,
-            runs.directory(run).path,
-            data=dataset_of(run.spec, machine),
-            device=machine.device,
-            init_root=runs.root,
-            progress=progress,
-            recovery_interval=machine.recovery_interval,
-        )
-    except (StorageError, TrainingInterrupted):
-        raise
-    except RunBusyError:
-        return Outcome(run.key, "busy")
-    except (RunError, CheckpointError) as error:
-        # Of the run's own directory: what an earlier attempt left there cannot be continued.
-        if again:
-            return Outcome(run.key, "failed", str(error))
-        say(f"run {run.key} cannot be continued ({error}); doing it again from the start")
-        runs.set_aside(run, str(error))
-        return _train(run, runs, machine, progress, say, again=True)
-    except (FiltercovError, RuntimeError, ValueError, MemoryError) as error:
-        return Outcome(run.key, "failed", f"{type(error).__name__}: {error}")
-    return Outcome(run.key, "done")
 
 
 def check_images(wanted: Iterable[Run], runs: Runs, machine: Machine) -> None:
