@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -72,12 +72,33 @@ def entries(patterns: Sequence[str] = ("*",), *, scale: str) -> list[Entry]:
     with FILE.open(newline="", encoding="utf-8") as file:
         rows = {row["name"]: row for row in csv.DictReader(file)}
     wanted = {name for pattern in patterns for name in matching(pattern, list(rows))}
-    return [Entry(name, row["place"], row["shows"], _load(row, scale)) for name, row in rows.items() if name in wanted]
+    found = []
+    for name, row in rows.items():
+        if name in wanted:
+            runs, epochs, images, petaflops, megabytes = (row[f"{scale}_{column}"] for column in COLUMNS)
+            load = Load(int(runs), int(epochs), int(images), float(petaflops), float(megabytes))
+            found.append(Entry(name, row["place"], row["shows"], load))
+    return found
 
 
-def _load(row: Mapping[str, str], scale: str) -> Load:
-    runs, epochs, images, petaflops, megabytes = (row[f"{scale}_{column}"] for column in COLUMNS)
-    return Load(int(runs), int(epochs), int(images), float(petaflops), float(megabytes))
+def entries(patterns: Sequence[str] = ("*",), *, scale: str) -> list[Entry]:
+    """The experiments that match any of the patterns, in the catalogue's order.
+
+    >>> first = entries(scale="paper")[0]
+    >>> first.name, first.place, first.load.runs
+    ('cifar-convmixer-256-8-p2', 'Table 10, Fig. 3', 368)
+    """
+    if scale not in SCALES:
+        raise ConfigError(f"unknown scale {scale!r}; choose one of {', '.join(SCALES)}")
+    with FILE.open(newline="", encoding="utf-8") as file:
+        rows = {row["name"]: row for row in csv.DictReader(file)}
+    found = []
+    for name in sorted({name for pattern in patterns for name in matching(pattern, list(rows))}, key=list(rows).index):
+        row = rows[name]
+        runs, epochs, images, petaflops, megabytes = (row[f"{scale}_{column}"] for column in COLUMNS)
+        load = Load(int(runs), int(epochs), int(images), float(petaflops), float(megabytes))
+        found.append(Entry(name, row["place"], row["shows"], load))
+    return found
 
 
 def hours_and_minutes(seconds: float) -> str:
