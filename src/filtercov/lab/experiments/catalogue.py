@@ -295,7 +295,7 @@ def names(pattern: str = "*") -> tuple[str, ...]:
     >>> names("cifar-convnext-*")
     ('cifar-convnext-atto-p1', 'cifar-convnext-atto-p2')
     """
-    return matching(pattern, list(_EXPERIMENTS))
+    return matching([pattern], list(_EXPERIMENTS))
 
 
 def experiment(name: str, *, scale: str, options: Options | None = None) -> Experiment:
@@ -322,5 +322,5 @@ def experiment(name: str, *, scale: str, options: Options | None = None) -> Expe
 
 def experiments(patterns: Sequence[str], *, scale: str, options: Options | None = None) -> list[Experiment]:
     """The experiments that match any of the patterns, each once, in the catalogue's order."""
-    wanted = {name for pattern in patterns for name in names(pattern)}
-    return [experiment(name, scale=scale, options=options) for name in _EXPERIMENTS if name in wanted]
+    chosen = matching(patterns, list(_EXPERIMENTS))
+    return [experiment(name, scale=scale, options=options) for name in chosen]
