@@ -39,7 +39,6 @@ from filtercov.lab.training import (
     Progress,
     RunDirectory,
     TrainConfig,
-    World,
     current_world,
     fit,
     load_checkpoint,
@@ -73,7 +72,6 @@ def execute(
     A file or run to start from that cannot be read is a `SourceError`; `RunError` and `CheckpointError` are of
     `run_dir` alone.
     """
-    world = current_world()
     data = data or load_data(spec)
     try:
         model = build_model(spec, data, init_root=init_root, on_init=on_init)
@@ -82,18 +80,30 @@ def execute(
         raise SourceError(str(error)) from error
     model.to(device)
     accelerate_(model)
+    batches = build_batches(data, spec.train, spec.augment, spec.evaluate, device=device)
     # Besides the training settings config.json says which run it is, and what that read.
     settings = {name: value for name, value in spec.to_dict().items() if name != "train"}
     identity = {"version": VERSION, **settings, "inputs": inputs}
-    return fit(
-        model,
-        *build_batches(data, spec.train, spec.augment, spec.evaluate, world=world, device=device),
-        spec.train,
-        run_dir,
-        identity=identity,
-        on_finish=lambda model, path: {**_finish(model, path), "evaluated_on": spec.evaluate},
-        **more,
-    )
+
+    def finish(model: nn.Module, path: Path) -> Mapping[str, Any]:
+        _write_statistics(model, path / "statistics.safetensors")
+        return {
+            "versions": {"python": platform.python_version(), "torch": torch.__version__},
+            "threads": torch.get_num_threads(),
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "evaluated_on": spec.evaluate,
+        }
+
+    return fit(model, *batches, spec.train, run_dir, identity=identity, on_finish=finish, **more)
+
+
+def _write_statistics(model: nn.Module, path: Path) -> None:
+    try:
+        fc.FilterStatistics.from_model(model).save(path)
+    except CheckpointError as error:
+        if isinstance(error.__context__, OSError):  # the disk is at fault, and not what the run has done
+            raise storage_error(path, error.__context__) from error
+        raise
 
 
 def load_data(spec: RunSpec, *, reader: Callable[..., Dataset] = load, **where: Any) -> Dataset:
@@ -134,7 +144,7 @@ def _check_takes(model: nn.Module, name: str, data: Dataset) -> None:
     """Refuse images that a network cannot take, of which only the network itself knows."""
     try:
         with torch.no_grad():
-            logits = model.eval()(torch.zeros(1, data.in_channels, data.image_size, data.image_size))
+            model.eval()(torch.zeros(1, data.in_channels, data.image_size, data.image_size))
     except (RuntimeError, ValueError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
         raise ConfigError(
@@ -142,8 +152,6 @@ def _check_takes(model: nn.Module, name: str, data: Dataset) -> None:
             "images, of a folder with --img-size, or a smaller patch size"
         ) from None
     model.train()
-    if not isinstance(logits, torch.Tensor) or logits.shape != (1, data.num_classes):
-        raise ConfigError(f"{name} is no classifier: needed (1, {data.num_classes}) numbers for an image")
 
 
 def build_batches(
@@ -152,11 +160,10 @@ def build_batches(
     augment: str,
     evaluate: str = "test",
     *,
-    world: World | None = None,
     device: torch.device | str = "cpu",
 ) -> tuple[BatchLoader, BatchLoader]:
     """The batches to train on and those to judge by, this process's part of each."""
-    judges, world = data.validation if evaluate == "validation" else data.test, world or World()
+    judges, world = data.validation if evaluate == "validation" else data.test, current_world()
     if judges is None:
         raise ConfigError(f"{data.name} was loaded without validation images; load it with validation=True")
     shared: dict[str, Any] = {
@@ -180,22 +187,6 @@ def filters_of(model: nn.Module, run: RunDirectory) -> dict[str, tuple[Array, Ar
     trained, _ = load_checkpoint(run.checkpoint)
     pairs = {layer.name: (layer.weight.detach(), trained[f"{layer.name}.weight"]) for layer in depthwise_layers(model)}
     return {name: (old.double().numpy()[:, 0], new.double().numpy()[:, 0]) for name, (old, new) in pairs.items()}
-
-
-def _finish(model: nn.Module, run_dir: Path) -> Mapping[str, Any]:
-    """Write the reference statistics; return what is needed to get the result again."""
-    path = run_dir / "statistics.safetensors"
-    try:
-        fc.FilterStatistics.from_model(model).save(path)
-    except CheckpointError as error:
-        if isinstance(error.__context__, OSError):  # the disk is at fault, and not what the run has done
-            raise storage_error(path, error.__context__) from error
-        raise
-    return {
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
-        "threads": torch.get_num_threads(),
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-    }
 
 
 # --- One run of a sweep ---
