@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from filtercov.covariance import gaussian_covariance, symmetric_root
-from filtercov.lab.experiments.controls import CONTROLS, control_covariance
+from filtercov.lab.experiments.baselines import CONTROLS, control_covariance
 from filtercov.lab.experiments.initialisations import InitContext, find
 
 SIGMA, MEAN_SIGMA, K = 1.3, 0.7, 5

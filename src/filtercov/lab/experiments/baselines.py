@@ -92,12 +92,7 @@ def _impulses(shape: torch.Size, place: Sequence[int], values: Tensor | float) -
 
 
 def box(count: float) -> Sample:
-    """The sampler of filters that are equal at `count` random pixels, any set of them as likely, zero elsewhere.
-
-    >>> filters = box(3)(torch.Size((1, 1, 5, 5)), torch.Generator().manual_seed(0))
-    >>> torch.count_nonzero(filters).item(), round(filters.square().sum().item(), 6)
-    (3, 0.333333)
-    """
+    """The sampler of filters that are equal at `count` random pixels, any set of them as likely, zero elsewhere."""
     count = int(count)
 
     def sample(shape: torch.Size, generator: torch.Generator) -> Tensor:
@@ -244,13 +239,7 @@ def control_covariance(
     negative: Negative,
     random: np.random.Generator,
 ) -> Array:
-    """The (n, n) covariance of a control for a layer whose closed form has `sigma`.
-
-    >>> same = {"sigma": 1.0, "mean_sigma": 0.5, "negative": "clip", "random": np.random.default_rng(0)}
-    >>> traces = [np.trace(control_covariance(control, (5, 5), **same)) for control in CONTROLS]
-    >>> bool(np.allclose(traces, total_variance((5, 5), 1.0, negative="clip")))
-    True
-    """
+    """The (n, n) covariance of a control for a layer whose closed form has `sigma`."""
     closed_form = _usable(gaussian_covariance(kernel_size, sigma), negative)
     if control == "diagonal":
         return np.diag(np.diag(closed_form))

@@ -101,12 +101,14 @@ def init_of(column: str, model: str) -> Init:
     """The initialisation that a column's name says, for a network.
 
     `covariance from k7` starts from the network's variant of 7x7 filters, `width 32` from the covariances of one of
-    that width, `closed-form .15 .25 1.0` has its schedule in its name. All other names are initialisations'.
+    that width, `closed-form .15 .25 1.0` has its schedule in its name. All other names are initialisations'. What
+    stands before ` = ` is the column's name alone.
 
     >>> init_of("covariance-eighth from p1", "convmixer_256_8_k9_p2").reference
     'convmixer_32_8_k9_p1'
     """
-    kind, _, origin = column.partition(" from ")
+    column, _, described = column.partition(" = ")
+    kind, _, origin = (described or column).partition(" from ")
     family = {"embedded": "embedded", "ImageNet": "imagenet"}.get(origin)
     reference = IMAGENET if origin == "ImageNet" else variant(model, origin)
     if kind.startswith(("width ", "depth ")):
@@ -135,11 +137,7 @@ def variant(model: str, changes: str) -> str:
 
 
 def eighth(model: str) -> str:
-    """The network of an eighth of the width.
-
-    >>> eighth("convmixer_256_8_k9_p2"), eighth("convnext_atto_p1")
-    ('convmixer_32_8_k9_p2', 'convnext_atto_div8_p1')
-    """
+    """The network of an eighth of the width."""
     spec = models.parse(model)
     narrow: dict[str, Any] = {"width": spec.width // 8} if isinstance(spec, ConvMixerSpec) else {"divide": 8}
     return replace(spec, **narrow).name
@@ -171,7 +169,7 @@ class Builder:
     def cells(
         self,
         rows: Mapping[str, str],
-        columns: Iterable[str | Init],
+        columns: Iterable[str],
         *,
         epochs: Iterable[int] = (EPOCHS,),
         filters: Sequence[str] = ("thawed", "frozen"),
@@ -191,7 +189,7 @@ class Builder:
             trained = self.sized().trained_epochs(length)
             if trained is None:
                 continue
-            inits = [c if isinstance(c, Init) else init_of(c, reference or model) for c in columns]
+            inits = [init_of(column, reference or model) for column in columns]
             for kind, init in product(filters, [*inits, *(Init(name, name) for name in others)]):
                 column = f"{kind}/{init.column}"
                 if (row, column, length) not in cells:

@@ -180,11 +180,7 @@ def shown_init(init: str, schedule: str | None = None) -> str:
 
 
 def located(init: str) -> str:
-    """Make the file that an initialisation names absolute: runs look for files under their own directory.
-
-    >>> located("stats:/there/net.pth"), located("box:9")
-    ('stats:/there/net.pth', 'box:9')
-    """
+    """Make the file that an initialisation names absolute: runs look for files under their own directory."""
     kind, _, file = init.partition(":")
     shipped = kind == "stats" and file in REFERENCES and not Path(file).exists()
     return init if find(init).argument != "FILE" or shipped else f"{kind}:{Path(file).absolute()}"

@@ -164,12 +164,7 @@ class Claim:
         return f"claim-{self.number.lower()}"
 
     def paper_difference(self, comparison: Comparison) -> float | None:
-        """The paper's own number for a comparison, from the means of its tables; None where they lack a cell.
-
-        >>> c4 = next(claim for claim in CLAIMS if claim.number == "C4")
-        >>> [round(c4.paper_difference(comparison), 2) for comparison in c4.comparisons]
-        [0.56, 1.3, 3.74]
-        """
+        """The paper's own number for a comparison, from the means of its tables; None where they lack a cell."""
         total = 0.0
         for weight, cell in comparison.terms:
             table, row = _PAPER_ROWS.get(cell.row, ("", ""))
@@ -280,12 +275,7 @@ def _judge_layer(layer: LayerStatistics) -> LayerFinding:
 
 
 def static_component(covariance: Array, kernel_size: tuple[int, ...], sigma: float) -> float:
-    """β of a covariance (n, n), for the total variance of the closed form of σ.
-
-    >>> from filtercov.covariance import gaussian_covariance
-    >>> round(static_component(3.0 * gaussian_covariance(7, 1.5), (7, 7), 1.5), 6)
-    -1.0
-    """
+    """β of a covariance (n, n), for the total variance of the closed form of σ."""
     z, C = (kron(factors) for factors in zip(*(axis_gaussians(k, sigma) for k in kernel_size), strict=True))
     apart = ~np.eye(len(z), dtype=bool)
     dynamic, static = 0.5 * (z[:, None] + z) * C, 0.5 * z[:, None] * z
@@ -295,11 +285,7 @@ def static_component(covariance: Array, kernel_size: tuple[int, ...], sigma: flo
 
 
 def chance_of_rising(count: int, pairs: int) -> float:
-    """The probability that a random order of `count` different numbers has `pairs` or more rising pairs.
-
-    >>> round(6 * chance_of_rising(3, 3), 6), round(chance_of_rising(3, 0), 6)
-    (1.0, 1.0)
-    """
+    """The probability that a random order of `count` different numbers has `pairs` or more rising pairs."""
     orders = np.ones(1)  # orders by their number of rising pairs: the n-th number makes 0 to n-1 new ones
     for n in range(2, count + 1):
         orders = np.convolve(orders, np.ones(n) / n)

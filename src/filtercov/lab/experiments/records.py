@@ -159,12 +159,7 @@ def collect(experiment: Experiment, runs: Runs, options: Options) -> ExperimentR
 
 
 def command(experiment: Experiment, options: Options) -> str:
-    """The command that makes an experiment again.
-
-    >>> from filtercov.lab.experiments.catalogue import experiment
-    >>> command(experiment("kronecker", scale="smoke"), Options(also=("kaiming",)))
-    'filtercov reproduce kronecker --scale smoke --also kaiming'
-    """
+    """The command that makes an experiment again."""
     words = ["filtercov", "reproduce", experiment.name, "--scale", experiment.scale]
     words += ["--data", options.cifar] if options.cifar != Options.cifar else []
     words += ["--imagenet", options.imagenet] if options.imagenet else []

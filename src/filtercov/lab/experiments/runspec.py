@@ -189,10 +189,6 @@ def read_inputs(spec: RunSpec, content: str | None, *, init_root: Path | str = "
     """The checksums of the images, `content`, of the file or run that filters come from, of registered code.
 
     What is not there is left out.
-
-    >>> spec = RunSpec(model="convmixer_8_2_k5_p2", data="embedded", init="stats:nowhere")
-    >>> read_inputs(spec, "0123")
-    {'data': '0123'}
     """
     init = _init_checksum(spec.init, Path(init_root))
     found = {"data": content, "init": init, "code": find(spec.init).code}

@@ -24,11 +24,7 @@ class Family:
     run: Mapping[str, Any] = field(default_factory=dict)  # other settings of a `RunSpec`; `data` is else the user's
 
     def trained_epochs(self, epochs: int) -> int | None:
-        """How many epochs to train what the paper trained for `epochs`; None leaves it out.
-
-        >>> find_scale("small").cifar.trained_epochs(20), find_scale("small").cifar.trained_epochs(35)
-        (1, None)
-        """
+        """How many epochs to train what the paper trained for `epochs`; None leaves it out."""
         return epochs if self.epochs is None else self.epochs.get(epochs)
 
 
@@ -42,7 +38,6 @@ class Scale:
     imagenet: Family
     shrink: Callable[[Network], Network]
     table_kernels: tuple[int, ...] = (3, 7, 9, 15)
-    table_epochs: tuple[int, ...] = (20, 50, 200)  # of the CIFAR-10 tables
     figure_kernels: tuple[int, ...] = (3, 7, 9, 15)
     grid_points: int | None = None  # values on each axis of a grid search; None: all of them
     claim_seeds: int = 3  # of what settles a claim
@@ -108,7 +103,6 @@ _SMALL = Scale(
         run={"data_limit": 10_000, "image_size": 112, "augment": "light"},
     ),
     shrink=_small,
-    table_epochs=(20,),
     figure_kernels=(9,),
     grid_points=3,
     claim_seeds=10,
@@ -123,7 +117,6 @@ _SMOKE = Scale(
     ),
     shrink=_smoke,
     table_kernels=(9,),
-    table_epochs=(20,),
     figure_kernels=(9,),
     grid_points=1,
     claim_seeds=1,

@@ -61,12 +61,7 @@ class Timings:
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], path: Path) -> Self:
-        """The timings in the values of a file.
-
-        >>> there = Timings("a machine", (SpeedRecord("net_k3", 3, 0.2, 0.1, (50.0,)),))
-        >>> Timings.parse(asdict(there), Path("timings.json")) == there
-        True
-        """
+        """The timings in the values of a file."""
         try:
             steps = tuple(SpeedRecord(**{**step, "saved": tuple(step["saved"])}) for step in values["steps"])
             return cls(str(values["machine"]), steps)
