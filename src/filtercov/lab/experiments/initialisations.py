@@ -293,7 +293,7 @@ def _run_filters(model: nn.Module, context: InitContext) -> object:
 def _run(context: InitContext) -> RunDirectory:
     run = RunDirectory(context.root / context.argument)
     if not (context.argument and run.done):
-        raise ConfigError(f"the run to start from, {run.path}, is not finished; finish it first")
+        raise ConfigError(f"the run to start from, {run.path}, is not finished; it failed, or was never begun")
     return run
 
 

@@ -41,30 +41,21 @@ def sweep(
 
 
 def hand_out(ordered: Sequence[Run], workers: Workers, tell: Callable[[Outcome], None]) -> None:
-    """Give each run to a worker as soon as the run it starts from is done; one in other hands is tried again."""
+    """Give each run to a worker as soon as the run it starts from has ended; one in other hands is tried again."""
     waiting = {run.key: run for run in ordered}  # until their end
     due = dict.fromkeys(waiting, 0.0)  # when to start each
-    failed: set[str] = set()
-
-    def end(outcome: Outcome) -> None:
-        del waiting[outcome.key]
-        if outcome.status == "failed":
-            failed.add(outcome.key)
-        tell(outcome)
-
     while waiting:
-        for run in list(waiting.values()):
-            reference = run.reference.key if run.reference else ""
-            if reference in failed:
-                end(Outcome(run.key, "failed", f"the run it starts from, {reference}, failed"))
-            elif reference not in waiting and due[run.key] <= time.monotonic() and workers.free():
+        for run in waiting.values():
+            ready = run.reference is None or run.reference.key not in waiting
+            if ready and due[run.key] <= time.monotonic() and workers.free():
                 due[run.key] = math.inf
                 workers.start(run)
-        for outcome in workers.wait(PAUSE) if waiting else ():
+        for outcome in workers.wait(PAUSE):
             if outcome.status == "busy":
                 due[outcome.key] = time.monotonic() + PAUSE
             else:
-                end(outcome)
+                del waiting[outcome.key]
+                tell(outcome)
 
 
 def refuse_failures(outcomes: Mapping[str, Outcome]) -> None:
