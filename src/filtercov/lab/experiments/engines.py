@@ -65,14 +65,14 @@ class Engine:
             raise ConfigError(f"a sweep needs at least one worker, got {self.workers}")
 
     def start(self, root: Path, machine: Machine, emit: Emit) -> "Workers":
-        """Start what does the runs under `root`; `emit` is told of steps and notes."""
+        """Start workers for the runs under `root`; they report steps and notes to `emit`."""
         if self.name == "ray":
             return _RayTasks(self, root.absolute(), machine, emit)
         return _Processes(self.workers, root, machine, emit) if self.workers > 1 else _Here(root, machine, emit)
 
 
 class _Watcher(Progress):
-    """A `Progress` that passes on the first step, the ends of epochs, and something in between."""
+    """A `Progress` that reports the first step, ends of epochs, and steps in between twice a second."""
 
     def __init__(self, key: str, emit: Emit) -> None:
         self._key, self._emit, self._last = key, emit, -STEP_INTERVAL
@@ -88,7 +88,7 @@ class _Watcher(Progress):
 
 
 def _told(run: Run, root: Path, machine: Machine, emit: Emit) -> Outcome:
-    """Do a run and tell of its steps."""
+    """Do a run, reporting its steps and notes to `emit`."""
     return run_one(run, Runs(root), machine=machine, progress=_Watcher(run.key, emit), say=emit)
 
 

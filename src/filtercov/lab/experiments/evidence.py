@@ -34,7 +34,7 @@ ADVICE = "take it back from version control, or keep that run again"
 
 
 class Evidence(Runs):
-    """The evidence in a directory, read as the runs that it is of would be."""
+    """The evidence in a directory, which reads like the runs that it was made from."""
 
     has_weights = False
 

@@ -203,7 +203,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Machine:
-    """How to run, which does not change what comes out."""
+    """Where images and devices are on this machine; none of it changes the result of a run."""
 
     data_root: Path | None = None
     download: bool = False

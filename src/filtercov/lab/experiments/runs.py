@@ -27,7 +27,7 @@ from filtercov.lab.training.state import read_checksum
 from filtercov.printable import counted
 from filtercov.statistics.filter_statistics import FilterStatistics
 
-_KEY = re.compile(r"[0-9a-f]{16}")  # the name of a run in a directory of runs; alone it may have any
+_KEY = re.compile(r"[0-9a-f]{16}")  # the name of a run beside others; in a directory of its own it may have any
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,9 @@ class Display:
         self._stream = stream or sys.stderr or io.StringIO()  # none if it was closed before the start
         self._terminal = self._stream.isatty()
         self._clock, self._began = clock, clock()  # when the first step was seen, once it was
-        self._seen: dict[str, tuple[float, float]] = {}  # from where to where in a run, of 1, we looked on
+        self._seen: dict[
+            str, tuple[float, float]
+        ] = {}  # the part of a run, from where to where of 1, trained in this sweep
         self.outcomes: dict[str, Outcome] = {}
 
     def __call__(self, event: Event) -> None:
@@ -113,7 +115,7 @@ class Display:
     def time_left(self) -> float | None:
         """The seconds to go by the pace so far, None before there is one; runs count by their epochs.
 
-        Of a run that continued, only the part that was trained under our eyes is a sign of speed.
+        Of a run that was continued, only the part trained in this sweep counts.
         """
         epochs = {key: run.spec.train.epochs for key, run in self._runs.items()}
         worked = sum((end - start) * epochs[key] for key, (start, end) in self._seen.items())

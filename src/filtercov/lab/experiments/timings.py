@@ -51,7 +51,7 @@ class Timings:
         return min((len(step.saved) for step in self.steps), default=0)
 
     def enough(self, device: str, repeats: int) -> bool:
-        """Whether they were taken here, and as often."""
+        """Whether they were taken on this machine, with at least as many repeats."""
         return self.machine == describe_machine(device) and self.repeats >= repeats
 
     def write(self, path: Path) -> None:
