@@ -79,9 +79,7 @@ class Display:
         self._stream = stream or sys.stderr or io.StringIO()  # none if it was closed before the start
         self._terminal = self._stream.isatty()
         self._clock, self._began = clock, clock()  # when the first step was seen, once it was
-        self._seen: dict[
-            str, tuple[float, float]
-        ] = {}  # the part of a run, from where to where of 1, trained in this sweep
+        self._seen: dict[str, tuple[float, float]] = {}  # the part of a run, of 1, that was trained in this sweep
         self.outcomes: dict[str, Outcome] = {}
 
     def __call__(self, event: Event) -> None:
