@@ -210,18 +210,10 @@ def _normal(shape: torch.Size | tuple[int, ...], generator: torch.Generator) -> 
 
 # --- Controls ---
 #
-# Whoever doubts the paper's construction asks what in it does the work. Each control answers for one part. All of them
-# have the total variance (trace) of the closed form of the layer's σ, after negative eigenvalues were dealt with, so
-# that scale is never what differs. `power`, uniform noise of that variance, keeps nothing else.
-#
-# | name         | keeps                          | lacks                                       |
-# |--------------|--------------------------------|---------------------------------------------|
-# | `diagonal`   | the variance of every pixel    | all covariance between pixels               |
-# | `scrambled`  | the eigenvalues                | their eigenvectors: a random basis per layer|
-# | `no-static`  | Σ̂ = M ⊙ C                      | S, the static negative component            |
-# | `no-mask`    | Σ̂ = C − ½S                     | M, the higher variance at the centre        |
-# | `no-dynamic` | Σ̂ = M ⊙ (I − ½S)               | C, the covariance with neighbours           |
-# | `one-sigma`  | the schedule's mean σ          | the growth of σ with depth                  |
+# Whoever doubts the paper's construction asks what in it does the work. Each control lacks one part, which `_without`
+# and docs/rivals.md name. All of them have the total variance (trace) of the closed form of the layer's σ, after
+# negative eigenvalues were dealt with, so that scale is never what differs. `power`, uniform noise of that variance,
+# keeps nothing else.
 #
 # C cannot simply be left out: −½ M ⊙ S is negative definite and no covariance. The identity in its place leaves every
 # pixel its variance and takes away what C says of its neighbours.
