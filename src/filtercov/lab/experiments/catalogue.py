@@ -73,10 +73,9 @@ def experiment(name: str, *, scale: str, options: Options | None = None) -> Expe
 
 def _table(name: str, build: Builder) -> list[Cell]:
     """The cells of an experiment in `tables.csv`, those of filter sizes that the scale leaves out excepted."""
-    scale, cells = build.scale, list[Cell]()
-    for line in _TABLES:
-        if line["experiment"] != name:
-            continue
+    cells: list[Cell] = []
+    scale = build.scale
+    for line in (line for line in _TABLES if line["experiment"] == name):
         rows = {row: variant(line["network"], row) for row in line["rows"].split()}
         if line["kernels"]:
             kernels = scale.table_kernels if line["kernels"] == "table" else scale.figure_kernels

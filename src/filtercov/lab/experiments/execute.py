@@ -224,9 +224,11 @@ def run_one(
     One that is damaged, cannot be continued, or read something that has changed since, is reported, set aside and done
     again. Errors of the run make it failed; a full disk and a request to stop concern the whole sweep and are raised.
     """
-    machine = machine or Machine()
+    machine, again = machine or Machine(), False
     with runs.claim(run) as mine:
-        for again in (False, True) if mine else ():
+        if not mine:
+            return Outcome(run.key, "busy")
+        while True:
             try:
                 if not _finished(run, runs, machine):
                     execute(
@@ -242,15 +244,15 @@ def run_one(
             except (StorageError, TrainingInterrupted):
                 raise
             except RunBusyError:
-                break
+                return Outcome(run.key, "busy")
             except (RunError, CheckpointError) as error:  # of its own directory: an earlier attempt left it like that
                 if again:
                     return Outcome(run.key, "failed", str(error))
+                again = True
                 say(f"{error}; run {run.key} is set aside and done again")
                 runs.set_aside(run)
             except (FiltercovError, RuntimeError, ValueError, MemoryError) as error:
                 return Outcome(run.key, "failed", f"{type(error).__name__}: {error}")
-    return Outcome(run.key, "busy")
 
 
 def _finished(run: Run, runs: Runs, machine: Machine) -> bool:
