@@ -1,5 +1,6 @@
 """The examples of a documentation page, run as its reader would run them."""
 
+import linecache
 import re
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ def python_blocks(name: str) -> list[str]:
 def run_page(name: str) -> dict[str, Any]:
     """Run the Python of docs/name one block after another, and return the names it leaves."""
     names: dict[str, Any] = {"__name__": "example"}
-    for block in python_blocks(name):
-        exec(compile(block, name, "exec"), names)
+    for number, block in enumerate(python_blocks(name)):
+        file = f"<{name} {number}>"
+        linecache.cache[file] = (len(block), None, block.splitlines(keepends=True), file)  # as notebooks do it
+        exec(compile(block, file, "exec"), names)
     return names

@@ -6,14 +6,13 @@
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from math import prod
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 import filtercov as fc
 from filtercov.lab import models
@@ -23,7 +22,6 @@ from filtercov.lab.experiments.runspec import Run, RunSpec, in_order
 from filtercov.layers.running import run_once
 
 # Networks are slower or faster than the yardstick by their multiply-adds.
-YARDSTICK_SIZE = 32
 TRAINING_PASSES = 3  # a step costs a forward pass and, for two gradients, twice that again
 # Narrow networks wait for memory. On a CPU core a step takes about 0.07 ns per multiply-add and 5.3 ns per output
 # value, fitted to ConvMixer-256/8 and -32/8.
@@ -42,32 +40,6 @@ IMAGES = {"cifar10": Images(50_000, 10_000, (32, 3, 10)), "embedded": Images(10_
 IMAGENET = Images(1_281_167, 50_000, (224, 3, 1000))
 
 
-def costs(wanted: Sequence[Run]) -> Load:
-    """Count what runs and all they start from take."""
-    specs = [run.spec for run in in_order(wanted)]
-    return Load(
-        runs=len(specs),
-        epochs=sum(spec.train.epochs for spec in specs),
-        images=round(sum(map(yardstick_images, specs))),
-        petaflops=sum(map(_training_flops, specs)) / 1e15,
-        megabytes=sum(forward_cost(spec.model, *_images_of(spec).shape).bytes for spec in specs) / 1e6,
-    )
-
-
-def yardstick_images(spec: RunSpec) -> float:
-    """How many images the yardstick would train on in the time of a run, its evaluations included."""
-    relative = (
-        forward_cost(spec.model, *_images_of(spec).shape).time / forward_cost(YARDSTICK, YARDSTICK_SIZE, 3, 10).time
-    )
-    passed = _images_of(spec).training + _images_of(spec).judged / TRAINING_PASSES
-    return relative * passed * spec.train.epochs
-
-
-def _training_flops(spec: RunSpec) -> float:
-    cost = forward_cost(spec.model, *_images_of(spec).shape).multiply_adds
-    return 2.0 * TRAINING_PASSES * cost * _images_of(spec).training * spec.train.epochs
-
-
 def _images_of(spec: RunSpec) -> Images:
     """The images of a run; a folder is taken for CIFAR-10 or, if its images are resized, ImageNet.
 
@@ -80,8 +52,7 @@ def _images_of(spec: RunSpec) -> Images:
     return images._replace(training=spec.data_limit or images.training)
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     """What one image's forward pass through convolutions and linear layers takes, and what a finished run weighs."""
 
     multiply_adds: int
@@ -103,22 +74,32 @@ def forward_cost(model: str, image_size: int, channels: int, classes: int) -> Co
     """
     with torch.device("meta"):
         shell = models.create(model, num_classes=classes, in_channels=channels)
-    values = 0
+    outputs: list[tuple[int, int]] = []  # values that a layer puts out, and multiply-adds for each
 
-    def count(_module: nn.Module, _inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        nonlocal values
-        values += output.numel()
+    def count(module: nn.Module, _inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        outputs.append((output.numel(), module.weight[0].numel()))
 
     for module in shell.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
             module.register_forward_hook(count)
-    with FlopCounterMode(display=False) as counter:
-        run_once(shell, torch.zeros(1, channels, image_size, image_size, device="meta"))
-    multiply_adds = counter.get_total_flops() // 2  # torch counts a multiply-add as two
+    run_once(shell, torch.zeros(1, channels, image_size, image_size, device="meta"))
     pixels = [prod(layer.kernel_size) for layer in fc.depthwise_layers(shell)]
     weights = 4 * sum(parameter.numel() for parameter in shell.parameters())
-    statistics = sum(8 * (n * n + n) for n in pixels)
-    return Cost(multiply_adds, values, weights + statistics)
+    return Cost(sum(map(prod, outputs)), sum(n for n, _ in outputs), weights + sum(8 * (n * n + n) for n in pixels))
+
+
+def costs(wanted: Sequence[Run]) -> Load:
+    """Count what runs and all they start from take."""
+    ordered, yardstick = in_order(wanted), forward_cost(YARDSTICK, *IMAGES["cifar10"].shape).time
+    images = operations = size = 0.0
+    for run in ordered:
+        data, epochs = _images_of(run.spec), run.spec.train.epochs
+        cost = forward_cost(run.spec.model, *data.shape)
+        images += cost.time / yardstick * (data.training + data.judged / TRAINING_PASSES) * epochs
+        operations += 2.0 * TRAINING_PASSES * cost.multiply_adds * data.training * epochs
+        size += cost.bytes
+    epochs = sum(run.spec.train.epochs for run in ordered)
+    return Load(len(ordered), epochs, round(images), operations / 1e15, size / 1e6)
 
 
 def listing(names: Sequence[str] = tuple(catalogue.PLACES)) -> str:

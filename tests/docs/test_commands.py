@@ -69,7 +69,7 @@ ELSEWHERE = {
     "filtercov reproduce cifar-convmixer-256-8-p2 --scale small --workers 2 --out report.html": (
         "tests/lab/experiments/test_reproduce_cli.py"
     ),
-    "filtercov reproduce claim-c13 --scale small --workers 2": "tests/lab/experiments/test_paper_claims.py",
+    "filtercov reproduce claim-c13 --scale small --workers 2": "tests/lab/experiments/test_paper.py",
     "filtercov reproduce kronecker --scale smoke --engine ray --data embedded --cpus-per-run 1": (
         "tests/lab/experiments/test_ray.py"
     ),

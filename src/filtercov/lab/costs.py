@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -50,14 +50,14 @@ class Entry(NamedTuple):
     load: Load
 
 
-def matching(pattern: str, names: Sequence[str]) -> tuple[str, ...]:
-    """The names that match a pattern as shells have them, at least one."""
-    found = tuple(name for name in names if fnmatchcase(name, pattern))
-    if not found:
-        near = difflib.get_close_matches(pattern, names, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"no experiment is called {pattern!r}; filtercov reproduce --list shows all{hint}")
-    return found
+def matching(patterns: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    """The names that match any of the patterns, as shells have them; each must match one."""
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            near = difflib.get_close_matches(pattern, names, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"no experiment is called {pattern!r}; filtercov reproduce --list shows all{hint}")
+    return tuple(name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns))
 
 
 def entries(patterns: Sequence[str] = ("*",), *, scale: str) -> list[Entry]:
@@ -71,13 +71,12 @@ def entries(patterns: Sequence[str] = ("*",), *, scale: str) -> list[Entry]:
         raise ConfigError(f"unknown scale {scale!r}; choose one of {', '.join(SCALES)}")
     with FILE.open(newline="", encoding="utf-8") as file:
         rows = {row["name"]: row for row in csv.DictReader(file)}
-    wanted = {name for pattern in patterns for name in matching(pattern, list(rows))}
-    return [Entry(name, row["place"], row["shows"], _load(row, scale)) for name, row in rows.items() if name in wanted]
-
-
-def _load(row: Mapping[str, str], scale: str) -> Load:
-    runs, epochs, images, petaflops, megabytes = (row[f"{scale}_{column}"] for column in COLUMNS)
-    return Load(int(runs), int(epochs), int(images), float(petaflops), float(megabytes))
+    found = []
+    for name in matching(patterns, list(rows)):
+        runs, epochs, images, petaflops, megabytes = (rows[name][f"{scale}_{column}"] for column in COLUMNS)
+        load = Load(int(runs), int(epochs), int(images), float(petaflops), float(megabytes))
+        found.append(Entry(name, rows[name]["place"], rows[name]["shows"], load))
+    return found
 
 
 def hours_and_minutes(seconds: float) -> str:

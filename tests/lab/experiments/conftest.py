@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.experiments.children import run_children, sweep_tiny
+from tests.lab.experiments.tiny import run_children, sweep_tiny
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from filtercov.errors import DamagedRunError, StorageError
+from filtercov.lab.experiments.builder import Cell
 from filtercov.lab.experiments.catalogue import Options
-from filtercov.lab.experiments.catalogue.build import Cell
 from filtercov.lab.experiments.execute import run_one
 from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.runs import Runs
@@ -61,7 +61,7 @@ def test_a_damaged_run_is_reported_set_aside_and_done_again(runs, kind):
     assert run_one(run, runs, say=said.append).status == "done"
     assert f"run {run.key} is damaged" in said[0]
     assert (runs.root / "damaged" / f"{run.key}-1").is_dir()
-    runs.set_aside(run, "a test")
+    runs.set_aside(run)
     assert (runs.root / "damaged" / f"{run.key}-2").is_dir()
     assert run_one(run, runs).status == "done"
     after = runs.result(run)

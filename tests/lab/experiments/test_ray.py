@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import time
-from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -13,19 +13,18 @@ from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run
 from filtercov.lab.experiments.sweep import sweep
-from tests.lab.experiments.tiny import read_journal, spec, table
+from filtercov.lab.training import read_metrics
+from tests.lab.experiments.tiny import last_begun, spec, table
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning:ray")
 
 
-def kill_a_worker(runs: Runs, busy_with: Run, victims: list[int]) -> None:
+def kill_its_worker(root: Path, run: Run, victims: list[int]) -> None:
     """Wait until a worker has begun that run and kill it."""
-    while not victims:
-        for entry in read_journal(runs):
-            if entry["event"] == "began" and entry["run"] == busy_with.key:
-                victims.append(entry["process"])
-                os.kill(entry["process"], signal.SIGKILL)
+    while run.key not in last_begun(root):
         time.sleep(0.005)
+    victims.append(last_begun(root)[run.key][0])
+    os.kill(victims[0], signal.SIGKILL)
 
 
 def test_a_killed_ray_worker_costs_no_run_and_repeats_none(tmp_path, undisturbed):
@@ -34,21 +33,20 @@ def test_a_killed_ray_worker_costs_no_run_and_repeats_none(tmp_path, undisturbed
     long = Run(spec(seed=4, epochs=25))  # long enough to be found and killed
     dependant = Run(spec(seed=4, init=f"statistics-of:{long.key}"), long)
     victims: list[int] = []
-    killer = threading.Thread(target=kill_a_worker, args=(runs, long, victims), daemon=True)
+    killer = threading.Thread(target=kill_its_worker, args=(runs.root, long, victims), daemon=True)
     killer.start()
     wanted = [long, dependant, *table().runs]
     outcomes = sweep(wanted, runs.root, engine=Engine("ray"), stream=io.StringIO())
     killer.join(10)
 
-    assert victims
     assert not ray.is_initialized()  # it was started for the sweep alone
     assert {outcome.status for outcome in outcomes.values()} == {"done"}
-    journal = read_journal(runs)
-    assert Counter(e["run"] for e in journal if e["event"] == "finished") == Counter(run.key for run in wanted)
-    begun = Counter(entry["run"] for entry in journal if entry["event"] == "began")
-    assert begun[long.key] == 2  # the killed one, again
-    assert sum(begun.values()) == len(wanted) + 1
-    assert len({entry["process"] for entry in journal}) >= 2
+    workers = {key: process for key, (process, _) in last_begun(runs.root).items()}
+    assert workers.keys() == {run.key for run in wanted}
+    assert [workers[long.key]] != victims  # another one continued it
+    assert len({*workers.values(), *victims}) >= 2
+    epochs = [line["epoch"] for line in read_metrics(runs.directory(long).metrics) if line["event"] == "epoch"]
+    assert epochs == list(range(1, 26))
     theirs = Runs(undisturbed)
     for run in table().runs:
         assert runs.result(run).weights_sha256 == theirs.result(run).weights_sha256

@@ -1,5 +1,6 @@
-"""Sweeps that are killed, shared and interrupted end with the same table, each run done once."""
+"""Sweeps that are killed, shared and interrupted end with the same table, each run done once; and what they show."""
 
+import errno
 import io
 import os
 import random
@@ -12,14 +13,22 @@ import pytest
 
 from filtercov.errors import TrainingInterrupted
 from filtercov.lab.experiments.catalogue import Options
-from filtercov.lab.experiments.engines import Engine
-from filtercov.lab.experiments.execute import Machine
+from filtercov.lab.experiments.engines import Engine, Step
+from filtercov.lab.experiments.execute import Machine, Outcome
 from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run
-from filtercov.lab.experiments.sweep import hand_out, sweep
-from tests.lab.experiments.children import CONTEXT, run_children, sweep_tiny, sweep_tiny_with_workers
-from tests.lab.experiments.tiny import read_journal, spec, table
+from filtercov.lab.experiments.sweep import Display, hand_out, sweep
+from tests.lab.experiments.tiny import (
+    CONTEXT,
+    last_begun,
+    run_children,
+    spec,
+    sweep_tiny,
+    sweep_tiny_with_workers,
+    table,
+    trained,
+)
 
 
 def accuracies(root):
@@ -33,10 +42,6 @@ def weights(root):
     return {run.key: runs.result(run).weights_sha256 for run in table().runs}
 
 
-def times(root, event):
-    return Counter(entry["run"] for entry in read_journal(Runs(root)) if entry["event"] == event)
-
-
 def kill_at_random(folder, target, kills, *, seed):
     """Kill the sweep `kills` times at random moments after it began a run; return its directory and earlier ones.
 
@@ -46,10 +51,10 @@ def kill_at_random(folder, target, kills, *, seed):
     roots = [folder / "0"]
     while kills:
         root = roots[-1]
-        before = len(read_journal(Runs(root)))
+        before = last_begun(root)
         child = CONTEXT.Process(target=target, args=(root,))
         child.start()
-        while child.is_alive() and len(read_journal(Runs(root))) == before:
+        while child.is_alive() and last_begun(root) == before:
             time.sleep(0.005)
         time.sleep(rng.uniform(0, 0.3))
         child.kill()
@@ -73,7 +78,7 @@ def test_a_sweep_killed_6_times_ends_with_the_same_table(undisturbed, tmp_path):
     for root in roots:
         assert weights(root) == weights(undisturbed)
         assert accuracies(root) == accuracies(undisturbed)
-        assert set(times(root, "finished").values()) == {1}
+        assert set(trained(root).values()) == {1}
         assert not (root / "damaged").exists()
 
 
@@ -89,8 +94,7 @@ def test_sweeps_killed_20_times_end_with_the_same_table(undisturbed, tmp_path, t
 
 def test_4_processes_on_one_directory_do_no_run_twice(undisturbed, tmp_path):
     run_children(sweep_tiny, tmp_path, count=4)
-    every = {run.key: 1 for run in table().runs}
-    assert times(tmp_path, "began") == times(tmp_path, "finished") == every
+    assert trained(tmp_path) == {run.key: 1 for run in table().runs}
     assert weights(tmp_path) == weights(undisturbed)
 
 
@@ -100,11 +104,10 @@ def test_workers_share_the_runs_and_one_that_dies_is_replaced(tmp_path):
     def emit(event):
         told.append(event)
         if len(told) == 1:
-            os.kill(next(e["process"] for e in read_journal(Runs(tmp_path)) if e["event"] == "began"), signal.SIGKILL)
+            os.kill(next(process for process, _ in last_begun(tmp_path).values()), signal.SIGKILL)
 
     work(table().runs, tmp_path, emit)
     assert any(isinstance(event, str) and "a worker died (killed by SIGKILL)" in event for event in told)
-    assert set(times(tmp_path, "finished").values()) == {1}
     assert len(accuracies(tmp_path)) == 5
     ended = Counter(event.key for event in told if getattr(event, "status", None))
     assert ended == Counter(run.key for run in table().runs)  # each told once
@@ -136,4 +139,72 @@ def test_a_failed_run_fails_what_starts_from_it_and_nothing_else(tmp_path):
     assert "nowhere.safetensors" in outcomes[missing.key].detail
     assert missing.key in outcomes[dependant.key].detail
     assert [line.split(",")[0] for line in stream.getvalue().splitlines()][-1] == "1 of 3 done"
-    assert times(tmp_path, "failed") == {missing.key: 1}  # by one worker, and told to the other
+
+
+# --- What is shown ---
+
+RUNS = [Run(spec(seed=seed, epochs=epochs)) for seed, epochs in enumerate((3, 3, 6, 9))]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_time_left_follows_the_pace_of_what_was_seen_and_the_epochs_that_are_left():
+    clock = Clock()
+    display = Display(RUNS, stream=io.StringIO(), clock=clock)
+    display(Outcome(RUNS[0].key, "done"))  # it was done before: no pace yet
+    clock.now = 5.0  # data were loaded
+    display(Step(RUNS[1].key, 1 / 3))  # it continues: its first third is no sign of speed
+    assert display.time_left() is None
+    clock.now = 15.0
+    display(Outcome(RUNS[1].key, "done"))  # two epochs in 10 s, and fifteen to go
+    assert display.time_left() == pytest.approx(75.0)
+    display(Step(RUNS[2].key, 1 / 3))
+    display(Outcome(RUNS[2].key, "failed", "because"))
+    assert display.time_left() == pytest.approx(45.0)
+
+
+def events(display):
+    with closing(display):
+        display(Step(RUNS[0].key, 1 / 3))
+        display("something happened")
+        display(Outcome(RUNS[0].key, "failed", "because"))
+        display(Outcome(RUNS[1].key, "done"))
+
+
+def test_lines_without_a_terminal_tell_of_ends_failures_and_notes_only():
+    stream = io.StringIO()
+    events(Display(RUNS, stream=stream))
+    first, second, third = stream.getvalue().splitlines()
+    assert first == "something happened"
+    assert second.startswith("0 of 4 done, 1 failed")
+    assert second.endswith(f"{RUNS[0]}: because")
+    assert third.startswith("1 of 4 done, 1 failed")
+
+
+def test_a_terminal_gets_notes_failures_and_a_count_that_stays():
+    stream = Terminal()
+    events(Display(RUNS, stream=stream))
+    for shown in ("something happened", "because", "0 of 4 done, 1 running"):
+        assert shown in stream.getvalue()
+    assert stream.getvalue().endswith("1 of 4 done, 1 failed\n")
+
+
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_what_cannot_be_printed_is_taken_note_of(kind):
+    class Full(kind):
+        def write(self, _text):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    display = Display(RUNS, stream=Full())
+    events(display)
+    assert list(display.outcomes) == [RUNS[0].key, RUNS[1].key]

@@ -1,13 +1,23 @@
-"""A table small enough to be run dozens of times: 9 runs of about a tenth of a second, two of which are references."""
+"""A table small enough to be run dozens of times, 9 runs of about a tenth of a second, and processes that sweep it."""
 
-import json
-from typing import Any
+import io
+import multiprocessing
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 
-from filtercov.lab.experiments.catalogue.build import Cell, Experiment
-from filtercov.lab.experiments.runs import Runs
+import torch
+
+from filtercov.lab.experiments import execute
+from filtercov.lab.experiments.builder import Cell, Experiment
+from filtercov.lab.experiments.engines import Engine
+from filtercov.lab.experiments.execute import Machine
 from filtercov.lab.experiments.runspec import Run, RunSpec
+from filtercov.lab.experiments.sweep import sweep
 from filtercov.lab.experiments.timings import SpeedRecord, Timings
 from filtercov.lab.training import Progress
+
+CONTEXT = multiprocessing.get_context("forkserver")
 
 MODEL, NARROW = "convmixer_4_2_k3_p14", "convmixer_2_2_k3_p14"
 
@@ -52,13 +62,48 @@ def table() -> Experiment:
     return Experiment("tiny", "A tiny table", "that sweeps work", "tiny", "", cells, chart="bars")
 
 
-def read_journal(runs: Runs) -> list[dict[str, Any]]:
-    """Return the lines of a journal; there is none before the first run begins."""
-    lines = runs.journal.read_text(encoding="utf-8").splitlines() if runs.journal.exists() else []
-    return [json.loads(line) for line in lines]
-
-
 def timings(experiment: Experiment, repeats: int = 1) -> Timings:
     """Timings of an experiment's networks that nobody took."""
     steps = [SpeedRecord(name, 3 + 6 * i, 0.2, 0.1, (50.0,) * repeats) for i, name in enumerate(experiment.speed)]
     return Timings("a machine", tuple(steps))
+
+
+def run_children(target: Callable[[Path], None], root: Path, *, count: int = 1) -> None:
+    """Run so many processes of it at once; all must succeed."""
+    children = [CONTEXT.Process(target=target, args=(root,)) for _ in range(count)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(300)
+        assert child.exitcode == 0
+
+
+def sweep_tiny(root: Path) -> None:
+    """In a process of its own: sweep the tiny table, and note every run that was trained."""
+    train = execute.execute
+
+    def noted(spec, run_dir, **more):
+        result = train(spec, run_dir, **more)
+        with (root / "trained").open("a") as file:
+            file.write(f"{run_dir.name}\n")
+        return result
+
+    execute.execute = noted
+    torch.set_num_threads(1)
+    outcomes = sweep(table().runs, root, stream=io.StringIO(), machine=Machine(recovery_interval=1))
+    assert {outcome.status for outcome in outcomes.values()} == {"done"}
+
+
+def sweep_tiny_with_workers(root: Path) -> None:
+    sweep(table().runs, root, stream=io.StringIO(), engine=Engine(workers=2))
+
+
+def trained(root: Path) -> Counter[str]:
+    """How often each run was trained to its end by `sweep_tiny`."""
+    return Counter((root / "trained").read_text().split())
+
+
+def last_begun(root: Path) -> dict[str, tuple[int, int]]:
+    """By run that was begun: the process that last began it, and when."""
+    locks = [(path.parent.name, path) for path in root.glob("*/lock") if path.stat().st_size]
+    return {name: (int(path.read_text().split()[1]), path.stat().st_mtime_ns) for name, path in locks}

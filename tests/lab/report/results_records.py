@@ -1,7 +1,7 @@
 """Records for tests of the report, made of given accuracies rather than of runs."""
 
 from filtercov.files import Source
-from filtercov.lab.experiments.paper_numbers import PaperNumber
+from filtercov.lab.experiments.paper import PaperNumber
 from filtercov.lab.experiments.records import CellRecord, ExperimentRecord, Trained
 from filtercov.lab.experiments.timings import SpeedRecord
 

@@ -9,7 +9,7 @@ from scipy import stats
 from filtercov.errors import ConfigError
 from filtercov.lab.experiments.catalogue import Options, experiment
 from filtercov.lab.experiments.evidence import Evidence, KeptRun, seal
-from filtercov.lab.experiments.paper_claims import CLAIMS
+from filtercov.lab.experiments.paper import CLAIMS
 from filtercov.lab.experiments.runspec import VERSION, RunSpec
 from filtercov.lab.report import evidence
 from filtercov.lab.report.results_claims import comparison_table, judge_claim

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from scipy import stats
 
-from filtercov.lab.experiments.paper_claims import CLAIMS, CellName, Claim, Comparison
+from filtercov.lab.experiments.paper import CLAIMS, CellName, Claim, Comparison
 from filtercov.lab.experiments.timings import SpeedRecord
 from filtercov.lab.report.results_claims import claim_line, comparison_table, judge_claim
 from tests.lab.report.results_records import cell, record

@@ -1,35 +1,25 @@
-"""What others propose in place of a covariance: filters by formula.
+"""What the closed form is compared with: formulas that others propose, and controls that lack one of its properties.
 
-Samples for a weight (channels, 1, *kernel_size), n pixels a filter, in any number of dimensions:
+docs/rivals.md has a table of both, with their scales and sources. Impulse, box and bump are as their authors' first
+published code has them, in scale too, which is that of PyTorch's default.
 
-| name            | each filter                                                            | mean squared norm    |
-|-----------------|------------------------------------------------------------------------|----------------------|
-| `uniform`       | n numbers of U(±1/√n): PyTorch's default                               | 1/3                  |
-| `kaiming`       | n numbers of N(0, 2/n)                                                 | 2                    |
-| `trunc-normal`  | n numbers of N(0, .02²) cut at ±2: timm's default for ConvNeXt         | .0004 n              |
-| `orthogonal`    | a row of a random semi-orthogonal matrix (channels, n)                 | min(1, n/channels)   |
-| `identity`      | 1 at the centre, 0 elsewhere: out comes what went in                   | 1                    |
-| `delta-gaussian`| N(0, 1) at the centre, 0 elsewhere                                     | 1                    |
-| `impulse`       | 1/√3 at a random pixel, 0 elsewhere (arXiv 2401.12511)                 | 1/3                  |
-| `box:N`         | 1/√(3N) at N random pixels, 0 elsewhere (arXiv 2404.01139)             | 1/3                  |
-| `gaussian-bump` | exp(-d²/2v), d the distance from a random pixel (arXiv 2505.19985)     | 1/3                  |
-| `master-keys`   | one of the "master key" filters, at random (arXiv 2509.11711)          | 1/3                  |
-
-Impulse, box and bump are as their authors' first published code has them, in scale too, which is that of PyTorch's
-default. What was taken for the master keys stands at `master_key_filters`; docs/rivals.md says what was read of each.
-
-What is random is drawn in a fixed order from the generator given; what is computed is float64, for whoever writes the
-filters to round once.
+Formulas are samplers of a weight (channels, 1, *kernel_size), n pixels a filter, in any number of dimensions. What is
+random is drawn in a fixed order from the generator given; what is computed is float64, for whoever writes the filters
+to round once.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from filtercov.covariance.forms import Array, show_size
+from filtercov.covariance import gaussian_covariance, symmetric_root
+from filtercov.covariance.closed_form import axis_gaussians
+from filtercov.covariance.forms import Array, kron, show_size
+from filtercov.covariance.root import Negative
 from filtercov.errors import ConfigError
 from filtercov.layers.assign import assign_filters_
 from filtercov.layers.find import DepthwiseLayer, depthwise_layers
@@ -102,12 +92,7 @@ def _impulses(shape: torch.Size, place: Sequence[int], values: Tensor | float) -
 
 
 def box(count: float) -> Sample:
-    """The sampler of filters that are equal at `count` random pixels, any set of them as likely, zero elsewhere.
-
-    >>> filters = box(3)(torch.Size((1, 1, 5, 5)), torch.Generator().manual_seed(0))
-    >>> torch.count_nonzero(filters).item(), round(filters.square().sum().item(), 6)
-    (3, 0.333333)
-    """
+    """The sampler of filters that are equal at `count` random pixels, any set of them as likely, zero elsewhere."""
     count = int(count)
 
     def sample(shape: torch.Size, generator: torch.Generator) -> Tensor:
@@ -221,3 +206,78 @@ def _pixels(shape: torch.Size) -> int:
 
 def _normal(shape: torch.Size | tuple[int, ...], generator: torch.Generator) -> Tensor:
     return _empty(shape).normal_(generator=generator)
+
+
+# --- Controls ---
+#
+# Whoever doubts the paper's construction asks what in it does the work. Each control lacks one part, which `_without`
+# and docs/rivals.md name. All of them have the total variance (trace) of the closed form of the layer's σ, after
+# negative eigenvalues were dealt with, so that scale is never what differs. `power`, uniform noise of that variance,
+# keeps nothing else.
+#
+# C cannot simply be left out: −½ M ⊙ S is negative definite and no covariance. The identity in its place leaves every
+# pixel its variance and takes away what C says of its neighbours.
+
+Control = Literal["diagonal", "scrambled", "no-static", "no-mask", "no-dynamic", "one-sigma"]
+CONTROLS: tuple[Control, ...] = get_args(Control)
+
+
+def control_covariance(
+    control: Control,
+    kernel_size: tuple[int, ...],
+    *,
+    sigma: float,
+    mean_sigma: float,
+    negative: Negative,
+    random: np.random.Generator,
+) -> Array:
+    """The (n, n) covariance of a control for a layer whose closed form has `sigma`."""
+    closed_form = _usable(gaussian_covariance(kernel_size, sigma), negative)
+    if control == "diagonal":
+        return np.diag(np.diag(closed_form))
+    if control == "scrambled":
+        return _scrambled(closed_form, random)
+    if control == "one-sigma":
+        other = _usable(gaussian_covariance(kernel_size, mean_sigma), negative)
+    else:
+        other = _usable(_without(control, kernel_size, sigma), negative)
+    scaled: Array = other * (np.trace(closed_form) / np.trace(other))
+    return scaled
+
+
+def total_variance(kernel_size: tuple[int, ...], sigma: float, *, negative: Negative) -> float:
+    """The mean squared norm of filters drawn from the closed form."""
+    return float(np.trace(_usable(gaussian_covariance(kernel_size, sigma), negative)))
+
+
+def _without(control: Control, kernel_size: tuple[int, ...], sigma: float) -> Array:
+    """The symmetric part of the paper's Σ̂ = M ⊙ (C − ½S) without one of its components, in flat form.
+
+    There M_pq = z_p, S_pq = z_q, and C_pq is the Gaussian of the wrap-around distance of p and q.
+    """
+    z, C = (kron(factors) for factors in zip(*(axis_gaussians(k, sigma) for k in kernel_size), strict=True))
+    M, S = np.broadcast_to(z[:, None], C.shape), np.broadcast_to(z, C.shape)
+    if control == "no-static":
+        one_sided = M * C
+    elif control == "no-mask":
+        one_sided = C - 0.5 * S
+    else:
+        one_sided = M * (np.eye(len(z)) - 0.5 * S)
+    symmetric: Array = 0.5 * (one_sided + one_sided.T)
+    return symmetric
+
+
+def _scrambled(covariance: Array, random: np.random.Generator) -> Array:
+    """A covariance with the same eigenvalues in a basis drawn uniformly (Haar)."""
+    gaussian = random.standard_normal(covariance.shape)
+    basis, triangle = np.linalg.qr(gaussian)
+    basis = basis * np.sign(np.diag(triangle))
+    scrambled: Array = (basis * np.linalg.eigvalsh(covariance).clip(min=0.0)) @ basis.T
+    return 0.5 * (scrambled + scrambled.T)
+
+
+def _usable(covariance: Array, negative: Negative) -> Array:
+    """The positive semi-definite covariance that filters are drawn from."""
+    root = symmetric_root(covariance, negative=negative)
+    usable: Array = root @ root
+    return usable

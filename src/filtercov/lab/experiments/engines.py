@@ -17,7 +17,7 @@ from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -32,8 +32,7 @@ DEATHS_PER_WORKER = 5  # beyond which something other than bad luck kills them
 RAY_RETRIES = 10  # of a run whose Ray worker died
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """How much of a run, of 1, is trained."""
 
     key: str
@@ -65,42 +64,14 @@ class Engine:
             raise ConfigError(f"a sweep needs at least one worker, got {self.workers}")
 
     def start(self, root: Path, machine: Machine, emit: Emit) -> "Workers":
-        """Start what does the runs under `root`; `emit` is told of steps and notes."""
+        """Start workers for the runs under `root`; they report steps and notes to `emit`."""
         if self.name == "ray":
             return _RayTasks(self, root.absolute(), machine, emit)
         return _Processes(self.workers, root, machine, emit) if self.workers > 1 else _Here(root, machine, emit)
 
 
-class _Here:
-    """This process, one run after another."""
-
-    def __init__(self, root: Path, machine: Machine, emit: Emit) -> None:
-        self._runs, self._machine, self._emit = Runs(root), machine, emit
-        self._ended: list[Outcome] = []
-
-    def free(self) -> bool:
-        return not self._ended
-
-    def start(self, run: Run) -> None:
-        self._ended.append(_told(run, self._runs, self._machine, self._emit))
-
-    def wait(self, seconds: float) -> list[Outcome]:
-        if not self._ended:
-            time.sleep(seconds)
-        ended, self._ended = self._ended, []
-        return ended
-
-    def close(self) -> None:
-        pass
-
-
-def _told(run: Run, runs: Runs, machine: Machine, emit: Emit) -> Outcome:
-    """Do a run and tell of its steps."""
-    return run_one(run, runs, machine=machine, progress=_Watcher(run.key, emit), say=emit)
-
-
 class _Watcher(Progress):
-    """A `Progress` that passes on the first step, the ends of epochs, and something in between."""
+    """A `Progress` that reports the first step, ends of epochs, and steps in between twice a second."""
 
     def __init__(self, key: str, emit: Emit) -> None:
         self._key, self._emit, self._last = key, emit, -STEP_INTERVAL
@@ -113,6 +84,34 @@ class _Watcher(Progress):
 
     def note(self, text: str) -> None:
         self._emit(f"run {self._key}: {text}")
+
+
+def _told(run: Run, root: Path, machine: Machine, emit: Emit) -> Outcome:
+    """Do a run, reporting its steps and notes to `emit`."""
+    return run_one(run, Runs(root), machine=machine, progress=_Watcher(run.key, emit), say=emit)
+
+
+class _Here:
+    """This process, one run after another."""
+
+    def __init__(self, root: Path, machine: Machine, emit: Emit) -> None:
+        self._arguments = (root, machine, emit)
+        self._ended: list[Outcome] = []
+
+    def free(self) -> bool:
+        return not self._ended
+
+    def start(self, run: Run) -> None:
+        self._ended.append(_told(run, *self._arguments))
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        if not self._ended:
+            time.sleep(seconds)
+        ended, self._ended = self._ended, []
+        return ended
+
+    def close(self) -> None:
+        pass
 
 
 class _Processes:
@@ -191,18 +190,15 @@ class _Processes:
 
 
 def _work(pipe: Connection, root: Path, machine: Machine, threads: int) -> None:
-    """Do the runs that come through a pipe, until it is closed."""
+    """Do the runs that come through a pipe, until it is closed; SIGTERM between runs ends it, for nothing is lost."""
     if hasattr(os, "setsid"):
-        os.setsid()  # Ctrl-C reaches the parent, which asks once
-    else:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # between runs there is nothing to save
+        os.setsid()  # Ctrl-C reaches the parent alone, which asks once
     torch.set_num_threads(threads)
     with suppress(EOFError, BrokenPipeError, TrainingInterrupted):  # the parent is gone, or asks to stop
         while True:
             run = pipe.recv()
             try:
-                pipe.send(_told(run, Runs(root), machine, pipe.send))
+                pipe.send(_told(run, root, machine, pipe.send))
             except TrainingInterrupted:
                 raise
             except FiltercovError as error:

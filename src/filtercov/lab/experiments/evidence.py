@@ -13,7 +13,7 @@ every run that starts from it: `portable` gives each the name it has in the evid
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from filtercov.files import Source
 from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.catalogue import Experiment, Options
 from filtercov.lab.experiments.initialisations import find, reference_key, shown_init
-from filtercov.lab.experiments.runs import KeptRun, Results, Runs, read_finished, request
+from filtercov.lab.experiments.runs import KeptRun, Runs, read_finished, request
 from filtercov.lab.experiments.runspec import Run
 from filtercov.lab.training.rundir import RunDirectory, differences, parse_result, read_json, storing, write_atomic
 
@@ -33,8 +33,8 @@ SEAL = "sha256"
 ADVICE = "take it back from version control, or keep that run again"
 
 
-class Evidence(Results):
-    """The evidence in a directory, read as the runs that it is of would be."""
+class Evidence(Runs):
+    """The evidence in a directory, which reads like the runs that it was made from."""
 
     has_weights = False
 
@@ -58,10 +58,14 @@ class Evidence(Results):
         """A run that is kept, if its numbers agree with one another and its name."""
         path = self.file(key)
         try:
-            kept = _parse(self.values(path), path)
+            values = self.values(path)
+            names, *rows = values["epochs"]
+            epochs = tuple(dict(zip(names, row, strict=True)) for row in rows)
+            kept = KeptRun(values["config"], epochs, parse_result(values["result"], path))
+            kept.check(path)
             if kept.key != key:
                 raise RunError(f"{path} holds the run {kept.key}; {ADVICE}")
-        except FiltercovError as error:
+        except (FiltercovError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise DamagedRunError(f"run {key} is damaged and will not be used: {error}") from error
         return kept
 
@@ -99,24 +103,13 @@ def seal(values: Mapping[str, Any]) -> bytes:
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
 
-def _parse(values: Mapping[str, Any], path: Path) -> KeptRun:
-    try:
-        names, *rows = values["epochs"]
-        epochs = tuple(dict(zip(names, row, strict=True)) for row in rows)
-        kept = KeptRun(values["config"], epochs, parse_result(values["result"], path))
-        kept.check(path)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{path} does not hold a run ({error}); {ADVICE}") from error
-    return kept
-
-
 def _checksum(values: Mapping[str, Any]) -> str:
     canonical = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _laid_out(value: Any) -> str:
-    if isinstance(value, list) and value:
+    if isinstance(value, list | tuple) and value:
         return "[\n" + ",\n".join(f" {json.dumps(item, allow_nan=False)}" for item in value) + "\n]"
     return json.dumps(value, indent=1 if isinstance(value, Mapping) else None, allow_nan=False)
 
@@ -142,15 +135,18 @@ def keep(directories: Sequence[Path | str], evidence: Path | str) -> Kept:
     files: dict[Path, bytes] = {}
     unfinished: list[str] = []
     there = Evidence(evidence)
-    for directory in map(Path, directories):
-        runs = [RunDirectory(path.parent) for path in sorted(directory.glob("*/config.json"))]
-        if not runs and not any(directory.glob("speeds/*.json")):  # an experiment may have timings alone
-            raise RunError(f"{directory} is no directory of runs; name one that has runs in it")
+    for root in map(Path, directories):
+        runs = [RunDirectory(path.parent) for path in sorted(root.glob("*/config.json"))]
+        if not runs and not any(root.glob("speeds/*.json")):  # an experiment may have timings alone
+            raise RunError(f"{root} is no directory of runs; name one that has runs in it")
         unfinished += [run.path.name for run in runs if not run.done]
-        found |= _portable_runs([run for run in runs if run.done])
-        for experiment, options in Runs(directory).experiments():
+        found |= _portable_runs([run.path for run in runs if run.done])
+        for experiment, options in Runs(root).experiments():
             files |= _request(experiment, options, there)
-            files |= _timings(experiment, Runs(directory), there)
+            asked = (experiment.name, experiment.scale)
+            timings = Runs(root).timings(*asked)
+            if timings.repeats > there.timings(*asked).repeats:
+                files[there.speed_file(*asked)] = seal(asdict(timings))
     known = [key for key in found if there.file(key).exists()]
     for key in known:
         if changed := differences(there.read(key).config["inputs"], found[key].config["inputs"]):
@@ -172,20 +168,20 @@ def portable(run: Run) -> Run:
     """
     reference = portable(run.reference) if run.reference else None
     kind = run.spec.init.partition(":")[0]
-    init = f"{kind}:{reference.key}" if reference else _last_name(run.spec.init)
-    return Run(replace(run.spec, data=_data(run.spec.data), init=init), reference)
+    init = f"{kind}:{reference.key}" if reference else _portable_init(run.spec.init)
+    return Run(replace(run.spec, data=_portable_data(run.spec.data), init=init), reference)
 
 
-def _data(name: str) -> str:
+def _portable_data(name: str) -> str:
     kind, colon, place = name.partition(":")
     return f"{kind}:{Path(place).name}" if colon else name
 
 
-def _last_name(init: str) -> str:
+def _portable_init(init: str) -> str:
     return shown_init(init) if find(init).argument == "FILE" else init
 
 
-def _portable_runs(directories: Sequence[RunDirectory]) -> dict[str, KeptRun]:
+def _portable_runs(directories: Sequence[Path]) -> dict[str, KeptRun]:
     """Finished runs and what they start from, beside them, checked, by the names that they have in evidence."""
     kept: dict[str, KeptRun] = {}
 
@@ -198,8 +194,8 @@ def _portable_runs(directories: Sequence[RunDirectory]) -> dict[str, KeptRun]:
         kept[called.key] = replace(found, config={**found.config, "data": called.spec.data, "init": called.spec.init})
         return run
 
-    for directory in directories:
-        read(directory.path)
+    for path in directories:
+        read(path)
     return kept
 
 
@@ -207,11 +203,11 @@ def _request(experiment: Experiment, options: Options, there: Evidence) -> dict[
     """The file of an experiment that was asked for, unless one that asks for as many runs is kept."""
     chosen = replace(
         options,
-        cifar=_data(options.cifar),
-        imagenet=options.imagenet and _data(options.imagenet),
-        also=tuple(map(_last_name, options.also)),
+        cifar=_portable_data(options.cifar),
+        imagenet=options.imagenet and _portable_data(options.imagenet),
+        also=tuple(map(_portable_init, options.also)),
     )
-    path = there.sweeps / f"{experiment.name}--{experiment.scale}.json"
+    path = there.request_file(experiment)
     if path.exists():
         wanted = catalogue.experiment(experiment.name, scale=experiment.scale, options=chosen)
         new, old = ({run.key for run in one.runs} for one in (wanted, there.asked_for(path)[0]))
@@ -220,11 +216,3 @@ def _request(experiment: Experiment, options: Options, there: Evidence) -> dict[
         if new <= old:
             return {}
     return {path: seal(request(experiment, chosen))}
-
-
-def _timings(experiment: Experiment, runs: Runs, there: Evidence) -> dict[Path, bytes]:
-    """The file of an experiment's timings, if they were repeated more often than those that are kept."""
-    asked = (experiment.name, experiment.scale)
-    timings = runs.timings(*asked)
-    better = timings.repeats > there.timings(*asked).repeats
-    return {there.speed_file(*asked): seal(timings.as_dict())} if better else {}

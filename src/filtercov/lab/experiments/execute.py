@@ -39,7 +39,6 @@ from filtercov.lab.training import (
     Progress,
     RunDirectory,
     TrainConfig,
-    World,
     current_world,
     fit,
     load_checkpoint,
@@ -73,7 +72,6 @@ def execute(
     A file or run to start from that cannot be read is a `SourceError`; `RunError` and `CheckpointError` are of
     `run_dir` alone.
     """
-    world = current_world()
     data = data or load_data(spec)
     try:
         model = build_model(spec, data, init_root=init_root, on_init=on_init)
@@ -82,18 +80,30 @@ def execute(
         raise SourceError(str(error)) from error
     model.to(device)
     accelerate_(model)
+    batches = build_batches(data, spec.train, spec.augment, spec.evaluate, device=device)
     # Besides the training settings config.json says which run it is, and what that read.
     settings = {name: value for name, value in spec.to_dict().items() if name != "train"}
     identity = {"version": VERSION, **settings, "inputs": inputs}
-    return fit(
-        model,
-        *build_batches(data, spec.train, spec.augment, spec.evaluate, world=world, device=device),
-        spec.train,
-        run_dir,
-        identity=identity,
-        on_finish=lambda model, path: {**_finish(model, path), "evaluated_on": spec.evaluate},
-        **more,
-    )
+
+    def finish(model: nn.Module, path: Path) -> Mapping[str, Any]:
+        _write_statistics(model, path / "statistics.safetensors")
+        return {
+            "versions": {"python": platform.python_version(), "torch": torch.__version__},
+            "threads": torch.get_num_threads(),
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "evaluated_on": spec.evaluate,
+        }
+
+    return fit(model, *batches, spec.train, run_dir, identity=identity, on_finish=finish, **more)
+
+
+def _write_statistics(model: nn.Module, path: Path) -> None:
+    try:
+        fc.FilterStatistics.from_model(model).save(path)
+    except CheckpointError as error:
+        if isinstance(error.__context__, OSError):  # the disk is at fault, and not what the run has done
+            raise storage_error(path, error.__context__) from error
+        raise
 
 
 def load_data(spec: RunSpec, *, reader: Callable[..., Dataset] = load, **where: Any) -> Dataset:
@@ -134,7 +144,7 @@ def _check_takes(model: nn.Module, name: str, data: Dataset) -> None:
     """Refuse images that a network cannot take, of which only the network itself knows."""
     try:
         with torch.no_grad():
-            logits = model.eval()(torch.zeros(1, data.in_channels, data.image_size, data.image_size))
+            model.eval()(torch.zeros(1, data.in_channels, data.image_size, data.image_size))
     except (RuntimeError, ValueError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
         raise ConfigError(
@@ -142,8 +152,6 @@ def _check_takes(model: nn.Module, name: str, data: Dataset) -> None:
             "images, of a folder with --img-size, or a smaller patch size"
         ) from None
     model.train()
-    if not isinstance(logits, torch.Tensor) or logits.shape != (1, data.num_classes):
-        raise ConfigError(f"{name} is no classifier: needed (1, {data.num_classes}) numbers for an image")
 
 
 def build_batches(
@@ -152,11 +160,10 @@ def build_batches(
     augment: str,
     evaluate: str = "test",
     *,
-    world: World | None = None,
     device: torch.device | str = "cpu",
 ) -> tuple[BatchLoader, BatchLoader]:
     """The batches to train on and those to judge by, this process's part of each."""
-    judges, world = data.validation if evaluate == "validation" else data.test, world or World()
+    judges, world = data.validation if evaluate == "validation" else data.test, current_world()
     if judges is None:
         raise ConfigError(f"{data.name} was loaded without validation images; load it with validation=True")
     shared: dict[str, Any] = {
@@ -182,22 +189,6 @@ def filters_of(model: nn.Module, run: RunDirectory) -> dict[str, tuple[Array, Ar
     return {name: (old.double().numpy()[:, 0], new.double().numpy()[:, 0]) for name, (old, new) in pairs.items()}
 
 
-def _finish(model: nn.Module, run_dir: Path) -> Mapping[str, Any]:
-    """Write the reference statistics; return what is needed to get the result again."""
-    path = run_dir / "statistics.safetensors"
-    try:
-        fc.FilterStatistics.from_model(model).save(path)
-    except CheckpointError as error:
-        if isinstance(error.__context__, OSError):  # the disk is at fault, and not what the run has done
-            raise storage_error(path, error.__context__) from error
-        raise
-    return {
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
-        "threads": torch.get_num_threads(),
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-    }
-
-
 # --- One run of a sweep ---
 
 
@@ -212,7 +203,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Machine:
-    """How to run, which does not change what comes out."""
+    """Where images and devices are on this machine; none of it changes the result of a run."""
 
     data_root: Path | None = None
     download: bool = False
@@ -230,23 +221,38 @@ def run_one(
 ) -> Outcome:
     """Do a run unless it is done or in other hands.
 
-    One that is damaged, or read something that has changed since, is reported, set aside and done again. Errors of the
-    run make it failed; a full disk and a request to stop concern the whole sweep and are raised.
+    One that is damaged, cannot be continued, or read something that has changed since, is reported, set aside and done
+    again. Errors of the run make it failed; a full disk and a request to stop concern the whole sweep and are raised.
     """
-    machine = machine or Machine()
+    machine, again = machine or Machine(), False
     with runs.claim(run) as mine:
         if not mine:
             return Outcome(run.key, "busy")
-        try:
-            if _finished(run, runs, machine):
+        while True:
+            try:
+                if not _finished(run, runs, machine):
+                    execute(
+                        run.spec,
+                        runs.directory(run).path,
+                        data=dataset_of(run.spec, machine),
+                        device=machine.device,
+                        init_root=runs.root,
+                        progress=progress,
+                        recovery_interval=machine.recovery_interval,
+                    )
                 return Outcome(run.key, "done")
-        except DamagedRunError as error:
-            say(f"{error}; doing it again")
-            runs.set_aside(run, str(error))
-        runs.note("began", run)
-        outcome = _train(run, runs, machine, progress, say)
-        runs.note("finished" if outcome.status == "done" else outcome.status, run)
-        return outcome
+            except (StorageError, TrainingInterrupted):
+                raise
+            except RunBusyError:
+                return Outcome(run.key, "busy")
+            except (RunError, CheckpointError) as error:  # of its own directory: an earlier attempt left it like that
+                if again:
+                    return Outcome(run.key, "failed", str(error))
+                again = True
+                say(f"{error}; run {run.key} is set aside and done again")
+                runs.set_aside(run)
+            except (FiltercovError, RuntimeError, ValueError, MemoryError) as error:
+                return Outcome(run.key, "failed", f"{type(error).__name__}: {error}")
 
 
 def _finished(run: Run, runs: Runs, machine: Machine) -> bool:
@@ -257,51 +263,15 @@ def _finished(run: Run, runs: Runs, machine: Machine) -> bool:
     found = runs.finished(run)
     if not found:
         return False
-    content = None
+    content, inputs = None, {}
     with suppress(DataError):
         content = dataset_of(run.spec, machine).content_digest
-    inputs = {}
     with suppress(FiltercovError):  # the run it starts from may be damaged: whoever needs that one will say so
         inputs = read_inputs(run.spec, content, init_root=runs.root)
     then = {name: found.config["inputs"].get(name) for name in inputs}
     if changed := differences(then, inputs):
         raise DamagedRunError(f"run {run.key} will not be used, what it read has changed since: {'; '.join(changed)}")
     return True
-
-
-def _train(
-    run: Run,
-    runs: Runs,
-    machine: Machine,
-    progress: Progress | None,
-    say: Callable[[str], None],
-    *,
-    again: bool = False,
-) -> Outcome:
-    try:
-        execute(
-            run.spec,
-            runs.directory(run).path,
-            data=dataset_of(run.spec, machine),
-            device=machine.device,
-            init_root=runs.root,
-            progress=progress,
-            recovery_interval=machine.recovery_interval,
-        )
-    except (StorageError, TrainingInterrupted):
-        raise
-    except RunBusyError:
-        return Outcome(run.key, "busy")
-    except (RunError, CheckpointError) as error:
-        # Of the run's own directory: what an earlier attempt left there cannot be continued.
-        if again:
-            return Outcome(run.key, "failed", str(error))
-        say(f"run {run.key} cannot be continued ({error}); doing it again from the start")
-        runs.set_aside(run, str(error))
-        return _train(run, runs, machine, progress, say, again=True)
-    except (FiltercovError, RuntimeError, ValueError, MemoryError) as error:
-        return Outcome(run.key, "failed", f"{type(error).__name__}: {error}")
-    return Outcome(run.key, "done")
 
 
 def check_images(wanted: Iterable[Run], runs: Runs, machine: Machine) -> None:

@@ -1,11 +1,12 @@
 """Ways to initialise depthwise filters, by name: the columns of every table. docs/rivals.md describes them.
 
-The table at the end holds ours: the network's own filters, formulas (`baselines`), the closed form and what it is
-without one property (`controls`), what a FILE has to give (drawn from its statistics, or its very filters), and what a
-finished RUN of the sweep has, which is named by its key. Others join with `register`, or from an installed package
-through the entry point group `filtercov.initialisations`.
+The table at the end holds ours: the network's own filters, formulas and controls (`baselines`), the closed form, what a
+FILE has to give (drawn from its statistics, or its very filters), and what a finished RUN of the sweep has, which is
+named by its key. Others join with `register`, or from an installed package through the entry point group
+`filtercov.initialisations`.
 """
 
+import ast
 import difflib
 import hashlib
 import inspect
@@ -17,7 +18,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import CodeType
 from typing import Any, Literal
 
 import numpy as np
@@ -29,8 +29,7 @@ from filtercov.errors import ConfigError
 from filtercov.filters import copy_weights_
 from filtercov.lab import models
 from filtercov.lab.experiments import baselines
-from filtercov.lab.experiments.baselines import Sample
-from filtercov.lab.experiments.controls import CONTROLS, Control, control_covariance, total_variance
+from filtercov.lab.experiments.baselines import CONTROLS, Control, Sample
 from filtercov.lab.training import load_checkpoint
 from filtercov.lab.training.rundir import RunDirectory, read_json
 from filtercov.layers.checkpoint import read_depthwise_weights
@@ -86,9 +85,8 @@ _table: dict[str, Initialisation] = {}
 def register(name: str, initialise: Fill, *, version: str | None = None) -> None:
     """Add an initialisation under a name of one's own: `initialise(model, context)` fills depthwise filters in place.
 
-    Registering again replaces it. A run is known by what its initialisation does: by `version` if one is given, else by
-    the function's source, its defaults and the numbers and text that it closes over. Functions that it calls are not
-    looked at, so where those change, give a version.
+    Registering again replaces it. A run is known by its initialisation's `version` if one is given, else by the
+    function's source. Functions that it calls are not looked at, so where those change, give a version.
     """
     if not name or ":" in name or (name in _table and _table[name].ours):
         raise ConfigError(
@@ -99,42 +97,26 @@ def register(name: str, initialise: Fill, *, version: str | None = None) -> None
 
 
 def fingerprint(function: Callable[..., Any], version: str | None = None) -> str:
-    """The checksum of a version, or without one of what a function or class does.
+    """The checksum of a version, or without one of the source text of a function or class.
 
-    Values that a function closes over and its defaults count where they are numbers or text. Others, such as a tensor,
-    may look different each time, and would make every process's run another one.
+    Its defaults and what it closes over count too, and must be plain values: a tensor, say, looks different in every
+    process, and would make each one's run another one.
     """
-    described = f"version {version}" if version is not None else repr(_described(function))
-    return hashlib.sha256(described.encode()).hexdigest()
-
-
-def _described(function: Any) -> Any:
-    if isinstance(function, partial):
-        return _described(function.func), _plain(function.args), _plain(tuple(function.keywords.items()))
-    written = inspect.unwrap(function)
-    try:
-        body: Any = textwrap.dedent(inspect.getsource(written))
-    except (OSError, TypeError):  # typed, say, into `python -`
-        if not hasattr(written, "__code__"):
+    described = f"version {version}"
+    if version is None:
+        written = inspect.unwrap(function)
+        try:
+            keywords = getattr(written, "__kwdefaults__", None) or {}
+            cells = tuple(cell.cell_contents for cell in getattr(written, "__closure__", None) or ())
+            values = (getattr(written, "__defaults__", None) or (), tuple(keywords.items()), cells)
+            ast.literal_eval(repr(values))  # raises unless they are numbers, text and the like
+            described = repr((textwrap.dedent(inspect.getsource(written)), *values))
+        except (OSError, TypeError, ValueError, SyntaxError):
             raise ConfigError(
-                f"cannot tell when {function!r} changes, for it is not written in Python; give its version, as in "
-                'register(name, function, version="1")'
+                f"cannot tell when {function!r} changes: needed a function from a file whose defaults and closure are "
+                'numbers and text; write it so, or give its version, as in register(name, function, version="1")'
             ) from None
-        body = _compiled(written.__code__)
-    cells = tuple(cell.cell_contents for cell in getattr(written, "__closure__", None) or ())
-    keywords = tuple((getattr(written, "__kwdefaults__", None) or {}).items())
-    return body, _plain(getattr(written, "__defaults__", None) or ()), _plain(keywords), _plain(cells)
-
-
-def _compiled(code: CodeType) -> Any:
-    constants = tuple(_compiled(part) if isinstance(part, CodeType) else part for part in code.co_consts)
-    return code.co_code, code.co_names, _plain(constants)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_plain(part) for part in value)
-    return value if isinstance(value, int | float | complex | str | bytes | None) else type(value).__qualname__
+    return hashlib.sha256(described.encode()).hexdigest()
 
 
 def names() -> tuple[str, ...]:
@@ -198,11 +180,7 @@ def shown_init(init: str, schedule: str | None = None) -> str:
 
 
 def located(init: str) -> str:
-    """Make the file that an initialisation names absolute: runs look for files under their own directory.
-
-    >>> located("stats:/there/net.pth"), located("box:9")
-    ('stats:/there/net.pth', 'box:9')
-    """
+    """Make the file that an initialisation names absolute: runs look for files under their own directory."""
     kind, _, file = init.partition(":")
     shipped = kind == "stats" and file in REFERENCES and not Path(file).exists()
     return init if find(init).argument != "FILE" or shipped else f"{kind}:{Path(file).absolute()}"
@@ -272,7 +250,7 @@ def _control(control: Control, model: nn.Module, context: InitContext) -> Any:
         "negative": context.negative,
         "random": np.random.default_rng(int(torch.randint(2**62, (), generator=context.generator))),
     }
-    return lambda layer: control_covariance(control, layer.kernel_size, sigma=sigma(layer.depth), **shared)
+    return lambda layer: baselines.control_covariance(control, layer.kernel_size, sigma=sigma(layer.depth), **shared)
 
 
 def _file_statistics(_model: nn.Module, context: InitContext) -> fc.FilterStatistics:
@@ -288,7 +266,7 @@ def _power(model: nn.Module, context: InitContext) -> None:
     sigma = _schedule(model, context)
 
     def sample(layer: DepthwiseLayer) -> Tensor:
-        variance = total_variance(layer.kernel_size, sigma(layer.depth), negative=context.negative)
+        variance = baselines.total_variance(layer.kernel_size, sigma(layer.depth), negative=context.negative)
         noise = baselines.uniform(layer.weight.shape, context.generator).double()
         return noise * math.sqrt(variance / baselines.POWER)
 
@@ -315,7 +293,7 @@ def _run_filters(model: nn.Module, context: InitContext) -> object:
 def _run(context: InitContext) -> RunDirectory:
     run = RunDirectory(context.root / context.argument)
     if not (context.argument and run.done):
-        raise ConfigError(f"the run to start from, {run.path}, is not finished; finish it first")
+        raise ConfigError(f"the run to start from, {run.path}, is not finished; it failed, or was never begun")
     return run
 
 

@@ -9,9 +9,9 @@ from typing import Self
 
 from filtercov.errors import DamagedRunError
 from filtercov.files import Source
-from filtercov.lab.experiments.catalogue.build import Cell, Experiment, Options
-from filtercov.lab.experiments.paper_numbers import CellName, PaperNumber, Place, paper_numbers
-from filtercov.lab.experiments.runs import KeptRun, Results
+from filtercov.lab.experiments.builder import Cell, Experiment, Options
+from filtercov.lab.experiments.paper import CellName, PaperNumber, Place, paper_numbers
+from filtercov.lab.experiments.runs import KeptRun, Runs
 from filtercov.lab.experiments.runspec import RunSpec, in_order
 from filtercov.lab.experiments.timings import SpeedRecord
 from filtercov.lab.training import FitResult
@@ -112,7 +112,7 @@ class ExperimentRecord:
         return f"{words} on {data}, {first}{counted(epochs[-1], 'epoch')}"
 
 
-def collect(experiment: Experiment, runs: Results, options: Options) -> ExperimentRecord:
+def collect(experiment: Experiment, runs: Runs, options: Options) -> ExperimentRecord:
     """Read an experiment's runs, checking each; what is damaged is named and counts as missing.
 
     Evidence has no weights, so of it pictures of filters are left out.
@@ -159,12 +159,7 @@ def collect(experiment: Experiment, runs: Results, options: Options) -> Experime
 
 
 def command(experiment: Experiment, options: Options) -> str:
-    """The command that makes an experiment again.
-
-    >>> from filtercov.lab.experiments.catalogue import experiment
-    >>> command(experiment("kronecker", scale="smoke"), Options(also=("kaiming",)))
-    'filtercov reproduce kronecker --scale smoke --also kaiming'
-    """
+    """The command that makes an experiment again."""
     words = ["filtercov", "reproduce", experiment.name, "--scale", experiment.scale]
     words += ["--data", options.cifar] if options.cifar != Options.cifar else []
     words += ["--imagenet", options.imagenet] if options.imagenet else []

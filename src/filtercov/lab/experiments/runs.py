@@ -4,14 +4,10 @@ locks/KEY        held by whoever does the run
 damaged/KEY-n    runs that were found incomplete or changed, set aside for a look
 sweeps/          what was asked for, so that a report can name what is missing
 speeds/          timings of experiments that have any
-journal.jsonl    who began, finished, failed or set aside which run, and when
 """
 
-import json
 import os
 import re
-import socket
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -31,7 +27,7 @@ from filtercov.lab.training.state import read_checksum
 from filtercov.printable import counted
 from filtercov.statistics.filter_statistics import FilterStatistics
 
-_KEY = re.compile(r"[0-9a-f]{16}")  # the name of a run in a directory of runs; alone it may have any
+_KEY = re.compile(r"[0-9a-f]{16}")  # the name of a run beside others; in a directory of its own it may have any
 
 
 @dataclass(frozen=True)
@@ -78,26 +74,31 @@ class KeptRun:
         return {"config": dict(self.config), "epochs": rows, "result": vars(self.result)}
 
 
-class Results:
-    """What reports read, of runs or of evidence: experiments that were asked for, finished runs, timings."""
+class Runs:
+    """The runs under `root`, the experiments that were asked for, and their timings."""
 
     has_weights = True
 
     def __init__(self, root: Path | str) -> None:
+        if "://" in str(root):
+            raise ConfigError(f"runs need a directory that every worker sees, got {root}; mount it, or name another")
         self.root = Path(root)
-        self.sweeps = self.root / "sweeps"
+
+    def directory(self, run: Run) -> RunDirectory:
+        """The directory of a run."""
+        return RunDirectory(self.root / run.key)
+
+    def file(self, key: str) -> Path:
+        """The file that is there once a run is finished: its result.json, which has the weights' checksum in it."""
+        return self.root / key / "result.json"
+
+    def read(self, key: str) -> KeptRun:
+        """A finished run; raise `DamagedRunError` if it is not as it was when it was finished."""
+        return read_finished(RunDirectory(self.root / key))
 
     def values(self, path: Path) -> dict[str, Any]:
         """The values of a JSON file."""
         return read_json(path)
-
-    def file(self, key: str) -> Path:
-        """The file that is there once a run is finished."""
-        raise NotImplementedError
-
-    def read(self, key: str) -> KeptRun:
-        """A finished run; raise `DamagedRunError` if it is not as it was when it was finished."""
-        raise NotImplementedError
 
     def finished(self, run: Run) -> KeptRun | None:
         """A run, if it is finished."""
@@ -109,9 +110,20 @@ class Results:
         found = self.finished(run)
         return found.result if found else None
 
+    def record(self, wanted: Experiment, options: Options) -> None:
+        """Note that an experiment was asked for, so that a report can name what is missing."""
+        path = self.request_file(wanted)
+        with storing(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, request(wanted, options))
+
+    def request_file(self, wanted: Experiment) -> Path:
+        """Where it is kept that an experiment was asked for."""
+        return self.root / "sweeps" / f"{wanted.name}--{wanted.scale}.json"
+
     def experiments(self) -> list[tuple[Experiment, Options]]:
         """The experiments that were asked for, with their options."""
-        return [self.asked_for(path) for path in sorted(self.sweeps.glob("*.json"))]
+        return [self.asked_for(path) for path in sorted((self.root / "sweeps").glob("*.json"))]
 
     def asked_for(self, path: Path) -> tuple[Experiment, Options]:
         """The experiment that a file asks for, and its options."""
@@ -137,39 +149,6 @@ class Results:
         name = f"{counted(len(finished), 'run')} in {self.root}" if finished else str(self.root)
         return Source(name, files_sha256(self.root, files) if files else "")
 
-
-def request(wanted: Experiment, options: Options) -> dict[str, Any]:
-    """What `asked_for` reads."""
-    return {"name": wanted.name, "scale": wanted.scale, "options": asdict(options)}
-
-
-class Runs(Results):
-    """The runs under `root`."""
-
-    def __init__(self, root: Path | str) -> None:
-        if "://" in str(root):
-            raise ConfigError(f"runs need a directory that every worker sees, got {root}; mount it, or name another")
-        super().__init__(root)
-        self.journal = self.root / "journal.jsonl"
-
-    def directory(self, run: Run) -> RunDirectory:
-        """The directory of a run."""
-        return RunDirectory(self.root / run.key)
-
-    def file(self, key: str) -> Path:
-        """Its result.json, which has the weights' checksum in it."""
-        return self.root / key / "result.json"
-
-    def read(self, key: str) -> KeptRun:
-        """A finished run, its files checked."""
-        return read_finished(RunDirectory(self.root / key))
-
-    def record(self, wanted: Experiment, options: Options) -> None:
-        """Note that an experiment was asked for, so that a report knows what to look for."""
-        with storing(self.sweeps):
-            self.sweeps.mkdir(parents=True, exist_ok=True)
-        write_json(self.sweeps / f"{wanted.name}--{wanted.scale}.json", request(wanted, options))
-
     @contextmanager
     def claim(self, run: Run) -> Iterator[bool]:
         """Try to take a run's lock and yield whether it was free; it ends with its owner, however that dies."""
@@ -183,23 +162,18 @@ class Runs(Results):
         finally:
             lock.release()
 
-    def set_aside(self, run: Run, reason: str) -> None:
+    def set_aside(self, run: Run) -> None:
         """Move what a run left out of the way, so that it can be done again."""
         damaged = self.root / "damaged"
         with storing(damaged):
             damaged.mkdir(exist_ok=True)
             places = (damaged / f"{run.key}-{number}" for number in count(1))
             self.directory(run).path.rename(next(place for place in places if not place.exists()))
-        self.note("set aside", run, reason=reason)
 
-    def note(self, event: str, run: Run, **more: Any) -> None:
-        """Append a line to the journal."""
-        who = {"host": socket.gethostname(), "process": os.getpid()}
-        record = {"time": time.time(), "event": event, "run": run.key, **who, **more}
-        with storing(self.journal):
-            self.root.mkdir(parents=True, exist_ok=True)
-            with self.journal.open("ab", buffering=0) as journal:  # one write, so that lines of others stay whole
-                journal.write(json.dumps(record).encode() + b"\n")
+
+def request(wanted: Experiment, options: Options) -> dict[str, Any]:
+    """What `asked_for` reads."""
+    return {"name": wanted.name, "scale": wanted.scale, "options": asdict(options)}
 
 
 def accuracies(metrics: Iterable[Record]) -> tuple[float, ...]:

@@ -42,8 +42,6 @@ AUGMENTATIONS: tuple[str, ...] = get_args(Preset)
 # By recipe; that of CIFAR-10 has what the paper names and no more (docs/training.md).
 AUGMENTED = {"cifar": "randaugment", "imagenet": "a1"}
 
-Inputs = dict[str, str]  # what a run reads -> its checksum
-
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
@@ -185,14 +183,10 @@ def in_order(runs: Iterable[Run]) -> tuple[Run, ...]:
     return tuple(found.values())
 
 
-def read_inputs(spec: RunSpec, content: str | None, *, init_root: Path | str = ".") -> Inputs:
+def read_inputs(spec: RunSpec, content: str | None, *, init_root: Path | str = ".") -> dict[str, str]:
     """The checksums of the images, `content`, of the file or run that filters come from, of registered code.
 
     What is not there is left out.
-
-    >>> spec = RunSpec(model="convmixer_8_2_k5_p2", data="embedded", init="stats:nowhere")
-    >>> read_inputs(spec, "0123")
-    {'data': '0123'}
     """
     init = _init_checksum(spec.init, Path(init_root))
     found = {"data": content, "init": init, "code": find(spec.init).code}

@@ -1,7 +1,7 @@
 """The three sizes of every experiment: as in the paper, for hours on two cores, and for seconds."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from filtercov.errors import ConfigError
@@ -19,20 +19,12 @@ class Family:
     seeds: int
     reference_epochs: int
     epochs: Mapping[int, int] | None = None  # None: the paper's
-    data: str | None = None  # None: what the user names
-    limit: int | None = None
-    image_size: int | None = None
-    batch_size: int | None = None
-    augment: str | None = None
-    reference_limit: int | None = None  # of training images; None: all of them
     references: int = 1  # networks that those of 9x9 filters and 2x2 patches rotate over, seed by seed
+    train: Mapping[str, Any] = field(default_factory=dict)  # what differs from the recipe's training
+    run: Mapping[str, Any] = field(default_factory=dict)  # other settings of a `RunSpec`; `data` is else the user's
 
     def trained_epochs(self, epochs: int) -> int | None:
-        """How many epochs to train what the paper trained for `epochs`; None leaves it out.
-
-        >>> find_scale("small").cifar.trained_epochs(20), find_scale("small").cifar.trained_epochs(35)
-        (1, None)
-        """
+        """How many epochs to train what the paper trained for `epochs`; None leaves it out."""
         return epochs if self.epochs is None else self.epochs.get(epochs)
 
 
@@ -46,7 +38,6 @@ class Scale:
     imagenet: Family
     shrink: Callable[[Network], Network]
     table_kernels: tuple[int, ...] = (3, 7, 9, 15)
-    table_epochs: tuple[int, ...] = (20, 50, 200)  # of the CIFAR-10 tables
     figure_kernels: tuple[int, ...] = (3, 7, 9, 15)
     grid_points: int | None = None  # values on each axis of a grid search; None: all of them
     claim_seeds: int = 3  # of what settles a claim
@@ -79,12 +70,12 @@ def _smoke(network: Network) -> Network:
     return replace(network, size="atto", divide={1: 20, 8: 40}[network.divide], patch_size=1)
 
 
-_EMBEDDED: dict[str, Any] = {"data": "embedded", "limit": 256, "reference_limit": 256, "batch_size": 128}
+_EMBEDDED: dict[str, Any] = {"train": {"batch_size": 128}, "run": {"data": "embedded", "data_limit": 256}}
 _PAPER = Scale(
     name="paper",
     reduced="",
     cifar=Family(recipe="cifar", seeds=3, reference_epochs=200),
-    imagenet=Family(recipe="imagenet", seeds=1, reference_epochs=150, image_size=224),
+    imagenet=Family(recipe="imagenet", seeds=1, reference_epochs=150, run={"image_size": 224}),
     shrink=lambda network: network,
 )
 _SMALL = Scale(
@@ -99,23 +90,19 @@ _SMALL = Scale(
         seeds=3,
         reference_epochs=20,
         epochs={20: 1, 40: 2, 100: 5},
-        batch_size=32,
-        augment="light",
         references=3,
+        train={"batch_size": 32},
+        run={"augment": "light"},
     ),
     imagenet=Family(
         recipe="imagenet",
         seeds=1,
         reference_epochs=15,
         epochs={10: 1, 50: 5, 150: 15},
-        reference_limit=10_000,
-        limit=10_000,
-        image_size=112,
-        batch_size=128,
-        augment="light",
+        train={"batch_size": 128},
+        run={"data_limit": 10_000, "image_size": 112, "augment": "light"},
     ),
     shrink=_small,
-    table_epochs=(20,),
     figure_kernels=(9,),
     grid_points=3,
     claim_seeds=10,
@@ -130,13 +117,12 @@ _SMOKE = Scale(
     ),
     shrink=_smoke,
     table_kernels=(9,),
-    table_epochs=(20,),
     figure_kernels=(9,),
     grid_points=1,
     claim_seeds=1,
     judges=False,
 )
-SCALES: Mapping[str, Scale] = {scale.name: scale for scale in (_PAPER, _SMALL, _SMOKE)}
+SCALES = {scale.name: scale for scale in (_PAPER, _SMALL, _SMOKE)}
 
 
 def find_scale(name: str) -> Scale:

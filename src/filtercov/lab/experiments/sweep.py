@@ -2,17 +2,14 @@
 
 import io
 import math
+import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO
-
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from filtercov.errors import RunError
 from filtercov.lab.experiments.engines import Engine, Event, Step, Workers
@@ -23,6 +20,7 @@ from filtercov.lab.training.progress import duration
 from filtercov.printable import counted
 
 PAUSE = 0.5  # seconds between looks at a run in other hands
+ERASE = "\r\x1b[K"  # back to the start of the line, and clear it
 
 
 def sweep(
@@ -37,36 +35,27 @@ def sweep(
     ordered, engine, machine = in_order(wanted), engine or Engine(), machine or Machine()
     display = Display(ordered, stream=stream)
     forget_datasets()
-    with display.watching(), closing(engine.start(Runs(root).root, machine, display)) as workers:
+    with closing(display), closing(engine.start(Runs(root).root, machine, display)) as workers:
         hand_out(ordered, workers, display)
     return display.outcomes
 
 
 def hand_out(ordered: Sequence[Run], workers: Workers, tell: Callable[[Outcome], None]) -> None:
-    """Give each run to a worker as soon as the run it starts from is done; one in other hands is tried again."""
+    """Give each run to a worker as soon as the run it starts from has ended; one in other hands is tried again."""
     waiting = {run.key: run for run in ordered}  # until their end
     due = dict.fromkeys(waiting, 0.0)  # when to start each
-    failed: set[str] = set()
-
-    def end(outcome: Outcome) -> None:
-        del waiting[outcome.key]
-        if outcome.status == "failed":
-            failed.add(outcome.key)
-        tell(outcome)
-
     while waiting:
-        for run in list(waiting.values()):
-            reference = run.reference.key if run.reference else ""
-            if reference in failed:
-                end(Outcome(run.key, "failed", f"the run it starts from, {reference}, failed"))
-            elif reference not in waiting and due[run.key] <= time.monotonic() and workers.free():
+        for run in waiting.values():
+            ready = run.reference is None or run.reference.key not in waiting
+            if ready and due[run.key] <= time.monotonic() and workers.free():
                 due[run.key] = math.inf
                 workers.start(run)
-        for outcome in workers.wait(PAUSE) if waiting else ():
+        for outcome in workers.wait(PAUSE):
             if outcome.status == "busy":
                 due[outcome.key] = time.monotonic() + PAUSE
             else:
-                end(outcome)
+                del waiting[outcome.key]
+                tell(outcome)
 
 
 def refuse_failures(outcomes: Mapping[str, Outcome]) -> None:
@@ -78,7 +67,7 @@ def refuse_failures(outcomes: Mapping[str, Outcome]) -> None:
 
 
 class Display:
-    """Shows a sweep's events: on a terminal by a line that is gone at the end, elsewhere by a line for each run.
+    """Shows a sweep's events: on a terminal by a line that moves, elsewhere by a line for each run that ends.
 
     What cannot be written, to a closed pipe or a full disk, is no reason to stop runs.
     """
@@ -88,46 +77,43 @@ class Display:
     ) -> None:
         self._runs = {run.key: run for run in wanted}
         self._stream = stream or sys.stderr or io.StringIO()  # none if it was closed before the start
+        self._terminal = self._stream.isatty()
         self._clock, self._began = clock, clock()  # when the first step was seen, once it was
-        self._seen: dict[str, tuple[float, float]] = {}  # from where to where in a run, of 1, we looked on
+        self._seen: dict[str, tuple[float, float]] = {}  # the part of a run, of 1, that was trained in this sweep
         self.outcomes: dict[str, Outcome] = {}
-        self._live: Live | None = None
-        if self._stream.isatty():
-            console = Console(file=self._stream)
-            self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Emit events inside; on a terminal how much was done stays when the line is gone."""
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                if self._live:
-                    self._live.stop()
-                    self._live.console.print(Text(self._ended()))
 
     def __call__(self, event: Event) -> None:
         """Take note of an event and show it."""
+        line = ""
         if isinstance(event, Step):
             self._follow(event.key, event.reached)
         elif isinstance(event, Outcome):
             if event.key in self._seen and event.status == "done":
                 self._follow(event.key, 1.0)
             self.outcomes[event.key] = event
+            if event.status == "failed" or not self._terminal:
+                why = f": {event.detail}" if event.detail else ""
+                line = f"{self._counts()}  {event.status:6}  {self._runs[event.key]}{why}"
+        else:
+            line = event
+        self._write(f"{line}\n" if line else "", moving=self._counts())
+
+    def close(self) -> None:
+        """Leave on a terminal how much was done."""
+        self._write(f"{self._ended()}\n" if self._terminal else "")
+
+    def _write(self, lines: str, *, moving: str = "") -> None:
+        if self._terminal:
+            room = shutil.get_terminal_size().columns - 4  # as a terminal writes ^C behind the line
+            lines = f"{ERASE}{lines}{moving[:room]}"
         with suppress(OSError):
-            if self._live:
-                self._live.start()
-                if isinstance(event, str) or (isinstance(event, Outcome) and event.status == "failed"):
-                    self._live.console.print(Text(self._line(event)))
-                self._live.update(Text(self._counts()), refresh=True)
-            elif not isinstance(event, Step):
-                print(self._line(event), file=self._stream, flush=True)
+            self._stream.write(lines)
+            self._stream.flush()
 
     def time_left(self) -> float | None:
         """The seconds to go by the pace so far, None before there is one; runs count by their epochs.
 
-        Of a run that continued, only the part that was trained under our eyes is a sign of speed.
+        Of a run that was continued, only the part trained in this sweep counts.
         """
         epochs = {key: run.spec.train.epochs for key, run in self._runs.items()}
         worked = sum((end - start) * epochs[key] for key, (start, end) in self._seen.items())
@@ -141,12 +127,6 @@ class Display:
         if not self._seen:
             self._began = self._clock()
         self._seen[key] = (self._seen.get(key, (reached,))[0], reached)
-
-    def _line(self, event: str | Outcome) -> str:
-        if isinstance(event, str):
-            return event
-        why = f": {event.detail}" if event.detail else ""
-        return f"{self._counts()}  {event.status:6}  {self._runs[event.key]}{why}"
 
     def _ended(self) -> str:
         done = sum(outcome.status == "done" for outcome in self.outcomes.values())

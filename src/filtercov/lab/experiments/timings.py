@@ -51,26 +51,17 @@ class Timings:
         return min((len(step.saved) for step in self.steps), default=0)
 
     def enough(self, device: str, repeats: int) -> bool:
-        """Whether they were taken here, and as often."""
+        """Whether they were taken on this machine, with at least as many repeats."""
         return self.machine == describe_machine(device) and self.repeats >= repeats
-
-    def as_dict(self) -> dict[str, Any]:
-        """What `parse` reads."""
-        return {"machine": self.machine, "steps": [asdict(step) for step in self.steps]}
 
     def write(self, path: Path) -> None:
         """Keep them for the report."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, self.as_dict())
+        write_json(path, asdict(self))
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], path: Path) -> Self:
-        """The timings in the values of a file.
-
-        >>> there = Timings("a machine", (SpeedRecord("net_k3", 3, 0.2, 0.1, (50.0,)),))
-        >>> Timings.parse(there.as_dict(), Path("timings.json")) == there
-        True
-        """
+        """The timings in the values of a file."""
         try:
             steps = tuple(SpeedRecord(**{**step, "saved": tuple(step["saved"])}) for step in values["steps"])
             return cls(str(values["machine"]), steps)

@@ -11,9 +11,8 @@ from pathlib import Path
 from filtercov.errors import ConfigError
 from filtercov.files import Source
 from filtercov.lab.experiments.evidence import Evidence
-from filtercov.lab.experiments.paper_claims import CLAIMS
+from filtercov.lab.experiments.paper import CLAIMS, DRAWS, REFERENCE_CLAIMS, ReferenceFinding, judge_references
 from filtercov.lab.experiments.records import ExperimentRecord, collect
-from filtercov.lab.experiments.reference_claims import DRAWS, REFERENCE_CLAIMS, ReferenceFinding, judge_references
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report import page, results
 from filtercov.lab.report.groups import Table, answer, by, group_table, groups_body, sentence

@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from filtercov.lab.experiments.paper_claims import CLAIMS, MARGIN, CellName, Claim, Comparison
+from filtercov.lab.experiments.paper import CLAIMS, MARGIN, CellName, Claim, Comparison
 from filtercov.lab.experiments.records import ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report.groups import Table

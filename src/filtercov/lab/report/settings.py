@@ -12,7 +12,7 @@ from pathlib import Path
 from filtercov.errors import ConfigError, DamagedRunError
 from filtercov.files import Source, files_sha256
 from filtercov.lab.experiments.initialisations import shown_init
-from filtercov.lab.experiments.paper_numbers import Place, paper_numbers
+from filtercov.lab.experiments.paper import Place, paper_numbers
 from filtercov.lab.experiments.records import Trained
 from filtercov.lab.experiments.runs import KeptRun, read_finished
 from filtercov.lab.experiments.runspec import RunSpec

@@ -1,15 +1,26 @@
-"""Each claim has an experiment with the cells that decide it and no others, and the documentation lists them all."""
+"""Each claim has an experiment with the cells that decide it and no others; references answer as is known of them."""
 
 import re
+from itertools import permutations
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
-import filtercov
+import filtercov as fc
+from filtercov.covariance import gaussian_covariance
 from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.execute import build_model, load_data
-from filtercov.lab.experiments.paper_claims import CLAIMS, CellName
-from filtercov.lab.experiments.paper_numbers import Place, paper_numbers
+from filtercov.lab.experiments.paper import (
+    CLAIMS,
+    CellName,
+    Place,
+    chance_of_rising,
+    judge_references,
+    paper_numbers,
+    static_component,
+)
 from filtercov.lab.experiments.scales import SCALES, find_scale
 from filtercov.lab.report.results_claims import judge_claim
 from filtercov.lab.reproduction import reproduce
@@ -76,8 +87,53 @@ def test_c17_runs_and_its_covariances_differ_from_statistics_by_their_means(tmp_
     for column in ("frozen/covariance", "frozen/covariance, no means"):
         run = runs[column]
         model = build_model(run.spec, load_data(run.spec), init_root=tmp_path)
-        drawn[column] = [layer.weight.detach().flatten(1).double() for layer in filtercov.depthwise_layers(model)]
-    reference = filtercov.FilterStatistics.load(tmp_path / run.reference.key / "statistics.safetensors")
+        drawn[column] = [layer.weight.detach().flatten(1).double() for layer in fc.depthwise_layers(model)]
+    reference = fc.FilterStatistics.load(tmp_path / run.reference.key / "statistics.safetensors")
     for with_mean, without, layer in zip(*drawn.values(), reference, strict=True):
         assert abs(layer.mean).max() > 0.01
         assert (with_mean - without).numpy() == pytest.approx(np.tile(layer.mean, (len(without), 1)), abs=1e-6)
+
+
+# --- Claims of references ---
+
+
+def network(*, closed_form: bool) -> fc.FilterStatistics:
+    """Statistics of four layers, one too small to fit, drawn from the closed form or independently."""
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(400, 400, k, groups=400) for k in (7, 3, 7, 7)]
+    model = nn.Sequential(*layers)
+    if closed_form:
+        fc.init_(model, lambda layer: 0.5 + 2.0 * layer.depth, seed=0)
+    return fc.FilterStatistics.from_model(model)
+
+
+def test_filters_of_a_growing_closed_form_are_found_negative_and_growing():
+    small = fc.FilterStatistics.from_model(nn.Sequential(nn.Conv2d(16, 16, 3, groups=16)))  # which say nothing
+    networks = {"drawn": network(closed_form=True), "small": small, "plain": network(closed_form=False)}
+    drawn, plain = judge_references(networks)
+    assert [layer.name for layer in drawn.layers] == ["0", "2", "3"]
+    assert drawn.rising == (3, 3)
+    assert drawn.by_chance == pytest.approx(1 / 6)
+    assert drawn.negative == 3
+    for layer, sigma in zip(drawn.layers, (0.5, 0.5 + 4 / 3, 2.5), strict=True):
+        assert layer.sigma == pytest.approx(sigma, rel=0.15)
+        assert layer.static == pytest.approx(-1, abs=0.25)
+    assert plain.negative == 0
+
+
+@pytest.mark.parametrize("beta", [-2.0, 0.0, 0.5])
+def test_the_static_component_is_that_of_the_covariance(beta):
+    sigma, k = 1.2, 5
+    z = np.exp(-((np.arange(k) - 2) ** 2) / (2 * sigma))
+    static = np.outer(np.outer(z, z).ravel(), np.outer(z, z).ravel()) / 2
+    closed_form = gaussian_covariance(k, sigma)
+    covariance = 3 * (closed_form + (1 + beta) * static)
+    found = static_component(covariance, (k, k), sigma)
+    assert found == pytest.approx(3 * beta * np.trace(closed_form) / np.trace(covariance), abs=1e-9)
+
+
+def test_the_chance_of_rising_is_counted_over_all_orders():
+    orders = list(permutations(range(4)))
+    rising = [sum(a < b for i, a in enumerate(order) for b in order[i + 1 :]) for order in orders]
+    for pairs in range(7):
+        assert chance_of_rising(4, pairs) == pytest.approx(sum(n >= pairs for n in rising) / len(orders))

@@ -11,7 +11,7 @@ from filtercov.errors import ConfigError
 from filtercov.lab import models
 from filtercov.lab.data.by_name import check_name
 from filtercov.lab.experiments import initialisations
-from filtercov.lab.experiments.paper_numbers import EPOCHS, CellName
+from filtercov.lab.experiments.paper import EPOCHS, CellName
 from filtercov.lab.experiments.runspec import EVERY_KERNEL, Run, RunSpec, in_order
 from filtercov.lab.experiments.scales import Family, Scale
 from filtercov.lab.models import ConvMixerSpec
@@ -101,12 +101,14 @@ def init_of(column: str, model: str) -> Init:
     """The initialisation that a column's name says, for a network.
 
     `covariance from k7` starts from the network's variant of 7x7 filters, `width 32` from the covariances of one of
-    that width, `closed-form .15 .25 1.0` has its schedule in its name. All other names are initialisations'.
+    that width, `closed-form .15 .25 1.0` has its schedule in its name. All other names are initialisations'. What
+    stands before ` = ` is the column's name alone.
 
     >>> init_of("covariance-eighth from p1", "convmixer_256_8_k9_p2").reference
     'convmixer_32_8_k9_p1'
     """
-    kind, _, origin = column.partition(" from ")
+    column, _, described = column.partition(" = ")
+    kind, _, origin = (described or column).partition(" from ")
     family = {"embedded": "embedded", "ImageNet": "imagenet"}.get(origin)
     reference = IMAGENET if origin == "ImageNet" else variant(model, origin)
     if kind.startswith(("width ", "depth ")):
@@ -135,11 +137,7 @@ def variant(model: str, changes: str) -> str:
 
 
 def eighth(model: str) -> str:
-    """The network of an eighth of the width.
-
-    >>> eighth("convmixer_256_8_k9_p2"), eighth("convnext_atto_p1")
-    ('convmixer_32_8_k9_p2', 'convnext_atto_div8_p1')
-    """
+    """The network of an eighth of the width."""
     spec = models.parse(model)
     narrow: dict[str, Any] = {"width": spec.width // 8} if isinstance(spec, ConvMixerSpec) else {"divide": 8}
     return replace(spec, **narrow).name
@@ -165,13 +163,13 @@ class Builder:
         """How runs on a family's data are sized, on this one's if none is named."""
         name = family or self.family_name
         if name == "embedded":
-            return replace(self.scale.cifar, data="embedded")
+            return replace(self.scale.cifar, run={**self.scale.cifar.run, "data": "embedded"})
         return self.scale.cifar if name == "cifar" else self.scale.imagenet
 
     def cells(
         self,
         rows: Mapping[str, str],
-        columns: Iterable[str | Init],
+        columns: Iterable[str],
         *,
         epochs: Iterable[int] = (EPOCHS,),
         filters: Sequence[str] = ("thawed", "frozen"),
@@ -191,7 +189,7 @@ class Builder:
             trained = self.sized().trained_epochs(length)
             if trained is None:
                 continue
-            inits = [c if isinstance(c, Init) else init_of(c, reference or model) for c in columns]
+            inits = [init_of(column, reference or model) for column in columns]
             for kind, init in product(filters, [*inits, *(Init(name, name) for name in others)]):
                 column = f"{kind}/{init.column}"
                 if (row, column, length) not in cells:
@@ -205,17 +203,14 @@ class Builder:
 
         Where a scale has several references of a network, runs take them in turn, so that no verdict hangs on one.
         """
-        family = family or self.family_name
         sized, network = self.sized(family), models.parse(model)
         rotated = seed % sized.references if (network.kernel_size, network.patch_size) == (9, 2) else 0
-        spec = self._spec(family, self.scale.model(model), epochs=sized.reference_epochs, seed=REFERENCE_SEED + rotated)
-        return Run(replace(spec, data_limit=sized.reference_limit))
+        return Run(self._spec(sized, model, epochs=sized.reference_epochs, seed=REFERENCE_SEED + rotated))
 
     def _run(self, model: str, init: Init, frozen: bool, epochs: int, seed: int) -> Run:
         reference = None
         if init.reference:
             reference = self.reference(init.reference, family=init.reference_family, seed=seed)
-        ours = self.scale.model(model)
         fields: dict[str, Any] = {"init": f"{init.init}:{reference.key}" if reference else init.init}
         # The paper's closed form is for every filter, and σ is what it chose for the patch size.
         if init.init == "closed-form":
@@ -223,37 +218,23 @@ class Builder:
         if init.schedule is not None:
             fields["schedule"] = _canonical(init.schedule)
         elif initialisations.find(init.init).schedule == "required":
-            fields["schedule"] = paper_schedule(models.parse(ours).patch_size, frozen=frozen)
-        spec = self._spec(self.family_name, ours, epochs=epochs, seed=seed, freeze_filters=frozen, **fields)
+            fields["schedule"] = _paper_schedule(models.parse(self.scale.model(model)).patch_size, frozen=frozen)
+        spec = self._spec(self.sized(), model, epochs=epochs, seed=seed, freeze_filters=frozen, **fields)
         return Run(spec, reference)
 
-    def _spec(self, family: str, model: str, *, epochs: int, seed: int, **fields: Any) -> RunSpec:
-        sized = self.sized(family)
-        train = {"epochs": epochs, "seed": seed} | ({"batch_size": sized.batch_size} if sized.batch_size else {})
-        fields |= {"model": model, "data": self._data(family), "data_limit": sized.limit}
-        fields |= {"image_size": sized.image_size} | ({"augment": sized.augment} if sized.augment else {})
-        return RunSpec.recipe(sized.recipe, train=train, **fields)
-
-    def _data(self, family: str) -> str:
-        sized = self.sized(family)
-        if sized.data is not None:
-            return sized.data
-        if family == "cifar":
-            return self.options.cifar
-        if self.options.imagenet is None:
+    def _spec(self, sized: Family, model: str, *, epochs: int, seed: int, **fields: Any) -> RunSpec:
+        named = self.options.cifar if sized.recipe == "cifar" else self.options.imagenet
+        fields = {"model": self.scale.model(model), "data": named, **sized.run, **fields}
+        if fields["data"] is None:
             raise ConfigError(
                 "this experiment trains on ImageNet, which must be on disk; name it with --imagenet folder:PATH, where "
                 "PATH has train/CLASS/*.jpg and val/CLASS/*.jpg"
             )
-        return self.options.imagenet
+        return RunSpec.recipe(sized.recipe, train={**sized.train, "epochs": epochs, "seed": seed}, **fields)
 
 
-def paper_schedule(patch_size: int, *, frozen: bool) -> str:
-    """The preset that the paper found for a patch size: above 2, ImageNet's.
-
-    >>> paper_schedule(1, frozen=False), paper_schedule(4, frozen=True)
-    ('cifar-p1', 'imagenet-frozen')
-    """
+def _paper_schedule(patch_size: int, *, frozen: bool) -> str:
+    """The preset that the paper found for a patch size: above 2, ImageNet's."""
     if patch_size <= 2:
         return "cifar-p1" if patch_size == 1 else "cifar-p2"
     return "imagenet-frozen" if frozen else "imagenet-thawed"
