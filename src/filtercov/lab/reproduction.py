@@ -46,7 +46,7 @@ class ResultTable(list[dict[str, Any]]):
         self.record = record
 
     def write(self, out: Path | str) -> list[Path]:
-        """Write the report as a page, and beside it as Markdown, CSV and LaTeX; return the paths."""
+        """Write the report as a page, and beside it as Markdown and CSV; return the paths."""
         return write_reports([self.record], Path(out))
 
     def __repr__(self) -> str:

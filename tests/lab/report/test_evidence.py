@@ -134,7 +134,7 @@ def test_controls_without_the_closed_form_are_not_told(tmp_path):
 
 def test_page_and_markdown_have_the_sections_in_order_and_fit_a_phone(view, browser, tmp_path):
     paths = evidence.write_evidence(view, tmp_path / "e.html", command="filtercov report e")
-    beside = {f"e-{name}-small.{end}" for name in ("claim-c4", "controls") for end in ("html", "md", "csv", "tex")}
+    beside = {f"e-{name}-small.{end}" for name in ("claim-c4", "controls") for end in ("html", "md", "csv")}
     assert {path.name for path in paths} == {"e.html", "e.md"} | beside
     markdown = (tmp_path / "e.md").read_text()
     order = ["## Findings", "## At the paper's size", "## The paper's claims", "## What does the work"]

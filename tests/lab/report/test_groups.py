@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from filtercov.lab.report.groups import FinishedRun, Group, answer, curves_figure, group_table, groups_of, groups_page
+from filtercov.lab.report.groups import (
+    FinishedRun,
+    Group,
+    answer,
+    curves_figure,
+    group_table,
+    groups_page,
+    with_baselines,
+)
 from filtercov.lab.report.page import text
 from filtercov.lab.report.results_statistics import (
     Summary,
@@ -73,7 +81,8 @@ def runs(*ends: float, step: float | None = None, filters=None) -> list[Finished
 
 
 def beside_first(found: dict[str, list[FinishedRun]]) -> list[Group]:
-    return groups_of(found, against=dict.fromkeys(found, next(iter(found))))
+    groups = {label: Group(label, runs) for label, runs in found.items()}
+    return with_baselines(groups, lambda _: next(iter(found)))
 
 
 def test_the_answer_says_who_is_ahead_since_when_and_what_is_too_few_to_tell():
@@ -114,7 +123,8 @@ def test_the_table_pairs_seeds_names_the_papers_distance_and_leaves_out_what_is_
         "apart": [FinishedRun(7, (1.0,))],
     }
     papers = {"uniform": Summary(59.0, 0.1, 3), "ours": Summary(62.0, None, 1)}
-    groups = groups_of(found, against={"uniform": "uniform", "ours": "uniform", "apart": "ours"}, paper=papers)
+    alone = {label: Group(label, members, paper=papers.get(label)) for label, members in found.items()}
+    groups = with_baselines(alone, {"uniform": "uniform", "ours": "uniform", "apart": "ours"}.__getitem__)
     head, uniform, ours, apart = group_table(groups)
     assert head == ["runs", "accuracy, %", "difference", "n", "the paper's", "from the paper's", "ms a step"]
     assert uniform[:4] == ["uniform", "60.50 ± 0.71", "", "2"]

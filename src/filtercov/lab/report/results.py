@@ -1,4 +1,4 @@
-"""The page of an experiment, and beside it the same table as Markdown, CSV and LaTeX.
+"""The page of an experiment, and beside it the same table as Markdown and CSV.
 
 The paper's numbers stand beside ours wherever it has any. Its accuracies are of larger runs than those of a reduced
 scale; its gains over uniform can be compared all the same, and have charts of their own.
@@ -20,7 +20,7 @@ from filtercov.lab.experiments.records import DrawingRecord, ExperimentRecord
 from filtercov.lab.report import page
 from filtercov.lab.report import results_table as texts
 from filtercov.lab.report.charts import Dot, Series, dot_chart, line_chart
-from filtercov.lab.report.groups import by, curves_figure, sentence
+from filtercov.lab.report.groups import by, curves_figure, sentence, spread
 from filtercov.lab.report.inspect_target import Target, read_target
 from filtercov.lab.report.pictures import construction_parts, covariance_picture, filters_picture, sampled
 from filtercov.lab.report.results_claims import Finding, comparison_table, finding_of
@@ -30,7 +30,7 @@ from filtercov.lab.training.progress import duration
 from filtercov.printable import counted
 from filtercov.schedule import PRESETS, SawtoothSchedule, Schedule, fit_layer, relative_depth
 
-TEXTS = {".md": texts.to_markdown, ".csv": texts.to_csv, ".tex": texts.to_latex}
+TEXTS = {".md": texts.to_markdown, ".csv": texts.to_csv}
 MOST_CURVES = 12  # in one chart; those of a grid would hide one another
 STAGES = (2, 2, 6, 2)  # of ConvNeXt-Atto
 KERNEL, LAYERS = 9, 8  # the paper's ConvMixer-256/8
@@ -40,7 +40,7 @@ PICTURE = 135  # pixels across
 def write_reports(records: Sequence[ExperimentRecord], out: Path, *, command: str = "") -> list[Path]:
     """Write the pages and texts of some experiments and return the paths; pages end with the `command` that made them.
 
-    One experiment becomes `out` and, beside it, .md, .csv and .tex. Of several each becomes such a set, named after the
+    One experiment becomes `out` and, beside it, .md and .csv. Of several each becomes such a set, named after the
     experiment, and `out` lists them.
     """
     check_place(out)
@@ -233,7 +233,10 @@ def _drawing(drawing: DrawingRecord) -> str:
         return _filters(read_target(drawing.directory))
     if drawing.directory is not None:
         layers = read_target(drawing.directory).statistics.layers
-        found = {f"layer {i + 1}": (layers[i].covariance, layers[i].kernel_size, PICTURE) for i in _spread(len(layers))}
+        found = {
+            f"layer {i + 1}": (layers[i].covariance, layers[i].kernel_size, PICTURE)
+            for i in spread(len(layers), LAYERS)
+        }
     elif drawing.kind == "construction":
         found = {name: (cov, (7, 7), 2 * PICTURE) for name, cov in construction_parts(7, math.pi / 2).items()}
     else:
@@ -246,7 +249,7 @@ def _drawing(drawing: DrawingRecord) -> str:
 def _filters(target: Target) -> str:
     """Filters of the first, middle and last layer, a row each: learned, drawn from their covariance, closed form."""
     rng, shown = np.random.default_rng(0), {}
-    for i in _spread(len(target.statistics.layers), 3):
+    for i in spread(len(target.statistics.layers)):
         layer = target.statistics.layers[i]
         shown[f"layer {i + 1}, learned"] = target.filters[layer.name][:16]
         drawn = sampled(layer.covariance, layer.kernel_size, rng, mean=layer.mean)
@@ -255,8 +258,3 @@ def _filters(target: Target) -> str:
             constructed = sampled(gaussian_covariance(layer.kernel_size, sigma), layer.kernel_size, rng)
             shown[f"layer {i + 1}, closed form"] = constructed
     return page.grid(filters_picture(filters, size=2 * PICTURE).figure(name) for name, filters in shown.items())
-
-
-def _spread(count: int, most: int = LAYERS) -> list[int]:
-    """Layers spread over depth, the first and the last among them."""
-    return sorted({round(x) for x in np.linspace(0, count - 1, most)})

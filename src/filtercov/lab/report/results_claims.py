@@ -15,6 +15,7 @@ comparison is settled and some show none. Everything else is open, and a claim o
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 import numpy as np
@@ -22,7 +23,7 @@ import numpy as np
 from filtercov.lab.experiments.paper_claims import CLAIMS, MARGIN, CellName, Claim, Comparison
 from filtercov.lab.experiments.records import ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
-from filtercov.lab.report.groups import Table
+from filtercov.lab.report.groups import Table, tabulate
 from filtercov.lab.report.results_statistics import CONFIDENCE, INTERVAL, Difference, paired_difference, t_quantile
 
 ClaimVerdict = Literal["holds", "contradicted", "no difference", "open", "not run"]
@@ -44,9 +45,15 @@ class Compared:
     difference: Difference | None  # None: not run
     paper: float | None
 
+    @property
+    def is_beside(self) -> bool:
+        """Whether it was run and decides nothing."""
+        return bool(self.comparison.beside and self.difference)
+
     def verdict(self, among: int = 1) -> ClaimVerdict:
         """What the interval says of what is asked, widened as one of `among` comparisons must be to count alone."""
         d, least = self.difference, self.comparison.least
+        most = MARGIN if self.comparison.asks == "same" else inf
         if d is None:
             return "not run"
         if d.low is None or d.high is None:
@@ -54,17 +61,11 @@ class Compared:
         wider = t_quantile(1 - (1 - CONFIDENCE) / among, d.n - 1) / t_quantile(CONFIDENCE, d.n - 1)
         half = wider * (d.high - d.low) / 2
         low, high = d.mean - half, d.mean + half
-        within = low > -MARGIN and high < MARGIN
-        if self.comparison.asks == "same":
-            return "holds" if within else "contradicted" if low > MARGIN or high < -MARGIN else "open"
-        if low > least:
+        if low > least and high < most:
             return "holds"
-        return "contradicted" if high < least else "no difference" if within else "open"
-
-    @property
-    def shown_verdict(self) -> str:
-        """The verdict, and whether it decides nothing."""
-        return f"{self.verdict()}, beside the claim" if self.comparison.beside and self.difference else self.verdict()
+        if high < least or low > most:
+            return "contradicted"
+        return "no difference" if low > -MARGIN and high < MARGIN else "open"
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class Finding:
             said = f"Its one comparison {VERDICTS[self.verdict][0]}."
         else:
             said = f"Of {len(self.counted)} comparisons {tally(one.verdict() for one in self.counted)}."
-        beside = [one.comparison for one in self.compared if one.comparison.beside and one.difference]
+        beside = [one.comparison for one in self.compared if one.is_beside]
         said += "".join(f" Beside it stands '{one.says}': {one.beside}." for one in beside)
         return f"{said} {self.remark}".strip()
 
@@ -171,11 +172,16 @@ def claim_line(record: ExperimentRecord) -> str:
 
 def comparison_table(finding: Finding) -> Table:
     """A line for each comparison of a claim."""
-    rows = [["comparison", "must be", "the paper's", f"ours, {INTERVAL}", "verdict"]]
-    for one in finding.compared:
-        ours = str(one.difference or "not run")
-        rows.append([one.comparison.says, one.comparison.needed, paper_range([one]), ours, one.shown_verdict])
-    return rows
+    return tabulate(
+        {
+            "comparison": one.comparison.says,
+            "must be": one.comparison.needed,
+            "the paper's": paper_range([one]),
+            f"ours, {INTERVAL}": one.difference or "not run",
+            "verdict": f"{one.verdict()}, beside the claim" if one.is_beside else one.verdict(),
+        }
+        for one in finding.compared
+    )
 
 
 def paper_range(compared: Sequence[Compared]) -> str:

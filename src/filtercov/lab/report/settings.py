@@ -4,7 +4,6 @@ Runs of one setting that differ in initialisation, freezing and seed alone belon
 initialisation, frozen or thawed, and is compared with uniform filters in the same state.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from filtercov.lab.experiments.records import Trained
 from filtercov.lab.experiments.runs import KeptRun, read_finished
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.report import page
-from filtercov.lab.report.groups import FinishedRun, Group, answer, groups_body, groups_of
+from filtercov.lab.report.groups import FinishedRun, Group, answer, by, groups_body, with_baselines
 from filtercov.lab.report.results_statistics import Summary
 from filtercov.lab.training.rundir import RunDirectory
 from filtercov.printable import counted
@@ -46,22 +45,26 @@ class Setting:
 
 def settings_of(kept: Iterable[KeptRun]) -> list[Setting]:
     """Runs sorted by what was trained, in groups by initialisation and freezing; most runs first."""
-    found: dict[RunSpec, dict[str, list[FinishedRun]]] = defaultdict(lambda: defaultdict(list))
-    paper: dict[RunSpec, dict[str, Summary | None]] = defaultdict(dict)
-    for run in kept:
-        spec = run.spec
-        found[_common(spec)][_label(spec)].append(FinishedRun(spec.train.seed, run.curve))
-        paper[_common(spec)][_label(spec)] = _paper(spec)
-    titles = _titles(list(found))
-    settings = []
-    for common, labels in found.items():
-        ordered = sorted(labels, key=lambda label: (label.split()[0], "uniform" not in label, label))
-        uniform = {label: f"{label.split()[0]} uniform" for label in labels}
-        against = {label: uniform[label] if uniform[label] in labels else min(labels) for label in labels}
-        by_label = {label: sorted(labels[label], key=lambda run: run.seed) for label in ordered}
-        groups = groups_of(by_label, against=against, paper=paper[common])
-        settings.append(Setting(titles[common], groups, common.model))
-    return sorted(settings, key=lambda setting: -sum(len(group.runs) for group in setting.groups))
+    trained = [(run.spec, FinishedRun(run.spec.train.seed, run.curve)) for run in kept]
+    settings = by(lambda each: _common(each[0]), trained)
+    titles = _titles(list(settings))
+    found = [Setting(titles[common], _groups(members), common.model) for common, members in settings.items()]
+    return sorted(found, key=lambda setting: -sum(len(group.runs) for group in setting.groups))
+
+
+def _groups(trained: list[tuple[RunSpec, FinishedRun]]) -> list[Group]:
+    """The groups of one setting: frozen first, uniform before the others, which are compared with it."""
+    found = by(lambda each: _label(each[0]), trained)
+    groups = {}
+    for label in sorted(found, key=lambda label: (label.split()[0], "uniform" not in label, label)):
+        runs = sorted((run for _, run in found[label]), key=lambda run: run.seed)
+        groups[label] = Group(label, runs, paper=_paper(found[label][0][0]))
+
+    def baseline(label: str) -> str:
+        uniform = f"{label.split()[0]} uniform"
+        return uniform if uniform in groups else min(groups)
+
+    return with_baselines(groups, baseline)
 
 
 def runs_page(root: Path, *, command: str = "") -> tuple[str, list[str]]:
@@ -107,11 +110,8 @@ def _label(spec: RunSpec) -> str:
 
 def _titles(specs: list[RunSpec]) -> dict[RunSpec, str]:
     """A title for each setting, with the fields that tell apart those of the same network and data."""
-    alike: dict[str, list[RunSpec]] = defaultdict(list)
-    for spec in specs:
-        alike[str(Trained.of(spec))].append(spec)
     titles = {}
-    for words, members in alike.items():
+    for words, members in by(lambda spec: str(Trained.of(spec)), specs).items():
         flat = {spec: vars(spec) | vars(spec.train) | {"train": None} for spec in members}
         varied = [name for name in flat[members[0]] if len({repr(each[name]) for each in flat.values()}) > 1]
         for spec in members:
