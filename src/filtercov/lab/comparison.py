@@ -30,7 +30,7 @@ from torch.nn.functional import cross_entropy
 
 from filtercov.covariance import empirical_covariance
 from filtercov.covariance.closed_form import gaussian_covariance
-from filtercov.errors import ConfigError, DataError, RunError
+from filtercov.errors import ConfigError, DataError
 from filtercov.filters import freeze_, init_
 from filtercov.lab import models
 from filtercov.lab.data import Dataset, load
@@ -53,7 +53,7 @@ from filtercov.lab.report.groups import (
 )
 from filtercov.lab.report.page import Origin, grid, write_output
 from filtercov.lab.report.pictures import BLOCKS, covariance_picture
-from filtercov.lab.training import Batches, RunDirectory, TrainConfig, fit, progress_on, read_metrics, read_result
+from filtercov.lab.training import Batches, RunDirectory, TrainConfig, fit, progress_on, read_metrics
 from filtercov.lab.training.progress import duration
 from filtercov.nn import accelerate_
 from filtercov.printable import aligned, counted
@@ -110,22 +110,9 @@ class Trial:
     run: Run | None = None
     identity: dict[str, Any] = field(default_factory=dict)  # of what has no name
 
-    def train(self, batches: tuple[Batches, Batches], label: str) -> None:
-        """Train a run that is no ordinary one, unless that was done before."""
-        if self.directory.done:
-            print(f"{label}: finished before", file=sys.stderr)
-            return
-        model = self.build()
-        accelerate_(model)
-        progress = progress_on(label=label)
-        fit(model, *batches, self.config, self.directory.path, identity=self.identity, progress=progress)
-
     def finished(self, *, filters: bool) -> FinishedRun:
         """What the finished run shows, with its filters or without."""
-        path, result = self.directory.path, read_result(self.directory.path)
-        if result is None:
-            raise RunError(f"{path} is being trained elsewhere; run the same command again when it is done")
-        curve = accuracies(read_metrics(self.directory.metrics))
+        result, curve = self.directory.read_result(), accuracies(read_metrics(self.directory.metrics))
         found = filters_of(self.build(), self.directory) if filters else {}
         return FinishedRun(self.config.seed, curve, result.seconds / result.steps, found)
 
@@ -198,7 +185,13 @@ def compare(
         refuse_failures(sweep(ordinary, runs.root, engine=engine, machine=machine))
     for label, each in every:
         if not each.run:
-            each.train(_batches(images, each.config, augment, judged), f"{label}, seed {each.config.seed}")
+            network, config = each.build(), each.config
+            accelerate_(network)
+            pair, progress = (
+                _batches(images, config, augment, judged),
+                progress_on(label=f"{label}, seed {config.seed}"),
+            )
+            fit(network, *pair, config, each.directory.path, identity=each.identity, progress=progress)
     groups = {
         label: Group(label, [each.finished(filters=each is members[0]) for each in members])
         for label, members in trials.items()

@@ -18,6 +18,7 @@ from filtercov.lab.report.charts import COLOURS, Series, line_chart
 from filtercov.lab.report.pictures import filters_picture
 from filtercov.lab.report.results_statistics import (
     METHOD,
+    MOST_SEEDS,
     Difference,
     Summary,
     paired_difference,
@@ -29,7 +30,6 @@ from filtercov.lab.report.results_statistics import (
 from filtercov.printable import counted
 
 FILTERS = 8  # of a layer that are shown
-MOST_SEEDS = 200  # worth naming
 Table = list[list[str]]  # of text, the first row its heading
 Part = str | Table  # a paragraph or a table, of which texts and pages are made
 
@@ -130,10 +130,10 @@ def sentence(group: Group) -> str:
     if d.decided:
         since = _ahead_since(*((group, other) if d.mean > 0 else (other, group)))
         return f"{words}; {'ahead' if d.mean > 0 else 'behind'} from epoch {since}." if since else f"{words}."
-    spread = np.std([group.by_seed[s] - other.by_seed[s] for s in group.by_seed if s in other.by_seed], ddof=1)
-    needed = seeds_needed(float(spread), effect=abs(d.mean)) if abs(d.mean) > spread / 8 else MOST_SEEDS + 1
-    enough = f"about {needed} seeds would be" if needed <= MOST_SEEDS else f"not even {MOST_SEEDS} seeds would be"
-    return f"{words}: too few to tell; {enough} enough for a difference of that size."
+    std = np.std([group.by_seed[seed] - other.by_seed[seed] for seed in group.by_seed.keys() & other.by_seed], ddof=1)
+    needed = seeds_needed(float(std), effect=abs(d.mean))
+    seeds = f"about {needed}" if needed else f"not even {MOST_SEEDS}"
+    return f"{words}: too few to tell; {seeds} seeds would be enough for a difference of that size."
 
 
 def _ahead_since(winner: Group, other: Group) -> int | None:
@@ -186,13 +186,10 @@ def curves_figure(groups: Sequence[Group], what: str) -> str:
         frozen = names.count(name) > 1 and group.label.endswith(", frozen")
         curves = np.array([run.curve for run in group.runs])
         points = [(float(epoch), float(mean)) for epoch, mean in enumerate(curves.mean(axis=0), start=1)]
-        spread = [float(x) for x in curves.std(axis=0, ddof=1)] if len(curves) > 1 else []
-        series.append(Series(group.label, points, spread, dashed=frozen or place >= COLOURS, colour=place))
+        band = [float(x) for x in curves.std(axis=0, ddof=1)] if len(curves) > 1 else []
+        series.append(Series(group.label, points, band, dashed=frozen or place >= COLOURS, colour=place))
     chart = line_chart(series, label="accuracy by epoch", x_label="epoch", y_label="accuracy, %")
-    counts = [len(group.runs) for group in drawn]
-    band = "; bands are one standard deviation" if max(counts) > 1 else ""
-    words = f"{page.text(what)}, {show_seeds(counts, spread=False)}{band}"
-    return page.figure(chart, words)
+    return page.figure(chart, page.text(f"{what}, {show_seeds(len(group.runs) for group in drawn)}"))
 
 
 def filters_section(groups: Sequence[Group]) -> str:

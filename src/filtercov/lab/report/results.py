@@ -7,7 +7,7 @@ scale; its gains over uniform can be compared all the same, and have charts of t
 import math
 import os
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -31,6 +31,7 @@ from filtercov.printable import counted
 from filtercov.schedule import PRESETS, SawtoothSchedule, Schedule, fit_layer, relative_depth
 
 TEXTS = {".md": texts.to_markdown, ".csv": texts.to_csv}
+Dots = dict[str, dict[str, Dot]]  # by initialisation, and by whether filters train
 MOST_CURVES = 12  # in one chart; those of a grid would hide one another
 STAGES = (2, 2, 6, 2)  # of ConvNeXt-Atto
 KERNEL, LAYERS = 9, 8  # the paper's ConvMixer-256/8
@@ -112,7 +113,10 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     charts = _charts(record, [line for line in found if line.measured])
     body += ["<h2>Figures</h2>", page.grid(charts)] if charts else []
     body += ["<h2>Pictures</h2>", *drawn] if drawn else []
-    curves = _learning_curves(found)
+    alike = by(lambda line: f"{line.cell.row}, {line.cell.filters}: {line.cell.trained}", found)
+    curves = list(
+        filter(None, (curves_figure(each, title) for title, each in alike.items() if len(each) <= MOST_CURVES))
+    )
     body += ["<h2>Learning curves</h2>", page.grid(curves)] if curves else []
     facts = {**record.versions, "training time": duration(record.seconds)}
     items = "".join(f"<dt>{page.text(name)}</dt><dd>{page.text(value)}</dd>" for name, value in facts.items())
@@ -151,70 +155,49 @@ def _charts(record: ExperimentRecord, complete: Sequence[Line]) -> list[str]:
         frozen = Series("frozen", [(s.kernel_size, 1000 * s.frozen) for s in record.speeds], colour=1)
         chart = line_chart([thawed, frozen], label="step time", x_label="kernel size", y_label="milliseconds", low=0.0)
         return [page.figure(chart, "time of a training step by kernel size")]
-    return _epoch_charts(complete) if record.chart == "lines" else _dots(complete)
+    if record.chart == "lines":
+        return [_epochs_figure(row, found) for row, found in by(lambda line: line.cell.row, complete).items()]
+    rows = by(lambda line: f"{line.shown_row}, {line.shown_epochs} epochs", complete).items()
+    return [
+        figure for row, found in rows for figure in (_accuracies_figure(row, found), gains_figure(row, found)) if figure
+    ]
 
 
-def _dots(found: Sequence[Line]) -> list[str]:
-    """For each row its accuracies, and its gains over uniform where there is a uniform to compare with."""
-    figures = []
-    for name, members in by(lambda line: f"{line.shown_row}, {line.shown_epochs} epochs", found).items():
-        rows = rows_of_dots(members, _accuracy)
-        chart = dot_chart(rows, label=f"accuracy by initialisation, {name}")
-        figures.append(page.figure(chart, f"{page.text(name)}: test accuracy in percent ± standard deviation"))
-        figures.append(gains_figure(name, members))
-    return [figure for figure in figures if figure]
+def _accuracies_figure(name: str, found: Sequence[Line]) -> str:
+    """The accuracies of a row with the paper's as rings."""
+    rows: Dots = defaultdict(dict)
+    for line in found:
+        if m := line.measured:
+            ends = (None, None) if m.std is None else (m.mean - m.std, m.mean + m.std)
+            rows[line.cell.init][line.cell.filters] = Dot(
+                m.mean, *ends, line.paper.mean if line.paper else None, str(m)
+            )
+    chart = dot_chart(rows, label=f"accuracy by initialisation, {name}")
+    return page.figure(chart, f"{page.text(name)}: test accuracy in percent ± standard deviation")
 
 
 def gains_figure(name: str, found: Sequence[Line]) -> str:
     """The gains over uniform of a row with the paper's as rings; empty if there are none."""
-    gains = rows_of_dots(found, _gain)
-    if not gains:
+    rows: Dots = defaultdict(dict)
+    for line in found:
+        if d := line.difference:
+            rows[line.cell.init][line.cell.filters] = Dot(d.mean, d.low, d.high, line.paper_difference, str(d))
+    if not rows:
         return ""
-    chart = dot_chart(gains, label=f"points above uniform, {name}", shows=[0.0])
+    chart = dot_chart(rows, label=f"points above uniform, {name}", shows=[0.0])
     return page.figure(chart, f"{page.text(name)}: points above uniform with the same seeds, {INTERVAL}s")
 
 
-def rows_of_dots(found: Sequence[Line], dot: Callable[[Line], Dot | None]) -> dict[str, dict[str, Dot]]:
-    """A dot of each line by initialisation and whether filters train, where there is one."""
-    rows: dict[str, dict[str, Dot]] = defaultdict(dict)
-    for line in found:
-        if drawn := dot(line):
-            rows[line.cell.init][line.cell.filters] = drawn
-    return rows
-
-
-def _accuracy(line: Line) -> Dot | None:
-    if not (m := line.measured):
-        return None
-    low, high = (None, None) if m.std is None else (m.mean - m.std, m.mean + m.std)
-    return Dot(m.mean, low, high, line.paper.mean if line.paper else None, str(m))
-
-
-def _gain(line: Line) -> Dot | None:
-    d = line.difference
-    return Dot(d.mean, d.low, d.high, line.paper_difference, str(d)) if d else None
-
-
-def _epoch_charts(found: Sequence[Line]) -> list[str]:
-    """Accuracy over the length of training for each row, each point a schedule of its own."""
-    figures = []
-    for row, members in by(lambda line: line.cell.row, found).items():
-        series = []
-        for colour, (init, points) in enumerate(by(lambda line: line.cell.init, members).items()):
-            summaries = [(float(line.cell.trained.epochs), m) for line in points if (m := line.measured)]
-            means = [(epochs, m.mean) for epochs, m in summaries]
-            series.append(Series(init, means, [m.std for _, m in summaries], colour=colour))
-        chart = line_chart(series, label=f"convergence of {row}", x_label="epochs", y_label="test accuracy, %")
-        seeds = show_seeds(len(line.runs) for line in members)
-        figures.append(page.figure(chart, f"{page.text(row)}: each point a schedule of its own; {seeds}"))
-    return figures
-
-
-def _learning_curves(found: Sequence[Line]) -> list[str]:
-    """Test accuracy after each epoch, a chart per row; one epoch makes no curve."""
-    charts = by(lambda line: f"{line.cell.row}, {line.cell.filters}: {line.cell.trained}", found)
-    drawn = (curves_figure(each, title) for title, each in charts.items() if len(each) <= MOST_CURVES)
-    return [figure for figure in drawn if figure]
+def _epochs_figure(row: str, found: Sequence[Line]) -> str:
+    """Accuracy over the length of training for a row, each point a schedule of its own."""
+    series = []
+    for colour, (init, points) in enumerate(by(lambda line: line.cell.init, found).items()):
+        summaries = [(float(line.cell.trained.epochs), m) for line in points if (m := line.measured)]
+        means = [(epochs, m.mean) for epochs, m in summaries]
+        series.append(Series(init, means, [m.std for _, m in summaries], colour=colour))
+    chart = line_chart(series, label=f"convergence of {row}", x_label="epochs", y_label="test accuracy, %")
+    seeds = show_seeds(len(line.runs) for line in found)
+    return page.figure(chart, f"{page.text(row)}: each point a schedule of its own; {seeds}")
 
 
 def _drawing(drawing: DrawingRecord) -> str:
