@@ -163,6 +163,7 @@ def compare(
         train = _given(epochs=epochs, batch_size=batch_size, lr=lr, seed=seed)
         shared = {"augment": augment, "evaluate": judged, "freeze_filters": frozen}
         if by_name:
+            assert isinstance(images, Dataset)
             preset = {"init": "closed-form", "schedule": init}
             drawn = preset if init in PRESETS else {"init": located(init)}
             run = Run(RunSpec.recipe("cifar", train=train, model=model, data=data, **shared, **drawn, **limits))
@@ -338,10 +339,19 @@ def demonstrate(out: Path, *, seed: int = 0, command: str = "", **smaller: Any) 
     As many runs train at a time as there are processors: layers this small gain little from a second thread, and lose
     much to it where others use the machine. `smaller` are other settings of `compare`.
     """
-    settings = {"model": "convmixer_32_6_k15_p2", "data_limit": 10_000, "epochs": 4, "batch_size": 64} | smaller
-    settings.setdefault("engine", Engine(workers=min(4, os.cpu_count() or 1)))
-    fixed = {"data": "embedded", "inits": ["uniform", SCHEDULE], "freeze_filters": "both", "augment": "light"}
-    found = compare(**fixed, **settings, seeds=[seed], run_dir=out / "runs", command=command)
+    settings: dict[str, Any] = {
+        "model": "convmixer_32_6_k15_p2",
+        "data_limit": 10_000,
+        "augment": "light",
+        "inits": ["uniform", SCHEDULE],
+        "freeze_filters": "both",
+        "seeds": [seed],
+        "epochs": 4,
+        "batch_size": 64,
+        "engine": Engine(workers=min(4, os.cpu_count() or 1)),
+        **smaller,
+    }
+    found = compare(data="embedded", run_dir=out / "runs", command=command, **settings)
     uniform, closed, *frozen = (group.runs for group in found.groups)
     kept = [[replace(run, filters={}) for run in runs] for runs in frozen]  # whose filters after training are the same
     labels = [f"{init}, {state}" for state in ("frozen", "thawed") for init in ("uniform", "closed-form")]

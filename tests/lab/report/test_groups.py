@@ -143,8 +143,10 @@ def test_the_page_has_the_answer_curves_with_bands_and_filters_before_and_after(
     assert '<p class="note">so</p>' in html
     counts = {'<path class="band': 2, '<p class="legend"': 1, "<img ": 6}  # images: 3 layers before and after
     assert {part: html.count(part) for part in counts} == counts
-    assert "bands are one standard deviation" in html
-    assert "bands" not in groups_page("One seed", beside_first({"own": runs(60.0)}))
+    assert "accuracy after each epoch, mean ± standard deviation over 3 seeds" in html
+    alone = groups_page("One seed", beside_first({"own": runs(60.0)}))
+    assert "accuracy after each epoch, one seed each" in alone
+    assert '<path class="band' not in alone
 
 
 def test_frozen_and_thawed_filters_of_one_initialisation_share_a_colour():

@@ -114,10 +114,8 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     body += ["<h2>Figures</h2>", page.grid(charts)] if charts else []
     body += ["<h2>Pictures</h2>", *drawn] if drawn else []
     alike = by(lambda line: f"{line.cell.row}, {line.cell.filters}: {line.cell.trained}", found)
-    curves = list(
-        filter(None, (curves_figure(each, title) for title, each in alike.items() if len(each) <= MOST_CURVES))
-    )
-    body += ["<h2>Learning curves</h2>", page.grid(curves)] if curves else []
+    curves = page.grid(curves_figure(each, title) for title, each in alike.items() if len(each) <= MOST_CURVES)
+    body += ["<h2>Learning curves</h2>", curves] if "<svg" in curves else []
     facts = {**record.versions, "training time": duration(record.seconds)}
     items = "".join(f"<dt>{page.text(name)}</dt><dd>{page.text(value)}</dd>" for name, value in facts.items())
     body.append(f"<h2>To get it again</h2>{page.copyable(record.command)}<dl>{items}</dl>")
@@ -157,10 +155,10 @@ def _charts(record: ExperimentRecord, complete: Sequence[Line]) -> list[str]:
         return [page.figure(chart, "time of a training step by kernel size")]
     if record.chart == "lines":
         return [_epochs_figure(row, found) for row, found in by(lambda line: line.cell.row, complete).items()]
-    rows = by(lambda line: f"{line.shown_row}, {line.shown_epochs} epochs", complete).items()
-    return [
-        figure for row, found in rows for figure in (_accuracies_figure(row, found), gains_figure(row, found)) if figure
-    ]
+    figures = []
+    for row, found in by(lambda line: f"{line.shown_row}, {line.shown_epochs} epochs", complete).items():
+        figures += [_accuracies_figure(row, found), gains_figure(row, found)]
+    return list(filter(None, figures))
 
 
 def _accuracies_figure(name: str, found: Sequence[Line]) -> str:
@@ -168,10 +166,9 @@ def _accuracies_figure(name: str, found: Sequence[Line]) -> str:
     rows: Dots = defaultdict(dict)
     for line in found:
         if m := line.measured:
-            ends = (None, None) if m.std is None else (m.mean - m.std, m.mean + m.std)
-            rows[line.cell.init][line.cell.filters] = Dot(
-                m.mean, *ends, line.paper.mean if line.paper else None, str(m)
-            )
+            low, high = (None, None) if m.std is None else (m.mean - m.std, m.mean + m.std)
+            paper = line.paper.mean if line.paper else None
+            rows[line.cell.init][line.cell.filters] = Dot(m.mean, low, high, paper, str(m))
     chart = dot_chart(rows, label=f"accuracy by initialisation, {name}")
     return page.figure(chart, f"{page.text(name)}: test accuracy in percent ± standard deviation")
 
@@ -215,11 +212,9 @@ def _drawing(drawing: DrawingRecord) -> str:
     if drawing.directory is not None and drawing.kind == "filters":
         return _filters(read_target(drawing.directory))
     if drawing.directory is not None:
-        layers = read_target(drawing.directory).statistics.layers
-        found = {
-            f"layer {i + 1}": (layers[i].covariance, layers[i].kernel_size, PICTURE)
-            for i in spread(len(layers), LAYERS)
-        }
+        layers = list(enumerate(read_target(drawing.directory).statistics.layers, start=1))
+        some = [layers[i] for i in spread(len(layers), LAYERS)]
+        found = {f"layer {i}": (layer.covariance, layer.kernel_size, PICTURE) for i, layer in some}
     elif drawing.kind == "construction":
         found = {name: (cov, (7, 7), 2 * PICTURE) for name, cov in construction_parts(7, math.pi / 2).items()}
     else:

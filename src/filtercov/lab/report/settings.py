@@ -72,29 +72,29 @@ def runs_page(root: Path, *, command: str = "") -> tuple[str, list[str]]:
     directories = [root] if (root / "config.json").exists() else sorted(d.parent for d in root.glob("*/config.json"))
     runs, files, left_out = [], [], []
     for run in map(RunDirectory, directories):
+        if not run.done:
+            left_out.append(f"{run.path.name}: not finished")
+            continue
         try:
-            if run.done:
-                runs.append(read_finished(run))
-                files += [run.result, run.metrics]
-            else:
-                left_out.append(f"{run.path.name}: not finished")
+            runs.append(read_finished(run))
+            files += [run.result, run.metrics]
         except DamagedRunError as error:
             left_out.append(str(error))
     if not runs:
         why = f" ({'; '.join(left_out)})" if left_out else ""
         raise ConfigError(f"{root}: needed finished runs to report, found none{why}; filtercov train makes one")
-    settings = settings_of(runs)
-    several = len(settings) > 1
-    title = f"Runs in {root.name or root}" if several else settings[0].title
-    lead = f"{counted(len(settings), 'setting')}, each with its own table." if several else answer(settings[0].groups)
-    body = [page.heading(title, page.lines(lead))]
-    body += [page.note(f"left out: {words}", warning=True) for words in left_out]
-    for setting in settings:
-        if several:
-            body.append(f"<h2>{page.text(setting.title)}</h2><p>{page.lines(answer(setting.groups))}</p>")
-        body.append(groups_body(setting.groups))
+    first, *others = settings = settings_of(runs)
+    title, lead, body = first.title, answer(first.groups), groups_body(first.groups)
+    if others:
+        title, lead = f"Runs in {root.name or root}", f"{counted(len(settings), 'setting')}, each with its own table."
+        body = "\n".join(
+            f"<h2>{page.text(each.title)}</h2><p>{page.lines(answer(each.groups))}</p>\n{groups_body(each.groups)}"
+            for each in settings
+        )
+    notes = [page.note(f"left out: {words}", warning=True) for words in left_out]
     source = Source(f"{counted(len(runs), 'run')} in {root}", files_sha256(root, files))
-    return page.page(f"{title} · filtercov", "\n".join(body), origin=page.Origin((source,), command)), left_out
+    whole = "\n".join([page.heading(title, page.lines(lead)), *notes, body])
+    return page.page(f"{title} · filtercov", whole, origin=page.Origin((source,), command)), left_out
 
 
 def _common(spec: RunSpec) -> RunSpec:
