@@ -110,6 +110,12 @@ class Trial:
     run: Run | None = None
     identity: dict[str, Any] = field(default_factory=dict)  # of what has no name
 
+    def train(self, batches: tuple[Batches, Batches], label: str) -> None:
+        """Train a run that is no ordinary one, or continue it."""
+        model, progress = self.build(), progress_on(label=label)
+        accelerate_(model)
+        fit(model, *batches, self.config, self.directory.path, identity=self.identity, progress=progress)
+
     def finished(self, *, filters: bool) -> FinishedRun:
         """What the finished run shows, with its filters or without."""
         result, curve = self.directory.read_result(), accuracies(read_metrics(self.directory.metrics))
@@ -176,23 +182,15 @@ def compare(
         return Trial(directory, config, partial(_build, model, images, init, frozen, seed), identity=identity)
 
     trials = {label: [trial(*column, seed) for seed in which] for label, column in columns.items()}
-    first, *_ = [each[0].build() for each in trials.values()]  # which refuses what does not fit
-    every = [(label, each) for label, members in trials.items() for each in members]
-    batches, _ = _batches(images, every[0][1].config, augment, judged)
-    seconds = _step_seconds(first, batches) * len(batches) * epochs * len(every) / engine.workers
-    steps = counted(epochs * len(batches), "step")
-    print(f"{counted(len(every), 'run')} of {steps}, about {duration(seconds)} here", file=sys.stderr, flush=True)
+    every = [(f"{label}, seed {each.config.seed}", each) for label, members in trials.items() for each in members]
+    first, *_ = [members[0].build() for members in trials.values()]  # which refuses what does not fit
+    batches = partial(_batches, images, augment=augment, judged=judged)
+    _say_how_long(first, batches(every[0][1].config)[0], epochs=epochs, runs=len(every), workers=engine.workers)
     if ordinary := [each.run for _, each in every if each.run]:
         refuse_failures(sweep(ordinary, runs.root, engine=engine, machine=machine))
     for label, each in every:
         if not each.run:
-            network, config = each.build(), each.config
-            accelerate_(network)
-            pair, progress = (
-                _batches(images, config, augment, judged),
-                progress_on(label=f"{label}, seed {config.seed}"),
-            )
-            fit(network, *pair, config, each.directory.path, identity=each.identity, progress=progress)
+            each.train(batches(each.config), label)
     groups = {
         label: Group(label, [each.finished(filters=each is members[0]) for each in members])
         for label, members in trials.items()
@@ -262,7 +260,7 @@ def _read(data: Any, judged: str, limits: dict[str, Any], machine: Machine) -> I
     raise DataError(f"compare: needed a name, a Dataset or two PyTorch datasets, got {type(data).__name__}")
 
 
-def _batches(images: Images, config: TrainConfig, augment: str, judged: str) -> tuple[Batches, Batches]:
+def _batches(images: Images, config: TrainConfig, *, augment: str, judged: str) -> tuple[Batches, Batches]:
     """The batches to train on and those to judge by."""
     if isinstance(images, Dataset):
         return build_batches(images, config, augment, judged)
@@ -307,7 +305,7 @@ def _content(images: Images) -> str:
     return images.content_digest if isinstance(images, Dataset) else "+".join(part.digest() for part in images)
 
 
-def _step_seconds(model: nn.Module, batches: Batches) -> float:
+def _say_how_long(model: nn.Module, batches: Batches, *, epochs: int, runs: int, workers: int) -> None:
     """Time a few steps of a model that is thrown away; one that cannot learn from these images is refused."""
     if not len(batches):
         raise ConfigError("compare: the training images do not fill a batch; choose a smaller batch_size")
@@ -324,7 +322,9 @@ def _step_seconds(model: nn.Module, batches: Batches) -> float:
                 f"compare: the model cannot learn these classes from images of {shape} ({reason})"
             ) from None
         times.append(time.perf_counter() - began)
-    return min(times)
+    steps = epochs * len(batches)
+    length = f"about {duration(min(times) * steps * runs / workers)} here"
+    print(f"{counted(runs, 'run')} of {counted(steps, 'step')}, {length}", file=sys.stderr, flush=True)
 
 
 # --- The demonstration ---

@@ -178,7 +178,7 @@ def _freezing(setting: Setting) -> str:
 
 def claims_answer(view: View) -> str:
     """How many claims hold, are contradicted, show no difference, are open and were not run, and which."""
-    if not any(finding.begun for finding in view.findings):
+    if not any(finding.run for finding in view.findings):
         return f"None of the {len(view.findings)} claims has been run yet."
     said = []
     for verdict in VERDICTS:
@@ -274,7 +274,7 @@ def evidence_page(view: View, out: Path, *, command: str = "") -> str:
         body.append(f"<h2>{page.text(heading)}</h2>")
         body += [f"<p>{page.text(p)}</p>" if isinstance(p, str) else _html_table(p) for p in section]
         if heading == "The paper's claims":
-            body += [_claim(finding, view) for finding in view.findings if finding.begun]
+            body += [_claim(finding, view) for finding in view.findings if finding.run]
     body += [controls_picture(view.controls)] if view.controls else []
     if view.begun:
         body += ["<h2>Experiments</h2>", results.experiment_table(view.begun, out)]

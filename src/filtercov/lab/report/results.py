@@ -94,7 +94,7 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     lead = _lead(record, found, finding)
     body = [page.heading(title, page.text(lead)), f"<p>{page.text(texts.introduction(record))}</p>"]
     body += [page.note(words, warning=True) for words in texts.warnings(record)]
-    body += [claim_picture(finding)] if finding and finding.begun else []
+    body += [claim_picture(finding)] if finding and finding.run else []
     if found:
         counts = [line.measured.n for line in found if line.measured]
         words = f"Test accuracy in percent, {show_seeds(counts)}." if counts else "Every cell has runs missing."

@@ -45,11 +45,6 @@ class Compared:
     difference: Difference | None  # None: not run
     paper: float | None
 
-    @property
-    def is_beside(self) -> bool:
-        """Whether it was run and decides nothing."""
-        return bool(self.comparison.beside and self.difference)
-
     def verdict(self, among: int = 1) -> ClaimVerdict:
         """What the interval says of what is asked, widened as one of `among` comparisons must be to count alone."""
         d, least = self.difference, self.comparison.least
@@ -107,11 +102,6 @@ class Finding:
         return 0 < len(self.run) < len(self.counted)
 
     @property
-    def begun(self) -> bool:
-        """Whether there is anything to show."""
-        return any(one.difference for one in self.compared)
-
-    @property
     def sentence(self) -> str:
         """How the comparisons ended."""
         if self.verdict == "not run":
@@ -120,7 +110,7 @@ class Finding:
             said = f"Its one comparison {VERDICTS[self.verdict][0]}."
         else:
             said = f"Of {len(self.counted)} comparisons {tally(one.verdict() for one in self.counted)}."
-        beside = [one.comparison for one in self.compared if one.is_beside]
+        beside = [one.comparison for one in self.compared if one.comparison.beside and one.difference]
         said += "".join(f" Beside it stands '{one.says}': {one.beside}." for one in beside)
         return f"{said} {self.remark}".strip()
 
@@ -158,14 +148,12 @@ def judge_claim(claim: Claim, record: ExperimentRecord | None) -> Finding:
 
 def finding_of(record: ExperimentRecord) -> Finding | None:
     """The finding on the claim that a record belongs to, if any."""
-    claims = [claim for claim in CLAIMS if claim.experiment == record.name]
-    return judge_claim(claims[0], record) if claims else None
+    return next((judge_claim(claim, record) for claim in CLAIMS if claim.experiment == record.name), None)
 
 
 def claim_line(record: ExperimentRecord) -> str:
     """The finding on a record's claim in a line, empty if it belongs to no claim."""
-    finding = finding_of(record)
-    if finding is None:
+    if not (finding := finding_of(record)):
         return ""
     return f"{finding.claim.number}, {finding.claim.says} Verdict: {finding.verdict}. {finding.sentence}"
 
@@ -178,7 +166,7 @@ def comparison_table(finding: Finding) -> Table:
             "must be": one.comparison.needed,
             "the paper's": paper_range([one]),
             f"ours, {INTERVAL}": one.difference or "not run",
-            "verdict": f"{one.verdict()}, beside the claim" if one.is_beside else one.verdict(),
+            "verdict": f"{one.verdict()}, beside the claim" if one.comparison.beside else one.verdict(),
         }
         for one in finding.compared
     )

@@ -147,7 +147,7 @@ def tables(record: ExperimentRecord) -> list[Table]:
     found, finding = lines(record), finding_of(record)
     shown = [table(found)] if found else []
     shown += [speed_table(record)] if record.speeds else []
-    return shown + ([comparison_table(finding)] if finding and finding.begun else [])
+    return shown + ([comparison_table(finding)] if finding and finding.run else [])
 
 
 def ranked(record: ExperimentRecord) -> dict[str, list[Line]]:
