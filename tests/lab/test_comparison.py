@@ -72,12 +72,16 @@ def test_what_is_done_is_not_trained_again_and_a_changed_setting_is_another_run(
     first = own(pair, tmp_path)
     assert "4 runs of 4 steps" in capsys.readouterr().err
     done = results()
-    again = own(pair, tmp_path)
-    assert results() == done
-    assert len(done) == 4
-    assert again.table[1][1] == first.table[1][1]
+    assert own(pair, tmp_path).table == first.table
+    assert (results(), len(done)) == (done, 4)
     own(pair, tmp_path, lr=0.001)
     assert len(results()) == 8
+
+
+def test_statistics_of_the_same_shape_are_other_runs(pair, tmp_path):
+    for _ in range(2):
+        own(pair, tmp_path, inits=["default", filtercov.FilterStatistics.from_model(make_model())], seeds=1, epochs=1)
+    assert len(list((tmp_path / "runs").glob("*/result.json"))) == 3  # the first column is shared
 
 
 def test_ordinary_runs_are_shared_with_train_and_compared_with_the_first(tmp_path):

@@ -86,25 +86,25 @@ def beside_first(found: dict[str, list[FinishedRun]]) -> list[Group]:
 
 
 def test_the_answer_says_who_is_ahead_since_when_and_what_is_too_few_to_tell():
-    found = answer(
-        beside_first({"own": runs(60.0, 61.0, 62.0), "ours": runs(63.0, 63.5, 65.2), "worse": runs(50, 52, 51.5)})
-    )
+    own = runs(60.0, 61.0, 62.0)
+    first, second = answer(
+        beside_first({"own": own, "ours": runs(63.0, 63.5, 65.2), "worse": runs(50, 52, 51.5)})
+    ).splitlines()
     low, high = stats.t.interval(0.95, 2, loc=2.9, scale=stats.sem([3.0, 2.5, 3.2]))
-    first, second = found.splitlines()
     assert first == f"ours ends 2.90 points above own, [{low:+.2f}, {high:+.2f}], n = 3; ahead from epoch 1."
     assert "points below own" in second
     assert "behind from epoch 1" in second
-    unclear = answer(beside_first({"own": runs(60.0, 61.0, 62.0), "ours": runs(63.0, 59.5, 64.0)}))
-    assert "too few to tell; about" in unclear
-    hopeless = answer(beside_first({"own": runs(60.0, 61.0, 62.0), "ours": runs(62.0, 59.05, 62.0)}))
-    assert "too few to tell; not even 200 seeds would be enough" in hopeless
-    assert "one seed: no verdict" in answer(beside_first({"own": runs(60.0), "ours": runs(61.0)}))
+    for ours, said in (
+        (runs(63.0, 59.5, 64.0), "too few to tell; about"),
+        (runs(62.0, 59.05, 62.0), "too few to tell; not even 200 seeds would be enough"),
+        (runs(61.0), "one seed: no verdict"),
+    ):
+        assert said in answer(beside_first({"own": own, "ours": ours}))
     assert answer(beside_first({"own": runs(60.0, 62.0)})) == "own reaches 61.00 ± 1.41 % (2 seeds)."
 
 
 def test_the_answer_names_the_time_that_freezing_saves():
-    trained = Group("closed-form", [FinishedRun(seed, (50.0, 60.0 + seed), 0.2) for seed in range(3)])
-    frozen = [FinishedRun(seed, (50.0, 59.5 + seed), 0.15) for seed in range(3)]
+    trained, frozen = Group("closed-form", runs(60.0, 61.0, 62.0, step=0.2)), runs(59.5, 60.5, 61.5, step=0.15)
     said = answer([trained, Group("closed-form, frozen", frozen, trained)])
     assert "0.50 points below closed-form, in 25% less time a step" in said
     assert "time" not in answer([trained, Group("other", frozen, trained)])

@@ -5,6 +5,7 @@ import html
 import io
 import re
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -40,11 +41,16 @@ def test_the_sign_of_a_difference_from_uniform_is_judged_by_its_interval(accurac
     assert lines(record(*cells, scale="smoke"))[1].verdict is None
 
 
-def test_uniform_is_that_of_the_same_row():
-    rows = {(line.cell.filters, line.cell.init): line for line in lines(TABLE)}
-    assert rows["thawed", "closed-form"].baseline.label == "uniform, thawed"
-    assert rows["frozen", "closed-form"].baseline.label == "uniform, frozen"
-    assert rows["thawed", "uniform"].difference is rows["frozen", "filters"].difference is None
+def test_each_cell_is_compared_with_uniform_of_its_own_row_epochs_and_filters():
+    places = [{"row": row, "epochs": epochs} for row in ("k9", "k15") for epochs in (20, 50)]
+    cells = [
+        cell(f"{filters}/{init}", 50.0 + gain * place, row=where["row"], epochs=where["epochs"])
+        for place, (where, filters) in enumerate(product(places, ("thawed", "frozen")), start=1)
+        for init, gain in (("closed-form", 2), ("uniform", 1))
+    ]
+    found = lines(record(*cells))
+    assert [line.difference.mean for line in found if line.cell.init != "uniform"] == list(range(1, 9))
+    assert {line.difference for line in found if line.cell.init == "uniform"} == {None}
 
 
 def test_what_was_trained_is_named_in_a_few_words():
