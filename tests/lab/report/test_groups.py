@@ -48,7 +48,7 @@ def test_equal_differences_are_no_measurement_of_spread(gain):
     """Three differences of 0.1 differ in their last bits; that is no reason to be certain."""
     found = paired_difference({seed: value + gain for seed, value in UNIFORM.items()}, UNIFORM)
     assert found.mean == pytest.approx(gain)
-    assert (found.low, found.high, found.n, found.decided) == (None, None, 3, False)
+    assert (found.low, found.high, found.n, found.sign) == (None, None, 3, 0)
 
 
 def test_welchs_interval_is_scipys_at_whole_degrees_of_freedom():

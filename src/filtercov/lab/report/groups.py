@@ -127,9 +127,9 @@ def sentence(group: Group) -> str:
     if d.low is None or d.high is None:
         return f"{words} ({'one seed' if d.n == 1 else 'no spread'}: no verdict){paper}."
     words += f", [{d.low:+.2f}, {d.high:+.2f}], n = {d.n}{paper}"
-    if d.decided:
-        since = _ahead_since(*((group, other) if d.mean > 0 else (other, group)))
-        return f"{words}; {'ahead' if d.mean > 0 else 'behind'} from epoch {since}." if since else f"{words}."
+    if d.sign:
+        since = _ahead_since(*((group, other) if d.sign > 0 else (other, group)))
+        return f"{words}; {'ahead' if d.sign > 0 else 'behind'} from epoch {since}." if since else f"{words}."
     std = np.std([group.by_seed[seed] - other.by_seed[seed] for seed in group.by_seed.keys() & other.by_seed], ddof=1)
     needed = seeds_needed(float(std), effect=abs(d.mean))
     seeds = f"about {needed}" if needed else f"not even {MOST_SEEDS}"

@@ -63,9 +63,11 @@ class Difference:
         return f"{self.mean:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
 
     @property
-    def decided(self) -> bool:
-        """Whether the interval lies on one side of zero."""
-        return self.low is not None and self.high is not None and self.low * self.high > 0
+    def sign(self) -> int:
+        """The side of zero on which the interval lies, 1 or -1; 0 if it lies on both or was not measured."""
+        if self.low is None or self.high is None:
+            return 0
+        return (self.low > 0) - (self.high < 0)
 
 
 def summarise(values: Sequence[float]) -> Summary:

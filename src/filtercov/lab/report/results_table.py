@@ -5,7 +5,6 @@ import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf
 from typing import Any
 
 from filtercov.lab.experiments.paper_numbers import CellName
@@ -13,7 +12,7 @@ from filtercov.lab.experiments.records import CellRecord, ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report.groups import FinishedRun, Group, Part, Table, by, tabulate, with_baselines
 from filtercov.lab.report.results_claims import ClaimVerdict, claim_line, comparison_table, finding_of, tally
-from filtercov.lab.report.results_statistics import CONFIDENCE, INTERVAL, METHOD, Summary, paired_difference
+from filtercov.lab.report.results_statistics import CONFIDENCE, INTERVAL, METHOD, Summary
 from filtercov.lab.training.progress import duration
 from filtercov.printable import aligned, counted
 
@@ -46,17 +45,12 @@ class Line(Group):
         return str(paper) if trained == paper else f"{trained} ({paper})"
 
     @property
-    def gain(self) -> float:
-        """The mean difference from uniform, by which lines are sorted: uniform comes last."""
-        return self.difference.mean if self.difference else -inf
-
-    @property
     def verdict(self) -> ClaimVerdict | None:
         """Whether the sign of the paper's difference holds; None if that is zero or fewer than two seeds are shared."""
         papers, found = self.paper_difference, self.difference
         if not self.judged or not papers or not found or found.n < 2:
             return None
-        return "open" if not found.decided else "holds" if found.mean * papers > 0 else "contradicted"
+        return "open" if not found.sign else "holds" if found.sign * papers > 0 else "contradicted"
 
 
 def lines(record: ExperimentRecord) -> list[Line]:
@@ -151,18 +145,18 @@ def tables(record: ExperimentRecord) -> list[Table]:
 
 
 def ranked(record: ExperimentRecord) -> dict[str, list[Line]]:
-    """The complete lines of each row, frozen and thawed, the largest gain over uniform first.
+    """The lines of each row, frozen and thawed, that can be compared with uniform, the largest gain first.
 
-    Rows need uniform, the closed form and a third; there are none unless the experiment is a ranking, at a scale whose
+    Rows need the closed form and another; there are none unless the experiment is a ranking, at a scale whose
     accuracies mean something.
     """
     if record.chart != "ranking" or not find_scale(record.scale).judges:
         return {}
-    rows = by(lambda line: f"{line.cell.row} {line.cell.filters}", (line for line in lines(record) if line.runs))
+    compared = (line for line in lines(record) if line.difference)
     return {
-        title: sorted(found, key=lambda line: -line.gain)
-        for title, found in rows.items()
-        if {BASELINE, OURS} < {line.cell.init for line in found}
+        title: sorted(found, key=lambda line: line.difference.mean if line.difference else 0.0, reverse=True)
+        for title, found in by(lambda line: f"{line.cell.row} {line.cell.filters}", compared).items()
+        if {OURS} < {line.cell.init for line in found}
     }
 
 
@@ -171,23 +165,21 @@ def standings(record: ExperimentRecord) -> list[str]:
     said = []
     for title, found in ranked(record).items():
         (closed,) = (line for line in found if line.cell.init == OURS)
-        standing = partial(_standing, closed=closed)
-        words = [f"{title}: the closed form gains {closed.difference or ''}"]
-        for kind, members in by(standing, [line for line in found if line.cell.init not in (OURS, BASELINE)]).items():
+        words = [f"{title}: the closed form gains {closed.difference}"]
+        for kind, members in by(partial(_standing, closed), (line for line in found if line is not closed)).items():
             words.append(f"{kind}: {', '.join(line.cell.init for line in members)}")
         said.append(f"{'; '.join(words)}.")
     return said
 
 
-def _standing(line: Line, closed: Line) -> str:
+def _standing(closed: Line, line: Line) -> str:
     """Where an initialisation stands between uniform and the closed form, if its interval tells."""
-    from_closed = paired_difference(line.by_seed, closed.by_seed)
-    if not from_closed or not from_closed.decided:
+    from_closed = replace(line, baseline=closed).difference
+    if not from_closed or not from_closed.sign:
         return "not told apart from it"
-    if from_closed.mean > 0:
+    if from_closed.sign > 0:
         return "better"
-    above = line.difference and line.difference.decided and line.gain > 0
-    return "between it and uniform" if above else "no better than uniform"
+    return "between it and uniform" if line.difference and line.difference.sign > 0 else "no better than uniform"
 
 
 def to_rows(record: ExperimentRecord) -> list[dict[str, Any]]:
