@@ -5,7 +5,6 @@ form does the work. The page alone has pictures, every comparison of each claim,
 """
 
 from dataclasses import dataclass, replace
-from math import inf
 from pathlib import Path
 
 from filtercov.errors import ConfigError
@@ -17,7 +16,7 @@ from filtercov.lab.experiments.reference_claims import DRAWS, REFERENCE_CLAIMS, 
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report import page, results
 from filtercov.lab.report.groups import Part, Table, answer, by, group_table, groups_body, sentence, tabulate
-from filtercov.lab.report.results_claims import VERDICTS, Compared, Finding, judge_claim, paper_range, tally
+from filtercov.lab.report.results_claims import CLAIM_WORDS, Finding, claim_table, claims_answer, judge_claim
 from filtercov.lab.report.results_statistics import INTERVAL, METHOD
 from filtercov.lab.report.results_table import OURS, TOLD_APART, markdown, ranked, standings
 from filtercov.lab.report.settings import PAPER_ROWS, Setting, settings_of
@@ -31,12 +30,6 @@ CONTROLS = "controls"
 PAPER_WORDS = (
     "Test accuracy in %, ± standard deviation over seeds; differences are from uniform filters. The columns after n "
     "are the paper's number and our distance from it, with Welch's interval where both have a spread."
-)
-CLAIM_WORDS = (
-    "Each claim is settled by comparisons that were written down before their runs, paired over seeds, with Student's "
-    f"{INTERVAL}. It holds if every comparison does, is contradicted if one is after correcting for their number, "
-    "shows no difference if all are settled and some lie within ±1 point, and is open otherwise. Ours is the "
-    "comparison that is worst for the claim, in points (C14: percent of a step's time); the paper's is for its cells."
 )
 REFERENCE_WORDS = (
     "Two claims need no run: the statistics of trained references, which come with the package, decide them. "
@@ -135,7 +128,7 @@ def sections(view: View) -> dict[str, list[Part]]:
     for setting in view.at_paper_size:
         paper += [f"{setting.title}:", group_table(setting.groups)]
     scale = f"At the scale {SCALE}, unless a command says otherwise: {find_scale(SCALE).reduced}."
-    claims: list[Part] = [claims_answer(view), CLAIM_WORDS, claim_table(view), scale]
+    claims: list[Part] = [claims_answer(view.findings), CLAIM_WORDS, claim_table(view.findings), scale]
     controls: list[Part] = ["The controls were not run."]
     if view.controls:
         controls = [" ".join(standings(view.controls)), CONTROL_WORDS, controls_table(view.controls), TOLD_APART]
@@ -163,7 +156,7 @@ def three_findings(view: View) -> list[str]:
         found.append(f"Can the filters stay frozen? {freezing}")
     if view.controls:
         found.append(f"What does the work? {standings(view.controls)[0]}")
-    return found or [claims_answer(view)]
+    return found or [claims_answer(view.findings)]
 
 
 def _freezing(setting: Setting) -> str:
@@ -174,54 +167,6 @@ def _freezing(setting: Setting) -> str:
     if not frozen or len(trained) < 2:
         return ""
     return f"{setting.title}: {' '.join(sentence(replace(frozen, baseline=other)) for other in trained)}"
-
-
-def claims_answer(view: View) -> str:
-    """How many claims hold, are contradicted, show no difference, are open and were not run, and which."""
-    if not any(finding.run for finding in view.findings):
-        return f"None of the {len(view.findings)} claims has been run yet."
-    said = []
-    for verdict in VERDICTS:
-        if numbers := [finding.claim.number for finding in view.findings if finding.verdict == verdict]:
-            which = f" ({', '.join(numbers)})" if verdict != "not run" else ""
-            said.append(f"{tally([verdict] * len(numbers))}{which}")
-    in_part = sum(finding.in_part for finding in view.findings)
-    partly = f"; {in_part} {'was' if in_part == 1 else 'were'} run in part only" if in_part else ""
-    return f"Of {counted(len(view.findings), 'claim')} {', '.join(said)}{partly}."
-
-
-def claim_table(view: View) -> Table:
-    """A line for each claim: the verdict, our difference, the paper's and n."""
-    rows = []
-    for finding in view.findings:
-        worst = decisive(finding)
-        ours = [worst.difference.interval] if worst and worst.difference else []
-        ours += [f"the worst of {len(finding.run)}"] if len(finding.run) > 1 else []
-        ours += [f"{len(finding.counted) - len(finding.run)} not run"] if finding.in_part else []
-        rows.append(
-            {
-                "#": finding.claim.number,
-                "claim": finding.claim.says,
-                "verdict": finding.verdict,
-                f"ours, {INTERVAL}": ", ".join(ours),
-                "the paper's": paper_range([worst] if worst else finding.counted),
-                "n": finding.n or None,
-            }
-        )
-    return tabulate(rows)
-
-
-def decisive(finding: Finding) -> Compared | None:
-    """The comparison that is worst for a claim: it contradicts most clearly, or is furthest from holding."""
-
-    def end(one: Compared) -> float:
-        d = one.difference
-        assert d is not None
-        if finding.verdict == "contradicted":
-            return inf if d.high is None else d.high
-        return d.mean if d.low is None else d.low
-
-    return min(finding.run, key=end, default=None)
 
 
 def reference_table(view: View) -> Table:
@@ -268,7 +213,7 @@ def evidence_markdown(view: View, *, image: str = "") -> str:
 
 def evidence_page(view: View, out: Path, *, command: str = "") -> str:
     """The page; `out` is where it will lie, with the pages of experiments beside it."""
-    body = [page.heading("Evidence", page.text(f"{claims_answer(view)} {view.summary}"))]
+    body = [page.heading("Evidence", page.text(f"{claims_answer(view.findings)} {view.summary}"))]
     body += [page.note(text, warning=True) for text in view.damaged]
     for heading, section in sections(view).items():
         body.append(f"<h2>{page.text(heading)}</h2>")

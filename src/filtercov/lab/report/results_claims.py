@@ -1,4 +1,4 @@
-"""What an experiment's record says of the claim that it is to settle.
+"""What an experiment's record says of the claim that it is to settle, and how all claims ended.
 
 Each comparison is judged by Student's 95 % interval over seeds. What must be above zero holds if all of the interval
 is, is contradicted if all of it is below, and shows no difference if it lies within ±1 point. What must be the same
@@ -25,6 +25,7 @@ from filtercov.lab.experiments.records import ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report.groups import Table, tabulate
 from filtercov.lab.report.results_statistics import CONFIDENCE, INTERVAL, Difference, paired_difference, t_quantile
+from filtercov.printable import counted
 
 ClaimVerdict = Literal["holds", "contradicted", "no difference", "open", "not run"]
 
@@ -35,6 +36,13 @@ VERDICTS: Mapping[ClaimVerdict, tuple[str, str]] = {  # of one, of several
     "open": ("is open", "are open"),
     "not run": ("was not run", "were not run"),
 }
+
+CLAIM_WORDS = (
+    "Each claim is settled by comparisons that were written down before their runs, paired over seeds, with Student's "
+    f"{INTERVAL}. It holds if every comparison does, is contradicted if one is after correcting for their number, "
+    "shows no difference if all are settled and some lie within ±1 point, and is open otherwise. Ours is the "
+    "comparison that is worst for the claim, in points (C14: percent of a step's time); the paper's is for its cells."
+)
 
 
 @dataclass(frozen=True)
@@ -90,6 +98,19 @@ class Finding:
         if "contradicted" in (one.verdict(len(self.counted)) for one in self.counted):
             return "contradicted"
         return "no difference" if verdicts <= {"holds", "no difference"} else "open"
+
+    @property
+    def worst(self) -> Compared | None:
+        """The comparison that is worst for the claim: it contradicts most clearly, or is furthest from holding."""
+
+        def end(one: Compared) -> float:
+            d = one.difference
+            assert d is not None
+            if self.verdict == "contradicted":
+                return inf if d.high is None else d.high
+            return d.mean if d.low is None else d.low
+
+        return min(self.run, key=end, default=None)
 
     @property
     def n(self) -> int:
@@ -176,3 +197,38 @@ def paper_range(compared: Sequence[Compared]) -> str:
     """The paper's own differences, the least and the largest; empty where its tables have none."""
     found = sorted(one.paper for one in compared if one.paper is not None)
     return " to ".join(dict.fromkeys(f"{number:+.2f}" for number in (found[:1] + found[-1:])))
+
+
+def claims_answer(findings: Sequence[Finding]) -> str:
+    """How many claims hold, are contradicted, show no difference, are open and were not run, and which."""
+    if not any(finding.run for finding in findings):
+        return f"None of the {len(findings)} claims has been run yet."
+    said = []
+    for verdict in VERDICTS:
+        if numbers := [finding.claim.number for finding in findings if finding.verdict == verdict]:
+            which = f" ({', '.join(numbers)})" if verdict != "not run" else ""
+            said.append(f"{tally([verdict] * len(numbers))}{which}")
+    in_part = sum(finding.in_part for finding in findings)
+    partly = f"; {in_part} {'was' if in_part == 1 else 'were'} run in part only" if in_part else ""
+    return f"Of {counted(len(findings), 'claim')} {', '.join(said)}{partly}."
+
+
+def claim_table(findings: Iterable[Finding]) -> Table:
+    """A line for each claim: the verdict, our difference, the paper's and n."""
+    rows = []
+    for finding in findings:
+        worst, run = finding.worst, len(finding.run)
+        ours = [worst.difference.interval] if worst and worst.difference else []
+        ours += [f"the worst of {run}"] if run > 1 else []
+        ours += [f"{len(finding.counted) - run} not run"] if finding.in_part else []
+        rows.append(
+            {
+                "#": finding.claim.number,
+                "claim": finding.claim.says,
+                "verdict": finding.verdict,
+                f"ours, {INTERVAL}": ", ".join(ours),
+                "the paper's": paper_range([worst] if worst else finding.counted),
+                "n": finding.n or None,
+            }
+        )
+    return tabulate(rows)
