@@ -146,18 +146,18 @@ def test_the_verdict_is_printed_with_how_many_comparisons_hold():
 
 
 def test_a_claim_is_shown_by_the_comparison_that_is_worst_for_it():
-    def finding(*gains):
+    def finding(*gains, spreads=(1, 1, 1)):
         cells = []
-        for row, gain in zip(("k7", "k9", "k15"), gains, strict=False):
-            cells.append(cell("thawed/uniform", *[50.0] * 4, row=row))
-            cells.append(cell("frozen/closed-form", *(50.0 + gain + noise for noise in (0.1, -0.1, 0.2, 0.0)), row=row))
+        for row, gain, spread in zip(("k7", "k9", "k15"), gains, spreads, strict=False):
+            cells.append(cell("thawed/uniform", *[50.0] * 5, row=row))
+            cells.append(cell("frozen/closed-form", *seeds(50.0 + gain, spread), row=row))
         return judge_claim(BY_NUMBER["C4"], record(*cells, name="claim-c4"))
 
-    holds, against = finding(3.0, 2.0, 4.0), finding(-3.0, 2.0, -4.0)
-    assert against.worst.difference.mean == pytest.approx(-3.95)
+    holds, against = finding(3.0, 2.0, 4.0), finding(-3.0, 2.0, -4.0, spreads=(1, 1, 5))
+    assert against.worst.difference.mean == pytest.approx(-3.0)  # the other is further off, and less sure
     (_, _, verdict, ours, paper, n), (_, _, last, *_) = claim_table([holds, against])[1:]
-    assert (paper, n, verdict, last) == ("+1.30", "4", "holds", "contradicted")
-    assert ours.startswith("+2.05 [")
+    assert (paper, n, verdict, last) == ("+1.30", "5", "holds", "contradicted")
+    assert ours.startswith("+2.00 [")
     assert ours.endswith("], the worst of 3")
     (_, partly) = claim_table([finding(3.0, 2.0)])
     assert partly[3].endswith("], the worst of 2, 1 not run")
