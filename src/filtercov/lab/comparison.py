@@ -102,16 +102,16 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of a comparison: an ordinary one if all that decides it has a name, else what `fit` trains here."""
+    """One run of a comparison: an ordinary one where model, data and initialisation are names, else one of `fit`."""
 
     directory: RunDirectory
     config: TrainConfig
     build: Callable[[], nn.Module]  # the model before its first step; all but the filters depends on the seed alone
     run: Run | None = None
-    identity: dict[str, Any] = field(default_factory=dict)  # of what has no name
+    identity: dict[str, Any] = field(default_factory=dict)  # of a run that is no ordinary one: what decides it
 
     def train(self, batches: tuple[Batches, Batches], label: str) -> None:
-        """Train a run that is no ordinary one, or continue it."""
+        """Train or continue a run that is no ordinary one."""
         model, progress = self.build(), progress_on(label=label)
         accelerate_(model)
         fit(model, *batches, self.config, self.directory.path, identity=self.identity, progress=progress)
@@ -154,7 +154,7 @@ def compare(
     Ray need model, data and initialisations by name.
     """
     columns, engine, machine = _columns(inits, freeze_filters), engine or Engine(), machine or Machine()
-    which = range(seeds) if isinstance(seeds, int) else seeds
+    which = range(seeds) if isinstance(seeds, int) else list(dict.fromkeys(seeds))
     if not which:
         raise ConfigError(f"compare: needed at least one seed, got {seeds}")
     limits = _given(image_size=image_size, data_limit=data_limit)
@@ -183,7 +183,7 @@ def compare(
 
     trials = {label: [trial(*column, seed) for seed in which] for label, column in columns.items()}
     every = [(f"{label}, seed {each.config.seed}", each) for label, members in trials.items() for each in members]
-    first, *_ = [members[0].build() for members in trials.values()]  # which refuses what does not fit
+    first, *_ = [members[0].build() for members in trials.values()]  # all are built: what does not fit is refused
     batches = partial(_batches, images, augment=augment, judged=judged)
     _say_how_long(first, batches(every[0][1].config)[0], epochs=epochs, runs=len(every), workers=engine.workers)
     if ordinary := [each.run for _, each in every if each.run]:
