@@ -106,6 +106,7 @@ def test_a_ranking_is_told_in_sentences_where_accuracies_mean_something():
     levels = enumerate(gains.items())
     cells = [cell(f"frozen/{x}", *(50 + gain + n for n in noise[i : i + 6])) for i, (x, gain) in levels]
     cells += [cell("thawed/uniform", 50.0, 51.0), cell("thawed/closed-form", 52.0, 53.5)]  # nothing to rank
+    cells += [cell(f"frozen/{x}", 50.0, 51.0, row="k3") for x in ("uniform", "dog", "box")]  # nothing to rank it by
     ranking = record(*cells, chart="ranking")
     (found,) = ranked(ranking).values()
     assert [line.cell.init for line in found] == ["dog", "like", "closed-form", "half", "box"]
