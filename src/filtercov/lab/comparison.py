@@ -306,7 +306,7 @@ def _content(images: Images) -> str:
 
 
 def _say_how_long(model: nn.Module, batches: Batches, *, epochs: int, runs: int, workers: int) -> None:
-    """Time a few steps of a model that is thrown away; one that cannot learn from these images is refused."""
+    """Print how long all runs will take, from a few steps of a model that must be able to learn from these images."""
     if not len(batches):
         raise ConfigError("compare: the training images do not fill a batch; choose a smaller batch_size")
     accelerate_(model)
